@@ -1,0 +1,2 @@
+//! The `flightline` command.
+fn main() {}

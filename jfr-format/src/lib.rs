@@ -1,0 +1,1 @@
+//! jfr-format
