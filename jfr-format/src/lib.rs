@@ -1,1 +1,8 @@
-//! jfr-format
+//! Reading and writing JDK Flight Recorder files (format 2.x). Knows nothing of profiling or processes.
+
+pub mod constants;
+pub mod error;
+pub mod header;
+pub mod ids;
+pub mod strings;
+pub mod varint;
