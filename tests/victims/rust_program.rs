@@ -1,0 +1,69 @@
+//! Generic code, closures, trait objects, threads and a panic that is caught. usage: rust_program SECONDS
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+trait Work: Send {
+    fn run(&mut self, n: u64) -> u64;
+}
+
+struct Counter<K>(HashMap<K, u64>);
+
+impl Work for Counter<String> {
+    #[inline(never)]
+    fn run(&mut self, n: u64) -> u64 {
+        for i in 0..2000 {
+            *self.0.entry(format!("key-{}", (n + i * 7919) % 5000)).or_default() += 1;
+        }
+        self.0.len() as u64
+    }
+}
+
+struct Sorter(Vec<u64>);
+
+impl Work for Sorter {
+    #[inline(never)]
+    fn run(&mut self, n: u64) -> u64 {
+        let mut x: u64 = n | 1;
+        for v in &mut self.0 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            *v = x;
+        }
+        self.0.sort_unstable();
+        self.0[self.0.len() / 2]
+    }
+}
+
+#[inline(never)]
+fn drive(work: &mut dyn Work, end: Instant) -> u64 {
+    let mut sum = 0;
+    while Instant::now() < end {
+        sum ^= (0..4).map(|i| work.run(sum.wrapping_add(i))).fold(0, u64::wrapping_add);
+    }
+    sum
+}
+
+fn main() {
+    let seconds: f64 = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(1.0);
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    std::panic::set_hook(Box::new(|_| {}));
+    let threads: Vec<_> = (0..2)
+        .map(|i| {
+            std::thread::Builder::new()
+                .name(format!("rust-{i}"))
+                .spawn(move || {
+                    let mut work: Box<dyn Work> = if i == 0 {
+                        Box::new(Counter::<String>(HashMap::new()))
+                    } else {
+                        Box::new(Sorter(vec![0; 4000]))
+                    };
+                    drive(work.as_mut(), end)
+                })
+                .unwrap()
+        })
+        .collect();
+    let caught = std::panic::catch_unwind(|| panic!("caught")).is_err();
+    let sum: u64 = threads.into_iter().map(|t| t.join().unwrap()).fold(0, u64::wrapping_add);
+    println!("{caught} {}", sum != 0);
+}
