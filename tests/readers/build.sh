@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Builds every foreign JFR reader into target/readers. Versions are pinned in pom.xml, go/go.mod and jfrs/Cargo.lock;
+# mvn, go and cargo fetch them by name. Parts whose sources did not change are left alone.
+set -euo pipefail
+. "$(dirname "$0")/env.sh"
+
+need mvn "JDK Mission Control's parser and async-profiler's converter"
+need go "grafana/jfr-parser"
+need cargo "jfrs"
+jdk17=$(find_jdk 17)
+find_jdk 25 >/dev/null
+
+mkdir -p "$out"
+exec 9>"$out/lock"
+flock 9
+
+# part NAME SOURCES… : succeeds if the part must be built; `done_with NAME` records that it was.
+part() {
+  local name=$1
+  shift
+  sum=$(cd "$readers_dir" && find "$@" -type f -not -path '*/target/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
+  [ "$sum" != "$(cat "$out/$name.stamp" 2>/dev/null)" ]
+}
+done_with() { printf '%s\n' "$sum" >"$out/$1.stamp"; }
+
+# A registry may fail for a moment; a wrong pin fails three times.
+fetch() { "$@" || { sleep 5; "$@"; } || { sleep 20; "$@"; }; }
+
+if part lib pom.xml; then
+  rm -rf "$out/lib"
+  fetch mvn -q -B -f "$readers_dir/pom.xml" dependency:copy-dependencies -DoutputDirectory="$out/lib"
+  done_with lib
+fi
+if part classes java pom.xml; then
+  rm -rf "$out/classes"
+  "$jdk17/bin/javac" --release 17 -Xlint:all -Werror -cp "$out/lib/*" -d "$out/classes" "$readers_dir"/java/*.java
+  done_with classes
+fi
+if part go go; then
+  (cd "$readers_dir/go" && fetch go build -trimpath -o "$out/gojfr" .)
+  done_with go
+fi
+if part jfrs jfrs; then
+  (cd "$readers_dir/jfrs" && fetch cargo build -q --release --locked --target-dir "$out/jfrs")
+  done_with jfrs
+fi
