@@ -114,8 +114,12 @@ pub struct SessionPage {
     pub start_mono_ns: u64,
     /// Seed for the random first expiries.
     pub seed: u64,
-    /// Incremented by each process that opened a ring, successful or not.
+    /// Incremented by each process that opened a ring, successful or not; also the `n` of `<pid>-<n>.proc`.
     pub processes: AtomicU64,
+    /// Incremented by a program that wants everything recorded so far written out (`flightline_dump`).
+    pub flush_wanted: AtomicU64,
+    /// The `flush_wanted` that the drain read before the last flush it completed.
+    pub flush_done: AtomicU64,
 }
 
 /// Bits of [`SessionPage::flags`].
