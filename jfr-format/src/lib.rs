@@ -4,5 +4,7 @@ pub mod constants;
 pub mod error;
 pub mod header;
 pub mod ids;
+pub mod metadata;
+pub mod schema;
 pub mod strings;
 pub mod varint;

@@ -1,0 +1,70 @@
+//! The metadata event: a string table and a tree of elements that declares all types of a chunk.
+//!
+//! ```text
+//! size  type 0  start  duration  metadata id  count strings  element
+//! element = name  count (key value)  count element          all varints into the string table
+//! ```
+
+mod describe;
+mod element;
+
+pub use element::Element;
+
+use crate::constants::METADATA_EVENT;
+use crate::varint;
+use std::sync::OnceLock;
+
+/// The metadata event that declares the whole [schema](crate::schema), ready to be written.
+///
+/// Its id is a hash of its content: the JDK keeps the previous chunk's types when the ids are equal.
+pub fn of_schema() -> &'static [u8] {
+    static EVENT: OnceLock<Vec<u8>> = OnceLock::new();
+    EVENT.get_or_init(|| encode(&describe::root()))
+}
+
+fn encode(root: &Element) -> Vec<u8> {
+    let content = root.encode();
+    let mut body = Vec::with_capacity(content.len() + 32);
+    varint::put(&mut body, u64::from(METADATA_EVENT.0));
+    varint::put(&mut body, 0); // start: no reader looks
+    varint::put(&mut body, 0); // duration
+    varint::put(&mut body, u64::from(id(&content)));
+    body.extend_from_slice(&content);
+    let mut event = Vec::with_capacity(body.len() + 4);
+    let size = u32::try_from(body.len() + 4).ok().and_then(varint::padded);
+    event.extend_from_slice(&size.expect("the schema is a constant of some kilobytes"));
+    event.extend_from_slice(&body);
+    event
+}
+
+/// FNV-1a of the content, in 2^30 .. 2^31: JDKs count their ids up from 1.
+fn id(content: &[u8]) -> u32 {
+    let hash = content
+        .iter()
+        .fold(0x811c_9dc5_u32, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    (hash >> 2) | 1 << 30
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_event_is_as_long_as_it_says() {
+        let event = of_schema();
+        let mut at = 0;
+        assert_eq!(varint::get(event, &mut at), Ok(event.len() as u64));
+        assert_eq!(at, 4);
+        assert_eq!(event[4], 0);
+    }
+
+    #[test]
+    fn the_id_follows_the_content() {
+        let other = Element::new("root").child(Element::new("metadata"));
+        assert_ne!(encode(&other)[..12], of_schema()[..12]);
+        for content in [&[][..], &[0], &[1], &[0; 1000]] {
+            assert!((1 << 30..1 << 31).contains(&id(content)));
+        }
+        assert_ne!(id(&[0]), id(&[1]));
+    }
+}

@@ -1,0 +1,133 @@
+//! The types and events we write, declared once. Readers of foreign recordings go by the metadata in the file, never by this.
+//!
+//! `jdk.*` and `profiler.*` events have exactly the fields, in exactly the order, that async-profiler's converter hard-codes:
+//! extra data goes into an event of its own. No part of a dotted name may be a Java keyword (JDK 25 refuses the file).
+
+mod declare;
+mod events;
+mod structs;
+
+pub use declare::{Field, Kind, Shape, Type, Unit};
+pub use events::*;
+pub use structs::*;
+
+use crate::ids::TypeId;
+
+/// Frame type keys. The numbers are async-profiler's; its converter goes by them, not by the text.
+pub mod frame_type {
+    /// "Interpreted"
+    pub const INTERPRETED: u64 = 0;
+    /// "JIT compiled"
+    pub const JIT_COMPILED: u64 = 1;
+    /// "Inlined"
+    pub const INLINED: u64 = 2;
+    /// "Native"
+    pub const NATIVE: u64 = 3;
+    /// "C++": any native code of a program or library.
+    pub const CPP: u64 = 4;
+    /// "Kernel"
+    pub const KERNEL: u64 = 5;
+    /// "C1 compiled"
+    pub const C1_COMPILED: u64 = 6;
+
+    /// Texts by key.
+    pub const ALL: [&str; 7] =
+        ["Interpreted", "JIT compiled", "Inlined", "Native", "C++", "Kernel", "C1 compiled"];
+}
+
+/// Thread state keys, as async-profiler numbers them.
+pub mod thread_state {
+    /// "STATE_DEFAULT": a CPU sample.
+    pub const DEFAULT: u64 = 0;
+    /// "STATE_RUNNABLE": a wall-clock sample of a running thread.
+    pub const RUNNABLE: u64 = 1;
+    /// "STATE_SLEEPING": a wall-clock sample of a waiting thread.
+    pub const SLEEPING: u64 = 2;
+
+    /// Texts by key.
+    pub const ALL: [&str; 3] = ["STATE_DEFAULT", "STATE_RUNNABLE", "STATE_SLEEPING"];
+}
+
+/// All types in the order in which the metadata lists them.
+pub fn types() -> impl Iterator<Item = &'static Type> {
+    structs::TYPES.iter().chain(events::TYPES)
+}
+
+/// The declaration of `id`.
+#[inline]
+pub fn get(id: TypeId) -> Option<&'static Type> {
+    INDEX.get(id.0 as usize).copied().flatten()
+}
+
+const IDS: usize = 256;
+static INDEX: [Option<&'static Type>; IDS] = index();
+
+const fn index() -> [Option<&'static Type>; IDS] {
+    let mut index = [None; IDS];
+    add(&mut index, structs::TYPES);
+    add(&mut index, events::TYPES);
+    index
+}
+
+const fn add(index: &mut [Option<&'static Type>; IDS], types: &'static [Type]) {
+    let mut i = 0;
+    while i < types.len() {
+        let id = types[i].id.0 as usize;
+        assert!(id > 1, "0 and 1 are the metadata and checkpoint events");
+        assert!(id != b'L' as usize, "an event of type 'L' and size 'F' would look like a chunk header");
+        assert!(index[id].is_none(), "type id declared twice");
+        index[id] = Some(&types[i]);
+        i += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const JAVA_KEYWORDS: &str = "abstract assert boolean break byte case catch char class const continue default do double \
+        else enum extends final finally float for goto if implements import instanceof int interface long native new \
+        package private protected public return short static strictfp super switch synchronized this throw throws \
+        transient try void volatile while true false null _";
+
+    #[test]
+    fn names_are_unique_and_legal_java_types() {
+        let mut seen = HashSet::new();
+        for ty in types() {
+            assert!(seen.insert(ty.name), "{} twice", ty.name);
+            if ty.kind == Kind::Primitive {
+                continue;
+            }
+            for part in ty.name.split('.') {
+                assert!(!JAVA_KEYWORDS.split_whitespace().any(|word| word == part), "{}", ty.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_has_a_declared_type_that_fits_its_use() {
+        for ty in types() {
+            for field in ty.fields {
+                let of = get(field.ty).unwrap_or_else(|| panic!("{}.{}", ty.name, field.name));
+                let at = format!("{}.{}", ty.name, field.name);
+                assert_eq!(field.pooled, field.shape == Shape::Key, "{at}");
+                assert!(!field.pooled || of.is_pool(), "{at}");
+                if field.shape == Shape::Structs {
+                    assert!(of.fields.iter().all(|inner| inner.shape.is_scalar()), "{at}: nested too deep");
+                }
+            }
+            if ty.kind == Kind::Event {
+                assert_eq!(ty.fields[0].name, "startTime", "{}", ty.name);
+            }
+            if ty.kind == Kind::Simple {
+                assert_eq!(ty.fields.len(), 1, "{}", ty.name);
+            }
+        }
+    }
+
+    #[test]
+    fn frequent_events_have_one_byte_ids() {
+        assert!(types().filter(|ty| ty.kind == Kind::Event).all(|ty| ty.id.0 < 128));
+    }
+}
