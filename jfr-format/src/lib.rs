@@ -8,3 +8,4 @@ pub mod metadata;
 pub mod schema;
 pub mod strings;
 pub mod varint;
+pub mod write;

@@ -1,0 +1,100 @@
+//! Appending whole events to a buffer, sizes included.
+
+use super::WriteError;
+use super::fields::FieldWriter;
+use crate::schema::Type;
+use crate::varint;
+use bytes::{BufMut, BytesMut};
+
+/// Appends an event of type `of`; nothing on error, nor if it takes more than `room` bytes.
+#[inline]
+pub(super) fn put_event(
+    out: &mut BytesMut,
+    of: &'static Type,
+    room: usize,
+    fields: impl FnOnce(&mut FieldWriter<'_>),
+) -> Result<(), WriteError> {
+    let start = out.len();
+    out.put_u8(0); // the size: nearly always one byte
+    varint::put(out, u64::from(of.id.0));
+    let mut writer = FieldWriter::new(out, of);
+    fields(&mut writer);
+    let mut result = writer.end();
+    if result.is_ok() {
+        put_size(out, start);
+        let need = out.len() - start;
+        if need > room {
+            result = Err(WriteError::Full { need, room });
+        }
+    }
+    if result.is_err() {
+        out.truncate(start);
+    }
+    result
+}
+
+/// Fills in the size of the event that begins at `start` with one byte for its size, widening it if need be.
+#[inline]
+fn put_size(out: &mut BytesMut, start: usize) {
+    let size = out.len() - start;
+    if size < 0x80 {
+        out[start] = size as u8;
+    } else {
+        widen_size(out, start, size);
+    }
+}
+
+#[cold]
+fn widen_size(out: &mut BytesMut, start: usize, size: usize) {
+    let rest = size - 1;
+    // The size counts its own bytes.
+    let mut width = varint::len(size as u64);
+    if varint::len((rest + width) as u64) > width {
+        width += 1;
+    }
+    let (bytes, len) = varint::encode((rest + width) as u64);
+    debug_assert_eq!(len, width);
+    let end = out.len();
+    out.put_bytes(0, width - 1);
+    out.copy_within(start + 1..end, start + width);
+    out[start..start + width].copy_from_slice(&bytes[..width]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Ticks;
+    use crate::schema;
+
+    #[test]
+    fn sizes_of_all_widths_count_themselves() {
+        let notice = schema::get(schema::NOTICE).unwrap();
+        for len in (0..400).chain(16_300..16_450) {
+            let text = "x".repeat(len);
+            let mut out = BytesMut::from(&b"before"[..]);
+            put_event(&mut out, notice, usize::MAX, |e| {
+                e.ticks(Ticks(5)).string(&text);
+            })
+            .unwrap();
+            let event = &out[6..];
+            let mut at = 0;
+            assert_eq!(varint::get(event, &mut at), Ok(event.len() as u64), "text of {len}");
+            assert_eq!(event[at..at + 2], [schema::NOTICE.0 as u8, 5]);
+            assert!(event.ends_with(text.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_no_trace() {
+        let notice = schema::get(schema::NOTICE).unwrap();
+        let mut out = BytesMut::from(&b"before"[..]);
+        let mut put = |room| {
+            put_event(&mut out, notice, room, |e| {
+                e.ticks(Ticks(5)).string("xyz");
+            })
+        };
+        assert_eq!(put(7), Err(WriteError::Full { need: 8, room: 7 }));
+        assert_eq!(put(8), Ok(()));
+        assert_eq!(&out[..], b"before\x08\x7c\x05\x03\x03xyz");
+    }
+}

@@ -1,0 +1,135 @@
+//! Writing chunks, to a file that can be patched or to a pipe that cannot.
+//!
+//! ```text
+//! header │ metadata │ statics │ segment │ segment │ …          one segment per flush
+//! segment = checkpoint with the new constants │ events │ empty checkpoint with the FLUSH bit
+//! ```
+//!
+//! Constants stand **before** the events that use them, so a reader that follows the bytes as they come can resolve every
+//! event at once; the closing checkpoint tells it, and the JDK's live streams, that the segment is complete. Every
+//! checkpoint points back to the one before it.
+//!
+//! A flush appends its segment in one write. Then
+//! * [`Geometry::Patched`]: the header is brought up to date in the order the JDK's live readers rely on: state 0xff, the
+//!   fields, the next generation. [`ChunkWriter::finish`] sets state 0.
+//! * [`Geometry::Fixed`]: nothing. The header already says everything, as the chunk's size is known in advance: the last 64
+//!   bytes hold an *anchor*, an empty checkpoint that points back to the last real one, and what is left before it is
+//!   filled with an event of type 0, which all readers skip.
+//!
+//! Duties of the caller
+//! * Keys: below 2³¹, not 0, and within one *file* never reused for another value; the JDK shows the value of an earlier chunk.
+//! * Constants used in a chunk must be written in that chunk (again), before or in the flush that carries their first use.
+//! * All chunks of a file share one [`ClockLine`].
+//!
+//! ```
+//! use jfr_format::ids::{FileOffset, Ticks};
+//! use jfr_format::schema::{self, frame_type, thread_state};
+//! use jfr_format::write::{ChunkWriter, ClockLine, Geometry, StreamOutput};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut pipe = StreamOutput::new(Vec::new());
+//! let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: 1_700_000_000_000_000_000, ticks_per_second: 1_000_000 };
+//! let mut chunk = ChunkWriter::begin(Geometry::Fixed { size: 64 << 10 }, &line, FileOffset(0), Ticks(0))?;
+//! chunk.constant(schema::THREAD, 4711, |t| {
+//!     t.string("worker").long(4711).null().long(0).key(0);
+//! })?;
+//! chunk.constant(schema::SYMBOL, 1, |s| {
+//!     s.string("main");
+//! })?;
+//! // … class, descriptor, method 1 …
+//! # chunk.constant(schema::SYMBOL, 2, |s| { s.string("()L;"); })?;
+//! # chunk.constant(schema::CLASS, 1, |c| { c.key(0).key(1).key(0).int(0).boolean(false); })?;
+//! # chunk.constant(schema::METHOD, 1, |m| { m.key(1).key(1).key(2).int(0).boolean(false); })?;
+//! chunk.constant(schema::STACK_TRACE, 1, |s| {
+//!     s.boolean(false).array(1).key(1).int(0).int(0).key(frame_type::CPP);
+//! })?;
+//! chunk.event(schema::EXECUTION_SAMPLE, |e| {
+//!     e.ticks(Ticks(1234)).key(4711).key(1).key(thread_state::DEFAULT);
+//! })?;
+//! chunk.finish(Ticks(2000), true, &mut pipe)?;
+//! assert_eq!(pipe.into_inner().len(), 64 << 10);
+//! # Ok(())
+//! # }
+//! ```
+
+mod buffer;
+mod checkpoint;
+mod chunk;
+mod clock;
+mod fields;
+mod fixed;
+mod output;
+
+pub use chunk::{ChunkWriter, Geometry};
+pub use clock::ClockLine;
+pub use fields::FieldWriter;
+pub use fixed::min_size as min_fixed_size;
+pub use output::{FileOutput, Output, StreamOutput};
+
+use crate::ids::TypeId;
+use std::fmt;
+
+/// Why something was not queued. The writer is as it was before the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// It does not fit into this chunk any more: flush; if that does not help, finish the chunk and begin another.
+    Full {
+        /// Bytes it takes.
+        need: usize,
+        /// Bytes there are.
+        room: usize,
+    },
+    /// The fields written are not those the schema declares.
+    Fields {
+        /// Name of the type.
+        of: &'static str,
+        /// Name of the first field that was left out or got a value of another kind; empty if there was one too many.
+        field: &'static str,
+    },
+    /// The schema has no event of this type.
+    NotAnEvent(TypeId),
+    /// The schema has no constants of this type.
+    NotAPool(TypeId),
+    /// A pool key that some reader would cut off, or that means null: not in 1 .. 2³¹ (as reference: 0 .. 2³¹).
+    Key(u64),
+    /// A fixed chunk too small for its frame, or of 2²⁸ bytes and more.
+    Size {
+        /// As asked for.
+        size: u32,
+        /// The least that is possible.
+        least: u32,
+    },
+    /// Not a positive number of ticks per second.
+    TicksPerSecond(i64),
+    /// The chunk is finished.
+    Finished,
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            WriteError::Full { need, room } => {
+                write!(f, "chunk is full: {need} bytes needed, {room} left")
+            }
+            WriteError::Fields { of, field: "" } => {
+                write!(f, "{of}: more fields written than declared")
+            }
+            WriteError::Fields { of, field } => {
+                write!(f, "{of}: field {field} missing or of another kind")
+            }
+            WriteError::NotAnEvent(id) => write!(f, "type {id} is not an event of the schema"),
+            WriteError::NotAPool(id) => write!(f, "type {id} is not a constant pool of the schema"),
+            WriteError::Key(key) => write!(f, "pool key {key} is out of range"),
+            WriteError::Size { size, least } => {
+                write!(f, "chunk size {size}: must be from {least} to {}", fixed::MAX_SIZE)
+            }
+            WriteError::TicksPerSecond(ticks) => {
+                write!(f, "{ticks} ticks per second: must be positive")
+            }
+            WriteError::Finished => write!(f, "the chunk is finished"),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}

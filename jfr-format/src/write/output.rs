@@ -1,0 +1,97 @@
+//! Where the bytes go.
+
+use crate::ids::FileOffset;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+
+/// A place for the bytes of a recording.
+pub trait Output {
+    /// Appends all of `bytes`.
+    ///
+    /// # Errors
+    /// On error the output takes back what it had written of them if it can go on at all.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Replaces bytes that were appended before. Only called for [`Geometry::Patched`](super::Geometry::Patched).
+    ///
+    /// # Errors
+    /// If the output is not seekable, and errors of the device.
+    fn patch(&mut self, at: FileOffset, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// A seekable file that this writer alone appends to.
+#[derive(Debug)]
+pub struct FileOutput {
+    file: File,
+    end: u64,
+}
+
+impl FileOutput {
+    /// Appends at the present end of `file`.
+    ///
+    /// # Errors
+    /// If the length of the file cannot be read.
+    pub fn new(file: File) -> io::Result<FileOutput> {
+        let end = file.metadata()?.len();
+        Ok(FileOutput { file, end })
+    }
+
+    /// Where the next chunk begins.
+    pub fn end(&self) -> FileOffset {
+        FileOffset(self.end)
+    }
+
+    /// The file.
+    pub fn into_inner(self) -> File {
+        self.file
+    }
+}
+
+impl Output for FileOutput {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.file.write_all_at(bytes, self.end) {
+            // The header bounds what readers look at, so a tail that stays is only untidy.
+            let _ = self.file.set_len(self.end);
+            return Err(error);
+        }
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn patch(&mut self, at: FileOffset, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, at.0)
+    }
+}
+
+/// Anything that takes bytes in order; for [`Geometry::Fixed`](super::Geometry::Fixed) only.
+#[derive(Debug)]
+pub struct StreamOutput<W> {
+    to: W,
+}
+
+impl<W: Write> StreamOutput<W> {
+    /// Writes to `to` and flushes it after each append.
+    pub fn new(to: W) -> StreamOutput<W> {
+        StreamOutput { to }
+    }
+
+    /// The writer given to [`StreamOutput::new`].
+    pub fn into_inner(self) -> W {
+        self.to
+    }
+}
+
+impl<W: Write> Output for StreamOutput<W> {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.to.write_all(bytes)?;
+        self.to.flush()
+    }
+
+    fn patch(&mut self, _: FileOffset, _: &[u8]) -> io::Result<()> {
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "a stream cannot be patched: use chunks of fixed size",
+        ))
+    }
+}
