@@ -59,7 +59,6 @@ fn unit(unit: Unit) -> Option<Element> {
         Unit::Unsigned => Some(annotation(schema::UNSIGNED)),
         Unit::Timestamp => with(schema::TIMESTAMP, "TICKS"),
         Unit::EpochMillis => with(schema::TIMESTAMP, "MILLISECONDS_SINCE_EPOCH"),
-        Unit::EpochNanos => with(schema::TIMESTAMP, "NANOSECONDS_SINCE_EPOCH"),
         Unit::Span => with(schema::TIMESPAN, "TICKS"),
         Unit::Nanos => with(schema::TIMESPAN, "NANOSECONDS"),
         Unit::Millis => with(schema::TIMESPAN, "MILLISECONDS"),

@@ -67,8 +67,6 @@ pub enum Unit {
     Timestamp,
     /// Point in time, ms since 1970.
     EpochMillis,
-    /// Point in time, ns since 1970.
-    EpochNanos,
     /// Length of time, ticks.
     Span,
     /// Length of time, ns.

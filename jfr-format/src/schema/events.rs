@@ -162,7 +162,8 @@ pub(super) const TYPES: &[Type] = &[
     event(CLOCK_ANCHOR, "flightline.ClockAnchor", "Clock Anchor", FLIGHTLINE, &[
         START_TIME,
         field("monotonic", LONG, "Monotonic Clock").unit(Unit::Nanos),
-        field("realtime", LONG, "Wall Clock").unit(Unit::EpochNanos),
+        // Not a Timestamp: no JDK can show one in ns since 1970, its tools fail on the whole file.
+        field("realtime", LONG, "Wall Clock (ns since 1970)"),
     ]).about("Monotonic and wall clock read together, against drift between them"),
     event(THREAD_CPU, "flightline.ThreadCpu", "Thread CPU Time", FLIGHTLINE, &[
         START_TIME,
