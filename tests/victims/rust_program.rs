@@ -37,7 +37,7 @@ impl Work for Sorter {
 
 #[inline(never)]
 fn drive(work: &mut dyn Work, end: Instant) -> u64 {
-    let mut sum = 0;
+    let mut sum: u64 = 0;
     while Instant::now() < end {
         sum ^= (0..4).map(|i| work.run(sum.wrapping_add(i))).fold(0, u64::wrapping_add);
     }

@@ -1,0 +1,187 @@
+//! A recording read back into plain lists, by our own reader or by the JDK's.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::run::run;
+use crate::{skip, victim};
+
+/// One frame of a stack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Frame {
+    /// Class: the module's file name.
+    pub class: String,
+    /// Method: the function.
+    pub method: String,
+}
+
+/// A stack, leaf first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stack {
+    /// The walk did not reach the root.
+    pub truncated: bool,
+    /// Frames, leaf first.
+    pub frames: Vec<Frame>,
+}
+
+/// One `jdk.ExecutionSample`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Nanoseconds since the epoch.
+    pub time_ns: i64,
+    /// Kernel thread id.
+    pub tid: u64,
+    /// Index into [`Recording::stacks`].
+    pub stack: usize,
+}
+
+/// One `flightline.ThreadCpu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadCpu {
+    /// Kernel thread id.
+    pub tid: u64,
+    /// The thread's CPU clock, ns.
+    pub cpu_ns: u64,
+    /// Of it covered by samples, ns.
+    pub sampled_ns: u64,
+    /// Of it lost, ns.
+    pub lost_ns: u64,
+}
+
+/// One `flightline.SampleLoss`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Kernel thread id; 0 when the event names no thread.
+    pub tid: u64,
+    /// Cause.
+    pub cause: String,
+    /// Samples lost.
+    pub samples: u64,
+    /// CPU time lost, ns.
+    pub cpu_ns: u64,
+}
+
+/// Everything the tests look at.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// All samples in file order.
+    pub samples: Vec<Sample>,
+    /// Distinct stacks.
+    pub stacks: Vec<Stack>,
+    /// Thread names by kernel thread id (the last seen).
+    pub names: HashMap<u64, String>,
+    /// Ledger events in file order.
+    pub ledger: Vec<ThreadCpu>,
+    /// Loss events in file order.
+    pub losses: Vec<Loss>,
+    /// Number of events by type name.
+    pub events: HashMap<String, u64>,
+}
+
+impl Recording {
+    /// Reads a recording with our own reader.
+    pub fn read(path: &Path) -> Result<Recording, String> {
+        Recording::read_by_jdk(path).ok_or_else(|| "no reader".to_owned())
+    }
+
+    /// Reads a recording with the JDK's `jdk.jfr.consumer`, knowing nothing of our code. `None` without a JDK.
+    #[track_caller]
+    pub fn read_by_jdk(path: &Path) -> Option<Recording> {
+        if !skip::have_jdk() {
+            skip::skip("no JDK here: the recording was not read by a foreign reader");
+            return None;
+        }
+        let classes = victim::target_dir().join("victims/jdk");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("jdk/Dump.java");
+        let mut javac = Command::new("javac");
+        javac.arg("-d").arg(&classes).arg(&source);
+        run(&mut javac, Duration::from_secs(120)).expect_success("javac Dump.java");
+        let mut java = Command::new("java");
+        java.arg("-cp").arg(&classes).arg("Dump").arg(path);
+        let out = run(&mut java, Duration::from_secs(300)).expect_success("java Dump");
+        Some(Recording::from_dump(&out.stdout_text()))
+    }
+
+    /// Parses the lines of `jdk/Dump.java`.
+    fn from_dump(text: &str) -> Recording {
+        let mut recording = Recording::default();
+        for line in text.lines() {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let number = |i: usize| -> u64 { fields[i].parse::<i64>().unwrap().max(0) as u64 };
+            match fields[0] {
+                "stack" => recording.stacks.push(Stack {
+                    truncated: fields[1] == "true",
+                    frames: fields[2..]
+                        .chunks_exact(2)
+                        .map(|f| Frame { class: f[0].to_owned(), method: f[1].to_owned() })
+                        .collect(),
+                }),
+                "sample" => recording.samples.push(Sample {
+                    time_ns: fields[1].parse().unwrap(),
+                    tid: number(2),
+                    stack: number(3) as usize,
+                }),
+                "thread" => {
+                    recording.names.insert(number(1), fields[2].to_owned());
+                }
+                "cpu" => recording.ledger.push(ThreadCpu {
+                    tid: number(1),
+                    cpu_ns: number(2),
+                    sampled_ns: number(3),
+                    lost_ns: number(4),
+                }),
+                "loss" => recording.losses.push(Loss {
+                    tid: number(1),
+                    cause: fields[2].to_owned(),
+                    samples: number(3),
+                    cpu_ns: number(4),
+                }),
+                "event" => {
+                    recording.events.insert(fields[1].to_owned(), number(2));
+                }
+                other => panic!("line {other:?} of Dump.java is not understood"),
+            }
+        }
+        recording
+    }
+
+    /// Samples of each thread.
+    pub fn samples_by_tid(&self) -> HashMap<u64, u64> {
+        let mut count = HashMap::new();
+        for sample in &self.samples {
+            *count.entry(sample.tid).or_default() += 1;
+        }
+        count
+    }
+
+    /// Lost CPU time of each thread, ns.
+    pub fn lost_by_tid(&self) -> HashMap<u64, u64> {
+        let mut sum = HashMap::new();
+        for loss in &self.losses {
+            *sum.entry(loss.tid).or_default() += loss.cpu_ns;
+        }
+        sum
+    }
+
+    /// Share of samples whose stack satisfies a condition, in percent; 0 without samples.
+    pub fn share(&self, condition: impl Fn(&Stack) -> bool) -> f64 {
+        let yes: Vec<bool> = self.stacks.iter().map(condition).collect();
+        let n = self.samples.iter().filter(|s| yes[s.stack]).count();
+        100.0 * n as f64 / self.samples.len().max(1) as f64
+    }
+}
+
+impl Stack {
+    /// Whether the function is anywhere in the stack.
+    pub fn has(&self, method: &str) -> bool {
+        self.frames.iter().any(|f| f.method == method)
+    }
+
+    /// Whether these functions appear in this order, leaf first, gaps allowed.
+    pub fn has_in_order(&self, methods: &[&str]) -> bool {
+        let mut frames = self.frames.iter();
+        methods.iter().all(|m| frames.any(|f| f.method == *m))
+    }
+}

@@ -1,0 +1,108 @@
+//! A look into the shared memory of a live session, independent of the drain: the counters that handlers write.
+//!
+//! The mapping outlives both processes, so a test can compare what was taken with what was recorded after any death.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use flightline_in_signal::layout::{PROC_SUFFIX, ProcHeader, SIZES, ThreadSlot, loss};
+use memmap2::Mmap;
+
+/// A mapped process file.
+pub struct ProcFile {
+    map: Mmap,
+}
+
+/// One thread's counters.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// Kernel thread id (0: slot never used).
+    pub tid: u32,
+    /// Samples handlers wrote to the ring.
+    pub samples: u64,
+    /// Σ their weights, ns.
+    pub sampled_ns: u64,
+    /// Samples given up in handlers, by cause.
+    pub lost: [u32; loss::CAUSES],
+    /// Σ time-stamp cycles in handlers.
+    pub handler_cycles: u64,
+}
+
+/// Session directories of this user whose drain has this pid.
+pub fn session_of(drain: u32) -> Option<PathBuf> {
+    std::fs::read_dir("/dev/shm").ok()?.flatten().map(|e| e.path()).find(|dir| {
+        dir.file_name().is_some_and(|n| n.to_string_lossy().starts_with("flightline-"))
+            && std::fs::read(dir.join("session")).is_ok_and(|page| {
+                // SessionPage: magic (8), sizes (16), drain_pid.
+                page.get(24..28).is_some_and(|p| u32::from_le_bytes(p.try_into().unwrap()) == drain)
+            })
+    })
+}
+
+/// Process files of a session.
+pub fn processes(session: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(session)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.to_string_lossy().ends_with(PROC_SUFFIX))
+        .collect();
+    files.sort();
+    files
+}
+
+impl ProcFile {
+    /// Maps a process file for reading.
+    pub fn open(path: &Path) -> std::io::Result<ProcFile> {
+        let file = File::open(path)?;
+        // SAFETY: the file is only read through atomics; nobody truncates it (programs size it once).
+        let map = unsafe { Mmap::map(&file)? };
+        assert!(map.len() >= SIZES[1] as usize, "{} is too short", path.display());
+        Ok(ProcFile { map })
+    }
+
+    fn header(&self) -> &ProcHeader {
+        // SAFETY: the mapping is page-aligned, at least as long as the header (checked in `open`), plain integers.
+        unsafe { &*self.map.as_ptr().cast::<ProcHeader>() }
+    }
+
+    /// Pid that made the file.
+    pub fn pid(&self) -> u32 {
+        self.header().pid
+    }
+
+    /// Samples taken or counted as lost by handlers.
+    pub fn taken(&self) -> u64 {
+        self.header().taken.load(Ordering::Acquire)
+    }
+
+    /// Engine in force.
+    pub fn engine(&self) -> u32 {
+        self.header().engine.load(Ordering::Acquire)
+    }
+
+    /// Counters of all slots that are or were in use.
+    pub fn threads(&self) -> Vec<Counters> {
+        let header = self.header();
+        let (from, slots) = (header.threads_off as usize, header.thread_slots as usize);
+        assert!(from + slots * size_of::<ThreadSlot>() <= self.map.len());
+        (0..slots)
+            .map(|i| {
+                // SAFETY: in bounds (asserted above); slots are 64-byte aligned inside a page-aligned mapping.
+                let slot = unsafe { &*self.map.as_ptr().add(from).cast::<ThreadSlot>().add(i) };
+                let long = |word: &AtomicU64| word.load(Ordering::Acquire);
+                let lost = slot.lost.each_ref().map(|n: &AtomicU32| n.load(Ordering::Acquire));
+                Counters {
+                    tid: slot.tid.load(Ordering::Acquire),
+                    samples: long(&slot.samples),
+                    sampled_ns: long(&slot.sampled_ns),
+                    lost,
+                    handler_cycles: long(&slot.handler_cycles),
+                }
+            })
+            .filter(|c| c.tid != 0)
+            .collect()
+    }
+}

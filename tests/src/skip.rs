@@ -1,0 +1,40 @@
+//! What this machine does not have. A test that needs it says so loudly; CI turns that into a failure.
+
+use std::process::Command;
+
+/// Says why a test cannot run here; panics instead when `FLIGHTLINE_NO_SKIP` is set (CI sets it).
+///
+/// # Panics
+/// When skipping is forbidden.
+pub fn skip(reason: &str) {
+    assert!(std::env::var_os("FLIGHTLINE_NO_SKIP").is_none(), "skipping is forbidden here: {reason}");
+    eprintln!("\n*** SKIPPED: {reason} ***\n");
+}
+
+/// Whether a command exists on the search path.
+pub fn have(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
+
+/// Whether `java` and `javac` run here.
+pub fn have_jdk() -> bool {
+    let runs = |tool: &str| Command::new(tool).arg("-version").output().is_ok_and(|o| o.status.success());
+    runs("java") && runs("javac")
+}
+
+/// Whether the kernel lets this user open a cpu-clock event, with kernel time or without.
+pub fn perf_allowed(with_kernel: bool) -> bool {
+    // perf_event_attr of the first published size (64 bytes): type, size, config, then the flag bits at byte 40.
+    let mut attr = [0u64; 8];
+    attr[0] = 1 | (64 << 32); // PERF_TYPE_SOFTWARE; config 0 is PERF_COUNT_SW_CPU_CLOCK
+    attr[5] = 1 | if with_kernel { 0 } else { 1 << 5 }; // disabled, exclude_kernel
+    // SAFETY: `attr` is a valid perf_event_attr of the size it states and outlives the call.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), 0, -1, -1, 8) };
+    if fd < 0 {
+        return false;
+    }
+    // SAFETY: the descriptor was just opened here and is owned by nobody else.
+    unsafe { libc::close(fd as i32) };
+    true
+}

@@ -1,0 +1,92 @@
+//! Builds the victims with the system's compilers, once per source, flags and change.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::run::run;
+
+/// Without frame pointers, optimised: what distributions ship.
+pub const OPTIMISED: &[&str] = &["-O2", "-fomit-frame-pointer"];
+/// With frame pointers.
+pub const FRAME_POINTERS: &[&str] = &["-O2", "-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"];
+
+/// The folder of the victims' sources.
+pub fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("victims")
+}
+
+/// Cargo's target folder, from where this test runs.
+pub fn target_dir() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    // target/<profile>/deps/<test>
+    exe.ancestors().nth(3).unwrap().to_path_buf()
+}
+
+fn folder() -> PathBuf {
+    let folder = target_dir().join("victims");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A C victim; `flags` go before the source, `-lpthread -ldl` after it.
+#[track_caller]
+pub fn c(name: &str, flags: &[&str]) -> PathBuf {
+    compile("gcc", &format!("{name}.c"), flags, &["-lpthread", "-ldl"])
+}
+
+/// A C++ victim.
+#[track_caller]
+pub fn cpp(name: &str, flags: &[&str]) -> PathBuf {
+    compile("g++", &format!("{name}.cpp"), flags, &["-lpthread"])
+}
+
+/// A Rust victim.
+#[track_caller]
+pub fn rust(name: &str, flags: &[&str]) -> PathBuf {
+    compile("rustc", &format!("{name}.rs"), flags, &[])
+}
+
+/// Compiles `victims/<source>` to the target folder unless that is newer than the source.
+#[track_caller]
+pub fn compile(compiler: &str, source: &str, flags: &[&str], tail: &[&str]) -> PathBuf {
+    let mut hash = DefaultHasher::new();
+    (compiler, flags, tail).hash(&mut hash);
+    let stem = source.split('.').next().unwrap();
+    let out = folder().join(format!("{stem}-{:08x}", hash.finish() as u32));
+    let from = sources().join(source);
+    let time = |p: &Path| p.metadata().and_then(|m| m.modified()).ok();
+    let newest = [time(&from), time(&sources().join("truth.h"))].into_iter().max().flatten();
+    if time(&out) > newest {
+        return out;
+    }
+    let new = out.with_extension(format!("new-{}", std::process::id()));
+    let mut command = Command::new(compiler);
+    command.args(["-g"]).args(flags).arg(&from).arg("-o").arg(&new).args(tail);
+    run(&mut command, Duration::from_secs(120)).expect_success(&format!("{command:?}"));
+    std::fs::rename(&new, &out).unwrap();
+    out
+}
+
+/// `flightline` and `libflightline.so`, built in the release profile into one folder.
+///
+/// `FLIGHTLINE_BIN` names a finished binary instead (then nothing is built).
+pub fn flightline() -> &'static Path {
+    static BIN: OnceLock<PathBuf> = OnceLock::new();
+    BIN.get_or_init(|| {
+        if let Some(bin) = std::env::var_os("FLIGHTLINE_BIN") {
+            return PathBuf::from(bin);
+        }
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build
+            .args(["build", "--release", "-p", "flightline", "-p", "flightline-preload", "--target-dir"])
+            .arg(target_dir())
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        run(&mut build, Duration::from_secs(900)).expect_success("building flightline");
+        target_dir().join("release/flightline")
+    })
+}

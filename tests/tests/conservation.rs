@@ -1,0 +1,120 @@
+//! CPU time is conserved: for every thread, events × period + lost = its own CPU clock, within one period.
+//!
+//! The left side is counted twice: by our reader and, where there is a JDK, by its `jdk.jfr.consumer`, which
+//! knows neither weights nor our code. The right side is what each thread read from its own clock as its last act.
+
+use std::collections::HashMap;
+
+use flightline_tests::record::{Record, Recorded};
+use flightline_tests::recording::Recording;
+use flightline_tests::run::turn;
+use flightline_tests::{skip, victim};
+
+/// What a thread still does after it read its clock: writes its line, leaves, is torn down by the kernel.
+const AFTERWARDS_NS: i64 = 400_000;
+
+/// Checks every thread of the truth against the recording.
+fn check(recorded: &Recorded, recording: &Recording, period_ns: i64, reader: &str) {
+    let (samples, lost) = (recording.samples_by_tid(), recording.lost_by_tid());
+    // A thread id may come again; the sums are per id, and each holder may be off by a period.
+    let mut truth: HashMap<u64, (String, i64, i64)> = HashMap::new();
+    for thread in recorded.truth().threads {
+        let entry = truth.entry(thread.tid).or_insert((thread.name, 0, 0));
+        entry.1 += thread.cpu_ns as i64;
+        entry.2 += 1;
+    }
+    let mut wrong = String::new();
+    let mut by_kind: HashMap<&str, (i64, i64, i64)> = HashMap::new();
+    for (tid, (name, cpu, holders)) in &truth {
+        let n = samples.get(tid).copied().unwrap_or(0) as i64;
+        let seen = n * period_ns;
+        let lost = lost.get(tid).copied().unwrap_or(0) as i64;
+        let off = seen + lost - cpu;
+        let kind = by_kind.entry(name).or_default();
+        *kind = (kind.0 + cpu, kind.1 + seen, kind.2 + lost);
+        if off < -period_ns * holders || off > (period_ns + AFTERWARDS_NS) * holders {
+            wrong += &format!(
+                "{name} {tid}: clock {cpu} ns, {n} events × {period_ns} + lost {lost}: off by {off}\n"
+            );
+        }
+    }
+    for (name, (cpu, seen, lost)) in by_kind {
+        eprintln!(
+            "{reader:4} {name:8} clock {:9.3} ms  sampled {:9.3}  lost {:9.3}",
+            ms(cpu),
+            ms(seen),
+            ms(lost)
+        );
+    }
+    assert!(wrong.is_empty(), "by {reader}, period {period_ns} ns:\n{wrong}\n{}", recorded.finished.stderr);
+}
+
+fn ms(ns: i64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// The ledger in the recording adds up by itself, and to the truth.
+fn check_ledger(recorded: &Recorded, recording: &Recording, period_ns: i64) {
+    let last: HashMap<u64, _> = recording.ledger.iter().map(|l| (l.tid, *l)).collect();
+    for thread in recorded.truth().threads.iter().filter(|t| t.name != "brief") {
+        let ledger = last.get(&thread.tid).unwrap_or_else(|| panic!("no ledger of {}", thread.name));
+        let rest = ledger.cpu_ns as i64 - (ledger.sampled_ns + ledger.lost_ns) as i64;
+        assert!((0..=period_ns).contains(&rest), "{}: {ledger:?}", thread.name);
+        let off = ledger.cpu_ns as i64 - thread.cpu_ns as i64;
+        assert!(
+            (-period_ns..=AFTERWARDS_NS).contains(&off),
+            "{}: {ledger:?}, truly {}",
+            thread.name,
+            thread.cpu_ns
+        );
+        let lost = recording.lost_by_tid().get(&thread.tid).copied().unwrap_or(0);
+        assert_eq!(lost, ledger.lost_ns, "{}: loss events and ledger disagree", thread.name);
+    }
+}
+
+fn conserved(engine: &str, rate: u32) {
+    let _turn = turn();
+    let program = victim::c("conservation", victim::OPTIMISED);
+    let recorded = Record::new().rate(rate).engine(engine).run(program, &["500"]).expect_code(0);
+    let recording = recorded.read();
+    let period_ns = 1_000_000_000 / i64::from(rate);
+    check(&recorded, &recording, period_ns, "ours");
+    check_ledger(&recorded, &recording, period_ns);
+
+    // The thread that blocks every signal behind the C library's back is told as such, not passed over.
+    let blocker = recorded.truth().threads.iter().find(|t| t.name == "blocker").unwrap().tid;
+    assert!(
+        recording.losses.iter().any(|l| l.tid == blocker && l.cause == "signal blocked"),
+        "the blocker's loss has no cause \"signal blocked\": {:?}",
+        recording.losses.iter().filter(|l| l.tid == blocker).collect::<Vec<_>>()
+    );
+
+    if let Some(foreign) = Recording::read_by_jdk(&recorded.path) {
+        check(&recorded, &foreign, period_ns, "jdk");
+        assert_eq!(foreign.samples.len(), recording.samples.len());
+    }
+}
+
+macro_rules! conserved {
+    ($($name:ident: $engine:literal, $rate:literal, $needs:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            if !$needs {
+                return skip::skip(concat!("perf_event_open is not allowed: conservation by ", $engine));
+            }
+            conserved($engine, $rate);
+        }
+    )*};
+}
+
+conserved! {
+    perf_99: "perf", 99, skip::perf_allowed(true);
+    perf_1000: "perf", 1000, skip::perf_allowed(true);
+    perf_10000: "perf", 10_000, skip::perf_allowed(true);
+    perf_user_99: "perf-user", 99, skip::perf_allowed(false);
+    perf_user_1000: "perf-user", 1000, skip::perf_allowed(false);
+    perf_user_10000: "perf-user", 10_000, skip::perf_allowed(false);
+    timer_99: "timer", 99, true;
+    timer_1000: "timer", 1000, true;
+    timer_10000: "timer", 10_000, true;
+}

@@ -1,0 +1,296 @@
+//! What goes wrong says so in one clear line, with the right exit code, and loses nothing that was recorded.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use flightline_tests::record::Record;
+use flightline_tests::recording::Recording;
+use flightline_tests::run::{Finished, run, turn};
+use flightline_tests::{skip, victim};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// One message of ours: names `subject` and `words`, no loader noise, no panic, no debug print.
+#[track_caller]
+fn expect_message(finished: &Finished, code: i32, words: &[&str]) {
+    let text = &finished.stderr;
+    assert_eq!(finished.code(), code, "{text}");
+    let lines: Vec<&str> = text.lines().filter(|l| l.starts_with("flightline: ")).collect();
+    assert!(!lines.is_empty(), "no line begins with \"flightline: \":\n{text}");
+    let all = lines.join("\n").to_lowercase();
+    for word in words {
+        assert!(all.contains(&word.to_lowercase()), "{word:?} is not in the message:\n{text}");
+    }
+    for noise in ["ERROR: ld.so", "cannot be preloaded", "panicked", "Os {", "RUST_BACKTRACE"] {
+        assert!(!text.contains(noise), "{noise:?} in:\n{text}");
+    }
+}
+
+fn record(program: impl AsRef<Path>, args: &[&str]) -> (Finished, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(victim::flightline());
+    command
+        .args(["record", "-o"])
+        .arg(folder.path().join("run.jfr"))
+        .arg("--")
+        .arg(program.as_ref())
+        .args(args);
+    let finished = run(command.current_dir(folder.path()).stdin(Stdio::null()), LIMIT);
+    (finished, folder)
+}
+
+/// A minimal ELF executable header of the given class and machine: enough for anyone who looks before running.
+fn foreign_program(folder: &Path, class: u8, machine: u16) -> PathBuf {
+    let mut elf = vec![0u8; 256];
+    elf[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1, 1]);
+    elf[16..18].copy_from_slice(&2u16.to_le_bytes());
+    elf[18..20].copy_from_slice(&machine.to_le_bytes());
+    elf[20..24].copy_from_slice(&1u32.to_le_bytes());
+    let path = folder.join(format!("foreign-{machine}"));
+    fs::write(&path, elf).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn missing_program() {
+    let (finished, _) = record("no-such-program-anywhere", &[]);
+    expect_message(&finished, 127, &["no-such-program-anywhere", "not found"]);
+}
+
+#[test]
+fn not_executable() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plain.txt");
+    fs::write(&path, "text").unwrap();
+    let (finished, _) = record(&path, &[]);
+    expect_message(&finished, 126, &["plain.txt"]);
+    let (finished, _) = record(folder.path(), &[]);
+    expect_message(&finished, 126, &[&folder.path().to_string_lossy()]);
+}
+
+#[test]
+fn static_program() {
+    let program = victim::c("ticking", &["-O2", "-static"]);
+    let (finished, _) = record(program, &["50"]);
+    expect_message(&finished, 126, &["static", "perf"]);
+}
+
+#[test]
+fn foreign_architecture() {
+    let folder = tempfile::tempdir().unwrap();
+    // EM_386 in ELF32, EM_PPC64, and whichever of x86_64/aarch64 this is not.
+    let other = if cfg!(target_arch = "x86_64") { (2, 183, "aarch64") } else { (2, 62, "x86_64") };
+    for (class, machine, name) in [(1, 3, "i386"), (2, 21, "ppc64"), other] {
+        let (finished, _) = record(foreign_program(folder.path(), class, machine), &[]);
+        expect_message(&finished, 126, &["foreign-", name]);
+    }
+}
+
+#[test]
+fn setuid_program() {
+    // SAFETY: geteuid has no effects.
+    if unsafe { libc::geteuid() } == 0 {
+        // Root's set-user-id-root programs run as before; a set-user-id program of another user does not preload.
+        let folder = tempfile::tempdir_in(victim::target_dir()).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = folder.path().join("set-user-id");
+        fs::copy(victim::c("ticking", victim::OPTIMISED), &path).unwrap();
+        std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
+        let (finished, _) = record(&path, &["50"]);
+        expect_message(&finished, 126, &["set-user-id"]);
+    } else {
+        let su = ["/usr/bin/su", "/bin/su", "/usr/bin/passwd"].into_iter().find(|p| Path::new(p).exists());
+        let Some(su) = su else { return skip::skip("no set-user-id program here") };
+        let (finished, _) = record(su, &["--help"]);
+        expect_message(&finished, 126, &["set-user-id"]);
+    }
+}
+
+/// A child that cannot be recorded runs as it would alone, and is told of.
+#[test]
+fn static_child() {
+    let _turn = turn();
+    let child = victim::c("ticking", &["-O2", "-static"]);
+    let spawner = victim::c("spawner", victim::OPTIMISED);
+    let (finished, folder) = record(spawner, &[child.to_str().unwrap(), "50"]);
+    assert_eq!(finished.stdout_text().lines().count(), 10, "the child's own output");
+    expect_message(&finished, 23, &["static", &child.file_name().unwrap().to_string_lossy()]);
+    Recording::read(&folder.path().join("run.jfr")).unwrap();
+}
+
+#[test]
+fn status_and_signals_are_passed_on() {
+    for (script, code) in [("exit 0", 0), ("exit 42", 42), ("kill -TERM $$", 143), ("kill -SEGV $$", 139)] {
+        let (finished, folder) = record("/bin/sh", &["-c", script]);
+        assert_eq!(finished.code(), code, "{script}: {}", finished.stderr);
+        Recording::read(&folder.path().join("run.jfr")).unwrap_or_else(|e| panic!("{script}: {e}"));
+    }
+}
+
+#[test]
+fn unwritable_output() {
+    let folder = tempfile::tempdir().unwrap();
+    for path in
+        [folder.path().join("no/such/folder/run.jfr"), folder.path().to_path_buf(), "/proc/run.jfr".into()]
+    {
+        let marker = folder.path().join("ran");
+        let mut command = Command::new(victim::flightline());
+        command.args(["record", "-o"]).arg(&path).arg("--").arg("touch").arg(&marker);
+        let finished = run(command.stdin(Stdio::null()), LIMIT);
+        expect_message(&finished, 1, &[&path.to_string_lossy()]);
+        assert!(!marker.exists(), "the program ran although its recording could not be written");
+    }
+}
+
+/// Disk full while recording: the program runs on to its own status, the file keeps what fitted and is readable.
+#[test]
+fn disk_full() {
+    let _turn = turn();
+    let program = victim::c("ticking", victim::OPTIMISED);
+    let record = Record::new().rate(10_000);
+    let full = record.folder().join("full");
+    fs::create_dir(&full).unwrap();
+    // A file system of 160 kB, seen by these processes only.
+    // SAFETY: geteuid has no effects.
+    let unshare = if unsafe { libc::geteuid() } == 0 { "-m" } else { "-rm" };
+    let mount = "mount -t tmpfs -o size=160k none full";
+    if !run(Command::new("unshare").args([unshare, "sh", "-c", mount]).current_dir(record.folder()), LIMIT)
+        .status
+        .success()
+    {
+        return skip::skip("no private file system can be mounted here: full disk");
+    }
+    let script = format!(
+        r#"{mount} && "$0" record --rate 10000 -o full/run.jfr -- "$1" 1500; s=$?; cp full/run.jfr run.jfr; exit $s"#
+    );
+    let mut command = Command::new("unshare");
+    command.args([unshare, "sh", "-c", &script]).arg(victim::flightline()).arg(program);
+    command.current_dir(record.folder()).env("TRUTH_FILE", record.truth_path()).stdin(Stdio::null());
+    let finished = run(&mut command, LIMIT);
+    assert_eq!(finished.stdout_text().lines().count(), 10, "the program ran on: {}", finished.stderr);
+    expect_message(&finished, 23, &["full/run.jfr", "no space left"]);
+    let size = fs::metadata(record.path()).unwrap().len();
+    assert!((60_000..=170_000).contains(&size), "{size} bytes");
+    let recording = Recording::read(&record.path()).unwrap_or_else(|e| panic!("{e}\n{}", finished.stderr));
+    assert!(
+        recording.samples.len() > 2000,
+        "only {} samples fitted into {size} bytes",
+        recording.samples.len()
+    );
+    if let Some(foreign) = Recording::read_by_jdk(&record.path()) {
+        assert_eq!(foreign.samples.len(), recording.samples.len());
+    }
+}
+
+#[test]
+fn device_full() {
+    let _turn = turn();
+    let program = victim::c("ticking", victim::OPTIMISED);
+    let record = Record::new().output("/dev/full");
+    let recorded = record.run(program, &["200"]);
+    assert_eq!(recorded.finished.stdout_text().lines().count(), 10, "the program ran on");
+    expect_message(&recorded.finished, 23, &["/dev/full", "no space left"]);
+}
+
+/// A reader that goes away: no SIGPIPE, no hang, the program's own status.
+#[test]
+fn reader_goes_away() {
+    let _turn = turn();
+    let program = victim::c("ticking", victim::OPTIMISED);
+    let record = Record::new().rate(5000).output("-");
+    let mut command = record.command(&program, &["1500"]);
+    let mut drain = flightline_tests::run::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let stderr = flightline_tests::run::collect(drain.stderr.take().unwrap());
+    let mut pipe = drain.stdout.take().unwrap();
+    let mut some = [0u8; 1000];
+    std::io::Read::read_exact(&mut pipe, &mut some).unwrap();
+    assert_eq!(&some[..4], b"FLR\0");
+    drop(pipe);
+    let status = flightline_tests::run::wait(&mut drain, LIMIT, "flightline without a reader");
+    let text = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
+    assert_eq!(status.code(), Some(23), "{text}");
+    assert_eq!(text.lines().filter(|l| l.starts_with("tick ")).count(), 10, "{text}");
+}
+
+/// With `-o -` the recording alone is on stdout; the program's own output goes to stderr.
+#[test]
+fn output_to_a_pipe() {
+    let _turn = turn();
+    let program = victim::c("ticking", victim::OPTIMISED);
+    let record = Record::new().output("-");
+    let finished = run(&mut record.command(&program, &["400"]), LIMIT);
+    assert_eq!(finished.code(), 23, "{}", finished.stderr);
+    assert_eq!(finished.stderr.lines().filter(|l| l.starts_with("tick ")).count(), 10);
+    assert_eq!(&finished.stdout[..4], b"FLR\0");
+    let path = record.path();
+    fs::write(&path, &finished.stdout).unwrap();
+    let recording = Recording::read(&path).unwrap();
+    assert!(recording.samples.len() > 600, "{}", recording.samples.len());
+    if let Some(foreign) = Recording::read_by_jdk(&path) {
+        assert_eq!(foreign.samples.len(), recording.samples.len());
+    }
+}
+
+#[test]
+fn recordings_are_private() {
+    let (finished, folder) = record("/bin/true", &[]);
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    let mode = fs::metadata(folder.path().join("run.jfr")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+/// A bad recording: file, offset and what was read there; status 1.
+#[test]
+fn bad_recordings() {
+    let _turn = turn();
+    let (finished, folder) = record(victim::c("ticking", victim::OPTIMISED), &["100"]);
+    assert_eq!(finished.code(), 23);
+    let good = fs::read(folder.path().join("run.jfr")).unwrap();
+    let mut no_magic = good.clone();
+    no_magic[0] = b'X';
+    let mut bad_version = good.clone();
+    bad_version[4..6].copy_from_slice(&[0, 9]);
+    let mut bad_size = good.clone();
+    bad_size[8..16].copy_from_slice(&(1u64 << 62).to_be_bytes());
+    let cases = [
+        ("empty.jfr", Vec::new()),
+        ("short.jfr", good[..40].to_vec()),
+        ("magic.jfr", no_magic),
+        ("version.jfr", bad_version),
+        ("size.jfr", bad_size),
+        ("text.jfr", b"this is not a recording at all, it is text\n".to_vec()),
+    ];
+    for (name, bytes) in cases {
+        fs::write(folder.path().join(name), bytes).unwrap();
+        for command in ["summary", "print"] {
+            let mut reader = Command::new(victim::flightline());
+            let finished = run(reader.arg(command).arg(name).current_dir(folder.path()), LIMIT);
+            expect_message(&finished, 1, &[name]);
+            let has_offset = finished.stderr.contains("offset") || finished.stderr.contains("0x");
+            assert!(has_offset || name == "empty.jfr", "no offset in:\n{}", finished.stderr);
+        }
+    }
+    let mut reader = Command::new(victim::flightline());
+    let finished = run(reader.args(["summary", "missing.jfr"]).current_dir(folder.path()), LIMIT);
+    expect_message(&finished, 1, &["missing.jfr", "no such file"]);
+}
+
+#[test]
+fn usage_errors() {
+    for args in [
+        &["record"][..],
+        &["record", "--rate", "0", "--", "true"],
+        &["no-such-command"],
+        &["record", "--rate", "x"],
+    ] {
+        let mut command = Command::new(victim::flightline());
+        let finished = run(command.args(args).stdin(Stdio::null()), LIMIT);
+        assert_eq!(finished.code(), 2, "{args:?}: {}", finished.stderr);
+        assert!(!finished.stderr.is_empty());
+    }
+}

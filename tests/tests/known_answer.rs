@@ -1,0 +1,71 @@
+//! A program whose functions' shares are known: the recording must show them within 1.5 points.
+
+use std::collections::BTreeMap;
+
+use flightline_tests::record::Record;
+use flightline_tests::run::turn;
+use flightline_tests::{shares, skip, victim};
+
+fn known_answer(flags: &[&str], engine: &str, rate: u32, seconds: &str, tolerance: f64) {
+    let _turn = turn();
+    let program = victim::c("known_answer", flags);
+    let recorded = Record::new().rate(rate).engine(engine).run(program, &[seconds]).expect_code(0);
+    let (truth, recording) = (recorded.truth(), recorded.read());
+    let n = recording.samples.len();
+    assert!(n >= 20_000, "only {n} samples\n{}", recorded.finished.stderr);
+
+    let inclusive = shares::by_function(&recording, true);
+    shares::compare(&truth.functions, truth.cpu_ns(), &inclusive, tolerance);
+
+    // On top of the stack: a function's own work, and one leaf that two callers share.
+    let leaves = [
+        ("alpha", &["alpha"][..]),
+        ("beta", &["beta"]),
+        ("gamma_", &["gamma_"]),
+        ("shared_leaf", &["via_left", "via_right"]),
+        ("recursive", &["recursion"]),
+    ];
+    let own: BTreeMap<String, u64> = leaves
+        .iter()
+        .map(|(leaf, via)| (leaf.to_string(), via.iter().map(|f| truth.functions[*f]).sum()))
+        .collect();
+    shares::compare(&own, truth.cpu_ns(), &shares::by_function(&recording, false), tolerance);
+
+    // Per thread too: the two columns of a known thread differ by far.
+    let by_name: Vec<u64> =
+        truth.threads.iter().filter(|t| t.name.starts_with("known-")).map(|t| t.tid).collect();
+    assert_eq!(by_name.len(), 4);
+    let count = recording.samples_by_tid();
+    let all: u64 = count.values().sum();
+    for thread in &truth.threads {
+        let is = 100.0 * count.get(&thread.tid).copied().unwrap_or(0) as f64 / all as f64;
+        let should = 100.0 * thread.cpu_ns as f64 / truth.cpu_ns() as f64;
+        assert!((is - should).abs() <= tolerance, "thread {}: {is:.2} %, truly {should:.2} %", thread.name);
+    }
+
+    let whole = recording.share(|s| !s.truncated && s.has("worker"));
+    assert!(whole >= 99.0, "only {whole:.2} % of samples lead from the leaf to worker() and the root");
+}
+
+#[test]
+fn without_frame_pointers() {
+    if !skip::perf_allowed(false) {
+        return skip::skip("perf_event_open is not allowed: known answer by the perf engine");
+    }
+    known_answer(victim::OPTIMISED, "auto", 5000, "1.2", 1.5);
+}
+
+#[test]
+fn with_frame_pointers() {
+    if !skip::perf_allowed(false) {
+        return skip::skip("perf_event_open is not allowed: known answer by the perf engine");
+    }
+    known_answer(victim::FRAME_POINTERS, "auto", 5000, "1.2", 1.5);
+}
+
+#[test]
+fn by_timers() {
+    // At most CONFIG_HZ signals per second and thread, each worth several events by its weight: 20,000 events
+    // are 5,000 looks (at 250 Hz), so chance alone moves a share of 30 % by 0.65 points (one sigma).
+    known_answer(victim::OPTIMISED, "timer", 1000, "5.1", 3.0);
+}

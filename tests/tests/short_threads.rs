@@ -1,0 +1,42 @@
+//! Threads shorter than a period appear in proportion to their CPU time.
+
+use flightline_tests::record::Record;
+use flightline_tests::run::turn;
+use flightline_tests::{skip, victim};
+
+/// 500 threads of 6 ms at a period of 10 ms: each gives one sample with probability 0.6.
+fn in_proportion(engine: &str) {
+    let _turn = turn();
+    let program = victim::c("short_threads", victim::OPTIMISED);
+    let recorded = Record::new().rate(100).engine(engine).run(program, &["500", "6"]).expect_code(0);
+    let (truth, recording) = (recorded.truth(), recorded.read());
+    let main = truth.threads.iter().find(|t| t.name == "main").unwrap().tid;
+    let brief: Vec<u64> = truth.threads.iter().filter(|t| t.name == "brief").map(|t| t.cpu_ns).collect();
+    assert_eq!(brief.len(), 500);
+    // Independent trials: the expected number and its spread follow from the true lengths.
+    let chance: Vec<f64> = brief.iter().map(|&ns| ns as f64 / 10e6).collect();
+    let expected: f64 = chance.iter().sum();
+    let sigma = chance.iter().map(|p| p.fract() * (1.0 - p.fract())).sum::<f64>().sqrt();
+    let seen = recording.samples.iter().filter(|s| s.tid != main).count() as f64;
+    let lost: u64 = recording.losses.iter().filter(|l| l.tid != main).map(|l| l.cpu_ns).sum();
+    eprintln!("{engine}: {seen} samples, expected {expected:.0} ± {sigma:.1}, lost {lost} ns");
+    assert!(
+        (seen + lost as f64 / 10e6 - expected).abs() <= 4.0 * sigma,
+        "{seen} samples of short threads, expected {expected:.0} ± {:.0}\n{}",
+        4.0 * sigma,
+        recorded.finished.stderr
+    );
+}
+
+#[test]
+fn by_perf() {
+    if !skip::perf_allowed(false) {
+        return skip::skip("perf_event_open is not allowed: short threads by the perf engine");
+    }
+    in_proportion("auto");
+}
+
+#[test]
+fn by_timers() {
+    in_proportion("timer");
+}

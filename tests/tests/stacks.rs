@@ -1,0 +1,176 @@
+//! Stacks that are hard to walk: every sample must lead from the right leaf through the right callers to the root.
+
+use flightline_tests::record::{Record, Recorded};
+use flightline_tests::recording::Recording;
+use flightline_tests::run::turn;
+use flightline_tests::{skip, victim};
+
+/// Share of samples that must be whole. The rest is for what happens before and after `main`.
+const NEARLY_ALL: f64 = 99.0;
+
+fn record(program: impl AsRef<std::path::Path>, args: &[&str]) -> (Recorded, Recording) {
+    let recorded = Record::new().rate(2000).run(program, args).expect_code(0);
+    let recording = recorded.read();
+    let n = recording.samples.len();
+    // The timer engine alone gives 250 a second and still the multiplicity of 2000.
+    assert!(n >= 500, "only {n} samples\n{}", recorded.finished.stderr);
+    (recorded, recording)
+}
+
+#[track_caller]
+fn expect(share: f64, least: f64, what: &str) {
+    eprintln!("{share:6.2} % {what}");
+    assert!(share >= least, "{share:.2} % < {least} % of samples: {what}");
+}
+
+/// 1,200 frames: deeper than most recorders keep.
+#[test]
+fn deep_recursion() {
+    let _turn = turn();
+    for flags in [victim::OPTIMISED, victim::FRAME_POINTERS] {
+        let (_, recording) = record(victim::c("deep", flags), &["1200", "0.8"]);
+        let levels =
+            |s: &flightline_tests::recording::Stack| s.frames.iter().filter(|f| f.method == "level").count();
+        expect(
+            recording
+                .share(|s| !s.truncated && levels(s) == 1199 && s.has_in_order(&["bottom", "level", "main"])),
+            NEARLY_ALL,
+            "1,199 × level, bottom on top, main below, root reached",
+        );
+    }
+}
+
+/// Deeper than the limit: cut, and marked as cut.
+#[test]
+fn beyond_the_limit_is_marked_truncated() {
+    let _turn = turn();
+    let (_, recording) = record(victim::c("deep", victim::OPTIMISED), &["6000", "0.5"]);
+    expect(
+        recording.share(|s| s.truncated && s.has_in_order(&["bottom", "level"])),
+        NEARLY_ALL,
+        "marked truncated",
+    );
+    expect(
+        100.0 - recording.share(|s| s.truncated && s.has("main")),
+        100.0,
+        "no root appended to a cut stack",
+    );
+    expect(recording.share(|s| s.frames.len() >= 1024), NEARLY_ALL, "at least 1,024 frames kept");
+}
+
+#[test]
+fn dlopened_modules() {
+    let _turn = turn();
+    let modules: Vec<_> = (0..30)
+        .map(|i| {
+            let number = format!("-DMODULE={i}");
+            victim::compile(
+                "gcc",
+                "module.c",
+                &["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", &number],
+                &[],
+            )
+        })
+        .collect();
+    let mut args = vec!["1.5"];
+    args.extend(modules.iter().map(|m| m.to_str().unwrap()));
+    let (recorded, recording) = record(victim::c("many_modules", victim::OPTIMISED), &args);
+    expect(recording.share(|s| !s.truncated && s.has("main")), NEARLY_ALL, "whole, with unloading going on");
+    let truth = recorded.truth();
+    assert_eq!(truth.functions.len(), 30);
+    let mut named = 0.0;
+    for name in truth.functions.keys() {
+        let share = recording.share(|s| s.has(name));
+        assert!((1.5..6.0).contains(&share), "{name}: {share:.2} % instead of about 3.3 %");
+        named += share;
+    }
+    expect(named, 95.0, "in a named function of one of 30 modules, 15 of them unloaded again");
+    expect(
+        recording.share(|s| s.has_in_order(&["called_back", "main"])),
+        35.0,
+        "through the module back into the program",
+    );
+}
+
+#[test]
+fn vdso_plt_syscalls_and_prologues() {
+    let _turn = turn();
+    for flags in [victim::OPTIMISED, victim::FRAME_POINTERS] {
+        let (recorded, recording) = record(victim::c("plt_vdso", flags), &["2"]);
+        let truth = recorded.truth();
+        for (name, ns) in &truth.functions {
+            let should = 100.0 * *ns as f64 / truth.cpu_ns() as f64;
+            let is = recording.share(|s| !s.truncated && s.has(name) && s.has("main"));
+            eprintln!("{name:14} true {should:5.2} %, whole stacks {is:5.2} %");
+            assert!(
+                (is - should).abs() < 2.5,
+                "{name}: {is:.2} % of samples are whole and go through it, truly {should:.2} %"
+            );
+        }
+    }
+}
+
+#[test]
+fn through_signal_frames() {
+    let _turn = turn();
+    let (_, recording) = record(victim::c("signal_frame", victim::OPTIMISED), &["1.2"]);
+    expect(
+        recording.share(|s| !s.truncated && s.has_in_order(&["in_handler", "interrupted", "main"])),
+        97.0,
+        "from the handler through the signal frame (also on another stack) to the interrupted function and main",
+    );
+}
+
+#[test]
+fn generated_code() {
+    let _turn = turn();
+    let (_, recording) = record(victim::c("anonymous_code", victim::FRAME_POINTERS), &["0.8"]);
+    let whole = recording.share(|s| !s.truncated && s.has_in_order(&["call_generated", "main"]));
+    expect(whole, 97.0, "out of code without unwind information by its frame pointer");
+}
+
+#[test]
+fn cpp_exceptions() {
+    let _turn = turn();
+    let (recorded, recording) = record(victim::cpp("exceptions", victim::OPTIMISED), &["1"]);
+    assert_eq!(recorded.truth().counts["guards"], 0, "a destructor was skipped");
+    expect(
+        recording.share(|s| !s.truncated && s.has("main")),
+        NEARLY_ALL,
+        "whole, out of the C++ unwinder too",
+    );
+    let demangled = recording.share(|s| s.frames.iter().any(|f| f.method.contains("victim::thrower<int>")));
+    expect(demangled, 40.0, "victim::thrower<int> demangled");
+}
+
+#[test]
+fn rust_program() {
+    let _turn = turn();
+    let (recorded, recording) = record(victim::rust("rust_program", &["-O"]), &["1"]);
+    assert_eq!(recorded.finished.stdout_text(), "true true\n");
+    expect(recording.share(|s| !s.truncated), NEARLY_ALL, "whole");
+    let run = recording.share(|s| {
+        s.frames
+            .iter()
+            .any(|f| f.method.contains("rust_program::Sorter") || f.method.contains("rust_program::Counter"))
+    });
+    expect(run, 90.0, "Rust names demangled");
+    assert!(recording.names.values().any(|n| n == "rust-1"), "thread names: {:?}", recording.names);
+}
+
+/// The same victims by the other engine: the walk does not depend on who sent the signal.
+#[test]
+fn timers_walk_the_same() {
+    let _turn = turn();
+    let recorded =
+        Record::new().rate(250).engine("timer").run(victim::c("deep", victim::OPTIMISED), &["1200", "1"]);
+    let recording = recorded.expect_code(0).read();
+    expect(
+        recording.share(|s| !s.truncated && s.has_in_order(&["bottom", "level", "main"])),
+        98.0,
+        "whole by timers",
+    );
+    if !skip::perf_allowed(false) {
+        skip::skip("perf_event_open is not allowed: every stack test above ran on timers");
+    }
+}

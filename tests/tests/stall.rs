@@ -1,0 +1,240 @@
+//! A reader of the pipe that stops for 10 s at 10 kHz: the program must not feel it.
+//!
+//! Nothing here depends on wall-clock speed: the program's own count of work per CPU second is compared between
+//! a reader that reads and one that stops, its system calls are listed, memory and the conservation sum are checked.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::process::Stdio;
+use std::time::Duration;
+
+use flightline_tests::record::Record;
+use flightline_tests::recording::Recording;
+use flightline_tests::run::{children, collect, run, signal, spawn, status_kb, turn, wait};
+use flightline_tests::truth::Truth;
+use flightline_tests::{skip, victim};
+
+const LIMIT: Duration = Duration::from_secs(90);
+const PERIOD_NS: i64 = 100_000;
+
+struct Outcome {
+    units: i64,
+    recording: Recording,
+    truth: Truth,
+    /// Largest resident memory of the drain while the reader stood still, first and last quarter, kB.
+    drain_kb: (u64, u64),
+    program_kb: (u64, u64),
+    stderr: String,
+}
+
+/// Records `throughput` at 10 kHz through a pipe whose reader stops for `stop` after the first second.
+fn through_a_pipe(stop: Duration) -> Outcome {
+    let program = victim::c("throughput", victim::OPTIMISED);
+    let record = Record::new().rate(10_000).output("-");
+    let mut command = record.command(program, &["4"]);
+    let mut drain = spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let stderr = collect(drain.stderr.take().unwrap());
+    let mut pipe = drain.stdout.take().unwrap();
+    let path = record.path();
+    let copy = path.clone();
+    let (stop_now, stopped) = std::sync::mpsc::channel::<Duration>();
+    let reader = std::thread::spawn(move || {
+        let mut file = std::fs::File::create(copy).unwrap();
+        let mut buffer = vec![0u8; 1 << 16];
+        loop {
+            if let Ok(pause) = stopped.try_recv() {
+                std::thread::sleep(pause);
+            }
+            match pipe.read(&mut buffer).unwrap() {
+                0 => return,
+                n => std::io::Write::write_all(&mut file, &buffer[..n]).unwrap(),
+            }
+        }
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    stop_now.send(stop).unwrap();
+    let pid = drain.id();
+    let mut drain_kb = Vec::new();
+    let mut program_kb = Vec::new();
+    for _ in 0..(stop.as_millis() / 100).min(40) {
+        std::thread::sleep(Duration::from_millis(100));
+        drain_kb.extend(status_kb(pid, "VmRSS"));
+        program_kb.extend(children(pid).first().and_then(|p| status_kb(*p, "VmRSS")));
+    }
+    let status = wait(&mut drain, LIMIT, "recording through a pipe");
+    let stderr = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
+    reader.join().unwrap();
+    assert_eq!(status.code(), Some(7), "{stderr}");
+    let truth = Truth::read(&record.truth_path());
+    let quarters = |kb: &[u64]| {
+        let quarter = kb.len().div_ceil(4);
+        let most = |part: &[u64]| part.iter().copied().max().unwrap_or(0);
+        (most(&kb[..quarter.min(kb.len())]), most(&kb[kb.len().saturating_sub(quarter)..]))
+    };
+    Outcome {
+        units: truth.counts["units"],
+        recording: Recording::read(&path).unwrap_or_else(|e| panic!("{e}\n{stderr}")),
+        truth,
+        drain_kb: quarters(&drain_kb),
+        program_kb: quarters(&program_kb),
+        stderr,
+    }
+}
+
+fn conserved(outcome: &Outcome, what: &str) {
+    let (samples, lost) = (outcome.recording.samples_by_tid(), outcome.recording.lost_by_tid());
+    for thread in &outcome.truth.threads {
+        let seen = samples.get(&thread.tid).copied().unwrap_or(0) as i64 * PERIOD_NS;
+        let lost = lost.get(&thread.tid).copied().unwrap_or(0) as i64;
+        let off = seen + lost - thread.cpu_ns as i64;
+        assert!(
+            (-PERIOD_NS..=PERIOD_NS + 400_000).contains(&off),
+            "{what}, {}: clock {} ns, sampled {seen}, lost {lost}: off by {off}\n{}",
+            thread.name,
+            thread.cpu_ns,
+            outcome.stderr
+        );
+    }
+}
+
+#[test]
+fn a_stopped_reader_is_not_felt() {
+    let _turn = turn();
+    if !skip::perf_allowed(false) {
+        skip::skip("perf_event_open is not allowed: the stall test runs at the timers' rate");
+    }
+    let reading = through_a_pipe(Duration::ZERO);
+    let stopped = through_a_pipe(Duration::from_secs(10));
+    conserved(&reading, "reading");
+    conserved(&stopped, "stopped");
+
+    let mut lost: HashMap<&str, u64> = HashMap::new();
+    for loss in &stopped.recording.losses {
+        *lost.entry(&loss.cause).or_default() += loss.cpu_ns;
+    }
+    eprintln!(
+        "units: reading {}, stopped {}; events: reading {}, stopped {}; lost {lost:?}; drain kB {:?}, program kB {:?}",
+        reading.units,
+        stopped.units,
+        reading.recording.samples.len(),
+        stopped.recording.samples.len(),
+        stopped.drain_kb,
+        stopped.program_kb
+    );
+    assert!(
+        lost.keys().all(|cause| ["output full", "ring full"].contains(cause) || lost[cause] < 20_000_000),
+        "unexpected causes: {lost:?}"
+    );
+    assert!(lost.values().sum::<u64>() > 0, "ten seconds at 10 kHz cannot have fitted into a pipe");
+    assert!(
+        stopped.stderr.contains("output full") || stopped.stderr.contains("ring full"),
+        "{}",
+        stopped.stderr
+    );
+
+    // Work per CPU second: equal but for the machine's noise. What a wait would do is shown by the system calls below.
+    let ratio = stopped.units as f64 / reading.units as f64;
+    assert!((0.7..1.5).contains(&ratio), "work per CPU second changed by {ratio:.2} with a stopped reader");
+    // Memory stays flat in both processes while the reader stands still.
+    let grown = |(first, last): (u64, u64)| last.saturating_sub(first);
+    assert!(grown(stopped.drain_kb) < 8 << 10, "the drain grew from {:?} kB", stopped.drain_kb);
+    assert!(grown(stopped.program_kb) < 2 << 10, "the program grew from {:?} kB", stopped.program_kb);
+}
+
+/// A drain that is stopped altogether: the program ends as it would alone, and the rest is counted.
+#[test]
+fn a_stopped_drain_is_not_felt() {
+    let _turn = turn();
+    let program = victim::c("throughput", victim::OPTIMISED);
+    let record = Record::new().rate(10_000);
+    let mut drain = spawn(record.command(program, &["2"]).stdout(Stdio::null()).stderr(Stdio::piped()));
+    let stderr = collect(drain.stderr.take().unwrap());
+    std::thread::sleep(Duration::from_millis(500));
+    signal(drain.id(), libc::SIGSTOP);
+    // The program writes its truth as its last act, while the drain stands still.
+    let truth = flightline_tests::run::until(LIMIT, "the program ends although the drain is stopped", || {
+        std::fs::read_to_string(record.truth_path()).ok().filter(|t| t.contains("main"))
+    });
+    assert!(truth.contains("units"));
+    signal(drain.id(), libc::SIGCONT);
+    let status = wait(&mut drain, LIMIT, "the drain, continued");
+    let stderr = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
+    assert_eq!(status.code(), Some(7), "{stderr}");
+    let outcome = Outcome {
+        units: 0,
+        recording: Recording::read(&record.path()).unwrap_or_else(|e| panic!("{e}\n{stderr}")),
+        truth: Truth::read(&record.truth_path()),
+        drain_kb: (0, 0),
+        program_kb: (0, 0),
+        stderr,
+    };
+    conserved(&outcome, "drain stopped");
+}
+
+/// The recorded program's own system calls between its first and last line of work: nothing that could wait.
+#[test]
+fn the_program_makes_no_waiting_system_calls() {
+    let _turn = turn();
+    if !skip::have("strace") {
+        return skip::skip("no strace here: the system calls of a recorded program were not listed");
+    }
+    let program = victim::c("throughput", victim::OPTIMISED);
+    let record = Record::new().rate(1000);
+    let log = record.folder().join("calls.txt");
+    let args = ["-f", "-qq", "-o", log.to_str().unwrap(), program.to_str().unwrap(), "0.7"];
+    let finished = run(&mut record.command("strace", &args), LIMIT);
+    assert_eq!(finished.code(), 7, "{}", finished.stderr);
+    let calls = std::fs::read_to_string(&log).unwrap();
+    let worker_calls: Vec<&str> = {
+        // Threads other than the first one of the log: the workers.
+        let first = calls.split_whitespace().next().unwrap().to_owned();
+        calls.lines().filter(|l| !l.starts_with(&first)).collect()
+    };
+    assert!(worker_calls.iter().any(|l| l.contains("rt_sigreturn")), "no handler ran:\n{calls:.2000}");
+    let mut unknown = Vec::new();
+    for line in &worker_calls {
+        let call = line.split_whitespace().nth(1).unwrap_or("");
+        let name = call.split('(').next().unwrap_or("");
+        // What a thread does anyway (start, its own clock, its line of truth, its end), the handler's return, the
+        // clock reads, and the perf event's own set-up in the thread's first signal.
+        let harmless = [
+            "clock_gettime",
+            "rt_sigreturn",
+            "rt_sigprocmask",
+            "rseq",
+            "set_robust_list",
+            "madvise",
+            "exit",
+            "munmap",
+            "mmap",
+            "mprotect",
+            "gettid",
+            "getpid",
+            "perf_event_open",
+            "close",
+            "timer_create",
+            "timer_settime",
+            "timer_delete",
+            "prctl",
+            "getcpu",
+            "sched_getaffinity",
+            "process_vm_readv",
+            "tgkill",
+            "ioctl",
+        ];
+        let marker = name.starts_with("---")
+            || name.starts_with("+++")
+            || name.starts_with("<...")
+            || name == "openat" && line.contains("truth.tsv")
+            || name == "write" && line.contains("\"thread\\tworker")
+            || line.contains("\"thread\\t");
+        if !marker && !harmless.contains(&name) {
+            unknown.push(*line);
+        }
+    }
+    assert!(
+        unknown.is_empty(),
+        "calls that a recorded thread would not make by itself:\n{}",
+        unknown.join("\n")
+    );
+}
