@@ -1,0 +1,55 @@
+//! One chunk as far as it has been read: its header, types, constants and the line from ticks to time.
+
+use crate::error::{Error, Malformed};
+use crate::header::ChunkHeader;
+use crate::ids::FileOffset;
+use crate::pool::Pools;
+use crate::read::Types;
+
+/// Position of a chunk in its input, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkIndex(pub u32);
+
+impl ChunkIndex {
+    /// Counted from 1, as people do.
+    pub fn number(self) -> u64 {
+        u64::from(self.0) + 1
+    }
+}
+
+/// What is needed to understand the events of a chunk.
+#[derive(Debug)]
+pub struct Chunk {
+    /// Which chunk of the input.
+    pub index: ChunkIndex,
+    /// Where its header starts.
+    pub offset: FileOffset,
+    /// The header as it stands in the input; for a live or unpatched chunk it may say little.
+    pub header: ChunkHeader,
+    /// The declared types.
+    pub types: Types,
+    /// The constants met so far.
+    pub pools: Pools,
+}
+
+impl Chunk {
+    /// Nanoseconds since 1970 of a point in the chunk's ticks.
+    pub fn epoch_nanos(&self, ticks: i64) -> i64 {
+        let since = i128::from(ticks) - i128::from(self.header.start_ticks.0);
+        let nanos = i128::from(self.header.start_nanos) + self.scaled(since);
+        nanos.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+    }
+
+    /// Nanoseconds of a span of the chunk's ticks.
+    pub fn span_nanos(&self, ticks: i64) -> i64 {
+        self.scaled(i128::from(ticks)).clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+    }
+
+    fn scaled(&self, ticks: i128) -> i128 {
+        ticks * 1_000_000_000 / i128::from(self.header.ticks_per_second.max(1))
+    }
+
+    pub(crate) fn malformed(&self, what: Malformed, at: u64, within: impl Into<String>) -> Error {
+        Error::malformed(what, at, self.index, within)
+    }
+}

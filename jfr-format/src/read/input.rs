@@ -1,0 +1,91 @@
+//! Drivers of the decoder: a mapped file, bytes, a stream.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use bytes::Bytes;
+
+use super::map;
+use super::push::{Decoder, Delivery, Item};
+use crate::error::{Error, Result};
+
+/// Bytes asked of a stream at a time.
+const READ_SIZE: usize = 64 * 1024;
+
+/// Reads a recording from a file, from memory or from a stream.
+#[derive(Debug)]
+pub struct Input<R = io::Empty> {
+    decoder: Decoder,
+    source: Option<R>,
+    buffer: Vec<u8>,
+    read: u64,
+    size: Option<u64>,
+}
+
+impl Input {
+    /// Maps the regular file at `path`.
+    ///
+    /// # Errors
+    /// The file cannot be opened or mapped.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|e| Error::io(e, 0))?;
+        Ok(Self::bytes(map::map(&file).map_err(|e| Error::io(e, 0))?))
+    }
+
+    /// Reads what is in memory already.
+    pub fn bytes(bytes: Bytes) -> Self {
+        let size = bytes.len() as u64;
+        let mut decoder = Decoder::new(Delivery::WholeChunks);
+        decoder.push(bytes);
+        decoder.close();
+        Self { decoder, source: None, buffer: Vec::new(), read: size, size: Some(size) }
+    }
+}
+
+impl<R: Read> Input<R> {
+    /// Reads a stream to its end, handing out events as early as they are understood.
+    pub fn stream(source: R) -> Self {
+        Self {
+            decoder: Decoder::new(Delivery::Earliest),
+            source: Some(source),
+            buffer: vec![0; READ_SIZE],
+            read: 0,
+            size: None,
+        }
+    }
+
+    /// Bytes dealt with so far.
+    pub fn consumed(&self) -> u64 {
+        self.decoder.consumed()
+    }
+
+    /// Bytes there are, if known.
+    pub fn size(&self) -> Option<u64> {
+        self.size
+    }
+
+    /// The next item; `None` at the end.
+    ///
+    /// # Errors
+    /// The source cannot be read. What is wrong with the bytes comes as [`Item::Warning`].
+    #[allow(clippy::should_implement_trait)] // the items borrow from the input
+    pub fn next(&mut self) -> Result<Option<Item<'_>>> {
+        while !self.decoder.ready() {
+            let Some(source) = &mut self.source else { return Ok(None) };
+            match source.read(&mut self.buffer) {
+                Ok(0) => {
+                    self.decoder.close();
+                    self.source = None;
+                }
+                Ok(n) => {
+                    self.read += n as u64;
+                    self.decoder.push(Bytes::copy_from_slice(self.buffer.get(..n).unwrap_or_default()));
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::io(e, self.read)),
+            }
+        }
+        Ok(self.decoder.next())
+    }
+}

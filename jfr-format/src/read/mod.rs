@@ -1,0 +1,43 @@
+//! Reading recordings, in levels that borrow: input → chunk → event → field.
+//!
+//! One decoder without I/O ([`Decoder`]) does all the work; [`Input`] drives it from a mapped file or a stream.
+//! Everything goes by the metadata of the file itself. Damage never ends the reading: it is told as
+//! [`Item::Warning`] and decoding goes on at the next place that can be trusted.
+//!
+//! ```no_run
+//! use jfr_format::read::{Input, Item};
+//!
+//! # fn main() -> Result<(), jfr_format::error::Error> {
+//! let mut input = Input::open("run.jfr".as_ref())?;
+//! while let Some(item) = input.next()? {
+//!     match item {
+//!         Item::Events(batch) => {
+//!             for event in batch.events() {
+//!                 println!("{} at {:?} ns", event.class().name, event.start_nanos());
+//!             }
+//!         }
+//!         Item::Warning(warning) => eprintln!("{warning}"),
+//!         _ => {}
+//!     }
+//! }
+//! # Ok(()) }
+//! ```
+
+mod batch;
+mod binding;
+mod chunk;
+pub(crate) mod cursor;
+mod input;
+pub(crate) mod layout;
+mod map;
+mod push;
+mod references;
+mod resync;
+mod types;
+
+pub use batch::{Batch, Events, TypeCount, TypeCounts};
+pub use binding::Binding;
+pub use chunk::{Chunk, ChunkIndex};
+pub use input::Input;
+pub use push::{ChunkEnd, Decoder, Delivery, Item};
+pub use types::{Annotation, Class, ClassIndex, Field, Kind, Region, Setting, Types};

@@ -1,0 +1,588 @@
+//! The decoder: bytes in, events out, no I/O.
+//!
+//! ```text
+//!   push(bytes) ─► Header ─► Events ─┬─ type 0 ─► types      ┐
+//!                    ▲               ├─ type 1 ─► pools      ├─► Item::Events when their constants are known
+//!                    └── chunk end ◄─┴─ others ─► held back  ┘
+//! ```
+//! Inside a chunk order does not matter: definitions may follow their use. So events are held until what they refer
+//! to is known, at the latest until the chunk ends. All checkpoints met are used, chained or not.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use super::batch::{Batch, Region, TypeCounts};
+use super::chunk::{Chunk, ChunkIndex};
+use super::cursor::Cursor;
+use super::references::Known;
+use super::resync;
+use super::types::Types;
+use crate::constants::{CHECKPOINT_EVENT, CHECKPOINT_FLUSH, MAGIC, METADATA_EVENT, STATE_FINISHED};
+use crate::error::{Error, ErrorKind, Malformed};
+use crate::header::{ChunkHeader, LEN};
+use crate::ids::FileOffset;
+use crate::pool::{CheckpointHead, Pools};
+
+/// Larger events are taken for damage; the four-byte padded size that writers use cannot say more.
+pub(crate) const MAX_EVENT: u64 = 1 << 28;
+
+/// When events are handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// All events of a chunk at its end: for input that is at hand as a whole.
+    WholeChunks,
+    /// As soon as the constants they refer to are known: for streams. In a chunk that is still being written
+    /// (state byte not 0) everything before a checkpoint with the FLUSH bit is handed out with it.
+    Earliest,
+}
+
+/// What the decoder has found.
+#[derive(Debug)]
+pub enum Item<'a> {
+    /// A header was read; types and constants are not known yet.
+    ChunkStart(&'a Chunk),
+    /// Some events of the chunk.
+    Events(Batch<'a>),
+    /// The chunk is over.
+    ChunkEnd(ChunkEnd<'a>),
+    /// Something could not be read; decoding goes on.
+    Warning(Error),
+}
+
+/// The end of a chunk.
+#[derive(Debug)]
+pub struct ChunkEnd<'a> {
+    /// The chunk with all its types and constants.
+    pub chunk: &'a Chunk,
+    /// Bytes from the header to the end.
+    pub size: u64,
+    /// Nothing of it was skipped or missing.
+    pub complete: bool,
+    /// Events and bytes by type id, metadata and checkpoints included.
+    pub counts: &'a TypeCounts,
+}
+
+#[derive(Debug)]
+enum Queued {
+    ChunkStart,
+    Events(Vec<Region>),
+    ChunkEnd { size: u64, complete: bool },
+    Warning(Error),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Header,
+    Events,
+    /// The event at the scan position is damaged; looking for a place in the same chunk to go on from.
+    Recover,
+    /// Drop bytes up to this offset, then expect a header.
+    Skip {
+        until: u64,
+    },
+    /// Look for the next header. `from` is where reading stopped; `told` if that was reported already.
+    Search {
+        from: u64,
+        told: bool,
+    },
+    Done,
+}
+
+#[derive(Debug)]
+enum Buffer {
+    Whole(Bytes),
+    Growing(BytesMut),
+}
+
+impl Buffer {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Whole(bytes) => bytes,
+            Self::Growing(bytes) => bytes,
+        }
+    }
+
+    fn take(&mut self, len: usize) -> Bytes {
+        match self {
+            Self::Whole(bytes) => bytes.split_to(len),
+            Self::Growing(bytes) => bytes.split_to(len).freeze(),
+        }
+    }
+
+    fn push(&mut self, more: Bytes) {
+        match self {
+            Self::Growing(bytes) => bytes.extend_from_slice(&more),
+            Self::Whole(bytes) if bytes.is_empty() => *bytes = more,
+            Self::Whole(bytes) => {
+                let mut grown = BytesMut::with_capacity(bytes.len() + more.len());
+                grown.extend_from_slice(bytes);
+                grown.extend_from_slice(&more);
+                *self = Self::Growing(grown);
+            }
+        }
+    }
+}
+
+/// The push decoder. Feed it with [`push`](Self::push) and [`close`](Self::close), take items with
+/// [`next`](Self::next) until it wants more.
+#[derive(Debug)]
+pub struct Decoder {
+    delivery: Delivery,
+    buffer: Buffer,
+    /// Offset in the input of the buffer's first byte.
+    offset: u64,
+    /// Bytes at the start of the buffer that are whole events, not yet taken out.
+    scanned: usize,
+    closed: bool,
+    state: State,
+    queue: VecDeque<Queued>,
+    chunk: Option<Chunk>,
+    chunks: u32,
+    current: Current,
+}
+
+/// What belongs to the chunk being read, beside what its events need.
+#[derive(Debug, Default)]
+struct Current {
+    /// Where it ends, if its header can be trusted.
+    end: Option<u64>,
+    damaged: bool,
+    has_types: bool,
+    counts: TypeCounts,
+    held: VecDeque<Region>,
+    /// Checkpoints met before the metadata.
+    early: Vec<Region>,
+    known: Known,
+}
+
+/// What one step led to.
+enum Next {
+    Again,
+    NeedsMore,
+}
+
+impl Decoder {
+    /// An empty decoder.
+    pub fn new(delivery: Delivery) -> Self {
+        Self {
+            delivery,
+            buffer: Buffer::Whole(Bytes::new()),
+            offset: 0,
+            scanned: 0,
+            closed: false,
+            state: State::Header,
+            queue: VecDeque::new(),
+            chunk: None,
+            chunks: 0,
+            current: Current::default(),
+        }
+    }
+
+    /// Appends input. The first push is not copied.
+    pub fn push(&mut self, bytes: Bytes) {
+        if !self.closed && !bytes.is_empty() {
+            self.buffer.push(bytes);
+        }
+    }
+
+    /// Says that no input will follow.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Bytes of input dealt with so far.
+    pub fn consumed(&self) -> u64 {
+        self.offset + self.scanned as u64
+    }
+
+    /// Chunks started so far.
+    pub fn chunks(&self) -> u32 {
+        self.chunks
+    }
+
+    /// Decodes until an item can be taken; `false` if more input is needed or, after [`close`](Self::close),
+    /// nothing is left.
+    pub fn ready(&mut self) -> bool {
+        while self.queue.is_empty() {
+            if let Next::NeedsMore = self.step() {
+                return !self.queue.is_empty();
+            }
+        }
+        true
+    }
+
+    /// The next item; `None` if more input is needed or, after [`close`](Self::close), nothing is left.
+    #[allow(clippy::should_implement_trait)] // the items borrow from the decoder
+    pub fn next(&mut self) -> Option<Item<'_>> {
+        if !self.ready() {
+            return None;
+        }
+        match (self.queue.pop_front()?, &self.chunk) {
+            (Queued::Warning(error), _) => Some(Item::Warning(error)),
+            (Queued::ChunkStart, Some(chunk)) => Some(Item::ChunkStart(chunk)),
+            (Queued::Events(regions), Some(chunk)) => Some(Item::Events(Batch { chunk, regions })),
+            (Queued::ChunkEnd { size, complete }, Some(chunk)) => {
+                Some(Item::ChunkEnd(ChunkEnd { chunk, size, complete, counts: &self.current.counts }))
+            }
+            // A chunk is replaced only when the queue is empty.
+            (_, None) => None,
+        }
+    }
+
+    fn step(&mut self) -> Next {
+        match self.state {
+            State::Header => self.header(),
+            State::Events => self.events(),
+            State::Recover => self.recover(),
+            State::Skip { until } => self.skip(until),
+            State::Search { from, told } => self.search(from, told),
+            State::Done => Next::NeedsMore,
+        }
+    }
+
+    fn warn(&mut self, error: Error) {
+        self.queue.push_back(Queued::Warning(error));
+    }
+
+    fn discard(&mut self, len: usize) {
+        let len = len.min(self.buffer.bytes().len());
+        self.buffer.take(len);
+        self.offset += len as u64;
+        self.scanned = 0;
+    }
+
+    fn header(&mut self) -> Next {
+        let bytes = self.buffer.bytes();
+        if bytes.len() < LEN && !self.closed {
+            return Next::NeedsMore;
+        }
+        if bytes.is_empty() {
+            if self.chunks == 0 {
+                self.warn(Error::new(ErrorKind::Empty, 0, None, "the first chunk header"));
+            }
+            self.state = State::Done;
+            return Next::Again;
+        }
+        let Ok(header) = ChunkHeader::decode(bytes) else {
+            self.state = State::Search { from: self.offset, told: false };
+            return Next::Again;
+        };
+        let offset = self.offset;
+        self.discard(LEN);
+        let index = ChunkIndex(self.chunks);
+        self.chunks = self.chunks.saturating_add(1);
+        self.chunk = Some(Chunk {
+            index,
+            offset: FileOffset(offset),
+            header,
+            types: Types::default(),
+            pools: Pools::default(),
+        });
+        self.current = Current { end: trusted_end(&header, offset), ..Current::default() };
+        self.queue.push_back(Queued::ChunkStart);
+        self.state = State::Events;
+        Next::Again
+    }
+
+    /// Walks whole events from the scan position on.
+    fn events(&mut self) -> Next {
+        loop {
+            let at = self.offset + self.scanned as u64;
+            if self.current.end == Some(at) {
+                return self.finish(true, State::Header);
+            }
+            let head = match self.head(at) {
+                Head::Event(head) => head,
+                Head::Short => return self.input_exhausted(at),
+                Head::NextChunk => {
+                    // The header promised more than there is.
+                    let complete = self.current.end.is_none();
+                    return self.finish(complete, State::Header);
+                }
+                Head::Bad => {
+                    self.current.damaged = true;
+                    self.warn(self.fault(Malformed::EventSize, at, "an event's size and type"));
+                    self.state = State::Recover;
+                    return Next::Again;
+                }
+            };
+            self.scanned += head.size as usize;
+            self.current.counts.add(head.type_id, u64::from(head.size));
+            if head.type_id == u64::from(METADATA_EVENT.0) {
+                self.metadata(head, at);
+            } else if head.type_id == u64::from(CHECKPOINT_EVENT.0) {
+                self.checkpoint(head, at);
+                if !self.queue.is_empty() {
+                    return Next::Again;
+                }
+            }
+        }
+    }
+
+    /// Size and type of the event at the scan position, if it is there as a whole.
+    #[inline]
+    fn head(&self, at: u64) -> Head {
+        let rest = self.buffer.bytes().get(self.scanned..).unwrap_or_default();
+        if rest.first() == Some(&MAGIC[0]) && rest.starts_with(&MAGIC[..rest.len().min(MAGIC.len())]) {
+            if rest.len() < LEN && !self.closed {
+                return Head::Short;
+            }
+            if resync::is_header(rest) {
+                return Head::NextChunk;
+            }
+        }
+        let mut cursor = Cursor::new(rest);
+        let Ok(size) = cursor.varint() else { return Head::Short };
+        let room = self.current.end.map_or(u64::MAX, |end| end.saturating_sub(at));
+        if size <= cursor.pos() as u64 || size > MAX_EVENT || size > room {
+            return Head::Bad;
+        }
+        let size = size as u32;
+        let Some(event) = rest.get(..size as usize) else { return Head::Short };
+        let mut cursor = Cursor::at(event, cursor.pos());
+        match cursor.varint() {
+            Ok(type_id) => Head::Event(EventHead { size, type_id, head: cursor.pos() as u32 }),
+            Err(_) => Head::Bad,
+        }
+    }
+
+    fn input_exhausted(&mut self, at: u64) -> Next {
+        if !self.closed {
+            self.deliver(false);
+            return if self.queue.is_empty() { Next::NeedsMore } else { Next::Again };
+        }
+        let end = self.offset + self.buffer.bytes().len() as u64;
+        let missing = self.current.end.map_or(0, |promised| promised.saturating_sub(end));
+        if missing == 0 && at == end {
+            return self.finish(true, State::Done);
+        }
+        let index = self.chunk.as_ref().map(|c| c.index);
+        self.warn(Error::new(ErrorKind::Truncated { missing }, end, index, "events"));
+        // A damaged size may have hidden the next chunk.
+        self.finish(false, State::Search { from: at, told: true })
+    }
+
+    fn fault(&self, what: Malformed, at: u64, within: &str) -> Error {
+        let index = self.chunk.as_ref().map(|c| c.index);
+        Error::new(ErrorKind::Malformed(what), at, index, within)
+    }
+
+    fn metadata(&mut self, head: EventHead, at: u64) {
+        let Some(chunk) = &mut self.chunk else { return };
+        let end = self.scanned;
+        let start = end - (head.size - head.head) as usize;
+        let payload = self.buffer.bytes().get(start..end).unwrap_or_default();
+        match chunk.types.add(payload) {
+            Ok(()) => {
+                self.current.has_types = true;
+                for region in std::mem::take(&mut self.current.early) {
+                    self.constants(&region);
+                }
+            }
+            // Filler of fixed-size chunks.
+            Err(_) if payload.iter().all(|&b| b == 0) => {}
+            Err((fault, pos)) => {
+                self.current.damaged = true;
+                let at = at + u64::from(head.head) + pos as u64;
+                self.warn(self.fault(fault, at, "metadata"));
+            }
+        }
+    }
+
+    fn checkpoint(&mut self, head: EventHead, at: u64) {
+        let payload = (head.size - head.head) as usize;
+        let region = match &self.buffer {
+            // Shared, not copied.
+            Buffer::Whole(bytes) => bytes.slice(self.scanned - payload..self.scanned),
+            Buffer::Growing(_) => {
+                self.hold();
+                let last = self.current.held.back().map(|r| r.bytes.clone()).unwrap_or_default();
+                last.slice(last.len() - payload..)
+            }
+        };
+        let region = Region { bytes: region, offset: at + u64::from(head.head) };
+        let flags = if self.current.has_types {
+            self.constants(&region)
+        } else {
+            let flags = CheckpointHead::read(&mut Cursor::new(&region.bytes)).map_or(0, |head| head.flags);
+            self.current.early.push(region);
+            flags
+        };
+        self.deliver(flags & CHECKPOINT_FLUSH != 0);
+    }
+
+    fn constants(&mut self, region: &Region) -> u8 {
+        let Some(chunk) = &mut self.chunk else { return 0 };
+        match chunk.pools.add(&chunk.types, &region.bytes, region.offset) {
+            Ok(head) => head.flags,
+            Err((fault, pos)) => {
+                self.current.damaged = true;
+                self.warn(self.fault(fault, region.offset + pos as u64, "constant pools"));
+                0
+            }
+        }
+    }
+
+    /// Takes what has been scanned out of the buffer.
+    fn hold(&mut self) {
+        if self.scanned > 0 {
+            let region = Region { bytes: self.buffer.take(self.scanned), offset: self.offset };
+            self.offset += self.scanned as u64;
+            self.scanned = 0;
+            self.current.held.push_back(region);
+        }
+    }
+
+    /// Hands out the events whose constants are known; `flushed` says that a live writer has just written all of
+    /// them, so that waiting for more is in vain.
+    fn deliver(&mut self, flushed: bool) {
+        if self.delivery == Delivery::WholeChunks || !self.current.has_types {
+            return;
+        }
+        self.hold();
+        let Some(chunk) = &self.chunk else { return };
+        let all = flushed && chunk.header.state != STATE_FINISHED;
+        let current = &mut self.current;
+        let mut out = Vec::new();
+        while let Some(region) = current.held.front_mut() {
+            let good = if all { region.bytes.len() } else { current.known.prefix(chunk, region) };
+            if good == region.bytes.len() {
+                out.extend(current.held.pop_front());
+                continue;
+            }
+            if good > 0 {
+                out.push(Region { bytes: region.bytes.split_to(good), offset: region.offset });
+                region.offset += good as u64;
+            }
+            break;
+        }
+        if !out.is_empty() {
+            self.queue.push_back(Queued::Events(out));
+        }
+    }
+
+    fn finish(&mut self, complete: bool, then: State) -> Next {
+        let at = self.offset + self.scanned as u64;
+        self.hold();
+        let Some(chunk) = &self.chunk else { return Next::Again };
+        let held: Vec<Region> = self.current.held.drain(..).collect();
+        let index = Some(chunk.index);
+        let start = chunk.offset.0;
+        if !held.is_empty() {
+            if self.current.has_types {
+                self.queue.push_back(Queued::Events(held));
+            } else if self.current.counts.events() > 0 {
+                self.warn(Error::new(ErrorKind::NoMetadata, start, index, "metadata"));
+                self.current.damaged = true;
+            }
+        }
+        if let (true, Some(chunk)) = (self.current.has_types, &self.chunk) {
+            for (type_id, count) in self.current.counts.iter() {
+                let reserved = type_id <= u64::from(CHECKPOINT_EVENT.0);
+                if !reserved && chunk.types.index_of(type_id).is_none() {
+                    let kind = ErrorKind::UnknownEvents { type_id, count: count.events };
+                    self.queue.push_back(Queued::Warning(Error::new(kind, start, index, "events")));
+                }
+            }
+        }
+        let complete = complete && !self.current.damaged;
+        self.queue.push_back(Queued::ChunkEnd { size: at - start, complete });
+        self.state = then;
+        Next::Again
+    }
+
+    /// Behind a damaged event the checkpoint chain of a finished chunk still tells where events start.
+    fn recover(&mut self) -> Next {
+        let at = self.offset + self.scanned as u64;
+        let Some(end) = self.current.end else {
+            return self.finish(false, State::Search { from: at, told: true });
+        };
+        let have = self.offset + self.buffer.bytes().len() as u64;
+        if have < end && !self.closed {
+            return Next::NeedsMore;
+        }
+        let Some(chunk) = &self.chunk else { return Next::Again };
+        let start = chunk.offset.0;
+        let inner = self.buffer.bytes().get(self.scanned..).unwrap_or_default();
+        match resync::next_boundary(inner, at - start, &chunk.header) {
+            Some(skipped) => {
+                self.hold();
+                self.discard(skipped);
+                self.state = State::Events;
+                Next::Again
+            }
+            None if have < end => self.finish(false, State::Search { from: at, told: true }),
+            None => self.finish(false, State::Skip { until: end }),
+        }
+    }
+
+    fn skip(&mut self, until: u64) -> Next {
+        let want = until.saturating_sub(self.offset);
+        self.discard(usize::try_from(want).unwrap_or(usize::MAX));
+        if self.offset < until {
+            if self.closed {
+                self.state = State::Done;
+            }
+            return Next::NeedsMore;
+        }
+        self.state = State::Header;
+        Next::Again
+    }
+
+    fn search(&mut self, from: u64, told: bool) -> Next {
+        let bytes = self.buffer.bytes();
+        // The byte at `from` itself has been tried as a header or an event.
+        let tried = usize::from(self.offset == from);
+        let found = resync::find_header(bytes.get(tried..).unwrap_or_default()).map(|at| at + tried);
+        if let Some(found) = found {
+            self.discard(found);
+        } else {
+            let keep = if self.closed { 0 } else { LEN - 1 };
+            self.discard(self.buffer.bytes().len().saturating_sub(keep));
+            if !self.closed {
+                return Next::NeedsMore;
+            }
+        }
+        if !told {
+            self.skipped(from, found.is_some());
+        }
+        self.state = if found.is_some() { State::Header } else { State::Done };
+        Next::Again
+    }
+
+    fn skipped(&mut self, from: u64, found: bool) {
+        let error = if self.chunks == 0 && !found {
+            Error::new(ErrorKind::NotJfr, from, None, "the first chunk header")
+        } else {
+            let bytes = self.offset - from;
+            Error::new(ErrorKind::Skipped { bytes }, from, None, "a chunk header")
+        };
+        self.warn(error);
+    }
+}
+
+enum Head {
+    Event(EventHead),
+    /// The bytes end before the event does.
+    Short,
+    NextChunk,
+    Bad,
+}
+
+#[derive(Clone, Copy)]
+struct EventHead {
+    size: u32,
+    type_id: u64,
+    /// Bytes of size and type.
+    head: u32,
+}
+
+/// Where the chunk ends, if its header has been completed.
+fn trusted_end(header: &ChunkHeader, offset: u64) -> Option<u64> {
+    let inside = |at: u64| at >= LEN as u64 && at < header.size;
+    let good = header.state == STATE_FINISHED
+        && inside(header.metadata.0)
+        && (header.checkpoint.0 == 0 || inside(header.checkpoint.0));
+    if good { offset.checked_add(header.size) } else { None }
+}

@@ -1,0 +1,65 @@
+//! Finding the way again behind damage.
+
+use super::cursor::Cursor;
+use super::push::MAX_EVENT;
+use crate::constants::{CHECKPOINT_EVENT, MAGIC};
+use crate::header::{ChunkHeader, LEN};
+use crate::pool::CheckpointHead;
+
+/// Fastest clock a header may claim, in ticks per second.
+const MAX_FREQUENCY: i64 = 1_000_000_000_000;
+/// Largest minor version taken for a header where none was expected.
+const MAX_MINOR: u16 = 16;
+
+/// Whether a whole, plausible chunk header starts here. Stricter than decoding one where it is expected: these
+/// bytes might be an event.
+pub(crate) fn is_header(bytes: &[u8]) -> bool {
+    ChunkHeader::decode(bytes).is_ok_and(|header| {
+        header.minor <= MAX_MINOR
+            && (1..=MAX_FREQUENCY).contains(&header.ticks_per_second)
+            && header.start_nanos >= 0
+            && header.duration_nanos >= 0
+    })
+}
+
+/// Position of the next plausible header.
+pub(crate) fn find_header(bytes: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    while let Some(found) = bytes.get(from..)?.iter().position(|&b| b == MAGIC[0]) {
+        let at = from + found;
+        if is_header(&bytes[at..]) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+    None
+}
+
+/// The first event boundary behind `at` that the header or its checkpoint chain tells of, as a distance from `at`.
+/// `bytes` start at `at`, which like the header's offsets is counted from the chunk's start.
+pub(crate) fn next_boundary(bytes: &[u8], at: u64, header: &ChunkHeader) -> Option<usize> {
+    let mut best = (header.metadata.0 > at).then_some(header.metadata.0);
+    let mut checkpoint = header.checkpoint.0;
+    while checkpoint > at {
+        let Some(delta) = checkpoint_delta(bytes, checkpoint - at) else { break };
+        best = Some(best.map_or(checkpoint, |b| b.min(checkpoint)));
+        match checkpoint.checked_add_signed(delta) {
+            // Backward chains only: each step is nearer to `at`, so this ends.
+            Some(previous) if delta < 0 => checkpoint = previous,
+            _ => break,
+        }
+    }
+    usize::try_from(best? - at).ok().filter(|&skip| skip < bytes.len())
+}
+
+fn checkpoint_delta(bytes: &[u8], at: u64) -> Option<i64> {
+    let mut cursor = Cursor::new(bytes.get(usize::try_from(at).ok()?..)?);
+    let size = cursor.varint().ok()?;
+    let type_id = cursor.varint().ok()?;
+    if size > MAX_EVENT || type_id != u64::from(CHECKPOINT_EVENT.0) {
+        return None;
+    }
+    CheckpointHead::read(&mut cursor).ok().map(|head| head.delta)
+}
+
+const _: () = assert!(LEN > MAGIC.len());
