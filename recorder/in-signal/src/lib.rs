@@ -2,10 +2,34 @@
 //!
 //! Rules of this crate (checked by `.ci/fence.sh` over its object code):
 //! no heap, no `std`, no lock, no libc call outside `allowed-symbols.txt`, no panic path, no thread-local
-//! through `__tls_get_addr`. System calls are made by the instruction itself (`sys`).
+//! through `__tls_get_addr`. System calls are made by the instruction itself ([`sys`]).
 //!
-//! A sample's way here: [`handler`] → [`walk`] → [`ring`]; [`layout`] is what both processes see.
+//! A sample's way here: [`handler`] → [`interrupted`] → [`walk`] ([`memo`] → [`rows`] → [`eh_frame`], reading by
+//! [`stack`]) → [`ring`]; [`layout`] is what both processes see, [`state`] what a handler knows of its process.
+//! [`thread`] and [`engine`] register and arm threads, outside handlers and inside.
 #![no_std]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
+pub mod clock;
+pub mod eh_frame;
+pub mod engine;
+pub mod expression;
+pub mod handler;
+pub mod interrupted;
 pub mod layout;
+pub mod memo;
+pub mod modules;
 pub mod ring;
+pub mod rows;
+pub mod rule;
+pub mod scratch;
+pub mod stack;
+pub mod state;
+pub mod sys;
+pub mod thread;
+pub mod tls;
+pub mod vdso;
+pub mod walk;

@@ -92,7 +92,7 @@ impl<'a> Ring<'a> {
     #[inline]
     pub fn new(header: &'a RingHeader, words: &'a [AtomicU64]) -> Option<Ring<'a>> {
         let n = words.len();
-        if !n.is_power_of_two() || n < 1024 || n > (1 << 31) {
+        if !n.is_power_of_two() || !(1024..=1 << 31).contains(&n) {
             return None;
         }
         Some(Ring { header, words, shift: n.trailing_zeros() })

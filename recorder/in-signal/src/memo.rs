@@ -1,0 +1,106 @@
+//! Rules of program counters seen before: one direct-mapped table for all threads of the process.
+//!
+//! Entries are written without a lock. A reader accepts an entry only if `check ^ value` is its key, so a torn pair of
+//! words (two writers, or a write in progress) is a miss, never a wrong rule. The key holds the module
+//! generation and the epoch: rules of another set of modules do not match.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Number of entries (64 KiB).
+pub const ENTRIES: usize = 4096;
+
+#[repr(C)]
+struct Entry {
+    check: AtomicU64,
+    value: AtomicU64,
+}
+
+/// The table; all zero is empty.
+#[repr(C, align(64))]
+pub struct Memo {
+    entries: [Entry; ENTRIES],
+}
+
+/// What distinguishes the present set of modules: 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag(pub u16);
+
+impl Memo {
+    #[inline]
+    fn entry(&self, address: u64) -> Option<&Entry> {
+        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
+        self.entries.get(hash as usize)
+    }
+
+    /// The value stored for `address` under `tag`.
+    #[inline]
+    pub fn get(&self, address: u64, tag: Tag) -> Option<u64> {
+        let entry = self.entry(address)?;
+        let value = entry.value.load(Relaxed);
+        (entry.check.load(Relaxed) ^ value == key(address, tag)).then_some(value)
+    }
+
+    /// Stores a value. Addresses of more than 48 bits are not kept.
+    #[inline]
+    pub fn put(&self, address: u64, tag: Tag, value: u64) {
+        if address >> 48 != 0 || address == 0 {
+            return;
+        }
+        if let Some(entry) = self.entry(address) {
+            entry.value.store(value, Relaxed);
+            entry.check.store(key(address, tag) ^ value, Relaxed);
+        }
+    }
+}
+
+#[inline]
+fn key(address: u64, tag: Tag) -> u64 {
+    address ^ u64::from(tag.0) << 48
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::boxed::Box;
+
+    fn empty() -> Box<Memo> {
+        // SAFETY: all zero is a valid, empty table.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    #[test]
+    fn other_generation_and_torn_pairs_miss() {
+        let memo = empty();
+        assert_eq!(memo.get(0x1000, Tag(1)), None);
+        memo.put(0x1000, Tag(1), 77);
+        assert_eq!(memo.get(0x1000, Tag(1)), Some(77));
+        assert_eq!(memo.get(0x1000, Tag(2)), None);
+        memo.entry(0x1000).unwrap().value.store(78, Relaxed);
+        assert_eq!(memo.get(0x1000, Tag(1)), None);
+    }
+
+    #[test]
+    fn racing_writers_never_yield_a_foreign_value() {
+        let memo = empty();
+        let addresses: std::vec::Vec<u64> = (1..200_000u64)
+            .filter(|a| core::ptr::eq(memo.entry(*a).unwrap(), memo.entry(1).unwrap()))
+            .collect();
+        assert!(addresses.len() > 8);
+        std::thread::scope(|s| {
+            for start in 0..3 {
+                let (memo, addresses) = (&memo, &addresses);
+                s.spawn(move || {
+                    for i in start..200_000 {
+                        let address = addresses[i % addresses.len()];
+                        memo.put(address, Tag(3), address.wrapping_mul(31));
+                        let other = addresses[(i * 7) % addresses.len()];
+                        if let Some(value) = memo.get(other, Tag(3)) {
+                            assert_eq!(value, other.wrapping_mul(31));
+                        }
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,74 @@
+//! Lookup in a module's compact rows, which the drain wrote into the shared arena.
+//! Every position is checked against the arena: what is in it decides where a walk goes, never where it reads.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::layout::MAGIC;
+use crate::rule::Rule;
+
+/// A module's rows inside the arena.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    base: u64,
+    shift: u32,
+    buckets: usize,
+    /// `buckets + 1` first-row numbers, two to a word.
+    firsts: &'a [AtomicU64],
+    /// One row to a word: location in the low half, rule in the high half.
+    rows: &'a [AtomicU64],
+}
+
+#[inline]
+fn load(words: &[AtomicU64], i: usize) -> Option<u64> {
+    words.get(i).map(|word| word.load(Relaxed))
+}
+
+impl<'a> Rows<'a> {
+    /// The rows at byte `offset` of the arena (a multiple of 8), `None` if no valid header is there.
+    #[inline]
+    pub fn at(arena: &'a [AtomicU64], offset: u64) -> Option<Rows<'a>> {
+        let words = arena.get((offset / 8) as usize..)?;
+        if load(words, 0)? != MAGIC {
+            return None;
+        }
+        let base = load(words, 1)?;
+        let counts = load(words, 2)?;
+        let shift = load(words, 3)? as u32;
+        let (rows, buckets) = ((counts & 0xffff_ffff) as usize, (counts >> 32) as usize);
+        let after_firsts = buckets.wrapping_add(2).wrapping_div(2).checked_add(4)?;
+        let firsts = words.get(4..after_firsts)?;
+        let rows = words.get(after_firsts..after_firsts.checked_add(rows)?)?;
+        (shift < 32).then_some(Rows { base, shift, buckets, firsts, rows })
+    }
+
+    #[inline]
+    fn first(&self, bucket: usize) -> Option<usize> {
+        let pair = load(self.firsts, bucket / 2)?;
+        Some(if bucket & 1 == 0 { pair & 0xffff_ffff } else { pair >> 32 } as usize)
+    }
+
+    /// The rule for a file virtual address.
+    #[inline]
+    pub fn rule(&self, address: u64) -> Rule {
+        self.search(address).unwrap_or(Rule::Gap)
+    }
+
+    #[inline]
+    fn search(&self, address: u64) -> Option<Rule> {
+        let location = u32::try_from(address.checked_sub(self.base)?).ok()?;
+        let bucket = (location >> self.shift) as usize;
+        if bucket >= self.buckets {
+            return None;
+        }
+        let (mut low, mut high) = (self.first(bucket)?, self.first(bucket.wrapping_add(1))?);
+        while low < high {
+            let middle = low.midpoint(high);
+            if load(self.rows, middle)? as u32 <= location {
+                low = middle.wrapping_add(1);
+            } else {
+                high = middle;
+            }
+        }
+        Some(Rule::unpack((load(self.rows, low.checked_sub(1)?)? >> 32) as u32))
+    }
+}

@@ -1,0 +1,73 @@
+//! Work memory of handlers, so that their own stack use stays small: alternate signal stacks can be tiny.
+//! A fixed pool, taken by try-lock; who finds none counts a loss instead of waiting.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::eh_frame::Machine;
+use crate::layout::MAX_DEPTH;
+use crate::stack::Windows;
+
+/// Buffers in the pool.
+pub const BUFFERS: usize = 16;
+
+/// One handler's work memory.
+#[repr(C, align(64))]
+pub struct Scratch {
+    /// Addresses of the walk, leaf first.
+    pub frames: [u64; MAX_DEPTH],
+    /// Copies of memory that may be unmapped.
+    pub windows: Windows,
+    /// State of the CFI interpreter.
+    pub machine: Machine,
+}
+
+/// The pool; all zero is free.
+#[repr(C, align(64))]
+pub struct Pool {
+    busy: AtomicU32,
+    buffers: [UnsafeCell<Scratch>; BUFFERS],
+}
+
+// SAFETY: a buffer is reached only through a `Lease`, of which the bit in `busy` allows one.
+unsafe impl Sync for Pool {}
+
+/// Exclusive use of one buffer.
+pub struct Lease<'a> {
+    pool: &'a Pool,
+    bit: u32,
+    buffer: &'a UnsafeCell<Scratch>,
+}
+
+impl Pool {
+    /// Takes a free buffer, `None` if there is none.
+    #[inline]
+    pub fn take(&self) -> Option<Lease<'_>> {
+        let mut busy = self.busy.load(Ordering::Relaxed);
+        loop {
+            let free = busy.trailing_ones();
+            let buffer = self.buffers.get(free as usize)?;
+            let bit = 1u32.checked_shl(free)?;
+            match self.busy.compare_exchange(busy, busy | bit, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(Lease { pool: self, bit, buffer }),
+                Err(now) => busy = now,
+            }
+        }
+    }
+}
+
+impl Lease<'_> {
+    /// The buffer.
+    #[inline]
+    pub fn scratch(&mut self) -> &mut Scratch {
+        // SAFETY: this lease owns the buffer's bit, and borrows itself mutably.
+        unsafe { &mut *self.buffer.get() }
+    }
+}
+
+impl Drop for Lease<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.pool.busy.fetch_and(!self.bit, Ordering::Release);
+    }
+}

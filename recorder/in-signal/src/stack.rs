@@ -1,0 +1,155 @@
+//! Reading memory during a walk.
+//!
+//! Plain loads happen in two places only: on the thread's known stack between the interrupted stack pointer and the
+//! stack's top, and inside the unwind information of modules that are never unmapped. Everything else (coroutine
+//! stacks, alternate stacks, modules that may go away) is copied by `process_vm_readv`, which fails instead of
+//! faulting, in small windows that are kept for the rest of the walk.
+
+use crate::sys;
+
+/// How the walker reads. The handler's way is [`Local`]; tests read another, stopped process.
+pub trait Memory {
+    /// Eight bytes of the stack (or of what a location expression points at).
+    fn word(&mut self, address: u64) -> Option<u64>;
+    /// Sets where [`Memory::info`] may read; `plain` allows loads without a probe.
+    fn set_info(&mut self, from: u64, to: u64, plain: bool);
+    /// `bytes` (1..=8) little-endian bytes of unwind information inside the range set before.
+    fn info(&mut self, address: u64, bytes: u32) -> Option<u64>;
+    /// Tells that the walk continues at `sp` on a stack that the kernel switched from (signal frame).
+    fn switched(&mut self, sp: u64);
+    /// Whether both addresses lie on the same known stack.
+    fn same_stack(&self, a: u64, b: u64) -> bool;
+}
+
+const WINDOW: usize = 512;
+const WINDOWS: usize = 8;
+
+/// Copies of memory that may be unmapped, aligned so that none crosses a page.
+#[repr(C)]
+pub struct Windows {
+    /// Start address of each copy; 1 = none.
+    starts: [u64; WINDOWS],
+    next: usize,
+    bytes: [[u8; WINDOW]; WINDOWS],
+}
+
+impl Windows {
+    /// Forgets all copies.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.starts = [1; WINDOWS];
+    }
+
+    /// Bytes at `address` of process `pid`, through a window.
+    pub fn read(&mut self, pid: u32, address: u64, bytes: u32) -> Option<u64> {
+        let mut value = 0u64;
+        let mut shift = 0u32;
+        for i in 0..u64::from(bytes.min(8)) {
+            let byte = self.byte(pid, address.checked_add(i)?)?;
+            value |= u64::from(byte).wrapping_shl(shift);
+            shift = shift.wrapping_add(8);
+        }
+        Some(value)
+    }
+
+    fn byte(&mut self, pid: u32, address: u64) -> Option<u8> {
+        let start = address & !(WINDOW as u64).wrapping_sub(1);
+        let offset = (address & (WINDOW as u64).wrapping_sub(1)) as usize;
+        if let Some(i) = self.starts.iter().position(|s| *s == start) {
+            return self.bytes.get(i)?.get(offset).copied();
+        }
+        let i = self.next % WINDOWS;
+        self.next = i.wrapping_add(1);
+        let window = self.bytes.get_mut(i)?;
+        let slot = self.starts.get_mut(i)?;
+        *slot = 1;
+        // SAFETY: the window is WINDOW bytes long.
+        let got = unsafe { sys::read_process(pid, start, window.as_mut_ptr(), WINDOW) };
+        if got != WINDOW {
+            return None;
+        }
+        *slot = start;
+        window.get(offset).copied()
+    }
+}
+
+/// Memory of the process that runs the handler.
+pub struct Local<'a> {
+    pid: u32,
+    /// Known stack of the thread.
+    stack: (u64, u64),
+    /// Lowest address of it that is proved to be in use; `stack.1` when the walk is elsewhere.
+    floor: u64,
+    info: (u64, u64),
+    plain: bool,
+    windows: &'a mut Windows,
+}
+
+impl<'a> Local<'a> {
+    /// For a walk that starts at stack pointer `sp` of a thread whose stack is `stack`, (0, 0) if unknown.
+    ///
+    /// # Safety
+    /// `sp` is the thread's interrupted stack pointer and, if it lies in `stack`, memory from there to `stack.1` is
+    /// mapped and readable.
+    #[inline]
+    pub unsafe fn new(pid: u32, stack: (u64, u64), sp: u64, windows: &'a mut Windows) -> Local<'a> {
+        windows.clear();
+        let mut local = Local { pid, stack, floor: stack.1, info: (0, 0), plain: false, windows };
+        local.switched(sp);
+        local
+    }
+}
+
+impl Memory for Local<'_> {
+    #[inline]
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let last = self.stack.1.wrapping_sub(8);
+        if address >= self.floor && address <= last && address & 7 == 0 {
+            // SAFETY: inside [interrupted sp, top) of the thread's own stack; aligned; other threads may write it.
+            return Some(unsafe { (address as *const u64).read_volatile() });
+        }
+        self.windows.read(self.pid, address, 8)
+    }
+
+    #[inline]
+    fn set_info(&mut self, from: u64, to: u64, plain: bool) {
+        self.info = (from, to);
+        self.plain = plain;
+    }
+
+    #[inline]
+    fn info(&mut self, address: u64, bytes: u32) -> Option<u64> {
+        let end = address.checked_add(u64::from(bytes))?;
+        if address < self.info.0 || end > self.info.1 {
+            return None;
+        }
+        if !self.plain {
+            return self.windows.read(self.pid, address, bytes);
+        }
+        let at = address as *const u8;
+        // SAFETY: inside the unwind information of a module that stays mapped; unaligned reads are meant.
+        let value = unsafe {
+            match bytes {
+                1 => u64::from(at.read_volatile()),
+                2 => u64::from(at.cast::<u16>().read_unaligned()),
+                4 => u64::from(at.cast::<u32>().read_unaligned()),
+                8 => at.cast::<u64>().read_unaligned(),
+                _ => return None,
+            }
+        };
+        Some(value)
+    }
+
+    #[inline]
+    fn switched(&mut self, sp: u64) {
+        if sp >= self.stack.0 && sp < self.stack.1 {
+            self.floor = if self.floor == self.stack.1 { sp } else { self.floor.min(sp) };
+        }
+    }
+
+    #[inline]
+    fn same_stack(&self, a: u64, b: u64) -> bool {
+        let known = |x: u64| x >= self.stack.0 && x < self.stack.1;
+        known(a) == known(b)
+    }
+}

@@ -1,0 +1,153 @@
+//! System calls made by the instruction itself: nothing of libc, so `errno` is never touched and no function of the
+//! program (an interposed `mmap`, say) can be entered from a handler.
+//!
+//! Results follow the kernel: `-4095..0` is a negated errno.
+
+/// Numbers of the calls used here, as in the kernel's tables.
+#[cfg(target_arch = "x86_64")]
+#[expect(missing_docs, reason = "the kernel's names")]
+pub mod nr {
+    pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const GETPID: usize = 39;
+    pub const GETTID: usize = 186;
+    pub const TIMER_CREATE: usize = 222;
+    pub const TIMER_SETTIME: usize = 223;
+    pub const TIMER_DELETE: usize = 226;
+    pub const CLOCK_GETTIME: usize = 228;
+    pub const TGKILL: usize = 234;
+    pub const PERF_EVENT_OPEN: usize = 298;
+    pub const PROCESS_VM_READV: usize = 310;
+}
+
+/// Numbers of the calls used here, as in the kernel's tables.
+#[cfg(target_arch = "aarch64")]
+#[expect(missing_docs, reason = "the kernel's names")]
+pub mod nr {
+    pub const CLOSE: usize = 57;
+    pub const TIMER_CREATE: usize = 107;
+    pub const TIMER_SETTIME: usize = 110;
+    pub const TIMER_DELETE: usize = 111;
+    pub const CLOCK_GETTIME: usize = 113;
+    pub const TGKILL: usize = 131;
+    pub const RT_SIGPROCMASK: usize = 135;
+    pub const GETPID: usize = 172;
+    pub const GETTID: usize = 178;
+    pub const MUNMAP: usize = 215;
+    pub const MMAP: usize = 222;
+    pub const PERF_EVENT_OPEN: usize = 241;
+    pub const PROCESS_VM_READV: usize = 270;
+}
+
+/// One system call with up to six arguments.
+///
+/// # Safety
+/// The call must be sound with these arguments: every pointer valid for what the kernel does with it.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub unsafe fn call(number: usize, a: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel preserves everything but rax, rcx and r11; the caller answers for the arguments.
+    unsafe {
+        core::arch::asm!("syscall", inlateout("rax") number => result,
+            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3], in("r8") a[4], in("r9") a[5],
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// One system call with up to six arguments.
+///
+/// # Safety
+/// The call must be sound with these arguments: every pointer valid for what the kernel does with it.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+pub unsafe fn call(number: usize, a: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel preserves everything but x0; the caller answers for the arguments.
+    unsafe {
+        core::arch::asm!("svc 0", in("x8") number, inlateout("x0") a[0] => result,
+            in("x1") a[1], in("x2") a[2], in("x3") a[3], in("x4") a[4], in("x5") a[5], options(nostack));
+    }
+    result
+}
+
+/// Splits a kernel result: `Err` carries the positive errno.
+#[inline]
+pub fn check(result: isize) -> Result<usize, i32> {
+    if (-4095..0).contains(&result) { Err(result.wrapping_neg() as i32) } else { Ok(result as usize) }
+}
+
+/// Thread id of the caller.
+#[inline]
+pub fn gettid() -> u32 {
+    // SAFETY: no pointers.
+    (unsafe { call(nr::GETTID, [0; 6]) }) as u32
+}
+
+/// Process id of the caller.
+#[inline]
+pub fn getpid() -> u32 {
+    // SAFETY: no pointers.
+    (unsafe { call(nr::GETPID, [0; 6]) }) as u32
+}
+
+/// Closes a descriptor that this crate opened.
+#[inline]
+pub fn close(fd: i32) {
+    // SAFETY: no pointers; the descriptor is ours.
+    unsafe { call(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// Maps the first page of a perf event read-only and shared.
+#[inline]
+pub fn map_event_page(fd: i32) -> Result<usize, i32> {
+    const PROT_READ: usize = 1;
+    const MAP_SHARED: usize = 1;
+    // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+    check(unsafe { call(nr::MMAP, [0, page_bytes(), PROT_READ, MAP_SHARED, fd as usize, 0]) })
+}
+
+/// Unmaps a page of [`map_event_page`], which destroys its event.
+///
+/// # Safety
+/// `address` came from [`map_event_page`] and was not unmapped since.
+#[inline]
+pub unsafe fn unmap_event_page(address: usize) {
+    // SAFETY: by the contract only our own page goes away.
+    unsafe { call(nr::MUNMAP, [address, page_bytes(), 0, 0, 0, 0]) };
+}
+
+static PAGE_BYTES: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(4096);
+
+/// Sets the page size (from the auxiliary vector), where it is not 4096.
+pub fn set_page_bytes(bytes: usize) {
+    PAGE_BYTES.store(bytes, core::sync::atomic::Ordering::Relaxed);
+}
+
+#[inline]
+fn page_bytes() -> usize {
+    PAGE_BYTES.load(core::sync::atomic::Ordering::Relaxed)
+}
+
+#[repr(C)]
+struct IoVec {
+    base: usize,
+    len: usize,
+}
+
+/// Copies memory of process `pid` that may be unmapped; returns the bytes copied (0 when none could be).
+///
+/// # Safety
+/// `to` is valid for writes of `len` bytes.
+#[inline]
+pub unsafe fn read_process(pid: u32, from: u64, to: *mut u8, len: usize) -> usize {
+    let local = IoVec { base: to as usize, len };
+    let remote = IoVec { base: from as usize, len };
+    let args = [pid as usize, (&raw const local) as usize, 1, (&raw const remote) as usize, 1, 0];
+    // SAFETY: both vectors live across the call; the kernel writes at most `len` bytes to `to`, checks `from` itself.
+    let got = unsafe { call(nr::PROCESS_VM_READV, args) };
+    check(got).map_or(0, |n| n.min(len))
+}

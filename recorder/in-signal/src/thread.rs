@@ -1,0 +1,155 @@
+//! Thread slots: claim, release, lookup. Lock-free; all of it may run in a handler.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::layout::{ThreadSlot, slot_state};
+use crate::state::{self, ProcState};
+use crate::{clock, engine, sys, tls};
+
+/// What the caller knows of a thread that it registers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThreadInfo {
+    /// Kernel thread id; 0 = the calling thread.
+    pub tid: u32,
+    /// Known stack, lowest readable (above the guard) and one past the highest address; (0, 0) = unknown.
+    pub stack: (u64, u64),
+    /// Name (`comm`), NUL padded.
+    pub name: [u8; 16],
+}
+
+/// Claims a slot for a thread and fills it. The calling thread's own slot is also remembered in its thread-local word.
+/// `None` (counted in the header's `no_slot`) when all slots are taken or nothing is installed. A thread that has a slot gets it back.
+pub fn register(info: &ThreadInfo) -> Option<&'static ThreadSlot> {
+    let state = state::get()?;
+    let own = sys::gettid();
+    let tid = if info.tid == 0 { own } else { info.tid };
+    let slot = match by_tid(state, tid) {
+        Some(slot) => slot,
+        None => claim(state, tid, info)?,
+    };
+    if tid == own {
+        tls::set(core::ptr::from_ref(slot) as usize);
+    }
+    Some(slot)
+}
+
+fn claim(state: &'static ProcState, tid: u32, info: &ThreadInfo) -> Option<&'static ThreadSlot> {
+    for slot in state.slots {
+        let old = slot.state.load(Relaxed);
+        if old & slot_state::MASK != slot_state::FREE {
+            continue;
+        }
+        let generation = old.wrapping_add(slot_state::MASK + 1) & !slot_state::MASK;
+        if slot.state.compare_exchange(old, generation | slot_state::INIT, Acquire, Relaxed).is_err() {
+            continue;
+        }
+        fill(slot, tid, info);
+        slot.state.store(generation | slot_state::LIVE, Release);
+        return Some(slot);
+    }
+    state.header.no_slot.fetch_add(1, Relaxed);
+    None
+}
+
+fn fill(slot: &ThreadSlot, tid: u32, info: &ThreadInfo) {
+    slot.tid.store(tid, Relaxed);
+    slot.start_mono_ns.store(clock::monotonic_ns(), Relaxed);
+    let cleared = [
+        &slot.end_mono_ns,
+        &slot.armed_cpu_ns,
+        &slot.last_cpu_ns,
+        &slot.end_cpu_ns,
+        &slot.first_ns,
+        &slot.samples,
+        &slot.sampled_ns,
+        &slot.handler_cycles,
+        &slot.engine_handle,
+        &slot.engine_handle2,
+    ];
+    for word in cleared {
+        word.store(0, Relaxed);
+    }
+    for word in &slot.lost_ns {
+        word.store(0, Relaxed);
+    }
+    for word in &slot.lost {
+        word.store(0, Relaxed);
+    }
+    slot.stage.store(engine::stage::IDLE, Relaxed);
+    slot.blocked_seen.store(0, Relaxed);
+    set_stack(slot, info.stack);
+    set_name(slot, &info.name);
+}
+
+/// Records the bounds of the thread's stack.
+pub fn set_stack(slot: &ThreadSlot, stack: (u64, u64)) {
+    let known = stack.0 < stack.1;
+    slot.stack_lo.store(if known { stack.0 } else { 0 }, Relaxed);
+    slot.stack_hi.store(if known { stack.1 & !7 } else { 0 }, Relaxed);
+}
+
+/// Records the thread's name.
+pub fn set_name(slot: &ThreadSlot, name: &[u8; 16]) {
+    let all = u128::from_le_bytes(*name);
+    let [low, high] = &slot.name;
+    low.store(all as u64, Relaxed);
+    high.store((all >> 64) as u64, Relaxed);
+}
+
+/// The calling thread's slot, if it was registered.
+#[inline]
+pub fn current() -> Option<&'static ThreadSlot> {
+    let state = state::get()?;
+    from_word(state, tls::get())
+}
+
+/// Checks that a word is the address of a slot of `state`.
+#[inline]
+fn from_word(state: &'static ProcState, word: usize) -> Option<&'static ThreadSlot> {
+    let offset = word.checked_sub(state.slots.as_ptr() as usize)?;
+    if !offset.is_multiple_of(size_of::<ThreadSlot>()) {
+        return None;
+    }
+    state.slots.get(offset / size_of::<ThreadSlot>())
+}
+
+/// The live slot of a thread id.
+pub fn by_tid(state: &'static ProcState, tid: u32) -> Option<&'static ThreadSlot> {
+    state.slots.iter().find(|slot| {
+        slot.tid.load(Relaxed) == tid && slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE
+    })
+}
+
+/// Index of a slot.
+#[inline]
+pub fn index(state: &ProcState, slot: &ThreadSlot) -> u32 {
+    let offset = (core::ptr::from_ref(slot) as usize).wrapping_sub(state.slots.as_ptr() as usize);
+    (offset / size_of::<ThreadSlot>()) as u32
+}
+
+/// Ends the calling thread's ledger: disarms it, notes its last clock readings, hands the slot to the drain.
+pub fn end() {
+    if let Some(slot) = current() {
+        tls::set(0);
+        end_slot(slot);
+    }
+}
+
+/// The same for a slot whose thread is the caller or is gone.
+pub fn end_slot(slot: &ThreadSlot) {
+    engine::disarm(slot);
+    let old = slot.state.load(Relaxed);
+    if old & slot_state::MASK != slot_state::LIVE {
+        return;
+    }
+    slot.end_cpu_ns.store(clock::cpu_ns_of(slot.tid.load(Relaxed)), Relaxed);
+    slot.end_mono_ns.store(clock::monotonic_ns(), Relaxed);
+    let ended = (old & !slot_state::MASK) | slot_state::ENDED;
+    let _ = slot.state.compare_exchange(old, ended, AcqRel, Relaxed);
+}
+
+/// Forgets the calling thread's slot without touching it: for the child of a fork, whose word still points at the
+/// parent's slot.
+pub fn forget() {
+    tls::set(0);
+}

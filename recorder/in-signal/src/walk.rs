@@ -1,0 +1,304 @@
+//! The walk from the interrupted instruction to the root of the stack.
+//!
+//! Per frame: memo → rows of the module → its mapped unwind information → frame pointer as a guess. The address looked
+//! up is exact for the interrupted instruction and for frames interrupted by a signal, one byte back for return
+//! addresses (a call may be the last instruction of its function). Only the stack and frame pointer are followed;
+//! when a frame needs another register the walk starts again and interprets every frame.
+
+use crate::eh_frame::{Failure, Machine};
+use crate::interrupted::{Regs, arch, strip};
+use crate::layout::{ModuleEntry, sample_flags, walk_end};
+use crate::memo::{Memo, Tag};
+use crate::modules::{Modules, is_plain};
+use crate::rows::Rows;
+use crate::rule::{Rule, Saved, Simple};
+use crate::stack::Memory;
+
+/// What a walk looks things up in.
+#[derive(Clone, Copy)]
+pub struct Lookup<'a> {
+    /// Modules in force.
+    pub modules: Modules<'a>,
+    /// Rows arena.
+    pub rows: &'a [core::sync::atomic::AtomicU64],
+    /// Memo and the tag of the present modules.
+    pub memo: &'a Memo,
+    /// See [`Tag`].
+    pub tag: Tag,
+}
+
+/// Result of a walk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walked {
+    /// Frames written.
+    pub depth: usize,
+    /// [`walk_end`].
+    pub end: u16,
+    /// [`sample_flags`] GUESSED and TRUNCATED with the reason.
+    pub flags: u16,
+    /// As in [`crate::layout::SampleRecord::exact_frames`].
+    pub exact_frames: u64,
+    /// Addresses in no known module.
+    pub unknown_pcs: u32,
+}
+
+/// Changes of the stack that are not signal frames (coroutines, split stacks) followed in one walk.
+const MAX_SWITCHES: u32 = 8;
+
+/// A frame larger than this is not believed when it was found by its frame pointer.
+const MAX_GUESSED_FRAME: u64 = 1 << 20;
+
+struct Walk<'a, M> {
+    lookup: &'a Lookup<'a>,
+    memory: &'a mut M,
+    machine: &'a mut Machine,
+    regs: Regs,
+    /// `regs.pc` is an address that was interrupted, not a return address.
+    exact: bool,
+    leaf: bool,
+    /// Interpret every frame, keeping all registers.
+    full: bool,
+    switches: u32,
+    result: Walked,
+}
+
+/// Walks from `regs` and writes addresses, leaf first, to `frames` (as many as fit).
+pub fn walk<M: Memory>(
+    lookup: &Lookup<'_>,
+    regs: &Regs,
+    memory: &mut M,
+    machine: &mut Machine,
+    frames: &mut [u64],
+) -> Walked {
+    let mut full = false;
+    loop {
+        let result = Walked::default();
+        let mut walk =
+            Walk { lookup, memory, machine, regs: *regs, exact: true, leaf: true, full, switches: 0, result };
+        let end = walk.run(frames);
+        if end == Failure::NeedRegister && !full {
+            full = true;
+            continue;
+        }
+        let mut result = walk.result;
+        result.end = match end {
+            Failure::Root => walk_end::ROOT,
+            Failure::NoInfo => walk_end::NO_INFO,
+            Failure::BadInfo | Failure::NeedRegister => walk_end::BAD_INFO,
+            Failure::BadStack => walk_end::BAD_STACK,
+            Failure::Depth => walk_end::DEPTH,
+            Failure::NoProgress => walk_end::NO_PROGRESS,
+        };
+        if result.end != walk_end::ROOT {
+            result.flags |= sample_flags::TRUNCATED;
+        }
+        result.flags |= (result.end & sample_flags::REASON_MASK) << sample_flags::REASON_SHIFT;
+        return result;
+    }
+}
+
+impl<M: Memory> Walk<'_, M> {
+    /// Returns why the walk ended.
+    fn run(&mut self, frames: &mut [u64]) -> Failure {
+        loop {
+            let Some(frame) = frames.get_mut(self.result.depth) else { return Failure::Depth };
+            *frame = self.regs.pc;
+            if self.exact && self.result.depth < 64 {
+                self.result.exact_frames |= 1 << self.result.depth;
+            }
+            self.result.depth = self.result.depth.wrapping_add(1);
+            if let Err(end) = self.caller() {
+                return end;
+            }
+            if self.regs.pc == 0 {
+                return Failure::Root;
+            }
+            self.leaf = false;
+        }
+    }
+
+    /// Steps to the caller.
+    #[inline]
+    fn caller(&mut self) -> Result<(), Failure> {
+        let at = if self.exact { self.regs.pc } else { self.regs.pc.wrapping_sub(1) };
+        if !self.full
+            && let Some(value) = self.lookup.memo.get(at, self.lookup.tag)
+        {
+            match Rule::unpack(value as u32) {
+                Rule::Simple(simple) => return self.simple(simple),
+                Rule::Root => return Err(Failure::Root),
+                Rule::Gap | Rule::Complex => {}
+            }
+        }
+        self.slow(at)
+    }
+
+    /// The caller by rows, mapped unwind information or frame pointer.
+    #[cold]
+    #[inline(never)]
+    fn slow(&mut self, at: u64) -> Result<(), Failure> {
+        let Some(module) = self.lookup.modules.find(at) else {
+            self.result.unknown_pcs = self.result.unknown_pcs.wrapping_add(1);
+            return self.guess(at, None);
+        };
+        let mut rule = Rule::Complex;
+        if !self.full && module.rows_off != 0 {
+            let rows = Rows::at(self.lookup.rows, module.rows_off);
+            rule = rows.map_or(Rule::Complex, |rows| rows.rule(at.wrapping_sub(module.bias)));
+        }
+        if rule == Rule::Complex {
+            rule = match self.interpret(at, &module)? {
+                None => return Ok(()),
+                Some(rule) => rule,
+            };
+        }
+        self.lookup.memo.put(at, self.lookup.tag, u64::from(rule.pack()));
+        match rule {
+            Rule::Simple(simple) => self.simple(simple),
+            Rule::Root => Err(Failure::Root),
+            Rule::Gap | Rule::Complex => self.guess(at, Some(&module)),
+        }
+    }
+
+    /// Evaluates the mapped unwind information. `Some(rule)`: nothing done yet, apply the rule; `None`: stepped.
+    fn interpret(&mut self, at: u64, module: &ModuleEntry) -> Result<Option<Rule>, Failure> {
+        if module.eh_frame_hdr == 0 {
+            return Ok(Some(Rule::Gap));
+        }
+        self.memory.set_info(module.eh_frame_hdr, module.eh_readable_end, is_plain(module));
+        match self.machine.evaluate(self.memory, module, at) {
+            Ok(()) => {}
+            Err(Failure::NoInfo | Failure::BadInfo) => return Ok(Some(Rule::Gap)),
+            Err(other) => return Err(other),
+        }
+        let rule = self.machine.rule();
+        if rule != Rule::Complex && !self.full {
+            return Ok(Some(rule));
+        }
+        let signal_frame = self.machine.is_signal_frame();
+        let before = self.regs.sp();
+        let cfa = self.machine.step(self.memory, &mut self.regs)?;
+        if signal_frame {
+            self.memory.switched(self.regs.sp());
+        } else {
+            self.progress(before, cfa)?;
+        }
+        self.exact = signal_frame;
+        Ok(None)
+    }
+
+    #[inline]
+    fn simple(&mut self, rule: Simple) -> Result<(), Failure> {
+        let sp = self.regs.sp();
+        let base = if rule.from_fp { self.regs.get(arch::FP).ok_or(Failure::NeedRegister)? } else { sp };
+        let cfa = base.wrapping_add(rule.offset);
+        self.progress_or_leaf(sp, cfa)?;
+        let mut fp = self.regs.get(arch::FP);
+        let ra = if cfg!(target_arch = "x86_64") {
+            let ra = self.memory.word(cfa.wrapping_sub(8)).ok_or(Failure::BadStack)?;
+            if let Saved::Fp(below) = rule.saved {
+                fp = Some(self.memory.word(cfa.wrapping_sub(below)).ok_or(Failure::BadStack)?);
+            }
+            ra
+        } else {
+            match rule.saved {
+                Saved::Nothing => self.regs.get(arch::RA).ok_or(Failure::NeedRegister)?,
+                Saved::Ra(below) => self.memory.word(cfa.wrapping_sub(below)).ok_or(Failure::BadStack)?,
+                Saved::Fp(below) => {
+                    let at = cfa.wrapping_sub(below);
+                    fp = Some(self.memory.word(at).ok_or(Failure::BadStack)?);
+                    self.memory.word(at.wrapping_add(8)).ok_or(Failure::BadStack)?
+                }
+            }
+        };
+        self.go_to(strip(ra), cfa, fp);
+        Ok(())
+    }
+
+    /// Leaves only program counter, stack and frame pointer known.
+    #[inline]
+    fn go_to(&mut self, pc: u64, sp: u64, fp: Option<u64>) {
+        self.regs.pc = pc;
+        self.regs.valid = 0;
+        self.regs.set(arch::SP, sp);
+        if let Some(fp) = fp {
+            self.regs.set(arch::FP, fp);
+        }
+        self.exact = false;
+    }
+
+    /// On aarch64 a leaf that has no frame keeps the stack pointer; elsewhere the CFA must grow.
+    #[inline]
+    fn progress_or_leaf(&mut self, sp: u64, cfa: u64) -> Result<(), Failure> {
+        if cfa > sp || (cfg!(target_arch = "aarch64") && self.exact && cfa == sp) {
+            return Ok(());
+        }
+        self.progress(sp, cfa)
+    }
+
+    #[cold]
+    fn progress(&mut self, sp: u64, cfa: u64) -> Result<(), Failure> {
+        if cfa > sp || (cfg!(target_arch = "aarch64") && self.exact && cfa == sp) {
+            return Ok(());
+        }
+        self.switches = self.switches.wrapping_add(1);
+        if self.memory.same_stack(sp, cfa) || self.switches > MAX_SWITCHES {
+            return Err(Failure::NoProgress);
+        }
+        Ok(())
+    }
+
+    /// No unwind information: signal trampoline by its instructions, end of a chain, or frame pointer.
+    fn guess(&mut self, at: u64, module: Option<&ModuleEntry>) -> Result<(), Failure> {
+        if let Some(module) = module
+            && self.trampoline(module)
+        {
+            return self.leave_signal();
+        }
+        let sp = self.regs.sp();
+        let Some(fp) = self.regs.get(arch::FP) else { return Err(Failure::NeedRegister) };
+        if fp == 0 && module.is_some() && !self.exact {
+            // A chain that ends in zero is how a C library without unwind information starts a thread.
+            return Err(Failure::Root);
+        }
+        let near = fp >= sp && fp.wrapping_sub(sp) < MAX_GUESSED_FRAME;
+        if !near || fp & 7 != 0 {
+            return Err(Failure::NoInfo);
+        }
+        let next = self.memory.word(fp).ok_or(Failure::NoInfo)?;
+        let ra = strip(self.memory.word(fp.wrapping_add(8)).ok_or(Failure::NoInfo)?);
+        // Code that is compiled at run time calls itself before any map names its memory.
+        let same_code = module.is_none() && ra > 0xffff && ra.abs_diff(at) < 1 << 26;
+        let known = ra == 0 || same_code || self.lookup.modules.find(ra.wrapping_sub(1)).is_some();
+        if !known || ra & arch::CODE_ALIGN.wrapping_sub(1) != 0 {
+            return Err(Failure::NoInfo);
+        }
+        self.result.flags |= sample_flags::GUESSED;
+        self.go_to(ra, fp.wrapping_add(16), Some(next));
+        Ok(())
+    }
+
+    /// Whether `pc` stands at the instructions of `rt_sigreturn`: C libraries without unwind information, and the
+    /// aarch64 vDSO, leave only these to know a signal trampoline by.
+    fn trampoline(&mut self, module: &ModuleEntry) -> bool {
+        self.memory.set_info(module.start, module.end, false);
+        let pc = self.regs.pc;
+        if cfg!(target_arch = "x86_64") {
+            // mov $15, %rax (7 bytes); syscall
+            let first = self.memory.info(pc, 8);
+            let last = self.memory.info(pc.wrapping_add(8), 1);
+            return first == Some(0x0f00_0000_0fc0_c748) && last == Some(0x05);
+        }
+        // mov x8, #139; svc #0
+        self.memory.info(pc, 8) == Some(0xd400_0001_d280_1168)
+    }
+
+    fn leave_signal(&mut self) -> Result<(), Failure> {
+        let context = self.regs.sp().wrapping_add(arch::TRAMPOLINE_CONTEXT);
+        let memory = &mut *self.memory;
+        self.regs = Regs::from_context(context, |at| memory.word(at)).ok_or(Failure::BadStack)?;
+        self.memory.switched(self.regs.sp());
+        self.exact = true;
+        Ok(())
+    }
+}
