@@ -33,7 +33,7 @@ if part lib pom.xml; then
 fi
 if part classes java pom.xml; then
   rm -rf "$out/classes"
-  "$jdk17/bin/javac" --release 17 -Xlint:all -Werror -cp "$out/lib/*" -d "$out/classes" "$readers_dir"/java/*.java
+  "$jdk17/bin/javac" --release 17 -encoding UTF-8 -Xlint:all -Werror -cp "$out/lib/*" -d "$out/classes" "$readers_dir"/java/*.java
   done_with classes
 fi
 if part go go; then
