@@ -22,8 +22,8 @@ const MAX_POOL_FRAME: usize = 2 + 5;
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pools: Vec<Pool>,
-    /// Bytes of all entries.
-    entries: usize,
+    /// Upper bound of what the pools will take, without the checkpoint's frame.
+    len: usize,
 }
 
 #[derive(Debug)]
@@ -36,20 +36,16 @@ struct Pool {
 impl Pending {
     /// Upper bound of what the pools will take in a checkpoint, without its frame.
     pub(super) fn len(&self) -> usize {
-        self.entries + self.pools.len() * MAX_POOL_FRAME
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries == 0
+        self.len
     }
 
     pub(super) fn clear(&mut self) {
-        // Pools stay for their buffers: their number is that of the schema's pool types.
+        // Empty pools stay for their memory: there are no more than the schema has pool types.
         for pool in &mut self.pools {
             pool.count = 0;
             pool.entries.clear();
         }
-        self.entries = 0;
+        self.len = 0;
     }
 
     /// Adds a constant unless it takes more than `room` bytes.
@@ -71,32 +67,33 @@ impl Pending {
         room: usize,
         value: impl FnOnce(&mut FieldWriter<'_>),
     ) -> Result<(), WriteError> {
-        let known = self.pools.iter().position(|pool| pool.ty == of.id);
-        let frame = if known.is_some() { 0 } else { MAX_POOL_FRAME };
-        let index = known.unwrap_or_else(|| {
-            self.pools.push(Pool { ty: of.id, count: 0, entries: BytesMut::new() });
-            self.pools.len() - 1
-        });
-        let pool = &mut self.pools[index];
+        let pool = self.pool(of.id);
+        let frame = if pool.count == 0 { MAX_POOL_FRAME } else { 0 };
         let start = pool.entries.len();
         varint::put(&mut pool.entries, key);
         let mut writer = FieldWriter::new(&mut pool.entries, of);
         value(&mut writer);
         let mut result = writer.end();
-        let len = pool.entries.len() - start;
-        if result.is_ok() && len + frame > room {
-            result = Err(WriteError::Full { need: len + frame, room });
+        let need = pool.entries.len() - start + frame;
+        if result.is_ok() && need > room {
+            result = Err(WriteError::Full { need, room });
         }
         if result.is_err() {
             pool.entries.truncate(start);
-            if known.is_none() {
-                self.pools.pop();
-            }
             return result;
         }
         pool.count += 1;
-        self.entries += len;
+        self.len += need;
         Ok(())
+    }
+
+    fn pool(&mut self, ty: TypeId) -> &mut Pool {
+        let known = self.pools.iter().position(|pool| pool.ty == ty);
+        let index = known.unwrap_or_else(|| {
+            self.pools.push(Pool { ty, count: 0, entries: BytesMut::new() });
+            self.pools.len() - 1
+        });
+        &mut self.pools[index]
     }
 
     /// Appends a checkpoint with all of them (none: an empty checkpoint) that will stand at `at`.

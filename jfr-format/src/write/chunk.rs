@@ -258,7 +258,7 @@ impl ChunkWriter {
         let here = |segment: &BytesMut| ChunkOffset((self.written + segment.len()) as u64);
         segment.extend_from_slice(&self.head);
         let mut previous = self.checkpoint;
-        if !self.constants.is_empty() {
+        if self.constants.len() > 0 {
             let at = here(segment);
             self.constants.put(segment, at, Some(previous), now, 0);
             previous = at;

@@ -47,6 +47,8 @@ pub(super) fn anchor_at(size: u32) -> ChunkOffset {
 }
 
 /// Hands the bytes that end a chunk to `append`: filler from `at` to the anchor, the anchor, filler to the end.
+///
+/// `at` is at least [`MIN_FILLER`] before the anchor: the writer's `room` sees to it.
 pub(super) fn end<E>(
     size: u32,
     at: ChunkOffset,

@@ -1,0 +1,238 @@
+//! Chunks of a size known in advance: exactly that size, whatever is in them and whenever they end.
+
+mod walk;
+
+use jfr_format::ids::{FileOffset, Ticks};
+use jfr_format::schema::{self, frame_type, thread_state};
+use jfr_format::write::{self, ChunkWriter, ClockLine, Geometry, StreamOutput, WriteError};
+use walk::Random;
+
+const LINE: ClockLine = ClockLine {
+    start_ticks: Ticks(1000),
+    start_epoch_ns: 1_700_000_000_000_000_000,
+    ticks_per_second: 1_000_000,
+};
+
+/// What went in, to be found again.
+#[derive(Default)]
+struct Written {
+    samples: Vec<(i64, u64, u64)>,
+    notices: Vec<String>,
+    constants: usize,
+}
+
+/// Adds random constants, samples and notices, flushing now and then, until `stop` things are in or the chunk is full.
+fn fill(chunk: &mut ChunkWriter, out: &mut StreamOutput<Vec<u8>>, random: &mut Random, stop: u64) -> Written {
+    let mut written = Written::default();
+    let mut last_stack = 0;
+    for i in 0..stop {
+        let now = Ticks(LINE.start_ticks.0 + i as i64);
+        let result = match random.below(8) {
+            0 => {
+                let text = "n".repeat(random.below(200) as usize);
+                let result = chunk.event(schema::NOTICE, |e| {
+                    e.ticks(now).string(&text);
+                });
+                if result.is_ok() {
+                    written.notices.push(text);
+                }
+                result
+            }
+            1 => {
+                chunk.flush(now, out).unwrap();
+                Ok(())
+            }
+            2 | 3 => {
+                let key = i + 1;
+                let frames = random.below(60) as usize;
+                let result = chunk.constant(schema::STACK_TRACE, key, |s| {
+                    s.boolean(false).array(frames);
+                    for frame in 0..frames {
+                        s.key(frame as u64 * 50).int(0).int(0).key(frame_type::CPP);
+                    }
+                });
+                // The thread of the same key, so that both are there for the samples to come.
+                let result = result.and_then(|()| {
+                    chunk.constant(schema::THREAD, key, |t| {
+                        t.string("worker").long(key as i64).null().long(0).key(0);
+                    })
+                });
+                if result.is_ok() {
+                    last_stack = key;
+                    written.constants += 2;
+                }
+                result
+            }
+            _ if last_stack == 0 => Ok(()),
+            _ => {
+                let result = chunk.event(schema::EXECUTION_SAMPLE, |e| {
+                    e.ticks(now).key(last_stack).key(last_stack).key(thread_state::DEFAULT);
+                });
+                if result.is_ok() {
+                    written.samples.push((now.0, last_stack, last_stack));
+                }
+                result
+            }
+        };
+        match result {
+            Ok(()) => {}
+            Err(WriteError::Full { need, room }) => {
+                assert!(need > room);
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    written
+}
+
+fn check(bytes: &[u8], size: u32, written: &Written) {
+    assert_eq!(bytes.len(), size as usize);
+    let header = walk::header(bytes);
+    assert_eq!((header.state, header.flags, header.duration), (0, 1, 0));
+    assert_eq!(header.checkpoint, size as usize - 64);
+    let chunk = walk::chunk(bytes);
+    let mut samples = Vec::new();
+    let mut notices = Vec::new();
+    for (ty, body) in &chunk.events {
+        let mut body = walk::Bytes::new(body);
+        let ticks = body.varint() as i64;
+        if *ty == u64::from(schema::EXECUTION_SAMPLE.0) {
+            samples.push((ticks, body.varint(), body.varint()));
+        } else {
+            notices.push(body.string().unwrap());
+        }
+    }
+    assert_eq!(samples, written.samples);
+    assert_eq!(notices, written.notices);
+    let statics = 7 + 3;
+    // A pair whose second half did not fit leaves its first half behind.
+    let constants = chunk.constants.len() - statics;
+    assert!((written.constants..=written.constants + 1).contains(&constants));
+}
+
+#[test]
+fn every_size_is_met_exactly_however_full() {
+    let least = write::min_fixed_size();
+    let mut random = Random(1);
+    let mut fullest = usize::MAX;
+    for size in (least..least + 2500).chain([65_536, 65_537, 99_999, 1 << 20]) {
+        let stop = if size % 3 == 0 { random.below(300) } else { u64::MAX };
+        let mut out = StreamOutput::new(Vec::new());
+        let mut chunk =
+            ChunkWriter::begin(Geometry::Fixed { size }, &LINE, FileOffset(0), LINE.start_ticks).unwrap();
+        let written = fill(&mut chunk, &mut out, &mut random, stop);
+        chunk.finish(Ticks(1_000_000), false, &mut out).unwrap();
+        assert_eq!(chunk.end(), FileOffset(u64::from(size)));
+        let bytes = out.into_inner();
+        check(&bytes, size, &written);
+        fullest = fullest.min(walk::chunk(&bytes).filler);
+    }
+    // The test would be worth little if no chunk had come near its limit: 38 bytes and more lie behind the anchor.
+    assert!(fullest < 38 + 8 + 60, "least filler seen: {fullest}");
+}
+
+#[test]
+fn room_is_what_an_event_may_take() {
+    let size = write::min_fixed_size() + 5000;
+    let mut out = StreamOutput::new(Vec::new());
+    let mut chunk =
+        ChunkWriter::begin(Geometry::Fixed { size }, &LINE, FileOffset(0), LINE.start_ticks).unwrap();
+    let notice = |chunk: &mut ChunkWriter, len: usize| {
+        // size, type, ticks, string tag: 2 + 1 + 1 + 1, and two bytes of length
+        let text = "x".repeat(len - 7);
+        chunk.event(schema::NOTICE, |e| {
+            e.ticks(Ticks(1)).string(&text);
+        })
+    };
+    let room = chunk.room();
+    assert_eq!(notice(&mut chunk, room + 1), Err(WriteError::Full { need: room + 1, room }));
+    assert_eq!(chunk.room(), room, "what was refused takes no room");
+    assert_eq!(notice(&mut chunk, room), Ok(()));
+    assert_eq!(chunk.room(), 0);
+    chunk.finish(Ticks(i64::MAX), false, &mut out).unwrap();
+    let bytes = out.into_inner();
+    assert_eq!(bytes.len(), size as usize);
+    let found = walk::chunk(&bytes);
+    assert_eq!(found.events.len(), 1);
+    assert_eq!(found.checkpoints.len(), 3, "statics, closing, anchor");
+}
+
+#[test]
+fn a_full_chunk_takes_its_last_constants() {
+    let size = write::min_fixed_size() + 3000;
+    let mut out = StreamOutput::new(Vec::new());
+    let mut chunk =
+        ChunkWriter::begin(Geometry::Fixed { size }, &LINE, FileOffset(0), LINE.start_ticks).unwrap();
+    let mut key = 0;
+    let refused = loop {
+        let result = chunk.constant(schema::SYMBOL, key + 1, |s| {
+            s.string("symbol");
+        });
+        match result {
+            Ok(()) => key += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, WriteError::Full { .. }), "{refused}");
+    chunk.finish(Ticks(i64::MAX), false, &mut out).unwrap();
+    let bytes = out.into_inner();
+    assert_eq!(bytes.len(), size as usize);
+    let found = walk::chunk(&bytes);
+    assert_eq!(found.constants.len() as u64, 10 + key);
+}
+
+#[test]
+fn chunks_follow_one_another_on_one_line() {
+    let size = 16 << 10;
+    let mut out = StreamOutput::new(Vec::new());
+    let mut base = FileOffset(0);
+    for i in 0..5 {
+        let now = Ticks(LINE.start_ticks.0 + i * 2_000_000);
+        let mut chunk = ChunkWriter::begin(Geometry::Fixed { size }, &LINE, base, now).unwrap();
+        chunk.finish(now, i == 4, &mut out).unwrap();
+        base = chunk.end();
+    }
+    let file = out.into_inner();
+    let chunks = walk::chunks(&file);
+    assert_eq!(chunks.len(), 5);
+    for (i, bytes) in (0..).zip(chunks) {
+        walk::chunk(bytes);
+        let header = walk::header(bytes);
+        assert_eq!(header.start_ticks, 1000 + i * 2_000_000);
+        assert_eq!(header.start_nanos, 1_700_000_000_000_000_000 + i * 2_000_000_000);
+        assert_eq!(header.ticks_per_second, 1_000_000);
+    }
+}
+
+#[test]
+fn sizes_and_clocks_that_cannot_be_are_refused() {
+    let begin =
+        |size, line| ChunkWriter::begin(Geometry::Fixed { size }, &line, FileOffset(0), Ticks(0)).err();
+    let least = write::min_fixed_size();
+    assert_eq!(begin(least, LINE), None);
+    assert_eq!(begin(least - 1, LINE), Some(WriteError::Size { size: least - 1, least }));
+    assert_eq!(begin(1 << 28, LINE), Some(WriteError::Size { size: 1 << 28, least }));
+    let stopped = ClockLine { ticks_per_second: 0, ..LINE };
+    assert_eq!(begin(least, stopped), Some(WriteError::TicksPerSecond(0)));
+}
+
+#[test]
+fn nothing_is_taken_after_the_end() {
+    let size = write::min_fixed_size();
+    let mut out = StreamOutput::new(Vec::new());
+    let mut chunk =
+        ChunkWriter::begin(Geometry::Fixed { size }, &LINE, FileOffset(0), LINE.start_ticks).unwrap();
+    chunk.finish(Ticks(2000), true, &mut out).unwrap();
+    chunk.finish(Ticks(2000), true, &mut out).unwrap();
+    let late = chunk.event(schema::NOTICE, |e| {
+        e.ticks(Ticks(1)).string("late");
+    });
+    assert_eq!(late, Err(WriteError::Finished));
+    let late = chunk.constant(schema::SYMBOL, 1, |s| {
+        s.string("late");
+    });
+    assert_eq!(late, Err(WriteError::Finished));
+    chunk.flush(Ticks(2000), &mut out).unwrap();
+    assert_eq!(out.into_inner().len(), size as usize);
+}

@@ -1,0 +1,185 @@
+//! The metadata event, taken apart again, against the fields other readers hard-code.
+
+mod walk;
+
+use jfr_format::metadata;
+use std::collections::{BTreeMap, HashSet};
+use walk::Bytes;
+
+struct Node {
+    name: String,
+    attributes: BTreeMap<String, String>,
+    children: Vec<Node>,
+}
+
+impl Node {
+    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Node> {
+        self.children.iter().filter(move |child| child.name == name)
+    }
+
+    fn get(&self, key: &str) -> &str {
+        self.attributes.get(key).map_or("", String::as_str)
+    }
+}
+
+fn tree() -> Node {
+    let event = metadata::of_schema();
+    let mut bytes = Bytes::new(event);
+    assert_eq!(bytes.varint(), event.len() as u64);
+    assert_eq!(bytes.at, 4, "padded, but not to more than the five bytes Go reads");
+    assert_eq!([bytes.varint(), bytes.varint(), bytes.varint()], [0, 0, 0]);
+    assert!(bytes.varint() > 1 << 29, "ids of JDKs are small");
+    let count = bytes.varint();
+    let strings: Vec<String> = (0..count).map(|_| bytes.string().unwrap()).collect();
+    let root = node(&mut bytes, &strings);
+    assert_eq!(bytes.at, event.len());
+    root
+}
+
+fn node(bytes: &mut Bytes<'_>, strings: &[String]) -> Node {
+    let string = |bytes: &mut Bytes<'_>| strings[bytes.varint() as usize].clone();
+    let name = string(bytes);
+    let attributes = (0..bytes.varint()).map(|_| (string(bytes), string(bytes))).collect();
+    let children = (0..bytes.varint()).map(|_| node(bytes, strings)).collect();
+    Node { name, attributes, children }
+}
+
+/// Name, fields; `*` = pooled, `[]` = array.
+const EXPECTED: &[(&str, &str)] = &[
+    (
+        "java.lang.Thread",
+        "osName:java.lang.String osThreadId:long javaName:java.lang.String javaThreadId:long group:jdk.types.ThreadGroup*",
+    ),
+    ("jdk.types.ThreadGroup", "parent:jdk.types.ThreadGroup* name:java.lang.String"),
+    (
+        "java.lang.Class",
+        "classLoader:jdk.types.ClassLoader* name:jdk.types.Symbol* package:jdk.types.Package* modifiers:int hidden:boolean",
+    ),
+    ("jdk.types.ClassLoader", "type:java.lang.Class* name:jdk.types.Symbol*"),
+    ("jdk.types.Package", "name:jdk.types.Symbol* module:jdk.types.Module* exported:boolean"),
+    (
+        "jdk.types.Module",
+        "name:jdk.types.Symbol* version:jdk.types.Symbol* location:jdk.types.Symbol* classLoader:jdk.types.ClassLoader*",
+    ),
+    ("jdk.types.Symbol", "string:java.lang.String"),
+    (
+        "jdk.types.Method",
+        "type:java.lang.Class* name:jdk.types.Symbol* descriptor:jdk.types.Symbol* modifiers:int hidden:boolean",
+    ),
+    ("jdk.types.StackTrace", "truncated:boolean frames:jdk.types.StackFrame[]"),
+    (
+        "jdk.types.StackFrame",
+        "method:jdk.types.Method* lineNumber:int bytecodeIndex:int type:jdk.types.FrameType*",
+    ),
+    ("jdk.types.FrameType", "description:java.lang.String"),
+    ("jdk.types.ThreadState", "name:java.lang.String"),
+    ("jdk.types.ChunkHeader", "payload:byte[]"),
+    (
+        "jdk.ExecutionSample",
+        "startTime:long sampledThread:java.lang.Thread* stackTrace:jdk.types.StackTrace* state:jdk.types.ThreadState*",
+    ),
+    (
+        "jdk.NativeMethodSample",
+        "startTime:long sampledThread:java.lang.Thread* stackTrace:jdk.types.StackTrace* state:jdk.types.ThreadState*",
+    ),
+    (
+        "profiler.WallClockSample",
+        "startTime:long sampledThread:java.lang.Thread* stackTrace:jdk.types.StackTrace* state:jdk.types.ThreadState* samples:int timeSpan:long",
+    ),
+    (
+        "jdk.ActiveRecording",
+        "startTime:long id:long name:java.lang.String destination:java.lang.String maxAge:long maxSize:long recordingStart:long recordingDuration:long",
+    ),
+    ("jdk.ActiveSetting", "startTime:long id:long name:java.lang.String value:java.lang.String"),
+    ("jdk.DataLoss", "startTime:long amount:long total:long"),
+    ("jdk.OSInformation", "startTime:long osVersion:java.lang.String"),
+    (
+        "jdk.CPUInformation",
+        "startTime:long cpu:java.lang.String description:java.lang.String sockets:int cores:int hwThreads:int",
+    ),
+    (
+        "jdk.JVMInformation",
+        "startTime:long jvmName:java.lang.String jvmVersion:java.lang.String jvmArguments:java.lang.String jvmFlags:java.lang.String javaArguments:java.lang.String jvmStartTime:long pid:long",
+    ),
+    ("jdk.SystemProcess", "startTime:long pid:java.lang.String commandLine:java.lang.String"),
+    ("jdk.InitialEnvironmentVariable", "startTime:long key:java.lang.String value:java.lang.String"),
+    ("jdk.InitialSystemProperty", "startTime:long key:java.lang.String value:java.lang.String"),
+    ("jdk.NativeLibrary", "startTime:long name:java.lang.String baseAddress:long topAddress:long"),
+    (
+        "jdk.ThreadStart",
+        "startTime:long eventThread:java.lang.Thread* stackTrace:jdk.types.StackTrace* thread:java.lang.Thread* parentThread:java.lang.Thread*",
+    ),
+    ("jdk.ThreadEnd", "startTime:long eventThread:java.lang.Thread* thread:java.lang.Thread*"),
+    ("jdk.CPULoad", "startTime:long jvmUser:float jvmSystem:float machineTotal:float"),
+    ("jdk.ThreadCPULoad", "startTime:long eventThread:java.lang.Thread* user:float system:float"),
+    ("flightline.ClockAnchor", "startTime:long monotonic:long realtime:long"),
+    (
+        "flightline.ThreadCpu",
+        "startTime:long eventThread:java.lang.Thread* cpuTime:long sampled:long lost:long",
+    ),
+    (
+        "flightline.SampleLoss",
+        "startTime:long eventThread:java.lang.Thread* cause:java.lang.String samples:long cpuTime:long",
+    ),
+    (
+        "flightline.SampleTruncated",
+        "startTime:long eventThread:java.lang.Thread* cause:java.lang.String samples:long",
+    ),
+    ("flightline.Notice", "startTime:long message:java.lang.String"),
+];
+
+#[test]
+fn every_type_has_exactly_the_fields_readers_expect() {
+    let root = tree();
+    let metadata = root.all("metadata").next().unwrap();
+    let names: BTreeMap<&str, &str> =
+        metadata.all("class").map(|class| (class.get("id"), class.get("name"))).collect();
+    let described = metadata.all("class").map(|class| {
+        let fields: Vec<String> = class
+            .all("field")
+            .map(|field| {
+                let mark = |key, value, mark| if field.get(key) == value { mark } else { "" };
+                let pooled = mark("constantPool", "true", "*");
+                let array = mark("dimension", "1", "[]");
+                format!("{}:{}{array}{pooled}", field.get("name"), names[field.get("class")])
+            })
+            .collect();
+        (class.get("name"), fields.join(" "))
+    });
+    let described: BTreeMap<&str, String> =
+        described.filter(|(name, fields)| !fields.is_empty() && !name.starts_with("jdk.jfr.")).collect();
+    for (name, fields) in EXPECTED {
+        assert_eq!(described.get(name).map(String::as_str), Some(*fields), "{name}");
+    }
+    assert_eq!(described.len(), EXPECTED.len(), "a type is not in the list above");
+}
+
+#[test]
+fn the_tree_is_one_the_jdk_accepts() {
+    let root = tree();
+    assert_eq!(root.name, "root");
+    assert_eq!(root.children.iter().map(|child| &child.name[..]).collect::<Vec<_>>(), ["metadata", "region"]);
+    assert_eq!(root.children[1].get("gmtOffset"), "0");
+    let metadata = &root.children[0];
+    let ids: HashSet<&str> = metadata.all("class").map(|class| class.get("id")).collect();
+    assert_eq!(ids.len(), metadata.children.len());
+    for class in &metadata.children {
+        for part in class.children.iter().chain(class.children.iter().flat_map(|child| &child.children)) {
+            assert!(["field", "annotation"].contains(&&part.name[..]), "{}", part.name);
+            assert!(
+                ids.contains(part.get("class")),
+                "{}: {} is not declared",
+                class.get("name"),
+                part.get("class")
+            );
+        }
+        let is_event = ["jdk.", "profiler.", "flightline."].iter().any(|p| class.get("name").starts_with(p))
+            && class.all("field").next().is_some_and(|field| field.get("name") == "startTime");
+        assert_eq!(is_event, class.get("superType") == "jdk.jfr.Event", "{}", class.get("name"));
+    }
+    // Types that Go's parser insists on.
+    let names: HashSet<&str> = metadata.all("class").map(|class| class.get("name")).collect();
+    for name in ["int", "long", "short", "float", "boolean", "java.lang.String"] {
+        assert!(names.contains(name), "{name}");
+    }
+}
