@@ -1,1 +1,2 @@
 //! flightline-recorder
+pub mod rows;
