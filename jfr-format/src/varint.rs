@@ -35,8 +35,19 @@ pub fn encode(mut value: u64) -> ([u8; MAX_LEN], usize) {
 /// Appends the shortest encoding of `value`.
 #[inline]
 pub fn put(out: &mut impl BufMut, value: u64) {
-    if value < 0x80 {
-        out.put_u8(value as u8);
+    // Slices of constant length are stores; one of variable length would be a call to memcpy.
+    let group = |i: u32| (value >> (7 * i)) as u8 & 0x7f;
+    let more = |i: u32| group(i) | 0x80;
+    if value < 1 << 7 {
+        out.put_u8(group(0));
+    } else if value < 1 << 14 {
+        out.put_slice(&[more(0), group(1)]);
+    } else if value < 1 << 21 {
+        out.put_slice(&[more(0), more(1), group(2)]);
+    } else if value < 1 << 28 {
+        out.put_slice(&[more(0), more(1), more(2), group(3)]);
+    } else if value < 1 << 35 {
+        out.put_slice(&[more(0), more(1), more(2), more(3), group(4)]);
     } else {
         let (bytes, len) = encode(value);
         out.put_slice(&bytes[..len]);
