@@ -1,9 +1,10 @@
 //! Writes a recording twice: as a patched file, and as the bytes of a pipe in chunks of fixed size.
 //!
 //! ```text
-//! cargo run --example write_demo -- patched.jfr fixed.jfr [samples] [chunk-size]
+//! cargo run --example write_demo -- patched.jfr fixed.jfr [samples] [chunk-size] [ms-per-flush]
 //! ```
-//! Both hold the same events: three threads, stacks with shared frames, and every event type of the schema.
+//! Both hold the same events: three threads, stacks with shared frames, and every event type of the schema. Samples are
+//! 10 ms apart, flushes 1 s; with 1000 ms per flush the files grow as they would while something is recorded.
 
 use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::schema::{self, frame_type, thread_state};
@@ -11,6 +12,7 @@ use jfr_format::write::{ChunkWriter, ClockLine, FileOutput, Geometry, Output, St
 use std::collections::HashSet;
 use std::error::Error;
 use std::fs::File;
+use std::time::Duration;
 
 const LINE: ClockLine = ClockLine {
     start_ticks: Ticks(5_000_000),
@@ -25,15 +27,17 @@ const FUNCTIONS: [&str; 6] = ["main", "parse", "compress", "hash_block", "std::v
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(patched), Some(fixed)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: write_demo PATCHED.jfr FIXED.jfr [SAMPLES] [CHUNK_SIZE]".into());
+        return Err("usage: write_demo PATCHED.jfr FIXED.jfr [SAMPLES] [CHUNK_SIZE] [MS_PER_FLUSH]".into());
     };
     let samples = arguments.next().map_or(Ok(1000), |text| text.parse())?;
     let size = arguments.next().map_or(Ok(24 << 10), |text| text.parse())?;
 
+    let pause = Duration::from_millis(arguments.next().map_or(Ok(0), |text| text.parse())?);
+
     let mut out = FileOutput::new(File::create(patched)?)?;
-    Recording::begin(Geometry::Patched, &mut out)?.run(samples)?;
+    Recording::begin(Geometry::Patched, &mut out)?.run(samples, pause)?;
     let mut out = StreamOutput::new(File::create(fixed)?);
-    Recording::begin(Geometry::Fixed { size }, &mut out)?.run(samples)
+    Recording::begin(Geometry::Fixed { size }, &mut out)?.run(samples, pause)
 }
 
 struct Recording<'a> {
@@ -50,7 +54,7 @@ impl<'a> Recording<'a> {
         Ok(Recording { geometry, out, chunk, defined: HashSet::new() })
     }
 
-    fn run(mut self, samples: i64) -> Result<(), Box<dyn Error>> {
+    fn run(mut self, samples: i64, pause: Duration) -> Result<(), Box<dyn Error>> {
         let mut now = LINE.start_ticks;
         self.or_next_chunk(now, |recording| recording.opening(LINE.start_ticks))?;
         for i in 0..samples {
@@ -59,6 +63,7 @@ impl<'a> Recording<'a> {
             if i % SAMPLES_PER_FLUSH == SAMPLES_PER_FLUSH - 1 {
                 self.or_next_chunk(now, |recording| recording.ledger(now))?;
                 self.chunk.flush(now, self.out)?;
+                std::thread::sleep(pause);
             }
         }
         self.chunk.finish(now, true, self.out)?;
