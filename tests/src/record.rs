@@ -132,7 +132,10 @@ impl Recorded {
     /// The recording by our reader.
     #[track_caller]
     pub fn read(&self) -> Recording {
-        Recording::read(&self.path).unwrap_or_else(|e| panic!("{e}\n{}", self.finished.stderr))
+        let recording =
+            Recording::read(&self.path).unwrap_or_else(|e| panic!("{e}\n{}", self.finished.stderr));
+        assert!(recording.warnings.is_empty(), "our reader warns of our recording: {:?}", recording.warnings);
+        recording
     }
 
     /// Panics unless the program's status is `code`.

@@ -1,9 +1,13 @@
 //! A recording read back into plain lists, by our own reader or by the JDK's.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+
+use jfr_format::event::{EventRef, Value};
+use jfr_format::read::{Input, Item};
 
 use crate::run::run;
 use crate::{skip, victim};
@@ -78,12 +82,148 @@ pub struct Recording {
     pub losses: Vec<Loss>,
     /// Number of events by type name.
     pub events: HashMap<String, u64>,
+    /// Chunks (our reader only).
+    pub chunks: usize,
+    /// What our reader could not read.
+    pub warnings: Vec<String>,
+}
+
+/// Turns events into lists; stacks and threads are looked up once per chunk and key.
+#[derive(Default)]
+struct Collector {
+    recording: Recording,
+    by_key: HashMap<u64, usize>,
+    by_content: HashMap<Stack, usize>,
+}
+
+type Failed = jfr_format::error::Error;
+
+impl Collector {
+    fn event(&mut self, event: &EventRef<'_>) -> Result<(), Failed> {
+        let name = &*event.class().name;
+        match self.recording.events.get_mut(name) {
+            Some(n) => *n += 1,
+            None => {
+                self.recording.events.insert(name.to_owned(), 1);
+            }
+        }
+        let long = |field: &str| -> Result<u64, Failed> {
+            Ok(event.field(field)?.and_then(|v| v.as_i64()).unwrap_or(0).max(0) as u64)
+        };
+        match name {
+            "jdk.ExecutionSample" => {
+                let tid = self.thread(event, "sampledThread")?;
+                let stack = self.stack(event)?;
+                let time_ns = event.start_nanos().unwrap_or(0);
+                self.recording.samples.push(Sample { time_ns, tid, stack });
+            }
+            "flightline.ThreadCpu" => {
+                let tid = self.thread(event, "eventThread")?;
+                let (cpu_ns, sampled_ns, lost_ns) = (long("cpuTime")?, long("sampled")?, long("lost")?);
+                self.recording.ledger.push(ThreadCpu { tid, cpu_ns, sampled_ns, lost_ns });
+            }
+            "flightline.SampleLoss" => {
+                let tid = self.thread(event, "eventThread")?;
+                let cause = text(event.field("cause")?)?;
+                let (samples, cpu_ns) = (long("samples")?, long("cpuTime")?);
+                self.recording.losses.push(Loss { tid, cause, samples, cpu_ns });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn thread(&mut self, event: &EventRef<'_>, field: &str) -> Result<u64, Failed> {
+        let Some(thread) = event.field(field)?.map(|v| v.record()).transpose()?.flatten() else {
+            return Ok(0);
+        };
+        let tid = thread.field("osThreadId")?.and_then(|v| v.as_i64()).unwrap_or(0) as u64;
+        let name = text(thread.field("osName")?)?;
+        if self.recording.names.get(&tid) != Some(&name) {
+            self.recording.names.insert(tid, name);
+        }
+        Ok(tid)
+    }
+
+    fn stack(&mut self, event: &EventRef<'_>) -> Result<usize, Failed> {
+        let Some(Value::Reference(reference)) = event.field("stackTrace")? else {
+            return Ok(self.intern(Stack { truncated: true, frames: Vec::new() }));
+        };
+        if let Some(known) = self.by_key.get(&reference.key()) {
+            return Ok(*known);
+        }
+        let mut stack = Stack { truncated: true, frames: Vec::new() };
+        if let Some(trace) = Value::Reference(reference).record()? {
+            stack.truncated = matches!(trace.field("truncated")?, Some(Value::Boolean(true)));
+            if let Some(Value::Array(frames)) = trace.field("frames")? {
+                for frame in frames.iter() {
+                    stack.frames.push(Self::frame(frame?)?);
+                }
+            }
+        }
+        let id = self.intern(stack);
+        self.by_key.insert(reference.key(), id);
+        Ok(id)
+    }
+
+    fn frame(frame: Value<'_>) -> Result<Frame, Failed> {
+        let mut out = Frame { class: String::new(), method: String::new() };
+        let Some(method) = frame.record()?.map(|f| f.field("method")).transpose()?.flatten() else {
+            return Ok(out);
+        };
+        if let Some(method) = method.record()? {
+            out.method = text(method.field("name")?)?;
+            if let Some(class) = method.field("type")?.map(|v| v.record()).transpose()?.flatten() {
+                out.class = text(class.field("name")?)?;
+            }
+        }
+        Ok(out)
+    }
+
+    fn intern(&mut self, stack: Stack) -> usize {
+        let next = self.recording.stacks.len();
+        match self.by_content.entry(stack) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                self.recording.stacks.push(new.key().clone());
+                *new.insert(next)
+            }
+        }
+    }
+}
+
+fn text(value: Option<Value<'_>>) -> Result<String, Failed> {
+    Ok(value.map(|v| v.text()).transpose()?.flatten().unwrap_or_default().into_owned())
 }
 
 impl Recording {
-    /// Reads a recording with our own reader.
+    /// Reads a recording with our own reader. What it warns of is in [`warnings`](Recording::warnings).
+    ///
+    /// # Errors
+    /// The file cannot be read at all, or holds no chunk.
     pub fn read(path: &Path) -> Result<Recording, String> {
-        Recording::read_by_jdk(path).ok_or_else(|| "no reader".to_owned())
+        let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+        let mut input = Input::open(path).map_err(|e| fail(&e))?;
+        let mut collector = Collector::default();
+        while let Some(item) = input.next().map_err(|e| fail(&e))? {
+            match item {
+                Item::ChunkStart(_) => {
+                    collector.recording.chunks += 1;
+                    collector.by_key.clear();
+                }
+                Item::Events(batch) => {
+                    for event in batch.events() {
+                        collector.event(&event).map_err(|e| fail(&e))?;
+                    }
+                }
+                Item::Warning(warning) => collector.recording.warnings.push(warning.to_string()),
+                Item::ChunkEnd(_) => {}
+            }
+        }
+        if collector.recording.chunks == 0 {
+            return Err(fail(&format!("no chunk: {:?}", collector.recording.warnings)));
+        }
+        Ok(collector.recording)
     }
 
     /// Reads a recording with the JDK's `jdk.jfr.consumer`, knowing nothing of our code. `None` without a JDK.

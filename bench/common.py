@@ -1,0 +1,137 @@
+"""What both benchmarks share: where things are, building them, running a command with its resource usage."""
+import os, shutil, subprocess, sys, time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = Path(os.environ.get("FLIGHTLINE_BENCH_DIR", ROOT / "target" / "bench"))
+FLIGHTLINE = Path(os.environ.get("FLIGHTLINE_BIN", ROOT / "target" / "release" / "flightline"))
+
+
+def build():
+    """Builds the recorder, the reader used for checking, and the benchmark's own programs."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    cargo = ["cargo", "build", "--release", "-q", "-p", "flightline", "-p", "flightline-preload", "-p", "flightline-tests"]
+    subprocess.run(cargo, cwd=ROOT, check=True)
+    here = ROOT / "bench"
+    for name, flags in [("burn", ["-O2", "-fomit-frame-pointer"]), ("burn_fp", ["-O2", "-fno-omit-frame-pointer"]), ("rusage", ["-O2"])]:
+        source = here / (name.replace("_fp", "") + ".c")
+        subprocess.run(["gcc", *flags, "-g", "-o", WORK / name, source, "-lpthread"], check=True)
+    rust = ROOT / "tests" / "victims" / "rust_fixed.rs"
+    if not (WORK / "rust_fixed").exists() or (WORK / "rust_fixed").stat().st_mtime < rust.stat().st_mtime:
+        subprocess.run(["rustc", "-O", "-g", "-o", WORK / "rust_fixed", rust], check=True)
+
+
+@dataclass
+class Used:
+    """CPU seconds and peak memory of a program, and CPU seconds of everything around it."""
+    program_cpu: float
+    peak_kb: int
+    total_cpu: float
+    status: int
+
+
+def run(prefix, command, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, meanwhile=None):
+    """Runs `prefix... rusage command`; `meanwhile(process)` drives it from outside if given."""
+    out = WORK / "rusage.out"
+    out.unlink(missing_ok=True)
+    full = [str(x) for x in [*prefix, WORK / "rusage", out, *command]]
+    process = subprocess.Popen(full, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+    if meanwhile:
+        meanwhile(process)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = status
+    if not out.exists():
+        raise SystemExit(f"{' '.join(full)}: ended with {status} before its program did")
+    user, system, peak, code = (int(x) for x in out.read_text().split())
+    return Used((user + system) / 1e9, peak, usage.ru_utime + usage.ru_stime, code)
+
+
+def machine():
+    """One line on where the figures come from."""
+    model = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), os.uname().machine)
+    virtual = "virtual machine" if "hypervisor" in open("/proc/cpuinfo").read() else "bare metal"
+    paranoid = Path("/proc/sys/kernel/perf_event_paranoid").read_text().strip()
+    return (f"{os.cpu_count()} × {model} ({virtual}), Linux {os.uname().release}, perf_event_paranoid {paranoid}, "
+            f"{'root' if os.geteuid() == 0 else 'unprivileged'}")
+
+
+def text_input(path, size):
+    """A compressible text of `size` bytes, the same on every machine."""
+    if path.exists() and path.stat().st_size >= size:
+        return
+    words, x = [f"word{i * 7919 % 65537}" for i in range(4000)], 88172645463325252
+    with open(path, "w") as out:
+        written = 0
+        while written < size:
+            line = []
+            for _ in range(12):
+                x ^= (x << 13) & 0xFFFFFFFFFFFFFFFF
+                x ^= x >> 7
+                x ^= (x << 17) & 0xFFFFFFFFFFFFFFFF
+                line.append(words[x % 4000])
+            written += out.write(" ".join(line) + "\n")
+
+
+def database(path, rows):
+    """A database of about 100 bytes a row."""
+    if path.exists():
+        return
+    sql = (f"create table t(id integer primary key, k integer, name text, body text);"
+           f"with recursive n(i) as (select 1 union all select i+1 from n where i<{rows}) insert into t "
+           f"select i, i*7919%10007, printf('name-%06d', i*104729%99991), hex(i*i)||printf('%064d', i) from n;")
+    subprocess.run(["sqlite3", path, sql], check=True)
+
+
+PYTHON = """
+import json, re
+words = {}
+for i in range(%d):
+    s = json.dumps({'i': i, 'list': list(range(i %% 17)), 'text': 'x' * (i %% 31)})
+    for m in re.finditer(r'[0-9]+', s):
+        words[m.group()] = words.get(m.group(), 0) + 1
+print(len(sorted(words, key=words.get)))
+"""
+
+
+def redis(requests, prefix, env=None):
+    """redis-server under redis-benchmark, ended by its own shutdown command."""
+    socket = WORK / "redis.sock"
+    socket.unlink(missing_ok=True)
+
+    def drive(process):
+        for _ in range(2000):
+            if socket.exists():
+                break
+            time.sleep(0.01)
+        else:
+            process.kill()
+            raise SystemExit("redis-server did not start")
+        subprocess.run(["redis-benchmark", "-s", socket, "-q", "-n", str(requests), "-P", "4", "-t",
+                        "set,get,lpush,lrange_100,zadd"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["redis-cli", "-s", socket, "shutdown", "nosave"], stdout=subprocess.DEVNULL)
+
+    command = ["redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no"]
+    return run(prefix, command, env, meanwhile=drive)
+
+
+def workloads(scale):
+    """Name → function(prefix, env) that runs the program once with fixed work and gives its Used."""
+    database(WORK / "big.db", 700_000)
+    query = ("select k, count(*), sum(length(body)), max(name) from t where name > 'name-02' group by k order by 3 desc, 4 limit 5;"
+             "select count(*) from (select distinct substr(body, 1, 5), name from t order by body);")
+    n = lambda x: str(int(x * scale))
+    part = WORK / f"text-{int(6000 * scale)}k"
+    text_input(part, int(6_000_000 * scale))
+    simple = {
+        "sqlite3": ["sqlite3", WORK / "big.db", query * max(1, round(2 * scale))],
+        "xz": ["xz", "-9", "-T2", "--block-size=1MiB", "-k", "-c", part],
+        "python3": ["/usr/bin/python3", "-c", PYTHON % int(300_000 * scale)],
+        "rust": [WORK / "rust_fixed", n(1600)],
+        "burn": [WORK / "burn", "2", n(250_000)],
+        "burn-fp": [WORK / "burn_fp", "2", n(250_000)],
+    }
+    made = {name: (lambda prefix, env=None, c=command: run(prefix, c, env)) for name, command in simple.items()}
+    if shutil.which("redis-server"):
+        made["redis-server"] = lambda prefix, env=None: redis(int(100_000 * scale), prefix, env)
+    return made
