@@ -47,7 +47,7 @@ pub fn get<'a>(input: &'a [u8], at: &mut usize) -> Result<StringRef<'a>, DecodeE
         STRING_NULL => StringRef::Null,
         STRING_EMPTY => StringRef::Text(Cow::Borrowed("")),
         STRING_POOLED => StringRef::Pooled(varint::get(input, &mut pos)?),
-        STRING_UTF8 => StringRef::Text(String::from_utf8_lossy(sized(input, &mut pos)?)),
+        STRING_UTF8 => StringRef::Text(utf8(sized(input, &mut pos)?)),
         STRING_LATIN1 => StringRef::Text(latin1(sized(input, &mut pos)?)),
         STRING_UTF16 => StringRef::Text(Cow::Owned(utf16(input, &mut pos)?)),
         other => return Err(DecodeError { at: *at, kind: DecodeErrorKind::StringEncoding(other) }),
@@ -95,6 +95,38 @@ fn sized<'a>(input: &'a [u8], pos: &mut usize) -> Result<&'a [u8], DecodeError> 
     let bytes = input.get(*pos..end).ok_or_else(|| truncated(start))?;
     *pos = end;
     Ok(bytes)
+}
+
+/// UTF-8, or what HotSpot calls so: names of threads and classes come as the class file's variant, with characters
+/// beyond the basic plane as two encoded surrogates and NUL in two bytes.
+fn utf8(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => Cow::Owned(class_file_utf8(bytes)),
+    }
+}
+
+fn class_file_utf8(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(chunk) = rest.utf8_chunks().next() {
+        text.push_str(chunk.valid());
+        rest = rest.get(chunk.valid().len()..).unwrap_or_default();
+        let (char, len) = match *rest {
+            [0xc0, 0x80, ..] => ('\0', 2),
+            [0xed, a @ 0xa0..0xb0, b @ 0x80..0xc0, 0xed, c @ 0xb0..0xc0, d @ 0x80..0xc0, ..] => {
+                let high = u32::from(a & 0x0f) << 6 | u32::from(b & 0x3f);
+                let low = u32::from(c & 0x0f) << 6 | u32::from(d & 0x3f);
+                let code = 0x1_0000 + (high << 10 | low);
+                (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 6)
+            }
+            _ if chunk.invalid().is_empty() => break,
+            _ => (char::REPLACEMENT_CHARACTER, chunk.invalid().len()),
+        };
+        text.push(char);
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    text
 }
 
 fn latin1(bytes: &[u8]) -> Cow<'_, str> {
@@ -157,6 +189,21 @@ mod tests {
         check(&[3, 1, 0xff], text("\u{fffd}"));
         check(&[4, 1, 0x80, 0xb0, 3], text("\u{fffd}")); // lone surrogate d800
         check(&[4, 1, 0xff, 0xff, 0xff, 0xff, 1], text("\u{fffd}")); // beyond 16 bits
+    }
+
+    #[test]
+    fn surrogates_and_nul_as_class_files_encode_them() {
+        let crab = [0xed, 0xa0, 0xbe, 0xed, 0xb6, 0x80];
+        let bytes = |parts: &[&[u8]]| {
+            let body = parts.concat();
+            [&[3, body.len() as u8], body.as_slice()].concat()
+        };
+        check(&bytes(&[b"crab-", &crab]), text("crab-\u{1f980}"));
+        check(&bytes(&[&crab, &crab, "é".as_bytes()]), text("\u{1f980}\u{1f980}é"));
+        check(&bytes(&[b"a", &[0xc0, 0x80], b"b"]), text("a\0b"));
+        // A lone surrogate is no character; U+10FFFF is the last one.
+        check(&bytes(&[&crab[..3], b"x"]), text("\u{fffd}\u{fffd}\u{fffd}x"));
+        check(&bytes(&[&[0xed, 0xaf, 0xbf, 0xed, 0xbf, 0xbf]]), text("\u{10ffff}"));
     }
 
     #[test]

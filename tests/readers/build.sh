@@ -4,11 +4,12 @@
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 
-need mvn "JDK Mission Control's parser and async-profiler's converter"
-need go "grafana/jfr-parser"
-need cargo "jfrs"
-jdk17=$(find_jdk 17)
-find_jdk 25 >/dev/null
+# Exit code 3: a tool is missing.
+need mvn "JDK Mission Control's parser and async-profiler's converter" || exit 3
+need go "grafana/jfr-parser" || exit 3
+need cargo "jfrs" || exit 3
+jdk17=$(find_jdk 17) || exit 3
+find_jdk 25 >/dev/null || exit 3
 
 mkdir -p "$out"
 exec 9>"$out/lock"

@@ -34,6 +34,7 @@ lines() {
   case $1 in
     jdk17 | jdk25) run_java "$1" JdkFile "$2" ;;
     jdk25-bare) run_java jdk25 JdkFile --bare-native "$2" ;;
+    jdk25-merged) run_java jdk25 JdkFile --merged "$2" ;;
     jmc) run_java "$1" Jmc "$2" ;;
     converter) run_java "$1" Converter "$2" ;;
     go) "$out/gojfr" "$2" ;;
@@ -92,7 +93,9 @@ compare() {
       continue
     fi
     if [ "$reader" = converter ] && [ "$merged" != 0 ]; then
-      printf 'converter: not compared, it gives NativeMethodSample and WallClockSample as ExecutionSample\n'
+      printf 'converter: compared with all three kinds of samples, which it does not tell apart\n'
+      lines jdk25-merged "$file" | cut -f1,2,4,5 | sort >"$work/merged"
+      cmp -s "$work/merged" "$work/converter.no-id" || fail "jdk25 and converter on $file"
       continue
     fi
     if [ -z "$first" ]; then

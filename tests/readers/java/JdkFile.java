@@ -2,16 +2,24 @@ import java.io.BufferedWriter;
 import java.io.OutputStreamWriter;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.Set;
+import java.util.TreeMap;
 import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
 
-/** jdk.jfr.consumer.RecordingFile: JdkFile [--bare-native | --types] FILE. */
+/**
+ * jdk.jfr.consumer.RecordingFile: JdkFile [--bare-native | --merged | --types] FILE.
+ * --merged prints native and wall-clock samples too, which async-profiler's reader does not tell apart.
+ */
 public final class JdkFile {
+    private static final Set<String> MERGED = Set.of("jdk.NativeMethodSample", "profiler.WallClockSample");
+
     public static void main(String[] args) throws Exception {
         boolean bare = args[0].equals("--bare-native");
+        boolean merged = args[0].equals("--merged");
         boolean types = args[0].equals("--types");
         Path file = Path.of(args[args.length - 1]);
-        var counts = new java.util.TreeMap<String, Long>();
+        var counts = new TreeMap<String, Long>();
         try (var recording = new RecordingFile(file);
             var out = new BufferedWriter(new OutputStreamWriter(System.out, StandardCharsets.UTF_8), 1 << 16)) {
             try {
@@ -20,7 +28,7 @@ public final class JdkFile {
                     String type = e.getEventType().getName();
                     if (types) {
                         counts.merge(type, 1L, Long::sum);
-                    } else if (type.equals("jdk.ExecutionSample")) {
+                    } else if (type.equals("jdk.ExecutionSample") || merged && MERGED.contains(type)) {
                         out.write(JdkLines.line(e, bare));
                         out.write('\n');
                     }

@@ -1,0 +1,115 @@
+//! The foreign JFR readers of `tests/readers`: built once, then run on recordings.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::run::{Finished, run, spawn};
+use crate::{skip, victim};
+
+/// Readers that print canonical lines with OS thread ids.
+pub const EXACT: [&str; 4] = ["jdk17", "jdk25", "go", "jfrs"];
+
+/// All readers that print canonical lines.
+pub const ALL: [&str; 6] = ["jdk17", "jdk25", "jmc", "converter", "go", "jfrs"];
+
+fn script(name: &str) -> Command {
+    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("readers").join(name));
+    command.env("CARGO_TARGET_DIR", victim::target_dir()).stdin(Stdio::null());
+    command
+}
+
+/// Builds the readers. `false`: they cannot be had here, which was said loudly and is a failure in CI.
+#[track_caller]
+pub fn ready() -> bool {
+    static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let build = run(&mut script("build.sh"), Duration::from_secs(900));
+        if build.status.success() { Ok(()) } else { Err(build.stderr) }
+    });
+    if let Err(why) = built {
+        let ci = std::env::var_os("CI").is_some();
+        assert!(!ci, "the foreign readers cannot be built, which CI must:\n{why}");
+        skip::skip(&format!("no foreign readers here:\n{why}"));
+    }
+    built.is_ok()
+}
+
+/// Panics unless all readers see the same samples in each file; gives the tables printed.
+#[track_caller]
+pub fn agree(files: &[&Path]) -> String {
+    let mut command = script("run.sh");
+    command.arg("--compare").args(files);
+    let done = run(&mut command, Duration::from_secs(600));
+    assert!(done.status.success(), "{}{}", done.stdout_text(), done.stderr);
+    done.stdout_text()
+}
+
+/// The canonical lines of one reader, sorted by bytes. `Err` holds what the reader said when it failed.
+pub fn lines(reader: &str, file: &Path) -> Result<Vec<String>, String> {
+    let done = output(&["--lines", reader], file);
+    if !done.status.success() {
+        return Err(done.stderr);
+    }
+    let mut lines: Vec<String> = done.stdout_text().lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    Ok(lines)
+}
+
+/// Events per type name, as JDK 25 counts them.
+#[track_caller]
+pub fn types(file: &Path) -> std::collections::BTreeMap<String, u64> {
+    let done = output(&["--types"], file).expect_success("run.sh --types");
+    done.stdout_text()
+        .lines()
+        .map(|line| {
+            let (name, count) = line.split_once('\t').expect("name and count");
+            (name.to_owned(), count.parse().expect("a count"))
+        })
+        .collect()
+}
+
+fn output(options: &[&str], file: &Path) -> Finished {
+    run(script("run.sh").args(options).arg(file), Duration::from_secs(300))
+}
+
+/// A live `EventStream` of that JDK on a growing file or a repository folder; ends by itself or after `limit`.
+#[track_caller]
+pub fn follow(jdk: &str, what: Followed<'_>, limit: Duration) -> Child {
+    let (kind, path) = match what {
+        Followed::File(path) => ("file", path),
+        Followed::Repository(path) => ("repository", path),
+    };
+    let mut command = script("run.sh");
+    command.args(["--follow", jdk, kind]).arg(path).arg(limit.as_secs().to_string());
+    spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+/// What a live stream follows.
+#[derive(Clone, Copy, Debug)]
+pub enum Followed<'a> {
+    /// One growing recording: `EventStream.openFile`.
+    File(&'a Path),
+    /// A folder of recordings: `EventStream.openRepository`.
+    Repository(&'a Path),
+}
+
+/// Runs the demonstration of the writer: the same events as a patched file and as the bytes of a pipe.
+#[track_caller]
+pub fn write_demo(folder: &Path, samples: u32, chunk_size: u32) -> (PathBuf, PathBuf) {
+    static EXAMPLE: OnceLock<PathBuf> = OnceLock::new();
+    let example = EXAMPLE.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "-q", "-p", "jfr-format", "--example", "write_demo", "--target-dir"]);
+        build.arg(victim::target_dir()).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        run(&mut build, Duration::from_secs(600)).expect_success("building write_demo");
+        victim::target_dir().join("debug/examples/write_demo")
+    });
+    let (patched, fixed) = (folder.join("patched.jfr"), folder.join("fixed.jfr"));
+    let mut demo = Command::new(example);
+    demo.arg(&patched).arg(&fixed).arg(samples.to_string()).arg(chunk_size.to_string());
+    run(&mut demo, Duration::from_secs(60)).expect_success("write_demo");
+    (patched, fixed)
+}
