@@ -32,7 +32,12 @@ class Used:
 
 
 def run(prefix, command, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, meanwhile=None):
-    """Runs `prefix... rusage command`; `meanwhile(process)` drives it from outside if given."""
+    """Runs `prefix... rusage command`; `meanwhile(process)` drives it from outside if given.
+
+    UNDER_LD_PRELOAD in `env` is given to the program alone, not to `rusage`."""
+    env = dict(env or {})
+    if preload := env.pop("UNDER_LD_PRELOAD", None):
+        command = ["env", f"LD_PRELOAD={preload}", *command]
     out = WORK / "rusage.out"
     out.unlink(missing_ok=True)
     full = [str(x) for x in [*prefix, WORK / "rusage", out, *command]]
@@ -94,7 +99,7 @@ print(len(sorted(words, key=words.get)))
 """
 
 
-def redis(requests, prefix, env=None):
+def redis(requests, prefix, env):
     """redis-server under redis-benchmark, ended by its own shutdown command."""
     socket = WORK / "redis.sock"
     socket.unlink(missing_ok=True)
@@ -131,7 +136,11 @@ def workloads(scale):
         "burn": [WORK / "burn", "2", n(250_000)],
         "burn-fp": [WORK / "burn_fp", "2", n(250_000)],
     }
-    made = {name: (lambda prefix, env=None, c=command: run(prefix, c, env)) for name, command in simple.items()}
+
+    def runner(command):
+        return lambda prefix, env=None, program=None: run(prefix, [program or command[0], *command[1:]], env)
+
+    made = {name: runner(command) for name, command in simple.items()}
     if shutil.which("redis-server"):
-        made["redis-server"] = lambda prefix, env=None: redis(int(100_000 * scale), prefix, env)
+        made["redis-server"] = lambda prefix, env=None, program=None: redis(int(100_000 * scale), prefix, env)
     return made

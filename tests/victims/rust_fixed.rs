@@ -54,7 +54,7 @@ fn drive(works: &mut [Box<dyn Work>], rounds: u64) -> u64 {
     (1..=rounds).fold(0, |sum, n| works.iter_mut().fold(sum, |s, w| s ^ w.round(n)))
 }
 
-fn main() {
+pub fn main() {
     let rounds = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(200);
     let threads: Vec<_> = (0..2)
         .map(|_| {

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""What recording costs, beside other recorders, in paired runs: every round runs the program alone and then under each
+recorder, and the CPU time of a recorded run is divided by that of its round's lone run.
+
+usage: bench/cost.py [--rounds N] [--rates 99,1000] [--scale N] [--recorders flightline,async-profiler,perf-fp,perf-dwarf,samply,pprof-rs] [PROGRAM...]
+
+programs: redis-server python3 sqlite3 xz rust burn burn-fp. A recorder that is not here is left out, and said so:
+  async-profiler   libasyncProfiler.so in ASYNC_PROFILER or made from the jar in ASYNC_PROFILER_JAR
+  perf, samply     on the search path (or SAMPLY=...)
+  pprof-rs         bench/pprof-rs, built by cargo; only for the program "rust" (it must be linked in)
+
+Columns: program = CPU of the recorded program, total = with the recorder's own processes, both relative to the lone run,
+median of the rounds (least..most). own = CPU of the recorder's own processes per sample. RSS = peak resident memory of the
+program above the lone run's.
+"""
+import argparse, os, re, shutil, statistics, subprocess, sys, time, zipfile
+from pathlib import Path
+import common
+from common import WORK, FLIGHTLINE, ROOT
+
+
+def async_profiler_library():
+    if path := os.environ.get("ASYNC_PROFILER"):
+        return Path(path)
+    jar = os.environ.get("ASYNC_PROFILER_JAR")
+    if not jar:
+        return None
+    out = WORK / "libasyncProfiler.so"
+    arch = "linux-x64" if os.uname().machine == "x86_64" else "linux-arm64"
+    with zipfile.ZipFile(jar) as archive:
+        out.write_bytes(archive.read(f"{arch}/libasyncProfiler.so"))
+    return out
+
+
+class Flightline:
+    name = "flightline"
+
+    def __init__(self, engine="auto"):
+        self.engine = engine
+        self.name = "flightline" if engine == "auto" else f"flightline, {engine}"
+
+    def start(self, rate, out):
+        return [FLIGHTLINE, "record", "--engine", self.engine, "--rate", str(rate), "-o", out, "--"], {}
+
+    def samples(self, out):
+        dump = subprocess.run([ROOT / "target/release/dump", out], capture_output=True, text=True, check=True).stdout
+        return sum(line.startswith("sample\t") for line in dump.splitlines())
+
+
+class AsyncProfiler:
+    def __init__(self, library, stacks):
+        self.library, self.stacks = library, stacks
+        self.name = f"async-profiler 4.5 ({stacks})"
+
+    def start(self, rate, out):
+        command = f"start,event=cpu,cstack={self.stacks},interval={1_000_000_000 // rate}ns,file={out}"
+        return [], {"UNDER_LD_PRELOAD": str(self.library), "ASPROF_COMMAND": command}
+
+    def samples(self, out):
+        return Flightline().samples(out)
+
+
+class Perf:
+    def __init__(self, graph):
+        self.graph = graph
+        self.name = f"perf record --call-graph {graph}"
+
+    def start(self, rate, out):
+        return ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(rate), "--call-graph", self.graph, "-o", out, "--"], {}
+
+    def samples(self, out):
+        text = subprocess.run(["perf", "report", "-i", out, "--stats"], capture_output=True, text=True).stdout
+        return sum(int(n) for n in re.findall(r"SAMPLE events:\s+(\d+)", text)[:1])
+
+
+class Samply:
+    name = "samply"
+
+    def __init__(self, binary):
+        self.binary = binary
+
+    def start(self, rate, out):
+        return [self.binary, "record", "-r", str(rate), "--save-only", "-n", "-o", f"{out}.json.gz", "--"], {}
+
+    def samples(self, out):
+        import gzip, json
+        profile = json.load(gzip.open(f"{out}.json.gz"))
+        return sum(t["samples"]["length"] for t in profile["threads"])
+
+
+class PprofRs:
+    """Linked into the program: only where the program is our Rust one, built a second time with it."""
+    name = "pprof-rs 0.15 (frame pointers)"
+
+    def __init__(self, binary):
+        self.binary = binary
+
+    def start(self, rate, out):
+        return [], {"PPROF_RATE": str(rate), "PPROF_OUT": str(out)}
+
+    def samples(self, out):
+        return int(Path(f"{out}.count").read_text())
+
+
+def recorders(wanted):
+    found = [Flightline(), Flightline("timer")]
+    library = async_profiler_library()
+    found += [AsyncProfiler(library, "dwarf"), AsyncProfiler(library, "fp")] if library else []
+    found += [Perf("dwarf"), Perf("fp")] if shutil.which("perf") else []
+    samply = os.environ.get("SAMPLY") or shutil.which("samply")
+    found += [Samply(samply)] if samply else []
+    pprof = WORK / "pprof" / "release" / "rust_fixed_pprof"
+    found += [PprofRs(pprof)] if pprof.exists() else []
+    if not library:
+        print("async-profiler is not here: set ASYNC_PROFILER_JAR", file=sys.stderr)
+    if not samply:
+        print("samply is not here: left out", file=sys.stderr)
+    return [r for r in found if not wanted or any(w in r.name for w in wanted)]
+
+
+def ratio(pairs):
+    values = sorted(a / b for a, b in pairs)
+    return f"{100 * (statistics.median(values) - 1):+.1f} % ({100 * (values[0] - 1):+.1f}..{100 * (values[-1] - 1):+.1f})"
+
+
+def measure(name, run, recorders, rate, rounds, rows):
+    lone, seen = [], {r.name: [] for r in recorders}
+    for i in range(rounds):
+        lone.append(run([]))
+        for r in (recorders if i % 2 else reversed(recorders)):
+            if isinstance(r, PprofRs) != (name == "rust" and isinstance(r, PprofRs)):
+                continue
+            out = WORK / "cost.out"
+            for old in WORK.glob("cost.out*"):
+                old.unlink()
+            prefix, env = r.start(rate, out)
+            used = run([str(x) for x in prefix], env, r.binary if isinstance(r, PprofRs) else None)
+            try:
+                samples, size = r.samples(out), sum(f.stat().st_size for f in WORK.glob("cost.out*") if not f.name.endswith(".count"))
+            except Exception as e:
+                samples, size = 0, 0
+                print(f"{r.name} on {name}: no samples read: {str(e)[:200]}", file=sys.stderr)
+            seen[r.name].append((used, lone[-1], samples, size))
+    print(f"\n{name}, {rate} Hz: alone {statistics.median(u.program_cpu for u in lone):.2f} s CPU, "
+          f"noise of the lone runs {ratio([(u.program_cpu, lone[0].program_cpu) for u in lone])}", flush=True)
+    for r in recorders:
+        runs = seen[r.name]
+        if not runs:
+            continue
+        own = [max(0.0, u.total_cpu - u.program_cpu) for u, *_ in runs]
+        samples = statistics.median(s for *_, s, _ in runs)
+        due = rate * statistics.median(u.program_cpu for u, *_ in runs)
+        size = statistics.median(z for *_, z in runs)
+        row = (name, rate, r.name, ratio([(u.program_cpu, l.program_cpu) for u, l, *_ in runs]),
+               ratio([(u.total_cpu, l.total_cpu) for u, l, *_ in runs]),
+               f"{samples:.0f} of {due:.0f}", f"{1e6 * statistics.median(own) / max(1, samples):.1f} µs",
+               f"{size / max(1, samples):.1f}", f"{statistics.median(u.peak_kb - l.peak_kb for u, l, *_ in runs) / 1024:+.1f} MiB")
+        rows.append(row)
+        print("  " + " | ".join(str(x) for x in row[2:]), flush=True)
+
+
+def main():
+    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parse.add_argument("--rounds", type=int, default=5)
+    parse.add_argument("--rates", default="99,1000")
+    parse.add_argument("--scale", type=float, default=1)
+    parse.add_argument("--recorders", default="")
+    parse.add_argument("programs", nargs="*", default=["redis-server", "python3", "rust", "burn"])
+    args = parse.parse_args()
+    common.build()
+    runs = common.workloads(args.scale)
+    rows = []
+    chosen = recorders([r for r in args.recorders.split(",") if r])
+    for name in args.programs:
+        for rate in (int(r) for r in args.rates.split(",")):
+            measure(name, runs[name], chosen, rate, args.rounds, rows)
+    print(f"\n{time.strftime('%Y-%m-%d')}, {common.machine()}, {args.rounds} rounds, `bench/cost.py {' '.join(sys.argv[1:])}`\n")
+    print("| program | Hz | recorder | program CPU | total CPU | samples | own CPU per sample | file B per sample | RSS |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        print("| " + " | ".join(str(x) for x in row) + " |")
+
+
+if __name__ == "__main__":
+    main()
