@@ -180,11 +180,8 @@ fn damaged_recordings_give_what_they_hold() {
     for &(name, samples, warning) in table {
         let contents = canonical::of_file(&fixtures().join(format!("{name}.jfr"))).unwrap();
         assert_eq!(contents.samples.len(), samples, "{name}: {:?}", contents.warnings);
-        match warning {
-            Some(text) => {
-                assert!(contents.warnings.iter().any(|w| w.contains(text)), "{name}: {:?}", contents.warnings)
-            }
-            None => {}
+        if let Some(text) = warning {
+            assert!(contents.warnings.iter().any(|w| w.contains(text)), "{name}: {:?}", contents.warnings);
         }
     }
 }
