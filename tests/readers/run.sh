@@ -27,7 +27,7 @@ run_java() {
   shift
   java=$(java_of "$reader")
   # Short runs beside other work: the small collector and the first compiler are the cheapest.
-  "$java" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xmx2g -Dstdout.encoding=UTF-8 -cp "$out/classes:$out/lib/*" "$@"
+  "$java" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xmx2g -cp "$out/classes:$out/lib/*" "$@"
 }
 
 lines() {

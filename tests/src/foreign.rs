@@ -95,9 +95,9 @@ pub enum Followed<'a> {
     Repository(&'a Path),
 }
 
-/// Runs the demonstration of the writer: the same events as a patched file and as the bytes of a pipe.
+/// The demonstration of the writer: the same events as a patched file and as the bytes of a pipe.
 #[track_caller]
-pub fn write_demo(folder: &Path, samples: u32, chunk_size: u32) -> (PathBuf, PathBuf) {
+pub fn write_demo() -> Command {
     static EXAMPLE: OnceLock<PathBuf> = OnceLock::new();
     let example = EXAMPLE.get_or_init(|| {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -107,9 +107,46 @@ pub fn write_demo(folder: &Path, samples: u32, chunk_size: u32) -> (PathBuf, Pat
         run(&mut build, Duration::from_secs(600)).expect_success("building write_demo");
         victim::target_dir().join("debug/examples/write_demo")
     });
-    let (patched, fixed) = (folder.join("patched.jfr"), folder.join("fixed.jfr"));
-    let mut demo = Command::new(example);
-    demo.arg(&patched).arg(&fixed).arg(samples.to_string()).arg(chunk_size.to_string());
-    run(&mut demo, Duration::from_secs(60)).expect_success("write_demo");
-    (patched, fixed)
+    Command::new(example)
+}
+
+/// A line of [`follow`]'s output: when the event was delivered (ns since 1970), and its canonical line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// Nanoseconds since 1970.
+    pub at_ns: i64,
+    /// The canonical line.
+    pub line: String,
+}
+
+/// What [`follow`] saw.
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    /// Events in the order of delivery.
+    pub events: Vec<Delivered>,
+    /// The stream ended by itself.
+    pub closed: bool,
+}
+
+impl Stream {
+    /// Parses the output of a finished [`follow`].
+    pub fn parse(text: &str) -> Stream {
+        let mut stream = Stream::default();
+        for line in text.lines() {
+            if let Some(end) = line.strip_prefix("# ") {
+                stream.closed = end.starts_with("closed");
+                continue;
+            }
+            let (at, line) = line.split_once('\t').expect("time and line");
+            stream.events.push(Delivered { at_ns: at.parse().expect("a time"), line: line.to_owned() });
+        }
+        stream
+    }
+
+    /// Canonical lines, sorted by bytes.
+    pub fn sorted(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.events.iter().map(|e| e.line.clone()).collect();
+        lines.sort_unstable();
+        lines
+    }
 }

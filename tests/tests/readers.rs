@@ -2,9 +2,21 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
+use flightline_tests::foreign::{Followed, Stream};
+use flightline_tests::run::{collect, run, signal_group, spawn, until, wait};
 use flightline_tests::{canonical, foreign};
+
+fn write_demo(folder: &Path, samples: u32, chunk_size: u32) -> (PathBuf, PathBuf) {
+    let (patched, fixed) = (folder.join("patched.jfr"), folder.join("fixed.jfr"));
+    let mut demo = foreign::write_demo();
+    demo.arg(&patched).arg(&fixed).arg(samples.to_string()).arg(chunk_size.to_string());
+    run(&mut demo, Duration::from_secs(60)).expect_success("write_demo");
+    (patched, fixed)
+}
 
 /// Chunks in a file, by walking the sizes in their headers.
 fn chunks(path: &Path) -> Vec<(u64, [u8; 68])> {
@@ -29,7 +41,7 @@ fn both_shapes_hold_the_same_samples_for_every_reader() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (patched, fixed) = foreign::write_demo(folder.path(), 3000, 24 << 10);
+    let (patched, fixed) = write_demo(folder.path(), 3000, 24 << 10);
 
     println!("{}", foreign::agree(&[&patched, &fixed]));
 
@@ -51,7 +63,7 @@ fn both_shapes_hold_the_same_samples_for_every_reader() {
 #[test]
 fn headers_of_a_pipe_are_right_before_its_bytes_are_known() {
     let folder = tempfile::tempdir().unwrap();
-    let (patched, fixed) = foreign::write_demo(folder.path(), 2000, 24 << 10);
+    let (patched, fixed) = write_demo(folder.path(), 2000, 24 << 10);
 
     assert_eq!(chunks(&patched).len(), 1);
     let fixed = chunks(&fixed);
@@ -72,7 +84,7 @@ fn pipe_cut_anywhere_leaves_whole_chunks_readable() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (_, fixed) = foreign::write_demo(folder.path(), 2000, 24 << 10);
+    let (_, fixed) = write_demo(folder.path(), 2000, 24 << 10);
     let whole = chunks(&fixed).len();
     let bytes = std::fs::read(&fixed).unwrap();
     let cut = folder.path().join("cut.jfr");
@@ -85,4 +97,52 @@ fn pipe_cut_anywhere_leaves_whole_chunks_readable() {
     let streamed = canonical::of_stream(torn).unwrap();
     assert!(streamed.samples.len() > kept, "{} of the torn chunk", streamed.samples.len() - kept);
     assert!(!streamed.warnings.is_empty(), "the missing end is told");
+}
+
+#[test]
+fn live_readers_follow_the_file_while_it_grows() {
+    if !foreign::ready() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let repository = folder.path().join("repository");
+    std::fs::create_dir(&repository).unwrap();
+    let file = repository.join("growing.jfr");
+    let mut demo = foreign::write_demo();
+    // Ten flushes, 0.7 s apart; the second recording, of the pipe, is cut short below.
+    demo.arg(&file).arg(folder.path().join("pipe.jfr")).args(["1000", "24576", "700"]);
+    let mut demo = spawn(demo.stdout(Stdio::null()));
+    until(Duration::from_secs(10), "a first flush", || {
+        file.metadata().ok().filter(|m| m.len() > 68).map(|_| ())
+    });
+
+    let limit = Duration::from_secs(60);
+    let followers: Vec<_> = ["jdk17", "jdk25"]
+        .iter()
+        .flat_map(|jdk| [(*jdk, Followed::File(&file)), (*jdk, Followed::Repository(&repository))])
+        .map(|(jdk, what)| {
+            let mut child = foreign::follow(jdk, what, limit);
+            let out = collect(child.stdout.take().unwrap());
+            let err = collect(child.stderr.take().unwrap());
+            (format!("{jdk} {what:?}"), child, out, err)
+        })
+        .collect();
+    let mut seen = Vec::new();
+    for (who, mut child, out, err) in followers {
+        wait(&mut child, limit + Duration::from_secs(10), &who);
+        let stream = Stream::parse(&String::from_utf8(out.join().unwrap()).unwrap());
+        let errors = String::from_utf8_lossy(&err.join().unwrap()).into_owned();
+        assert!(stream.closed, "{who}: {} events, not closed; {errors}", stream.events.len());
+        seen.push((who, stream));
+    }
+    signal_group(demo.id(), libc::SIGKILL);
+    demo.wait().unwrap();
+
+    let reference = foreign::lines("jdk25", &file).unwrap();
+    assert_eq!(reference.len(), 1000);
+    for (who, stream) in seen {
+        assert_eq!(stream.sorted(), reference, "{who}");
+        let (first, last) = (stream.events[0].at_ns, stream.events[999].at_ns);
+        assert!(last - first > 2_000_000_000, "{who}: all at once, within {} ms", (last - first) / 1_000_000);
+    }
 }

@@ -1,5 +1,11 @@
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Instant;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import jdk.jfr.consumer.EventStream;
 
@@ -12,6 +18,7 @@ public final class JdkStream {
     public static void main(String[] args) throws Exception {
         Path path = Path.of(args[1]);
         var events = new AtomicLong();
+        var out = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
         EventStream stream = args[0].equals("--repository") ? EventStream.openRepository(path) : EventStream.openFile(path);
         try (stream) {
             stream.setReuse(false);
@@ -23,14 +30,14 @@ public final class JdkStream {
             stream.onEvent("jdk.ExecutionSample", e -> {
                 var now = Instant.now();
                 long arrived = now.getEpochSecond() * 1_000_000_000L + now.getNano();
-                System.out.println(arrived + "\t" + JdkLines.line(e, false));
+                out.println(arrived + "\t" + JdkLines.line(e, false));
                 events.incrementAndGet();
             });
-            var closed = new java.util.concurrent.CountDownLatch(1);
+            var closed = new CountDownLatch(1);
             stream.onClose(closed::countDown);
             stream.startAsync();
-            boolean ended = closed.await(Long.parseLong(args[2]), java.util.concurrent.TimeUnit.SECONDS);
-            System.out.println((ended ? "# closed " : "# timeout ") + events.get());
+            boolean ended = closed.await(Long.parseLong(args[2]), TimeUnit.SECONDS);
+            out.println((ended ? "# closed " : "# timeout ") + events.get());
         }
     }
 }
