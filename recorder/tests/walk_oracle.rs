@@ -212,5 +212,9 @@ fn python3() {
 
 #[test]
 fn redis_server() {
-    run("redis-server", "/usr/bin/redis-server", &["--port", "0", "--hz", "500", "--save", ""]);
+    run(
+        "redis-server",
+        "/usr/bin/redis-server",
+        &["--port", "0", "--unixsocket", "/tmp/flightline-oracle.sock", "--hz", "500", "--save", ""],
+    );
 }

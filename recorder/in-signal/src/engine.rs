@@ -5,8 +5,9 @@
 //! it could close or reuse.
 //!
 //! **Random phase.** The kernel starts every event with a full period. The first event therefore has a random period
-//! in (0, P]; the handler of its first signal opens the regular one and unmaps the first. A thread that lives
-//! shorter than a period is so sampled with the right probability.
+//! in (0, P] and fires once; the handler of its signal opens the regular one and unmaps the first. A thread that
+//! lives shorter than a period is so sampled with the right probability. Were the first event to repeat, a period of a few
+//! µs would keep the thread in its handler for good.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -110,10 +111,18 @@ struct PerfEventAttr {
 
 const _: () = assert!(size_of::<PerfEventAttr>() == 128);
 
+/// How an event fires.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Firing {
+    Once,
+    Repeatedly,
+}
+
 /// Opens an event on `tid`, keeps it by a mapped page, closes its descriptor. Returns the page's address.
-fn open_perf(tid: u32, period_ns: u64, user_only: bool, sig_data: u64) -> Result<usize, i32> {
+fn open_perf(tid: u32, period_ns: u64, firing: Firing, user_only: bool, sig_data: u64) -> Result<usize, i32> {
     const TYPE_SOFTWARE: u32 = 1;
     const CPU_CLOCK: u64 = 0;
+    const DISABLED: u64 = 1;
     const EXCLUDE_KERNEL: u64 = 1 << 5;
     const EXCLUDE_HV: u64 = 1 << 6;
     const REMOVE_ON_EXEC: u64 = 1 << 36;
@@ -124,7 +133,10 @@ fn open_perf(tid: u32, period_ns: u64, user_only: bool, sig_data: u64) -> Result
         size: size_of::<PerfEventAttr>() as u32,
         config: CPU_CLOCK,
         sample_period: period_ns,
-        flags: REMOVE_ON_EXEC | SIGTRAP | if user_only { EXCLUDE_KERNEL | EXCLUDE_HV } else { 0 },
+        flags: REMOVE_ON_EXEC
+            | SIGTRAP
+            | if user_only { EXCLUDE_KERNEL | EXCLUDE_HV } else { 0 }
+            | if firing == Firing::Once { DISABLED } else { 0 },
         sig_data,
         ..PerfEventAttr::default()
     };
@@ -133,7 +145,14 @@ fn open_perf(tid: u32, period_ns: u64, user_only: bool, sig_data: u64) -> Result
     let args = [(&raw const attr) as usize, tid as usize, any_cpu, no_group, FD_CLOEXEC, 0];
     // SAFETY: the kernel reads `attr.size` bytes of a local.
     let fd = sys::check(unsafe { sys::call(sys::nr::PERF_EVENT_OPEN, args) })? as i32;
-    let page = sys::map_event_page(fd);
+    let mut page = sys::map_event_page(fd);
+    if let (Ok(address), Firing::Once) = (page, firing)
+        && let Err(errno) = sys::enable_event_once(fd)
+    {
+        // SAFETY: mapped above and given to nobody.
+        unsafe { sys::unmap_event_page(address) };
+        page = Err(errno);
+    }
     sys::close(fd);
     page
 }
@@ -176,7 +195,7 @@ fn delete_timer(id: i32) {
 /// else perf for user time with a timer beside it.
 pub fn probe(wished: u32, period_ns: u64, tick_hz: u32) -> (u32, i32) {
     let try_perf = |user_only| {
-        let page = open_perf(0, 1_000_000_000_000, user_only, 0)?;
+        let page = open_perf(0, 1_000_000_000_000, Firing::Once, user_only, 0)?;
         // SAFETY: mapped a moment ago.
         unsafe { sys::unmap_event_page(page) };
         Ok::<(), i32>(())
@@ -238,8 +257,7 @@ pub fn arm(slot: &ThreadSlot) -> Result<(), i32> {
         let user_only = engine == kind::PERF_USER;
         slot.stage.store(stage::PERF_FIRST, Relaxed);
         let cookie = Cookie::of(state, slot, FROM_PERF).pack();
-        result = open_perf(tid, first, user_only, cookie)
-            .map(|page| slot.engine_handle.store(page as u64, Relaxed));
+        result = open_perf(tid, first, Firing::Once, user_only, cookie).map(|page| keep_first(slot, page));
         if result.is_ok() && user_only {
             let cookie = Cookie::of(state, slot, FROM_TIMER_BESIDE).pack();
             let every = period.max(BESIDE_MIN_NS);
@@ -280,24 +298,51 @@ pub fn count_loss(slot: &ThreadSlot, cause: usize, ns: u64) {
     }
 }
 
-/// From the first signal's handler: replaces the event of random period by the regular one.
-/// If the kernel refuses, the old one is kept: it samples at its own, shorter period.
+/// Notes the page of the first event, unless its signal came before and the regular event is already there.
+fn keep_first(slot: &ThreadSlot, page: usize) {
+    let late = slot.stage.load(Relaxed) != stage::PERF_FIRST
+        || slot.engine_handle.compare_exchange(0, page as u64, Relaxed, Relaxed).is_err();
+    if late {
+        // SAFETY: mapped by the caller; the exchange tells that nobody else got it.
+        unsafe { sys::unmap_event_page(page) };
+    }
+}
+
+/// From the first signal's handler: replaces the event of random period by the regular one, or by a timer if the
+/// kernel refuses (descriptors or locked memory used up).
 pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
     let old = slot.engine_handle.load(Relaxed);
-    if old == 0 {
-        // The thread that arms us has not stored the page yet; the event repeats, so the next signal does it.
-        return;
-    }
     let user_only = state.header.engine.load(Relaxed) == kind::PERF_USER;
     let cookie = Cookie::of(state, slot, FROM_PERF).pack();
     let period = state.session.period_ns.max(1);
     slot.stage.store(stage::PERF, Relaxed);
-    if let Ok(page) = open_perf(0, period, user_only, cookie) {
-        let won = slot.engine_handle.compare_exchange(old, page as u64, Relaxed, Relaxed).is_ok();
-        // Somebody else disarmed the thread meanwhile: then the new event goes, not the old.
-        let unused = if won { old as usize } else { page };
+    let page = open_perf(0, period, Firing::Repeatedly, user_only, cookie).unwrap_or_else(|_| {
+        slot.stage.store(stage::TIMER, Relaxed);
+        0
+    });
+    let handle = &slot.engine_handle;
+    let unused = match handle.compare_exchange(old, page as u64, Relaxed, Relaxed) {
+        Ok(_) => old as usize,
+        // The thread that arms us noted the first page just now.
+        Err(first) if old == 0 && handle.compare_exchange(first, page as u64, Relaxed, Relaxed).is_ok() => {
+            first as usize
+        }
+        // Disarmed meanwhile: the new event goes.
+        Err(_) => page,
+    };
+    let won = unused != page || page == 0;
+    if unused != 0 {
         // SAFETY: a page this module mapped; the exchange decided that nobody else owns it.
         unsafe { sys::unmap_event_page(unused) };
+    }
+    if won && page == 0 && slot.stage.load(Relaxed) == stage::TIMER {
+        let cookie = Cookie::of(state, slot, FROM_TIMER).pack();
+        let tid = slot.tid.load(Relaxed);
+        if let Ok(id) = open_timer(tid, period, period, cookie)
+            && slot.engine_handle2.compare_exchange(0, id, Relaxed, Relaxed).is_err()
+        {
+            delete_timer(id.wrapping_sub(1) as i32);
+        }
     }
 }
 

@@ -10,14 +10,13 @@ pub mod nr {
     pub const CLOSE: usize = 3;
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
-    pub const RT_SIGPROCMASK: usize = 14;
+    pub const IOCTL: usize = 16;
     pub const GETPID: usize = 39;
     pub const GETTID: usize = 186;
     pub const TIMER_CREATE: usize = 222;
     pub const TIMER_SETTIME: usize = 223;
     pub const TIMER_DELETE: usize = 226;
     pub const CLOCK_GETTIME: usize = 228;
-    pub const TGKILL: usize = 234;
     pub const PERF_EVENT_OPEN: usize = 298;
     pub const PROCESS_VM_READV: usize = 310;
 }
@@ -26,13 +25,12 @@ pub mod nr {
 #[cfg(target_arch = "aarch64")]
 #[expect(missing_docs, reason = "the kernel's names")]
 pub mod nr {
+    pub const IOCTL: usize = 29;
     pub const CLOSE: usize = 57;
     pub const TIMER_CREATE: usize = 107;
     pub const TIMER_SETTIME: usize = 110;
     pub const TIMER_DELETE: usize = 111;
     pub const CLOCK_GETTIME: usize = 113;
-    pub const TGKILL: usize = 131;
-    pub const RT_SIGPROCMASK: usize = 135;
     pub const GETPID: usize = 172;
     pub const GETTID: usize = 178;
     pub const MUNMAP: usize = 215;
@@ -99,6 +97,14 @@ pub fn getpid() -> u32 {
 pub fn close(fd: i32) {
     // SAFETY: no pointers; the descriptor is ours.
     unsafe { call(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// Enables a perf event for one overflow, after which the kernel disables it.
+#[inline]
+pub fn enable_event_once(fd: i32) -> Result<(), i32> {
+    const PERF_EVENT_IOC_REFRESH: usize = 0x2402;
+    // SAFETY: no pointers; the descriptor is ours.
+    check(unsafe { call(nr::IOCTL, [fd as usize, PERF_EVENT_IOC_REFRESH, 1, 0, 0, 0]) }).map(drop)
 }
 
 /// Maps the first page of a perf event read-only and shared.

@@ -1,0 +1,89 @@
+//! Real signals of the perf engine into the real handler: conservation, random phase, no descriptor, stop.
+#![cfg(target_os = "linux")]
+
+mod in_process;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use flightline_in_signal::layout::{engine, sample_flags};
+use flightline_in_signal::{engine as arming, thread};
+
+const PERIOD: u64 = 1_000_000;
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn perf_engine() {
+    let (found, errno) = arming::probe(engine::AUTO, PERIOD, 250);
+    let engine = match found {
+        engine::PERF | engine::PERF_USER => found,
+        _ => {
+            eprintln!("perf_event_open is not allowed here (errno {errno}): nothing tested");
+            return;
+        }
+    };
+    let state = in_process::install(PERIOD, engine, 0, true);
+    let before = descriptors();
+    conservation(state);
+    assert_eq!(descriptors(), before, "no descriptor stays open");
+    short_threads(state);
+    stop(state);
+}
+
+fn conservation(state: &'static flightline_in_signal::state::ProcState) {
+    let slot = in_process::register();
+    arming::arm(slot).unwrap();
+    in_process::burn(400_000_000);
+    arming::disarm(slot);
+    let samples = in_process::drain(state);
+    let sum: u64 = samples.iter().map(|s| s.fixed.weight_ns).sum();
+    let lost: u64 = slot.lost_ns.iter().map(|n| n.load(Relaxed)).sum();
+    assert_eq!(sum, slot.sampled_ns.load(Relaxed));
+    assert_eq!(
+        slot.armed_cpu_ns.load(Relaxed) + sum + lost,
+        slot.last_cpu_ns.load(Relaxed),
+        "every ns is accounted for"
+    );
+    assert!((300..=410).contains(&samples.len()), "{} samples", samples.len());
+    let whole = samples.iter().filter(|s| s.fixed.flags & sample_flags::TRUNCATED == 0).count();
+    assert_eq!(whole, samples.len(), "every walk reaches the root");
+    assert!(samples[0].fixed.flags & sample_flags::FIRST != 0);
+    assert!(samples[0].fixed.weight_ns <= PERIOD + 200_000, "first expiry within one period");
+    assert!(samples.windows(2).all(|p| p[0].fixed.time_ns < p[1].fixed.time_ns));
+}
+
+/// 400 threads of 0.3 periods each: about 0.3 × 400 samples, because the first expiry is random.
+fn short_threads(state: &'static flightline_in_signal::state::ProcState) {
+    let mut cpu = 0;
+    for _ in 0..400 {
+        cpu += std::thread::spawn(|| {
+            let slot = in_process::register();
+            arming::arm(slot).unwrap();
+            in_process::burn(PERIOD * 3 / 10);
+            thread::end();
+            slot.end_cpu_ns.load(Relaxed) - slot.armed_cpu_ns.load(Relaxed)
+        })
+        .join()
+        .unwrap();
+    }
+    let samples = in_process::drain(state).len() as f64;
+    let expected = cpu as f64 / PERIOD as f64;
+    // Four standard deviations of a sum of independent draws.
+    let slack = 4.0 * expected.sqrt();
+    assert!((samples - expected).abs() < slack, "{samples} samples, {expected} expected");
+    assert_eq!(state.header.no_slot.load(Relaxed), 0);
+}
+
+fn stop(state: &'static flightline_in_signal::state::ProcState) {
+    let slot = in_process::register();
+    arming::arm(slot).unwrap();
+    in_process::burn(5_000_000);
+    in_process::drain(state);
+    state.session.stop.store(1, Relaxed);
+    in_process::burn(20_000_000);
+    assert!(in_process::drain(state).is_empty(), "no sample after the stop");
+    assert_eq!(slot.stage.load(Relaxed), arming::stage::IDLE);
+    assert_eq!(slot.engine_handle.load(Relaxed), 0, "the event's page is unmapped");
+}

@@ -1,0 +1,101 @@
+//! Real signals of the timer engine into the real handler, walking without rows.
+#![cfg(target_os = "linux")]
+
+mod in_process;
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use flightline_in_signal::layout::{engine, sample_flags};
+use flightline_in_signal::{engine as arming, handler};
+
+const PERIOD: u64 = 10_000_000;
+
+#[test]
+fn timer_engine() {
+    let state = in_process::install(PERIOD, engine::TIMER, 0, false);
+    let slot = in_process::register();
+    arming::arm(slot).unwrap();
+    in_process::burn(500_000_000);
+    arming::disarm(slot);
+    let samples = in_process::drain(state);
+    let sum: u64 = samples.iter().map(|s| s.fixed.weight_ns).sum();
+    assert_eq!(slot.armed_cpu_ns.load(Relaxed) + sum, slot.last_cpu_ns.load(Relaxed));
+    assert!((35..=51).contains(&samples.len()), "{} samples", samples.len());
+    for sample in &samples {
+        assert_eq!(
+            sample.fixed.flags & sample_flags::TRUNCATED,
+            0,
+            "{:?} {:x?}",
+            sample.fixed,
+            sample.frames
+        );
+        assert!(sample.fixed.flags & sample_flags::TIMER != 0);
+    }
+    strangers();
+    interrupted_handlers(state);
+}
+
+/// Signals that are not ours are not swallowed.
+fn strangers() {
+    static TAKEN: AtomicBool = AtomicBool::new(true);
+    extern "C" fn stranger(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+        // SAFETY: the kernel's own arguments, full mask.
+        TAKEN.store(unsafe { handler::on_signal(signal, info.cast(), context) }, Relaxed);
+    }
+    in_process::catch(libc::SIGPROF, stranger);
+    // SAFETY: the signal is caught.
+    unsafe { libc::raise(libc::SIGPROF) };
+    assert!(!TAKEN.load(Relaxed));
+    // SAFETY: a null siginfo must be survived.
+    assert!(!unsafe { handler::on_signal(libc::SIGPROF, std::ptr::null(), std::ptr::null()) });
+}
+
+/// A sample inside another signal's handler, on an alternate stack, is walked through the signal frame to the root.
+fn interrupted_handlers(state: &'static flightline_in_signal::state::ProcState) {
+    extern "C" fn sampled(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+        // SAFETY: the kernel's own arguments, full mask.
+        unsafe { handler::on_signal(signal, info.cast(), context) };
+    }
+    extern "C" fn busy(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
+        in_process::burn(100_000_000);
+    }
+    in_process::catch(libc::SIGPROF, sampled);
+    std::thread::spawn(move || {
+        let slot = in_process::register();
+        let mut memory = vec![0u8; 1 << 18];
+        let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+        // SAFETY: the alternate stack outlives its use; the handler is installed with an empty mask.
+        unsafe {
+            assert_eq!(libc::sigaltstack(&stack, std::ptr::null_mut()), 0);
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = busy as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
+            arming::arm(slot).unwrap();
+            libc::raise(libc::SIGUSR1);
+        }
+        arming::disarm(slot);
+        let samples = in_process::drain(state);
+        assert!(samples.len() >= 5, "{} samples", samples.len());
+        for sample in &samples {
+            assert_eq!(
+                sample.fixed.flags & sample_flags::TRUNCATED,
+                0,
+                "{:?} {:x?}",
+                sample.fixed,
+                sample.frames
+            );
+            assert_eq!(
+                sample.fixed.exact_frames.count_ones(),
+                2,
+                "the leaf and the interrupted frame are exact"
+            );
+        }
+        let off = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        // SAFETY: plain call.
+        unsafe { libc::sigaltstack(&off, std::ptr::null_mut()) };
+    })
+    .join()
+    .unwrap();
+}
