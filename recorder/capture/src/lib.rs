@@ -1,1 +1,13 @@
-//! flightline-capture
+//! The part of the recorder that runs in the recorded program, outside signal handlers: it joins a session, keeps the
+//! books of threads, arms the engines, and keeps fork, exec, `dlclose`, signals and exit harmless.
+//!
+//! What it does: [`session`] joins, [`threads`] registers and arms, [`signals`] and [`masks`] share SIGTRAP and SIGPROF
+//! with the program, [`fork`], [`exec`], [`closing`] and [`exit`] follow the process through its life.
+//! What it does not: allocate (neither through the program's `malloc` nor any other), keep a descriptor, start a thread, print
+//! (unless `FLIGHTLINE_DEBUG` is set), or export a symbol. `preload` exports the functions that lead here; the
+//! linked library calls [`start`] and [`stop`].
+#![no_std]
+
+pub mod os;
+pub mod session;
+pub mod modules;

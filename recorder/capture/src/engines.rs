@@ -1,0 +1,79 @@
+//! Which engine this process samples with.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use flightline_in_signal::engine;
+use flightline_in_signal::engine::{SIGPROF, SIGTRAP};
+use flightline_in_signal::layout::engine as kind;
+
+use crate::masks::{KernelSet, bit};
+use crate::os;
+use crate::session::Attached;
+
+/// Tries what the kernel allows, and writes the choice to the header.
+pub fn choose(attached: &Attached) -> u32 {
+    let (header, session) = (attached.header(), attached.session());
+    let period = session.period_ns;
+    let (engine, errno) = if kernel_before(5, 19) && session.engine != kind::TIMER {
+        // Before 5.19 a trap that finds SIGTRAP blocked kills the program.
+        (engine::probe(kind::TIMER, period, tick_hz()).0, libc::ENOSYS)
+    } else {
+        engine::probe(session.engine, period, tick_hz())
+    };
+    header.engine_errno.store(errno, Relaxed);
+    header.engine.store(engine, Release);
+    engine
+}
+
+/// Samples nothing here, and says so in the header.
+pub fn choose_none(attached: &Attached) {
+    attached.header().engine.store(kind::NONE, Release);
+}
+
+/// A forked child uses its parent's engine without trying again.
+pub fn inherit(child: &Attached, parent: &Attached) {
+    let (to, from) = (child.header(), parent.header());
+    to.engine_errno.store(from.engine_errno.load(Relaxed), Relaxed);
+    to.engine.store(from.engine.load(Acquire), Release);
+}
+
+/// Signals an engine needs. A thread that perf refuses falls back to a timer, so perf needs both.
+pub fn signals(engine: u32) -> KernelSet {
+    match engine {
+        kind::PERF | kind::PERF_USER => bit(SIGTRAP) | bit(SIGPROF),
+        kind::TIMER => bit(SIGPROF),
+        _ => 0,
+    }
+}
+
+/// Scheduler ticks per second: the resolution of the coarse clock is one tick.
+fn tick_hz() -> u32 {
+    let mut resolution = [0i64; 2];
+    let args = [libc::CLOCK_MONOTONIC_COARSE as usize, resolution.as_mut_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: the kernel writes one timespec.
+    let ok = unsafe { os::syscall(libc::SYS_clock_getres, args) }.is_ok();
+    match (ok, resolution) {
+        (true, [0, ns @ 1..]) => (1_000_000_000 / ns) as u32,
+        _ => 100,
+    }
+}
+
+fn kernel_before(major: u32, minor: u32) -> bool {
+    let mut name = core::mem::MaybeUninit::<libc::utsname>::zeroed();
+    // SAFETY: the kernel fills the structure.
+    if unsafe { os::syscall(libc::SYS_uname, [name.as_mut_ptr() as usize, 0, 0, 0, 0, 0]) }.is_err() {
+        return true;
+    }
+    // SAFETY: zeroed is valid, and the call filled it.
+    let name = unsafe { name.assume_init() };
+    let mut numbers = [0u32; 2];
+    let mut at = 0;
+    for byte in name.release.iter().map(|c| *c as u8) {
+        match (byte, numbers.get_mut(at)) {
+            (b'0'..=b'9', Some(n)) => *n = n.saturating_mul(10).saturating_add(u32::from(byte - b'0')),
+            (b'.', Some(_)) => at += 1,
+            _ => break,
+        }
+    }
+    (numbers[0], numbers[1]) < (major, minor)
+}

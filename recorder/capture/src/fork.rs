@@ -1,0 +1,47 @@
+//! The child of a fork gets a file of its own: nothing of the parent's is touched by it.
+//!
+//! perf events and timers are not inherited, the signal handlers are. So the child is silent until it joined itself.
+//! A `vfork` child, and one made without the C library's handlers, shares or copies the parent's state but not its pid:
+//! every entry point compares the two and does nothing.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use flightline_in_signal::layout::session_flags;
+use flightline_in_signal::thread;
+
+use crate::session::{self, Modules};
+use crate::{closing, engines, os, signals, threads};
+
+/// Registers [`in_child`] with the C library.
+pub fn watch() {
+    // SAFETY: the function lives as long as this object, which is never unloaded.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
+unsafe extern "C" fn in_child() {
+    let Some(parent) = session::inherited() else { return };
+    let stack = thread::current()
+        .map_or((0, 0), |slot| (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed)));
+    thread::forget();
+    session::leave_in_child();
+    threads::reset_pool();
+    closing::reset();
+    signals::reset_locks();
+    parent.log_lock.reset();
+    let session = parent.session();
+    let wanted = session.stop.load(Acquire) == 0 && session.flags & session_flags::FOLLOW != 0;
+    let joined = parent
+        .dir
+        .cstr()
+        .ok()
+        .filter(|_| wanted)
+        .and_then(|dir| session::attach(dir, &Modules::Copy(parent)).ok());
+    if let Some(child) = joined {
+        engines::inherit(child, parent);
+        threads::register_self(stack);
+    } else if os::env(c"FLIGHTLINE_DEBUG").is_some() && wanted {
+        os::say(&[b"a forked child could not join the recording"]);
+    }
+    // SAFETY: this thread is the only one, nothing is armed with the parent's state, nobody holds a reference.
+    unsafe { parent.unmap() };
+}

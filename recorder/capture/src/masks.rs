@@ -1,0 +1,208 @@
+//! Signal masks: the program may block all signals without blocking our samples, and still sees the mask it set.
+//!
+//! A signal of ours for which the program has **no** handler is stripped from the masks that it sets; a bit in a
+//! thread-local word (the shadow) says that the program believes it blocked. A signal for which the program has a
+//! handler is left alone: blocked means blocked (`siglongjmp` restores such masks without us), and the CPU time is
+//! reported as not seen. A foreign signal that arrives while its shadow bit is set is held, see [`crate::signals`].
+
+use core::ffi::c_int;
+
+use flightline_in_signal::{engine, thread};
+
+use crate::{os, signals};
+
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".pushsection .tbss.flightline_shadow,\"awT\",@nobits",
+    ".p2align 3",
+    ".hidden flightline_shadow",
+    ".globl flightline_shadow",
+    ".type flightline_shadow, @object",
+    ".size flightline_shadow, 8",
+    "flightline_shadow: .zero 8",
+    ".popsection",
+);
+
+#[cfg(target_arch = "aarch64")]
+core::arch::global_asm!(
+    ".pushsection .tbss.flightline_shadow,\"awT\",%nobits",
+    ".p2align 3",
+    ".hidden flightline_shadow",
+    ".globl flightline_shadow",
+    ".type flightline_shadow, %object",
+    ".size flightline_shadow, 8",
+    "flightline_shadow: .zero 8",
+    ".popsection",
+);
+
+/// The calling thread's shadow: signals of ours that the program believes blocked, as bits `1 << (signo - 1)`, and
+/// [`HELD`]. Initial-exec, like [`flightline_in_signal::tls`].
+#[inline]
+pub fn shadow() -> usize {
+    let value: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads this thread's own word.
+    unsafe {
+        core::arch::asm!(
+            "mov {v}, qword ptr [rip + flightline_shadow@GOTTPOFF]",
+            "mov {v}, qword ptr fs:[{v}]",
+            v = out(reg) value, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads this thread's own word.
+    unsafe {
+        core::arch::asm!(
+            "adrp {v}, :gottprel:flightline_shadow",
+            "ldr {v}, [{v}, #:gottprel_lo12:flightline_shadow]",
+            "mrs {t}, tpidr_el0",
+            "ldr {v}, [{t}, {v}]",
+            v = out(reg) value, t = out(reg) _, options(nostack, readonly, preserves_flags));
+    }
+    value
+}
+
+/// Sets the calling thread's shadow.
+#[inline]
+pub fn set_shadow(value: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: writes this thread's own word.
+    unsafe {
+        core::arch::asm!(
+            "mov {o}, qword ptr [rip + flightline_shadow@GOTTPOFF]",
+            "mov qword ptr fs:[{o}], {v}",
+            o = out(reg) _, v = in(reg) value, options(nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: writes this thread's own word.
+    unsafe {
+        core::arch::asm!(
+            "adrp {o}, :gottprel:flightline_shadow",
+            "ldr {o}, [{o}, #:gottprel_lo12:flightline_shadow]",
+            "mrs {t}, tpidr_el0",
+            "str {v}, [{t}, {o}]",
+            o = out(reg) _, t = out(reg) _, v = in(reg) value, options(nostack, preserves_flags));
+    }
+}
+
+/// Flag in the shadow: sampling of this thread was disarmed because a signal is held for the program.
+pub const HELD: usize = 1 << 62;
+
+/// The kernel's signal set of 64 signals, first word of the C library's `sigset_t`.
+pub type KernelSet = u64;
+
+/// Bit of a signal in a [`KernelSet`].
+#[inline]
+pub fn bit(signo: c_int) -> KernelSet {
+    1u64.checked_shl((signo - 1) as u32).unwrap_or(0)
+}
+
+/// Reads the signals 1–64 of a set of the C library.
+///
+/// # Safety
+/// `set` points at an initialised `sigset_t`.
+pub unsafe fn from_c(set: *const libc::sigset_t) -> KernelSet {
+    // SAFETY: both C libraries keep signals 1–64 in the first 64 bits, as the kernel does.
+    unsafe { set.cast::<u64>().read() }
+}
+
+/// rt_sigprocmask(2) of the calling thread; returns the old mask.
+pub fn kernel_mask(how: c_int, set: Option<KernelSet>) -> KernelSet {
+    let mut old: KernelSet = 0;
+    let new = set.as_ref().map_or(0, |set| core::ptr::from_ref(set) as usize);
+    let args = [how as usize, new, (&raw mut old) as usize, size_of::<KernelSet>(), 0, 0];
+    // SAFETY: the kernel reads and writes one word each.
+    let _ = unsafe { os::syscall(libc::SYS_rt_sigprocmask, args) };
+    old
+}
+
+/// Runs `f` with every signal blocked.
+pub fn with_all_blocked<R>(f: impl FnOnce() -> R) -> R {
+    let old = kernel_mask(libc::SIG_SETMASK, Some(!0));
+    let r = f();
+    kernel_mask(libc::SIG_SETMASK, Some(old));
+    r
+}
+
+/// `sigprocmask` or `pthread_sigmask` on behalf of the program; `real` is the C library's function.
+///
+/// # Safety
+/// As the function itself.
+pub unsafe fn change(
+    real: unsafe extern "C" fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int,
+    how: c_int,
+    set: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> c_int {
+    let ours = signals::owned();
+    if ours == 0 {
+        // SAFETY: passed on.
+        return unsafe { real(how, set, old) };
+    }
+    let before = shadow();
+    let mut after = before;
+    // SAFETY: all-zero is a valid set.
+    let mut copy: libc::sigset_t = unsafe { core::mem::zeroed() };
+    let mut given = set;
+    if !set.is_null() {
+        // SAFETY: the program passes an initialised set.
+        let wanted = unsafe { from_c(set) };
+        let strip = signals::strippable();
+        let stripped = (wanted & strip) as usize;
+        match how {
+            libc::SIG_BLOCK => after |= stripped,
+            libc::SIG_UNBLOCK => after &= !(wanted & ours) as usize | HELD,
+            libc::SIG_SETMASK => after = stripped | before & HELD,
+            _ => {}
+        }
+        if how != libc::SIG_UNBLOCK && stripped != 0 {
+            // SAFETY: as above; both are whole sets.
+            copy = unsafe { *set };
+            // SAFETY: the first word of a local.
+            unsafe { (&raw mut copy).cast::<u64>().write(wanted & !strip) };
+            given = &raw const copy;
+        }
+        // Unblocking delivers what is pending at once: its handler must find the new state.
+        set_shadow(before & after);
+    }
+    // SAFETY: passed on, with a set of our own at most.
+    let r = unsafe { real(how, given, old) };
+    set_shadow(if r == 0 { after } else { before });
+    if r == 0 && !old.is_null() {
+        let hidden = (before & !HELD) as u64 & ours;
+        if hidden != 0 {
+            // SAFETY: the call just wrote a whole set there.
+            unsafe { old.cast::<u64>().write(from_c(old) | hidden) };
+        }
+    }
+    if r == 0 && after & HELD != 0 && after & !HELD == 0 {
+        set_shadow(0);
+        rearm();
+    }
+    r
+}
+
+/// Sampling goes on in a thread that was disarmed while a signal was held for it.
+fn rearm() {
+    if crate::session::current().is_some()
+        && let Some(slot) = thread::current()
+    {
+        let _ = engine::arm(slot);
+    }
+}
+
+/// Runs a call that swaps in `mask` while it waits (`sigsuspend`, `ppoll`, …): the shadow follows the mask meanwhile.
+///
+/// # Safety
+/// `mask` is null or points at an initialised set.
+pub unsafe fn during<R>(mask: *const libc::sigset_t, call: impl FnOnce() -> R) -> R {
+    let before = shadow();
+    if before & !HELD == 0 || mask.is_null() {
+        return call();
+    }
+    // SAFETY: by the contract.
+    let wanted = unsafe { from_c(mask) } & signals::owned();
+    set_shadow(before & (wanted as usize | HELD));
+    let r = call();
+    set_shadow(before);
+    r
+}

@@ -1,0 +1,370 @@
+//! Registers threads and arms them: at their start through a trampoline, before that by a walk over `/proc/self/task`.
+//!
+//! The trampoline leaves no frame behind: it registers the thread, then jumps to the program's function with the
+//! stack exactly as the C library made it.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicUsize};
+
+use flightline_in_signal::layout::slot_state;
+use flightline_in_signal::thread::{self, ThreadInfo};
+use flightline_in_signal::{engine, sys};
+
+use crate::session::{self, Attached};
+use crate::{masks, os};
+
+/// What a new thread needs to know; one of a fixed set, as nothing may be allocated.
+struct Start {
+    used: AtomicU32,
+    function: AtomicUsize,
+    argument: AtomicUsize,
+    stack_bytes: AtomicUsize,
+    mask: AtomicUsize,
+}
+
+const STARTS: usize = 512;
+static POOL: [Start; STARTS] = [const {
+    Start {
+        used: AtomicU32::new(0),
+        function: AtomicUsize::new(0),
+        argument: AtomicUsize::new(0),
+        stack_bytes: AtomicUsize::new(0),
+        mask: AtomicUsize::new(0),
+    }
+}; STARTS];
+static HINT: AtomicUsize = AtomicUsize::new(0);
+
+/// A thread start under way.
+pub struct Pending(&'static Start);
+
+impl Pending {
+    /// What to pass to the C library as the new thread's argument (with [`entry`] as its function).
+    pub fn argument(&self) -> *mut c_void {
+        core::ptr::from_ref(self.0).cast_mut().cast()
+    }
+
+    /// The thread was not created.
+    pub fn cancel(self) {
+        self.0.used.store(0, Release);
+    }
+}
+
+/// Prepares a thread that will run `function(argument)`; `stack_bytes` is the usable size its attributes say (0: not
+/// known). `None` when not recording, or when too many starts are under way: the thread is then created as it is,
+/// and adopted later.
+pub fn prepare(function: usize, argument: *mut c_void, stack_bytes: usize) -> Option<Pending> {
+    session::current()?;
+    let hint = HINT.fetch_add(1, Relaxed);
+    let free = (0..STARTS).filter_map(|i| POOL.get(hint.wrapping_add(i) % STARTS)).find(|start| {
+        start.used.load(Relaxed) == 0 && start.used.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+    })?;
+    free.function.store(function, Relaxed);
+    free.argument.store(argument as usize, Relaxed);
+    free.stack_bytes.store(stack_bytes, Relaxed);
+    free.mask.store(masks::shadow(), Relaxed);
+    Some(Pending(free))
+}
+
+/// Frees all starts: in the child of a fork, whose other threads do not exist.
+pub fn reset_pool() {
+    for start in &POOL {
+        start.used.store(0, Relaxed);
+    }
+}
+
+/// Function and argument of the program's thread, in the two registers of a return value.
+#[repr(C)]
+pub struct Started {
+    function: usize,
+    argument: usize,
+}
+
+extern "C" fn begin(start: &'static Start) -> Started {
+    let started =
+        Started { function: start.function.load(Relaxed), argument: start.argument.load(Relaxed) };
+    let stack_bytes = start.stack_bytes.load(Relaxed);
+    masks::set_shadow(start.mask.load(Relaxed));
+    start.used.store(0, Release);
+    if session::current().is_some() {
+        register_self(own_stack(stack_bytes));
+    }
+    started
+}
+
+// Entered by the C library as a thread's start function, `*Start` in the first argument register.
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".pushsection .text.flightline_thread_entry,\"ax\",@progbits",
+    ".p2align 4",
+    ".hidden flightline_thread_entry",
+    ".globl flightline_thread_entry",
+    ".type flightline_thread_entry, @function",
+    "flightline_thread_entry:",
+    ".cfi_startproc",
+    "endbr64",
+    "sub rsp, 8",
+    ".cfi_adjust_cfa_offset 8",
+    "call {begin}",
+    "add rsp, 8",
+    ".cfi_adjust_cfa_offset -8",
+    "mov rdi, rdx",
+    "jmp rax",
+    ".cfi_endproc",
+    ".size flightline_thread_entry, . - flightline_thread_entry",
+    ".popsection",
+    begin = sym begin,
+);
+
+#[cfg(target_arch = "aarch64")]
+core::arch::global_asm!(
+    ".pushsection .text.flightline_thread_entry,\"ax\",%progbits",
+    ".p2align 4",
+    ".hidden flightline_thread_entry",
+    ".globl flightline_thread_entry",
+    ".type flightline_thread_entry, %function",
+    "flightline_thread_entry:",
+    ".cfi_startproc",
+    "hint #34", // bti c
+    "stp x29, x30, [sp, #-16]!",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset x29, -16",
+    ".cfi_offset x30, -8",
+    "mov x29, sp",
+    "bl {begin}",
+    "ldp x29, x30, [sp], #16",
+    ".cfi_def_cfa_offset 0",
+    ".cfi_restore x29",
+    ".cfi_restore x30",
+    "mov x16, x0",
+    "mov x0, x1",
+    "br x16",
+    ".cfi_endproc",
+    ".size flightline_thread_entry, . - flightline_thread_entry",
+    ".popsection",
+    begin = sym begin,
+);
+
+unsafe extern "C" {
+    #[link_name = "flightline_thread_entry"]
+    fn thread_entry(start: *mut c_void) -> *mut c_void;
+}
+
+/// The start function to give to the C library, for a [`Pending`] start.
+pub fn entry() -> unsafe extern "C" fn(*mut c_void) -> *mut c_void {
+    thread_entry
+}
+
+/// Distance from the thread pointer to the end of its stack's mapping, at most: what lies above the thread control
+/// block, which the C libraries keep at the stack's top.
+#[cfg(target_arch = "x86_64")]
+const ABOVE_POINTER: usize = 16 * 1024;
+#[cfg(not(target_arch = "x86_64"))]
+const ABOVE_POINTER: usize = 64 * 1024;
+
+/// Bounds of the calling thread's stack: the top is its control block; the bottom follows from the size, rounded so
+/// that it is never below the mapping.
+fn own_stack(stack_bytes: usize) -> (u64, u64) {
+    let here = (&raw const stack_bytes) as usize;
+    // SAFETY: no preconditions.
+    let top = unsafe { libc::pthread_self() } as usize;
+    let bottom = match stack_bytes.checked_sub(ABOVE_POINTER) {
+        Some(below) => (top.saturating_sub(below) + 4095) & !4095,
+        None => here & !4095,
+    };
+    // A control block that is not at the stack's top (musl, stack given by the program) says nothing.
+    let plausible = bottom <= here && here < top && top - here < 1 << 16;
+    if plausible { (bottom as u64, top as u64) } else { (0, 0) }
+}
+
+/// Bounds of the main thread's stack: the kernel puts the path of the program just below the top, and lets the stack
+/// grow down to its limit.
+fn main_stack() -> (u64, u64) {
+    const GUESS: u64 = 64 << 20;
+    // SAFETY: no pointers.
+    let path = unsafe { libc::getauxval(libc::AT_EXECFN) };
+    if path == 0 {
+        return (0, 0);
+    }
+    // The null-terminated path and an eight byte null are the last things on the stack.
+    // SAFETY: the kernel's own copy of the path, NUL-terminated.
+    let len = unsafe { core::ffi::CStr::from_ptr(path as *const _) }.to_bytes_with_nul().len() as u64;
+    let top = (path + len + 8 + 4095) & !4095;
+    let limit = os::limit(libc::RLIMIT_STACK as usize).min(GUESS);
+    (top.saturating_sub(limit), top)
+}
+
+/// Registers and arms the calling thread. Reports nothing: a thread without slot is counted in the header.
+pub fn register_self(stack: (u64, u64)) {
+    let info = ThreadInfo { tid: 0, stack, name: os::thread_name() };
+    if let Some(slot) = thread::register(&info) {
+        note_end_of_this_thread();
+        let _ = engine::arm(slot);
+    }
+}
+
+/// Registers and arms the thread that attaches, the main thread with its known stack.
+pub fn register_caller(attached: &Attached) {
+    let is_main = sys::gettid() == attached.pid;
+    register_self(if is_main { main_stack() } else { own_stack(0) });
+}
+
+/// Registers and arms every other thread of the process. They find their slots at their first sample.
+pub fn register_others() {
+    let me = u64::from(sys::gettid());
+    // A thread that starts others meanwhile makes another round worth while; slots of known threads are reused.
+    for _ in 0..3 {
+        let mut fresh = 0;
+        each_task(&mut |tid| {
+            let Some(state) = flightline_in_signal::state::get() else { return };
+            if tid == me || thread::by_tid(state, tid as u32).is_some() {
+                return;
+            }
+            let info = ThreadInfo { tid: tid as u32, stack: (0, 0), name: task_name(tid) };
+            if let Some(slot) = thread::register(&info) {
+                fresh += 1;
+                let _ = engine::arm(slot);
+            }
+        });
+        if fresh == 0 {
+            break;
+        }
+    }
+}
+
+fn task_name(tid: u64) -> [u8; 16] {
+    let mut name = [0u8; 16];
+    let mut path = os::Text::<64>::new();
+    path.put(b"/proc/self/task/").number(tid).put(b"/comm");
+    if let Ok(fd) = path.cstr().and_then(|path| os::open(path, libc::O_RDONLY, 0)) {
+        let len = os::read_full(&fd, &mut name);
+        let end = len.saturating_sub(1).min(15);
+        for byte in name.iter_mut().skip(end) {
+            *byte = 0;
+        }
+    }
+    name
+}
+
+/// Calls `visit` with every thread id of this process.
+fn each_task(visit: &mut dyn FnMut(u64)) {
+    let Ok(dir) = os::open(c"/proc/self/task", libc::O_RDONLY | libc::O_DIRECTORY, 0) else { return };
+    let mut buffer = [0u64; 512];
+    loop {
+        let args = [dir.raw() as usize, buffer.as_mut_ptr() as usize, size_of_val(&buffer), 0, 0, 0];
+        // SAFETY: the kernel writes at most the buffer's length.
+        let Ok(len) = (unsafe { os::syscall(libc::SYS_getdents64, args) }) else { return };
+        if len == 0 {
+            return;
+        }
+        // SAFETY: the words are initialised and reading them as bytes is always allowed.
+        let bytes = unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), len) };
+        let mut at = 0;
+        // linux_dirent64: inode u64, offset i64, record length u16, type u8, name.
+        while let Some(&[low, high]) = bytes.get(at + 16..at + 18) {
+            let record = usize::from(u16::from_le_bytes([low, high]));
+            let name = bytes.get(at + 19..at + record).unwrap_or_default();
+            let digits = name.iter().take_while(|b| **b != 0);
+            let number = digits.clone().try_fold(0u64, |n, b| {
+                b.is_ascii_digit().then(|| n.wrapping_mul(10).wrapping_add(u64::from(b - b'0')))
+            });
+            if let Some(tid) = number.filter(|_| digits.count() > 0) {
+                visit(tid);
+            }
+            at += record.max(19);
+        }
+    }
+}
+
+// ----- end of a thread ------------------------------------------------------------------------------------------
+
+/// The key + 1; 0 until it exists.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Creates the key whose destructor ends a thread's ledger. Early, so that its index is low and its value is kept in
+/// the thread's own control block.
+pub fn create_key() {
+    let mut key: libc::pthread_key_t = 0;
+    // SAFETY: the key is written to a local, the destructor lives as long as this object, which is never unloaded.
+    if KEY.load(Relaxed) == 0 && unsafe { libc::pthread_key_create(&raw mut key, Some(at_thread_end)) } == 0 {
+        KEY.store(key.wrapping_add(1), Relaxed);
+    }
+}
+
+fn set_key(round: usize) {
+    if let Some(key) = KEY.load(Relaxed).checked_sub(1) {
+        // SAFETY: the key exists; its value is a plain number.
+        let _ = unsafe { libc::pthread_setspecific(key, round as *const c_void) };
+    }
+}
+
+fn note_end_of_this_thread() {
+    set_key(1);
+}
+
+unsafe extern "C" fn at_thread_end(round: *mut c_void) {
+    // Other keys' destructors may still burn CPU: come back in later rounds (there are at least four).
+    const LAST_ROUND: usize = 3;
+    if (round as usize) < LAST_ROUND {
+        set_key(round as usize + 1);
+        return;
+    }
+    if session::current().is_some() {
+        if let Some(slot) = thread::current() {
+            thread::set_name(slot, &os::thread_name());
+        }
+        thread::end();
+    }
+}
+
+// ----- all threads ----------------------------------------------------------------------------------------------
+
+/// Stops sampling in all threads, for a stop or before exec. Their ledgers stay.
+pub fn disarm_all(attached: &Attached) {
+    for slot in attached.state.slots {
+        if slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE {
+            engine::disarm(slot);
+        }
+    }
+}
+
+/// Arms all registered threads again, after a failed exec.
+pub fn arm_all(attached: &Attached) {
+    for slot in attached.state.slots {
+        if slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE {
+            slot.end_cpu_ns.store(0, Relaxed);
+            let _ = engine::arm(slot);
+        }
+    }
+}
+
+/// Usable bytes of a new thread's stack by its attributes: size without guard. 0 if unknown.
+///
+/// # Safety
+/// `attr` is null or an initialised attribute object.
+pub unsafe fn stack_bytes(attr: *const libc::pthread_attr_t) -> usize {
+    let mut size = 0usize;
+    let mut guard = 0usize;
+    let read = |attr: *const libc::pthread_attr_t, size: &mut usize, guard: &mut usize| {
+        // SAFETY: an initialised attribute object, by the contract or by `pthread_attr_init` below.
+        let a = unsafe { libc::pthread_attr_getstacksize(attr, size) };
+        // SAFETY: as above.
+        let b = unsafe { libc::pthread_attr_getguardsize(attr, guard) };
+        a | b
+    };
+    let failed: c_int = if attr.is_null() {
+        let mut default = core::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+        // SAFETY: initialises the local.
+        let failed = unsafe { libc::pthread_attr_init(default.as_mut_ptr()) };
+        if failed != 0 {
+            return 0;
+        }
+        let failed = read(default.as_ptr(), &mut size, &mut guard);
+        // SAFETY: initialised above, not used again.
+        unsafe { libc::pthread_attr_destroy(default.as_mut_ptr()) };
+        failed
+    } else {
+        read(attr, &mut size, &mut guard)
+    };
+    if failed != 0 { 0 } else { size.saturating_sub(guard) }
+}
