@@ -4,6 +4,7 @@
 //! A `vfork` child, and one made without the C library's handlers, shares or copies the parent's state but not its pid:
 //! every entry point compares the two and does nothing.
 
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use flightline_in_signal::layout::session_flags;
@@ -12,8 +13,13 @@ use flightline_in_signal::thread;
 use crate::session::{self, Modules};
 use crate::{closing, engines, os, signals, threads};
 
-/// Registers [`in_child`] with the C library.
+static WATCHING: AtomicBool = AtomicBool::new(false);
+
+/// Registers [`in_child`] with the C library, once.
 pub fn watch() {
+    if WATCHING.swap(true, Relaxed) {
+        return;
+    }
     // SAFETY: the function lives as long as this object, which is never unloaded.
     let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
@@ -23,7 +29,7 @@ unsafe extern "C" fn in_child() {
     let stack = thread::current()
         .map_or((0, 0), |slot| (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed)));
     thread::forget();
-    session::leave_in_child();
+    session::forget();
     threads::reset_pool();
     closing::reset();
     signals::reset_locks();

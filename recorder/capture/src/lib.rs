@@ -3,11 +3,24 @@
 //!
 //! What it does: [`session`] joins, [`threads`] registers and arms, [`signals`] and [`masks`] share SIGTRAP and SIGPROF
 //! with the program, [`fork`], [`exec`], [`closing`] and [`exit`] follow the process through its life.
-//! What it does not: allocate (neither through the program's `malloc` nor any other), keep a descriptor, start a thread, print
-//! (unless `FLIGHTLINE_DEBUG` is set), or export a symbol. `preload` exports the functions that lead here; the
-//! linked library calls [`start`] and [`stop`].
+//! What it does not: allocate (neither through the program's `malloc` nor any other), keep a descriptor, start a
+//! thread, print (unless `FLIGHTLINE_DEBUG` is set), or export a symbol. `preload` exports the functions that lead
+//! here; the linked library calls [`start`] and [`stop`].
 #![no_std]
 
-pub mod os;
-pub mod session;
+pub mod closing;
+pub mod engines;
+pub mod exec;
+pub mod exit;
+pub mod fork;
+pub mod masks;
 pub mod modules;
+pub mod os;
+pub mod real;
+pub mod session;
+pub mod signals;
+mod start;
+pub mod target;
+pub mod threads;
+
+pub use start::{Moment, is_active, start, stop};

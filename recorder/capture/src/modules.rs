@@ -66,7 +66,7 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, data: *m
         let bytes = unsafe {
             core::slice::from_raw_parts(bias.wrapping_add(note.p_vaddr) as *const u8, note.p_memsz as usize)
         };
-        if let Some(id) = gnu_build_id(bytes) {
+        if let Some(id) = note_of(bytes, b"GNU\0", GNU_BUILD_ID) {
             build_id_len = id.len().min(build_id.len());
             for (to, from) in build_id.iter_mut().zip(id) {
                 *to = *from;
@@ -94,20 +94,43 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, data: *m
     0
 }
 
-/// The GNU build id in a segment of notes.
-fn gnu_build_id(mut notes: &[u8]) -> Option<&[u8]> {
-    const BUILD_ID: u32 = 3;
+const GNU_BUILD_ID: u32 = 3;
+const GO_BUILD_ID: u32 = 4;
+
+/// The description of the first note with this name and type.
+fn note_of<'a>(mut notes: &'a [u8], name: &[u8], kind: u32) -> Option<&'a [u8]> {
     let word = |bytes: &[u8], at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     loop {
-        let (name_len, len, kind) = (word(notes, 0)? as usize, word(notes, 4)? as usize, word(notes, 8)?);
+        let (name_len, len, found) = (word(notes, 0)? as usize, word(notes, 4)? as usize, word(notes, 8)?);
         let name_end = 12usize.checked_add(name_len)?;
         let start = name_end.checked_next_multiple_of(4)?;
         let end = start.checked_add(len)?;
-        if kind == BUILD_ID && notes.get(12..name_end)? == b"GNU\0" {
+        if found == kind && notes.get(12..name_end)? == name {
             return notes.get(start..end);
         }
         notes = notes.get(end.checked_next_multiple_of(4)?..)?;
     }
+}
+
+/// `true` if the program itself was made by the Go toolchain.
+pub fn is_go_program() -> bool {
+    // SAFETY: no pointers.
+    let (headers, count) = unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
+    if headers == 0 {
+        return false;
+    }
+    // SAFETY: the program's own headers as the kernel describes them.
+    let headers = unsafe { core::slice::from_raw_parts(headers as *const libc::Elf64_Phdr, count as usize) };
+    // Where the headers themselves are loaded tells the distance between addresses in the file and in memory.
+    let Some(own) = headers.iter().find(|h| h.p_type == libc::PT_PHDR) else { return false };
+    let bias = (headers.as_ptr() as u64).wrapping_sub(own.p_vaddr);
+    headers.iter().filter(|h| h.p_type == libc::PT_NOTE).any(|note| {
+        // SAFETY: a note segment of the loaded program.
+        let bytes = unsafe {
+            core::slice::from_raw_parts(bias.wrapping_add(note.p_vaddr) as *const u8, note.p_memsz as usize)
+        };
+        note_of(bytes, b"Go\0\0", GO_BUILD_ID).is_some()
+    })
 }
 
 /// Writes the log of modules and table 0. With `permanent`, what is mapped now is never unmapped (true while the
@@ -245,8 +268,9 @@ mod tests {
         for (i, byte) in notes[36..56].iter_mut().enumerate() {
             *byte = i as u8 + 1;
         }
-        assert_eq!(gnu_build_id(&notes).map(|id| (id.len(), id[0], id[19])), Some((20, 1, 20)));
-        assert_eq!(gnu_build_id(&notes[..50]), None);
-        assert_eq!(gnu_build_id(&[]), None);
+        let id = |notes| note_of(notes, b"GNU\0", GNU_BUILD_ID).map(|id| (id.len(), id[0], id[19]));
+        assert_eq!(id(&notes), Some((20, 1, 20)));
+        assert_eq!(id(&notes[..50]), None);
+        assert_eq!(id(&[]), None);
     }
 }

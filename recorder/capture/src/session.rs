@@ -206,8 +206,8 @@ pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refus
     Ok(attached)
 }
 
-/// Forgets the parent's recording in the child of a fork: single-threaded, nothing armed.
-pub fn leave_in_child() {
+/// Forgets the recording: in the child of a fork, or when everything is disarmed. Its memory stays mapped.
+pub fn forget() {
     state::uninstall();
     CURRENT.store(core::ptr::null_mut(), Release);
 }
@@ -285,7 +285,7 @@ fn create(
         os::unlink(name);
         Refused::Os("process file", errno)
     })?;
-    Ok(place(dir, session, &layout, pid, base, rows, private))
+    place(dir, session, &layout, pid, base, rows, private).ok_or(Refused::Format)
 }
 
 /// Reserves and maps the whole file; the parts that handlers write are made present at once.
@@ -325,7 +325,7 @@ fn place(
     base: usize,
     rows: (usize, usize),
     private: usize,
-) -> &'static Attached {
+) -> Option<&'static Attached> {
     let part = |offset: u64| base + offset as usize;
     let ring_words = (session.ring_bytes / 8) as usize;
     // SAFETY: the mapping has all parts of its layout; the header starts zeroed, which is valid for atomics and integers.
@@ -355,9 +355,7 @@ fn place(
         // SAFETY: mapped read-only for that many bytes; atomics are only loaded.
         unsafe { core::slice::from_raw_parts(rows.0 as *const AtomicU64, rows.1 / 8) }
     };
-    // `attach` checked that the size is a power of two in range.
-    let ring = Ring::new(&header.ring, words).or_else(|| Ring::new(&header.ring, words.get(..1024)?));
-    let Some(ring) = ring else { unreachable_ring() };
+    let ring = Ring::new(&header.ring, words)?;
     // SAFETY: the start of a zeroed private mapping that is large enough.
     let handlers = unsafe { &*(private as *const Private) };
     let state = ProcState {
@@ -385,15 +383,7 @@ fn place(
     // SAFETY: behind `Private` in the same mapping, aligned because PRIVATE_BYTES is a multiple of a page.
     unsafe { at.write(attached) };
     // SAFETY: written above, in memory that stays.
-    unsafe { &*at }
-}
-
-/// The ring's size was checked against the same limits that `Ring::new` has.
-fn unreachable_ring() -> ! {
-    loop {
-        // SAFETY: no pointers; ends the calling process only if two constants of this crate contradict each other.
-        let _ = unsafe { os::syscall(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]) };
-    }
+    Some(unsafe { &*at })
 }
 
 fn fill(attached: &'static Attached, from: &Modules<'_>) {

@@ -12,7 +12,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
-use flightline_in_signal::engine::{SIGPROF, SIGTRAP};
+use flightline_in_signal::engine::{Cookie, SIGPROF, SIGTRAP};
 use flightline_in_signal::{engine, handler, sys, thread};
 
 use crate::masks::{self, KernelSet, bit};
@@ -119,7 +119,7 @@ fn is_function(handler: usize) -> bool {
 fn our_action(program: &Disposition) -> libc::sigaction {
     // SAFETY: all-zero is a valid structure.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    action.sa_sigaction = handler::entry as *const () as usize;
+    action.sa_sigaction = entry as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     // A program whose handler interrupts system calls wants EINTR, all others must never see one.
     if !is_function(program.handler) || program.flags & libc::SA_RESTART != 0 {
@@ -154,7 +154,6 @@ fn to_c(d: &Disposition) -> libc::sigaction {
 
 /// Installs our handler for `signals` (bits); the program's dispositions go into the table.
 pub fn install(signals: KernelSet) {
-    handler::set_chain(chain);
     masks::with_all_blocked(|| {
         CHANGES.with(|| {
             for signo in SIGNALS {
@@ -195,7 +194,7 @@ pub fn uninstall() {
                 // SAFETY: only asks.
                 unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) };
                 // Somebody who replaced us without going through the wrappers keeps what it installed.
-                if now.sa_sigaction == handler::entry as *const () as usize
+                if now.sa_sigaction == entry as *const () as usize
                     && let Some(shadow) = shadow_of(signo)
                 {
                     let program = to_c(&shadow.load());
@@ -325,7 +324,20 @@ pub fn swallow_pending() {
 
 /// `true` for a signal that one of our engines sent.
 pub fn is_ours(signo: c_int, info: *const c_void) -> bool {
-    owned() & bit(signo) != 0 && handler::is_ours(signo, info)
+    const TRAP_PERF: c_int = 6;
+    let code = code_of(info);
+    let by_engine = (signo, code) == (SIGTRAP, TRAP_PERF) || (signo, code) == (SIGPROF, libc::SI_TIMER);
+    // SAFETY: the kernel's siginfo; the event's data and the timer's value are the eight bytes at offset 24.
+    by_engine && Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() }).is_some()
+}
+
+/// The handler of both signals.
+unsafe extern "C" fn entry(signo: c_int, info: *mut c_void, context: *mut c_void) {
+    // SAFETY: installed with SA_SIGINFO and a full mask.
+    if !unsafe { handler::on_signal(signo, info, context) } {
+        // SAFETY: the same arguments.
+        unsafe { chain(signo, info, context) };
+    }
 }
 
 // ----- signals that are not ours --------------------------------------------------------------------------------

@@ -246,6 +246,13 @@ fn task_name(tid: u64) -> [u8; 16] {
     name
 }
 
+/// Threads of this process now.
+pub fn count() -> usize {
+    let mut n = 0;
+    each_task(&mut |_| n += 1);
+    n
+}
+
 /// Calls `visit` with every thread id of this process.
 fn each_task(visit: &mut dyn FnMut(u64)) {
     let Ok(dir) = os::open(c"/proc/self/task", libc::O_RDONLY | libc::O_DIRECTORY, 0) else { return };

@@ -1,0 +1,113 @@
+//! exec and spawn: no signal of ours may be pending when another image starts (it would die of it), and what cannot be
+//! recorded is told to the drain, not to the program.
+
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use flightline_in_signal::clock;
+use flightline_in_signal::layout::{proc_state, slot_state};
+
+use crate::masks::{self, KernelSet};
+use crate::session::{self, Attached};
+use crate::target::{self, Stripped, Target};
+use crate::{os, signals, threads};
+
+/// The process is about to become another program; dropped when that failed.
+pub struct Leaving {
+    mask: KernelSet,
+    attached: Option<&'static Attached>,
+}
+
+/// Disarms the process (unless it is a `vfork` child, which owns nothing) and undresses its signals.
+pub fn leave() -> Leaving {
+    let attached = session::current();
+    if let Some(attached) = attached {
+        attached.header().state.store(proc_state::EXECING, Release);
+        threads::disarm_all(attached);
+        note_clocks(attached);
+    }
+    let mask = signals::bare_for_exec();
+    if attached.is_some() {
+        signals::swallow_pending();
+    }
+    Leaving { mask, attached }
+}
+
+/// Last readings of all ledgers: no handler will complete them.
+fn note_clocks(attached: &Attached) {
+    for slot in attached.state.slots {
+        if slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE {
+            slot.end_cpu_ns.store(clock::cpu_ns_of(slot.tid.load(Relaxed)), Relaxed);
+        }
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        signals::dress_again(self.mask);
+        if let Some(attached) = self.attached {
+            threads::arm_all(attached);
+            attached.header().state.store(proc_state::LIVE, Release);
+        }
+    }
+}
+
+/// A spawn: the child takes over this thread's mask, so it must be the one the program believes in. Undone on drop.
+pub struct Spawning(Option<KernelSet>);
+
+/// Prepares the calling thread for a spawn.
+pub fn spawning() -> Spawning {
+    let hidden = (masks::shadow() & !masks::HELD) as KernelSet & signals::owned();
+    Spawning((hidden != 0).then(|| masks::kernel_mask(libc::SIG_BLOCK, Some(hidden))))
+}
+
+impl Drop for Spawning {
+    fn drop(&mut self) {
+        if let Some(mask) = self.0 {
+            masks::kernel_mask(libc::SIG_SETMASK, Some(mask));
+        }
+    }
+}
+
+/// Looks at the program about to be started and returns the environment to start it with.
+///
+/// # Safety
+/// `path` is null or a C string; `envp` null or a null-terminated array of C strings that outlive `space`.
+pub unsafe fn environment(
+    path: *const c_char,
+    search: bool,
+    envp: *const *const c_char,
+    space: &mut Stripped,
+) -> *const *const c_char {
+    let Some(attached) = session::inherited().filter(|_| !path.is_null()) else { return envp };
+    // SAFETY: by the contract.
+    let path = unsafe { CStr::from_ptr(path) };
+    let found = if search {
+        target::on_path(path, os::env(c"PATH"))
+    } else {
+        let mut same = os::Text::new();
+        same.put(path.to_bytes());
+        same
+    };
+    let Ok(file) = found.cstr() else { return envp };
+    let Target::Not { reason, strip } = target::look(file) else { return envp };
+    notice(attached, file.to_bytes(), reason);
+    if strip {
+        // SAFETY: by the contract.
+        unsafe { space.of(envp) }
+    } else {
+        envp
+    }
+}
+
+/// Tells the drain what cannot be recorded. Atomic stores only: a `vfork` child may do it in its parent's memory.
+pub fn notice(attached: &Attached, path: &[u8], reason: u32) {
+    let header = attached.header();
+    let [at, len, why] = &header.notice;
+    if let Some(place) = attached.put_string(path) {
+        at.store(place[0], Relaxed);
+        len.store(place[1], Relaxed);
+        why.store(reason, Relaxed);
+        header.notice_seq.fetch_add(1, AcqRel);
+    }
+}

@@ -1,0 +1,291 @@
+//! Looks at a program before it is executed: can it be recorded, and will its loader accept our object?
+
+use core::ffi::{CStr, c_char};
+
+use flightline_in_signal::layout::unrecorded;
+
+use crate::os::{self, Fd, Text};
+
+/// What the file is to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Dynamic, same architecture and C library: will be recorded.
+    Recorded,
+    /// Cannot be recorded ([`unrecorded`]); `strip` when its loader would complain about or choke on our object.
+    Not {
+        /// One of [`unrecorded`].
+        reason: u32,
+        /// Remove our object from `LD_PRELOAD`.
+        strip: bool,
+    },
+    /// Not an ELF file, not readable, not there: exec will tell.
+    Unknown,
+}
+
+const HEAD: usize = 4096;
+const MACHINE: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+const OURS_IS_MUSL: bool = cfg!(target_env = "musl");
+
+/// Looks at the file `path` as exec would open it, through up to four `#!` lines.
+pub fn look(path: &CStr) -> Target {
+    let mut name = Text::<4096>::new();
+    name.put(path.to_bytes());
+    for _ in 0..5 {
+        let Some(fd) = name.cstr().ok().and_then(|name| os::open(name, libc::O_RDONLY, 0).ok()) else {
+            return unreadable(&name);
+        };
+        let mut head = [0u8; HEAD];
+        let len = os::read_full(&fd, &mut head);
+        let head = head.get(..len).unwrap_or_default();
+        match interpreter_of_script(head) {
+            Some(interpreter) => {
+                let mut next = Text::new();
+                next.put(interpreter);
+                name = next;
+            }
+            None => return judge(&fd, head),
+        }
+    }
+    Target::Unknown
+}
+
+/// A program we may execute but not read: only its mode says something.
+fn unreadable(name: &Text<4096>) -> Target {
+    let Some(fd) = name.cstr().ok().and_then(|name| os::open(name, libc::O_PATH, 0).ok()) else {
+        return Target::Unknown;
+    };
+    if changes_user(&fd) { Target::Not { reason: unrecorded::SETUID, strip: false } } else { Target::Unknown }
+}
+
+fn interpreter_of_script(head: &[u8]) -> Option<&[u8]> {
+    let line = head.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?.trim_ascii_start();
+    line.split(|b| *b == b' ' || *b == b'\t').next().filter(|path| !path.is_empty())
+}
+
+fn changes_user(fd: &Fd) -> bool {
+    let Ok(st) = os::stat(fd) else { return false };
+    let set_uid = st.st_mode & libc::S_ISUID != 0 && st.st_uid != os::euid();
+    let set_gid = st.st_mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
+    let by_mode = set_uid || (set_gid && st.st_gid != egid());
+    by_mode || (os::euid() != 0 && has_capabilities(fd))
+}
+
+fn egid() -> u32 {
+    // SAFETY: no pointers.
+    unsafe { os::syscall(libc::SYS_getegid, [0; 6]) }.unwrap_or(0) as u32
+}
+
+fn has_capabilities(fd: &Fd) -> bool {
+    let name = c"security.capability";
+    // SAFETY: the name is NUL-terminated; no buffer is given.
+    unsafe { os::syscall(libc::SYS_fgetxattr, [fd.raw() as usize, name.as_ptr() as usize, 0, 0, 0, 0]) }
+        .is_ok_and(|len| len > 0)
+}
+
+fn bytes<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
+    from.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+fn half(from: &[u8], at: usize) -> Option<u16> {
+    bytes(from, at).map(u16::from_le_bytes)
+}
+
+fn word(from: &[u8], at: usize) -> Option<u32> {
+    bytes(from, at).map(u32::from_le_bytes)
+}
+
+fn long(from: &[u8], at: usize) -> Option<u64> {
+    bytes(from, at).map(u64::from_le_bytes)
+}
+
+/// Judges an ELF file by its first bytes; the interpreter's name is read where the header says.
+fn judge(fd: &Fd, head: &[u8]) -> Target {
+    if !head.starts_with(b"\x7fELF") {
+        return Target::Unknown;
+    }
+    if changes_user(fd) {
+        return Target::Not { reason: unrecorded::SETUID, strip: false };
+    }
+    const CLASS_64_LITTLE: [u8; 2] = [2, 1];
+    if head.get(4..6) != Some(&CLASS_64_LITTLE) || half(head, 18) != Some(MACHINE) {
+        return Target::Not { reason: unrecorded::FOREIGN, strip: true };
+    }
+    match interpreter(fd, head) {
+        None => Target::Not { reason: unrecorded::STATIC, strip: false },
+        Some(name) => {
+            let musl = contains(name.bytes(), b"ld-musl");
+            if musl == OURS_IS_MUSL {
+                Target::Recorded
+            } else {
+                Target::Not { reason: unrecorded::OTHER_LIBC, strip: true }
+            }
+        }
+    }
+}
+
+fn interpreter(fd: &Fd, head: &[u8]) -> Option<Text<256>> {
+    const PT_INTERP: u32 = 3;
+    let offset = long(head, 32)?;
+    let (size, count) = (u64::from(half(head, 54)?), u64::from(half(head, 56)?).min(128));
+    for i in 0..count {
+        let mut header = [0u8; 56];
+        let at = offset.checked_add(i.checked_mul(size)?)?;
+        if os::read_at(fd, &mut header, at) != Ok(header.len()) {
+            return None;
+        }
+        if word(&header, 0)? == PT_INTERP {
+            let mut name = [0u8; 255];
+            let len = os::read_at(fd, &mut name, long(&header, 8)?).ok()?;
+            let mut text = Text::new();
+            text.put(name.get(..len.min(long(&header, 32)? as usize))?);
+            return Some(text);
+        }
+    }
+    None
+}
+
+fn contains(text: &[u8], what: &[u8]) -> bool {
+    text.windows(what.len()).any(|window| window == what)
+}
+
+/// Finds `file` on `PATH` as execvp does; what has a slash is taken as it is.
+pub fn on_path(file: &CStr, path: Option<&CStr>) -> Text<4096> {
+    let mut found = Text::new();
+    if contains(file.to_bytes(), b"/") {
+        found.put(file.to_bytes());
+        return found;
+    }
+    let path = path.unwrap_or(c"/bin:/usr/bin").to_bytes();
+    for dir in path.split(|b| *b == b':') {
+        let mut name = Text::<4096>::new();
+        if !dir.is_empty() {
+            name.put(dir).put(b"/");
+        }
+        name.put(file.to_bytes());
+        let there = name.cstr().is_ok_and(|name| os::open(name, libc::O_PATH, 0).is_ok());
+        if there {
+            return name;
+        }
+    }
+    found
+}
+
+/// An environment without our object, built in place.
+pub struct Stripped {
+    entries: [*const c_char; MAX_ENV],
+    value: Text<4096>,
+}
+
+const MAX_ENV: usize = 2048;
+
+impl Stripped {
+    /// Empty; large, so make it where it stays.
+    pub fn new() -> Stripped {
+        Stripped { entries: [core::ptr::null(); MAX_ENV], value: Text::new() }
+    }
+
+    /// `envp` without our object in `LD_PRELOAD`; `envp` itself if that is not set or something does not fit.
+    ///
+    /// # Safety
+    /// `envp` is null or a null-terminated array of NUL-terminated strings that outlive `self`.
+    pub unsafe fn of(&mut self, envp: *const *const c_char) -> *const *const c_char {
+        const NAME: &[u8] = b"LD_PRELOAD=";
+        if envp.is_null() {
+            return envp;
+        }
+        let mut out = 0;
+        let mut at = envp;
+        loop {
+            // SAFETY: inside the array, up to its null.
+            let entry = unsafe { at.read() };
+            // SAFETY: `at` is not beyond the null yet when it is used again.
+            at = unsafe { at.add(1) };
+            let keep = if entry.is_null() {
+                entry
+            } else {
+                // SAFETY: an entry of the array.
+                match unsafe { CStr::from_ptr(entry) }.to_bytes().strip_prefix(NAME) {
+                    Some(list) => {
+                        self.without_us(list);
+                        if self.value.cstr().is_err() {
+                            return envp;
+                        }
+                        if self.value.bytes().len() == NAME.len() {
+                            continue;
+                        }
+                        self.value.as_ptr()
+                    }
+                    None => entry,
+                }
+            };
+            match self.entries.get_mut(out) {
+                Some(to) => *to = keep,
+                None => return envp,
+            }
+            if keep.is_null() {
+                return self.entries.as_ptr();
+            }
+            out += 1;
+        }
+    }
+
+    fn without_us(&mut self, list: &[u8]) {
+        self.value = Text::new();
+        self.value.put(b"LD_PRELOAD=");
+        let mut first = true;
+        for part in list.split(|b| *b == b':' || *b == b' ') {
+            if part.is_empty() || contains(part, b"libflightline") {
+                continue;
+            }
+            if !first {
+                self.value.put(b":");
+            }
+            first = false;
+            self.value.put(part);
+        }
+    }
+}
+
+impl Default for Stripped {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_object_leaves_the_environment_and_nothing_else_does() {
+        let envp = [
+            c"A=1".as_ptr(),
+            c"LD_PRELOAD=/x/libother.so:/y/libflightline.so".as_ptr(),
+            c"B=LD_PRELOAD=libflightline.so".as_ptr(),
+            core::ptr::null(),
+        ];
+        let mut stripped = Stripped::new();
+        // SAFETY: a null-terminated array of C strings.
+        let out = unsafe { stripped.of(envp.as_ptr()) };
+        // SAFETY: three entries and the null.
+        let entries = unsafe { core::slice::from_raw_parts(out, 4) };
+        // SAFETY: all entries are C strings.
+        let texts = [0, 1, 2].map(|i| unsafe { CStr::from_ptr(entries[i]) });
+        assert_eq!(texts, [c"A=1", c"LD_PRELOAD=/x/libother.so", c"B=LD_PRELOAD=libflightline.so"]);
+        assert!(entries[3].is_null());
+    }
+
+    #[test]
+    fn scripts_name_their_interpreter() {
+        assert_eq!(interpreter_of_script(b"#! /bin/sh -e\nx"), Some(&b"/bin/sh"[..]));
+        assert_eq!(interpreter_of_script(b"#!\n"), None);
+        assert_eq!(interpreter_of_script(b"\x7fELF"), None);
+    }
+
+    #[test]
+    fn a_dynamic_program_of_this_machine_is_recorded_and_nonsense_is_unknown() {
+        assert_eq!(look(c"/proc/self/exe"), Target::Recorded);
+        assert_eq!(look(c"/no/such/file"), Target::Unknown);
+        assert_eq!(look(c"/etc/passwd"), Target::Unknown);
+    }
+}
