@@ -53,7 +53,7 @@ fn tick_hz() -> u32 {
     // SAFETY: the kernel writes one timespec.
     let ok = unsafe { os::syscall(libc::SYS_clock_getres, args) }.is_ok();
     match (ok, resolution) {
-        (true, [0, ns @ 1..]) => (1_000_000_000 / ns) as u32,
+        (true, [0, ns]) if ns > 0 => (1_000_000_000 / ns) as u32,
         _ => 100,
     }
 }

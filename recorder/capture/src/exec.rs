@@ -9,7 +9,7 @@ use flightline_in_signal::layout::{proc_state, slot_state};
 
 use crate::masks::{self, KernelSet};
 use crate::session::{self, Attached};
-use crate::target::{self, Stripped, Target};
+use crate::target::{self, Target};
 use crate::{os, signals, threads};
 
 /// The process is about to become another program; dropped when that failed.
@@ -69,35 +69,24 @@ impl Drop for Spawning {
     }
 }
 
-/// Looks at the program about to be started and returns the environment to start it with.
+/// Looks at the program about to be started. `true` if it must not see our object in its environment.
 ///
 /// # Safety
-/// `path` is null or a C string; `envp` null or a null-terminated array of C strings that outlive `space`.
-pub unsafe fn environment(
-    path: *const c_char,
-    search: bool,
-    envp: *const *const c_char,
-    space: &mut Stripped,
-) -> *const *const c_char {
-    let Some(attached) = session::inherited().filter(|_| !path.is_null()) else { return envp };
+/// `path` is null or a C string.
+pub unsafe fn inspect(path: *const c_char, search: bool) -> bool {
+    let Some(attached) = session::inherited().filter(|_| !path.is_null()) else { return false };
     // SAFETY: by the contract.
     let path = unsafe { CStr::from_ptr(path) };
-    let found = if search {
-        target::on_path(path, os::env(c"PATH"))
-    } else {
-        let mut same = os::Text::new();
-        same.put(path.to_bytes());
-        same
-    };
-    let Ok(file) = found.cstr() else { return envp };
-    let Target::Not { reason, strip } = target::look(file) else { return envp };
-    notice(attached, file.to_bytes(), reason);
-    if strip {
-        // SAFETY: by the contract.
-        unsafe { space.of(envp) }
-    } else {
-        envp
+    if !search {
+        return judge(attached, path);
     }
+    target::on_path(path, os::env(c"PATH")).cstr().is_ok_and(|file| judge(attached, file))
+}
+
+fn judge(attached: &Attached, file: &CStr) -> bool {
+    let Target::Not { reason, strip } = target::look(file) else { return false };
+    notice(attached, file.to_bytes(), reason);
+    strip
 }
 
 /// Tells the drain what cannot be recorded. Atomic stores only: a `vfork` child may do it in its parent's memory.

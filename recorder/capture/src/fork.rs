@@ -26,8 +26,8 @@ pub fn watch() {
 
 unsafe extern "C" fn in_child() {
     let Some(parent) = session::inherited() else { return };
-    let stack = thread::current()
-        .map_or((0, 0), |slot| (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed)));
+    let stack =
+        thread::current().map_or((0, 0), |slot| (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed)));
     thread::forget();
     session::forget();
     threads::reset_pool();

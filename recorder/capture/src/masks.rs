@@ -140,8 +140,7 @@ pub unsafe fn change(
     }
     let before = shadow();
     let mut after = before;
-    // SAFETY: all-zero is a valid set.
-    let mut copy: libc::sigset_t = unsafe { core::mem::zeroed() };
+    let mut copy;
     let mut given = set;
     if !set.is_null() {
         // SAFETY: the program passes an initialised set.

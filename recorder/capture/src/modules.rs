@@ -77,7 +77,8 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, data: *m
     for load in of_kind(libc::PT_LOAD).filter(|h| h.p_flags & libc::PF_X != 0) {
         let start = bias.wrapping_add(load.p_vaddr) & !(PAGE - 1);
         let end = (bias.wrapping_add(load.p_vaddr).wrapping_add(load.p_memsz) + PAGE - 1) & !(PAGE - 1);
-        let flags = if scan.vdso != 0 && start <= scan.vdso && scan.vdso < end { module_flags::VDSO } else { 0 };
+        let flags =
+            if scan.vdso != 0 && start <= scan.vdso && scan.vdso < end { module_flags::VDSO } else { 0 };
         let module = InitModule {
             start,
             end,
@@ -159,7 +160,8 @@ pub fn write_initial(attached: &Attached, permanent: bool) {
 /// Appends modules that the log does not have yet. Called after `dlclose` and at exit.
 pub fn append_new(attached: &Attached) {
     scan(&mut |loaded| {
-        let known = log(attached).iter().any(|m| m.start == loaded.module.start && m.bias == loaded.module.bias);
+        let known =
+            log(attached).iter().any(|m| m.start == loaded.module.start && m.bias == loaded.module.bias);
         if !known {
             append(attached, loaded.module, loaded.path);
         }
@@ -226,10 +228,10 @@ impl<'a> SortedTable<'a> {
             path_id,
             pad: 0,
         };
-        let at = self.entries.iter().take(self.count).position(|e| e.start > entry.start).unwrap_or(self.count);
+        let at =
+            self.entries.iter().take(self.count).position(|e| e.start > entry.start).unwrap_or(self.count);
         let before_ends = at.checked_sub(1).and_then(|i| self.entries.get(i)).map_or(0, |e| e.end);
-        let after_starts =
-            self.entries.get(at).filter(|_| at < self.count).map_or(u64::MAX, |e| e.start);
+        let after_starts = self.entries.get(at).filter(|_| at < self.count).map_or(u64::MAX, |e| e.start);
         if before_ends > entry.start || after_starts < entry.end {
             return;
         }

@@ -12,8 +12,9 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU64};
 
 use flightline_in_signal::layout::{
-    INIT_MODULES, InitModule, MAGIC, MAX_DEPTH, MODULE_TABLES, ModuleTable, PROC_SUFFIX, ProcHeader, ProcLayout,
-    ROWS_FILE, SESSION_FILE, SIZES, STRING_BYTES, SessionPage, ThreadSlot, proc_state, session_flags,
+    INIT_MODULES, InitModule, MAGIC, MAX_DEPTH, MODULE_TABLES, ModuleTable, PROC_SUFFIX, ProcHeader,
+    ProcLayout, ROWS_FILE, SESSION_FILE, SIZES, STRING_BYTES, SessionPage, ThreadSlot, proc_state,
+    session_flags,
 };
 use flightline_in_signal::ring::Ring;
 use flightline_in_signal::state::{PRIVATE_BYTES, Private, ProcState};
@@ -114,7 +115,9 @@ impl Attached {
         let len = u32::try_from(text.len()).ok()?;
         let at = header
             .string_len
-            .fetch_update(AcqRel, Relaxed, |used| used.checked_add(len).filter(|end| *end <= RESERVED_STRINGS))
+            .fetch_update(AcqRel, Relaxed, |used| {
+                used.checked_add(len).filter(|end| *end <= RESERVED_STRINGS)
+            })
             .ok()?;
         let to = (self.base + self.layout.strings as usize + at as usize) as *mut u8;
         // SAFETY: the range was claimed by the update above and lies inside the reserved area.
@@ -254,9 +257,8 @@ fn map_rows(dir: &Dir, session: &SessionPage) -> Result<(usize, usize), Refused>
     if bytes == 0 {
         return Ok((0, 0));
     }
-    let address =
-        os::map(Some(&fd), bytes, libc::PROT_READ, libc::MAP_SHARED | libc::MAP_NORESERVE)
-            .map_err(at::<()>("unwind rows"))?;
+    let address = os::map(Some(&fd), bytes, libc::PROT_READ, libc::MAP_SHARED | libc::MAP_NORESERVE)
+        .map_err(at::<()>("unwind rows"))?;
     Ok((address, bytes))
 }
 
@@ -369,16 +371,8 @@ fn place(
     };
     let mut home = Dir::new();
     home.put(dir.bytes());
-    let attached = Attached {
-        pid,
-        dir: home,
-        state,
-        log_lock: Spin::new(),
-        base,
-        layout: *layout,
-        rows,
-        private,
-    };
+    let attached =
+        Attached { pid, dir: home, state, log_lock: Spin::new(), base, layout: *layout, rows, private };
     let at = (private + PRIVATE_BYTES) as *mut Attached;
     // SAFETY: behind `Private` in the same mapping, aligned because PRIVATE_BYTES is a multiple of a page.
     unsafe { at.write(attached) };
@@ -430,7 +424,13 @@ fn copy_modules(attached: &Attached, parent: &Attached) {
         // SAFETY: the parent's tables are still mapped in the child.
         let from = unsafe { parent.tables().add(generation as usize % MODULE_TABLES) };
         // SAFETY: table 0 of the new file is ours until it is published; both lie in different mappings.
-        unsafe { core::ptr::copy_nonoverlapping(from.cast::<u8>(), attached.tables().cast(), size_of::<ModuleTable>()) };
+        unsafe {
+            core::ptr::copy_nonoverlapping(
+                from.cast::<u8>(),
+                attached.tables().cast(),
+                size_of::<ModuleTable>(),
+            )
+        };
         // The drain never rewrites the active table nor the one before it.
         let now = parent.header().modules_gen.load(Acquire);
         if now.wrapping_sub(generation) < 2 {

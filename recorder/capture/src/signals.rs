@@ -360,7 +360,9 @@ fn send_again(signo: c_int, info: *const c_void, to_process: bool) {
     }
     let tid = sys::gettid() as usize;
     // SAFETY: the kernel reads one siginfo.
-    if unsafe { os::syscall(libc::SYS_rt_tgsigqueueinfo, [pid, tid, signo as usize, info as usize, 0, 0]) }.is_err() {
+    if unsafe { os::syscall(libc::SYS_rt_tgsigqueueinfo, [pid, tid, signo as usize, info as usize, 0, 0]) }
+        .is_err()
+    {
         // SAFETY: no pointers.
         let _ = unsafe { os::syscall(libc::SYS_tgkill, [pid, tid, signo as usize, 0, 0, 0]) };
     }
@@ -431,7 +433,9 @@ fn run(signo: c_int, info: *mut c_void, context: *mut c_void, shadow: &Shadow, p
         mask |= bit(signo);
     }
     #[cfg(target_arch = "x86_64")]
-    if program.flags & libc::SA_ONSTACK == 0 && relocate::move_frame(signo, info, context, program.handler, mask) {
+    if program.flags & libc::SA_ONSTACK == 0
+        && relocate::move_frame(signo, info, context, program.handler, mask)
+    {
         return;
     }
     // SAFETY: the program installed this address as a handler of this signal.
@@ -461,7 +465,13 @@ mod relocate {
     const FLAG_DIRECTION_TRAP: i64 = 0x400 | 0x100;
 
     /// `true` if the frame was moved; `false` if our handler already runs on the right stack.
-    pub fn move_frame(signo: c_int, info: *mut c_void, context: *mut c_void, handler: usize, mask: KernelSet) -> bool {
+    pub fn move_frame(
+        signo: c_int,
+        info: *mut c_void,
+        context: *mut c_void,
+        handler: usize,
+        mask: KernelSet,
+    ) -> bool {
         let uc = context.cast::<libc::ucontext_t>();
         // SAFETY: the kernel's frame.
         let (stack, interrupted) =

@@ -22,38 +22,34 @@ pub enum Target {
     Unknown,
 }
 
-const HEAD: usize = 4096;
+/// Enough for the ELF header and for a `#!` line.
+const HEAD: usize = 256;
 const MACHINE: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
 const OURS_IS_MUSL: bool = cfg!(target_env = "musl");
 
-/// Looks at the file `path` as exec would open it, through up to four `#!` lines.
+/// Looks at the file `path` as exec would open it, through up to four `#!` lines. Small frames: it runs on whatever
+/// stack calls exec.
 pub fn look(path: &CStr) -> Target {
-    let mut name = Text::<4096>::new();
-    name.put(path.to_bytes());
+    let mut file = os::open(path, libc::O_RDONLY, 0);
+    if file.is_err() {
+        return unreadable(path);
+    }
     for _ in 0..5 {
-        let Some(fd) = name.cstr().ok().and_then(|name| os::open(name, libc::O_RDONLY, 0).ok()) else {
-            return unreadable(&name);
-        };
+        let Ok(fd) = file else { return Target::Unknown };
         let mut head = [0u8; HEAD];
         let len = os::read_full(&fd, &mut head);
         let head = head.get(..len).unwrap_or_default();
-        match interpreter_of_script(head) {
-            Some(interpreter) => {
-                let mut next = Text::new();
-                next.put(interpreter);
-                name = next;
-            }
-            None => return judge(&fd, head),
-        }
+        let Some(interpreter) = interpreter_of_script(head) else { return judge(&fd, head) };
+        let mut script = Text::<HEAD>::new();
+        script.put(interpreter);
+        file = script.cstr().and_then(|name| os::open(name, libc::O_RDONLY, 0));
     }
     Target::Unknown
 }
 
 /// A program we may execute but not read: only its mode says something.
-fn unreadable(name: &Text<4096>) -> Target {
-    let Some(fd) = name.cstr().ok().and_then(|name| os::open(name, libc::O_PATH, 0).ok()) else {
-        return Target::Unknown;
-    };
+fn unreadable(path: &CStr) -> Target {
+    let Ok(fd) = os::open(path, libc::O_PATH, 0) else { return Target::Unknown };
     if changes_user(&fd) { Target::Not { reason: unrecorded::SETUID, strip: false } } else { Target::Unknown }
 }
 
@@ -149,7 +145,7 @@ fn contains(text: &[u8], what: &[u8]) -> bool {
 }
 
 /// Finds `file` on `PATH` as execvp does; what has a slash is taken as it is.
-pub fn on_path(file: &CStr, path: Option<&CStr>) -> Text<4096> {
+pub fn on_path(file: &CStr, path: Option<&CStr>) -> Text<1024> {
     let mut found = Text::new();
     if contains(file.to_bytes(), b"/") {
         found.put(file.to_bytes());
@@ -157,14 +153,13 @@ pub fn on_path(file: &CStr, path: Option<&CStr>) -> Text<4096> {
     }
     let path = path.unwrap_or(c"/bin:/usr/bin").to_bytes();
     for dir in path.split(|b| *b == b':') {
-        let mut name = Text::<4096>::new();
+        found = Text::new();
         if !dir.is_empty() {
-            name.put(dir).put(b"/");
+            found.put(dir).put(b"/");
         }
-        name.put(file.to_bytes());
-        let there = name.cstr().is_ok_and(|name| os::open(name, libc::O_PATH, 0).is_ok());
-        if there {
-            return name;
+        found.put(file.to_bytes());
+        if found.cstr().is_ok_and(|name| os::open(name, libc::O_PATH, 0).is_ok()) {
+            return found;
         }
     }
     found

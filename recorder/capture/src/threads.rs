@@ -81,8 +81,7 @@ pub struct Started {
 }
 
 extern "C" fn begin(start: &'static Start) -> Started {
-    let started =
-        Started { function: start.function.load(Relaxed), argument: start.argument.load(Relaxed) };
+    let started = Started { function: start.function.load(Relaxed), argument: start.argument.load(Relaxed) };
     let stack_bytes = start.stack_bytes.load(Relaxed);
     masks::set_shadow(start.mask.load(Relaxed));
     start.used.store(0, Release);

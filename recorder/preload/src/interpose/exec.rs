@@ -1,0 +1,339 @@
+//! exec and spawn in all their forms. The variadic ones gather their arguments in a few instructions and go on here.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use flightline_capture::exec;
+use flightline_capture::target::Stripped;
+
+use crate::real::{KeepErrno, fail, next};
+
+type Words = *const *const c_char;
+
+unsafe extern "C" {
+    static mut environ: Words;
+}
+
+fn environment() -> Words {
+    // SAFETY: the C library's own variable, read as exec itself would.
+    unsafe { environ }
+}
+
+/// Looks at the target, disarms, calls; on return (the exec failed) everything is as before.
+///
+/// # Safety
+/// Pointers as for `execve(2)`.
+unsafe fn execute(
+    path: *const c_char,
+    search: bool,
+    envp: Words,
+    call: impl FnOnce(Words) -> c_int,
+) -> c_int {
+    let strip = {
+        let _errno = KeepErrno::new();
+        // SAFETY: by the contract.
+        unsafe { exec::inspect(path, search) }
+    };
+    let leaving_call = |envp| {
+        let leaving = exec::leave();
+        let r = call(envp);
+        let _errno = KeepErrno::new();
+        drop(leaving);
+        r
+    };
+    if strip {
+        // SAFETY: by the contract.
+        unsafe { without_us(envp, leaving_call) }
+    } else {
+        leaving_call(envp)
+    }
+}
+
+/// Calls with an environment that does not name our object. Apart, as its frame is large: only programs that cannot
+/// be recorded are started from here.
+#[inline(never)]
+unsafe fn without_us(envp: Words, call: impl FnOnce(Words) -> c_int) -> c_int {
+    let mut space = Stripped::new();
+    // SAFETY: by the contract of the callers; `space` lives until the call is over.
+    let envp = unsafe { space.of(envp) };
+    call(envp)
+}
+
+type Execve = unsafe extern "C" fn(*const c_char, Words, Words) -> c_int;
+
+/// Disarms this process first.
+///
+/// # Safety
+/// As `execve(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: *const c_char, argv: Words, envp: Words) -> c_int {
+    let Some(real) = next!(c"execve" as Execve) else { return fail(libc::ENOSYS) };
+    // SAFETY: passed on.
+    unsafe { execute(path, false, envp, |envp| real(path, argv, envp)) }
+}
+
+/// Disarms this process first.
+///
+/// # Safety
+/// As `execv(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, argv: Words) -> c_int {
+    // SAFETY: passed on.
+    unsafe { execve(path, argv, environment()) }
+}
+
+/// Disarms this process first.
+///
+/// # Safety
+/// As `execvpe(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Words, envp: Words) -> c_int {
+    let Some(real) = next!(c"execvpe" as Execve) else { return fail(libc::ENOSYS) };
+    // SAFETY: passed on.
+    unsafe { execute(file, true, envp, |envp| real(file, argv, envp)) }
+}
+
+/// Disarms this process first.
+///
+/// # Safety
+/// As `execvp(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const c_char, argv: Words) -> c_int {
+    // SAFETY: passed on.
+    unsafe { execvpe(file, argv, environment()) }
+}
+
+/// Disarms this process first.
+///
+/// # Safety
+/// As `fexecve(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(fd: c_int, argv: Words, envp: Words) -> c_int {
+    type Fexecve = unsafe extern "C" fn(c_int, Words, Words) -> c_int;
+    let Some(real) = next!(c"fexecve" as Fexecve) else { return fail(libc::ENOSYS) };
+    let mut path = flightline_capture::os::Text::<64>::new();
+    path.put(b"/proc/self/fd/").number(fd.max(0) as u64);
+    // SAFETY: passed on.
+    unsafe { execute(path.as_ptr(), false, envp, |envp| real(fd, argv, envp)) }
+}
+
+/// Disarms this process first.
+///
+/// # Safety
+/// As `execveat(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(
+    dir: c_int,
+    path: *const c_char,
+    argv: Words,
+    envp: Words,
+    flags: c_int,
+) -> c_int {
+    type Execveat = unsafe extern "C" fn(c_int, *const c_char, Words, Words, c_int) -> c_int;
+    let Some(real) = next!(c"execveat" as Execveat) else { return fail(libc::ENOSYS) };
+    let mut name = flightline_capture::os::Text::<1024>::new();
+    name.put(b"/proc/self/fd/").number(dir.max(0) as u64);
+    // SAFETY: null or a C string, by the contract.
+    let relative = if path.is_null() { c"" } else { unsafe { core::ffi::CStr::from_ptr(path) } };
+    let whole = match relative.to_bytes() {
+        [b'/', ..] => path,
+        bytes if dir == libc::AT_FDCWD => bytes.as_ptr().cast(),
+        [] => name.as_ptr(),
+        bytes => {
+            name.put(b"/").put(bytes);
+            name.as_ptr()
+        }
+    };
+    // SAFETY: passed on; `whole` is a C string that lives here or in the caller.
+    unsafe { execute(whole, false, envp, |envp| real(dir, path, argv, envp, flags)) }
+}
+
+/// `execl` and `execle` with their arguments gathered in memory: the array ends with a null, for `execle` the
+/// environment follows it.
+unsafe extern "C" fn from_list(path: *const c_char, argv: Words, with_environment: bool) -> c_int {
+    let envp = if with_environment {
+        let mut at = argv;
+        // SAFETY: the array is null-terminated, by the contract of the variadic function.
+        while unsafe { !at.read().is_null() } {
+            // SAFETY: not at the null yet.
+            at = unsafe { at.add(1) };
+        }
+        // SAFETY: the word after the null is the environment.
+        unsafe { at.add(1).cast::<Words>().read() }
+    } else {
+        environment()
+    };
+    // SAFETY: passed on.
+    unsafe { execve(path, argv, envp) }
+}
+
+unsafe extern "C" fn list_plain(path: *const c_char, argv: Words) -> c_int {
+    // SAFETY: passed on.
+    unsafe { from_list(path, argv, false) }
+}
+
+unsafe extern "C" fn list_with_environment(path: *const c_char, argv: Words) -> c_int {
+    // SAFETY: passed on.
+    unsafe { from_list(path, argv, true) }
+}
+
+/// A variadic exec function: the register arguments are laid down right below those that the caller passed on the
+/// stack, which makes the array that the callee wants. Rust cannot define variadic functions.
+macro_rules! variadic {
+    ($(#[$doc:meta])* $name:ident => $callee:path) => {
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        #[cfg(target_arch = "x86_64")]
+        pub unsafe extern "C" fn $name() -> c_int {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                // The return address moves below the array; the callee never sees where it was.
+                "pop r10",
+                ".cfi_adjust_cfa_offset -8",
+                ".cfi_register rip, r10",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                ".cfi_adjust_cfa_offset 40",
+                "mov rsi, rsp",
+                "push r10",
+                ".cfi_adjust_cfa_offset 8",
+                ".cfi_offset rip, -48",
+                "call {callee}",
+                "pop r10",
+                ".cfi_adjust_cfa_offset -8",
+                ".cfi_register rip, r10",
+                "add rsp, 40",
+                ".cfi_adjust_cfa_offset -40",
+                "jmp r10",
+                ".cfi_endproc",
+                callee = sym $callee,
+            )
+        }
+
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        #[cfg(target_arch = "aarch64")]
+        pub unsafe extern "C" fn $name() -> c_int {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "sub sp, sp, #80",
+                ".cfi_adjust_cfa_offset 80",
+                "stp x29, x30, [sp]",
+                ".cfi_rel_offset x29, 0",
+                ".cfi_rel_offset x30, 8",
+                "mov x29, sp",
+                "stp x1, x2, [sp, #24]",
+                "stp x3, x4, [sp, #40]",
+                "stp x5, x6, [sp, #56]",
+                "str x7, [sp, #72]",
+                "add x1, sp, #24",
+                "bl {callee}",
+                "ldp x29, x30, [sp]",
+                "add sp, sp, #80",
+                ".cfi_adjust_cfa_offset -80",
+                "ret",
+                ".cfi_endproc",
+                callee = sym $callee,
+            )
+        }
+    };
+}
+
+variadic! {
+    /// `execl(3)`.
+    ///
+    /// # Safety
+    /// As the function itself.
+    execl => list_plain
+}
+variadic! {
+    /// `execle(3)`.
+    ///
+    /// # Safety
+    /// As the function itself.
+    execle => list_with_environment
+}
+variadic! {
+    /// `execlp(3)`.
+    ///
+    /// # Safety
+    /// As the function itself.
+    execlp => execvp
+}
+
+type Spawn = unsafe extern "C" fn(
+    *mut libc::pid_t,
+    *const c_char,
+    *const c_void,
+    *const c_void,
+    Words,
+    Words,
+) -> c_int;
+
+/// Looks at the target; the child takes over the mask that the program believes in.
+///
+/// # Safety
+/// As `posix_spawn(3)`.
+unsafe fn spawn(
+    real: Spawn,
+    search: bool,
+    pid: *mut libc::pid_t,
+    path: *const c_char,
+    options: [*const c_void; 2],
+    argv: Words,
+    envp: Words,
+) -> c_int {
+    // SAFETY: by the contract.
+    let strip = unsafe { exec::inspect(path, search) };
+    // SAFETY: passed on.
+    let call = |envp| unsafe {
+        let _mask = exec::spawning();
+        real(pid, path, options[0], options[1], argv, envp)
+    };
+    if strip {
+        // SAFETY: by the contract.
+        unsafe { without_us(if envp.is_null() { environment() } else { envp }, call) }
+    } else {
+        call(envp)
+    }
+}
+
+/// Starts a child.
+///
+/// # Safety
+/// As the function itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn(
+    pid: *mut libc::pid_t,
+    path: *const c_char,
+    actions: *const c_void,
+    attr: *const c_void,
+    argv: Words,
+    envp: Words,
+) -> c_int {
+    let Some(real) = next!(c"posix_spawn" as Spawn) else { return libc::ENOSYS };
+    // SAFETY: passed on.
+    unsafe { spawn(real, false, pid, path, [actions, attr], argv, envp) }
+}
+
+/// Starts a child found on `PATH`.
+///
+/// # Safety
+/// As the function itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawnp(
+    pid: *mut libc::pid_t,
+    file: *const c_char,
+    actions: *const c_void,
+    attr: *const c_void,
+    argv: Words,
+    envp: Words,
+) -> c_int {
+    let Some(real) = next!(c"posix_spawnp" as Spawn) else { return libc::ENOSYS };
+    // SAFETY: passed on.
+    unsafe { spawn(real, true, pid, file, [actions, attr], argv, envp) }
+}

@@ -1,0 +1,82 @@
+//! Threads and libraries.
+
+use core::ffi::{c_int, c_void};
+
+use flightline_capture::{closing, threads};
+
+use crate::real::{KeepErrno, next};
+
+type StartFn = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+type PthreadCreate =
+    unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, StartFn, *mut c_void) -> c_int;
+
+/// Starts the thread through a trampoline that registers it.
+///
+/// # Safety
+/// As `pthread_create(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attr: *const libc::pthread_attr_t,
+    function: StartFn,
+    argument: *mut c_void,
+) -> c_int {
+    let Some(real) = next!(c"pthread_create" as PthreadCreate) else { return libc::EAGAIN };
+    let pending = {
+        let _errno = KeepErrno::new();
+        // SAFETY: the program's attributes, by the contract.
+        let stack = unsafe { threads::stack_bytes(attr) };
+        threads::prepare(function as *const () as usize, argument, stack)
+    };
+    let Some(pending) = pending else {
+        // SAFETY: passed on.
+        return unsafe { real(thread, attr, function, argument) };
+    };
+    // SAFETY: passed on, with our trampoline and its argument.
+    let r = unsafe { real(thread, attr, threads::entry(), pending.argument()) };
+    if r != 0 {
+        pending.cancel();
+    }
+    r
+}
+
+type ThrdCreate = unsafe extern "C" fn(*mut c_void, StartFn, *mut c_void) -> c_int;
+
+/// C11's way to the same.
+///
+/// # Safety
+/// As `thrd_create(3)`. The start function returns an `int`; the trampoline does not look at it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thrd_create(thread: *mut c_void, function: StartFn, argument: *mut c_void) -> c_int {
+    const THRD_ERROR: c_int = 2;
+    let Some(real) = next!(c"thrd_create" as ThrdCreate) else { return THRD_ERROR };
+    let pending = {
+        let _errno = KeepErrno::new();
+        // SAFETY: null stands for the default attributes.
+        let stack = unsafe { threads::stack_bytes(core::ptr::null()) };
+        threads::prepare(function as *const () as usize, argument, stack)
+    };
+    let Some(pending) = pending else {
+        // SAFETY: passed on.
+        return unsafe { real(thread, function, argument) };
+    };
+    // SAFETY: passed on, with our trampoline and its argument.
+    let r = unsafe { real(thread, threads::entry(), pending.argument()) };
+    if r != 0 {
+        pending.cancel();
+    }
+    r
+}
+
+type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// Keeps the walker off the memory of libraries that go away.
+///
+/// # Safety
+/// As `dlclose(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
+    let Some(real) = next!(c"dlclose" as Dlclose) else { return -1 };
+    // SAFETY: passed on.
+    unsafe { closing::dlclose(real, handle) }
+}
