@@ -1,0 +1,82 @@
+//! The clocks of a recording and the tick line of its output.
+
+use nix::time::{ClockId, clock_gettime};
+
+/// Ticks per second of our recordings: 1 µs keeps a sample's time in four bytes for four minutes.
+pub const TICKS_PER_SECOND: i64 = 1_000_000;
+
+fn ns(clock: ClockId) -> u64 {
+    clock_gettime(clock).map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+}
+
+/// CLOCK_MONOTONIC in ns.
+pub fn monotonic_ns() -> u64 {
+    ns(ClockId::CLOCK_MONOTONIC)
+}
+
+/// CLOCK_REALTIME in ns since the epoch.
+pub fn realtime_ns() -> u64 {
+    ns(ClockId::CLOCK_REALTIME)
+}
+
+/// Both clocks at the same moment as nearly as three readings allow: the pair with the least time between.
+pub fn both_ns() -> (u64, u64) {
+    (0..5)
+        .map(|_| {
+            let before = monotonic_ns();
+            let wall = realtime_ns();
+            let after = monotonic_ns();
+            (after.wrapping_sub(before), before + after.wrapping_sub(before) / 2, wall)
+        })
+        .min()
+        .map_or((0, 0), |(_, mono, wall)| (mono, wall))
+}
+
+/// CPU time used so far by a whole process (threads that ended included), in ns. `None` if it is gone.
+pub fn process_cpu_ns(pid: u32) -> Option<u64> {
+    // The kernel's encoding of a process's CPU clock: ~pid << 3 | CPUCLOCK_SCHED (2).
+    let clock = (!(pid as i32) << 3) | 2;
+    clock_gettime(ClockId::from_raw(clock))
+        .ok()
+        .map(|t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+}
+
+/// The line from CLOCK_MONOTONIC to ticks of one output.
+#[derive(Clone, Copy, Debug)]
+pub struct TickLine {
+    origin_ns: u64,
+}
+
+impl TickLine {
+    /// Ticks count from `origin_ns`.
+    pub fn new(origin_ns: u64) -> TickLine {
+        TickLine { origin_ns }
+    }
+
+    /// Ticks of a CLOCK_MONOTONIC time; times before the origin are the origin.
+    pub fn ticks(&self, mono_ns: u64) -> i64 {
+        (mono_ns.saturating_sub(self.origin_ns) / 1_000) as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_cpu_clock() {
+        let before = process_cpu_ns(std::process::id()).unwrap();
+        let mut x = 0u64;
+        while process_cpu_ns(std::process::id()).unwrap() < before + 2_000_000 {
+            x = std::hint::black_box(x + 1);
+        }
+        assert_eq!(process_cpu_ns(u32::MAX >> 4), None);
+    }
+
+    #[test]
+    fn line_is_clamped() {
+        let line = TickLine::new(5_000_000);
+        assert_eq!(line.ticks(5_001_999), 1);
+        assert_eq!(line.ticks(1), 0);
+    }
+}

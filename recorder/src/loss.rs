@@ -1,0 +1,168 @@
+//! What was recorded and what was lost, added up for the closing line.
+
+use std::fmt;
+
+use flightline_in_signal::layout::{
+    engine,
+    loss::{CAUSES, NAMES},
+    unrecorded as reason,
+};
+
+use crate::{process::Process, recording::Recording, threads::Thread};
+
+/// The sum of a recording.
+#[derive(Debug, Default, Clone)]
+pub struct Report {
+    /// Samples taken by the programs and recorded.
+    pub samples: u64,
+    /// ExecutionSample events written.
+    pub events: u64,
+    /// Samples whose stack did not reach its root.
+    pub cut: u64,
+    /// CPU time of all threads, ns.
+    pub cpu_ns: u64,
+    /// CPU time that the samples stand for, ns.
+    pub sampled_ns: u64,
+    /// Lost samples and CPU time, by cause.
+    pub lost: [(u64, u64); CAUSES],
+    /// Processes recorded.
+    pub processes: u64,
+    /// Threads recorded.
+    pub threads: u64,
+    /// Threads that found no place in the shared memory.
+    pub no_slot: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Chunks written.
+    pub chunks: u64,
+    /// Outputs and why they failed.
+    pub failures: Vec<String>,
+    /// Things to say that were not said yet.
+    pub notices: Vec<String>,
+    /// Engine in force, and the errno with which a better one was refused.
+    pub engine: Option<(u32, i32)>,
+    pub(crate) flushes_done: u64,
+    pub(crate) interrupted: bool,
+}
+
+impl Report {
+    pub(crate) fn engine(&mut self, engine: (u32, i32)) {
+        self.engine = Some(engine);
+    }
+
+    pub(crate) fn add(&mut self, process: &Process) {
+        self.no_slot += process.file.no_slot();
+        for thread in &process.book.threads.list {
+            self.add_thread(thread);
+        }
+    }
+
+    pub(crate) fn add_thread(&mut self, thread: &Thread) {
+        let ledger = &thread.ledger;
+        self.threads += 1;
+        self.samples += ledger.samples;
+        self.sampled_ns += ledger.sampled_ns;
+        self.cut += thread.cut.iter().sum::<u64>();
+        self.cpu_ns += ledger.cpu_ns.max(ledger.sampled_ns.saturating_add(ledger.lost_total_ns()));
+        for (sum, (samples, ns)) in self.lost.iter_mut().zip(ledger.lost.iter().zip(&ledger.lost_ns)) {
+            sum.0 += samples;
+            sum.1 += ns;
+        }
+    }
+
+    pub(crate) fn add_recording(&mut self, recording: &Recording) {
+        self.events += recording.events;
+        self.bytes += recording.bytes();
+        self.chunks += recording.chunks;
+        self.failures.extend(recording.failure().map(str::to_owned));
+    }
+
+    /// Engine and, if it is not the best one, why.
+    pub fn engine_text(&self) -> String {
+        let Some((code, errno)) = self.engine else { return "no engine".into() };
+        let name = engine_name(code);
+        match errno {
+            0 => name.to_owned(),
+            e => format!("{name} (perf_event_open refused: {})", nix::errno::Errno::from_raw(e).desc()),
+        }
+    }
+}
+
+/// The name of an engine as on the command line.
+pub fn engine_name(code: u32) -> &'static str {
+    match code {
+        engine::PERF => "perf",
+        engine::PERF_USER => "perf-user with timer",
+        engine::TIMER => "timer",
+        engine::NONE => "none",
+        _ => "auto",
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} samples, {} CPU time", self.samples, seconds(self.cpu_ns))?;
+        let lost: Vec<String> = self
+            .lost
+            .iter()
+            .zip(NAMES)
+            .filter(|((_, ns), _)| *ns >= 500_000)
+            .map(|((_, ns), name)| format!("{} {name}", seconds(*ns)))
+            .collect();
+        match lost.is_empty() {
+            true => write!(f, ", nothing lost")?,
+            false => write!(f, ", lost: {}", lost.join(", "))?,
+        }
+        let share = if self.samples == 0 { 0.0 } else { 100.0 * self.cut as f64 / self.samples as f64 };
+        write!(f, ", {share:.2} % of stacks cut, engine {}", self.engine_text())
+    }
+}
+
+/// Seconds with as many digits as mean something.
+fn seconds(ns: u64) -> String {
+    let s = ns as f64 / 1e9;
+    if s < 1.0 { format!("{:.1} ms", s * 1e3) } else { format!("{s:.2} s") }
+}
+
+/// A size for people.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} bytes"),
+        10_000..10_000_000 => format!("{} kB", bytes / 1000),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
+}
+
+/// Says that a program could not be recorded.
+pub(crate) fn unrecorded(path: &str, why: u32, parent: u32) -> String {
+    let (what, instead) = match why {
+        reason::STATIC => ("is statically linked", "use perf record, or link it dynamically"),
+        reason::SETUID => {
+            ("is set-user-id, set-group-id or has file capabilities", "record a copy without them")
+        }
+        reason::FOREIGN => ("is for another architecture", "record it with a flightline built for that"),
+        reason::OTHER_LIBC => ("uses another C library", "record it with a flightline built for that"),
+        reason::GO => ("is a Go program", "use Go's own runtime/pprof"),
+        _ => ("cannot be preloaded", "use perf record"),
+    };
+    format!("{path} {what} and is not recorded (started by process {parent}): {instead}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_line() {
+        let mut report = Report { samples: 200, cut: 1, cpu_ns: 2_020_000_000, ..Report::default() };
+        report.engine((engine::TIMER, libc::EACCES));
+        assert_eq!(
+            report.to_string(),
+            "200 samples, 2.02 s CPU time, nothing lost, 0.50 % of stacks cut, \
+             engine timer (perf_event_open refused: Permission denied)"
+        );
+        report.lost[0] = (3, 30_000_000);
+        report.lost[1] = (1, 1_000);
+        assert!(report.to_string().contains("lost: 30.0 ms ring full, 0.50 %"));
+    }
+}

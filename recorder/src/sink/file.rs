@@ -1,0 +1,45 @@
+//! A seekable file. Writes go to the page cache; the drain does them itself.
+
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+};
+
+use jfr_format::{
+    ids::FileOffset,
+    write::{FileOutput, Output},
+};
+
+/// A recording in a file.
+pub struct FileSink {
+    output: FileOutput,
+    path: PathBuf,
+}
+
+impl FileSink {
+    /// Appends to `file`.
+    pub fn new(file: File, path: &Path) -> io::Result<FileSink> {
+        Ok(FileSink { output: FileOutput::new(file)?, path: path.to_owned() })
+    }
+
+    /// Length so far.
+    pub fn end(&self) -> u64 {
+        self.output.end().0
+    }
+
+    /// Its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Output for FileSink {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.output.append(bytes)
+    }
+
+    fn patch(&mut self, at: FileOffset, bytes: &[u8]) -> io::Result<()> {
+        self.output.patch(at, bytes)
+    }
+}

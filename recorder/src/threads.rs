@@ -1,0 +1,455 @@
+//! The threads of one process: who they are, what their clocks say, which key they have in the output.
+
+use std::{collections::HashMap, fs};
+
+use flightline_in_signal::layout::{
+    ThreadSlot,
+    loss::{self, CAUSES},
+    slot_state,
+};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::{ledger::Ledger, proc_file::ProcFile, recording::Recording};
+
+/// Index of a thread in its [`Threads`].
+pub type ThreadIndex = usize;
+
+/// Number of reasons why a walk can end early ([`flightline_in_signal::layout::walk_end`]).
+pub const WALK_ENDS: usize = 8;
+
+/// A thread of a recorded process.
+pub struct Thread {
+    /// Kernel thread id.
+    pub tid: u32,
+    /// Slot and its generation, while it has one.
+    slot: Option<(u32, u32)>,
+    /// Name as last seen.
+    pub name: String,
+    /// Handle of the output's thread constant, given by [`crate::recording`] at first use.
+    pub constant: Option<usize>,
+    /// Its account.
+    pub ledger: Ledger,
+    /// What the output was told of the account so far.
+    pub told: Told,
+    /// Samples whose stack was cut, by [`flightline_in_signal::layout::walk_end`].
+    pub cut: [u64; WALK_ENDS],
+    /// CLOCK_MONOTONIC ns of start and, if it is over, of the end.
+    pub start_ns: u64,
+    /// See `start_ns`.
+    pub end_ns: Option<u64>,
+    /// Losses counted by the program, by cause, as last read: ns and samples.
+    shared: ([u64; CAUSES], [u64; CAUSES]),
+    /// Samples the program says it wrote, and their weights.
+    written: (u64, u64),
+    /// Value of `written.0` + losses at the last look for idle threads.
+    looked_at: u64,
+    /// CPU time without sample that is put down to a blocked signal for now.
+    blocked_ns: u64,
+    name_checked: bool,
+    armed: bool,
+}
+
+/// What has been written of a thread's account.
+#[derive(Default, Clone)]
+pub struct Told {
+    /// Whether ThreadStart was written.
+    pub start: bool,
+    /// Whether ThreadEnd was written.
+    pub end: bool,
+    /// Σ cpuTime, sampled, lost of all ThreadCpu events.
+    pub cpu: [u64; 3],
+    /// Samples and ns of all SampleLoss events, by cause.
+    pub lost: ([u64; CAUSES], [u64; CAUSES]),
+    /// Samples of all SampleTruncated events.
+    pub cut: [u64; WALK_ENDS],
+}
+
+/// The threads of one process.
+#[derive(Default)]
+pub struct Threads {
+    /// All that were seen and are not yet told to the end.
+    pub list: Vec<Thread>,
+    by_slot: Vec<Option<ThreadIndex>>,
+    by_tid: HashMap<u32, ThreadIndex>,
+    /// Slots whose thread has ended, to be given back when the ring has been read up to `.1`.
+    ended: Vec<(u32, u64)>,
+    /// One past the highest slot ever used.
+    used_slots: u32,
+}
+
+impl Thread {
+    fn new(tid: u32, period_ns: u64, start_ns: u64) -> Thread {
+        Thread {
+            tid,
+            slot: None,
+            name: String::new(),
+            constant: None,
+            ledger: Ledger::new(period_ns),
+            told: Told::default(),
+            cut: [0; WALK_ENDS],
+            start_ns,
+            end_ns: None,
+            shared: ([0; CAUSES], [0; CAUSES]),
+            written: (0, 0),
+            looked_at: 0,
+            blocked_ns: 0,
+            name_checked: false,
+            armed: false,
+        }
+    }
+
+    /// The thread's constant in the output.
+    #[inline]
+    pub fn constant(&mut self, file: &ProcFile, group: u32, recording: &mut Recording) -> usize {
+        match self.constant {
+            Some(constant) => constant,
+            None => self.new_constant(file, group, recording),
+        }
+    }
+
+    #[cold]
+    fn new_constant(&mut self, file: &ProcFile, group: u32, recording: &mut Recording) -> usize {
+        if !self.name_checked {
+            look_up_name(self, file);
+        }
+        let constant = recording.add_thread(self.tid, &self.name, group);
+        self.constant = Some(constant);
+        constant
+    }
+
+    /// Reads the program's side of the account.
+    fn read_slot(&mut self, slot: &ThreadSlot) {
+        let armed = slot.armed_cpu_ns.load(Relaxed);
+        if armed != 0 && !self.armed {
+            self.armed = true;
+            self.ledger.first_expiry(slot.first_ns.load(Relaxed));
+            // CPU time before sampling was armed is in no sample.
+            self.ledger.lose(loss::UNARMED, 0, armed);
+        }
+        for cause in 0..CAUSES {
+            let ns = slot.lost_ns.get(cause).map_or(0, |v| v.load(Relaxed));
+            let samples = slot.lost.get(cause).map_or(0, |v| u64::from(v.load(Relaxed)));
+            let (old_ns, old_samples) = (self.shared.0[cause], self.shared.1[cause]);
+            // What a program writes may go backwards only by damage: then it is ignored.
+            if ns >= old_ns && samples >= old_samples {
+                self.ledger.lose(cause, samples - old_samples, ns - old_ns);
+                self.shared.0[cause] = ns;
+                self.shared.1[cause] = samples;
+            }
+        }
+        self.written = (slot.samples.load(Relaxed), slot.sampled_ns.load(Relaxed));
+        let clock = slot.last_cpu_ns.load(Relaxed).max(slot.end_cpu_ns.load(Relaxed));
+        self.ledger.cpu_ns = self.ledger.cpu_ns.max(clock);
+        if self.name.is_empty() {
+            self.name = slot_name(slot);
+        }
+    }
+
+    /// CPU time that went by unseen because the signal is blocked, as of now.
+    fn set_blocked(&mut self, ns: u64) {
+        let new = ns.max(self.blocked_ns);
+        self.ledger.lose(loss::BLOCKED, 0, new - self.blocked_ns);
+        self.blocked_ns = new;
+    }
+
+    /// What a sample of `weight_ns` stands for: the first one after our signal was unblocked carries the CPU time since
+    /// it was blocked too, which its stack has nothing to do with.
+    pub fn own_weight(&mut self, weight_ns: u64, period_ns: u64) -> u64 {
+        if self.blocked_ns == 0 {
+            return weight_ns;
+        }
+        let covered = self.blocked_ns.min(weight_ns.saturating_sub(period_ns));
+        self.ledger.unlose(loss::BLOCKED, self.blocked_ns - covered);
+        self.blocked_ns = 0;
+        weight_ns - covered
+    }
+
+    /// The thread is over: CPU time without sample beyond what is in good order has a cause too.
+    fn close(&mut self, period_ns: u64, stopped: bool) {
+        let tail = self.ledger.tail_ns();
+        if tail <= period_ns {
+            return;
+        }
+        // What a coarse timer had not told yet when the thread ended is not blocked.
+        let blocked = tail >= unseen_limit(period_ns) && !stopped;
+        let cause = if blocked { loss::BLOCKED } else { loss::STOPPED };
+        self.ledger.lose(cause, 0, tail - period_ns / 2);
+    }
+}
+
+/// CPU time that may go by without a sample in good order: a period, twice for safety, and the kernel's tick.
+fn unseen_limit(period_ns: u64) -> u64 {
+    2 * period_ns + 10_000_000
+}
+
+fn slot_name(slot: &ThreadSlot) -> String {
+    let bytes: Vec<u8> = slot.name.iter().flat_map(|w| w.load(Relaxed).to_le_bytes()).collect();
+    let len = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}
+
+impl Threads {
+    /// The thread of a sample. `slot` as in the sample, `u32::MAX` for none.
+    pub fn of_sample(
+        &mut self,
+        file: &ProcFile,
+        slot: u32,
+        tid: u32,
+        time_ns: u64,
+        period_ns: u64,
+    ) -> ThreadIndex {
+        if let Some(&Some(index)) = self.by_slot.get(slot as usize)
+            && let Some(thread) = self.list.get_mut(index)
+            && thread.tid == tid
+            && thread.end_ns.is_none()
+        {
+            if !thread.armed
+                && let Some(shared) = file.slot(slot)
+            {
+                thread.read_slot(shared);
+            }
+            return index;
+        }
+        if let Some(shared) = file.slot(slot)
+            && shared.tid.load(Relaxed) == tid
+        {
+            let index = self.of_slot(slot, shared, period_ns);
+            self.used_slots = self.used_slots.max(slot + 1);
+            return index;
+        }
+        match self.by_tid.get(&tid) {
+            Some(&index) if self.list.get(index).is_some() => index,
+            _ => {
+                let index = self.list.len();
+                self.list.push(Thread::new(tid, period_ns, time_ns));
+                self.by_tid.insert(tid, index);
+                index
+            }
+        }
+    }
+
+    fn of_slot(&mut self, number: u32, slot: &ThreadSlot, period_ns: u64) -> ThreadIndex {
+        let state = slot.state.load(Acquire);
+        let generation = state & !slot_state::MASK;
+        if let Some(&Some(index)) = self.by_slot.get(number as usize)
+            && self.list.get(index).is_some_and(|t| t.slot == Some((number, generation)))
+        {
+            return index;
+        }
+        let tid = slot.tid.load(Relaxed);
+        let mut thread = Thread::new(tid, period_ns, slot.start_mono_ns.load(Relaxed));
+        thread.slot = Some((number, generation));
+        thread.read_slot(slot);
+        let index = self.list.len();
+        self.list.push(thread);
+        if self.by_slot.len() <= number as usize {
+            self.by_slot.resize(number as usize + 1, None);
+        }
+        self.by_slot[number as usize] = Some(index);
+        self.by_tid.insert(tid, index);
+        index
+    }
+
+    /// Before the ring is read: notes which slots have ended. Their samples are all in the ring by now.
+    pub fn note_ended(&mut self, file: &ProcFile, period_ns: u64) {
+        let mut free = 0;
+        for number in 0..file.slots() {
+            let Some(slot) = file.slot(number) else { break };
+            let state = slot.state.load(Acquire) & slot_state::MASK;
+            if state == slot_state::FREE {
+                // Slots are taken from the front: a run of free ones behind the last used is the end.
+                free += 1;
+                if number >= self.used_slots && free > 64 {
+                    break;
+                }
+                continue;
+            }
+            free = 0;
+            self.used_slots = self.used_slots.max(number + 1);
+            if state == slot_state::ENDED && !self.ended.iter().any(|(n, _)| *n == number) {
+                self.of_slot(number, slot, period_ns);
+                self.ended.push((number, file.head()));
+            }
+        }
+    }
+
+    /// After the ring was read up to `tail`: closes the accounts of ended threads and gives their slots back.
+    pub fn settle_ended(&mut self, file: &ProcFile, tail: u64, period_ns: u64, stopped: bool) {
+        let ended = std::mem::take(&mut self.ended);
+        for (number, head) in ended {
+            if tail < head {
+                self.ended.push((number, head));
+                continue;
+            }
+            let Some(slot) = file.slot(number) else { continue };
+            let index = self.of_slot(number, slot, period_ns);
+            if let Some(thread) = self.list.get_mut(index) {
+                thread.read_slot(slot);
+                thread.end_ns = Some(slot.end_mono_ns.load(Relaxed).max(thread.start_ns));
+                thread.close(period_ns, stopped);
+                self.by_tid.retain(|_, i| *i != index);
+            }
+            if let Some(entry) = self.by_slot.get_mut(number as usize) {
+                *entry = None;
+            }
+            let generation = slot.state.load(Relaxed) & !slot_state::MASK;
+            slot.state.store(generation | slot_state::FREE, Release);
+        }
+    }
+
+    /// Reads the accounts of all slots in use.
+    pub fn read_slots(&mut self, file: &ProcFile, period_ns: u64) {
+        for number in 0..self.used_slots {
+            let Some(slot) = file.slot(number) else { break };
+            if matches!(slot.state.load(Acquire) & slot_state::MASK, slot_state::LIVE | slot_state::ENDED) {
+                let index = self.of_slot(number, slot, period_ns);
+                if let Some(thread) = self.list.get_mut(index) {
+                    thread.read_slot(slot);
+                }
+            }
+        }
+    }
+
+    /// Once a second: names, and threads whose clock runs without samples.
+    pub fn look(&mut self, file: &ProcFile, period_ns: u64) {
+        for index in 0..self.list.len() {
+            let Some(thread) = self.list.get_mut(index).filter(|t| t.end_ns.is_none()) else { continue };
+            let progress = thread.written.0 + thread.shared.1.iter().sum::<u64>();
+            let idle = progress == thread.looked_at && thread.looked_at != 0 || progress == 0;
+            thread.looked_at = progress;
+            if (!idle || !thread.name_checked) && !look_up_name(thread, file) {
+                end_vanished(thread, file);
+                continue;
+            }
+            if idle {
+                look_for_blocked(thread, file, period_ns);
+            }
+        }
+    }
+
+    /// Drops threads that ended and are told to the end; indices change, so only call it between drains.
+    pub fn forget_told(&mut self) {
+        if !self.list.iter().any(|t| t.told.end) {
+            return;
+        }
+        let keep: Vec<bool> = self.list.iter().map(|t| !t.told.end).collect();
+        let mut next = 0;
+        let moved: Vec<Option<ThreadIndex>> = keep
+            .iter()
+            .map(|&k| {
+                k.then(|| {
+                    next += 1;
+                    next - 1
+                })
+            })
+            .collect();
+        let mut kept = keep.iter();
+        self.list.retain(|_| *kept.next().unwrap_or(&true));
+        let new = |index: ThreadIndex| moved.get(index).copied().flatten();
+        for entry in &mut self.by_slot {
+            *entry = entry.and_then(new);
+        }
+        self.by_tid = self.by_tid.iter().filter_map(|(tid, i)| Some((*tid, new(*i)?))).collect();
+    }
+
+    /// The process is gone: whatever was claimed and never arrived is torn, and every thread has ended.
+    pub fn close(&mut self, file: &ProcFile, now_ns: u64, period_ns: u64, stopped: bool) {
+        self.read_slots(file, period_ns);
+        for thread in &mut self.list {
+            if thread.end_ns.is_some() {
+                continue;
+            }
+            thread.end_ns = Some(file.exit_mono_ns().unwrap_or(now_ns).max(thread.start_ns));
+            let missing = thread.written.1.saturating_sub(thread.ledger.arrived_ns);
+            let samples = thread.written.0.saturating_sub(thread.ledger.arrived);
+            if missing > 0 && samples > 0 {
+                thread.ledger.lose(loss::TORN, samples, missing);
+            }
+            thread.close(period_ns, stopped);
+        }
+    }
+}
+
+/// Reads the thread's present name; a new one needs a new key in the output. `false` if the thread is gone.
+fn look_up_name(thread: &mut Thread, file: &ProcFile) -> bool {
+    let name = fs::read(format!("/proc/{}/task/{}/comm", file.pid, thread.tid));
+    let Ok(name) = name else { return !file.trusted_pid() };
+    thread.name_checked = true;
+    let name = String::from_utf8_lossy(&name);
+    let name = name.trim_end_matches('\n');
+    if name != thread.name {
+        thread.name = name.to_owned();
+        thread.constant = None;
+    }
+    true
+}
+
+/// A thread that went without passing through `pthread` (raw clone): its slot ends here.
+fn end_vanished(thread: &Thread, file: &ProcFile) {
+    if let Some((number, generation)) = thread.slot
+        && let Some(slot) = file.slot(number)
+    {
+        let ended = generation | slot_state::ENDED;
+        let _ = slot.state.compare_exchange(generation | slot_state::LIVE, ended, AcqRel, Relaxed);
+    }
+}
+
+/// If the thread's CPU clock ran on although no sample came: is our signal blocked?
+fn look_for_blocked(thread: &mut Thread, file: &ProcFile, period_ns: u64) {
+    let dir = format!("/proc/{}/task/{}", file.pid, thread.tid);
+    let Ok(text) = fs::read_to_string(format!("{dir}/schedstat")) else {
+        if file.trusted_pid() && file.alive() {
+            end_vanished(thread, file);
+        }
+        return;
+    };
+    let Some(ran) = text.split(' ').next().and_then(|n| n.parse::<u64>().ok()) else { return };
+    thread.ledger.cpu_ns = thread.ledger.cpu_ns.max(ran);
+    let seen = thread.ledger.sampled_ns + thread.ledger.lost_total_ns() - thread.blocked_ns;
+    let unseen = ran.saturating_sub(seen);
+    if unseen < unseen_limit(period_ns) {
+        return;
+    }
+    let Ok(status) = fs::read_to_string(format!("{dir}/status")) else { return };
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigBlk:"));
+    let mask = mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).unwrap_or(0);
+    let ours = 1 << (libc::SIGTRAP - 1) | 1 << (libc::SIGPROF - 1);
+    if mask & ours != 0 {
+        thread.set_blocked(unseen);
+        if let Some((number, _)) = thread.slot
+            && let Some(slot) = file.slot(number)
+        {
+            slot.blocked_seen.store(1, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forgetting_moves_indices() {
+        let mut threads = Threads::default();
+        for tid in 10..14 {
+            threads.list.push(Thread::new(tid, 1000, 0));
+            threads.by_tid.insert(tid, tid as usize - 10);
+            threads.by_slot.push(Some(tid as usize - 10));
+        }
+        threads.list[1].told.end = true;
+        threads.forget_told();
+        assert_eq!(threads.list.iter().map(|t| t.tid).collect::<Vec<_>>(), [10, 12, 13]);
+        assert_eq!(threads.by_slot, [Some(0), None, Some(1), Some(2)]);
+        assert_eq!(threads.by_tid.get(&11), None);
+        assert_eq!(threads.by_tid[&13], 2);
+    }
+
+    #[test]
+    fn blocked_time_is_booked_once() {
+        let mut thread = Thread::new(1, 1000, 0);
+        thread.set_blocked(5_000);
+        thread.set_blocked(7_000);
+        thread.set_blocked(6_000);
+        assert_eq!(thread.ledger.lost_ns[loss::BLOCKED], 7_000);
+    }
+}
