@@ -21,6 +21,21 @@ struct Written {
     constants: usize,
 }
 
+fn define_thread(chunk: &mut ChunkWriter, key: u64) -> Result<(), WriteError> {
+    chunk.constant(schema::THREAD, key, |t| {
+        t.string("worker").long(key as i64).null().long(0).key(0);
+    })
+}
+
+fn define_stack(chunk: &mut ChunkWriter, key: u64, frames: usize) -> Result<(), WriteError> {
+    chunk.constant(schema::STACK_TRACE, key, |s| {
+        s.boolean(false).array(frames);
+        for frame in 0..frames {
+            s.key(frame as u64 * 50).int(0).int(0).key(frame_type::CPP);
+        }
+    })
+}
+
 /// Adds random constants, samples and notices, flushing now and then, until `stop` things are in or the chunk is full.
 fn fill(chunk: &mut ChunkWriter, out: &mut StreamOutput<Vec<u8>>, random: &mut Random, stop: u64) -> Written {
     let mut written = Written::default();
@@ -45,18 +60,8 @@ fn fill(chunk: &mut ChunkWriter, out: &mut StreamOutput<Vec<u8>>, random: &mut R
             2 | 3 => {
                 let key = i + 1;
                 let frames = random.below(60) as usize;
-                let result = chunk.constant(schema::STACK_TRACE, key, |s| {
-                    s.boolean(false).array(frames);
-                    for frame in 0..frames {
-                        s.key(frame as u64 * 50).int(0).int(0).key(frame_type::CPP);
-                    }
-                });
-                // The thread of the same key, so that both are there for the samples to come.
-                let result = result.and_then(|()| {
-                    chunk.constant(schema::THREAD, key, |t| {
-                        t.string("worker").long(key as i64).null().long(0).key(0);
-                    })
-                });
+                // A thread of the same key, so that both are there for the samples to come.
+                let result = define_stack(chunk, key, frames).and_then(|()| define_thread(chunk, key));
                 if result.is_ok() {
                     last_stack = key;
                     written.constants += 2;
@@ -166,6 +171,7 @@ fn a_full_chunk_takes_its_last_constants() {
         ChunkWriter::begin(Geometry::Fixed { size }, &LINE, FileOffset(0), LINE.start_ticks).unwrap();
     let mut key = 0;
     let refused = loop {
+        assert!(key < u64::from(size), "more than fits");
         let result = chunk.constant(schema::SYMBOL, key + 1, |s| {
             s.string("symbol");
         });
@@ -180,6 +186,40 @@ fn a_full_chunk_takes_its_last_constants() {
     assert_eq!(bytes.len(), size as usize);
     let found = walk::chunk(&bytes);
     assert_eq!(found.constants.len() as u64, 10 + key);
+}
+
+#[test]
+fn the_frames_of_many_pools_are_accounted_for() {
+    let size = write::min_fixed_size() + 3000;
+    let mut out = StreamOutput::new(Vec::new());
+    let mut chunk =
+        ChunkWriter::begin(Geometry::Fixed { size }, &LINE, FileOffset(0), LINE.start_ticks).unwrap();
+    for pool in [schema::CLASS, schema::METHOD] {
+        let added = chunk.constant(pool, 1, |c| {
+            c.key(0).key(0).key(0).int(0).boolean(false);
+        });
+        added.unwrap();
+    }
+    for pool in [schema::FRAME_TYPE, schema::THREAD_STATE] {
+        let added = chunk.constant(pool, 100, |s| {
+            s.string("another");
+        });
+        added.unwrap();
+    }
+    define_thread(&mut chunk, 1).unwrap();
+    define_stack(&mut chunk, 1, 0).unwrap();
+    // Key, tag, two bytes of length; a pool of its own for up to seven.
+    let text = "x".repeat(chunk.room() - 4 - 7);
+    let added = chunk.constant(schema::SYMBOL, 1, |s| {
+        s.string(&text);
+    });
+    added.unwrap();
+    assert_eq!(chunk.room(), 0);
+    // Ticks of nine bytes in the checkpoints.
+    chunk.finish(Ticks(i64::MAX), false, &mut out).unwrap();
+    let bytes = out.into_inner();
+    assert_eq!(bytes.len(), size as usize);
+    assert_eq!(walk::chunk(&bytes).constants.len(), 10 + 7);
 }
 
 #[test]
