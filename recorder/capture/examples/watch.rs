@@ -121,7 +121,7 @@ impl Process {
         let used = |s: &&ThreadSlot| s.state.load(Relaxed) & slot_state::MASK != slot_state::FREE;
         let mut lost = [0u64; loss::CAUSES];
         let (mut threads, mut cpu, mut sampled) = (0, 0, 0);
-        for slot in self.slots().iter().filter(used) {
+        for slot in self.slots().iter().take_while(|s| s.state.load(Relaxed) != 0).filter(used) {
             threads += 1;
             let last = slot.last_cpu_ns.load(Relaxed);
             let end = slot.end_cpu_ns.load(Relaxed).max(last);
@@ -179,7 +179,7 @@ fn make_session(rate: u64, engine: u32) -> PathBuf {
         period_ns: 1_000_000_000 / rate,
         engine,
         max_depth: 1024,
-        ring_bytes: 1 << 20,
+        ring_bytes: (rate * 2048).next_power_of_two().clamp(128 << 10, 4 << 20),
         thread_slots: 1024,
         flags: session_flags::FOLLOW,
         rows_bytes: 1 << 20,

@@ -2,10 +2,10 @@
 //! recorded is told to the drain, not to the program.
 
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use flightline_in_signal::clock;
-use flightline_in_signal::layout::{proc_state, slot_state};
+use flightline_in_signal::layout::proc_state;
 
 use crate::masks::{self, KernelSet};
 use crate::session::{self, Attached};
@@ -35,10 +35,8 @@ pub fn leave() -> Leaving {
 
 /// Last readings of all ledgers: no handler will complete them.
 fn note_clocks(attached: &Attached) {
-    for slot in attached.state.slots {
-        if slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE {
-            slot.end_cpu_ns.store(clock::cpu_ns_of(slot.tid.load(Relaxed)), Relaxed);
-        }
+    for slot in threads::live(attached) {
+        slot.end_cpu_ns.store(clock::cpu_ns_of(slot.tid.load(Relaxed)), Relaxed);
     }
 }
 

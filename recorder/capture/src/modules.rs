@@ -184,7 +184,7 @@ fn append(attached: &Attached, mut module: InitModule, path: &[u8]) -> Option<u3
     attached.log_lock.with(|| {
         let header = attached.header();
         let index = header.init_modules.load(Relaxed);
-        if index as usize >= INIT_MODULES {
+        if index as usize >= INIT_MODULES || !attached.room_in_log(index as usize) {
             return None;
         }
         if module.path[1] == 0 {
@@ -214,7 +214,8 @@ impl<'a> SortedTable<'a> {
     }
 
     fn insert(&mut self, module: &InitModule, path_id: u32) {
-        if self.count >= self.entries.len() || module.start >= module.end {
+        let full = self.count >= self.entries.len() || !self.attached.room_in_table(self.count + 1);
+        if full || module.start >= module.end {
             return;
         }
         let entry = ModuleEntry {
@@ -245,6 +246,9 @@ impl<'a> SortedTable<'a> {
     }
 
     fn finish(self) {
+        if !self.attached.room_in_table(self.count) {
+            return;
+        }
         // SAFETY: as in `new`; the count and generation are atomics of the same table.
         let table = unsafe { &*self.attached.tables() };
         table.generation.store(0, Relaxed);

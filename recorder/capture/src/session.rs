@@ -4,17 +4,17 @@
 //! open session → check it → map it, rows → create <pid>-<n>.tmp → reserve and map it → fill the header and the
 //! module log → rename to <pid>-<n>.proc → close everything
 //! ```
-//! No descriptor stays open. Memory a handler touches is reserved before use: a full tmpfs refuses the attach instead
-//! of killing the program with SIGBUS later.
+//! No descriptor stays open. Memory that is written later is made present first: a full tmpfs refuses the attach (or one
+//! thread, one module) instead of killing the program with SIGBUS.
 
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
 use flightline_in_signal::layout::{
-    INIT_MODULES, InitModule, MAGIC, MAX_DEPTH, MODULE_TABLES, ModuleTable, PROC_SUFFIX, ProcHeader,
-    ProcLayout, ROWS_FILE, SESSION_FILE, SIZES, STRING_BYTES, SessionPage, ThreadSlot, proc_state,
-    session_flags,
+    INIT_MODULES, InitModule, MAGIC, MAX_DEPTH, MODULE_TABLES, MODULES_PER_TABLE, ModuleEntry, ModuleTable,
+    PROC_SUFFIX, ProcHeader, ProcLayout, ROWS_FILE, SESSION_FILE, SIZES, STRING_BYTES, SessionPage,
+    ThreadSlot, proc_state, session_flags,
 };
 use flightline_in_signal::ring::Ring;
 use flightline_in_signal::state::{PRIVATE_BYTES, Private, ProcState};
@@ -65,6 +65,19 @@ pub struct Attached {
     layout: ProcLayout,
     rows: (usize, usize),
     private: usize,
+    /// Ends of what is present of the slots, the module log, the strings and table 0, as addresses.
+    present: [AtomicUsize; 4],
+    /// Registrations so far.
+    registered: AtomicUsize,
+}
+
+/// Parts of the file that grow, as indices of `Attached::present`.
+#[derive(Clone, Copy)]
+enum Part {
+    Slots,
+    Log,
+    Strings,
+    Table,
 }
 
 static CURRENT: AtomicPtr<Attached> = AtomicPtr::new(core::ptr::null_mut());
@@ -82,9 +95,10 @@ pub fn inherited() -> Option<&'static Attached> {
     unsafe { CURRENT.load(Acquire).as_ref() }
 }
 
-/// String area reserved at the start; the rest of [`STRING_BYTES`] is not used.
-const RESERVED_STRINGS: u32 = 128 * 1024;
-const _: () = assert!(RESERVED_STRINGS as usize <= STRING_BYTES);
+/// Present from the start, before the first thread registers.
+const FIRST_SLOTS: usize = 16;
+/// Made present at once when more are needed.
+const MORE_SLOTS: usize = 64;
 /// Longest command line recorded.
 const CMDLINE_BYTES: usize = 16 * 1024;
 
@@ -116,11 +130,14 @@ impl Attached {
         let at = header
             .string_len
             .fetch_update(AcqRel, Relaxed, |used| {
-                used.checked_add(len).filter(|end| *end <= RESERVED_STRINGS)
+                used.checked_add(len).filter(|end| *end <= STRING_BYTES as u32)
             })
             .ok()?;
         let to = (self.base + self.layout.strings as usize + at as usize) as *mut u8;
-        // SAFETY: the range was claimed by the update above and lies inside the reserved area.
+        if !self.make_present(Part::Strings, to as usize + len as usize) {
+            return None;
+        }
+        // SAFETY: the range was claimed by the update above and is present.
         unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), to, text.len()) };
         Some([at, len])
     }
@@ -128,12 +145,48 @@ impl Attached {
     /// A string put earlier.
     pub fn string(&self, place: [u32; 2]) -> &[u8] {
         let [at, len] = place;
-        if at.checked_add(len).is_none_or(|end| end > RESERVED_STRINGS) {
+        if at.checked_add(len).is_none_or(|end| end > STRING_BYTES as u32) {
             return &[];
         }
         let from = (self.base + self.layout.strings as usize + at as usize) as *const u8;
-        // SAFETY: inside the reserved area; written before its place was handed out.
+        // SAFETY: inside the area; written before its place was handed out.
         unsafe { core::slice::from_raw_parts(from, len as usize) }
+    }
+
+    /// Makes room in the module log for entry `index`; `false` when the file system is full.
+    pub fn room_in_log(&self, index: usize) -> bool {
+        self.make_present(Part::Log, self.init_modules() as usize + (index + 1) * size_of::<InitModule>())
+    }
+
+    /// Makes room in table 0 for `count` entries; `false` when the file system is full.
+    pub fn room_in_table(&self, count: usize) -> bool {
+        self.make_present(Part::Table, self.tables() as usize + table_bytes(count))
+    }
+
+    /// Makes room for one more registration of a thread. Slots are taken from the lowest: no more of them than threads
+    /// ever registered can be in use.
+    pub fn room_for_thread(&self) -> bool {
+        let wanted = (self.registered.fetch_add(1, Relaxed) + 1).min(self.state.slots.len());
+        let slots = self.state.slots.as_ptr() as usize;
+        let end = |count: usize| slots + count.min(self.state.slots.len()) * size_of::<ThreadSlot>();
+        // A claim looks at one slot beyond those in use.
+        end(wanted + 1) <= self.present[Part::Slots as usize].load(Acquire)
+            || self.make_present(Part::Slots, end(wanted + MORE_SLOTS))
+    }
+
+    fn make_present(&self, part: Part, end: usize) -> bool {
+        let Some(known) = self.present.get(part as usize) else { return false };
+        let from = known.load(Acquire);
+        if end <= from {
+            return true;
+        }
+        let end = (end + 4095) & !4095;
+        // Two threads may do the same at the same time: it is idempotent.
+        if !populate(from, end - from) {
+            return false;
+        }
+        known.fetch_max(end, Release);
+        true
     }
 
     /// Unmaps everything of this recording, `self` included.
@@ -153,6 +206,11 @@ impl Attached {
         // SAFETY: by the contract; `self` lived in here.
         unsafe { os::unmap(private, HOME_BYTES) };
     }
+}
+
+/// Bytes of a table's head and first entries.
+fn table_bytes(count: usize) -> usize {
+    core::mem::offset_of!(ModuleTable, entries) + count.min(MODULES_PER_TABLE) * size_of::<ModuleEntry>()
 }
 
 const SESSION_BYTES: usize = 4096;
@@ -290,33 +348,38 @@ fn create(
     place(dir, session, &layout, pid, base, rows, private).ok_or(Refused::Format)
 }
 
-/// Reserves and maps the whole file; the parts that handlers write are made present at once.
+/// Maps the whole file and makes the parts present that handlers write. What grows later is made present then.
 fn map_file(fd: &Fd, layout: &ProcLayout) -> Result<usize, c_int> {
-    let strings_end = layout.strings as usize + RESERVED_STRINGS as usize;
     let ring = layout.ring as usize;
     let end = layout.end as usize;
+    let slots_end = layout.threads as usize + FIRST_SLOTS * size_of::<ThreadSlot>();
     // SAFETY: no pointers.
     unsafe { os::syscall(libc::SYS_ftruncate, [fd.raw() as usize, end, 0, 0, 0, 0]) }?;
-    for (from, to) in [(0, strings_end), (ring, end)] {
-        // SAFETY: no pointers.
-        unsafe { os::syscall(libc::SYS_fallocate, [fd.raw() as usize, 0, from, to - from, 0, 0]) }?;
-    }
     let base = os::map(Some(fd), end, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)?;
     // Kept out of core dumps: it is the recorder's memory, and the drain has it anyway.
     os::advise(base, end, libc::MADV_DONTDUMP);
-    prefault(base, 4096);
-    prefault(base + ring, end - ring);
-    Ok(base)
+    let parts = [(0, slots_end), (ring, end - ring)];
+    let all = parts.iter().all(|(from, bytes)| populate(base + from, *bytes));
+    // Before Linux 5.14 the pages are reserved in the file, which cannot fail later either.
+    if all || reserve(fd, end).is_ok() {
+        return Ok(base);
+    }
+    // SAFETY: mapped above, unknown to anybody.
+    unsafe { os::unmap(base, end) };
+    Err(libc::ENOSPC)
 }
 
-fn prefault(address: usize, bytes: usize) {
-    if os::advise(address, bytes, libc::MADV_POPULATE_WRITE) {
-        return;
-    }
-    for page in (address..address + bytes).step_by(4096) {
-        // SAFETY: our own fresh mapping; adding nothing to a word keeps it.
-        unsafe { &*(page as *const AtomicU64) }.fetch_add(0, Relaxed);
-    }
+/// Makes pages present; `false` if there is no memory for them or the kernel cannot (before Linux 5.14). Unlike a plain
+/// access, that is no SIGBUS when the file system is full.
+fn populate(address: usize, bytes: usize) -> bool {
+    let from = address & !4095;
+    os::advise(from, (address + bytes).next_multiple_of(4096) - from, libc::MADV_POPULATE_WRITE)
+}
+
+/// Reserves every page of the file.
+fn reserve(fd: &Fd, bytes: usize) -> Result<(), c_int> {
+    // SAFETY: no pointers.
+    unsafe { os::syscall(libc::SYS_fallocate, [fd.raw() as usize, 0, 0, bytes, 0, 0]) }.map(drop)
 }
 
 fn place(
@@ -371,8 +434,23 @@ fn place(
     };
     let mut home = Dir::new();
     home.put(dir.bytes());
-    let attached =
-        Attached { pid, dir: home, state, log_lock: Spin::new(), base, layout: *layout, rows, private };
+    let attached = Attached {
+        pid,
+        dir: home,
+        state,
+        log_lock: Spin::new(),
+        base,
+        layout: *layout,
+        rows,
+        private,
+        present: [
+            AtomicUsize::new(part(layout.threads) + FIRST_SLOTS * size_of::<ThreadSlot>()),
+            AtomicUsize::new(part(layout.init_modules)),
+            AtomicUsize::new(part(layout.strings)),
+            AtomicUsize::new(part(layout.modules)),
+        ],
+        registered: AtomicUsize::new(0),
+    };
     let at = (private + PRIVATE_BYTES) as *mut Attached;
     // SAFETY: behind `Private` in the same mapping, aligned because PRIVATE_BYTES is a multiple of a page.
     unsafe { at.write(attached) };
@@ -414,7 +492,10 @@ fn copy_modules(attached: &Attached, parent: &Attached) {
         let mut module = *module;
         let Some(place) = attached.put_string(parent.string(module.path)) else { break };
         module.path = place;
-        // SAFETY: inside the area; nobody reads it before the count says so.
+        if !attached.room_in_log(count as usize) {
+            break;
+        }
+        // SAFETY: inside the area and present; nobody reads it before the count says so.
         unsafe { attached.init_modules().add(count as usize).write(module) };
         count += 1;
     }
@@ -423,22 +504,24 @@ fn copy_modules(attached: &Attached, parent: &Attached) {
         let generation = parent.header().modules_gen.load(Acquire);
         // SAFETY: the parent's tables are still mapped in the child.
         let from = unsafe { parent.tables().add(generation as usize % MODULE_TABLES) };
-        // SAFETY: table 0 of the new file is ours until it is published; both lie in different mappings.
+        // SAFETY: an atomic of that table.
+        let count = unsafe { (*from).count.load(Acquire) } as usize;
+        if !attached.room_in_table(count) {
+            break;
+        }
+        // SAFETY: table 0 of the new file is ours until it is published, and present; it lies in another mapping.
         unsafe {
-            core::ptr::copy_nonoverlapping(
-                from.cast::<u8>(),
-                attached.tables().cast(),
-                size_of::<ModuleTable>(),
-            )
-        };
+            core::ptr::copy_nonoverlapping(from.cast::<u8>(), attached.tables().cast(), table_bytes(count));
+        }
         // The drain never rewrites the active table nor the one before it.
         let now = parent.header().modules_gen.load(Acquire);
         if now.wrapping_sub(generation) < 2 {
             break;
         }
     }
-    // SAFETY: as above.
-    let table = unsafe { &*attached.tables() };
-    table.generation.store(0, Relaxed);
+    if attached.room_in_table(0) {
+        // SAFETY: present, and atomics of our own table.
+        unsafe { (*attached.tables()).generation.store(0, Relaxed) };
+    }
     attached.header().maps_dirty.store(1, Release);
 }

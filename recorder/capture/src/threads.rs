@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
-use flightline_in_signal::layout::slot_state;
+use flightline_in_signal::layout::{ThreadSlot, slot_state};
 use flightline_in_signal::thread::{self, ThreadInfo};
 use flightline_in_signal::{engine, sys};
 
@@ -196,10 +196,19 @@ fn main_stack() -> (u64, u64) {
 /// Registers and arms the calling thread. Reports nothing: a thread without slot is counted in the header.
 pub fn register_self(stack: (u64, u64)) {
     let info = ThreadInfo { tid: 0, stack, name: os::thread_name() };
-    if let Some(slot) = thread::register(&info) {
+    if let Some(slot) = register(&info) {
         note_end_of_this_thread();
         let _ = engine::arm(slot);
     }
+}
+
+fn register(info: &ThreadInfo) -> Option<&'static ThreadSlot> {
+    let attached = session::current()?;
+    if attached.room_for_thread() {
+        return thread::register(info);
+    }
+    attached.header().no_slot.fetch_add(1, Relaxed);
+    None
 }
 
 /// Registers and arms the thread that attaches, the main thread with its known stack.
@@ -220,7 +229,7 @@ pub fn register_others() {
                 return;
             }
             let info = ThreadInfo { tid: tid as u32, stack: (0, 0), name: task_name(tid) };
-            if let Some(slot) = thread::register(&info) {
+            if let Some(slot) = register(&info) {
                 fresh += 1;
                 let _ = engine::arm(slot);
             }
@@ -325,22 +334,24 @@ unsafe extern "C" fn at_thread_end(round: *mut c_void) {
 
 // ----- all threads ----------------------------------------------------------------------------------------------
 
+/// Slots of running threads. Those behind the first that was never used need not be present.
+pub fn live(attached: &Attached) -> impl Iterator<Item = &ThreadSlot> {
+    let used = attached.state.slots.iter().take_while(|slot| slot.state.load(Acquire) != 0);
+    used.filter(|slot| slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE)
+}
+
 /// Stops sampling in all threads, for a stop or before exec. Their ledgers stay.
 pub fn disarm_all(attached: &Attached) {
-    for slot in attached.state.slots {
-        if slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE {
-            engine::disarm(slot);
-        }
+    for slot in live(attached) {
+        engine::disarm(slot);
     }
 }
 
 /// Arms all registered threads again, after a failed exec.
 pub fn arm_all(attached: &Attached) {
-    for slot in attached.state.slots {
-        if slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE {
-            slot.end_cpu_ns.store(0, Relaxed);
-            let _ = engine::arm(slot);
-        }
+    for slot in live(attached) {
+        slot.end_cpu_ns.store(0, Relaxed);
+        let _ = engine::arm(slot);
     }
 }
 

@@ -113,9 +113,10 @@ fn from_word(state: &'static ProcState, word: usize) -> Option<&'static ThreadSl
     state.slots.get(offset / size_of::<ThreadSlot>())
 }
 
-/// The live slot of a thread id.
+/// The live slot of a thread id. Slots are taken from the lowest, so the search ends at the first that was never used:
+/// pages behind it need not be there.
 pub fn by_tid(state: &'static ProcState, tid: u32) -> Option<&'static ThreadSlot> {
-    state.slots.iter().find(|slot| {
+    state.slots.iter().take_while(|slot| slot.state.load(Relaxed) != 0).find(|slot| {
         slot.tid.load(Relaxed) == tid && slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE
     })
 }
