@@ -1,1 +1,22 @@
-//! flightline-consumer
+//! Profiles out of JFR recordings.
+//!
+//! ```text
+//! jfr_format::read ─► load ─► model ─► fold (select, label) ─► tree ─► render: HTML, SVG, folded text
+//!        └──────────► summary, print, metadata
+//! ```
+//! Any recording will do: everything goes by the names in its metadata.
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod fold;
+pub mod folded;
+pub mod load;
+pub mod metadata;
+pub mod model;
+pub mod print;
+pub mod render;
+pub mod summary;
+pub mod tree;
+
+pub use error::Error;

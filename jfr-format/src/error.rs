@@ -150,6 +150,11 @@ impl Error {
         Self::new(ErrorKind::Malformed(what), at, Some(chunk), within)
     }
 
+    /// A fault found while the fields of an event were taken out by a binding.
+    pub fn from_fault(what: Malformed, at: u64, chunk: ChunkIndex, within: impl Into<String>) -> Self {
+        Self::malformed(what, at, chunk, within)
+    }
+
     /// Wraps a failure to read the input at `at`.
     pub fn io(source: io::Error, at: u64) -> Self {
         Self::new(ErrorKind::Io(source), at, None, "the input")

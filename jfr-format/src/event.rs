@@ -149,15 +149,22 @@ impl<'a> Value<'a> {
         Ok(Self::Null)
     }
 
-    /// Text, references and simple types followed.
+    /// Text; references and structs of a single field followed, declared simple or not.
     ///
     /// # Errors
     /// The constant is malformed.
     pub fn text(self) -> Result<Option<Cow<'a, str>>, Error> {
-        Ok(match self.resolved()? {
-            Self::Text(text) => Some(text),
-            _ => None,
-        })
+        let mut value = self.resolved()?;
+        for _ in 0..MAX_DEPTH {
+            value = match value {
+                Self::Text(text) => return Ok(Some(text)),
+                Self::Struct(fields) if fields.class.fields.len() == 1 => {
+                    fields.first()?.unwrap_or(Self::Null).resolved()?
+                }
+                _ => return Ok(None),
+            };
+        }
+        Ok(None)
     }
 
     /// A struct, references followed.

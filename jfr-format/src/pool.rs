@@ -160,7 +160,7 @@ fn skip_constant(
 /// Hashes keys by one multiplication with a seed of this process: keys are mostly small and dense, but a hostile
 /// file must not choose the buckets.
 #[derive(Clone, Debug)]
-pub(crate) struct KeyHash(u64);
+pub struct KeyHash(u64);
 
 impl Default for KeyHash {
     fn default() -> Self {
@@ -177,7 +177,8 @@ impl BuildHasher for KeyHash {
 }
 
 /// State of [`KeyHash`].
-pub(crate) struct KeyHasher(u64);
+#[derive(Clone, Debug)]
+pub struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     #[inline]
@@ -185,6 +186,11 @@ impl Hasher for KeyHasher {
         let wide =
             u128::from(self.0 ^ key) * u128::from(0x9e37_79b9_7f4a_7c15_u64 ^ self.0.rotate_left(32) | 1);
         self.0 = (wide >> 64) as u64 ^ wide as u64;
+    }
+
+    #[inline]
+    fn write_u32(&mut self, key: u32) {
+        self.write_u64(u64::from(key));
     }
 
     fn write(&mut self, bytes: &[u8]) {

@@ -1,2 +1,54 @@
-//! The `flightline` command.
-fn main() {}
+//! The `flightline` command: arguments → settings → library call. stdout is data, stderr is talk.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod flame;
+mod fold;
+mod input;
+mod metadata;
+mod output;
+mod print;
+mod stacks;
+mod summary;
+mod talk;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Cli, Command};
+
+/// How a command ended, if not by an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All of the input was read.
+    Whole,
+    /// Some of the input could not be read; warnings have told what.
+    Partial,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Flame(args) => flame::run(args),
+        Command::Fold(args) => fold::run(args),
+        Command::Summary(args) => summary::run(args),
+        Command::Print(args) => print::run(args),
+        Command::Metadata(args) => metadata::run(args),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "flightline", &mut std::io::stdout());
+            Ok(Outcome::Whole)
+        }
+    };
+    match outcome {
+        Ok(Outcome::Whole) => ExitCode::SUCCESS,
+        Ok(Outcome::Partial) => ExitCode::FAILURE,
+        // The reader of our output has seen enough.
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            talk::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

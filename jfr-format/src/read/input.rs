@@ -41,6 +41,12 @@ impl Input {
         decoder.close();
         Self { decoder, source: None, buffer: Vec::new(), read: size, size: Some(size) }
     }
+
+    /// The same as an input that could be a stream, for programs that take either.
+    pub fn boxed(self) -> Input<Box<dyn Read>> {
+        let Self { decoder, buffer, read, size, .. } = self;
+        Input { decoder, source: None, buffer, read, size }
+    }
 }
 
 impl<R: Read> Input<R> {

@@ -1,0 +1,180 @@
+//! The command line as clap sees it; nothing is decided here.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+use regex::Regex;
+
+/// Record native programs; draw, fold and print any JFR recording.
+#[derive(Debug, Parser)]
+#[command(name = "flightline", version, arg_required_else_help = true, subcommand_required = true)]
+#[command(after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  flightline flame run.jfr -o flame.html          a flame graph as one HTML page
+  flightline flame run.jfr -o flame.svg           the same as SVG
+  flightline fold run.jfr | grep parse            folded stacks as text
+  flightline summary run.jfr                      what is in a recording
+  flightline print run.jfr --events ExecutionSample --json
+
+Exit status: 0 done; 1 error, or the recording could be read in part only; 2 wrong usage.";
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Draw a flame graph: HTML, or SVG if the output ends in .svg
+    Flame(FlameArgs),
+    /// Write folded stacks: `root;caller;leaf count`
+    Fold(FoldArgs),
+    /// Tell what is in a recording
+    Summary(SummaryArgs),
+    /// Print events
+    Print(PrintArgs),
+    /// List the types a recording declares
+    Metadata(MetadataArgs),
+    /// Write a completion script for a shell
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// Which samples, and under what names: common to `flame` and `fold`.
+#[derive(Debug, Args)]
+pub struct StackArgs {
+    /// Recordings or folded text; `-` is standard input
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub inputs: Vec<PathBuf>,
+    /// Event type: cpu, wall, alloc, lock, nativemem, exception, or a name; may be repeated
+    /// [default: CPU samples, else wall-clock samples, else the most frequent]
+    #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
+    pub events: Vec<String>,
+    /// Measure time or bytes instead of samples
+    #[arg(long)]
+    pub total: bool,
+    /// Put the thread below its stacks
+    #[arg(short, long)]
+    pub threads: bool,
+    /// Put the process below its stacks
+    #[arg(short, long)]
+    pub process: bool,
+    /// Put the library before native functions: lib.so`function
+    #[arg(long)]
+    pub modules: bool,
+    /// Put the source line behind functions
+    #[arg(long)]
+    pub lines: bool,
+    /// Keep stacks with a frame that matches; may be repeated, then all must match
+    #[arg(short = 'I', long, value_name = "REGEX")]
+    pub include: Vec<Regex>,
+    /// Drop stacks with a frame that matches; may be repeated
+    #[arg(short = 'X', long, value_name = "REGEX")]
+    pub exclude: Vec<Regex>,
+    /// Keep threads that match, as `[name tid=1]`
+    #[arg(long, value_name = "REGEX")]
+    pub only_thread: Option<Regex>,
+    /// Keep processes that match, as `name (pid)`
+    #[arg(long, value_name = "REGEX")]
+    pub only_process: Option<Regex>,
+    /// Keep samples in a thread state that matches
+    #[arg(long, value_name = "REGEX")]
+    pub state: Option<Regex>,
+    /// Leave out what was before this many seconds of the recording
+    #[arg(long, value_name = "SECONDS")]
+    pub from: Option<f64>,
+    /// Leave out what was after this many seconds of the recording
+    #[arg(long, value_name = "SECONDS")]
+    pub to: Option<f64>,
+}
+
+/// Arguments of `flame`.
+#[derive(Debug, Args)]
+pub struct FlameArgs {
+    /// What to draw.
+    #[command(flatten)]
+    pub stacks: StackArgs,
+    /// Where to; `-` is standard output
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+    /// html or svg [default: by the name of the output, else html]
+    #[arg(long, value_enum)]
+    pub format: Option<PictureFormat>,
+    /// Headline [default: the name of the input]
+    #[arg(long)]
+    pub title: Option<String>,
+    /// Root at the top
+    #[arg(long)]
+    pub inverted: bool,
+}
+
+/// Formats of pictures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PictureFormat {
+    /// One self-contained page
+    Html,
+    /// A picture with script
+    Svg,
+}
+
+/// Arguments of `fold`.
+#[derive(Debug, Args)]
+pub struct FoldArgs {
+    /// What to fold.
+    #[command(flatten)]
+    pub stacks: StackArgs,
+    /// Where to; `-` is standard output
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+}
+
+/// Arguments of `summary`.
+#[derive(Debug, Args)]
+pub struct SummaryArgs {
+    /// A recording; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub input: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How many of the most sampled functions to list
+    #[arg(long, default_value_t = 15, value_name = "N")]
+    pub top: usize,
+}
+
+/// Arguments of `print`.
+#[derive(Debug, Args)]
+pub struct PrintArgs {
+    /// A recording; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub input: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Event types, by name with or without package; `*` stands for anything
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub events: Vec<String>,
+    /// Frames of a stack to print
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub stack_depth: usize,
+}
+
+/// Arguments of `metadata`.
+#[derive(Debug, Args)]
+pub struct MetadataArgs {
+    /// A recording; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub input: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Types, by name with or without package; `*` stands for anything
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub events: Vec<String>,
+}

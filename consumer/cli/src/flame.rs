@@ -1,0 +1,48 @@
+//! `flightline flame`
+
+use std::path::Path;
+
+use anyhow::Result;
+use flightline_consumer::model::Model;
+use flightline_consumer::render::{PictureOptions, html, svg};
+
+use crate::args::{FlameArgs, PictureFormat};
+use crate::talk::shown;
+use crate::{Outcome, output, stacks};
+
+/// Draws a flame graph.
+pub fn run(args: FlameArgs) -> Result<Outcome> {
+    let format = args.format.unwrap_or_else(|| format_of(&args.output));
+    let profile = stacks::read(&args.stacks, format == PictureFormat::Html)?;
+    let options = PictureOptions {
+        title: args.title.clone().unwrap_or_else(|| title(&args)),
+        subtitle: profile.model.as_ref().map(|model| subtitle(model, profile.tree.total, &profile.tree.unit)),
+        inverted: args.inverted,
+    };
+    let mut picture = Vec::new();
+    match format {
+        PictureFormat::Html => html::write(&profile.tree, &options, &mut picture)?,
+        PictureFormat::Svg => svg::write(&profile.tree, &options, &mut picture)?,
+    }
+    output::document(&args.output, &picture)?;
+    Ok(profile.outcome)
+}
+
+fn format_of(path: &Path) -> PictureFormat {
+    match path.extension() {
+        Some(extension) if extension.eq_ignore_ascii_case("svg") => PictureFormat::Svg,
+        _ => PictureFormat::Html,
+    }
+}
+
+fn title(args: &FlameArgs) -> String {
+    let names: Vec<String> = args.stacks.inputs.iter().map(|path| shown(path)).collect();
+    names.join(", ")
+}
+
+/// What the widths mean.
+fn subtitle(model: &Model, total: u64, unit: &str) -> String {
+    let chunks = if model.chunks == 1 { "1 chunk".into() } else { format!("{} chunks", model.chunks) };
+    let period = model.period_nanos.map(|ns| format!(", one every {} ms of CPU time", ns as f64 / 1e6));
+    format!("{total} {unit}{} · {chunks}", period.filter(|_| unit == "samples").unwrap_or_default())
+}

@@ -1,0 +1,14 @@
+//! `flightline fold`
+
+use anyhow::Result;
+use flightline_consumer::folded;
+
+use crate::args::FoldArgs;
+use crate::{Outcome, output, stacks};
+
+/// Writes folded stacks.
+pub fn run(args: FoldArgs) -> Result<Outcome> {
+    let profile = stacks::read(&args.stacks, false)?;
+    output::text(&args.output, |mut out| folded::write(&profile.tree, &mut out))?;
+    Ok(profile.outcome)
+}

@@ -1,0 +1,72 @@
+//! Opening inputs: a recording or folded text, a file or a stream, told apart by the first bytes.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use jfr_format::constants::MAGIC;
+use jfr_format::read::Input;
+
+use crate::talk::shown;
+
+/// An opened input.
+pub enum Source {
+    /// A JFR recording.
+    Recording(Box<Input<Box<dyn Read>>>),
+    /// Text, presumably folded.
+    Text(Box<dyn BufRead>),
+}
+
+/// Opens `path`; `-` is standard input.
+pub fn open(path: &Path) -> Result<Source> {
+    if path.as_os_str() == "-" {
+        return stream(Box::new(io::stdin()), path);
+    }
+    let cannot = || format!("cannot open {}", shown(path));
+    let mut file = File::open(path).with_context(cannot)?;
+    let metadata = file.metadata().with_context(cannot)?;
+    if metadata.is_dir() {
+        bail!("{} is a directory, not a recording", shown(path));
+    }
+    if !metadata.is_file() {
+        return stream(Box::new(file), path);
+    }
+    let mut magic = Vec::new();
+    file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut magic).with_context(cannot)?;
+    if magic.is_empty() {
+        bail!("{} is empty", shown(path));
+    }
+    if is_recording(&magic) {
+        return Ok(Source::Recording(Box::new(Input::open(path).with_context(cannot)?.boxed())));
+    }
+    Ok(Source::Text(Box::new(BufReader::new(Cursor::new(magic).chain(file)))))
+}
+
+/// Opens `path`, which must be a recording.
+pub fn recording(path: &Path) -> Result<Input<Box<dyn Read>>> {
+    match open(path)? {
+        Source::Recording(input) => Ok(*input),
+        Source::Text(_) => bail!("{} is not a JFR recording: it does not start with \"FLR\\0\"", shown(path)),
+    }
+}
+
+fn stream(mut source: Box<dyn Read>, path: &Path) -> Result<Source> {
+    let mut magic = Vec::new();
+    let reading = || format!("cannot read {}", shown(path));
+    source.by_ref().take(MAGIC.len() as u64).read_to_end(&mut magic).with_context(reading)?;
+    if magic.is_empty() {
+        bail!("{} is empty", shown(path));
+    }
+    let recording = is_recording(&magic);
+    let whole = Cursor::new(magic).chain(source);
+    Ok(if recording {
+        Source::Recording(Box::new(Input::stream(Box::new(whole))))
+    } else {
+        Source::Text(Box::new(BufReader::new(whole)))
+    })
+}
+
+fn is_recording(magic: &[u8]) -> bool {
+    magic == MAGIC
+}

@@ -1,0 +1,107 @@
+//! `flame` and `fold` up to the tree.
+
+use std::io::{BufRead, BufReader, Cursor, Read};
+
+use anyhow::{Context, Result, bail};
+use flightline_consumer::fold::{self, Filter, FoldOptions, Measure};
+use flightline_consumer::folded;
+use flightline_consumer::load::{LoadOptions, Loader};
+use flightline_consumer::model::Model;
+use flightline_consumer::tree::Tree;
+
+use crate::Outcome;
+use crate::args::StackArgs;
+use crate::input::{self, Source};
+use crate::talk::{self, Progress, shown};
+
+/// A tree and where it comes from.
+pub struct Profile {
+    /// The stacks.
+    pub tree: Tree,
+    /// Whether all of the inputs was read.
+    pub outcome: Outcome,
+    /// The recordings' model; `None` for folded text.
+    pub model: Option<Model>,
+}
+
+/// Reads the inputs and folds them.
+pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
+    let options = options(args, split_modules);
+    let mut recordings = Vec::new();
+    let mut texts = Vec::new();
+    for path in &args.inputs {
+        match input::open(path)? {
+            Source::Recording(input) => recordings.push((path, input)),
+            Source::Text(text) => texts.push((path, text)),
+        }
+    }
+    if let (Some((recording, _)), Some((text, _))) = (recordings.first(), texts.first()) {
+        bail!("{} is a recording, {} is text: give one kind at a time", shown(recording), shown(text));
+    }
+    if !texts.is_empty() {
+        let names: Vec<String> = texts.iter().map(|(path, _)| shown(path)).collect();
+        let tree = fold_text(texts.into_iter().map(|(_, text)| text), &options.filter);
+        let tree = tree.with_context(|| names.join(", "))?;
+        return Ok(Profile { tree, outcome: Outcome::Whole, model: None });
+    }
+    let mut loader = Loader::new(load_options(args));
+    let mut outcome = Outcome::Whole;
+    for (path, mut input) in recordings {
+        let progress = Progress::new(input.size());
+        loop {
+            progress.at(input.consumed());
+            let Some(item) = input.next().with_context(|| shown(path))? else { break };
+            loader.take(item).with_context(|| shown(path))?;
+        }
+        drop(progress);
+        if talk::warnings(path, &loader.take_warnings()) == Outcome::Partial {
+            outcome = Outcome::Partial;
+        }
+    }
+    let model = loader.finish().model;
+    let tree = fold::fold(&model, &options)?;
+    if args.total && tree.unit == "samples" {
+        talk::warning("the recording does not say what a sample stands for; counting samples");
+    }
+    Ok(Profile { tree, outcome, model: Some(model) })
+}
+
+fn fold_text(texts: impl Iterator<Item = Box<dyn BufRead>>, filter: &Filter) -> Result<Tree> {
+    let mut whole: Box<dyn Read> = Box::new(std::io::empty());
+    for text in texts {
+        // A file may end without a newline; the next must not continue its last line.
+        whole = Box::new(whole.chain(text).chain(Cursor::new(b"\n")));
+    }
+    let keep = |stack: &str| filter.frames(stack.split(';')).then(|| stack.to_owned());
+    Ok(folded::read_marked(BufReader::new(whole), keep)?)
+}
+
+fn options(args: &StackArgs, split_modules: bool) -> FoldOptions {
+    FoldOptions {
+        events: args.events.clone(),
+        measure: if args.total { Measure::Total } else { Measure::Samples },
+        by_process: args.process,
+        by_thread: args.threads,
+        modules: args.modules,
+        lines: args.lines,
+        split_modules: split_modules && !args.modules,
+        filter: Filter {
+            include: args.include.clone(),
+            exclude: args.exclude.clone(),
+            thread: args.only_thread.clone(),
+            process: args.only_process.clone(),
+            state: args.state.clone(),
+        },
+    }
+}
+
+fn load_options(args: &StackArgs) -> LoadOptions {
+    // Seconds beyond the range saturate, which is what such a limit means.
+    let nanos = |seconds: f64| (seconds * 1e9) as i64;
+    LoadOptions {
+        events: fold::event_names(&args.events),
+        lines: args.lines,
+        from_nanos: args.from.map(nanos),
+        to_nanos: args.to.map(nanos),
+    }
+}

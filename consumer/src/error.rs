@@ -1,0 +1,72 @@
+//! The one error type of this crate.
+
+use std::fmt;
+use std::io;
+
+/// Why a profile could not be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The recording cannot be read.
+    Recording(jfr_format::error::Error),
+    /// The output cannot be written.
+    Write(io::Error),
+    /// The input cannot be read.
+    Read(io::Error),
+    /// A line of folded text is not `frame;frame;frame value`.
+    FoldedLine {
+        /// Line number, from 1.
+        line: usize,
+    },
+    /// The recording has no event that was asked for.
+    NoSuchEvent {
+        /// What was asked for.
+        asked: String,
+        /// Events with stack traces that are there.
+        present: Vec<String>,
+    },
+    /// There is nothing to draw.
+    NoSamples,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Recording(e) => e.fmt(f),
+            Self::Write(e) => write!(f, "cannot write the output: {e}"),
+            Self::Read(e) => write!(f, "cannot read the input: {e}"),
+            Self::FoldedLine { line } => {
+                write!(f, "line {line} is neither JFR nor folded text (\"frame;frame value\")")
+            }
+            Self::NoSuchEvent { asked, present } if present.is_empty() => {
+                write!(f, "the recording has no event {asked}, nor any other with stack traces")
+            }
+            Self::NoSuchEvent { asked, present } => {
+                write!(
+                    f,
+                    "the recording has no event {asked}; with stack traces it has {}",
+                    present.join(", ")
+                )
+            }
+            Self::NoSamples => {
+                f.write_str("nothing is left to draw: no sample in the input passes the filters")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Recording(e) => Some(e),
+            Self::Write(e) | Self::Read(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+impl From<jfr_format::error::Error> for Error {
+    fn from(error: jfr_format::error::Error) -> Self {
+        Self::Recording(error)
+    }
+}

@@ -1,0 +1,245 @@
+//! Model → tree: which samples, by what measure, under what names.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use regex::Regex;
+
+use crate::error::Error;
+use crate::model::{EventKind, Frame, FrameKind, Id, Model, SampleKey, Stack, Unit, Weight};
+use crate::tree::{Builder, Label, LabelId, Tree};
+
+/// What widths measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Measure {
+    /// Number of samples.
+    #[default]
+    Samples,
+    /// What samples stand for: time or bytes.
+    Total,
+}
+
+/// How a model is folded.
+#[derive(Clone, Debug, Default)]
+pub struct FoldOptions {
+    /// Names or aliases of event types; empty: the best there is, CPU samples first.
+    pub events: Vec<String>,
+    /// What widths measure.
+    pub measure: Measure,
+    /// First frame: the process.
+    pub by_process: bool,
+    /// First frame, or the one after the process: the thread.
+    pub by_thread: bool,
+    /// Put the library before the names of native functions.
+    pub modules: bool,
+    /// Put the source line behind the name.
+    pub lines: bool,
+    /// Functions of the same name in different libraries become different boxes.
+    pub split_modules: bool,
+    /// Which samples.
+    pub filter: Filter,
+}
+
+/// Which samples are taken.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Some frame must match each of these.
+    pub include: Vec<Regex>,
+    /// No frame may match any of these.
+    pub exclude: Vec<Regex>,
+    /// The thread's label (`[name tid=1]`) must match.
+    pub thread: Option<Regex>,
+    /// The process (`name (pid)`) must match.
+    pub process: Option<Regex>,
+    /// The thread state must match.
+    pub state: Option<Regex>,
+}
+
+impl Filter {
+    /// Whether the frames of a stack pass.
+    pub fn frames<'a>(&self, frames: impl Iterator<Item = &'a str> + Clone) -> bool {
+        let any = |regex: &Regex| frames.clone().any(|frame| regex.is_match(frame));
+        self.include.iter().all(any) && !self.exclude.iter().any(any)
+    }
+}
+
+/// Marks a stack that was not walked to its root.
+pub const TRUNCATED: &str = "[truncated]";
+/// Stands for the stack of an event that has none.
+pub const NO_STACK: &str = "[no stack]";
+
+/// Short names of event types.
+const ALIASES: &[(&str, &[&str])] = &[
+    ("cpu", &["jdk.ExecutionSample", "jdk.CPUTimeSample"]),
+    ("wall", &["profiler.WallClockSample"]),
+    (
+        "alloc",
+        &["jdk.ObjectAllocationSample", "jdk.ObjectAllocationInNewTLAB", "jdk.ObjectAllocationOutsideTLAB"],
+    ),
+    ("lock", &["jdk.JavaMonitorEnter", "jdk.ThreadPark", "profiler.NativeLock"]),
+    ("nativemem", &["profiler.Malloc"]),
+    ("exception", &["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow"]),
+];
+
+/// Taken when no event is asked for: the first that was recorded.
+const PREFERRED: &[&str] =
+    &["jdk.ExecutionSample", "jdk.CPUTimeSample", "profiler.WallClockSample", "jdk.NativeMethodSample"];
+
+/// Full names of the event types that `names` and aliases stand for.
+pub fn event_names(names: &[String]) -> Vec<String> {
+    let mut full = Vec::new();
+    for name in names {
+        match ALIASES.iter().find(|(alias, _)| alias == name) {
+            Some((_, events)) => full.extend(events.iter().map(|&e| e.to_owned())),
+            None if name.contains('.') => full.push(name.clone()),
+            None => full.extend(["jdk.", "profiler.", "flightline."].map(|prefix| format!("{prefix}{name}"))),
+        }
+    }
+    full
+}
+
+/// Folds the chosen samples.
+///
+/// # Errors
+/// An event that was asked for is not in the recording.
+pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
+    let kinds = choose(model, options)?;
+    let unit = unit(model, options, &kinds);
+    let mut folder = Folder { model, options, builder: Builder::default(), labels: HashMap::new() };
+    for (key, weight) in &model.samples {
+        if kinds.contains(&key.kind) {
+            folder.sample(key, scaled(model, options, key, *weight));
+        }
+    }
+    Ok(folder.builder.finish(unit))
+}
+
+fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Error> {
+    let mut seen = vec![0u64; model.kinds.len()];
+    for (key, weight) in &model.samples {
+        seen[key.kind.index()] += weight.count;
+    }
+    let present = |name: &str| {
+        let kind = model.kinds.iter().find(|(_, kind)| *kind.name == *name);
+        kind.map(|(id, _)| id).filter(|id| seen[id.index()] > 0)
+    };
+    if options.events.is_empty() {
+        let preferred = PREFERRED.iter().find_map(|name| present(name));
+        let most = model.kinds.iter().map(|(id, _)| id).max_by_key(|id| seen[id.index()]);
+        return Ok(preferred.or(most).into_iter().collect());
+    }
+    let kinds: Vec<Id<EventKind>> = event_names(&options.events).iter().filter_map(|n| present(n)).collect();
+    if kinds.is_empty() {
+        let recorded = model.kinds.iter().filter(|(id, _)| seen[id.index()] > 0);
+        return Err(Error::NoSuchEvent {
+            asked: options.events.join(", "),
+            present: recorded.map(|(_, kind)| kind.name.to_string()).collect(),
+        });
+    }
+    Ok(kinds)
+}
+
+/// CPU samples of the JDK's own type carry no value; the recording's period is it.
+fn scaled(model: &Model, options: &FoldOptions, key: &SampleKey, weight: Weight) -> u64 {
+    match (options.measure, model.kinds.get(key.kind).unit, model.period_nanos) {
+        (Measure::Samples, ..) => weight.count,
+        (Measure::Total, Unit::Samples, Some(period)) => weight.count.saturating_mul(period),
+        (Measure::Total, Unit::Samples, None) => weight.count,
+        (Measure::Total, _, _) => weight.value,
+    }
+}
+
+fn unit(model: &Model, options: &FoldOptions, kinds: &[Id<EventKind>]) -> &'static str {
+    let unit = kinds.first().map_or(Unit::Samples, |&kind| model.kinds.get(kind).unit);
+    match (options.measure, unit) {
+        (Measure::Samples, _) => Unit::Samples.name(),
+        (Measure::Total, Unit::Samples) if model.period_nanos.is_some() => Unit::Nanoseconds.name(),
+        (Measure::Total, unit) => unit.name(),
+    }
+}
+
+struct Folder<'m> {
+    model: &'m Model,
+    options: &'m FoldOptions,
+    builder: Builder,
+    labels: HashMap<Id<Frame>, LabelId>,
+}
+
+impl Folder<'_> {
+    fn sample(&mut self, key: &SampleKey, weight: u64) {
+        let Some(mut path) = self.prefix(key) else { return };
+        match key.stack.map(|stack| self.model.stacks.get(stack)) {
+            None => path.push(self.marker(NO_STACK)),
+            Some(stack) => self.stack(stack, &mut path),
+        }
+        let labels = path.iter().map(|&id| self.builder.text(id));
+        if self.options.filter.frames(labels) {
+            self.builder.add(path, weight);
+        }
+    }
+
+    /// Process and thread frames; `None` if the sample is filtered out by them.
+    fn prefix(&mut self, key: &SampleKey) -> Option<Vec<LabelId>> {
+        let Filter { thread, process, state, .. } = &self.options.filter;
+        let of = key.thread.map(|id| self.model.threads.get(id));
+        let label = of.map_or_else(|| "[no thread]".to_owned(), |t| t.label());
+        let group = of.and_then(|t| t.group.as_deref()).unwrap_or("[unknown process]");
+        let state_name = key.state.map_or("", |id| self.model.states.get(id));
+        let rejects = |filter: &Option<Regex>, text: &str| filter.as_ref().is_some_and(|r| !r.is_match(text));
+        if rejects(thread, &label) || rejects(process, group) || rejects(state, state_name) {
+            return None;
+        }
+        let mut path = Vec::new();
+        if self.options.by_process {
+            path.push(self.marker(group));
+        }
+        if self.options.by_thread {
+            path.push(self.marker(&label));
+        }
+        Some(path)
+    }
+
+    fn stack(&mut self, stack: &Stack, path: &mut Vec<LabelId>) {
+        if stack.frames.is_empty() {
+            path.push(self.marker(NO_STACK));
+            return;
+        }
+        if stack.truncated {
+            path.push(self.marker(TRUNCATED));
+        }
+        for &frame in stack.frames.iter().rev() {
+            path.push(self.frame(frame));
+        }
+    }
+
+    fn marker(&mut self, text: &str) -> LabelId {
+        self.builder.label(Label { text: Arc::from(text), module: None, kind: FrameKind::Marker })
+    }
+
+    fn frame(&mut self, id: Id<Frame>) -> LabelId {
+        if let Some(&label) = self.labels.get(&id) {
+            return label;
+        }
+        let label = self.builder.label(label(self.model.frames.get(id), self.options));
+        self.labels.insert(id, label);
+        label
+    }
+}
+
+fn label(frame: &Frame, options: &FoldOptions) -> Label {
+    let Frame { function, class, kind, line } = frame;
+    let library = matches!(kind, FrameKind::Native | FrameKind::Kernel);
+    let mut text = match (class.is_empty(), library) {
+        (true, _) => function.to_string(),
+        (false, false) => format!("{class}.{function}"),
+        (false, true) if options.modules => format!("{class}`{function}"),
+        (false, true) => function.to_string(),
+    };
+    if options.lines && *line > 0 {
+        text = format!("{text}:{line}");
+    }
+    let module = (library && options.split_modules && !class.is_empty()).then(|| class.clone());
+    // How the virtual machine ran a method does not make it another method.
+    let kind = if kind.is_java() { FrameKind::Compiled } else { *kind };
+    Label { text: text.into(), module, kind }
+}

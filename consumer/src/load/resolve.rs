@@ -1,0 +1,222 @@
+//! Keys of a chunk's pools → entries of the model, each looked up once per chunk.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jfr_format::error::Error;
+use jfr_format::event::{StructRef, Value, constant};
+use jfr_format::read::Chunk;
+
+use crate::model::{Frame, FrameKind, Id, Model, Stack, Thread};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Caches of the current chunk.
+#[derive(Debug, Default)]
+pub(super) struct Resolver {
+    lines: bool,
+    threads: HashMap<u64, Option<Id<Thread>>>,
+    stacks: HashMap<u64, Option<Id<Stack>>>,
+    states: HashMap<u64, Option<Id<Arc<str>>>>,
+    methods: HashMap<u64, (Arc<str>, Arc<str>)>,
+    kinds: HashMap<u64, FrameKind>,
+    frames: HashMap<RawFrame, Id<Frame>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct RawFrame {
+    method: u64,
+    kind: u64,
+    line: i32,
+}
+
+impl Resolver {
+    pub(super) fn new(lines: bool) -> Self {
+        Self { lines, ..Self::default() }
+    }
+
+    /// Keys mean something else from here on.
+    pub(super) fn next_chunk(&mut self) {
+        *self = Self::new(self.lines);
+    }
+
+    pub(super) fn thread(
+        &mut self,
+        chunk: &Chunk,
+        model: &mut Model,
+        key: u64,
+        warnings: &mut Vec<Error>,
+    ) -> Option<Id<Thread>> {
+        if let Some(&known) = self.threads.get(&key) {
+            return known;
+        }
+        let thread = thread(chunk, key).unwrap_or_else(|error| {
+            warnings.push(error);
+            None
+        });
+        let id = thread.map(|t| model.threads.intern(t));
+        self.threads.insert(key, id);
+        id
+    }
+
+    pub(super) fn state(&mut self, chunk: &Chunk, model: &mut Model, key: u64) -> Option<Id<Arc<str>>> {
+        *self.states.entry(key).or_insert_with(|| {
+            let value = lookup(chunk, "jdk.types.ThreadState", key).ok()??;
+            let name = value.text().ok()??;
+            Some(model.states.intern(Arc::from(name)))
+        })
+    }
+
+    pub(super) fn stack(
+        &mut self,
+        chunk: &Chunk,
+        model: &mut Model,
+        key: u64,
+        warnings: &mut Vec<Error>,
+    ) -> Option<Id<Stack>> {
+        if let Some(&known) = self.stacks.get(&key) {
+            return known;
+        }
+        let id = self.read_stack(chunk, model, key).unwrap_or_else(|error| {
+            warnings.push(error);
+            None
+        });
+        self.stacks.insert(key, id);
+        id
+    }
+
+    fn read_stack(&mut self, chunk: &Chunk, model: &mut Model, key: u64) -> Result<Option<Id<Stack>>> {
+        let Some(Value::Struct(trace)) = lookup(chunk, "jdk.types.StackTrace", key)? else { return Ok(None) };
+        let mut truncated = false;
+        let mut frames = Vec::new();
+        for field in trace.iter() {
+            match field? {
+                (field, Value::Boolean(set)) if &*field.name == "truncated" => truncated = set,
+                (field, Value::Array(list)) if &*field.name == "frames" => {
+                    for frame in list.iter() {
+                        if let Some(frame) = frame?.record()? {
+                            frames.push(self.frame(chunk, model, &frame)?);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(Some(model.stacks.intern(Stack { frames: frames.into(), truncated })))
+    }
+
+    fn frame(&mut self, chunk: &Chunk, model: &mut Model, frame: &StructRef<'_>) -> Result<Id<Frame>> {
+        let mut raw = RawFrame { method: 0, kind: u64::MAX, line: 0 };
+        for field in frame.iter() {
+            match field? {
+                (field, Value::Reference(method)) if &*field.name == "method" => raw.method = method.key(),
+                (field, Value::Reference(kind)) if &*field.name == "type" => raw.kind = kind.key(),
+                (field, Value::Int(line)) if self.lines && &*field.name == "lineNumber" => raw.line = line,
+                _ => {}
+            }
+        }
+        if let Some(&id) = self.frames.get(&raw) {
+            return Ok(id);
+        }
+        let kind = self.kind(chunk, raw.kind)?;
+        let (class, function) = self.method(chunk, raw.method)?;
+        let class = if kind == FrameKind::Native || kind == FrameKind::Kernel {
+            class
+        } else {
+            Arc::from(class.replace('/', "."))
+        };
+        let id = model.frames.intern(Frame { function, class, kind, line: raw.line });
+        self.frames.insert(raw, id);
+        Ok(id)
+    }
+
+    /// Class and name of a method.
+    fn method(&mut self, chunk: &Chunk, key: u64) -> Result<(Arc<str>, Arc<str>)> {
+        if let Some(known) = self.methods.get(&key) {
+            return Ok(known.clone());
+        }
+        let mut names = (Arc::from(""), Arc::from("[unknown]"));
+        if let Some(Value::Struct(method)) = lookup(chunk, "jdk.types.Method", key)? {
+            if let Some(name) = text_field(&method, "name")? {
+                names.1 = name;
+            }
+            if let Some(class) = record_field(&method, "type")? {
+                names.0 = text_field(&class, "name")?.unwrap_or(names.0);
+            }
+        }
+        self.methods.insert(key, names.clone());
+        Ok(names)
+    }
+
+    fn kind(&mut self, chunk: &Chunk, key: u64) -> Result<FrameKind> {
+        if let Some(&known) = self.kinds.get(&key) {
+            return Ok(known);
+        }
+        let text = match lookup(chunk, "jdk.types.FrameType", key)? {
+            Some(value) => value.text()?,
+            None => None,
+        };
+        let kind = match text.as_deref() {
+            Some("Interpreted") => FrameKind::Interpreted,
+            Some("JIT compiled" | "C1 compiled" | "C2 compiled") => FrameKind::Compiled,
+            Some("Inlined") => FrameKind::Inlined,
+            Some("C++") => FrameKind::Native,
+            Some("Kernel") => FrameKind::Kernel,
+            // Of the JDK: a Java method written in C, with a Java class. Of async-profiler: a C function.
+            Some("Native") if knows_kernel_frames(chunk)? => FrameKind::Native,
+            Some("Native") => FrameKind::Compiled,
+            _ => FrameKind::Unknown,
+        };
+        self.kinds.insert(key, kind);
+        Ok(kind)
+    }
+}
+
+/// Whether the producer distinguishes kernel frames, as only native profilers do.
+fn knows_kernel_frames(chunk: &Chunk) -> Result<bool> {
+    let Some((index, _)) = chunk.types.by_name("jdk.types.FrameType") else { return Ok(false) };
+    for key in chunk.pools.keys(index) {
+        let Some(value) = constant(chunk, index, key, 0)? else { continue };
+        if value.text()?.as_deref() == Some("Kernel") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn thread(chunk: &Chunk, key: u64) -> Result<Option<Thread>> {
+    let Some(Value::Struct(fields)) = lookup(chunk, "java.lang.Thread", key)? else { return Ok(None) };
+    let number = |name| Ok(fields.field(name)?.and_then(|v| v.as_i64()).unwrap_or(0));
+    let group = match record_field(&fields, "group")? {
+        Some(group) => text_field(&group, "name")?,
+        None => None,
+    };
+    Ok(Some(Thread {
+        os_name: text_field(&fields, "osName")?,
+        os_id: number("osThreadId")?,
+        java_name: text_field(&fields, "javaName")?,
+        java_id: number("javaThreadId")?,
+        group,
+    }))
+}
+
+fn lookup<'a>(chunk: &'a Chunk, class: &str, key: u64) -> Result<Option<Value<'a>>> {
+    match chunk.types.by_name(class) {
+        Some((index, _)) => constant(chunk, index, key, 0),
+        None => Ok(None),
+    }
+}
+
+fn text_field(of: &StructRef<'_>, name: &str) -> Result<Option<Arc<str>>> {
+    match of.field(name)? {
+        Some(value) => Ok(value.text()?.map(Arc::from)),
+        None => Ok(None),
+    }
+}
+
+fn record_field<'a>(of: &StructRef<'a>, name: &str) -> Result<Option<StructRef<'a>>> {
+    match of.field(name)? {
+        Some(value) => value.record(),
+        None => Ok(None),
+    }
+}

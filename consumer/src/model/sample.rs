@@ -1,0 +1,68 @@
+//! Samples, added up by what they have in common.
+
+use std::sync::Arc;
+
+use super::frame::Stack;
+use super::interner::Id;
+use super::thread::Thread;
+
+/// What the value of an event measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// The event says nothing but that it happened.
+    Samples,
+    /// Time.
+    Nanoseconds,
+    /// Memory.
+    Bytes,
+}
+
+impl Unit {
+    /// Name on pictures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Samples => "samples",
+            Self::Nanoseconds => "ns",
+            Self::Bytes => "bytes",
+        }
+    }
+}
+
+/// An event type whose events have stack traces.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EventKind {
+    /// E.g. `jdk.ExecutionSample`.
+    pub name: Arc<str>,
+    /// Unit of [`Weight::value`].
+    pub unit: Unit,
+}
+
+/// What samples are added up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SampleKey {
+    /// Event type.
+    pub kind: Id<EventKind>,
+    /// Thread; `None` if the event names none.
+    pub thread: Option<Id<Thread>>,
+    /// Stack; `None` if the event has none.
+    pub stack: Option<Id<Stack>>,
+    /// Thread state; `None` if the event names none.
+    pub state: Option<Id<Arc<str>>>,
+}
+
+/// How much was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Number of samples.
+    pub count: u64,
+    /// Sum of the event's value, in the unit of its kind.
+    pub value: u64,
+}
+
+impl Weight {
+    /// Adds `other`; sums stop at the largest number instead of starting again.
+    pub fn add(&mut self, other: Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.value = self.value.saturating_add(other.value);
+    }
+}

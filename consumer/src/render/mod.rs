@@ -1,0 +1,15 @@
+//! Trees → pictures.
+
+pub mod html;
+pub mod svg;
+
+/// What is said on a picture beside the tree.
+#[derive(Clone, Debug, Default)]
+pub struct PictureOptions {
+    /// Headline.
+    pub title: String,
+    /// Line below it.
+    pub subtitle: Option<String>,
+    /// Root at the top.
+    pub inverted: bool,
+}

@@ -1,0 +1,288 @@
+//! A summary as text and as JSON.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use jfr_format::event::EventRef;
+use jfr_format::read::TypeCount;
+use serde_json::{Value, json};
+
+use super::ChunkFacts;
+use super::ledger::Ledger;
+use crate::error::Error;
+use crate::model::Model;
+use crate::print::clock;
+use crate::tree::Tree;
+
+/// Everything a summary tells.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    version: (u16, u16),
+    chunks: usize,
+    incomplete: usize,
+    bytes: u64,
+    start_nanos: i64,
+    end_nanos: i64,
+    facts: BTreeMap<&'static str, String>,
+    events: BTreeMap<String, TypeCount>,
+    ledger: Ledger,
+    samples: Samples,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Samples {
+    total: u64,
+    unit: String,
+    truncated: u64,
+    without_stack: u64,
+    top: Vec<Function>,
+}
+
+#[derive(Clone, Debug)]
+struct Function {
+    name: String,
+    module: Option<String>,
+    own: u64,
+    total: u64,
+}
+
+/// Event, field and what it is called here.
+const FACTS: &[(&str, &str, &str)] = &[
+    ("jdk.JVMInformation", "jvmName", "Program"),
+    ("jdk.JVMInformation", "javaArguments", "Arguments"),
+    ("jdk.OSInformation", "osVersion", "System"),
+    ("jdk.CPUInformation", "cpu", "Processor"),
+];
+
+pub(super) fn is_fact(event: &str) -> bool {
+    FACTS.iter().any(|(of, ..)| *of == event)
+}
+
+/// Keeps the first telling of each fact.
+pub(super) fn take_facts(event: &EventRef<'_>, facts: &mut BTreeMap<&'static str, String>) {
+    for (of, field, label) in FACTS {
+        if *of != &*event.class().name || facts.contains_key(label) {
+            continue;
+        }
+        let text = event.field(field).ok().flatten().and_then(|value| value.text().ok().flatten());
+        if let Some(first) = text.as_deref().and_then(|t| t.lines().next()).filter(|t| !t.is_empty()) {
+            facts.insert(label, first.to_owned());
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn new(
+        model: &Model,
+        tree: &Tree,
+        ledger: Ledger,
+        events: BTreeMap<String, TypeCount>,
+        chunks: &[ChunkFacts],
+        top: usize,
+    ) -> Self {
+        let start_nanos = chunks.iter().map(|c| c.start_nanos).min().unwrap_or(0);
+        let end = |c: &ChunkFacts| c.start_nanos.saturating_add(c.duration_nanos);
+        Self {
+            version: chunks.first().map_or((0, 0), |c| c.version),
+            chunks: chunks.len(),
+            incomplete: chunks.iter().filter(|c| !c.complete).count(),
+            bytes: chunks.iter().map(|c| c.size).sum(),
+            start_nanos,
+            end_nanos: chunks.iter().map(end).max().unwrap_or(start_nanos),
+            facts: BTreeMap::new(),
+            events,
+            ledger,
+            samples: Samples::new(model, tree, top),
+        }
+    }
+
+    /// Headers of streams know no duration; the events do.
+    pub(super) fn with_times(mut self, _first: Option<i64>, last: Option<i64>) -> Self {
+        if self.end_nanos <= self.start_nanos {
+            self.end_nanos = last.unwrap_or(self.start_nanos).max(self.start_nanos);
+        }
+        self
+    }
+
+    pub(super) fn with_facts(mut self, facts: BTreeMap<&'static str, String>) -> Self {
+        self.facts = facts;
+        self
+    }
+
+    fn duration_nanos(&self) -> i64 {
+        self.end_nanos.saturating_sub(self.start_nanos)
+    }
+
+    /// Writes the report for people.
+    ///
+    /// # Errors
+    /// `out` cannot be written.
+    pub fn write_text(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let text = [self.head(), self.event_table(), self.ledger_text(), self.top_text()].concat();
+        out.write_all(text.as_bytes()).map_err(Error::Write)
+    }
+
+    fn head(&self) -> String {
+        let mut out = String::new();
+        let mut line =
+            |name: &str, value: String| out.push_str(&format!("{:<11}{value}\n", format!("{name}:")));
+        line("Version", format!("{}.{}", self.version.0, self.version.1));
+        let incomplete =
+            if self.incomplete > 0 { format!(" ({} incomplete)", self.incomplete) } else { String::new() };
+        line("Chunks", format!("{}{incomplete}", self.chunks));
+        line("Size", format!("{} bytes", self.bytes));
+        line("Start", clock::iso(self.start_nanos));
+        line("Duration", clock::span(self.duration_nanos()));
+        for (name, value) in &self.facts {
+            line(name, value.clone());
+        }
+        out
+    }
+
+    fn event_table(&self) -> String {
+        let mut rows: Vec<(&String, &TypeCount)> = self.events.iter().collect();
+        rows.sort_by(|a, b| b.1.events.cmp(&a.1.events).then(a.0.cmp(b.0)));
+        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(10);
+        let mut out = format!("\n{:<width$} {:>12} {:>14}\n", "Event type", "Count", "Size (bytes)");
+        for (name, count) in rows.iter().filter(|(_, count)| count.events > 0) {
+            out.push_str(&format!("{name:<width$} {:>12} {:>14}\n", count.events, count.bytes));
+        }
+        let empty = rows.iter().filter(|(_, count)| count.events == 0).count();
+        if empty > 0 {
+            out.push_str(&format!("({empty} more types declared, without events)\n"));
+        }
+        out
+    }
+
+    fn ledger_text(&self) -> String {
+        let Ledger { threads, losses, truncated, notices } = &self.ledger;
+        let mut out = String::new();
+        if !threads.is_empty() {
+            let width = threads.keys().map(String::len).max().unwrap_or(0).max(6);
+            out.push_str(&format!(
+                "\n{:<width$} {:>11} {:>11} {:>11}\n",
+                "Thread", "CPU s", "sampled s", "lost s"
+            ));
+            let mut rows: Vec<_> = threads.iter().collect();
+            rows.sort_by_key(|(_, time)| std::cmp::Reverse(time.cpu));
+            for (name, time) in rows {
+                let [cpu, sampled, lost] = [time.cpu, time.sampled, time.lost].map(seconds);
+                out.push_str(&format!("{name:<width$} {cpu:>11.3} {sampled:>11.3} {lost:>11.3}\n"));
+            }
+        }
+        if !losses.is_empty() {
+            out.push_str("\nLost, by cause:\n");
+            for (cause, loss) in losses {
+                let cpu = seconds(loss.cpu);
+                out.push_str(&format!("  {cause}: {} samples, {cpu:.3} s of CPU time\n", loss.samples));
+            }
+        }
+        if !truncated.is_empty() {
+            out.push_str("\nStacks cut, by cause:\n");
+            for (cause, samples) in truncated {
+                out.push_str(&format!("  {cause}: {samples} samples\n"));
+            }
+        }
+        for notice in notices {
+            out.push_str(&format!("\nNote: {notice}\n"));
+        }
+        out
+    }
+
+    fn top_text(&self) -> String {
+        let Samples { total, unit, truncated, without_stack, top } = &self.samples;
+        if *total == 0 {
+            return String::new();
+        }
+        let mut out = format!(
+            "\n{total} {unit}; {} with a truncated stack, {} without one\n\n{:>8} {:>8}  Function\n",
+            percent(*truncated, *total),
+            percent(*without_stack, *total),
+            "self",
+            "total",
+        );
+        for function in top {
+            let module = function.module.as_ref().map(|m| format!("  ({m})")).unwrap_or_default();
+            let [own, all] = [function.own, function.total].map(|part| percent(part, *total));
+            out.push_str(&format!("{own:>8} {all:>8}  {}{module}\n", function.name));
+        }
+        out
+    }
+
+    /// Writes the report for programs. Times are in ns.
+    ///
+    /// # Errors
+    /// `out` cannot be written.
+    pub fn write_json(&self, out: &mut dyn Write) -> Result<(), Error> {
+        serde_json::to_writer_pretty(&mut *out, &self.to_json()).map_err(|e| Error::Write(e.into()))?;
+        writeln!(out).map_err(Error::Write)
+    }
+
+    fn to_json(&self) -> Value {
+        let Ledger { threads, losses, truncated, notices } = &self.ledger;
+        let Samples { total, unit, truncated: cut, without_stack, top } = &self.samples;
+        json!({
+            "version": format!("{}.{}", self.version.0, self.version.1),
+            "chunks": self.chunks,
+            "incompleteChunks": self.incomplete,
+            "bytes": self.bytes,
+            "start": clock::iso(self.start_nanos),
+            "durationNanos": self.duration_nanos(),
+            "facts": self.facts,
+            "events": self.events.iter().map(|(name, count)| json!({
+                "type": name, "count": count.events, "bytes": count.bytes,
+            })).collect::<Vec<_>>(),
+            "threads": threads.iter().map(|(name, time)| json!({
+                "thread": name, "cpu": time.cpu, "sampled": time.sampled, "lost": time.lost,
+            })).collect::<Vec<_>>(),
+            "lost": losses.iter().map(|(cause, loss)| json!({
+                "cause": cause, "samples": loss.samples, "cpu": loss.cpu,
+            })).collect::<Vec<_>>(),
+            "stacksCut": truncated,
+            "notices": notices,
+            "samples": {
+                "total": total, "unit": unit, "truncated": cut, "withoutStack": without_stack,
+                "top": top.iter().map(|f| json!({
+                    "function": f.name, "module": f.module, "self": f.own, "total": f.total,
+                })).collect::<Vec<_>>(),
+            },
+        })
+    }
+}
+
+impl Samples {
+    fn new(model: &Model, tree: &Tree, top: usize) -> Self {
+        let under = |marker: &str| {
+            let roots = tree.nodes.iter().filter(|n| n.depth == 0 && &*tree.label(n).text == marker);
+            roots.map(|n| n.total).sum()
+        };
+        let mut functions: Vec<Function> = tree
+            .by_label()
+            .into_iter()
+            .map(|(id, own, total)| {
+                let label = &tree.labels[id.index()];
+                let module = label.module.as_deref().map(str::to_owned);
+                Function { name: label.text.to_string(), module, own, total }
+            })
+            .filter(|f| f.own > 0 && f.name != crate::fold::NO_STACK)
+            .collect();
+        functions.sort_by(|a, b| b.own.cmp(&a.own).then_with(|| a.name.cmp(&b.name)));
+        functions.truncate(top);
+        debug_assert!(model.samples.is_empty() || !model.kinds.is_empty());
+        Self {
+            total: tree.total,
+            unit: tree.unit.clone(),
+            truncated: under(crate::fold::TRUNCATED),
+            without_stack: under(crate::fold::NO_STACK),
+            top: functions,
+        }
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+fn percent(part: u64, of: u64) -> String {
+    format!("{:.2}%", 100.0 * part as f64 / of.max(1) as f64)
+}

@@ -1,0 +1,291 @@
+//! Weighted call trees: what flame graphs and folded text are views of.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jfr_format::pool::KeyHash;
+
+use crate::model::FrameKind;
+
+/// What is written on a box.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Label {
+    /// The name.
+    pub text: Arc<str>,
+    /// Library or Java class it is from, if that is not part of the name.
+    pub module: Option<Arc<str>>,
+    /// Kind of code.
+    pub kind: FrameKind,
+}
+
+/// Handle of a [`Label`] in its tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LabelId(u32);
+
+impl LabelId {
+    /// Position in [`Tree::labels`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One box: a distinct path from the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// What is written on it.
+    pub label: LabelId,
+    /// Number of boxes below it.
+    pub depth: u32,
+    /// Weight of the stacks that end here.
+    pub own: u64,
+    /// Weight of all stacks that go through here.
+    pub total: u64,
+    /// Position behind the last node above it.
+    pub end: u32,
+}
+
+/// A finished tree.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// Labels by [`LabelId`].
+    pub labels: Vec<Label>,
+    /// All boxes, each before those above it, siblings by name.
+    pub nodes: Vec<Node>,
+    /// Weight of all stacks.
+    pub total: u64,
+    /// What the weights count, e.g. `samples`.
+    pub unit: String,
+}
+
+/// A tree that stacks are added to.
+#[derive(Debug, Default)]
+pub struct Builder {
+    labels: Vec<Label>,
+    label_ids: HashMap<Label, LabelId>,
+    nodes: Vec<Growing>,
+    children: HashMap<(u32, u32), u32, KeyHash>,
+    own_of_root: u64,
+}
+
+#[derive(Debug)]
+struct Growing {
+    label: LabelId,
+    parent: u32,
+    own: u64,
+}
+
+/// Stands for "no parent" and "no child".
+const NONE: u32 = u32::MAX;
+
+impl Builder {
+    /// The handle of `label`, new or known.
+    pub fn label(&mut self, label: Label) -> LabelId {
+        if let Some(&id) = self.label_ids.get(&label) {
+            return id;
+        }
+        let id = LabelId(self.labels.len() as u32);
+        self.labels.push(label.clone());
+        self.label_ids.insert(label, id);
+        id
+    }
+
+    /// The name of a label.
+    pub fn text(&self, id: LabelId) -> &str {
+        &self.labels[id.index()].text
+    }
+
+    /// Adds a stack, root first.
+    pub fn add(&mut self, path: impl IntoIterator<Item = LabelId>, weight: u64) {
+        let mut at = NONE;
+        for label in path {
+            let next = self.nodes.len() as u32;
+            at = *self.children.entry((at, label.0)).or_insert_with(|| {
+                self.nodes.push(Growing { label, parent: at, own: 0 });
+                next
+            });
+        }
+        let own = match self.nodes.get_mut(at as usize) {
+            Some(node) => &mut node.own,
+            None => &mut self.own_of_root,
+        };
+        *own = own.saturating_add(weight);
+    }
+
+    /// Sorts and sums up. Stacks without frames count in the total only.
+    pub fn finish(self, unit: impl Into<String>) -> Tree {
+        let Self { labels, nodes, own_of_root, .. } = self;
+        let totals = totals(&nodes);
+        let rank = ranks(&labels);
+        let mut by_parent: Vec<u32> = (0..nodes.len() as u32).collect();
+        // Siblings become neighbours, in order of their names.
+        by_parent.sort_unstable_by_key(|&i| {
+            let node = &nodes[i as usize];
+            (node.parent.wrapping_add(1), rank[node.label.index()])
+        });
+        let mut first = vec![0usize; nodes.len() + 2];
+        for node in &nodes {
+            first[node.parent.wrapping_add(1) as usize + 1] += 1;
+        }
+        for i in 1..first.len() {
+            first[i] += first[i - 1];
+        }
+        let children = |of: u32| {
+            let slot = of.wrapping_add(1) as usize;
+            &by_parent[first[slot]..first[slot + 1]]
+        };
+        let mut sorted: Vec<Node> = Vec::with_capacity(nodes.len());
+        // What is still to be visited, last first; `true` when everything above a node has been placed.
+        let mut todo: Vec<(u32, u32, bool)> = children(NONE).iter().rev().map(|&i| (i, 0, false)).collect();
+        while let Some((index, depth, placed)) = todo.pop() {
+            if placed {
+                let end = sorted.len() as u32;
+                sorted[depth as usize].end = end;
+                continue;
+            }
+            let node = &nodes[index as usize];
+            let position = sorted.len() as u32;
+            let total = totals[index as usize];
+            sorted.push(Node { label: node.label, depth, own: node.own, total, end: 0 });
+            todo.push((index, position, true));
+            todo.extend(children(index).iter().rev().map(|&child| (child, depth + 1, false)));
+        }
+        let roots = sorted.iter().filter(|n| n.depth == 0).map(|n| n.total);
+        let total = roots.fold(own_of_root, u64::saturating_add);
+        Tree { labels, nodes: sorted, total, unit: unit.into() }
+    }
+}
+
+/// A parent is made before its children, so one pass from the end adds everything up.
+fn totals(nodes: &[Growing]) -> Vec<u64> {
+    let mut totals: Vec<u64> = nodes.iter().map(|n| n.own).collect();
+    for i in (0..nodes.len()).rev() {
+        let total = totals[i];
+        if let Some(parent) = totals.get_mut(nodes[i].parent as usize) {
+            *parent = parent.saturating_add(total);
+        }
+    }
+    totals
+}
+
+/// Position of each label in the order of names.
+fn ranks(labels: &[Label]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..labels.len() as u32).collect();
+    order.sort_unstable_by(|&a, &b| {
+        let (a, b) = (&labels[a as usize], &labels[b as usize]);
+        (&a.text, &a.module, a.kind).cmp(&(&b.text, &b.module, b.kind))
+    });
+    let mut ranks = vec![0; labels.len()];
+    for (rank, &label) in order.iter().enumerate() {
+        ranks[label as usize] = rank as u32;
+    }
+    ranks
+}
+
+impl Tree {
+    /// The label of a node.
+    pub fn label(&self, node: &Node) -> &Label {
+        &self.labels[node.label.index()]
+    }
+
+    /// Stacks that end somewhere, root first, with their own weight, in order of names.
+    pub fn stacks(&self) -> Stacks<'_> {
+        Stacks { tree: self, next: 0, path: Vec::new() }
+    }
+
+    /// Weight of each label: of the stacks it ends, and of the stacks it is in, each stack counted once.
+    pub fn by_label(&self) -> Vec<(LabelId, u64, u64)> {
+        let mut sums = vec![(0u64, 0u64); self.labels.len()];
+        let mut on_path = vec![0u32; self.labels.len()];
+        let mut path: Vec<LabelId> = Vec::new();
+        for node in &self.nodes {
+            while path.len() > node.depth as usize {
+                if let Some(left) = path.pop() {
+                    on_path[left.index()] -= 1;
+                }
+            }
+            let (own, total) = &mut sums[node.label.index()];
+            *own += node.own;
+            if on_path[node.label.index()] == 0 {
+                *total += node.total;
+            }
+            on_path[node.label.index()] += 1;
+            path.push(node.label);
+        }
+        let ids = (0..).map(LabelId);
+        ids.zip(sums).map(|(id, (own, total))| (id, own, total)).collect()
+    }
+}
+
+/// Walks over the stacks of a tree; see [`Tree::stacks`].
+#[derive(Debug)]
+pub struct Stacks<'t> {
+    tree: &'t Tree,
+    next: usize,
+    path: Vec<LabelId>,
+}
+
+impl<'t> Stacks<'t> {
+    /// The next stack.
+    #[allow(clippy::should_implement_trait)] // the path is lent
+    pub fn next(&mut self) -> Option<(&[LabelId], u64)> {
+        loop {
+            let node = self.tree.nodes.get(self.next)?;
+            self.next += 1;
+            self.path.truncate(node.depth as usize);
+            self.path.push(node.label);
+            if node.own > 0 {
+                return Some((&self.path, node.own));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(stacks: &[(&str, u64)]) -> Tree {
+        let mut builder = Builder::default();
+        for (stack, weight) in stacks {
+            let frames = stack.split(';').filter(|f| !f.is_empty());
+            let path: Vec<LabelId> = frames
+                .map(|f| builder.label(Label { text: f.into(), module: None, kind: FrameKind::Unknown }))
+                .collect();
+            builder.add(path, *weight);
+        }
+        builder.finish("samples")
+    }
+
+    fn shape(tree: &Tree) -> Vec<(String, u32, u64, u64, u32)> {
+        tree.nodes.iter().map(|n| (tree.label(n).text.to_string(), n.depth, n.own, n.total, n.end)).collect()
+    }
+
+    #[test]
+    fn siblings_merge_and_are_sorted() {
+        let tree = tree(&[("b;y", 2), ("a", 1), ("b;x;z", 3), ("b;y", 5), ("b", 7), ("", 100)]);
+        let want =
+            [("a", 0, 1, 1, 1), ("b", 0, 7, 17, 5), ("x", 1, 0, 3, 4), ("z", 2, 3, 3, 4), ("y", 1, 7, 7, 5)];
+        let want: Vec<_> = want.iter().map(|&(n, d, o, t, e)| (n.to_string(), d, o, t, e)).collect();
+        assert_eq!(shape(&tree), want);
+        assert_eq!(tree.total, 118);
+    }
+
+    #[test]
+    fn input_order_does_not_matter() {
+        let stacks = [("a;b", 1), ("a;c", 2), ("b;a;b", 3), ("c", 4)];
+        let mut turned = stacks;
+        turned.reverse();
+        assert_eq!(shape(&tree(&stacks)), shape(&tree(&turned)));
+    }
+
+    #[test]
+    fn recursion_counts_once() {
+        let tree = tree(&[("f;f;f", 2), ("f;g;f", 3), ("g", 4)]);
+        let find = |name: &str| {
+            let sums = tree.by_label();
+            sums.into_iter().find(|(id, ..)| &*tree.labels[id.index()].text == name).map(|(_, o, t)| (o, t))
+        };
+        assert_eq!(find("f"), Some((5, 5)));
+        assert_eq!(find("g"), Some((4, 7)));
+    }
+}
