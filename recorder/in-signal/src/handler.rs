@@ -24,6 +24,7 @@ use crate::walk::{self, Lookup, Walked};
 ///
 /// # Safety
 /// Called with the arguments of a handler installed with `SA_SIGINFO`, every signal blocked.
+#[inline(never)]
 pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *const c_void) -> bool {
     // SAFETY: by the caller's promise `info` is the kernel's siginfo_t.
     let Some(cookie) = (unsafe { cookie_of(signal, info) }) else { return false };

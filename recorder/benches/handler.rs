@@ -1,0 +1,175 @@
+//! ns per walk and per handler run, 40 frames deep, warm and cold.
+//!
+//! `cargo bench -p flightline-recorder --bench handler` measures code without frame pointers;
+//! `RUSTFLAGS="-C force-frame-pointers=yes" cargo bench …` code with them.
+//! Cold: 64 MiB are touched between two runs. Figures are medians of single runs (cold) or of batches (warm).
+
+#[path = "../tests/in_process/mod.rs"]
+mod in_process;
+
+use std::ffi::c_void;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Instant;
+
+use flightline_in_signal::engine::{Cookie, FROM_PERF, SIGTRAP};
+use flightline_in_signal::interrupted::Regs;
+use flightline_in_signal::layout::{engine, slot_state};
+use flightline_in_signal::memo::{Memo, Tag};
+use flightline_in_signal::modules::Modules;
+use flightline_in_signal::stack::Local;
+use flightline_in_signal::state::{self, ProcState};
+use flightline_in_signal::walk::{Lookup, Walked, walk};
+use flightline_in_signal::{handler, thread};
+
+macro_rules! chain {
+    ($f:ident $next:ident $($rest:ident)*) => {
+        #[inline(never)]
+        fn $f(x: u64) -> u64 {
+            let mut local = [x; 5];
+            black_box(&mut local);
+            let y = $next(local[0] + 1);
+            black_box(&local);
+            y ^ local[1]
+        }
+        chain!($next $($rest)*);
+    };
+    ($f:ident) => {
+        #[inline(never)]
+        fn $f(x: u64) -> u64 {
+            // SAFETY: the signal is caught by `measure`.
+            unsafe { libc::raise(libc::SIGUSR1) };
+            black_box(x)
+        }
+    };
+}
+
+chain!(a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 c0 c1 c2 c3 c4 c5 c6 c7 c8 c9 d0 d1 d2 d3);
+
+fn evict() {
+    use std::cell::RefCell;
+    thread_local!(static BIG: RefCell<Vec<u64>> = RefCell::new(vec![1; 8 << 20]));
+    BIG.with_borrow_mut(|big| {
+        for word in big.iter_mut().step_by(8) {
+            *word = word.wrapping_mul(3);
+        }
+    });
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn time(batch: u32, cold: bool, mut f: impl FnMut()) -> f64 {
+    let rounds = if cold { 101 } else { 201 };
+    let batch = if cold { 1 } else { batch };
+    f();
+    let one = || {
+        if cold {
+            evict();
+        }
+        let begun = Instant::now();
+        for _ in 0..batch {
+            f();
+        }
+        begun.elapsed().as_nanos() as f64 / f64::from(batch)
+    };
+    let mut one = one;
+    median((0..rounds).map(|_| one()).collect())
+}
+
+extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
+    static BEEN: AtomicBool = AtomicBool::new(false);
+    if BEEN.swap(true, Relaxed) {
+        return;
+    }
+    let state = state::get().unwrap();
+    let slot = thread::current().unwrap();
+    let stack = (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed));
+    // SAFETY: the kernel's own context.
+    let regs = unsafe { Regs::interrupted(context) };
+    let depth = std::cell::Cell::new(0);
+    for cold in [false, true] {
+        let heat = if cold { "cold" } else { "warm" };
+        for (name, tables, keep) in
+            [("memo", state.tables, true), ("rows", state.tables, false), ("interpreter", without_rows(state), false)]
+        {
+            let tag = AtomicU32::new(0);
+            let run = || {
+                // Another tag makes the memo miss.
+                let tag = if keep { 0 } else { tag.fetch_add(1, Relaxed) };
+                let walked = walk_once(state, tables, &state.private.memo, Tag(tag as u16), &regs, stack);
+                assert_eq!(walked.flags, 0, "{walked:?}");
+                depth.set(walked.depth);
+            };
+            let ns = time(200, cold, run);
+            println!("walk {heat} {name:<12} {ns:8.0} ns  {:6.1} ns/frame", ns / depth.get() as f64);
+        }
+        let mut info = [0u64; 16];
+        info[1] = 6;
+        let generation = slot.state.load(Relaxed) / (slot_state::MASK + 1);
+        let slot_index = thread::index(state, slot);
+        info[3] = Cookie { source: FROM_PERF, generation: generation as u8, slot: slot_index }.pack();
+        let run = || {
+            // SAFETY: a siginfo as the kernel fills it for a perf trap, and the kernel's context.
+            assert!(unsafe { handler::on_signal(SIGTRAP, info.as_ptr().cast(), context) });
+        };
+        let ns = time(50, cold, run);
+        println!("handler {heat}           {ns:8.0} ns");
+        in_process::drain(state);
+    }
+    println!("{} frames, {} bytes of stack", depth.get(), stack.1 - regs.sp());
+}
+
+/// The same modules with no rows.
+fn without_rows(state: &ProcState) -> *const flightline_in_signal::layout::ModuleTable {
+    // SAFETY: four tables, written by nobody but us.
+    unsafe {
+        let tables = std::slice::from_raw_parts(state.tables, 4);
+        let copy: &'static mut [flightline_in_signal::layout::ModuleTable; 4] =
+            Box::leak(Box::<[flightline_in_signal::layout::ModuleTable; 4]>::new_zeroed().assume_init());
+        copy[0].entries = tables[0].entries;
+        copy[0].count = AtomicU32::new(tables[0].count.load(Relaxed));
+        for entry in &mut copy[0].entries {
+            entry.rows_off = 0;
+        }
+        copy.as_ptr()
+    }
+}
+
+#[inline(never)]
+fn walk_once(
+    state: &ProcState,
+    tables: *const flightline_in_signal::layout::ModuleTable,
+    memo: &Memo,
+    tag: Tag,
+    regs: &Regs,
+    stack: (u64, u64),
+) -> Walked {
+    let mut lease = state.private.scratch.take().unwrap();
+    let scratch = lease.scratch();
+    // SAFETY: four tables; the stack is this thread's.
+    let (modules, mut memory) = unsafe {
+        let modules = Modules::now(tables, &state.header.modules_gen);
+        (modules, Local::new(state.header.pid, stack, regs.sp(), &mut scratch.windows))
+    };
+    let lookup = Lookup { modules, rows: state.rows, memo, tag };
+    walk(&lookup, regs, &mut memory, &mut scratch.machine, &mut scratch.frames)
+}
+
+fn main() {
+    let with_fp = cfg!(target_feature = "fp-armv8") || option_env!("RUSTFLAGS").is_some_and(|f| f.contains("frame-pointers"));
+    println!("code {} frame pointers", if with_fp { "with" } else { "without" });
+    in_process::install(1_000_000, engine::NONE, 0, true);
+    in_process::catch(libc::SIGUSR1, measure);
+    let run = || {
+        // Rust's own alternate stack is too small for the measurements.
+        let off = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        // SAFETY: plain call.
+        unsafe { libc::sigaltstack(&off, std::ptr::null_mut()) };
+        in_process::register();
+        black_box(a0(1));
+    };
+    std::thread::spawn(run).join().unwrap();
+}
