@@ -1,10 +1,11 @@
 """What both benchmarks share: where things are, building them, running a command with its resource usage."""
-import os, shutil, subprocess, sys, time
+import os, shutil, signal, subprocess, sys, threading, time
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = Path(os.environ.get("FLIGHTLINE_BENCH_DIR", ROOT / "target" / "bench"))
+LIMIT = 180
 FLIGHTLINE = Path(os.environ.get("FLIGHTLINE_BIN", ROOT / "target" / "release" / "flightline"))
 
 
@@ -20,6 +21,10 @@ def build():
     rust = ROOT / "tests" / "victims" / "rust_fixed.rs"
     if not (WORK / "rust_fixed").exists() or (WORK / "rust_fixed").stat().st_mtime < rust.stat().st_mtime:
         subprocess.run(["rustc", "-O", "-g", "-o", WORK / "rust_fixed", rust], check=True)
+
+
+class RecorderFailed(Exception):
+    """A recorder refused to run here."""
 
 
 @dataclass
@@ -41,13 +46,19 @@ def run(prefix, command, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.
     out = WORK / "rusage.out"
     out.unlink(missing_ok=True)
     full = [str(x) for x in [*prefix, WORK / "rusage", out, *command]]
-    process = subprocess.Popen(full, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+    process = subprocess.Popen(full, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True)
+    # Recorders have been seen to hang their program: nothing is waited for longer than this.
+    late = threading.Timer(LIMIT, lambda: os.killpg(process.pid, signal.SIGKILL))
+    late.start()
     if meanwhile:
         meanwhile(process)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = status
+    if not late.is_alive():
+        raise RecorderFailed(f"{full[0]} hung for {LIMIT} s")
+    late.cancel()
     if not out.exists():
-        raise SystemExit(f"{' '.join(full)}: ended with {status} before its program did")
+        raise RecorderFailed(f"{full[0]} ended with status {status} and ran no program")
     user, system, peak, code = (int(x) for x in out.read_text().split())
     return Used((user + system) / 1e9, peak, usage.ru_utime + usage.ru_stime, code)
 

@@ -53,7 +53,7 @@ class AsyncProfiler:
         self.name = f"async-profiler 4.5 ({stacks})"
 
     def start(self, rate, out):
-        command = f"start,event=cpu,cstack={self.stacks},interval={1_000_000_000 // rate}ns,file={out}"
+        command = f"start,event=cpu,cstack={self.stacks},interval={1_000_000_000 // rate}ns,jfr,file={out}"
         return [], {"UNDER_LD_PRELOAD": str(self.library), "ASPROF_COMMAND": command}
 
     def samples(self, out):
@@ -90,7 +90,7 @@ class Samply:
 
 class PprofRs:
     """Linked into the program: only where the program is our Rust one, built a second time with it."""
-    name = "pprof-rs 0.15 (frame pointers)"
+    name = "pprof-rs 0.15 (framehop)"
 
     def __init__(self, binary):
         self.binary = binary
@@ -128,19 +128,29 @@ def measure(name, run, recorders, rate, rounds, rows):
     for i in range(rounds):
         lone.append(run([]))
         for r in (recorders if i % 2 else reversed(recorders)):
-            if isinstance(r, PprofRs) != (name == "rust" and isinstance(r, PprofRs)):
+            if isinstance(r, PprofRs) and name != "rust":
                 continue
             out = WORK / "cost.out"
             for old in WORK.glob("cost.out*"):
                 old.unlink()
             prefix, env = r.start(rate, out)
-            used = run([str(x) for x in prefix], env, r.binary if isinstance(r, PprofRs) else None)
+            base = lone[-1]
+            try:
+                if isinstance(r, PprofRs):  # another binary: its lone run is its own
+                    base = run([], {}, r.binary)
+                    used = run([], env, r.binary)
+                else:
+                    used = run([str(x) for x in prefix], env)
+            except common.RecorderFailed as e:
+                if i == 0:
+                    print(f"{r.name} is left out: {e}", file=sys.stderr)
+                continue
             try:
                 samples, size = r.samples(out), sum(f.stat().st_size for f in WORK.glob("cost.out*") if not f.name.endswith(".count"))
             except Exception as e:
                 samples, size = 0, 0
                 print(f"{r.name} on {name}: no samples read: {str(e)[:200]}", file=sys.stderr)
-            seen[r.name].append((used, lone[-1], samples, size))
+            seen[r.name].append((used, base, samples, size))
     print(f"\n{name}, {rate} Hz: alone {statistics.median(u.program_cpu for u in lone):.2f} s CPU, "
           f"noise of the lone runs {ratio([(u.program_cpu, lone[0].program_cpu) for u in lone])}", flush=True)
     for r in recorders:

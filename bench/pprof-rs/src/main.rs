@@ -1,4 +1,5 @@
 //! `rust_fixed` under pprof-rs: PPROF_RATE samples per second, profile to PPROF_OUT, number of samples to PPROF_OUT.count.
+//! Without PPROF_RATE it does not record.
 use std::io::Write;
 
 use pprof::protos::Message;
@@ -7,7 +8,8 @@ use pprof::protos::Message;
 mod fixed;
 
 fn main() {
-    let rate = std::env::var("PPROF_RATE").unwrap().parse().unwrap();
+    let Ok(rate) = std::env::var("PPROF_RATE") else { return fixed::main() };
+    let rate = rate.parse().unwrap();
     let out = std::env::var("PPROF_OUT").unwrap();
     let guard = pprof::ProfilerGuardBuilder::default().frequency(rate).build().unwrap();
     fixed::main();
