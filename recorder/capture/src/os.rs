@@ -11,6 +11,14 @@ use flightline_in_signal::sys;
 pub struct Fd(c_int);
 
 impl Fd {
+    /// Takes over a descriptor.
+    ///
+    /// # Safety
+    /// Nobody else closes it.
+    pub unsafe fn own(fd: c_int) -> Fd {
+        Fd(fd)
+    }
+
     /// The number.
     pub fn raw(&self) -> c_int {
         self.0

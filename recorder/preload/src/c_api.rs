@@ -1,9 +1,133 @@
 //! The functions of `flightline.h`.
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use flightline_capture::Moment;
+use flightline_capture::os::{self, Spin, Text};
+use flightline_capture::session::{self, Refused};
+use flightline_in_signal::clock;
+use flightline_in_signal::layout::SessionPage;
+
+use crate::helper::{self, Settings};
+use crate::real::{KeepErrno, publish};
+
+/// `struct flightline_options`: grows at its end, `size` says how much of it the caller knows.
+#[repr(C)]
+pub struct Options {
+    size: usize,
+    output: *const c_char,
+    rate_hz: u32,
+    reserved: u32,
+    engine: *const c_char,
+    program: *const c_char,
+}
+
+/// Serialises start and stop.
+static DOOR: Spin = Spin::new();
 
 /// 1 while this process is recorded by this object.
 #[unsafe(no_mangle)]
 pub extern "C" fn flightline_active() -> c_int {
     c_int::from(flightline_capture::is_active())
+}
+
+fn text<'a>(word: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: null or a C string, by the contract of `flightline_start`.
+    (!word.is_null()).then(|| unsafe { CStr::from_ptr(word) })
+}
+
+/// Starts a recording of this process; see `flightline.h`.
+///
+/// # Safety
+/// `options` is null or points at `size` bytes of a `struct flightline_options`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flightline_start(options: *const Options) -> c_int {
+    let _errno = KeepErrno::new();
+    // SAFETY: the first word is the size in every version.
+    if options.is_null() || unsafe { (*options).size } < core::mem::offset_of!(Options, rate_hz) {
+        return -libc::EINVAL;
+    }
+    let mut known = Options {
+        size: 0,
+        output: core::ptr::null(),
+        rate_hz: 0,
+        reserved: 0,
+        engine: core::ptr::null(),
+        program: core::ptr::null(),
+    };
+    // SAFETY: the size was checked; no more than both sides know is copied.
+    unsafe {
+        let bytes = (*options).size.min(size_of::<Options>());
+        core::ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut known).cast(), bytes);
+    }
+    let Some(output) = text(known.output).filter(|output| !output.is_empty()) else { return -libc::EINVAL };
+    if known.rate_hz > 10_000 || known.reserved != 0 {
+        return -libc::EINVAL;
+    }
+    let mut rate = Text::<16>::new();
+    rate.number(known.rate_hz.into());
+    let settings = Settings {
+        output,
+        rate: if known.rate_hz == 0 { None } else { rate.cstr().ok() },
+        engine: text(known.engine),
+        program: text(known.program).or_else(|| os::env(c"FLIGHTLINE_BIN")),
+    };
+    publish();
+    DOOR.with(|| {
+        if session::current().is_some() {
+            return -libc::EALREADY;
+        }
+        let started = helper::launch(&settings).and_then(|dir| {
+            flightline_capture::start(dir.cstr()?, Moment::Later).map_err(|refused| match refused {
+                Refused::Os(_, errno) => errno,
+                Refused::Owner => libc::EPERM,
+                Refused::Format => libc::EPROTO,
+                Refused::NotWanted => libc::EALREADY,
+            })
+        });
+        started.map_or_else(|errno| -errno, |()| 0)
+    })
+}
+
+/// Waits until `done`, at most `ms`.
+fn wait(ms: u64, done: impl Fn() -> bool) -> c_int {
+    let end = clock::monotonic_ns() + ms * 1_000_000;
+    while !done() {
+        if clock::monotonic_ns() >= end {
+            return -libc::ETIMEDOUT;
+        }
+        let nap = [0i64, 1_000_000];
+        // SAFETY: the kernel reads one timespec.
+        let _ = unsafe { os::syscall(libc::SYS_nanosleep, [nap.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+    }
+    0
+}
+
+/// Pages of sessions stay mapped, so the reference may outlive the recording.
+fn page() -> Option<&'static SessionPage> {
+    session::current().map(|attached| attached.state.session)
+}
+
+/// Stops the recording of this process and waits until its output is complete; see `flightline.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn flightline_stop() -> c_int {
+    let _errno = KeepErrno::new();
+    let page = DOOR.with(|| {
+        let page = page();
+        flightline_capture::stop();
+        page
+    });
+    let Some(page) = page else { return -libc::ESRCH };
+    page.stop.store(1, Release);
+    wait(5_000, || page.drain_pid.load(Acquire) == 0)
+}
+
+/// Writes out everything recorded so far; see `flightline.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn flightline_dump() -> c_int {
+    let _errno = KeepErrno::new();
+    let Some(page) = page() else { return -libc::ESRCH };
+    let wanted = page.flush_wanted.fetch_add(1, Relaxed) + 1;
+    wait(5_000, || page.flush_done.load(Acquire) >= wanted)
 }

@@ -1,5 +1,303 @@
-//! Starts the drain for a program that was not started by `flightline record`.
-use core::ffi::CStr;
+//! Starts the drain for a program that `flightline record` did not start.
+//!
+//! `flightline drain` becomes nobody's child: an intermediate process is made with exit signal 0 (no `wait` of the
+//! program sees it) and ends at once. Everything between the forks is raw system calls. The program waits for the
+//! session at most [`READY_MS`]; if anything fails it says so in one line and runs on.
 
-/// Starts a recording to `output` with the settings of the environment.
-pub fn start_from_environment(_output: &CStr) {}
+use core::ffi::{CStr, c_char, c_int};
+
+use flightline_capture::os::{self, Fd, Text};
+use flightline_capture::target::Stripped;
+use flightline_capture::{Moment, masks};
+use flightline_in_signal::layout::SESSION_ENV;
+use flightline_in_signal::sys;
+
+/// Longest wait for the drain's session, ms.
+const READY_MS: i32 = 500;
+
+/// What to record and where to.
+pub struct Settings<'a> {
+    /// Output file, or a pattern with `%p`.
+    pub output: &'a CStr,
+    /// Samples per second of CPU time, as text.
+    pub rate: Option<&'a CStr>,
+    /// Engine by name.
+    pub engine: Option<&'a CStr>,
+    /// Path of the `flightline` program.
+    pub program: Option<&'a CStr>,
+}
+
+type Path = Text<1024>;
+
+/// Session directory of a helper that is ready.
+pub type Session = Text<256>;
+
+/// Starts a recording to `output` with the settings of the environment: the object was preloaded by hand.
+pub fn start_from_environment(output: &CStr) {
+    let settings = Settings {
+        output,
+        rate: os::env(c"FLIGHTLINE_RATE"),
+        engine: os::env(c"FLIGHTLINE_ENGINE"),
+        program: os::env(c"FLIGHTLINE_BIN"),
+    };
+    let joined = launch(&settings).and_then(|dir| {
+        let path = dir.cstr()?;
+        publish(path);
+        flightline_capture::start(path, Moment::ProgramStart).map_err(|refused| refused.text().1)
+    });
+    if let Err(errno) = joined {
+        let mut number = Text::<24>::new();
+        number.number(errno.unsigned_abs().into());
+        os::say(&[
+            b"cannot record to ",
+            output.to_bytes(),
+            b": no recorder process (error ",
+            number.bytes(),
+            b"); set FLIGHTLINE_BIN to the flightline program",
+        ]);
+    }
+}
+
+/// Starts the helper and waits for its session.
+///
+/// # Errors
+/// An errno: `ENOENT` without a `flightline` program, `ETIMEDOUT` when it was not ready in time, `EPROTO` when it gave up
+/// (it has said why on stderr).
+pub fn launch(settings: &Settings<'_>) -> Result<Session, c_int> {
+    let program = find(settings.program).ok_or(libc::ENOENT)?;
+    let program = program.cstr()?;
+    let (reader, writer) = pipe()?;
+    let mut pid = Text::<24>::new();
+    pid.number(sys::getpid().into());
+    let mut argv = [core::ptr::null::<c_char>(); 16];
+    let words = [
+        Some(program),
+        Some(c"drain"),
+        Some(c"--ready-fd"),
+        Some(c"3"),
+        Some(c"--pid"),
+        Some(pid.cstr()?),
+        Some(c"-o"),
+        Some(settings.output),
+        settings.rate.map(|_| c"--rate"),
+        settings.rate,
+        settings.engine.map(|_| c"--engine"),
+        settings.engine,
+    ];
+    for (to, word) in argv.iter_mut().zip(words.iter().flatten()) {
+        *to = word.as_ptr();
+    }
+    let mut space = Stripped::new();
+    // SAFETY: the environment of this process, which outlives the call.
+    let envp = unsafe { space.of(environment()) };
+    // Signals stay out of the children, which share nothing but their copies of our handlers.
+    let old = masks::kernel_mask(libc::SIG_SETMASK, Some(!0));
+    let child = fork(0);
+    if child == Ok(0) {
+        if fork(libc::SIGCHLD as usize) == Ok(0) {
+            become_drain(program, &argv, envp, &writer);
+        }
+        exit(0);
+    }
+    masks::kernel_mask(libc::SIG_SETMASK, Some(old));
+    drop(writer);
+    reap(child?);
+    read_session(&reader)
+}
+
+fn environment() -> *const *const c_char {
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    // SAFETY: the C library's variable.
+    unsafe { environ }
+}
+
+fn pipe() -> Result<(Fd, Fd), c_int> {
+    let mut fds = [0 as c_int; 2];
+    let args = [fds.as_mut_ptr() as usize, libc::O_CLOEXEC as usize, 0, 0, 0, 0];
+    // SAFETY: the kernel writes two descriptors.
+    unsafe { os::syscall(libc::SYS_pipe2, args) }?;
+    // SAFETY: both were just made, nobody else owns them.
+    Ok(unsafe { (Fd::own(fds[0]), Fd::own(fds[1])) })
+}
+
+/// A copy of this process with the given exit signal; 0 in the copy.
+fn fork(exit_signal: usize) -> Result<usize, c_int> {
+    // SAFETY: no flags, no pointers: a plain fork. The copy makes raw system calls only.
+    unsafe { os::syscall(libc::SYS_clone, [exit_signal, 0, 0, 0, 0, 0]) }
+}
+
+fn exit(status: usize) -> ! {
+    loop {
+        // SAFETY: ends the calling process.
+        let _ = unsafe { os::syscall(libc::SYS_exit_group, [status, 0, 0, 0, 0, 0]) };
+    }
+}
+
+fn reap(pid: usize) {
+    const WCLONE: usize = 0x8000_0000;
+    loop {
+        // SAFETY: no status is written.
+        let r = unsafe { os::syscall(libc::SYS_wait4, [pid, 0, WCLONE, 0, 0, 0]) };
+        if r != Err(libc::EINTR) {
+            return;
+        }
+    }
+}
+
+/// In the grandchild: a session of its own, no descriptor but stderr and the pipe, nothing blocked.
+fn become_drain(program: &CStr, argv: &[*const c_char], envp: *const *const c_char, writer: &Fd) -> ! {
+    const READY: usize = 3;
+    // SAFETY: no pointers in any of these.
+    unsafe {
+        let _ = os::syscall(libc::SYS_setsid, [0; 6]);
+        // Above the low numbers first, so that nothing needed is overwritten.
+        let high = os::syscall(libc::SYS_fcntl, [writer.raw() as usize, libc::F_DUPFD as usize, 10, 0, 0, 0]);
+        let null = os::open(c"/dev/null", libc::O_RDWR, 0);
+        if let Ok(null) = &null {
+            for fd in [0, 1] {
+                if null.raw() as usize != fd {
+                    let _ = os::syscall(libc::SYS_dup3, [null.raw() as usize, fd, 0, 0, 0, 0]);
+                }
+            }
+        }
+        if let Ok(high) = high {
+            let _ = os::syscall(libc::SYS_dup3, [high, READY, 0, 0, 0, 0]);
+        }
+        let _ = os::syscall(libc::SYS_close_range, [READY + 1, u32::MAX as usize, 0, 0, 0, 0]);
+        core::mem::forget(null);
+        masks::kernel_mask(libc::SIG_SETMASK, Some(0));
+        let args = [program.as_ptr() as usize, argv.as_ptr() as usize, envp as usize, 0, 0, 0];
+        // The arrays are null-terminated and live here.
+        let _ = os::syscall(libc::SYS_execve, args);
+        let text = b"!\n";
+        let _ = os::syscall(libc::SYS_write, [READY, text.as_ptr() as usize, text.len(), 0, 0, 0]);
+    }
+    exit(127)
+}
+
+/// One line: the directory, or `!` and why not.
+fn read_session(reader: &Fd) -> Result<Session, c_int> {
+    let mut line = [0u8; 255];
+    let mut len = 0;
+    let end = flightline_in_signal::clock::monotonic_ns() + READY_MS as u64 * 1_000_000;
+    while !line.contains(&b'\n') {
+        let left = end.saturating_sub(flightline_in_signal::clock::monotonic_ns());
+        if left == 0 || len == line.len() {
+            return Err(libc::ETIMEDOUT);
+        }
+        let mut poll = libc::pollfd { fd: reader.raw(), events: libc::POLLIN, revents: 0 };
+        let wait = [(left / 1_000_000_000) as i64, (left % 1_000_000_000) as i64];
+        let args = [(&raw mut poll) as usize, 1, wait.as_ptr() as usize, 0, 0, 0];
+        // SAFETY: the kernel reads a timeout and writes one pollfd.
+        match unsafe { os::syscall(libc::SYS_ppoll, args) } {
+            Ok(0) => return Err(libc::ETIMEDOUT),
+            Ok(_) => {}
+            Err(libc::EINTR) => continue,
+            Err(errno) => return Err(errno),
+        }
+        match os::read(reader, line.get_mut(len..).unwrap_or_default())? {
+            0 => return Err(libc::EPROTO),
+            n => len += n,
+        }
+    }
+    let text = line.split(|b| *b == b'\n').next().unwrap_or_default();
+    if let Some(why) = text.strip_prefix(b"!") {
+        if !why.is_empty() {
+            os::say(&[why]);
+        }
+        return Err(if why.is_empty() { libc::ENOEXEC } else { libc::EPROTO });
+    }
+    let mut dir = Session::new();
+    dir.put(text);
+    Ok(dir)
+}
+
+// ----- where the program is -------------------------------------------------------------------------------------
+
+/// Named by the user; beside this object (a build directory), in `../bin` of it (a package); on `PATH`.
+fn find(named: Option<&CStr>) -> Option<Path> {
+    if let Some(named) = named.filter(|named| !named.is_empty()) {
+        let mut path = Path::new();
+        path.put(named.to_bytes());
+        return Some(path).filter(executable);
+    }
+    let own = own_directory();
+    let near = ["/flightline", "/../flightline", "/../bin/flightline", "/../../bin/flightline"];
+    let beside = own.iter().flat_map(|dir| {
+        near.iter().map(|name| {
+            let mut path = Path::new();
+            path.put(dir.bytes()).put(name.as_bytes());
+            path
+        })
+    });
+    let on_path = flightline_capture::target::on_path(c"flightline", os::env(c"PATH"));
+    beside.chain([on_path]).find(executable)
+}
+
+fn executable(path: &Path) -> bool {
+    const X_OK: usize = 1;
+    path.cstr().is_ok_and(|path| {
+        let args = [libc::AT_FDCWD as isize as usize, path.as_ptr() as usize, X_OK, 0, 0, 0];
+        // SAFETY: the path is NUL-terminated.
+        unsafe { os::syscall(libc::SYS_faccessat, args) }.is_ok()
+    })
+}
+
+/// Directory that this object was loaded from.
+fn own_directory() -> Option<Path> {
+    // SAFETY: all-zero is a valid structure.
+    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
+    let here = own_directory as *const ();
+    // SAFETY: an address of this object; the structure is written.
+    if unsafe { libc::dladdr(here.cast(), &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's copy of the name, NUL-terminated.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
+    let slash = name.iter().rposition(|b| *b == b'/')?;
+    let mut dir = Path::new();
+    dir.put(name.get(..slash)?);
+    Some(dir)
+}
+
+// ----- the session in the environment, for children -------------------------------------------------------------
+
+/// Adds the session to this process's environment, so that its children join it. Not by `setenv`, which allocates.
+fn publish(dir: &CStr) {
+    unsafe extern "C" {
+        static mut environ: *const *const c_char;
+    }
+    let old = environment();
+    let mut count = 0;
+    if !old.is_null() {
+        // SAFETY: the environment is a null-terminated array.
+        while unsafe { !old.add(count).read().is_null() } {
+            count += 1;
+        }
+    }
+    let text_bytes = SESSION_ENV.len() + 1 + dir.to_bytes_with_nul().len();
+    let words = count + 2;
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    let Ok(at) = os::map(None, words * size_of::<usize>() + text_bytes, rw, libc::MAP_PRIVATE) else {
+        return;
+    };
+    let array = at as *mut *const c_char;
+    let text = (at + words * size_of::<usize>()) as *mut u8;
+    let parts: [&[u8]; 3] = [SESSION_ENV.as_bytes(), b"=", dir.to_bytes_with_nul()];
+    let mut end = 0;
+    for part in parts {
+        // SAFETY: the parts add up to `text_bytes`.
+        unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), text.add(end), part.len()) };
+        end += part.len();
+    }
+    // SAFETY: the new array holds the old entries, the new one and the null. It stays mapped; this runs before the
+    // program's own code, or in a call documented as not thread-safe.
+    unsafe {
+        core::ptr::copy_nonoverlapping(old, array, count);
+        array.add(count).write(text.cast());
+        array.add(count + 1).write(core::ptr::null());
+        environ = array;
+    }
+}
