@@ -1,6 +1,6 @@
 //! What a declaration consists of, and the words the tables are written in.
 
-use super::structs::{BOOLEAN, BYTE, DOUBLE, FLOAT, INT, LONG, STRING};
+use super::structs::{BOOLEAN, BYTE, FLOAT, INT, LONG, STRING};
 use crate::ids::TypeId;
 
 /// What a type is for.
@@ -93,13 +93,9 @@ pub enum Shape {
     /// Varint of a 32-bit pattern.
     Int,
     /// One byte.
-    Byte,
-    /// One byte.
     Boolean,
     /// Four bytes.
     Float,
-    /// Eight bytes.
-    Double,
     /// String, inline.
     Text,
     /// Count and raw bytes.
@@ -170,10 +166,8 @@ pub(super) const fn field(name: &'static str, ty: TypeId, label: &'static str) -
     let shape = match ty {
         LONG => Shape::Long,
         INT => Shape::Int,
-        BYTE => Shape::Byte,
         BOOLEAN => Shape::Boolean,
         FLOAT => Shape::Float,
-        DOUBLE => Shape::Double,
         STRING => Shape::Text,
         _ => Shape::Unwritten,
     };

@@ -6,6 +6,17 @@ use crate::schema::Type;
 use crate::varint;
 use bytes::{BufMut, BytesMut};
 
+/// Memory that a buffer keeps from one flush to the next.
+const KEPT: usize = 1 << 20;
+
+/// Empties a buffer; its memory stays, unless it was an exceptional flush.
+pub(super) fn reuse(buffer: &mut BytesMut) {
+    if buffer.capacity() > KEPT {
+        *buffer = BytesMut::new();
+    }
+    buffer.clear();
+}
+
 /// Appends an event of type `of`; nothing on error, nor if it takes more than `room` bytes.
 #[inline]
 pub(super) fn put_event(

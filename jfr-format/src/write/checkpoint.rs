@@ -5,8 +5,8 @@
 //!   pool = type   count   count × (key, value)
 //! ```
 
-use super::WriteError;
 use super::fields::{FieldWriter, constant_key};
+use super::{WriteError, buffer};
 use crate::constants::CHECKPOINT_EVENT;
 use crate::ids::{ChunkOffset, Ticks, TypeId};
 use crate::schema::{self, Type};
@@ -43,7 +43,7 @@ impl Pending {
         // Empty pools stay for their memory: there are no more than the schema has pool types.
         for pool in &mut self.pools {
             pool.count = 0;
-            pool.entries.clear();
+            buffer::reuse(&mut pool.entries);
         }
         self.len = 0;
     }

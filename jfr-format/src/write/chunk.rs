@@ -196,17 +196,17 @@ impl ChunkWriter {
             return Ok(());
         }
         let mut segment = std::mem::take(&mut self.segment);
-        segment.clear();
         let checkpoint = self.put_segment(&mut segment, now);
         let appended = out.append(&segment);
         let len = segment.len();
+        buffer::reuse(&mut segment);
         self.segment = segment;
         appended?;
         self.written += len;
         self.checkpoint = checkpoint;
         self.head = BytesMut::new();
         self.constants.clear();
-        self.events.clear();
+        buffer::reuse(&mut self.events);
         match self.geometry {
             Geometry::Patched => {
                 self.generation =
@@ -221,7 +221,7 @@ impl ChunkWriter {
     /// never written.
     pub fn discard(&mut self) {
         self.constants.clear();
-        self.events.clear();
+        buffer::reuse(&mut self.events);
     }
 
     /// Writes what is queued and ends the chunk. `last`: no chunk follows in this file.

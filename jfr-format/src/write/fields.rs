@@ -108,14 +108,6 @@ impl<'a> FieldWriter<'a> {
         self
     }
 
-    /// A `byte`.
-    pub fn byte(&mut self, value: u8) -> &mut Self {
-        if self.expect(Shape::Byte) {
-            self.out.put_u8(value);
-        }
-        self
-    }
-
     /// A `boolean`.
     #[inline]
     pub fn boolean(&mut self, value: bool) -> &mut Self {
@@ -129,14 +121,6 @@ impl<'a> FieldWriter<'a> {
     pub fn float(&mut self, value: f32) -> &mut Self {
         if self.expect(Shape::Float) {
             self.out.put_f32(value);
-        }
-        self
-    }
-
-    /// A `double`.
-    pub fn double(&mut self, value: f64) -> &mut Self {
-        if self.expect(Shape::Double) {
-            self.out.put_f64(value);
         }
         self
     }
