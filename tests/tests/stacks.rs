@@ -9,7 +9,11 @@ use flightline_tests::{skip, victim};
 const NEARLY_ALL: f64 = 99.0;
 
 fn record(program: impl AsRef<std::path::Path>, args: &[&str]) -> (Recorded, Recording) {
-    let recorded = Record::new().rate(2000).run(program, args).expect_code(0);
+    record_with(Record::new(), program, args)
+}
+
+fn record_with(record: Record, program: impl AsRef<std::path::Path>, args: &[&str]) -> (Recorded, Recording) {
+    let recorded = record.rate(2000).run(program, args).expect_code(0);
     let recording = recorded.read();
     let n = recording.samples.len();
     // The timer engine alone gives 250 a second and still the multiplicity of 2000.
@@ -28,7 +32,11 @@ fn expect(share: f64, least: f64, what: &str) {
 fn deep_recursion() {
     let _turn = turn();
     for flags in [victim::OPTIMISED, victim::FRAME_POINTERS] {
-        let (_, recording) = record(victim::c("deep", flags), &["1200", "0.8"]);
+        let (_, recording) = record_with(
+            Record::new().option("--depth").option("2048"),
+            victim::c("deep", flags),
+            &["1200", "0.8"],
+        );
         let levels =
             |s: &flightline_tests::recording::Stack| s.frames.iter().filter(|f| f.method == "level").count();
         expect(
@@ -163,7 +171,7 @@ fn rust_program() {
 fn timers_walk_the_same() {
     let _turn = turn();
     let recorded =
-        Record::new().rate(250).engine("timer").run(victim::c("deep", victim::OPTIMISED), &["1200", "1"]);
+        Record::new().rate(250).engine("timer").run(victim::c("deep", victim::OPTIMISED), &["900", "1"]);
     let recording = recorded.expect_code(0).read();
     expect(
         recording.share(|s| !s.truncated && s.has_in_order(&["bottom", "level", "main"])),
