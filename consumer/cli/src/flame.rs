@@ -1,6 +1,6 @@
 //! `flightline flame`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use flightline_consumer::model::Model;
@@ -36,13 +36,13 @@ fn format_of(path: &Path) -> PictureFormat {
 }
 
 fn title(args: &FlameArgs) -> String {
-    let names: Vec<String> = args.stacks.inputs.iter().map(|path| shown(path)).collect();
+    let name = |path: &PathBuf| path.file_name().map_or_else(|| shown(path), |n| shown(Path::new(n)));
+    let names: Vec<String> = args.stacks.inputs.iter().map(name).collect();
     names.join(", ")
 }
 
 /// What the widths mean.
 fn subtitle(model: &Model, total: u64, unit: &str) -> String {
     let chunks = if model.chunks == 1 { "1 chunk".into() } else { format!("{} chunks", model.chunks) };
-    let period = model.period_nanos.map(|ns| format!(", one every {} ms of CPU time", ns as f64 / 1e6));
-    format!("{total} {unit}{} · {chunks}", period.filter(|_| unit == "samples").unwrap_or_default())
+    format!("{total} {unit} · {chunks}")
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use jfr_format::event::EventRef;
+use jfr_format::event::{EventRef, StructRef};
 
 /// CPU time of one thread, in ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub struct Cause {
 /// The account of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// By thread label.
-    pub threads: BTreeMap<String, ThreadTime>,
+    /// By process and thread id; a list, because a process may use an id again.
+    pub threads: BTreeMap<(String, i64), Vec<(String, ThreadTime)>>,
     /// By cause.
     pub losses: BTreeMap<String, Cause>,
     /// Samples whose stack was cut, by cause.
@@ -48,7 +48,8 @@ impl Ledger {
         matches!(name, THREAD_CPU | SAMPLE_LOSS | SAMPLE_TRUNCATED | NOTICE)
     }
 
-    /// Enters an event. Each tells what came up since the one before; one that cannot be decoded is left out.
+    /// Enters an event; one that cannot be decoded is left out. Thread times are totals so far, the others tell what
+    /// came up since the event before.
     pub(super) fn take(&mut self, event: &EventRef<'_>) {
         let number = |name| {
             let value = event.field(name).ok().flatten().and_then(|v| v.as_i64());
@@ -60,10 +61,8 @@ impl Ledger {
         };
         match &*event.class().name {
             THREAD_CPU => {
-                let thread = self.threads.entry(thread_label(event)).or_default();
-                thread.cpu = thread.cpu.saturating_add(number("cpuTime"));
-                thread.sampled = thread.sampled.saturating_add(number("sampled"));
-                thread.lost = thread.lost.saturating_add(number("lost"));
+                let time = ThreadTime { cpu: number("cpuTime"), sampled: number("sampled"), lost: number("lost") };
+                self.thread(event, time);
             }
             SAMPLE_LOSS => {
                 let cause = self.losses.entry(text("cause")).or_default();
@@ -78,12 +77,22 @@ impl Ledger {
             _ => {}
         }
     }
-}
 
-fn thread_label(event: &EventRef<'_>) -> String {
-    let thread = event.field("eventThread").ok().flatten().and_then(|v| v.record().ok().flatten());
-    let Some(thread) = thread else { return "[no thread]".into() };
-    let name = thread.field("osName").ok().flatten().and_then(|v| v.text().ok().flatten());
-    let id = thread.field("osThreadId").ok().flatten().and_then(|v| v.as_i64()).unwrap_or(0);
-    format!("{} ({id})", name.unwrap_or_default())
+    fn thread(&mut self, event: &EventRef<'_>, time: ThreadTime) {
+        let thread = event.field("eventThread").ok().flatten().and_then(|v| v.record().ok().flatten());
+        let text = |of: &StructRef<'_>, field: &str| {
+            let value = of.field(field).ok().flatten().and_then(|v| v.text().ok().flatten());
+            value.map(|t| t.into_owned()).unwrap_or_default()
+        };
+        let name = thread.map(|t| text(&t, "osName")).unwrap_or_default();
+        let id = thread.and_then(|t| t.field("osThreadId").ok().flatten()?.as_i64()).unwrap_or(0);
+        let group = thread.and_then(|t| t.field("group").ok().flatten()?.record().ok().flatten());
+        let process = group.map(|g| text(&g, "name")).unwrap_or_default();
+        let holders = self.threads.entry((process, id)).or_default();
+        match holders.last_mut() {
+            // A clock does not run backwards: a smaller total is another thread's.
+            Some(last) if last.1.cpu <= time.cpu => *last = (name, time),
+            _ => holders.push((name, time)),
+        }
+    }
 }

@@ -8,7 +8,7 @@ use jfr_format::read::TypeCount;
 use serde_json::{Value, json};
 
 use super::ChunkFacts;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, ThreadTime};
 use crate::error::Error;
 use crate::model::Model;
 use crate::print::clock;
@@ -154,18 +154,23 @@ impl Report {
         out
     }
 
+    /// Process, thread and its times.
+    fn threads(&self) -> impl Iterator<Item = (&str, String, &ThreadTime)> {
+        self.ledger.threads.iter().flat_map(|((process, id), holders)| {
+            holders.iter().map(move |(name, time)| (process.as_str(), format!("{name} ({id})"), time))
+        })
+    }
+
     fn ledger_text(&self) -> String {
         let Ledger { threads, losses, truncated, notices } = &self.ledger;
         let mut out = String::new();
         if !threads.is_empty() {
-            let width = threads.keys().map(String::len).max().unwrap_or(0).max(6);
-            out.push_str(&format!(
-                "\n{:<width$} {:>11} {:>11} {:>11}\n",
-                "Thread", "CPU s", "sampled s", "lost s"
-            ));
-            let mut rows: Vec<_> = threads.iter().collect();
-            rows.sort_by_key(|(_, time)| std::cmp::Reverse(time.cpu));
-            for (name, time) in rows {
+            let mut rows: Vec<_> = self.threads().collect();
+            rows.sort_by_key(|(_, _, time)| std::cmp::Reverse(time.cpu));
+            let names: Vec<String> = rows.iter().map(|(process, name, _)| format!("{name}  {process}")).collect();
+            let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
+            out.push_str(&format!("\n{:<width$} {:>11} {:>11} {:>11}\n", "Thread", "CPU s", "sampled s", "lost s"));
+            for (name, (_, _, time)) in names.iter().zip(&rows) {
                 let [cpu, sampled, lost] = [time.cpu, time.sampled, time.lost].map(seconds);
                 out.push_str(&format!("{name:<width$} {cpu:>11.3} {sampled:>11.3} {lost:>11.3}\n"));
             }
@@ -219,7 +224,7 @@ impl Report {
     }
 
     fn to_json(&self) -> Value {
-        let Ledger { threads, losses, truncated, notices } = &self.ledger;
+        let Ledger { losses, truncated, notices, .. } = &self.ledger;
         let Samples { total, unit, truncated: cut, without_stack, top } = &self.samples;
         json!({
             "version": format!("{}.{}", self.version.0, self.version.1),
@@ -232,8 +237,8 @@ impl Report {
             "events": self.events.iter().map(|(name, count)| json!({
                 "type": name, "count": count.events, "bytes": count.bytes,
             })).collect::<Vec<_>>(),
-            "threads": threads.iter().map(|(name, time)| json!({
-                "thread": name, "cpu": time.cpu, "sampled": time.sampled, "lost": time.lost,
+            "threads": self.threads().map(|(process, name, time)| json!({
+                "process": process, "thread": name, "cpu": time.cpu, "sampled": time.sampled, "lost": time.lost,
             })).collect::<Vec<_>>(),
             "lost": losses.iter().map(|(cause, loss)| json!({
                 "cause": cause, "samples": loss.samples, "cpu": loss.cpu,
