@@ -1,0 +1,122 @@
+//! Every field of every event as text, whatever drives the decoder.
+
+#![allow(dead_code)] // each test takes what it needs
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use jfr_format::event::{StructRef, Value};
+use jfr_format::read::{Decoder, Delivery, Item};
+
+/// References followed per event; enough to see every constant once, too few for what references can blow up to.
+const BUDGET: usize = 2_000;
+
+/// What a decoder made of some bytes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Dump {
+    pub events: Vec<String>,
+    pub warnings: Vec<String>,
+    /// Size and completeness.
+    pub chunks: Vec<(u64, bool)>,
+    /// Offsets that warnings named.
+    pub offsets: Vec<u64>,
+}
+
+impl Dump {
+    pub fn of(pieces: &[&[u8]], delivery: Delivery) -> Self {
+        let mut dump = Self::default();
+        let mut decoder = Decoder::new(delivery);
+        for piece in pieces {
+            decoder.push(Bytes::copy_from_slice(piece));
+            dump.drain(&mut decoder);
+        }
+        decoder.close();
+        dump.drain(&mut decoder);
+        dump
+    }
+
+    fn drain(&mut self, decoder: &mut Decoder) {
+        while let Some(item) = decoder.next() {
+            match item {
+                Item::ChunkStart(_) => {}
+                Item::Events(batch) => {
+                    for event in batch.events() {
+                        let mut text = format!("{} {} ", event.offset(), event.class().name);
+                        let mut budget = BUDGET;
+                        record(&event.fields(), &mut text, &mut budget, 0);
+                        self.events.push(text);
+                    }
+                }
+                Item::ChunkEnd(end) => self.chunks.push((end.size, end.complete)),
+                Item::Warning(warning) => {
+                    self.warnings.push(warning.to_string());
+                    self.offsets.push(warning.at());
+                }
+            }
+        }
+    }
+}
+
+fn record(of: &StructRef<'_>, out: &mut String, budget: &mut usize, depth: usize) {
+    out.push('{');
+    for field in of.iter() {
+        match field {
+            Ok((field, v)) => {
+                let _ = write!(out, "{}=", field.name);
+                value(v, out, budget, depth + 1);
+                out.push(' ');
+            }
+            Err(error) => {
+                let _ = write!(out, "ERROR {error}");
+            }
+        }
+    }
+    out.push('}');
+}
+
+fn value(v: Value<'_>, out: &mut String, budget: &mut usize, depth: usize) {
+    *budget = budget.saturating_sub(1);
+    if *budget == 0 || depth > 12 {
+        out.push('…');
+        return;
+    }
+    match v {
+        Value::Reference(reference) => match reference.resolve() {
+            Ok(Some(v)) => value(v, out, budget, depth + 1),
+            Ok(None) => out.push_str("null"),
+            Err(error) => {
+                let _ = write!(out, "ERROR {error}");
+            }
+        },
+        Value::Struct(fields) => record(&fields, out, budget, depth),
+        Value::Array(list) => {
+            for v in list.iter().take(BUDGET) {
+                match v {
+                    Ok(v) => value(v, out, budget, depth + 1),
+                    Err(error) => {
+                        let _ = write!(out, "ERROR {error}");
+                    }
+                }
+                out.push(',');
+            }
+        }
+        other => {
+            let _ = write!(out, "{other:?}");
+        }
+    }
+}
+
+pub fn fixtures(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures").join(folder);
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut paths: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|e| e == "jfr"));
+    paths.sort();
+    assert!(!paths.is_empty(), "{} holds no recording", folder.display());
+    paths
+}
+
+pub fn name(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().into_owned()
+}

@@ -1,0 +1,64 @@
+//! However the input is cut into pieces, the same comes out.
+
+mod dump;
+
+use dump::{Dump, fixtures, name};
+use jfr_format::read::Delivery::{Earliest, WholeChunks};
+
+/// Both deliveries agree, but where a live writer's flush hands out what a whole chunk would resolve later.
+#[test]
+fn whole_chunks_and_streams_agree() {
+    let mut files = fixtures("cases");
+    files.extend(fixtures("recordings").into_iter().filter(|p| p.metadata().unwrap().len() < 200_000));
+    for path in files {
+        let bytes = std::fs::read(&path).unwrap();
+        let whole = Dump::of(&[&bytes], WholeChunks);
+        let stream = Dump::of(&[&bytes], Earliest);
+        assert_eq!(whole, stream, "{}", name(&path));
+    }
+}
+
+#[test]
+fn every_split_gives_the_same_events() {
+    // The odd ones: constants before and after their use, metadata last, unpatched, live, torn, several chunks,
+    // fixed geometry, padded sizes; the others are cut at a prime stride.
+    const AT_EVERY_BYTE: &[&str] =
+        &["01_", "04_", "13_", "22_", "25_", "27_", "31_", "32_", "41_", "70_", "91_"];
+    for path in fixtures("cases") {
+        let bytes = std::fs::read(&path).unwrap();
+        let want = Dump::of(&[&bytes], Earliest);
+        let every = AT_EVERY_BYTE.iter().any(|prefix| name(&path).starts_with(prefix));
+        for at in (0..=bytes.len()).step_by(if every { 1 } else { 61 }) {
+            let (front, back) = bytes.split_at(at);
+            assert_eq!(Dump::of(&[front, back], Earliest), want, "{} split at {at}", name(&path));
+        }
+    }
+}
+
+#[test]
+fn byte_by_byte() {
+    for path in fixtures("cases") {
+        let bytes = std::fs::read(&path).unwrap();
+        let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
+        assert_eq!(Dump::of(&pieces, Earliest), Dump::of(&[&bytes], Earliest), "{}", name(&path));
+        assert_eq!(Dump::of(&pieces, WholeChunks), Dump::of(&[&bytes], WholeChunks), "{}", name(&path));
+    }
+}
+
+/// A stream hands out a sample as soon as its constants are there, not at the end of the chunk.
+#[test]
+fn events_come_early() {
+    let path = fixtures("cases").into_iter().find(|p| name(p).starts_with("01_")).unwrap();
+    let bytes = std::fs::read(path).unwrap();
+    let whole = Dump::of(&[&bytes], Earliest);
+    let last: u64 = whole.events.last().unwrap().split(' ').next().unwrap().parse().unwrap();
+    let mut decoder = jfr_format::read::Decoder::new(Earliest);
+    decoder.push(bytes::Bytes::copy_from_slice(&bytes[..last as usize]));
+    let mut events = 0;
+    while let Some(item) = decoder.next() {
+        if let jfr_format::read::Item::Events(batch) = item {
+            events += batch.events().count();
+        }
+    }
+    assert_eq!(events, whole.events.len() - 1, "all but the one whose bytes are missing");
+}
