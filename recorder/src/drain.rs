@@ -27,6 +27,7 @@ use crate::{
     sink::{Target, per_process},
     system::Load,
     tell,
+    threads::Account,
 };
 
 /// Shortest and longest pause between two rounds.
@@ -217,6 +218,8 @@ impl Drain {
         let name = file.exe().file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
         let group = recording.add_group(format!("{name} ({})", file.pid));
         let mut process = Process::new(file, index, group, self.settings.period_ns());
+        process.book.threads.resume(self.end_image(process.file.pid, now));
+        let recording = &mut self.recordings[index].1;
         process.refresh_modules(&mut self.images, now);
         tell::process(recording, &process, self.settings.redact_args, now);
         self.report.processes += 1;
@@ -240,22 +243,19 @@ impl Drain {
                 process.close(recording, &mut self.images, now, self.stopped);
             }
         }
-        self.close_replaced(now);
         self.remove_settled(now);
         fill
     }
 
-    /// After exec the same pid writes a new file: the old one gets nothing any more.
-    fn close_replaced(&mut self, now: u64) {
-        for i in 0..self.processes.len() {
-            let pid = self.processes[i].file.pid;
-            let replaced = self.processes[i + 1..].iter().any(|p| p.file.pid == pid);
-            if replaced && !self.processes[i].book.over {
-                let process = &mut self.processes[i];
-                let recording = &mut self.recordings[process.book.recording].1;
-                process.close(recording, &mut self.images, now, self.stopped);
-            }
-        }
+    /// After exec the same pid writes a new file: the old one gets nothing any more. Returns the account of the
+    /// thread that goes on in the new image.
+    fn end_image(&mut self, pid: u32, now: u64) -> Option<(u32, Box<Account>)> {
+        let process = self.processes.iter_mut().rev().find(|p| p.file.pid == pid && !p.book.over)?;
+        let recording = &mut self.recordings[process.book.recording].1;
+        process.close_image(recording, &mut self.images, now);
+        // Tell what is known by now: the account goes on from there.
+        tell::threads(recording, process, now);
+        process.book.threads.take_account(pid)
     }
 
     fn remove_settled(&mut self, now: u64) {
@@ -368,7 +368,8 @@ impl Drain {
     }
 
     /// Ends everything: rings read for the last time, symbols waited for, chunks closed, directory removed.
-    pub fn finish(mut self) -> Report {
+    /// `hurry` is asked from time to time whether to go without the last symbols and slow readers.
+    pub fn finish(mut self, hurry: &dyn Fn() -> bool) -> Report {
         self.stop_sampling();
         // Handlers that began before the stop are done in microseconds, or lose their sample.
         std::thread::sleep(Duration::from_millis(2));
@@ -387,7 +388,7 @@ impl Drain {
         let deadline = std::time::Instant::now() + SYMBOLS_WAIT;
         while self.images.outstanding() > 0 && self.processes.iter().any(|p| p.book.waiting() > 0) {
             let left = deadline.saturating_duration_since(std::time::Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || hurry() {
                 break;
             }
             self.images.take_loaded(self.session.rows(), left.min(Duration::from_millis(100)));
@@ -400,7 +401,10 @@ impl Drain {
             recording.finish();
         }
         let deadline = std::time::Instant::now() + READER_WAIT;
-        while self.recordings.iter().any(|(_, r)| r.waiting() > 0) && std::time::Instant::now() < deadline {
+        while self.recordings.iter().any(|(_, r)| r.waiting() > 0) {
+            if std::time::Instant::now() >= deadline || hurry() {
+                break;
+            }
             self.push_all();
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -409,6 +413,7 @@ impl Drain {
             self.report.add_recording(recording);
         }
         self.report.notices = std::mem::take(&mut self.notices);
+        self.report.own_cpu_ns = crate::clock::process_cpu_ns(std::process::id()).unwrap_or(0);
         self.report
     }
 
@@ -429,7 +434,7 @@ fn libraries(
 ) {
     for mapping in process.book.modules.current() {
         if mapping.image != crate::images::ANONYMOUS
-            && told.insert((process.book.recording, mapping.start, mapping.image ^ process.file.pid << 16))
+            && told.insert((process.book.recording, mapping.start, mapping.image))
         {
             let name = images.get(mapping.image).path.to_string_lossy();
             tell::library(recording, &name, (mapping.start, mapping.end), now);

@@ -19,6 +19,7 @@ const MAX_EVENTS: u64 = 1 << 20;
 pub struct Ledger {
     period_ns: i64,
     carry_ns: i64,
+    begun: bool,
     /// Σ weights of the samples that were recorded, ns.
     pub sampled_ns: u64,
     /// Samples that were recorded.
@@ -42,15 +43,25 @@ impl Ledger {
         Ledger { period_ns: period, carry_ns: period / 2, ..Ledger::default() }
     }
 
+    /// Sampling begins anew (after exec): what is booked stays.
+    pub fn restart(&mut self, period_ns: u64) {
+        let fresh = Ledger::new(period_ns);
+        self.carry_ns = fresh.carry_ns;
+        self.arrived = 0;
+        self.arrived_ns = 0;
+        self.begun = false;
+    }
+
     /// The first sample came, or will come, after `first_ns` of CPU time. No effect once a sample was booked.
     pub fn first_expiry(&mut self, first_ns: u64) {
-        if self.samples == 0 && first_ns > 0 {
+        if !self.begun && first_ns > 0 {
             self.carry_ns = self.period_ns - i64::try_from(first_ns).unwrap_or(i64::MAX).min(self.period_ns);
         }
     }
 
     /// Books a recorded sample and says how many events it becomes (possibly none).
     pub fn sample(&mut self, weight_ns: u64) -> u32 {
+        self.begun = true;
         self.samples += 1;
         self.sampled_ns = self.sampled_ns.saturating_add(weight_ns);
         let weight = i64::try_from(weight_ns).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);

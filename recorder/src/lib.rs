@@ -1,6 +1,7 @@
 //! flightline-recorder
 
 mod clock;
+pub mod command;
 mod demangle;
 pub mod drain;
 mod elf;
@@ -10,7 +11,9 @@ mod intern;
 mod ledger;
 pub mod loss;
 mod modules;
+pub mod preload;
 mod proc_file;
+
 mod process;
 pub mod program;
 mod recording;

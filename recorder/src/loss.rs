@@ -41,6 +41,8 @@ pub struct Report {
     pub notices: Vec<String>,
     /// Engine in force, and the errno with which a better one was refused.
     pub engine: Option<(u32, i32)>,
+    /// CPU time of this process, ns.
+    pub own_cpu_ns: u64,
     pub(crate) flushes_done: u64,
     pub(crate) interrupted: bool,
 }
@@ -58,6 +60,9 @@ impl Report {
     }
 
     pub(crate) fn add_thread(&mut self, thread: &Thread) {
+        if thread.moved {
+            return;
+        }
         let ledger = &thread.ledger;
         self.threads += 1;
         self.samples += ledger.samples;

@@ -198,6 +198,15 @@ impl Process {
         self.book.threads.close(&self.file, now_ns, self.book.period_ns, stopped);
     }
 
+    /// Last reading of everything, when another image has taken the process over.
+    pub fn close_image(&mut self, recording: &mut Recording, images: &mut Images, now_ns: u64) {
+        self.book.over = true;
+        self.book.modules.read_log(&self.file, images);
+        while self.drain(recording, images, now_ns, true) > 0 && !self.book.damaged {}
+        let first = self.file.pid;
+        self.book.threads.close_others(&self.file, first, now_ns, self.book.period_ns);
+    }
+
     /// Tries again to resolve what waits for symbols; `anyway`: takes offsets where names are still missing.
     pub fn resolve_pending(&mut self, recording: &mut Recording, images: &mut Images, anyway: bool) {
         let Process { file, book } = self;

@@ -1,10 +1,269 @@
-//! Whether a program can be recorded.
-use std::fmt;
-/// x
-#[derive(Debug)]
-pub struct Refusal;
+//! Finds the program to be recorded and tells beforehand if it cannot be.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fmt,
+    fs::{self, File},
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::{FileExt, MetadataExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use nix::unistd::{AccessFlags, access, getegid, geteuid};
+
+use crate::elf::Head;
+
+/// Interpreters of interpreters followed at most.
+const MAX_SCRIPTS: usize = 5;
+
+/// Why a program cannot be run or recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The file concerned.
+    pub path: PathBuf,
+    /// What is the matter with it.
+    pub reason: Reason,
+}
+
+/// See [`Refusal`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// No such file, or not on `PATH`.
+    NotFound,
+    /// A directory, or without execute permission.
+    NotExecutable(&'static str),
+    /// No dynamic loader that could preload anything.
+    Static,
+    /// Set-user-id, set-group-id or file capabilities: the loader ignores our object.
+    ChangesUser(&'static str),
+    /// Another architecture; its name.
+    Foreign(String),
+    /// Another C library than this build's; the loader it asks for.
+    OtherLibc(String),
+    /// Go: its runtime replaces all signal handlers by raw system calls.
+    Go,
+}
+
+impl Refusal {
+    /// Exit status as shells have it.
+    pub fn exit_code(&self) -> u8 {
+        if self.reason == Reason::NotFound { 127 } else { 126 }
+    }
+}
+
 impl fmt::Display for Refusal {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Ok(())
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        let perf = "use `perf record --call-graph dwarf` instead";
+        match &self.reason {
+            Reason::NotFound => write!(f, "{path}: program not found"),
+            Reason::NotExecutable(why) => write!(f, "{path}: cannot be executed: {why}"),
+            Reason::Static => write!(
+                f,
+                "{path}: is statically linked, so nothing can be preloaded into it; link it dynamically, or {perf}"
+            ),
+            Reason::ChangesUser(how) => {
+                write!(f, "{path}: {how}, so its loader ignores us; record a copy without that, or {perf}")
+            }
+            Reason::Foreign(name) => write!(
+                f,
+                "{path}: is a program for {name}; this flightline records {} programs",
+                env::consts::ARCH
+            ),
+            Reason::OtherLibc(loader) => write!(
+                f,
+                "{path}: uses another C library ({loader}); record it with a flightline built for that, or {perf}"
+            ),
+            Reason::Go => write!(
+                f,
+                "{path}: is a Go program, which allows no other profiler inside; use Go's runtime/pprof, or {perf}"
+            ),
+        }
+    }
+}
+
+/// Where `program` is: itself if it has a slash, otherwise by `PATH`.
+pub fn find(program: &OsStr) -> Result<PathBuf, Refusal> {
+    let refusal = |path: &Path, reason| Err(Refusal { path: path.to_owned(), reason });
+    if program.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(program);
+        return match executable(&path) {
+            Ok(()) => Ok(path),
+            Err(reason) => refusal(&path, reason),
+        };
+    }
+    let mut best = Reason::NotFound;
+    let search = env::var_os("PATH").unwrap_or_else(|| OsString::from("/bin:/usr/bin"));
+    for dir in env::split_paths(&search).filter(|_| !program.is_empty()) {
+        let path = dir.join(program);
+        match executable(&path) {
+            Ok(()) => return Ok(path),
+            Err(Reason::NotFound) => {}
+            Err(reason) => best = reason,
+        }
+    }
+    refusal(Path::new(program), best)
+}
+
+fn executable(path: &Path) -> Result<(), Reason> {
+    let meta = fs::metadata(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => Reason::NotExecutable("permission denied"),
+        _ => Reason::NotFound,
+    })?;
+    if meta.is_dir() {
+        return Err(Reason::NotExecutable("it is a directory"));
+    }
+    // Root may do everything by access(2), yet exec wants at least one execute bit.
+    let any = meta.permissions().mode() & 0o111 != 0;
+    match access(path, AccessFlags::X_OK) {
+        Ok(()) if any => Ok(()),
+        _ => Err(Reason::NotExecutable("permission denied")),
+    }
+}
+
+/// Looks into an executable file, through `#!` lines, and refuses what cannot be recorded.
+pub fn check(path: &Path) -> Result<(), Refusal> {
+    let mut path = path.to_owned();
+    for _ in 0..MAX_SCRIPTS {
+        let Ok(file) = File::open(&path) else {
+            // Executable but not readable: exec and the loader will have the last word.
+            return Ok(());
+        };
+        match interpreter_of_script(&file) {
+            Some(next) => path = next,
+            None => {
+                return match reason_against(&path, &file) {
+                    Some(reason) => Err(Refusal { path, reason }),
+                    None => Ok(()),
+                };
+            }
+        }
+    }
+    Ok(())
+}
+
+fn interpreter_of_script(file: &File) -> Option<PathBuf> {
+    let mut bytes = [0u8; 256];
+    let n = file.read_at(&mut bytes, 0).ok()?;
+    let line = bytes.get(..n)?.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?.trim_ascii();
+    let interpreter = line.split(|b| b.is_ascii_whitespace()).next().filter(|i| !i.is_empty())?;
+    Some(PathBuf::from(OsString::from_vec(interpreter.to_vec())))
+}
+
+fn reason_against(path: &Path, file: &File) -> Option<Reason> {
+    let head = Head::read(file)?;
+    if let Some(how) = changes_user(path, file) {
+        return Some(Reason::ChangesUser(how));
+    }
+    if !head.native() {
+        return Some(Reason::Foreign(machine_name(&head)));
+    }
+    if is_go(&head, file) {
+        return Some(Reason::Go);
+    }
+    let Some(loader) = &head.interpreter else {
+        return head.is_static().then_some(Reason::Static);
+    };
+    let musl = loader.contains("ld-musl");
+    (musl != cfg!(target_env = "musl")).then(|| Reason::OtherLibc(loader.clone()))
+}
+
+fn changes_user(path: &Path, file: &File) -> Option<&'static str> {
+    let meta = file.metadata().ok()?;
+    let mode = meta.permissions().mode();
+    if mode & 0o4000 != 0 && meta.uid() != geteuid().as_raw() {
+        return Some("is set-user-id");
+    }
+    if mode & 0o2010 == 0o2010 && meta.gid() != getegid().as_raw() {
+        return Some("is set-group-id");
+    }
+    let has_capabilities = !geteuid().is_root() && has_attribute(path, c"security.capability");
+    has_capabilities.then_some("has file capabilities")
+}
+
+fn has_attribute(path: &Path, name: &std::ffi::CStr) -> bool {
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: both strings are NUL-terminated; no buffer is given, so only the size is returned.
+    unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
+/// Whether a note of the Go linker is in the file.
+fn is_go(head: &Head, file: &File) -> bool {
+    head.segments.iter().filter(|s| s.kind == object::elf::PT_NOTE.0).any(|s| {
+        let mut bytes = vec![0; usize::try_from(s.filesz).unwrap_or(0).min(4096)];
+        // A note's name follows its three words.
+        file.read_exact_at(&mut bytes, s.offset).is_ok() && bytes.get(12..16) == Some(b"Go\0\0")
+    })
+}
+
+fn machine_name(head: &Head) -> String {
+    match (head.machine, head.class) {
+        (62, 1) => "x32".into(),
+        (62, _) => "x86_64".into(),
+        (3, _) => "i386".into(),
+        (183, _) => "aarch64".into(),
+        (40, _) => "arm".into(),
+        (243, 1) => "riscv32".into(),
+        (243, _) => "riscv64".into(),
+        (21, _) => "ppc64".into(),
+        (20, _) => "ppc".into(),
+        (22, _) => "s390x".into(),
+        (8, _) => "mips".into(),
+        (258, _) => "loongarch64".into(),
+        (other, class) => format!("ELF machine {other}, {} bits", if class == 1 { 32 } else { 64 }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(dir: &Path, name: &str, contents: &[u8], mode: u32) -> PathBuf {
+        let path = dir.join(name);
+        fs::write(&path, contents).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    #[test]
+    fn finding() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(find(OsStr::new("sh")).unwrap().ends_with("sh"));
+        let gone = find(OsStr::new("no-such-program")).unwrap_err();
+        assert_eq!(
+            (gone.exit_code(), gone.to_string().as_str()),
+            (127, "no-such-program: program not found")
+        );
+        let plain = file(dir.path(), "plain", b"", 0o644);
+        assert_eq!(find(plain.as_os_str()).unwrap_err().exit_code(), 126);
+        assert_eq!(find(dir.path().as_os_str()).unwrap_err().exit_code(), 126);
+        assert_eq!(find(OsStr::new("")).unwrap_err().exit_code(), 127);
+    }
+
+    #[test]
+    fn judging() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(check(Path::new("/bin/sh")), Ok(()));
+        assert_eq!(check(&file(dir.path(), "script", b"#! /bin/sh -e\ntrue\n", 0o755)), Ok(()));
+        assert_eq!(check(&file(dir.path(), "text", b"true\n", 0o755)), Ok(()), "the shell's business");
+        let mut elf = vec![0u8; 256];
+        elf[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
+        elf[16] = 2;
+        elf[18] = 3;
+        let foreign = file(dir.path(), "foreign", &elf, 0o755);
+        let refusal = check(&foreign).unwrap_err();
+        assert_eq!((&refusal.reason, refusal.exit_code()), (&Reason::Foreign("i386".into()), 126));
+        let line = format!("#!{}\n", foreign.display());
+        let through = check(&file(dir.path(), "through", line.as_bytes(), 0o755)).unwrap_err();
+        assert_eq!(through, refusal, "the interpreter is named");
+        let own = format!("#!{}\n", dir.path().join("loop").display());
+        assert_eq!(check(&file(dir.path(), "loop", own.as_bytes(), 0o755)), Ok(()), "exec says ELOOP");
+        elf[4] = 2;
+        elf[18..20].copy_from_slice(&crate::elf::NATIVE_MACHINE.to_le_bytes());
+        assert_eq!(check(&file(dir.path(), "static", &elf, 0o755)).unwrap_err().reason, Reason::Static);
     }
 }

@@ -121,7 +121,7 @@ pub fn threads(recording: &mut Recording, process: &mut Process, now_ns: u64) {
     let waiting = process.book.waiting() > 0;
     let Process { file, book } = process;
     let group = book.group;
-    for thread in &mut book.threads.list {
+    for thread in book.threads.list.iter_mut().filter(|t| !t.moved) {
         if !thread.told.start {
             thread.told.start = true;
             let constant = thread.constant(file, group, recording);

@@ -47,6 +47,8 @@ pub struct Thread {
     blocked_ns: u64,
     name_checked: bool,
     armed: bool,
+    /// Its account went on in another image.
+    pub moved: bool,
 }
 
 /// What has been written of a thread's account.
@@ -75,6 +77,16 @@ pub struct Threads {
     ended: Vec<(u32, u64)>,
     /// One past the highest slot ever used.
     used_slots: u32,
+    /// The account of the first thread before exec: its clock runs on in the new image.
+    before_exec: Option<(u32, Box<Account>)>,
+}
+
+/// What a thread keeps through exec.
+#[derive(Clone)]
+pub struct Account {
+    ledger: Ledger,
+    told: Told,
+    cut: [u64; WALK_ENDS],
 }
 
 impl Thread {
@@ -95,6 +107,7 @@ impl Thread {
             blocked_ns: 0,
             name_checked: false,
             armed: false,
+            moved: false,
         }
     }
 
@@ -123,8 +136,9 @@ impl Thread {
         if armed != 0 && !self.armed {
             self.armed = true;
             self.ledger.first_expiry(slot.first_ns.load(Relaxed));
-            // CPU time before sampling was armed is in no sample.
-            self.ledger.lose(loss::UNARMED, 0, armed);
+            // CPU time before sampling was armed is in no sample, but for what was recorded before an exec.
+            let known = self.ledger.sampled_ns.saturating_add(self.ledger.lost_total_ns());
+            self.ledger.lose(loss::UNARMED, 0, armed.saturating_sub(known));
         }
         for cause in 0..CAUSES {
             let ns = slot.lost_ns.get(cause).map_or(0, |v| v.load(Relaxed));
@@ -145,6 +159,15 @@ impl Thread {
         }
     }
 
+    /// Goes on with the account that the same thread had before exec.
+    fn resume(&mut self, account: Account, period_ns: u64) {
+        let Account { mut ledger, told, cut } = account;
+        ledger.restart(period_ns);
+        self.ledger = ledger;
+        self.told = Told { start: true, end: false, ..told };
+        self.cut = cut;
+    }
+
     /// CPU time that went by unseen because the signal is blocked, as of now.
     fn set_blocked(&mut self, ns: u64) {
         let new = ns.max(self.blocked_ns);
@@ -162,6 +185,15 @@ impl Thread {
         self.ledger.unlose(loss::BLOCKED, self.blocked_ns - covered);
         self.blocked_ns = 0;
         weight_ns - covered
+    }
+
+    /// Samples that the program wrote and that never came out of the ring.
+    fn book_torn(&mut self) {
+        let missing = self.written.1.saturating_sub(self.ledger.arrived_ns);
+        let samples = self.written.0.saturating_sub(self.ledger.arrived);
+        if missing > 0 && samples > 0 {
+            self.ledger.lose(loss::TORN, samples, missing);
+        }
     }
 
     /// The thread is over: CPU time without sample beyond what is in good order has a cause too.
@@ -238,6 +270,9 @@ impl Threads {
         }
         let tid = slot.tid.load(Relaxed);
         let mut thread = Thread::new(tid, period_ns, slot.start_mono_ns.load(Relaxed));
+        if let Some((_, account)) = self.before_exec.take_if(|(first, _)| *first == tid) {
+            thread.resume(*account, period_ns);
+        }
         thread.slot = Some((number, generation));
         thread.read_slot(slot);
         let index = self.list.len();
@@ -327,6 +362,21 @@ impl Threads {
         }
     }
 
+    /// Takes the account of thread `tid` out: after exec it goes on elsewhere.
+    pub fn take_account(&mut self, tid: u32) -> Option<(u32, Box<Account>)> {
+        let thread = self.list.iter_mut().find(|t| t.tid == tid && !t.told.end)?;
+        // What is left here is told already or by the successor.
+        thread.told.end = true;
+        thread.moved = true;
+        let account = Account { ledger: thread.ledger.clone(), told: thread.told.clone(), cut: thread.cut };
+        Some((tid, Box::new(account)))
+    }
+
+    /// Gives the first thread the account it had before exec.
+    pub fn resume(&mut self, account: Option<(u32, Box<Account>)>) {
+        self.before_exec = account;
+    }
+
     /// Drops threads that ended and are told to the end; indices change, so only call it between drains.
     pub fn forget_told(&mut self) {
         if !self.list.iter().any(|t| t.told.end) {
@@ -355,17 +405,23 @@ impl Threads {
     /// The process is gone: whatever was claimed and never arrived is torn, and every thread has ended.
     pub fn close(&mut self, file: &ProcFile, now_ns: u64, period_ns: u64, stopped: bool) {
         self.read_slots(file, period_ns);
-        for thread in &mut self.list {
-            if thread.end_ns.is_some() {
-                continue;
-            }
-            thread.end_ns = Some(file.exit_mono_ns().unwrap_or(now_ns).max(thread.start_ns));
-            let missing = thread.written.1.saturating_sub(thread.ledger.arrived_ns);
-            let samples = thread.written.0.saturating_sub(thread.ledger.arrived);
-            if missing > 0 && samples > 0 {
-                thread.ledger.lose(loss::TORN, samples, missing);
-            }
+        let end_ns = file.exit_mono_ns().unwrap_or(now_ns);
+        for thread in self.list.iter_mut().filter(|t| t.end_ns.is_none()) {
+            thread.end_ns = Some(end_ns.max(thread.start_ns));
+            thread.book_torn();
             thread.close(period_ns, stopped);
+        }
+    }
+
+    /// The same after exec, which ended all threads but goes on with the one that called it under id `first`.
+    pub fn close_others(&mut self, file: &ProcFile, first: u32, now_ns: u64, period_ns: u64) {
+        self.read_slots(file, period_ns);
+        for thread in self.list.iter_mut().filter(|t| t.end_ns.is_none()) {
+            thread.book_torn();
+            if thread.tid != first {
+                thread.end_ns = Some(now_ns.max(thread.start_ns));
+                thread.close(period_ns, true);
+            }
         }
     }
 }
