@@ -92,9 +92,11 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
     let depth = std::cell::Cell::new(0);
     for cold in [false, true] {
         let heat = if cold { "cold" } else { "warm" };
-        for (name, tables, keep) in
-            [("memo", state.tables, true), ("rows", state.tables, false), ("interpreter", without_rows(state), false)]
-        {
+        for (name, tables, keep) in [
+            ("memo", state.tables, true),
+            ("rows", state.tables, false),
+            ("interpreter", without_rows(state), false),
+        ] {
             let tag = AtomicU32::new(0);
             let run = || {
                 // Another tag makes the memo miss.
@@ -159,7 +161,8 @@ fn walk_once(
 }
 
 fn main() {
-    let with_fp = cfg!(target_feature = "fp-armv8") || option_env!("RUSTFLAGS").is_some_and(|f| f.contains("frame-pointers"));
+    let with_fp = cfg!(target_feature = "fp-armv8")
+        || option_env!("RUSTFLAGS").is_some_and(|f| f.contains("frame-pointers"));
     println!("code {} frame pointers", if with_fp { "with" } else { "without" });
     in_process::install(1_000_000, engine::NONE, 0, true);
     in_process::catch(libc::SIGUSR1, measure);

@@ -17,6 +17,8 @@ pub struct Report {
     pub samples: u64,
     /// ExecutionSample events written.
     pub events: u64,
+    /// Events of recorded samples that could not be written because the output failed.
+    pub unwritten: u64,
     /// Samples whose stack did not reach its root.
     pub cut: u64,
     /// CPU time of all threads, ns.
@@ -77,6 +79,7 @@ impl Report {
 
     pub(crate) fn add_recording(&mut self, recording: &Recording) {
         self.events += recording.events;
+        self.unwritten += recording.unwritten();
         self.bytes += recording.bytes();
         self.chunks += recording.chunks;
         self.failures.extend(recording.failure().map(str::to_owned));
@@ -119,6 +122,9 @@ impl fmt::Display for Report {
             false => write!(f, ", lost: {}", lost.join(", "))?,
         }
         let share = if self.samples == 0 { 0.0 } else { 100.0 * self.cut as f64 / self.samples as f64 };
+        if self.unwritten > 0 {
+            write!(f, ", {} events not written", self.unwritten)?;
+        }
         write!(f, ", {share:.2} % of stacks cut, engine {}", self.engine_text())
     }
 }

@@ -39,8 +39,6 @@ pub struct ProcFile {
     pub inode: u64,
     /// Process id by the file's name.
     pub pid: u32,
-    /// Parent's process id, as the program says.
-    pub parent_pid: u32,
     /// CLOCK_MONOTONIC ns when the program opened it.
     pub start_mono_ns: u64,
     exe: [u32; 2],
@@ -66,12 +64,11 @@ impl ProcFile {
         let header = map.as_ptr().cast::<ProcHeader>();
         // SAFETY: the mapping is at least a ProcHeader long and page aligned; volatile reads of plain integers
         // are defined whatever another process writes meanwhile.
-        let (magic, slots, ring_bytes, parent_pid, start_mono_ns, exe, cmdline) = unsafe {
+        let (magic, slots, ring_bytes, start_mono_ns, exe, cmdline) = unsafe {
             (
                 ptr::addr_of!((*header).magic).cast::<u64>().read_volatile(),
                 ptr::addr_of!((*header).thread_slots).read_volatile(),
                 ptr::addr_of!((*header).ring_bytes).read_volatile(),
-                ptr::addr_of!((*header).ppid).read_volatile(),
                 ptr::addr_of!((*header).start_mono_ns).read_volatile(),
                 ptr::addr_of!((*header).exe).read_volatile(),
                 ptr::addr_of!((*header).cmdline).read_volatile(),
@@ -105,7 +102,6 @@ impl ProcFile {
             path: path.to_owned(),
             inode: meta.ino(),
             pid,
-            parent_pid,
             start_mono_ns,
             exe,
             cmdline,

@@ -27,8 +27,6 @@ pub struct Session {
     /// Held for as long as the session lives: by it others see that the directory is in use.
     _lock: Flock<File>,
     rows: RowsArena,
-    /// CLOCK_MONOTONIC ns at the start.
-    pub start_mono_ns: u64,
 }
 
 impl Session {
@@ -72,7 +70,6 @@ impl Session {
             .map_err(|e| Error::io("allocate", &path, e.into()))?;
         let page = MmapRaw::map_raw(file).map_err(|e| Error::io("map", &path, e))?;
         let rows = RowsArena::create(&dir.join(ROWS_FILE), settings::ROWS_BYTES)?;
-        let start_mono_ns = clock::monotonic_ns();
         let contents = SessionPage {
             magic: MAGIC,
             sizes: SIZES,
@@ -86,7 +83,7 @@ impl Session {
             flags: if settings.follow { session_flags::FOLLOW } else { 0 }
                 | if settings.measure { session_flags::MEASURE } else { 0 },
             rows_bytes: settings::ROWS_BYTES,
-            start_mono_ns,
+            start_mono_ns: clock::monotonic_ns(),
             seed: random(),
             processes: AtomicU64::new(0),
             flush_wanted: AtomicU64::new(0),
@@ -95,7 +92,7 @@ impl Session {
         // SAFETY: the mapping is 4096 bytes (fallocate above), page aligned, and SessionPage fits into a page
         // (asserted in layout.rs); nobody else knows the directory yet.
         unsafe { page.as_mut_ptr().cast::<SessionPage>().write(contents) };
-        Ok(Session { dir: dir.to_owned(), page, _lock: lock, rows, start_mono_ns })
+        Ok(Session { dir: dir.to_owned(), page, _lock: lock, rows })
     }
 
     /// The directory, to be given to programs in `FLIGHTLINE_SESSION`.

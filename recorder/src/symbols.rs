@@ -58,7 +58,7 @@ pub struct Function {
 impl Function {
     const UNNAMED: u32 = u32::MAX;
 
-    /// Whether a symbol names it.
+    #[cfg(test)]
     pub fn named(&self) -> bool {
         self.table != Function::UNNAMED
     }
@@ -106,6 +106,7 @@ impl Symbols {
     }
 
     /// Memory of its own, in bytes (names stay in the mapped file).
+    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.starts.len() * 8
             + self.tables.iter().map(|t| t.symbols.len() * size_of::<Symbol>()).sum::<usize>()

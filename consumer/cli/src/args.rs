@@ -18,17 +18,21 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  flightline record --flame flame.html -- sqlite3 big.db 'select …'
+  flightline record -o run.jfr -- xz -9 -T2 big.bin
   flightline flame run.jfr -o flame.html          a flame graph as one HTML page
   flightline flame run.jfr -o flame.svg           the same as SVG
   flightline fold run.jfr | grep parse            folded stacks as text
   flightline summary run.jfr                      what is in a recording
   flightline print run.jfr --events ExecutionSample --json
 
-Exit status: 0 done; 1 error, or the recording could be read in part only; 2 wrong usage.";
+Exit status: record: that of the program, 126 or 127 if it cannot be run; others: 0 done; 1 error, or the recording could be read in part only; 2 wrong usage.";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a program and record it
+    Record(Box<crate::record::RecordArgs>),
     /// Draw a flame graph: HTML, or SVG if the output ends in .svg
     Flame(FlameArgs),
     /// Write folded stacks: `root;caller;leaf count`

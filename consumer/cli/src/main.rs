@@ -9,6 +9,7 @@ mod input;
 mod metadata;
 mod output;
 mod print;
+mod record;
 mod stacks;
 mod summary;
 mod talk;
@@ -31,6 +32,7 @@ pub enum Outcome {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
+        Command::Record(args) => return record::run(&args),
         Command::Flame(args) => flame::run(args),
         Command::Fold(args) => fold::run(args),
         Command::Summary(args) => summary::run(args),

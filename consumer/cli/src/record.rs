@@ -1,7 +1,7 @@
 //! `flightline record`: run a program and record it.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io::{IsTerminal, Write},
     os::fd::AsFd,
     path::{Path, PathBuf},
@@ -10,13 +10,15 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, Parser, ValueEnum, ValueHint};
 use flightline_recorder::{
     Engine, Error, Settings, Target,
     command::{Ended, Recorded, record},
     loss, preload,
     settings::{DEFAULT_DEPTH, DEFAULT_RATE},
 };
+
+use crate::args::Cli;
 
 /// The shared object for recorded programs, if the build put it into the command.
 const EMBEDDED: Option<&[u8]> = None;
@@ -152,14 +154,16 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     let path = args.output.clone().or(scratch.clone()).unwrap_or_else(|| DEFAULT_OUTPUT.into());
     let target = if stdout {
         let fd = std::io::stdout().as_fd().try_clone_to_owned();
-        Target::Descriptor(Arc::new(fd.map_err(|e| Error::Io { doing: "use standard output".into(), source: e })?))
+        Target::Descriptor(Arc::new(
+            fd.map_err(|e| Error::Io { doing: "use standard output".into(), source: e })?,
+        ))
     } else {
         Target::Path(path.clone())
     };
-    let (program, arguments) = args.command.split_first().ok_or(Error::Setting {
-        name: "command",
-        problem: "no program given".into(),
-    })?;
+    let (program, arguments) = args
+        .command
+        .split_first()
+        .ok_or(Error::Setting { name: "command", problem: "no program given".into() })?;
     let recorded = Recorded {
         program: program.clone(),
         arguments: arguments.to_vec(),
@@ -171,8 +175,12 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     if !args.quiet {
         close(args, &ended, if stdout { Path::new("standard output") } else { &path });
     }
-    if let Some(picture) = &args.flame {
-        draw(&path, picture);
+    if let Some(picture) = &args.flame
+        && !ended.unseen
+        && let Err(error) = draw(args, &path, picture)
+    {
+        say(&format!("no flame graph: {error:#}; the recording is {}", path.display()));
+        return Ok(ended.code);
     }
     if let Some(scratch) = scratch {
         let _ = std::fs::remove_file(scratch);
@@ -186,11 +194,16 @@ fn scratch_for_picture(args: &RecordArgs) -> Result<Option<PathBuf>, Error> {
     if args.output.as_deref() == Some(Path::new("-")) {
         return Err(Error::Setting {
             name: "flame",
-            problem: "cannot draw what goes to standard output; use -o FILE, or `| flightline flame -`".into(),
+            problem: "cannot draw what goes to standard output; use -o FILE, or `| flightline flame -`"
+                .into(),
         });
     }
     // Better an error now than after an hour of recording.
-    std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(picture)
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(picture)
         .map_err(|e| Error::io("create", picture, e))?;
     if args.output.is_some() {
         return Ok(None);
@@ -219,7 +232,22 @@ fn close(args: &RecordArgs, ended: &Ended, path: &Path) {
     }
 }
 
-fn draw(_recording: &Path, _picture: &Path) {}
+/// Draws what was recorded as `flightline flame` does.
+fn draw(args: &RecordArgs, recording: &Path, picture: &Path) -> Result<(), anyhow::Error> {
+    let title = args.command.first().map_or_else(String::new, |c| c.to_string_lossy().into_owned());
+    let words: [&OsStr; 7] = [
+        "flightline".as_ref(),
+        "flame".as_ref(),
+        "--title".as_ref(),
+        title.as_ref(),
+        "-o".as_ref(),
+        picture.as_ref(),
+        recording.as_ref(),
+    ];
+    let cli = Cli::try_parse_from(words)?;
+    let crate::args::Command::Flame(flame) = cli.command else { return Ok(()) };
+    crate::flame::run(flame).map(|_| ())
+}
 
 /// One line for the user.
 pub fn say(message: &str) {
