@@ -61,7 +61,8 @@ impl Ledger {
         };
         match &*event.class().name {
             THREAD_CPU => {
-                let time = ThreadTime { cpu: number("cpuTime"), sampled: number("sampled"), lost: number("lost") };
+                let time =
+                    ThreadTime { cpu: number("cpuTime"), sampled: number("sampled"), lost: number("lost") };
                 self.thread(event, time);
             }
             SAMPLE_LOSS => {

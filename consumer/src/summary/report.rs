@@ -167,9 +167,13 @@ impl Report {
         if !threads.is_empty() {
             let mut rows: Vec<_> = self.threads().collect();
             rows.sort_by_key(|(_, _, time)| std::cmp::Reverse(time.cpu));
-            let names: Vec<String> = rows.iter().map(|(process, name, _)| format!("{name}  {process}")).collect();
+            let names: Vec<String> =
+                rows.iter().map(|(process, name, _)| format!("{name}  {process}")).collect();
             let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
-            out.push_str(&format!("\n{:<width$} {:>11} {:>11} {:>11}\n", "Thread", "CPU s", "sampled s", "lost s"));
+            out.push_str(&format!(
+                "\n{:<width$} {:>11} {:>11} {:>11}\n",
+                "Thread", "CPU s", "sampled s", "lost s"
+            ));
             for (name, (_, _, time)) in names.iter().zip(&rows) {
                 let [cpu, sampled, lost] = [time.cpu, time.sampled, time.lost].map(seconds);
                 out.push_str(&format!("{name:<width$} {cpu:>11.3} {sampled:>11.3} {lost:>11.3}\n"));
