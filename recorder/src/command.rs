@@ -4,7 +4,7 @@ use std::{
     env,
     ffi::OsString,
     os::{
-        fd::{AsFd, FromRawFd, OwnedFd, RawFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::process::ExitStatusExt,
     },
     path::PathBuf,
@@ -23,7 +23,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{Drain, Error, Report, Settings, Target, program};
+use crate::{Drain, Error, Report, Settings, Target, proc_file::pidfd, program, sigbus};
 
 /// A program to be run and recorded.
 #[derive(Clone, Debug)]
@@ -60,6 +60,7 @@ pub fn record(
 ) -> Result<Ended, Error> {
     let path = program::find(&recorded.program).map_err(Error::Program)?;
     program::check(&path).map_err(Error::Program)?;
+    sigbus::survive();
     let mut drain = Drain::start(settings, target)?;
     let signals = Signals::catch()?;
     let mut child = spawn(recorded, &path, &drain)?;
@@ -94,7 +95,7 @@ fn supervise(
     let mut ended = None;
     let mut asked = 0;
     loop {
-        let mut wake = vec![signals.reader.as_fd()];
+        let mut wake = vec![signals.reader()];
         wake.extend(pidfd.iter().filter(|_| ended.is_none()).map(AsFd::as_fd));
         drain.wait(&wake);
         drain.round();
@@ -166,13 +167,6 @@ fn raise_file_limit() {
     }
 }
 
-fn pidfd(pid: u32) -> Option<OwnedFd> {
-    // SAFETY: two integers in, a new descriptor or -1 out.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
-    // SAFETY: a new descriptor that nobody else owns.
-    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
-}
-
 /// Where the handler writes.
 static WRITER: AtomicI32 = AtomicI32::new(-1);
 
@@ -187,17 +181,17 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c
 }
 
 /// SIGINT, SIGTERM, SIGHUP and SIGQUIT as bytes of a pipe, unless they were ignored; undone on drop.
-struct Signals {
+pub(crate) struct Signals {
     reader: OwnedFd,
-    writer: OwnedFd,
+    /// Kept open for the handler.
+    _writer: OwnedFd,
     old: Vec<(Signal, SigAction)>,
 }
 
 impl Signals {
-    fn catch() -> Result<Signals, Error> {
+    pub(crate) fn catch() -> Result<Signals, Error> {
         let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
             .map_err(|e| Error::Io { doing: "make a pipe".into(), source: e.into() })?;
-        use std::os::fd::AsRawFd;
         WRITER.store(writer.as_raw_fd(), Ordering::Relaxed);
         let action = SigAction::new(
             SigHandler::SigAction(on_signal),
@@ -215,10 +209,16 @@ impl Signals {
                 old.push((signal, before));
             }
         }
-        Ok(Signals { reader, writer, old })
+        Ok(Signals { reader, _writer: writer, old })
     }
 
-    fn take(&self) -> Vec<(u8, bool)> {
+    /// For waiting.
+    pub(crate) fn reader(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
+    }
+
+    /// Signals that came, and whether the kernel (a terminal) sent them.
+    pub(crate) fn take(&self) -> Vec<(u8, bool)> {
         let mut bytes = [0u8; 64];
         let n = nix::unistd::read(&self.reader, &mut bytes).unwrap_or(0);
         bytes[..n].chunks_exact(2).map(|b| (b[0], b[1] != 0)).collect()
@@ -232,6 +232,5 @@ impl Drop for Signals {
             let _ = unsafe { sigaction(*signal, before) };
         }
         WRITER.store(-1, Ordering::Relaxed);
-        let _ = &self.writer;
     }
 }

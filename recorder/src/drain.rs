@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use flightline_in_signal::layout::{PROC_SUFFIX, loss, proc_state};
+use flightline_in_signal::layout::{PROC_SUFFIX, proc_state};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::inotify::{AddWatchFlags, InitFlags, Inotify},
@@ -270,6 +270,7 @@ impl Drain {
             libraries(&process, recording, &self.images, &mut self.told_libraries, now);
             tell::threads(recording, &mut process, now);
             self.note(&process);
+            self.report.engine(process.file.engine());
             self.report.add(&process);
             let _ = fs::remove_file(&process.file.path);
         }
@@ -447,6 +448,3 @@ fn order(path: &Path) -> u64 {
     let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or("");
     name.rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(u64::MAX)
 }
-
-/// Marks causes that only the drain itself counts.
-pub const OWN_CAUSES: [usize; 2] = [loss::OUTPUT_FULL, loss::TORN];

@@ -50,8 +50,11 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn engine(&mut self, engine: (u32, i32)) {
-        self.engine = Some(engine);
+    pub(crate) fn engine(&mut self, said: (u32, i32)) {
+        // A process that has not chosen yet, or never will, says nothing.
+        if said.0 != engine::AUTO || self.engine.is_none() {
+            self.engine = Some(said);
+        }
     }
 
     pub(crate) fn add(&mut self, process: &Process) {

@@ -93,7 +93,7 @@ impl ProcFile {
                 format!("has {} bytes, its parts need {}", meta.len(), layout.end),
             ));
         }
-        let pidfd = pidfd_open(pid);
+        let pidfd = pidfd(pid);
         let file = ProcFile {
             map,
             layout,
@@ -316,15 +316,23 @@ impl ProcFile {
 
     /// Whether the process still runs (a zombie does not).
     pub fn alive(&self) -> bool {
-        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-        match &self.pidfd {
-            Some(fd) => {
-                let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-                matches!(poll(&mut fds, PollTimeout::ZERO), Ok(0) | Err(_))
-            }
-            None => false,
-        }
+        self.pidfd.as_ref().is_some_and(|fd| !ended(fd.as_fd()))
     }
+}
+
+/// Whether the process of a pidfd has ended.
+pub fn ended(pidfd: BorrowedFd<'_>) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut fds = [PollFd::new(pidfd, PollFlags::POLLIN)];
+    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
+}
+
+/// A descriptor that stands for a process.
+pub fn pidfd(pid: u32) -> Option<OwnedFd> {
+    // SAFETY: pidfd_open takes two integers and returns a new close-on-exec descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+    // SAFETY: a non-negative result is a descriptor nobody else owns.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// `<pid>-<n>.proc` → pid.
@@ -333,11 +341,4 @@ pub fn pid_of_name(path: &Path) -> Option<u32> {
     let (pid, n) = name.split_once('-')?;
     n.parse::<u32>().ok()?;
     pid.parse().ok().filter(|&pid| pid > 0 && pid < 1 << 30)
-}
-
-fn pidfd_open(pid: u32) -> Option<OwnedFd> {
-    // SAFETY: pidfd_open takes two integers and returns a new close-on-exec descriptor or -1.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
-    // SAFETY: a non-negative result is a descriptor nobody else owns.
-    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

@@ -144,6 +144,54 @@ impl Drop for Session {
     }
 }
 
+/// A program's view of its session.
+pub struct Seen {
+    page: MmapRaw,
+}
+
+impl Seen {
+    /// Maps the page of the session in `dir`.
+    pub fn open(dir: &Path) -> Result<Seen, Error> {
+        let path = dir.join(SESSION_FILE);
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let file = file.map_err(|e| Error::io("open", &path, e))?;
+        if file.metadata().is_ok_and(|m| m.len() < size_of::<SessionPage>() as u64) {
+            return Err(Error::shared(&path, "is too short"));
+        }
+        Ok(Seen { page: MmapRaw::map_raw(&file).map_err(|e| Error::io("map", &path, e))? })
+    }
+
+    fn word<T>(&self, field: fn(*const SessionPage) -> *const T) -> &T {
+        // SAFETY: the mapping holds a SessionPage for as long as self lives; only used with atomic fields.
+        unsafe { &*field(self.page.as_ptr().cast()) }
+    }
+
+    /// Asks the drain for the end.
+    pub fn ask_stop(&self) {
+        // SAFETY: projection to an atomic inside the mapped page; so below.
+        self.word(|p| unsafe { &raw const (*p).stop }).store(1, Ordering::Release);
+    }
+
+    /// Asks for a flush; returns its number.
+    pub fn ask_flush(&self) -> u64 {
+        // SAFETY: as in `ask_stop`.
+        self.word(|p| unsafe { &raw const (*p).flush_wanted }).fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Number of the last flush done.
+    pub fn flushed(&self) -> u64 {
+        // SAFETY: as in `ask_stop`.
+        self.word(|p| unsafe { &raw const (*p).flush_done }).load(Ordering::Acquire)
+    }
+
+    /// Whether the drain has completed the output.
+    pub fn drain_ended(&self) -> bool {
+        // SAFETY: as in `ask_stop`.
+        let pid = self.word(|p| unsafe { &raw const (*p).drain_pid }).load(Ordering::Acquire);
+        pid == 0 || !Path::new(&format!("/proc/{pid}")).exists()
+    }
+}
+
 /// The file of unwind rows: appended to by the drain, mapped read-only by every program.
 pub struct RowsArena {
     file: File,

@@ -33,6 +33,11 @@ Exit status: record: that of the program, 126 or 127 if it cannot be run; others
 pub enum Command {
     /// Run a program and record it
     Record(Box<crate::record::RecordArgs>),
+    /// Tell which ways of sampling work here
+    List,
+    /// Write the recording of a program that records itself
+    #[command(hide = true)]
+    Drain(Box<crate::drain::DrainArgs>),
     /// Draw a flame graph: HTML, or SVG if the output ends in .svg
     Flame(FlameArgs),
     /// Write folded stacks: `root;caller;leaf count`

@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod drain;
 mod flame;
 mod fold;
 mod input;
+mod list;
 mod metadata;
 mod output;
 mod print;
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Record(args) => return record::run(&args),
+        Command::List => return list::run(),
+        Command::Drain(args) => return drain::run(&args),
         Command::Flame(args) => flame::run(args),
         Command::Fold(args) => fold::run(args),
         Command::Summary(args) => summary::run(args),

@@ -1,0 +1,76 @@
+//! Which engines work here, tried out.
+
+use flightline_in_signal::{engine::probe, layout::engine};
+use nix::errno::Errno;
+
+/// One engine and whether it works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Availability {
+    /// Name as on the command line.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// Why not, if it does not.
+    pub refused: Option<String>,
+}
+
+/// Tries every engine in the calling thread, for a moment.
+pub fn list() -> Vec<Availability> {
+    let engines = [
+        (engine::PERF, "perf", "perf_event_open with sigtrap; user and kernel time, up to 10000 Hz"),
+        (
+            engine::PERF_USER,
+            "perf-user",
+            "perf_event_open with sigtrap; user time up to 10000 Hz, kernel time by a timer at the kernel's tick",
+        ),
+        (
+            engine::TIMER,
+            "timer",
+            "a CPU-time timer per thread; user and kernel time, up to the kernel's tick",
+        ),
+    ];
+    engines
+        .into_iter()
+        .map(|(code, name, about)| {
+            let refused = match probe(code, 10_000_000, 100) {
+                (found, _) if found == code => None,
+                (_, errno) => Some(explain(code, errno)),
+            };
+            Availability { name, about, refused }
+        })
+        .collect()
+}
+
+fn explain(code: u32, errno: i32) -> String {
+    let reason = Errno::from_raw(errno);
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let paranoid = paranoid.trim();
+    match reason {
+        Errno::EACCES | Errno::EPERM if code == engine::PERF => format!(
+            "{}: kernel.perf_event_paranoid is {paranoid}; needs 1 or less, or CAP_PERFMON",
+            reason.desc()
+        ),
+        Errno::EACCES | Errno::EPERM if code == engine::PERF_USER => format!(
+            "{}: kernel.perf_event_paranoid is {paranoid}; needs 2 or less, and no seccomp filter (containers)",
+            reason.desc()
+        ),
+        Errno::EINVAL => {
+            format!("{}: the kernel is older than 5.13 or has no software events", reason.desc())
+        }
+        Errno::ENOSYS => format!("{}: not in this kernel, or filtered (containers)", reason.desc()),
+        _ => reason.desc().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_works_everywhere() {
+        let list = list();
+        assert_eq!(list.iter().map(|a| a.name).collect::<Vec<_>>(), ["perf", "perf-user", "timer"]);
+        assert_eq!(list[2].refused, None);
+        assert!(explain(engine::PERF, libc::EACCES).contains("perf_event_paranoid"));
+    }
+}

@@ -1,0 +1,309 @@
+//! Recording the own process: `Recorder::builder()…start()?` gives a guard.
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{ffi::OsStrExt, process::CommandExt},
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use flightline_capture::{Moment, session::Refused};
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+
+use crate::{Drain, Engine, Error, Settings, Target, session::Seen};
+
+/// Time between two looks for threads that started meanwhile.
+const THREADS_EVERY: Duration = Duration::from_millis(10);
+/// Time the helper has to be ready.
+const READY_WAIT: Duration = Duration::from_secs(2);
+/// Time the helper has to complete the output.
+const FINISH_WAIT: Duration = Duration::from_secs(10);
+
+/// Records the process it is used in.
+///
+/// ```no_run
+/// let recording = flightline_recorder::Recorder::builder().rate(99.0).output("run.jfr").start()?;
+/// // … work …
+/// recording.stop()?; // or drop it
+/// # Ok::<(), flightline_recorder::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Recorder;
+
+impl Recorder {
+    /// Default settings, to be changed and [started](Builder::start).
+    pub fn builder() -> Builder {
+        Builder {
+            settings: Settings::default(),
+            rate: None,
+            output: PathBuf::from("flightline.jfr"),
+            program: None,
+            in_process: false,
+        }
+    }
+}
+
+/// Settings of a recording of the own process.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    settings: Settings,
+    rate: Option<f64>,
+    output: PathBuf,
+    program: Option<PathBuf>,
+    in_process: bool,
+}
+
+impl Builder {
+    /// Samples per second of CPU time, 1 to 10,000; default 99.
+    pub fn rate(mut self, rate: f64) -> Builder {
+        self.rate = Some(rate);
+        self
+    }
+
+    /// File to write; `%p` stands for the process id. Default `flightline.jfr`.
+    pub fn output(mut self, path: impl Into<PathBuf>) -> Builder {
+        self.output = path.into();
+        self
+    }
+
+    /// How to sample; default: the best that works.
+    pub fn engine(mut self, engine: Engine) -> Builder {
+        self.settings.engine = engine;
+        self
+    }
+
+    /// Frames kept per stack; default 1024.
+    pub fn depth(mut self, frames: u32) -> Builder {
+        self.settings.depth = frames;
+        self
+    }
+
+    /// Time between flushes; default one second.
+    pub fn flush(mut self, every: Duration) -> Builder {
+        self.settings.flush = every;
+        self
+    }
+
+    /// The `flightline` program that shall write the recording in a process of its own. Default: `FLIGHTLINE_BIN`, else
+    /// next to this program, else on `PATH`.
+    pub fn helper(mut self, program: impl Into<PathBuf>) -> Builder {
+        self.program = Some(program.into());
+        self
+    }
+
+    /// Write the recording in a thread of this process, with all signals blocked, although a helper process could do it.
+    pub fn in_process(mut self) -> Builder {
+        self.in_process = true;
+        self
+    }
+
+    /// Starts recording: all threads that exist, and later ones within some 10 ms of their start.
+    ///
+    /// # Errors
+    /// A setting out of range, an output that cannot be written, a process that is being recorded already.
+    pub fn start(mut self) -> Result<Recording, Error> {
+        if let Some(rate) = self.rate {
+            self.settings.period = Settings::period_of_rate(rate)?;
+        }
+        self.settings.check()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let helper = if self.in_process { None } else { self.find_helper() };
+        let started = match helper {
+            Some(program) => self.with_helper(&program),
+            None => self.with_thread(&stop),
+        };
+        let (dir, drain) = started?;
+        let seen = Seen::open(&dir)?;
+        let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).unwrap_or_default();
+        if let Err(refused) = flightline_capture::start(&path, Moment::Later) {
+            seen.ask_stop();
+            return Err(refusal(refused));
+        }
+        let watcher = spawn_blocked("fl-threads", {
+            let stop = stop.clone();
+            move || {
+                while !stop.load(Ordering::Relaxed) {
+                    thread::park_timeout(THREADS_EVERY);
+                    flightline_capture::threads::register_others();
+                }
+            }
+        });
+        Ok(Recording { stop, watcher: watcher.ok(), drain, seen })
+    }
+
+    fn find_helper(&self) -> Option<PathBuf> {
+        let named = self.program.clone().or_else(|| env::var_os("FLIGHTLINE_BIN").map(PathBuf::from));
+        let beside = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("flightline")));
+        let search = env::var_os("PATH").unwrap_or_default();
+        let on_path: Vec<PathBuf> = env::split_paths(&search).map(|dir| dir.join("flightline")).collect();
+        let mut places = named.into_iter().chain(beside).chain(on_path);
+        places
+            .find(|p| nix::unistd::access(p.as_path(), nix::unistd::AccessFlags::X_OK).is_ok() && p.is_file())
+    }
+
+    /// Starts `flightline drain` through a shell that ends at once, so that no `wait` of this program meets it.
+    fn with_helper(&self, program: &Path) -> Result<(PathBuf, Option<JoinHandle<()>>), Error> {
+        let failed = |e: std::io::Error| Error::io("start the recorder process", program, e);
+        let (reader, writer) =
+            nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
+        let engine = match self.settings.engine {
+            Engine::Auto => "auto",
+            Engine::Perf => "perf",
+            Engine::PerfUser => "perf-user",
+            Engine::Timer => "timer",
+        };
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", r#""$@" & "#, "flightline"]).arg(program);
+        command.args(["drain", "--ready-fd", "3", "--pid", &std::process::id().to_string()]);
+        command.args(["--interval", &format!("{}ns", self.settings.period_ns()), "--engine", engine]);
+        command.args(["--depth", &self.settings.depth.to_string()]);
+        command.args(["--flush", &format!("{}ms", self.settings.flush.as_millis()), "-o"]).arg(&self.output);
+        command.env_remove("LD_PRELOAD").env_remove(flightline_in_signal::layout::SESSION_ENV);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        give_as_3(&mut command, writer);
+        command.status().map_err(failed)?;
+        // The command holds the write end until it is dropped.
+        drop(command);
+        Ok((read_ready(&reader).map_err(failed)?, None))
+    }
+
+    /// Drains in a thread of this process.
+    fn with_thread(&self, stop: &Arc<AtomicBool>) -> Result<(PathBuf, Option<JoinHandle<()>>), Error> {
+        let mut drain = Drain::start(self.settings.clone(), Target::Path(self.output.clone()))?;
+        let dir = drain.session_dir().to_owned();
+        let stop = stop.clone();
+        let thread = spawn_blocked("flightline", move || {
+            while !stop.load(Ordering::Relaxed) && !drain.stop_wanted() {
+                drain.wait(&[]);
+                drain.round();
+            }
+            drain.finish(&|| false);
+        });
+        let thread =
+            thread.map_err(|e| Error::Io { doing: "start the recorder thread".into(), source: e })?;
+        Ok((dir, Some(thread)))
+    }
+}
+
+/// A recording of this process. Dropping it stops and completes it.
+#[must_use = "dropping it ends the recording"]
+pub struct Recording {
+    stop: Arc<AtomicBool>,
+    watcher: Option<JoinHandle<()>>,
+    drain: Option<JoinHandle<()>>,
+    seen: Seen,
+}
+
+impl Recording {
+    /// Has everything recorded so far written to the output.
+    ///
+    /// # Errors
+    /// The recorder did not do it within ten seconds.
+    pub fn flush(&self) -> Result<(), Error> {
+        let wanted = self.seen.ask_flush();
+        wait_until(FINISH_WAIT, || self.seen.flushed() >= wanted, "flush the recording")
+    }
+
+    /// Stops sampling and completes the output.
+    ///
+    /// # Errors
+    /// The recorder did not complete it within ten seconds.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        if self.stop.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        if let Some(watcher) = self.watcher.take() {
+            watcher.thread().unpark();
+            let _ = watcher.join();
+        }
+        flightline_capture::stop();
+        self.seen.ask_stop();
+        match self.drain.take() {
+            Some(thread) => {
+                let _ = thread.join();
+                Ok(())
+            }
+            None => wait_until(FINISH_WAIT, || self.seen.drain_ended(), "complete the recording"),
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+fn wait_until(limit: Duration, done: impl Fn() -> bool, doing: &str) -> Result<(), Error> {
+    let deadline = Instant::now() + limit;
+    while !done() {
+        if Instant::now() > deadline {
+            return Err(Error::Io { doing: doing.to_owned(), source: std::io::ErrorKind::TimedOut.into() });
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// A thread that takes no signal meant for the program.
+fn spawn_blocked(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    // Blocked before the thread exists: no moment in which it could take one.
+    let mut old = SigSet::empty();
+    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old))?;
+    let spawned = thread::Builder::new().name(name.into()).spawn(work);
+    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None)?;
+    spawned
+}
+
+/// Makes `fd` descriptor 3 of the command.
+fn give_as_3(command: &mut Command, fd: OwnedFd) {
+    // SAFETY: the closure runs between fork and exec and calls only dup2 and fcntl, which are async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            let raw = fd.as_raw_fd();
+            let done = if raw == 3 { libc::fcntl(3, libc::F_SETFD, 0) } else { libc::dup2(raw, 3) };
+            if done < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+        });
+    }
+}
+
+fn read_ready(reader: &OwnedFd) -> std::io::Result<PathBuf> {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+    let mut fds = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
+    let limit = PollTimeout::try_from(READY_WAIT.as_millis()).unwrap_or(PollTimeout::MAX);
+    if poll(&mut fds, limit)? == 0 {
+        return Err(std::io::ErrorKind::TimedOut.into());
+    }
+    let mut line = String::new();
+    BufReader::new(std::fs::File::from(reader.try_clone()?)).read_line(&mut line)?;
+    match line.trim_end() {
+        "" => Err(std::io::Error::other("it ended at once")),
+        text => match text.strip_prefix('!') {
+            Some(why) => Err(std::io::Error::other(why.to_owned())),
+            None => Ok(PathBuf::from(text)),
+        },
+    }
+}
+
+fn refusal(refused: Refused) -> Error {
+    let (what, errno) = refused.text();
+    match errno {
+        0 => Error::Setting { name: "recording", problem: what.to_owned() },
+        e => Error::Io { doing: format!("record: {what}"), source: std::io::Error::from_raw_os_error(e) },
+    }
+}

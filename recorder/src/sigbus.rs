@@ -1,0 +1,69 @@
+//! Survives files that shrink while they are mapped.
+//!
+//! A recorded program can cut its shared file, an update can cut a library whose symbols are being read. Touching a page
+//! that is no more raises SIGBUS; in our own processes the handler puts a page of zeros there and goes on: what was
+//! in it is lost, and every reader checks what it reads anyway. Never installed in a recorded program.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::{
+    errno::Errno,
+    sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction},
+};
+
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// Installs the handler in this process.
+pub fn survive() {
+    if INSTALLED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let action = SigAction::new(SigHandler::SigAction(on_sigbus), SaFlags::SA_SIGINFO, SigSet::empty());
+    // SAFETY: the handler makes only async-signal-safe calls.
+    let _ = unsafe { sigaction(Signal::SIGBUS, &action) };
+}
+
+extern "C" fn on_sigbus(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    let errno = Errno::last_raw();
+    // SAFETY: the kernel passes a valid siginfo with the address of the fault.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    let page = address & !4095;
+    // SAFETY: only a page whose file backing is gone is replaced (BUS_ADRERR); nothing else can be in it.
+    let mapped = unsafe {
+        libc::mmap(
+            page as *mut libc::c_void,
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    if code != libc::BUS_ADRERR || mapped == libc::MAP_FAILED {
+        // SAFETY: async-signal-safe; any other bus error is a defect that must not be hidden.
+        unsafe { libc::abort() };
+    }
+    Errno::set_raw(errno);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_cut_under_its_mapping_reads_as_zeros() {
+        survive();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(3 * 4096).unwrap();
+        let map = memmap2::MmapRaw::map_raw(&file).unwrap();
+        // SAFETY: inside the mapping.
+        unsafe { map.as_mut_ptr().add(2 * 4096).write_volatile(7) };
+        file.set_len(0).unwrap();
+        // SAFETY: inside the mapping; the fault is survived.
+        assert_eq!(unsafe { map.as_ptr().add(2 * 4096).read_volatile() }, 0);
+        // SAFETY: as above.
+        unsafe { map.as_mut_ptr().add(10).write_volatile(9) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { map.as_ptr().add(10).read_volatile() }, 9);
+    }
+}
