@@ -131,9 +131,10 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
     let kinds: Vec<Id<EventKind>> = event_names(&options.events).iter().filter_map(|n| present(n)).collect();
     if kinds.is_empty() {
         let recorded = model.kinds.iter().filter(|(id, _)| seen[id.index()] > 0);
+        let recorded = recorded.map(|(_, kind)| kind.name.to_string());
         return Err(Error::NoSuchEvent {
             asked: options.events.join(", "),
-            present: recorded.map(|(_, kind)| kind.name.to_string()).collect(),
+            present: recorded.chain(model.passed_over.iter().cloned()).collect(),
         });
     }
     Ok(kinds)

@@ -186,6 +186,7 @@ impl Loader {
         class.field_index("stackTrace")?;
         let wanted = &self.options.events;
         if !wanted.is_empty() && !wanted.iter().any(|name| *name == *class.name) {
+            self.loaded.model.passed_over.insert(class.name.to_string());
             return None;
         }
         let thread = ["sampledThread", "eventThread"].into_iter().find(|n| class.field_index(n).is_some());

@@ -10,7 +10,7 @@ pub use interner::{Id, Interner};
 pub use sample::{EventKind, SampleKey, Unit, Weight};
 pub use thread::Thread;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Everything a profile is made of.
@@ -28,6 +28,8 @@ pub struct Model {
     pub kinds: Interner<EventKind>,
     /// How much of what was seen where.
     pub samples: HashMap<SampleKey, Weight>,
+    /// Event types with stack traces that were met but not asked for.
+    pub passed_over: BTreeSet<String>,
     /// Chunks read.
     pub chunks: u32,
     /// Start of the first chunk, ns since 1970.

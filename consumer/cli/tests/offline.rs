@@ -1,0 +1,183 @@
+//! The offline commands as a person meets them: output, exit status, one-line errors.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
+}
+
+fn flightline(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_flightline")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn piped(args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_flightline"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    // The child may end before it has read everything.
+    let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    feeder.join().unwrap();
+    output
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn path(name: &str) -> String {
+    fixture(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn fold_of_file_pipe_and_its_own_output_agree() {
+    let file = path("recordings/ap-java-cpu.jfr");
+    let of_file = flightline(&["fold", &file]);
+    assert!(of_file.status.success(), "{}", text(&of_file.stderr));
+    let of_pipe = piped(&["fold", "-"], &std::fs::read(&file).unwrap());
+    assert_eq!(of_file.stdout, of_pipe.stdout);
+    let of_text = piped(&["fold", "-"], &of_file.stdout);
+    assert_eq!(text(&of_file.stdout), text(&of_text.stdout));
+}
+
+#[test]
+fn include_and_exclude_are_grep() {
+    let file = path("recordings/ap-java-cpu.jfr");
+    let all = text(&flightline(&["fold", &file]).stdout);
+    let with = text(&flightline(&["fold", &file, "-I", "Work\\.fib"]).stdout);
+    let without = text(&flightline(&["fold", &file, "-X", "Work\\.fib"]).stdout);
+    let (want, rest): (Vec<&str>, Vec<&str>) = all.lines().partition(|line| line.contains("Work.fib"));
+    assert!(!want.is_empty() && !rest.is_empty());
+    assert_eq!(with.lines().collect::<Vec<_>>(), want);
+    assert_eq!(without.lines().collect::<Vec<_>>(), rest);
+}
+
+#[test]
+fn truncated_stacks_are_marked() {
+    let file = path("recordings/jdk17.jfr");
+    let stacks = text(&flightline(&["fold", &file, "-e", "JavaExceptionThrow"]).stdout);
+    let printed = text(&flightline(&["print", &file, "--events", "JavaExceptionThrow", "--json"]).stdout);
+    let marked: u64 = stacks
+        .lines()
+        .filter(|line| line.starts_with("[truncated];"))
+        .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+        .sum();
+    assert_eq!(marked, printed.matches("\"truncated\": true").count() as u64);
+}
+
+#[test]
+fn pictures_by_the_name_of_the_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path("recordings/ap-java-cpu.jfr");
+    for (name, start) in [("x.svg", "<?xml"), ("x.html", "<!DOCTYPE html>"), ("x", "<!DOCTYPE html>")] {
+        let out = folder.path().join(name);
+        let output = flightline(&["flame", &file, "-o", out.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(std::fs::read_to_string(&out).unwrap().starts_with(start), "{name}");
+        assert!(output.stdout.is_empty() && output.stderr.is_empty());
+    }
+    let svg = flightline(&["flame", &file, "--format", "svg"]);
+    assert_eq!(
+        svg.stdout,
+        std::fs::read(folder.path().join("x.svg")).unwrap(),
+        "the same to standard output"
+    );
+}
+
+#[test]
+fn pictures_ask_nothing_of_the_network() {
+    for format in ["html", "svg"] {
+        let file = path("recordings/ap-java-cpu.jfr");
+        let picture = text(&flightline(&["flame", &file, "--format", format]).stdout);
+        // Names of XML namespaces look like addresses but are never fetched.
+        for (at, _) in picture.match_indices("://") {
+            let before = &picture[..at];
+            let attribute = before.rsplit([' ', '\n']).next().unwrap_or_default();
+            assert!(attribute.starts_with("xmlns"), "{format}: {}", &picture[at.saturating_sub(40)..at + 20]);
+        }
+    }
+}
+
+#[test]
+fn errors_are_one_line_with_the_name_and_status_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.jfr");
+    std::fs::write(&empty, b"").unwrap();
+    let other = folder.path().join("other.jfr");
+    std::fs::write(&other, b"PK\x03\x04 something else\n").unwrap();
+    let recording = path("recordings/ap-java-cpu.jfr");
+    let [empty, other, folder] = [&empty, &other, folder.path()].map(|p| p.to_str().unwrap());
+    let check = |args: &[&str], words: &[&str]| {
+        let output = flightline(args);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {told}");
+        assert_eq!(told.lines().count(), 1, "{args:?}: {told}");
+        for word in words {
+            assert!(told.contains(word), "{args:?}: no {word:?} in {told}");
+        }
+        assert!(output.stdout.is_empty());
+    };
+    check(&["fold", "/no/such.jfr"], &["error:", "/no/such.jfr", "No such file"]);
+    check(&["summary", empty], &[empty, "empty"]);
+    check(&["summary", folder], &[folder, "directory"]);
+    check(&["summary", other], &[other, "not a JFR recording"]);
+    check(&["flame", other], &[other, "line 1"]);
+    check(&["fold", &recording, "-e", "alloc"], &["no event alloc", "jdk.ExecutionSample"]);
+    check(&["flame", &recording, "-I", "no such function"], &["nothing is left to draw"]);
+    check(&["flame", &recording, "-o", "/no/such/x.html"], &["cannot write /no/such/x.html"]);
+}
+
+#[test]
+fn usage_errors_are_status_2() {
+    for args in [&["nonsense"][..], &["fold"], &["fold", "x", "-I", "("], &["flame", "x", "--from", "soon"]] {
+        assert_eq!(flightline(args).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn what_can_be_read_of_a_torn_recording_is_and_the_status_tells() {
+    let bytes = std::fs::read(fixture("cases/88_anchor.jfr")).unwrap();
+    let whole = piped(&["fold", "-"], &bytes);
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    let torn = piped(&["fold", "-"], &bytes[..bytes.len() - 3000]);
+    assert_eq!(torn.status.code(), Some(1));
+    assert!(!torn.stdout.is_empty());
+    let told = text(&torn.stderr);
+    assert!(told.contains("standard input") && told.contains("offset") && told.contains("chunk 1"), "{told}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_flightline"))
+        .args(["print", &path("recordings/jdk17-multichunk.jfr")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&flightline(&["completions", shell]).stdout);
+        assert!(script.contains("summary") && script.contains("stack-depth"), "{shell}");
+    }
+}
+
+#[test]
+fn help_has_examples() {
+    let help = text(&flightline(&["--help"]).stdout);
+    assert!(help.contains("Examples:") && help.contains("Exit status"), "{help}");
+}
