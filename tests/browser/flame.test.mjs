@@ -1,0 +1,208 @@
+// The HTML flame graph in a real browser: numbers against folded text counted here, zoom, search, keyboard, and that
+// nothing is asked of the network. Run by run.sh, which sets FLIGHTLINE, CHROMIUM and FOLDED.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { chromium } from "playwright-core";
+
+const flightline = process.env.FLIGHTLINE;
+const folder = mkdtempSync(join(tmpdir(), "flame-"));
+let browser;
+
+before(async () => {
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu"] });
+});
+after(() => browser.close());
+
+/** Opens the flame graph of some folded text; requests other than for the page itself are collected. */
+async function open(folded, args = [], colorScheme = "light") {
+  const input = join(folder, "in.txt"), output = join(folder, "out.html");
+  writeFileSync(input, folded);
+  execFileSync(flightline, ["flame", input, "-o", output, ...args]);
+  const context = await browser.newContext({ viewport: { width: 1000, height: 700 }, colorScheme });
+  const page = await context.newPage();
+  page.requests = [];
+  page.errors = [];
+  page.on("request", (request) => page.requests.push(request.url()));
+  page.on("pageerror", (error) => page.errors.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && page.errors.push(message.text()));
+  await page.goto("file://" + output);
+  return page;
+}
+
+const STACKS = "main;a;b 30\nmain;a;c 10\nmain;a 20\nmain;d;b 25\nmain;d;b;a 15\nother 100\n";
+const ROW = 17;
+
+/** Text of the details line for the box at x (0..1 of the width) and level (0 is "all"). */
+async function hover(page, x, level) {
+  const box = await page.locator("#canvas").boundingBox();
+  await page.mouse.move(box.x + x * box.width, box.y + box.height - (level + 0.5) * ROW);
+  return page.locator("#details").textContent();
+}
+async function click(page, x, level) {
+  const box = await page.locator("#canvas").boundingBox();
+  await page.mouse.click(box.x + x * box.width, box.y + box.height - (level + 0.5) * ROW);
+}
+async function search(page, text) {
+  await page.fill("#search", text);
+  return page.locator("#matched").textContent();
+}
+
+test("boxes are where their weights say, with counts and percentages", async () => {
+  const page = await open(STACKS);
+  assert.equal(await hover(page, 0.5, 0), "all (200 samples, 100.00%)");
+  // main takes the first half, its children in order of names: a 60, d 40.
+  assert.equal(await hover(page, 0.25, 1), "main (100 samples, 50.00%)");
+  assert.equal(await hover(page, 0.29, 2), "a (60 samples, 30.00%, self 10.00%)");
+  assert.equal(await hover(page, 0.31, 2), "d (40 samples, 20.00%)");
+  assert.equal(await hover(page, 0.14, 3), "b (30 samples, 15.00%, self 15.00%)");
+  assert.equal(await hover(page, 0.75, 1), "other (100 samples, 50.00%, self 50.00%)");
+  assert.deepEqual(page.errors, []);
+});
+
+test("nothing is asked of the network", async () => {
+  const page = await open(STACKS);
+  await search(page, "a");
+  await click(page, 0.25, 1);
+  assert.deepEqual(page.requests.filter((url) => !url.startsWith("data:")).length, 1, String(page.requests));
+  assert.match(page.requests[0], /^file:/);
+  const policy = await page.locator("meta[http-equiv]").getAttribute("content");
+  assert.match(policy, /default-src 'none'/);
+});
+
+test("click zooms, ancestors stay, reset goes back", async () => {
+  const page = await open(STACKS);
+  assert.equal(await page.locator("#reset").isVisible(), false);
+  await click(page, 0.31, 2); // d
+  assert.match(await hover(page, 0.02, 2), /^d /);
+  assert.match(await hover(page, 0.98, 2), /^d /);
+  assert.match(await hover(page, 0.98, 1), /^main /);
+  assert.match(await hover(page, 0.02, 3), /^b \(40 samples, 20.00%/);
+  await click(page, 0.5, 1); // the ancestor main
+  assert.match(await hover(page, 0.98, 1), /^main /);
+  assert.match(await hover(page, 0.98, 2), /^d /);
+  assert.match(await hover(page, 0.02, 2), /^a /);
+  await page.click("#reset");
+  assert.match(await hover(page, 0.98, 1), /^other /);
+  await click(page, 0.31, 2);
+  await page.keyboard.press("0");
+  assert.match(await hover(page, 0.98, 1), /^other /);
+  assert.equal(await page.locator("#reset").isVisible(), false);
+});
+
+test("the matched percentage counts nested matches once", async () => {
+  const page = await open(STACKS);
+  // a below main: 60; b below d: 40 (a above it is inside); by hand 100 of 200.
+  assert.equal(await search(page, "^[ab]$"), "Matched: 50.00% (4 boxes)");
+  assert.equal(await search(page, "^a$"), "Matched: 37.50% (2 boxes)"); // 60 + 15
+  assert.equal(await search(page, "B"), "Matched: 0.00% (0 boxes)");
+  await page.check("#case");
+  assert.equal(await page.locator("#matched").textContent(), "Matched: 35.00% (2 boxes)"); // 30 + 40
+  assert.equal(await search(page, "("), "not a regular expression");
+  assert.equal(await search(page, ""), "");
+});
+
+test("matches are painted, and only they", async () => {
+  const page = await open(STACKS);
+  await search(page, "^other$");
+  await page.waitForTimeout(100);
+  const colours = await page.evaluate(() => {
+    const canvas = document.getElementById("canvas"), ratio = devicePixelRatio;
+    const at = (x, level) => {
+      const y = canvas.height - (level + 0.5) * 17 * ratio;
+      return [...canvas.getContext("2d").getImageData(x * canvas.width, y, 1, 1).data].slice(0, 3);
+    };
+    return { other: at(0.9, 1), main: at(0.4, 1) };
+  });
+  assert.deepEqual(colours.other, [230, 0, 230]);
+  assert.notDeepEqual(colours.main, [230, 0, 230]);
+});
+
+test("keyboard alone: focus, walk, zoom, next match, invert, theme", async () => {
+  const page = await open(STACKS);
+  const details = () => page.locator("#details").textContent();
+  await page.focus("#scroller");
+  await page.keyboard.press("ArrowUp");
+  assert.match(await details(), /^main /);
+  await page.keyboard.press("ArrowUp");
+  assert.match(await details(), /^a \(60/);
+  await page.keyboard.press("ArrowRight");
+  assert.match(await details(), /^d /);
+  await page.keyboard.press("ArrowLeft");
+  assert.match(await details(), /^a \(60/);
+  await page.keyboard.press("Enter");
+  assert.equal(await page.locator("#reset").isVisible(), true);
+  await page.keyboard.press("Escape");
+  assert.equal(await page.locator("#reset").isVisible(), false);
+  await page.keyboard.press("/");
+  await page.keyboard.type("^b$");
+  await page.keyboard.press("Enter");
+  assert.match(await details(), /^b \(30/);
+  await page.keyboard.press("n");
+  assert.match(await details(), /^b \(40/);
+  await page.keyboard.press("i");
+  await page.waitForTimeout(100);
+  const box = await page.locator("#canvas").boundingBox();
+  await page.mouse.move(box.x + 10, box.y + 0.5 * ROW);
+  assert.match(await details(), /^all /);
+  const dark = () => page.evaluate(() => document.documentElement.classList.contains("dark"));
+  const before = await dark();
+  await page.keyboard.press("d");
+  assert.notEqual(await dark(), before);
+});
+
+test("dark where the system is dark", async () => {
+  const page = await open(STACKS, [], "dark");
+  assert.equal(await page.evaluate(() => document.documentElement.classList.contains("dark")), true);
+});
+
+test("names that look like markup are only names", async () => {
+  const page = await open("</script><img src=x onerror=alert(1)>;{{nodes}} 1\n");
+  assert.match(await hover(page, 0.5, 1), /^<\/script><img src=x onerror=alert\(1\)> \(1 samples/);
+  assert.deepEqual(page.errors, []);
+});
+
+test("the percentages of a real recording are those of its folded text", async () => {
+  const folded = readFileSync(process.env.FOLDED, "utf8");
+  const page = await open(folded);
+  const expression = /alloc|Monitor|^_/;
+  let all = 0, hit = 0;
+  for (const line of folded.trimEnd().split("\n")) {
+    const at = line.lastIndexOf(" ");
+    const weight = Number(line.slice(at + 1));
+    all += weight;
+    if (line.slice(0, at).split(";").some((frame) => expression.test(frame))) hit += weight;
+  }
+  const told = await search(page, expression.source);
+  assert.ok(hit > 0 && hit < all);
+  assert.ok(told.startsWith(`Matched: ${(100 * hit / all).toFixed(2)}% `), told);
+});
+
+test("half a million boxes stay quick", async () => {
+  let state = 12345;
+  const random = (n) => ((state = (Math.imul(state, 1664525) + 1013904223) >>> 0) >>> 8) % n;
+  const lines = [];
+  for (let i = 0; i < 100000; i++) {
+    const frames = ["root"];
+    for (let d = 0, depth = 6 + random(30); d < depth; d++) frames.push("f" + random(d < 4 ? 6 : 4000));
+    lines.push(frames.join(";") + " " + (1 + random(9)));
+  }
+  const page = await open(lines.join("\n") + "\n");
+  const times = await page.evaluate(async () => {
+    const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    const timed = async (action) => { const t = performance.now(); action(); await frame(); return performance.now() - t; };
+    const field = document.getElementById("search");
+    return {
+      boxes: JSON.parse(document.getElementById("profile").textContent).count,
+      search: await timed(() => { field.value = "f3"; field.dispatchEvent(new Event("input")); }),
+      invert: await timed(() => document.getElementById("invert").click()),
+    };
+  });
+  console.log(times);
+  assert.ok(times.boxes > 500000, `${times.boxes} boxes`);
+  // Generous, for busy machines: other viewers take seconds.
+  assert.ok(times.search < 1000 && times.invert < 1000, JSON.stringify(times));
+});

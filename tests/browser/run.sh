@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Tests the HTML flame graph in Chromium. Needs node, npm and chromium; npm fetches playwright-core by name.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+CHROMIUM=${CHROMIUM:-$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)}
+for tool in node npm; do
+  command -v "$tool" >/dev/null || { echo "browser tests: $tool is missing" >&2; exit 3; }
+done
+[ -n "$CHROMIUM" ] || { echo "browser tests: chromium is missing (set CHROMIUM)" >&2; exit 3; }
+cargo build -q --manifest-path "$root/Cargo.toml" -p flightline
+target=${CARGO_TARGET_DIR:-$root/target}
+work=$target/browser
+mkdir -p "$work"
+cp "$here"/package.json "$here"/package-lock.json "$here"/*.test.mjs "$work"
+(cd "$work" && npm ci --no-audit --no-fund --silent)
+FLIGHTLINE=$target/debug/flightline
+FOLDED=$work/real.txt
+"$FLIGHTLINE" fold "$root/fixtures/recordings/ap-java-cpu.jfr" -o "$FOLDED"
+export FLIGHTLINE FOLDED CHROMIUM
+cd "$work"
+exec node --test --test-reporter=spec .
