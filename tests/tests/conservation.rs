@@ -84,13 +84,15 @@ fn conserved(engine: &str, rate: u32) {
     check(&recorded, &recording, period_ns, "ours");
     check_ledger(&recorded, &recording, period_ns);
 
-    // The thread that blocks every signal behind the C library's back is told as such, not passed over.
-    let blocker = recorded.truth().threads.iter().find(|t| t.name == "blocker").unwrap().tid;
-    assert!(
-        recording.losses.iter().any(|l| l.tid == blocker && l.cause == "signal blocked"),
-        "the blocker's loss has no cause \"signal blocked\": {:?}",
-        recording.losses.iter().filter(|l| l.tid == blocker).collect::<Vec<_>>()
-    );
+    // A thread that blocks every signal behind the C library's back, half of the time: that half is told as such and
+    // not passed off as spent where the signal got through again. (Of a timer the kernel does not say why it waited.)
+    if engine != "timer" {
+        let blocker = recorded.truth().threads.iter().find(|t| t.name == "blocker").unwrap().clone();
+        let losses: Vec<_> = recording.losses.iter().filter(|l| l.tid == blocker.tid).collect();
+        let blocked: u64 = losses.iter().filter(|l| l.cause == "signal blocked").map(|l| l.cpu_ns).sum();
+        let part = blocked as f64 / blocker.cpu_ns as f64;
+        assert!((0.4..0.65).contains(&part), "{part:.2} of the blocker's time is told as blocked: {losses:?}");
+    }
 
     if let Some(foreign) = Recording::read_by_jdk(&recorded.path) {
         check(&recorded, &foreign, period_ns, "jdk");
