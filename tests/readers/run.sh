@@ -56,7 +56,11 @@ converter_collapsed() {
   # --cpu keeps STATE_DEFAULT only, which is what a CPU sample must say; recordings of a JVM have no such state.
   "$java" -jar "$out"/lib/jfr-converter-*.jar -o collapsed $3 --threads --dot "$1" "$2" >&2
 }
-plain_converter() { sed -E 's/^\[([^;]*) tid=[0-9]+\];/\1;/; s/_\[.\](;| [0-9]+$)/\1/g' | sort; }
+plain_converter() {
+  # Without the ids, threads of one name are one line.
+  sed -E 's/^\[([^;]*) tid=[0-9]+\];/\1;/; s/_\[.\](;| [0-9]+$)/\1/g' |
+    awk '{ n = $NF; sub(/ [0-9]+$/, ""); count[$0] += n } END { for (s in count) print s " " count[s] }' | sort
+}
 
 digest() { sha256sum | cut -c1-12; }
 

@@ -3,6 +3,7 @@
 //! Epoch nanoseconds, thread name, OS thread id, state, frames leaf first; tab-separated. `?` is an unresolved reference.
 
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use jfr_format::error::Error;
 use jfr_format::event::{EventRef, StructRef, Value};
@@ -15,6 +16,8 @@ const UNRESOLVED: &str = "?";
 pub struct Contents {
     /// Canonical lines in the order of delivery.
     pub samples: Vec<String>,
+    /// When each was delivered, nanoseconds since 1970.
+    pub arrived: Vec<i64>,
     /// Events by type name; metadata and checkpoints left out.
     pub types: std::collections::BTreeMap<String, u64>,
     /// What could not be read.
@@ -51,12 +54,16 @@ impl Contents {
     fn take(&mut self, item: Item<'_>) {
         match item {
             Item::Events(batch) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as i64;
                 for event in batch.events() {
                     let name = &*event.class().name;
                     *self.types.entry(name.to_owned()).or_default() += 1;
                     if name == "jdk.ExecutionSample" {
                         match line(&event) {
-                            Ok(line) => self.samples.push(line),
+                            Ok(line) => {
+                                self.samples.push(line);
+                                self.arrived.push(now);
+                            }
                             Err(e) => self.warnings.push(e.to_string()),
                         }
                     }
@@ -67,12 +74,25 @@ impl Contents {
         }
     }
 
+    /// From the moment each sample was taken to its delivery, in ns, ascending.
+    pub fn delays(&self) -> Vec<i64> {
+        let taken = self.samples.iter().map(|line| time_of(line));
+        let mut delays: Vec<i64> = self.arrived.iter().zip(taken).map(|(at, taken)| at - taken).collect();
+        delays.sort_unstable();
+        delays
+    }
+
     /// The samples in byte order, as `LC_ALL=C sort` gives them.
     pub fn sorted(&self) -> Vec<String> {
         let mut lines = self.samples.clone();
         lines.sort_unstable();
         lines
     }
+}
+
+/// The time of a canonical line, nanoseconds since 1970.
+pub fn time_of(line: &str) -> i64 {
+    line.split('\t').next().and_then(|time| time.parse().ok()).unwrap_or_default()
 }
 
 fn line(event: &EventRef<'_>) -> Result<String, Error> {

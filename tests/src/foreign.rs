@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::canonical::time_of;
 use crate::run::{Finished, run, spawn};
 use crate::{skip, victim};
 
@@ -141,6 +142,13 @@ impl Stream {
             stream.events.push(Delivered { at_ns: at.parse().expect("a time"), line: line.to_owned() });
         }
         stream
+    }
+
+    /// From the moment each sample was taken to its delivery, in ns, ascending.
+    pub fn delays(&self) -> Vec<i64> {
+        let mut delays: Vec<i64> = self.events.iter().map(|e| e.at_ns - time_of(&e.line)).collect();
+        delays.sort_unstable();
+        delays
     }
 
     /// Canonical lines, sorted by bytes.
