@@ -12,45 +12,85 @@ use std::process::{Command, Stdio};
 use flightline_in_signal::interrupted::Regs;
 use oracle::{Process, Way};
 
-/// A traced child, killed on drop.
+/// A traced child, killed on drop. `pid` is its busiest thread.
 struct Traced {
     pid: i32,
     child: std::process::Child,
 }
 
+/// The thread that used most CPU.
+fn busiest(pid: u32) -> i32 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks of the program");
+    let used = |tid: i32| -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
+        stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    };
+    let tids = tasks.filter_map(|t| t.ok()?.file_name().to_str()?.parse().ok());
+    tids.max_by_key(|tid| used(*tid)).expect("a thread")
+}
+
 impl Traced {
     fn start(mut command: Command) -> Traced {
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start the program");
-        let pid = child.id() as i32;
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let pid = busiest(child.id());
         // SAFETY: plain ptrace request on our own child.
         let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) };
         assert_eq!(seized, 0, "ptrace: {}", std::io::Error::last_os_error());
         Traced { pid, child }
     }
 
-    fn wait_stop(&self) -> bool {
-        let mut status = 0;
-        // SAFETY: waits for our own child.
-        let got = unsafe { libc::waitpid(self.pid, &mut status, libc::__WALL) };
-        got == self.pid && libc::WIFSTOPPED(status)
+    /// Waits for a stop; a thread that sleeps in a system call is interrupted.
+    fn wait_stop(&self, request: libc::c_uint) -> bool {
+        for round in 1..20_000 {
+            let mut status = 0;
+            // SAFETY: waits for our own child.
+            let got = unsafe { libc::waitpid(self.pid, &mut status, libc::__WALL | libc::WNOHANG) };
+            let signal = libc::WSTOPSIG(status);
+            if got == self.pid && libc::WIFSTOPPED(status) && status >> 16 == 0 && signal != libc::SIGTRAP {
+                // On its way to the program: delivered, and on to the next stop.
+                // SAFETY: plain ptrace request.
+                unsafe { libc::ptrace(request, self.pid, 0, signal) };
+                continue;
+            }
+            if got != 0 {
+                return got == self.pid && libc::WIFSTOPPED(status);
+            }
+            if round % 200 == 0 {
+                // SAFETY: plain ptrace request.
+                unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, self.pid, 0, 0) };
+            }
+            std::thread::sleep(std::time::Duration::from_micros(20));
+        }
+        panic!("the program does not stop");
     }
 
     fn interrupt(&self) -> bool {
         // SAFETY: plain ptrace request.
         unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, self.pid, 0, 0) };
-        self.wait_stop()
+        self.wait_stop(libc::PTRACE_CONT)
     }
 
     fn step(&self) -> bool {
         // SAFETY: plain ptrace request.
         unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, self.pid, 0, 0) };
-        self.wait_stop()
+        self.wait_stop(libc::PTRACE_SINGLESTEP)
     }
 
-    fn resume(&self) {
+    /// Lets the program run, its signals included.
+    fn run(&self, time: std::time::Duration) {
+        let end = std::time::Instant::now() + time;
         // SAFETY: plain ptrace request.
         unsafe { libc::ptrace(libc::PTRACE_CONT, self.pid, 0, 0) };
+        while std::time::Instant::now() < end {
+            let mut status = 0;
+            // SAFETY: waits for our own child.
+            let got = unsafe { libc::waitpid(self.pid, &mut status, libc::__WALL | libc::WNOHANG) };
+            if got == self.pid && libc::WIFSTOPPED(status) {
+                // SAFETY: plain ptrace request.
+                unsafe { libc::ptrace(libc::PTRACE_CONT, self.pid, 0, libc::WSTOPSIG(status)) };
+            }
+        }
     }
 
     fn regs(&self) -> Regs {
@@ -74,6 +114,11 @@ impl Traced {
 impl Drop for Traced {
     fn drop(&mut self) {
         let _ = self.child.kill();
+        let mut status = 0;
+        // SAFETY: waits for our own child's thread, whose tracer must see its end before the process can be reaped.
+        while unsafe { libc::waitpid(self.pid, &mut status, libc::__WALL) } == self.pid
+            && libc::WIFSTOPPED(status)
+        {}
         let _ = self.child.wait();
     }
 }
@@ -103,17 +148,16 @@ fn compare(name: &str, command: Command, stops: usize) -> Tally {
     let mut shown = 0;
     let mut seen: BTreeMap<u64, usize> = BTreeMap::new();
     assert!(traced.interrupt(), "{name}: ended before the first stop");
-    let mut process = Process::new(traced.pid as u32);
+    let mut process = Process::new(traced.child.id());
     while tally.stops < stops {
-        traced.resume();
-        std::thread::sleep(std::time::Duration::from_micros(100 + random(&mut seed) % 1500));
+        traced.run(std::time::Duration::from_micros(100 + random(&mut seed) % 1500));
         if !traced.interrupt() {
             break;
         }
         for _ in 0..4 {
             let regs = traced.regs();
             if process.maps.iter().all(|m| !(m.start <= regs.sp() && regs.sp() < m.end)) {
-                process = Process::new(traced.pid as u32);
+                process = Process::new(traced.child.id());
             }
             check(name, &mut process, &regs, &mut tally, &mut shown);
             *seen.entry(regs.pc).or_default() += 1;
@@ -174,11 +218,16 @@ fn stops() -> usize {
 
 fn run(name: &str, program: &str, args: &[&str]) {
     if !std::path::Path::new(program).exists() {
+        assert!(std::env::var_os("FLIGHTLINE_NO_SKIP").is_none(), "{name}: {program} is not installed here");
         eprintln!("{name}: {program} is not installed here, nothing compared");
         return;
     }
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());
+    judge(name, command);
+}
+
+fn judge(name: &str, command: Command) {
     let tally = compare(name, command, stops());
     assert_eq!(tally.stops, stops(), "{name}: ended early");
     assert_eq!(tally.differ, 0, "{name}: {tally:?}");
@@ -210,11 +259,138 @@ fn python3() {
     run("python3", "/usr/bin/python3", &["-c", code]);
 }
 
+/// A server under load, over a socket of its own.
 #[test]
 fn redis_server() {
-    run(
-        "redis-server",
-        "/usr/bin/redis-server",
-        &["--port", "0", "--unixsocket", "/tmp/flightline-oracle.sock", "--hz", "500", "--save", ""],
-    );
+    let socket = std::env::temp_dir().join(format!("flightline-oracle-{}.sock", std::process::id()));
+    let path = socket.to_str().unwrap().to_owned();
+    let load = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let mut command = Command::new("/usr/bin/redis-benchmark");
+        let args = ["-s", &path, "-l", "-q", "-t", "set,get,lpush,lrange,zadd,mset", "-c", "8"];
+        command.args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
+    });
+    let args = ["--port", "0", "--unixsocket", socket.to_str().unwrap(), "--save", ""];
+    run("redis-server", "/usr/bin/redis-server", &args);
+    if let Some(mut load) = load.join().unwrap() {
+        load.kill().unwrap();
+        load.wait().unwrap();
+    }
+}
+
+const WORK: &str = "FLIGHTLINE_ORACLE_WORK";
+
+/// This very executable, told by the environment to work instead of testing.
+fn myself(test: &str, work: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--test-threads", "1"]).env(WORK, work).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn rust_program() {
+    if std::env::var_os(WORK).is_some() {
+        work(false);
+    }
+    judge("rust program", myself("rust_program", "plain"));
+}
+
+/// Half of the time in a signal handler: framehop ends at the signal frame, gdb does not.
+#[test]
+fn rust_program_with_signals() {
+    if std::env::var_os(WORK).is_some() {
+        work(true);
+    }
+    judge("signals", myself("rust_program_with_signals", "signals"));
+    against_gdb("signals", myself("rust_program_with_signals", "signals"), 20);
+}
+
+#[test]
+fn python3_against_gdb() {
+    let mut command = Command::new("/usr/bin/python3");
+    command.args([
+        "-c",
+        "import json\nwhile True: sorted(json.loads(json.dumps({str(i):i for i in range(99)})))",
+    ]);
+    against_gdb("python3", command, 20);
+}
+
+/// Compares with gdb's frames (inlined and tail calls, which have no frame, left out) while the program is stopped by a signal.
+fn against_gdb(name: &str, mut command: Command, stops: usize) {
+    if Command::new("gdb").arg("--version").stdout(Stdio::null()).status().is_err() {
+        assert!(std::env::var_os("FLIGHTLINE_NO_SKIP").is_none(), "gdb is not installed here");
+        eprintln!("{name}: gdb is not installed here, nothing compared");
+        return;
+    }
+    let script = "python\nf = gdb.newest_frame()\n\
+        print('R', *[int(f.read_register(r)) & (1<<64)-1 for r in 'rax rdx rcx rbx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip'.split()])\n\
+        while f:\n  if f.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME): print('F', f.pc())\n  f = f.older()\nend\n";
+    let file = std::env::temp_dir().join(format!("flightline-oracle-{}-{name}.gdb", std::process::id()));
+    std::fs::write(&file, script).unwrap();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start the program");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let tid = busiest(child.id());
+    // SAFETY: signals to our own child.
+    let signal = |signal| unsafe { libc::kill(child.id() as i32, signal) };
+    let (mut agree, mut frames_seen) = (0, 0);
+    for stop in 0..stops {
+        std::thread::sleep(std::time::Duration::from_micros(1000 + stop as u64 * 377));
+        signal(libc::SIGSTOP);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        let mut gdb = Command::new("gdb");
+        gdb.args(["-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", &tid.to_string(), "-x"])
+            .arg(&file);
+        let output = gdb.stderr(Stdio::null()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let numbers = |tag: &str| -> Vec<u64> {
+            let lines = text.lines().filter_map(|l| l.strip_prefix(tag)?.strip_prefix(' '));
+            lines.flat_map(str::split_whitespace).filter_map(|n| n.parse().ok()).collect()
+        };
+        let mut regs = Regs::unknown();
+        for (number, value) in numbers("R").into_iter().enumerate() {
+            regs.set(number, value);
+        }
+        regs.pc = regs.get(16).unwrap_or_else(|| panic!("{name}: gdb said {text}"));
+        let theirs = numbers("F");
+        let (ours, walked) = Process::new(child.id()).walk(&regs, Way::Rows);
+        assert!(Process::reached_root(&walked), "{name}: {walked:?} {ours:x?}\ngdb {theirs:x?}");
+        assert_eq!(ours, theirs, "{name}");
+        agree += 1;
+        frames_seen += ours.len();
+        signal(libc::SIGCONT);
+    }
+    eprintln!("{name}: {agree} of {stops} stops, {frames_seen} frames agree with gdb");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    std::fs::remove_file(file).unwrap();
+}
+
+/// Sorts, hashes, formats, recurses and, if asked to, handles signals for ever.
+fn work(signals: bool) -> ! {
+    extern "C" fn caught(_: i32) {
+        std::hint::black_box(format!("{:?}", (0..50).map(|i| i * 7 % 13).collect::<Set>()));
+    }
+    type Set = std::collections::BTreeSet<i32>;
+    // SAFETY: the handler only allocates, and the signal is raised where that is sound.
+    unsafe { libc::signal(libc::SIGUSR1, caught as *const () as usize) };
+    let mut seed = 5;
+    loop {
+        let mut words: Vec<String> = (0..300).map(|_| format!("{:x}", random(&mut seed))).collect();
+        words.sort_by(|a, b| a.len().cmp(&b.len()).then_with(|| b.cmp(a)));
+        let map: std::collections::HashMap<_, _> = words.iter().zip(0..).collect();
+        std::hint::black_box(ackermann(2, map.len() as u64 % 40));
+        if signals {
+            // SAFETY: caught above.
+            unsafe { libc::raise(libc::SIGUSR1) };
+        }
+    }
+}
+
+#[inline(never)]
+fn ackermann(m: u64, n: u64) -> u64 {
+    match (m, n) {
+        (0, n) => n + 1,
+        (m, 0) => ackermann(m - 1, 1),
+        (m, n) => ackermann(m - 1, ackermann(m, n - 1)),
+    }
 }
