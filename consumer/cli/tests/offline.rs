@@ -102,7 +102,7 @@ fn pictures_ask_nothing_of_the_network() {
         for way in [
             "src=\"",
             "href=\"http",
-            "url(",
+            "url(http",
             "@import",
             "fetch(",
             "XMLHttpRequest",
