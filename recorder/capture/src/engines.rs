@@ -7,14 +7,17 @@ use flightline_in_signal::engine::{SIGPROF, SIGTRAP};
 use flightline_in_signal::layout::engine as kind;
 
 use crate::masks::{KernelSet, bit};
-use crate::os;
 use crate::session::Attached;
+use crate::{os, sandbox};
 
 /// Tries what the kernel allows, and writes the choice to the header.
 pub fn choose(attached: &Attached) -> u32 {
     let (header, session) = (attached.header(), attached.session());
     let period = session.period_ns;
-    let (engine, errno) = if kernel_before(5, 19) && session.engine != kind::TIMER {
+    let (engine, errno) = if session.engine == kind::AUTO && sandbox::filtered() {
+        // A filter that was set up for this program may kill it for perf_event_open, instead of refusing.
+        (engine::probe(kind::TIMER, period, tick_hz()).0, libc::EPERM)
+    } else if kernel_before(5, 19) && session.engine != kind::TIMER {
         // Before 5.19 a trap that finds SIGTRAP blocked kills the program.
         (engine::probe(kind::TIMER, period, tick_hz()).0, libc::ENOSYS)
     } else {

@@ -11,7 +11,7 @@ use flightline_in_signal::layout::session_flags;
 use flightline_in_signal::thread;
 
 use crate::session::{self, Modules};
-use crate::{closing, engines, os, signals, threads};
+use crate::{closing, engines, os, sandbox, signals, threads};
 
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
@@ -35,7 +35,8 @@ unsafe extern "C" fn in_child() {
     signals::reset_locks();
     parent.log_lock.reset();
     let session = parent.session();
-    let wanted = session.stop.load(Acquire) == 0 && session.flags & session_flags::FOLLOW != 0;
+    let follow = session.flags & session_flags::FOLLOW != 0;
+    let wanted = follow && session.stop.load(Acquire) == 0 && !sandbox::applies();
     let joined = parent
         .dir
         .cstr()

@@ -6,8 +6,10 @@
 //! reported as not seen. A foreign signal that arrives while its shadow bit is set is held, see [`crate::signals`].
 
 use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
 
-use flightline_in_signal::{engine, thread};
+use flightline_in_signal::layout::{ThreadSlot, loss};
+use flightline_in_signal::{clock, engine, thread};
 
 use crate::{os, signals};
 
@@ -84,8 +86,13 @@ pub fn set_shadow(value: usize) {
     }
 }
 
-/// Flag in the shadow: sampling of this thread was disarmed because a signal is held for the program.
+/// Flag in the shadow: this thread is disarmed while a signal of its engine is really blocked.
 pub const HELD: usize = 1 << 62;
+
+/// Flag in the shadow: this thread gave up system calls, see [`crate::sandbox`].
+pub const SANDBOXED: usize = 1 << 61;
+/// All flags of the shadow that are no signals.
+pub const FLAGS: usize = HELD | SANDBOXED;
 
 /// The kernel's signal set of 64 signals, first word of the C library's `sigset_t`.
 pub type KernelSet = u64;
@@ -149,8 +156,8 @@ pub unsafe fn change(
         let stripped = (wanted & strip) as usize;
         match how {
             libc::SIG_BLOCK => after |= stripped,
-            libc::SIG_UNBLOCK => after &= !(wanted & ours) as usize | HELD,
-            libc::SIG_SETMASK => after = stripped | before & HELD,
+            libc::SIG_UNBLOCK => after &= !(wanted & ours) as usize | FLAGS,
+            libc::SIG_SETMASK => after = stripped | before & FLAGS,
             _ => {}
         }
         if how != libc::SIG_UNBLOCK && stripped != 0 {
@@ -165,28 +172,75 @@ pub unsafe fn change(
     }
     // SAFETY: passed on, with a set of our own at most.
     let r = unsafe { real(how, given, old) };
-    set_shadow(if r == 0 { after } else { before });
+    // A handler that ran meanwhile may have held a signal.
+    let held = shadow() & HELD;
+    set_shadow(if r == 0 { after } else { before } | held);
     if r == 0 && !old.is_null() {
-        let hidden = (before & !HELD) as u64 & ours;
+        let hidden = (before & !FLAGS) as u64 & ours;
         if hidden != 0 {
             // SAFETY: the call just wrote a whole set there.
             unsafe { old.cast::<u64>().write(from_c(old) | hidden) };
         }
     }
-    if r == 0 && after & HELD != 0 && after & !HELD == 0 {
-        set_shadow(0);
-        rearm();
+    if r == 0 && !set.is_null() {
+        follow(ours);
     }
     r
 }
 
-/// Sampling goes on in a thread that was disarmed while a signal was held for it.
-fn rearm() {
+/// After a change of the real mask: a thread whose engine's signal is blocked is disarmed, as the signals would only
+/// pile up, end the program's waits early or be read by its signalfd; when unblocked it is armed again.
+fn follow(ours: KernelSet) {
+    let held = shadow() & HELD != 0;
+    if shadow() & SANDBOXED != 0 || (!held && signals::strippable() == ours) {
+        return;
+    }
+    let blocked = kernel_mask(libc::SIG_BLOCK, None);
+    if held && blocked & ours == 0 {
+        rearm();
+    } else if !held && blocked & used() != 0 {
+        disarm_held();
+    }
+}
+
+/// Signals that the calling thread's engine sends.
+pub fn used() -> KernelSet {
+    let Some(slot) = thread::current() else { return 0 };
+    let trap = if slot.engine_handle.load(Relaxed) != 0 { bit(engine::SIGTRAP) } else { 0 };
+    let prof = if slot.engine_handle2.load(Relaxed) != 0 { bit(engine::SIGPROF) } else { 0 };
+    trap | prof
+}
+
+/// Disarms the calling thread until the signal is unblocked. The signals must be blocked now.
+pub fn disarm_held() {
+    set_shadow(shadow() | HELD);
     if crate::session::current().is_some()
         && let Some(slot) = thread::current()
     {
+        engine::disarm(slot);
+        signals::swallow_pending();
+    }
+}
+
+/// Samples a held thread again.
+pub fn rearm() {
+    if crate::session::current().is_some()
+        && let Some(slot) = thread::current()
+    {
+        count_blocked(slot);
         let _ = engine::arm(slot);
     }
+    set_shadow(shadow() & !HELD);
+}
+
+/// The time since the calling thread was held was not seen because the program blocked our signal.
+pub fn count_blocked(slot: &ThreadSlot) {
+    if shadow() & HELD == 0 {
+        return;
+    }
+    let now = clock::thread_cpu_ns();
+    let last = slot.last_cpu_ns.swap(now, Relaxed);
+    engine::count_loss(slot, loss::BLOCKED, now.saturating_sub(last));
 }
 
 /// Runs a call that swaps in `mask` while it waits (`sigsuspend`, `ppoll`, …): the shadow follows the mask meanwhile.
@@ -195,12 +249,12 @@ fn rearm() {
 /// `mask` is null or points at an initialised set.
 pub unsafe fn during<R>(mask: *const libc::sigset_t, call: impl FnOnce() -> R) -> R {
     let before = shadow();
-    if before & !HELD == 0 || mask.is_null() {
+    if before & !FLAGS == 0 || mask.is_null() {
         return call();
     }
     // SAFETY: by the contract.
     let wanted = unsafe { from_c(mask) } & signals::owned();
-    set_shadow(before & (wanted as usize | HELD));
+    set_shadow(before & (wanted as usize | FLAGS));
     let r = call();
     set_shadow(before);
     r

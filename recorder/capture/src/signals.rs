@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 use flightline_in_signal::engine::{Cookie, SIGPROF, SIGTRAP};
-use flightline_in_signal::{engine, handler, sys, thread};
+use flightline_in_signal::{handler, sys};
 
 use crate::masks::{self, KernelSet, bit};
 use crate::os::{self, Spin};
@@ -260,7 +260,7 @@ pub fn disposition(signo: c_int) -> Option<Disposition> {
 /// Makes the kernel's view the program's own, for an image about to be executed: ignored signals stay ignored, blocked
 /// ones blocked. Returns the mask to restore if the exec fails. In a `vfork` child this changes the child's own copies only.
 pub fn bare_for_exec() -> KernelSet {
-    let hidden = (masks::shadow() & !masks::HELD) as KernelSet & owned();
+    let hidden = (masks::shadow() & !masks::FLAGS) as KernelSet & owned();
     let mask = masks::kernel_mask(libc::SIG_BLOCK, Some(hidden));
     for signo in SIGNALS {
         if disposition(signo).is_some_and(|d| d.handler == libc::SIG_IGN) {
@@ -317,7 +317,8 @@ pub fn swallow_pending() {
         let Ok(signo) = (unsafe { os::syscall(libc::SYS_rt_sigtimedwait, args) }) else { return };
         let signo = signo as c_int;
         if !is_ours(signo, info.as_mut_ptr().cast()) {
-            send_again(signo, info.as_mut_ptr().cast(), false);
+            let info = info.as_mut_ptr().cast();
+            send_again(signo, info, code_of(info) != libc::SI_TKILL);
             return;
         }
     }
@@ -356,6 +357,11 @@ fn send_again(signo: c_int, info: *const c_void, to_process: bool) {
         let args = [pid, signo as usize, info as usize, 0, 0, 0];
         // SAFETY: the kernel reads one siginfo.
         if unsafe { os::syscall(libc::SYS_rt_sigqueueinfo, args) }.is_ok() {
+            return;
+        }
+        // Only the main thread may repeat what kill(2) or the kernel sent; others send it anew, in their own name.
+        // SAFETY: no pointers.
+        if unsafe { os::syscall(libc::SYS_kill, [pid, signo as usize, 0, 0, 0, 0]) }.is_ok() {
             return;
         }
     }
@@ -412,12 +418,16 @@ fn hold(signo: c_int, info: *mut c_void, context: *mut c_void, code: c_int) {
     let mask = mask_of(context);
     // SAFETY: inside the signal frame.
     unsafe { *mask |= bit(signo) };
-    masks::set_shadow(masks::shadow() | masks::HELD);
-    if let Some(slot) = thread::current() {
-        // Our own signals would only pile up behind it, or be read by the program's signalfd.
-        engine::disarm(slot);
-    }
+    masks::disarm_held();
+    HOLDS.fetch_add(1, Release);
     send_again(signo, info, code != libc::SI_TKILL);
+}
+
+static HOLDS: AtomicU32 = AtomicU32::new(0);
+
+/// Counts held signals. A thread that waits for such a signal may have been woken in vain by it.
+pub fn holds() -> u32 {
+    HOLDS.load(Acquire)
 }
 
 type Handler = unsafe extern "C" fn(c_int, *mut c_void, *mut c_void);
@@ -439,11 +449,20 @@ fn run(signo: c_int, info: *mut c_void, context: *mut c_void, shadow: &Shadow, p
     {
         return;
     }
+    // A signal of ours that is pending while the program's handler runs would swallow one that the handler sends itself.
+    if mask & masks::used() != 0 {
+        masks::disarm_held();
+    }
     // SAFETY: the program installed this address as a handler of this signal.
     let handler = unsafe { core::mem::transmute::<usize, Handler>(program.handler) };
     masks::kernel_mask(libc::SIG_SETMASK, Some(mask));
-    // SAFETY: as above. It may leave by longjmp: nothing here needs to run afterwards.
+    // SAFETY: as above. It may leave by longjmp: then the thread is armed again at its next change of the mask.
     unsafe { handler(signo, info, context) };
+    // SAFETY: inside the signal frame.
+    if masks::shadow() & masks::HELD != 0 && unsafe { *mask_of(context) } & owned() == 0 {
+        masks::kernel_mask(libc::SIG_SETMASK, Some(!0));
+        masks::rearm();
+    }
 }
 
 /// A handler without `SA_ONSTACK` expects the interrupted thread's own stack, which may be much larger than the

@@ -12,7 +12,7 @@ use flightline_in_signal::thread::{self, ThreadInfo};
 use flightline_in_signal::{engine, sys};
 
 use crate::session::{self, Attached};
-use crate::{masks, os};
+use crate::{masks, os, sandbox, stacks};
 
 /// What a new thread needs to know; one of a fixed set, as nothing may be allocated.
 struct Start {
@@ -83,9 +83,10 @@ pub struct Started {
 extern "C" fn begin(start: &'static Start) -> Started {
     let started = Started { function: start.function.load(Relaxed), argument: start.argument.load(Relaxed) };
     let stack_bytes = start.stack_bytes.load(Relaxed);
+    // A held signal is really blocked, for this thread too; it is armed when it unblocks it.
     masks::set_shadow(start.mask.load(Relaxed));
     start.used.store(0, Release);
-    if session::current().is_some() {
+    if !sandbox::applies() && session::current().is_some() {
         register_self(own_stack(stack_bytes));
     }
     started
@@ -324,11 +325,13 @@ unsafe extern "C" fn at_thread_end(round: *mut c_void) {
         set_key(round as usize + 1);
         return;
     }
-    if session::current().is_some() {
+    if !sandbox::applies() && session::current().is_some() {
         if let Some(slot) = thread::current() {
             thread::set_name(slot, &os::thread_name());
+            masks::count_blocked(slot);
         }
         thread::end();
+        stacks::free();
     }
 }
 

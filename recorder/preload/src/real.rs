@@ -41,6 +41,7 @@ pub(crate) use next;
 
 /// Tells `capture` the real functions behind the names this object exports.
 pub fn publish() {
+    crate::interpose::publish();
     static SIGACTION: Next = Next::new(c"sigaction");
     // SAFETY: the C library's function.
     unsafe { flightline_capture::real::set_sigaction(SIGACTION.address()) };

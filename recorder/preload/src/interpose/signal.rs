@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_long};
 
 use flightline_capture::masks::{self, bit};
-use flightline_capture::signals;
+use flightline_capture::{signals, stacks};
 use libc::{sigaction as Action, siginfo_t, sigset_t, timespec};
 
 use crate::real::{fail, next};
@@ -225,6 +225,19 @@ pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: 
     unsafe { masks::change(real, how, set, old) }
 }
 
+/// Gives the thread a larger alternate stack than it asked for, if our handler might not fit on that.
+///
+/// # Safety
+/// As `sigaltstack(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
+    // SAFETY: passed on.
+    match unsafe { stacks::change(new, old) } {
+        Ok(()) => 0,
+        Err(errno) => fail(errno),
+    }
+}
+
 // ----- waiting --------------------------------------------------------------------------------------------------
 
 type Sigtimedwait = unsafe extern "C" fn(*const sigset_t, *mut siginfo_t, *const timespec) -> c_int;
@@ -258,9 +271,14 @@ unsafe fn wait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const times
     let mut rest = limit.copied();
     loop {
         let timeout = rest.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        let holds = signals::holds();
         // SAFETY: passed on, with a place for the siginfo.
         let signo = unsafe { real(set, to, timeout) };
-        if signo <= 0 || !signals::is_ours(signo, to.cast()) {
+        // SAFETY: the calling thread's own errno.
+        let interrupted = signo < 0 && unsafe { *libc::__errno_location() } == libc::EINTR;
+        // Another thread took the signal that woke us, and has sent it again.
+        let in_vain = interrupted && signals::holds() != holds;
+        if !in_vain && (signo <= 0 || !signals::is_ours(signo, to.cast())) {
             return signo;
         }
         if let Some(until) = until {
