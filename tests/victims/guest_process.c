@@ -302,7 +302,7 @@ static void filtered(int by_syscall) {
             ALLOW(SYS_write), ALLOW(SYS_exit_group), ALLOW(SYS_exit), ALLOW(SYS_clock_gettime), ALLOW(SYS_mmap),
             ALLOW(SYS_munmap), ALLOW(SYS_mprotect), ALLOW(SYS_madvise), ALLOW(SYS_futex), ALLOW(SYS_clone3),
             ALLOW(SYS_clone), ALLOW(SYS_rt_sigprocmask), ALLOW(SYS_set_robust_list), ALLOW(SYS_rseq),
-            ALLOW(SYS_rt_sigreturn), ALLOW(SYS_brk),
+            ALLOW(SYS_rt_sigreturn), ALLOW(SYS_brk), ALLOW(SYS_rt_sigaction), ALLOW(SYS_getrandom), ALLOW(SYS_prlimit64),
             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
         };
         struct sock_fprog prog = {sizeof f / sizeof *f, f};

@@ -34,9 +34,12 @@ unsafe extern "C" fn in_child() {
     closing::reset();
     signals::reset_locks();
     parent.log_lock.reset();
+    if sandbox::applies() {
+        return;
+    }
     let session = parent.session();
     let follow = session.flags & session_flags::FOLLOW != 0;
-    let wanted = follow && session.stop.load(Acquire) == 0 && !sandbox::applies();
+    let wanted = follow && session.stop.load(Acquire) == 0;
     let joined = parent
         .dir
         .cstr()

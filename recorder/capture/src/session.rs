@@ -20,8 +20,8 @@ use flightline_in_signal::ring::Ring;
 use flightline_in_signal::state::{PRIVATE_BYTES, Private, ProcState};
 use flightline_in_signal::{clock, state, sys};
 
-use crate::modules;
 use crate::os::{self, Fd, Spin, Text};
+use crate::{modules, sandbox};
 
 /// Why a process did not join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +82,12 @@ enum Part {
 
 static CURRENT: AtomicPtr<Attached> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The joined recording of this process. `None` before, in a child that has not joined, and in a `vfork` child.
+/// The joined recording of this process. `None` before, in a child that has not joined, in a `vfork` child, and in a
+/// thread that may make no system calls.
 pub fn current() -> Option<&'static Attached> {
+    if sandbox::applies() {
+        return None;
+    }
     // SAFETY: set by `attach` only, to memory that stays.
     let attached = unsafe { CURRENT.load(Acquire).as_ref() }?;
     (attached.pid == sys::getpid()).then_some(attached)

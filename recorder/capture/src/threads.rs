@@ -54,7 +54,10 @@ impl Pending {
 /// known). `None` when not recording, or when too many starts are under way: the thread is then created as it is,
 /// and adopted later.
 pub fn prepare(function: usize, argument: *mut c_void, stack_bytes: usize) -> Option<Pending> {
-    session::current()?;
+    // A restricted thread hands its restriction on.
+    if !sandbox::applies() {
+        session::current()?;
+    }
     let hint = HINT.fetch_add(1, Relaxed);
     let free = (0..STARTS).filter_map(|i| POOL.get(hint.wrapping_add(i) % STARTS)).find(|start| {
         start.used.load(Relaxed) == 0 && start.used.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
@@ -86,7 +89,7 @@ extern "C" fn begin(start: &'static Start) -> Started {
     // A held signal is really blocked, for this thread too; it is armed when it unblocks it.
     masks::set_shadow(start.mask.load(Relaxed));
     start.used.store(0, Release);
-    if !sandbox::applies() && session::current().is_some() {
+    if session::current().is_some() {
         register_self(own_stack(stack_bytes));
     }
     started
@@ -325,7 +328,7 @@ unsafe extern "C" fn at_thread_end(round: *mut c_void) {
         set_key(round as usize + 1);
         return;
     }
-    if !sandbox::applies() && session::current().is_some() {
+    if session::current().is_some() {
         if let Some(slot) = thread::current() {
             thread::set_name(slot, &os::thread_name());
             masks::count_blocked(slot);
