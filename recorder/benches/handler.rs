@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p flightline-recorder --bench handler` measures code without frame pointers;
 //! `RUSTFLAGS="-C force-frame-pointers=yes" cargo bench …` code with them.
-//! Cold: 64 MiB are touched between two runs. Figures are medians of single runs (cold) or of batches (warm).
+//! Cold: 64 MiB are touched between two runs. Figures are medians (and tenth percentiles, for laden
+//! machines) of single runs (cold) or of batches (warm).
 
 #[path = "../tests/in_process/mod.rs"]
 mod in_process;
@@ -56,12 +57,13 @@ fn evict() {
     });
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// Median and tenth percentile.
+fn middle(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    (values[values.len() / 2], values[values.len() / 10])
 }
 
-fn time(batch: u32, cold: bool, mut f: impl FnMut()) -> f64 {
+fn time(batch: u32, cold: bool, mut f: impl FnMut()) -> (f64, f64) {
     let rounds = if cold { 101 } else { 201 };
     let batch = if cold { 1 } else { batch };
     f();
@@ -76,7 +78,7 @@ fn time(batch: u32, cold: bool, mut f: impl FnMut()) -> f64 {
         begun.elapsed().as_nanos() as f64 / f64::from(batch)
     };
     let mut one = one;
-    median((0..rounds).map(|_| one()).collect())
+    middle((0..rounds).map(|_| one()).collect())
 }
 
 extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
@@ -105,8 +107,11 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
                 assert_eq!(walked.flags, 0, "{walked:?}");
                 depth.set(walked.depth);
             };
-            let ns = time(200, cold, run);
-            println!("walk {heat} {name:<12} {ns:8.0} ns  {:6.1} ns/frame", ns / depth.get() as f64);
+            let (ns, low) = time(200, cold, run);
+            println!(
+                "walk {heat} {name:<12} {ns:8.0} ns  {:6.1} ns/frame  (p10 {low:.0} ns)",
+                ns / depth.get() as f64
+            );
         }
         let mut info = [0u64; 16];
         info[1] = 6;
@@ -117,10 +122,13 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
             // SAFETY: a siginfo as the kernel fills it for a perf trap, and the kernel's context.
             assert!(unsafe { handler::on_signal(SIGTRAP, info.as_ptr().cast(), context) });
         };
-        let ns = time(50, cold, run);
-        println!("handler {heat}           {ns:8.0} ns");
+        let (ns, low) = time(50, cold, run);
+        println!("handler {heat}           {ns:8.0} ns                   (p10 {low:.0} ns)");
         in_process::drain(state);
     }
+    let (cpu, _) = time(200, false, || drop(black_box(flightline_in_signal::clock::thread_cpu_ns())));
+    let (mono, _) = time(200, false, || drop(black_box(flightline_in_signal::clock::monotonic_ns())));
+    println!("of the handler: thread CPU clock {cpu:.0} ns, monotonic clock {mono:.0} ns");
     println!("{} frames, {} bytes of stack", depth.get(), stack.1 - regs.sp());
 }
 

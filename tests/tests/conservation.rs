@@ -91,7 +91,10 @@ fn conserved(engine: &str, rate: u32) {
         let losses: Vec<_> = recording.losses.iter().filter(|l| l.tid == blocker.tid).collect();
         let blocked: u64 = losses.iter().filter(|l| l.cause == "signal blocked").map(|l| l.cpu_ns).sum();
         let part = blocked as f64 / blocker.cpu_ns as f64;
-        assert!((0.4..0.65).contains(&part), "{part:.2} of the blocker's time is told as blocked: {losses:?}");
+        assert!(
+            (0.4..0.65).contains(&part),
+            "{part:.2} of the blocker's time is told as blocked: {losses:?}"
+        );
     }
 
     if let Some(foreign) = Recording::read_by_jdk(&recorded.path) {

@@ -32,6 +32,14 @@ impl Memo {
         self.entries.get(hash as usize)
     }
 
+    /// Asks the processor for the entry of `address`.
+    #[inline]
+    pub fn prefetch(&self, address: u64) {
+        if let Some(entry) = self.entry(address) {
+            crate::stack::prefetch(core::ptr::from_ref(entry) as u64);
+        }
+    }
+
     /// The value stored for `address` under `tag`.
     #[inline]
     pub fn get(&self, address: u64, tag: Tag) -> Option<u64> {

@@ -15,6 +15,10 @@ pub trait Memory {
     fn set_info(&mut self, from: u64, to: u64, plain: bool);
     /// `bytes` (1..=8) little-endian bytes of unwind information inside the range set before.
     fn info(&mut self, address: u64, bytes: u32) -> Option<u64>;
+    /// The same if it takes no system call.
+    fn plain_word(&self, address: u64) -> Option<u64>;
+    /// Asks the processor for the cache lines of the stack from `sp` on; a hint.
+    fn prefetch(&self, sp: u64);
     /// Tells that the walk continues at `sp` on a stack that the kernel switched from (signal frame).
     fn switched(&mut self, sp: u64);
     /// Whether both addresses lie on the same known stack.
@@ -73,6 +77,24 @@ impl Windows {
     }
 }
 
+/// Bytes of stack asked for before a walk.
+const AHEAD: u64 = 4096;
+
+/// Asks the processor for a cache line. Never faults.
+#[inline]
+pub fn prefetch(address: u64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address only hints.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address as *const i8);
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a prefetch of any address only hints.
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+}
+
 /// Memory of the process that runs the handler.
 pub struct Local<'a> {
     pid: u32,
@@ -103,12 +125,30 @@ impl<'a> Local<'a> {
 impl Memory for Local<'_> {
     #[inline]
     fn word(&mut self, address: u64) -> Option<u64> {
+        match self.plain_word(address) {
+            None => self.windows.read(self.pid, address, 8),
+            word => word,
+        }
+    }
+
+    #[inline]
+    fn plain_word(&self, address: u64) -> Option<u64> {
         let last = self.stack.1.wrapping_sub(8);
         if address >= self.floor && address <= last && address & 7 == 0 {
             // SAFETY: inside [interrupted sp, top) of the thread's own stack; aligned; other threads may write it.
             return Some(unsafe { (address as *const u64).read_volatile() });
         }
-        self.windows.read(self.pid, address, 8)
+        None
+    }
+
+    #[inline]
+    fn prefetch(&self, sp: u64) {
+        let end = sp.saturating_add(AHEAD).min(self.stack.1);
+        let mut line = sp & !63;
+        while line < end {
+            prefetch(line);
+            line = line.wrapping_add(64);
+        }
     }
 
     #[inline]

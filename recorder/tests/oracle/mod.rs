@@ -80,6 +80,10 @@ impl Memory for Remote {
         let inside = address >= self.info.0 && address + u64::from(bytes) <= self.info.1;
         if inside { self.windows.read(self.pid, address, bytes) } else { None }
     }
+    fn plain_word(&self, _address: u64) -> Option<u64> {
+        None
+    }
+    fn prefetch(&self, _sp: u64) {}
     fn switched(&mut self, _sp: u64) {}
     fn same_stack(&self, a: u64, b: u64) -> bool {
         let known = |x: u64| x >= self.stack.0 && x < self.stack.0 + self.stack.1.len() as u64;

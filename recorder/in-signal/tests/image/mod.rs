@@ -53,6 +53,10 @@ impl Memory for Areas {
         word[..bytes.len()].copy_from_slice(bytes);
         Some(u64::from_le_bytes(word))
     }
+    fn plain_word(&self, _address: u64) -> Option<u64> {
+        None
+    }
+    fn prefetch(&self, _sp: u64) {}
     fn switched(&mut self, _sp: u64) {}
     fn same_stack(&self, a: u64, b: u64) -> bool {
         let known = |x: u64| x >= STACK && x < STACK + self.stack_words as u64 * 8;
