@@ -225,6 +225,43 @@ pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: 
     unsafe { masks::change(real, how, set, old) }
 }
 
+/// Replaces the mask of signals 1 to 32; the old one. dash clears its mask with this in the child of a `vfork`.
+///
+/// # Safety
+/// As `sigsetmask(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigsetmask(mask: c_int) -> c_int {
+    change_bsd(libc::SIG_SETMASK, mask)
+}
+
+/// Adds to the mask of signals 1 to 32; the old one.
+///
+/// # Safety
+/// As `sigblock(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigblock(mask: c_int) -> c_int {
+    change_bsd(libc::SIG_BLOCK, mask)
+}
+
+/// The mask of signals 1 to 32.
+///
+/// # Safety
+/// As `siggetmask(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siggetmask() -> c_int {
+    change_bsd(libc::SIG_BLOCK, 0)
+}
+
+fn change_bsd(how: c_int, mask: c_int) -> c_int {
+    let Some(real) = next!(c"sigprocmask" as Sigmask) else { return fail(libc::ENOSYS) };
+    let set = action(0, 0, u64::from(mask as u32)).sa_mask;
+    let mut old = set;
+    // SAFETY: the C library's function, with two local sets.
+    let r = unsafe { masks::change(real, how, &raw const set, &raw mut old) };
+    // SAFETY: the first 64 signals of a local set.
+    if r == 0 { unsafe { (&raw const old).cast::<u64>().read() as c_int } } else { r }
+}
+
 /// Gives the thread a larger alternate stack than it asked for, if our handler might not fit on that.
 ///
 /// # Safety
