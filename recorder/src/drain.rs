@@ -32,6 +32,8 @@ use crate::{
 
 /// Shortest and longest pause between two rounds.
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
+/// Time between two comparisons of a process's CPU clock with what its threads' samples account for, ns.
+const SEARCH_NS: u64 = 90_000_000;
 /// Time for symbols still being read when everything else is done.
 const SYMBOLS_WAIT: Duration = Duration::from_secs(20);
 /// Time a reader of the pipe gets to take the rest when everything else is done.
@@ -51,6 +53,7 @@ pub struct Drain {
     load: Load,
     pause: Duration,
     second_ns: u64,
+    search_ns: u64,
     report: Report,
     seen_failures: HashSet<usize>,
     notices: Vec<String>,
@@ -78,6 +81,7 @@ impl Drain {
             load: Load::default(),
             pause: PAUSE[0],
             second_ns: monotonic_ns(),
+            search_ns: 0,
             report: Report::default(),
             seen_failures: HashSet::new(),
             notices: Vec::new(),
@@ -151,6 +155,13 @@ impl Drain {
         self.adapt(fill);
         if self.images.take_loaded(self.session.rows(), Duration::ZERO) {
             self.resolve_all(false);
+        }
+        if now.saturating_sub(self.search_ns) >= SEARCH_NS {
+            self.search_ns = now;
+            let period = self.settings.period_ns();
+            for process in self.processes.iter_mut().filter(|p| !p.book.over) {
+                process.book.threads.search_blocked(&process.file, period, false);
+            }
         }
         if now.saturating_sub(self.second_ns) >= 1_000_000_000 {
             self.second_ns = now;
@@ -289,8 +300,8 @@ impl Drain {
         for i in 0..self.processes.len() {
             let process = &mut self.processes[i];
             if !process.book.over {
-                let period = self.settings.period_ns();
-                process.book.threads.look(&process.file, period);
+                process.book.threads.look(&process.file);
+                process.book.threads.search_blocked(&process.file, self.settings.period_ns(), true);
                 self.report.engine(process.file.engine());
             }
             self.note_at(i);
@@ -381,7 +392,7 @@ impl Drain {
             let alive = process.file.alive();
             process.drain(recording, &mut self.images, now, true);
             if alive {
-                process.book.threads.look(&process.file, self.settings.period_ns());
+                process.book.threads.search_blocked(&process.file, self.settings.period_ns(), true);
             }
             self.report.engine(process.file.engine());
             process.close(recording, &mut self.images, now, alive || self.report.interrupted);

@@ -87,6 +87,11 @@ impl Ledger {
         }
     }
 
+    /// CPU time as far as known from clock, samples and losses, ns.
+    pub fn known_ns(&self) -> u64 {
+        self.cpu_ns.max(self.sampled_ns.saturating_add(self.lost_total_ns()))
+    }
+
     /// CPU time that is neither sampled nor lost: less than one period unless something is wrong.
     pub fn tail_ns(&self) -> u64 {
         self.cpu_ns.saturating_sub(self.sampled_ns).saturating_sub(self.lost_total_ns())

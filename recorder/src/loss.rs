@@ -73,7 +73,7 @@ impl Report {
         self.samples += ledger.samples;
         self.sampled_ns += ledger.sampled_ns;
         self.cut += thread.cut.iter().sum::<u64>();
-        self.cpu_ns += ledger.cpu_ns.max(ledger.sampled_ns.saturating_add(ledger.lost_total_ns()));
+        self.cpu_ns += ledger.known_ns();
         for (sum, (samples, ns)) in self.lost.iter_mut().zip(ledger.lost.iter().zip(&ledger.lost_ns)) {
             sum.0 += samples;
             sum.1 += ns;

@@ -152,8 +152,7 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
     let ledger = &thread.ledger;
     let told = &mut thread.told;
     let lost = ledger.lost_total_ns();
-    let cpu = ledger.cpu_ns.max(ledger.sampled_ns.saturating_add(lost));
-    let totals = [cpu, ledger.sampled_ns, lost];
+    let totals = [ledger.known_ns(), ledger.sampled_ns, lost];
     if totals != told.cpu {
         told.cpu = totals;
         recording.event(schema::THREAD_CPU, Some(constant), 0, |e, key| {

@@ -3,13 +3,13 @@
 use std::{collections::HashMap, fs};
 
 use flightline_in_signal::layout::{
-    ThreadSlot,
+    ThreadSlot, engine,
     loss::{self, CAUSES},
     slot_state,
 };
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::{ledger::Ledger, proc_file::ProcFile, recording::Recording};
+use crate::{clock::process_cpu_ns, ledger::Ledger, proc_file::ProcFile, recording::Recording};
 
 /// Index of a thread in its [`Threads`].
 pub type ThreadIndex = usize;
@@ -41,12 +41,15 @@ pub struct Thread {
     shared: ([u64; CAUSES], [u64; CAUSES]),
     /// Samples the program says it wrote, and their weights.
     written: (u64, u64),
-    /// Value of `written.0` + losses at the last look for idle threads.
-    looked_at: u64,
+    /// Progress at the last search for blocked threads.
+    searched_at: u64,
     /// CPU time without sample that is put down to a blocked signal for now.
     blocked_ns: u64,
     name_checked: bool,
+    /// Progress when the name was looked up.
+    named_at: u64,
     armed: bool,
+    first_ns: u64,
     /// Its account went on in another image.
     pub moved: bool,
 }
@@ -79,6 +82,10 @@ pub struct Threads {
     used_slots: u32,
     /// The account of the first thread before exec: its clock runs on in the new image.
     before_exec: Option<(u32, Box<Account>)>,
+    /// CPU time of threads no longer in the list, ns.
+    forgotten_ns: u64,
+    /// CPU time of the process that no thread accounts for, as of the last search, ns.
+    unseen_before: u64,
 }
 
 /// What a thread keeps through exec.
@@ -103,10 +110,12 @@ impl Thread {
             end_ns: None,
             shared: ([0; CAUSES], [0; CAUSES]),
             written: (0, 0),
-            looked_at: 0,
             blocked_ns: 0,
             name_checked: false,
+            named_at: u64::MAX,
             armed: false,
+            first_ns: 0,
+            searched_at: u64::MAX,
             moved: false,
         }
     }
@@ -135,7 +144,8 @@ impl Thread {
         let armed = slot.armed_cpu_ns.load(Relaxed);
         if armed != 0 && !self.armed {
             self.armed = true;
-            self.ledger.first_expiry(slot.first_ns.load(Relaxed));
+            self.first_ns = slot.first_ns.load(Relaxed);
+            self.ledger.first_expiry(self.first_ns);
             // CPU time before sampling was armed is in no sample, but for what was recorded before an exec.
             let known = self.ledger.sampled_ns.saturating_add(self.ledger.lost_total_ns());
             self.ledger.lose(loss::UNARMED, 0, armed.saturating_sub(known));
@@ -146,6 +156,11 @@ impl Thread {
             let (old_ns, old_samples) = (self.shared.0[cause], self.shared.1[cause]);
             // What a program writes may go backwards only by damage: then it is ignored.
             if ns >= old_ns && samples >= old_samples {
+                if cause == loss::BLOCKED && ns > old_ns {
+                    // The handler knows exactly what was only estimated from outside.
+                    self.ledger.unlose(loss::BLOCKED, self.blocked_ns);
+                    self.blocked_ns = 0;
+                }
                 self.ledger.lose(cause, samples - old_samples, ns - old_ns);
                 self.shared.0[cause] = ns;
                 self.shared.1[cause] = samples;
@@ -181,10 +196,11 @@ impl Thread {
         if self.blocked_ns == 0 {
             return weight_ns;
         }
-        let covered = self.blocked_ns.min(weight_ns.saturating_sub(period_ns));
-        self.ledger.unlose(loss::BLOCKED, self.blocked_ns - covered);
+        let own = weight_ns.min(period_ns);
+        self.ledger.unlose(loss::BLOCKED, self.blocked_ns);
+        self.ledger.lose(loss::BLOCKED, 0, weight_ns - own);
         self.blocked_ns = 0;
-        weight_ns - covered
+        own
     }
 
     /// Samples that the program wrote and that never came out of the ring.
@@ -196,16 +212,27 @@ impl Thread {
         }
     }
 
-    /// The thread is over: CPU time without sample beyond what is in good order has a cause too.
+    /// The thread is over: CPU time in which a sample was due has a cause too.
     fn close(&mut self, period_ns: u64, stopped: bool) {
         let tail = self.ledger.tail_ns();
-        if tail <= period_ns {
+        // Before the first sample its random expiry says whether one was due.
+        let never_sampled = self.written.0 == 0 && self.shared.1.iter().sum::<u64>() == 0;
+        let first_due = never_sampled && self.first_ns > 0 && tail >= self.first_ns;
+        if tail <= period_ns && !first_due {
             return;
         }
-        // What a coarse timer had not told yet when the thread ended is not blocked.
-        let blocked = tail >= unseen_limit(period_ns) && !stopped;
-        let cause = if blocked { loss::BLOCKED } else { loss::STOPPED };
-        self.ledger.lose(cause, 0, tail - period_ns / 2);
+        let cause = match (stopped, self.blocked_ns) {
+            (true, _) => loss::STOPPED,
+            (false, 0) => loss::UNSEEN,
+            _ => loss::BLOCKED,
+        };
+        let lost = if tail > period_ns { tail - period_ns / 2 } else { tail };
+        self.ledger.lose(cause, lost.div_ceil(period_ns.max(1)), lost);
+    }
+
+    /// Samples and losses so far: a thread without progress is idle, or unseen.
+    fn progress(&self) -> u64 {
+        self.ledger.arrived + self.shared.1.iter().sum::<u64>()
     }
 }
 
@@ -345,20 +372,40 @@ impl Threads {
         }
     }
 
-    /// Once a second: names, and threads whose clock runs without samples.
-    pub fn look(&mut self, file: &ProcFile, period_ns: u64) {
-        for index in 0..self.list.len() {
-            let Some(thread) = self.list.get_mut(index).filter(|t| t.end_ns.is_none()) else { continue };
-            let progress = thread.written.0 + thread.shared.1.iter().sum::<u64>();
-            let idle = progress == thread.looked_at && thread.looked_at != 0 || progress == 0;
-            thread.looked_at = progress;
+    /// Once a second: names, and threads that are gone.
+    pub fn look(&mut self, file: &ProcFile) {
+        for thread in self.list.iter_mut().filter(|t| t.end_ns.is_none()) {
+            let idle = thread.progress() == thread.named_at;
+            thread.named_at = thread.progress();
             if (!idle || !thread.name_checked) && !look_up_name(thread, file) {
                 end_vanished(thread, file);
-                continue;
             }
-            if idle {
-                look_for_blocked(thread, file, period_ns);
+        }
+    }
+
+    /// Looks for threads whose CPU clock runs although no sample comes. All of them once a second (`all`), otherwise
+    /// only if the process's clock shows that there must be one.
+    pub fn search_blocked(&mut self, file: &ProcFile, period_ns: u64, all: bool) {
+        if !file.trusted_pid() {
+            return;
+        }
+        let live = self.list.iter().filter(|t| t.end_ns.is_none()).count() as u64;
+        let known: u64 = self.list.iter().filter(|t| !t.moved).map(|t| t.ledger.known_ns()).sum();
+        let unseen = process_cpu_ns(file.pid).unwrap_or(0).saturating_sub(known + self.forgotten_ns);
+        if !all && unseen < self.unseen_before + unseen_limit(period_ns) + live * period_ns {
+            return;
+        }
+        let mut any = false;
+        for thread in self.list.iter_mut().filter(|t| t.end_ns.is_none()) {
+            let progress = thread.progress();
+            if progress == thread.searched_at {
+                any |= look_for_blocked(thread, file, period_ns);
             }
+            thread.searched_at = progress;
+        }
+        // What belongs to nobody (threads without a slot) must not make us search for ever.
+        if all && !any {
+            self.unseen_before = unseen;
         }
     }
 
@@ -383,6 +430,8 @@ impl Threads {
             return;
         }
         let keep: Vec<bool> = self.list.iter().map(|t| !t.told.end).collect();
+        let told = self.list.iter().filter(|t| t.told.end && !t.moved);
+        self.forgotten_ns += told.map(|t| t.ledger.known_ns()).sum::<u64>();
         let mut next = 0;
         let moved: Vec<Option<ThreadIndex>> = keep
             .iter()
@@ -451,33 +500,38 @@ fn end_vanished(thread: &Thread, file: &ProcFile) {
 }
 
 /// If the thread's CPU clock ran on although no sample came: is our signal blocked?
-fn look_for_blocked(thread: &mut Thread, file: &ProcFile, period_ns: u64) {
+fn look_for_blocked(thread: &mut Thread, file: &ProcFile, period_ns: u64) -> bool {
     let dir = format!("/proc/{}/task/{}", file.pid, thread.tid);
     let Ok(text) = fs::read_to_string(format!("{dir}/schedstat")) else {
-        if file.trusted_pid() && file.alive() {
+        if file.alive() {
             end_vanished(thread, file);
         }
-        return;
+        return false;
     };
-    let Some(ran) = text.split(' ').next().and_then(|n| n.parse::<u64>().ok()) else { return };
-    thread.ledger.cpu_ns = thread.ledger.cpu_ns.max(ran);
+    let Some(ran) = text.split(' ').next().and_then(|n| n.parse::<u64>().ok()) else { return false };
     let seen = thread.ledger.sampled_ns + thread.ledger.lost_total_ns() - thread.blocked_ns;
+    thread.ledger.cpu_ns = thread.ledger.cpu_ns.max(ran);
     let unseen = ran.saturating_sub(seen);
     if unseen < unseen_limit(period_ns) {
-        return;
+        return false;
     }
-    let Ok(status) = fs::read_to_string(format!("{dir}/status")) else { return };
+    let Ok(status) = fs::read_to_string(format!("{dir}/status")) else { return false };
     let mask = status.lines().find_map(|l| l.strip_prefix("SigBlk:"));
     let mask = mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).unwrap_or(0);
-    let ours = 1 << (libc::SIGTRAP - 1) | 1 << (libc::SIGPROF - 1);
-    if mask & ours != 0 {
-        thread.set_blocked(unseen);
-        if let Some((number, _)) = thread.slot
-            && let Some(slot) = file.slot(number)
-        {
-            slot.blocked_seen.store(1, Relaxed);
-        }
+    let ours = match file.engine().0 {
+        engine::TIMER => 1 << (libc::SIGPROF - 1),
+        _ => 1 << (libc::SIGTRAP - 1),
+    };
+    if mask & ours == 0 {
+        return false;
     }
+    thread.set_blocked(unseen);
+    if let Some((number, _)) = thread.slot
+        && let Some(slot) = file.slot(number)
+    {
+        slot.blocked_seen.store(1, Relaxed);
+    }
+    true
 }
 
 #[cfg(test)]
@@ -498,6 +552,46 @@ mod tests {
         assert_eq!(threads.by_slot, [Some(0), None, Some(1), Some(2)]);
         assert_eq!(threads.by_tid.get(&11), None);
         assert_eq!(threads.by_tid[&13], 2);
+    }
+
+    #[test]
+    fn blocked_time_is_no_weight_of_the_next_sample() {
+        let mut thread = Thread::new(1, 1000, 0);
+        assert_eq!(thread.own_weight(9_000, 1000), 9_000, "a long system call");
+        thread.set_blocked(5_000);
+        assert_eq!(thread.own_weight(8_000, 1000), 1_000);
+        assert_eq!((thread.ledger.lost_ns[loss::BLOCKED], thread.blocked_ns), (7_000, 0));
+    }
+
+    #[test]
+    fn tails_have_a_cause_only_if_a_sample_was_due() {
+        // (first expiry, samples, tail, seen blocked, stopped) → (cause, lost)
+        let table = [
+            (300, 0, 200, false, false, None),
+            (300, 0, 400, false, false, Some((loss::UNSEEN, 400))),
+            (300, 1, 400, false, false, None),
+            (300, 1, 5_000, false, false, Some((loss::UNSEEN, 4_500))),
+            (300, 1, 5_000, true, false, Some((loss::BLOCKED, 4_500))),
+            (300, 1, 5_000, false, true, Some((loss::STOPPED, 4_500))),
+        ];
+        for (first, samples, tail, blocked, stopped, expected) in table {
+            let mut thread = Thread::new(1, 1000, 0);
+            thread.first_ns = first;
+            thread.written.0 = samples;
+            thread.ledger.cpu_ns = tail;
+            if blocked {
+                thread.ledger.cpu_ns += 10;
+                thread.set_blocked(10);
+            }
+            let before = thread.ledger.lost_ns;
+            thread.close(1000, stopped);
+            let booked = (0..CAUSES).find(|&c| thread.ledger.lost_ns[c] != before[c]);
+            assert_eq!(
+                booked.map(|c| (c, thread.ledger.lost_ns[c] - before[c])),
+                expected,
+                "{first} {samples} {tail}"
+            );
+        }
     }
 
     #[test]

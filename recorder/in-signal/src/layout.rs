@@ -70,6 +70,8 @@ pub mod loss {
     pub const OUTPUT_FULL: usize = 5;
     /// Torn by the death of the process: claimed in the ring but never published (counted by the drain).
     pub const TORN: usize = 6;
+    /// No signal came although one was due: a coarse timer, an end just before it (only ever counted by the drain).
+    pub const UNSEEN: usize = 7;
     /// Number of causes.
     pub const CAUSES: usize = 8;
     /// Stable names, as they appear in recordings and on stderr.
@@ -81,7 +83,7 @@ pub mod loss {
         "not armed",
         "output full",
         "torn by death",
-        "reserved",
+        "not seen",
     ];
 }
 
