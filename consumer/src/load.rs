@@ -12,7 +12,7 @@ use std::io::Read;
 use jfr_format::error::{Error, ErrorKind};
 use jfr_format::event::EventRef;
 use jfr_format::pool::KeyHash;
-use jfr_format::read::{Batch, Binding, Chunk, Class, ClassIndex, Input, Item};
+use jfr_format::read::{Batch, Binding, Chunk, Class, Input, Item};
 
 use crate::model::{EventKind, Id, Model, SampleKey, Unit, Weight};
 use resolve::Resolver;
@@ -63,9 +63,20 @@ pub fn load<R: Read>(
 pub struct Loader {
     options: LoadOptions,
     loaded: Loaded,
-    bound: HashMap<ClassIndex, Option<Bound>>,
+    /// By `ClassIndex` of the current chunk.
+    classes: Vec<Role>,
     resolver: Resolver,
     sums: HashMap<RawKey, Weight, KeyHash>,
+}
+
+/// What events of a class are to the loader.
+#[derive(Debug, Default)]
+enum Role {
+    #[default]
+    Unseen,
+    Ignored,
+    Setting,
+    Sample(Bound),
 }
 
 /// A sample event type of the current chunk.
@@ -128,22 +139,27 @@ impl Loader {
     fn chunk(&mut self, chunk: &Chunk) {
         self.loaded.model.chunks += 1;
         self.loaded.model.start_nanos.get_or_insert(chunk.header.start_nanos);
-        self.bound.clear();
+        self.classes.clear();
         self.resolver.next_chunk();
     }
 
     fn batch(&mut self, batch: &Batch<'_>) {
         for event in batch.events() {
-            let index = event.class_index();
-            if !self.bound.contains_key(&index) {
-                let bound = self.bind(event.chunk(), event.class());
-                self.bound.insert(index, bound);
+            let index = event.class_index().index();
+            if index >= self.classes.len() {
+                self.classes.resize_with(index + 1, Role::default);
             }
-            let Some(Some(bound)) = self.bound.get(&index) else {
-                if &*event.class().name == "jdk.ActiveSetting" && self.loaded.model.period_nanos.is_none() {
-                    self.loaded.model.period_nanos = settings::period_nanos(&event);
+            if let Role::Unseen = self.classes[index] {
+                self.classes[index] = self.role(event.chunk(), event.class());
+            }
+            let bound = match &self.classes[index] {
+                Role::Sample(bound) => bound,
+                Role::Setting => {
+                    let known = &mut self.loaded.model.period_nanos;
+                    *known = known.or_else(|| settings::period_nanos(&event));
+                    continue;
                 }
-                continue;
+                Role::Unseen | Role::Ignored => continue,
             };
             match bound.binding.read::<6>(event.chunk(), event.payload()) {
                 Ok(fields) => self.add(&event, fields),
@@ -159,7 +175,7 @@ impl Loader {
 
     fn add(&mut self, event: &EventRef<'_>, fields: [Option<u64>; 6]) {
         let [start, thread, stack, state, samples, value] = fields;
-        let Some(Some(bound)) = self.bound.get(&event.class_index()) else { return };
+        let Some(Role::Sample(bound)) = self.classes.get(event.class_index().index()) else { return };
         if let (Some(origin), Some(start)) = (self.loaded.model.start_nanos, start) {
             let since = event.chunk().epoch_nanos(start as i64).saturating_sub(origin);
             let before = self.options.from_nanos.is_some_and(|from| since < from);
@@ -180,6 +196,13 @@ impl Loader {
             state: state.map_or(u64::MAX, |s| s),
         };
         self.sums.entry(key).or_default().add(Weight { count: samples.unwrap_or(1), value });
+    }
+
+    fn role(&mut self, chunk: &Chunk, class: &Class) -> Role {
+        if &*class.name == "jdk.ActiveSetting" {
+            return Role::Setting;
+        }
+        self.bind(chunk, class).map_or(Role::Ignored, Role::Sample)
     }
 
     fn bind(&mut self, chunk: &Chunk, class: &Class) -> Option<Bound> {

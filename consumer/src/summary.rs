@@ -3,10 +3,10 @@
 mod ledger;
 mod report;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use jfr_format::error::Error as ReadError;
-use jfr_format::read::{Batch, ChunkEnd, ClassIndex, Item, TypeCount};
+use jfr_format::read::{Batch, ChunkEnd, Item, TypeCount};
 
 use crate::error::Error;
 use crate::fold::{self, FoldOptions};
@@ -22,8 +22,8 @@ pub struct Summary {
     ledger: Ledger,
     events: BTreeMap<String, TypeCount>,
     chunks: Vec<ChunkFacts>,
-    /// Whether events of a class of the current chunk feed the ledger.
-    ledger_types: HashMap<ClassIndex, bool>,
+    /// Whether events of a class of the current chunk are looked into, by `ClassIndex`.
+    told: Vec<Option<bool>>,
     first_nanos: Option<i64>,
     last_nanos: Option<i64>,
     facts: BTreeMap<&'static str, String>,
@@ -51,7 +51,7 @@ impl Summary {
     /// The input turns out to be no recording at all.
     pub fn take(&mut self, item: Item<'_>) -> Result<(), ReadError> {
         match &item {
-            Item::ChunkStart(_) => self.ledger_types.clear(),
+            Item::ChunkStart(_) => self.told.clear(),
             Item::Events(batch) => self.batch(batch),
             Item::ChunkEnd(end) => self.chunk_end(end),
             Item::Warning(_) => {}
@@ -70,10 +70,13 @@ impl Summary {
                 self.first_nanos = Some(self.first_nanos.map_or(nanos, |first| first.min(nanos)));
                 self.last_nanos = Some(self.last_nanos.map_or(nanos, |last| last.max(nanos)));
             }
-            let of_ledger = *self.ledger_types.entry(event.class_index()).or_insert_with(|| {
-                Ledger::knows(&event.class().name) || report::is_fact(&event.class().name)
-            });
-            if of_ledger {
+            let index = event.class_index().index();
+            if index >= self.told.len() {
+                self.told.resize(index + 1, None);
+            }
+            let name = &event.class().name;
+            let told = *self.told[index].get_or_insert_with(|| Ledger::knows(name) || report::is_fact(name));
+            if told {
                 self.ledger.take(&event);
                 report::take_facts(&event, &mut self.facts);
             }

@@ -1,5 +1,7 @@
 //! One chunk as far as it has been read: its header, types, constants and the line from ticks to time.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Malformed};
 use crate::header::ChunkHeader;
 use crate::ids::FileOffset;
@@ -17,6 +19,8 @@ impl ChunkIndex {
     }
 }
 
+const NANOS: i64 = 1_000_000_000;
+
 /// What is needed to understand the events of a chunk.
 #[derive(Debug)]
 pub struct Chunk {
@@ -27,7 +31,7 @@ pub struct Chunk {
     /// The header as it stands in the input; for a live or unpatched chunk it may say little.
     pub header: ChunkHeader,
     /// The declared types.
-    pub types: Types,
+    pub types: Arc<Types>,
     /// The constants met so far.
     pub pools: Pools,
 }
@@ -46,7 +50,10 @@ impl Chunk {
     }
 
     fn scaled(&self, ticks: i128) -> i128 {
-        ticks * 1_000_000_000 / i128::from(self.header.ticks_per_second.max(1))
+        if self.header.ticks_per_second == NANOS {
+            return ticks;
+        }
+        ticks * i128::from(NANOS) / i128::from(self.header.ticks_per_second.max(1))
     }
 
     pub(crate) fn malformed(&self, what: Malformed, at: u64, within: impl Into<String>) -> Error {

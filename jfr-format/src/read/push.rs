@@ -9,6 +9,7 @@
 //! to is known, at the latest until the chunk ends. All checkpoints met are used, chained or not.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
@@ -140,6 +141,15 @@ pub struct Decoder {
     chunk: Option<Chunk>,
     chunks: u32,
     current: Current,
+    last_types: Option<LastTypes>,
+}
+
+/// The first metadata of the chunk before: chunks of one recording mostly declare the same.
+#[derive(Debug)]
+struct LastTypes {
+    /// From the string table on.
+    tree: Box<[u8]>,
+    types: Arc<Types>,
 }
 
 /// What belongs to the chunk being read, beside what its events need.
@@ -176,6 +186,7 @@ impl Decoder {
             chunk: None,
             chunks: 0,
             current: Current::default(),
+            last_types: None,
         }
     }
 
@@ -276,7 +287,7 @@ impl Decoder {
             index,
             offset: FileOffset(offset),
             header,
-            types: Types::default(),
+            types: Arc::default(),
             pools: Pools::default(),
         });
         self.current = Current { end: trusted_end(&header, offset), ..Current::default() };
@@ -368,13 +379,27 @@ impl Decoder {
         Error::new(ErrorKind::Malformed(what), at, index, within)
     }
 
-    fn metadata(&mut self, head: EventHead, at: u64) {
+    fn metadata(&mut self, event: EventHead, at: u64) {
         let Some(chunk) = &mut self.chunk else { return };
         let end = self.scanned;
-        let start = end - (head.size - head.head) as usize;
+        let start = end - (event.size - event.head) as usize;
         let payload = self.buffer.bytes().get(start..end).unwrap_or_default();
-        match chunk.types.add(payload) {
+        let mut cursor = Cursor::new(payload);
+        let head = cursor.skip_varints(3).map_or(0, |()| cursor.pos()); // start, duration, id
+        let tree = payload.get(head..).unwrap_or_default();
+        let first = !self.current.has_types;
+        let outcome = match &self.last_types {
+            Some(last) if first && *last.tree == *tree => {
+                chunk.types = last.types.clone();
+                Ok(())
+            }
+            _ => Arc::make_mut(&mut chunk.types).add(payload),
+        };
+        match outcome {
             Ok(()) => {
+                if first && self.last_types.as_ref().is_none_or(|last| *last.tree != *tree) {
+                    self.last_types = Some(LastTypes { tree: tree.into(), types: chunk.types.clone() });
+                }
                 self.current.has_types = true;
                 for region in std::mem::take(&mut self.current.early) {
                     self.constants(&region);
@@ -384,7 +409,7 @@ impl Decoder {
             Err(_) if payload.iter().all(|&b| b == 0) => {}
             Err((fault, pos)) => {
                 self.current.damaged = true;
-                let at = at + u64::from(head.head) + pos as u64;
+                let at = at + u64::from(event.head) + pos as u64;
                 self.warn(self.fault(fault, at, "metadata"));
             }
         }

@@ -22,6 +22,13 @@ const MAX_DEPTH: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClassIndex(pub(crate) u32);
 
+impl ClassIndex {
+    /// Position in [`Types::classes`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// How values of a type are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -170,7 +177,7 @@ pub struct Region {
 }
 
 /// All types of a chunk.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Types {
     classes: Vec<Class>,
     /// Ids below the length; `u32::MAX` = none.
