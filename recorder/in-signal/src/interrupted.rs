@@ -93,20 +93,22 @@ impl Regs {
         self.get(arch::SP).unwrap_or(0)
     }
 
-    /// Reads a `ucontext_t` at `context`, word by word through `word`. `None` if one cannot be read.
+    /// Takes all registers from the `ucontext_t` at `context`, word by word through `word`. `false` if one cannot be read.
     #[inline]
-    pub fn from_context(context: u64, mut word: impl FnMut(u64) -> Option<u64>) -> Option<Regs> {
+    pub fn load_context(&mut self, context: u64, mut word: impl FnMut(u64) -> Option<u64>) -> bool {
         let base = context.wrapping_add(arch::CONTEXT_REGS);
-        let mut regs = Regs::unknown();
+        let mut at = |index: u64| word(base.wrapping_add(index.wrapping_mul(8)));
+        self.valid = 0;
         for (number, index) in arch::CONTEXT_ORDER.iter().enumerate() {
-            let value = word(base.wrapping_add(u64::from(*index).wrapping_mul(8)))?;
-            regs.set(number, value);
+            let Some(value) = at(u64::from(*index)) else { return false };
+            self.set(number, value);
         }
-        regs.pc = word(base.wrapping_add(arch::CONTEXT_PC.wrapping_mul(8)))?;
+        let Some(pc) = at(arch::CONTEXT_PC) else { return false };
+        self.pc = pc;
         if arch::RA == 16 {
-            regs.set(arch::RA, regs.pc);
+            self.set(arch::RA, pc);
         }
-        Some(regs)
+        true
     }
 
     /// Registers the kernel saved for the handler's return.
@@ -117,7 +119,9 @@ impl Regs {
     pub unsafe fn interrupted(context: *const core::ffi::c_void) -> Regs {
         // SAFETY: the kernel wrote a whole `ucontext_t` there.
         let word = |address: u64| Some(unsafe { (address as *const u64).read() });
-        Regs::from_context(context as u64, word).unwrap_or(Regs::unknown())
+        let mut regs = Regs::unknown();
+        regs.load_context(context as u64, word);
+        regs
     }
 }
 

@@ -17,6 +17,7 @@ pub mod clock;
 pub mod eh_frame;
 pub mod engine;
 pub mod expression;
+mod guess;
 pub mod handler;
 pub mod interrupted;
 pub mod layout;

@@ -46,20 +46,19 @@ pub struct Walked {
 const MAX_SWITCHES: u32 = 8;
 
 /// A frame larger than this is not believed when it was found by its frame pointer.
-const MAX_GUESSED_FRAME: u64 = 1 << 20;
+pub(crate) const MAX_GUESSED_FRAME: u64 = 1 << 20;
 
-struct Walk<'a, M> {
-    lookup: &'a Lookup<'a>,
-    memory: &'a mut M,
+pub(crate) struct Walk<'a, M> {
+    pub(crate) lookup: &'a Lookup<'a>,
+    pub(crate) memory: &'a mut M,
     machine: &'a mut Machine,
-    regs: Regs,
+    pub(crate) regs: Regs,
     /// `regs.pc` is an address that was interrupted, not a return address.
-    exact: bool,
-    leaf: bool,
+    pub(crate) exact: bool,
     /// Interpret every frame, keeping all registers.
     full: bool,
     switches: u32,
-    result: Walked,
+    pub(crate) result: Walked,
 }
 
 /// Most links of the frame-pointer chain looked at in advance.
@@ -97,8 +96,7 @@ pub fn walk<M: Memory>(
     prefetch(lookup, regs, memory);
     loop {
         let result = Walked::default();
-        let mut walk =
-            Walk { lookup, memory, machine, regs: *regs, exact: true, leaf: true, full, switches: 0, result };
+        let mut walk = Walk { lookup, memory, machine, regs: *regs, exact: true, full, switches: 0, result };
         let end = walk.run(frames);
         if end == Failure::NeedRegister && !full {
             full = true;
@@ -137,7 +135,6 @@ impl<M: Memory> Walk<'_, M> {
             if self.regs.pc == 0 {
                 return Failure::Root;
             }
-            self.leaf = false;
         }
     }
 
@@ -241,7 +238,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Leaves only program counter, stack and frame pointer known.
     #[inline]
-    fn go_to(&mut self, pc: u64, sp: u64, fp: Option<u64>) {
+    pub(crate) fn go_to(&mut self, pc: u64, sp: u64, fp: Option<u64>) {
         self.regs.pc = pc;
         self.regs.valid = 0;
         self.regs.set(arch::SP, sp);
@@ -269,60 +266,6 @@ impl<M: Memory> Walk<'_, M> {
         if self.memory.same_stack(sp, cfa) || self.switches > MAX_SWITCHES {
             return Err(Failure::NoProgress);
         }
-        Ok(())
-    }
-
-    /// No unwind information: signal trampoline by its instructions, end of a chain, or frame pointer.
-    fn guess(&mut self, at: u64, module: Option<&ModuleEntry>) -> Result<(), Failure> {
-        if let Some(module) = module
-            && self.trampoline(module)
-        {
-            return self.leave_signal();
-        }
-        let sp = self.regs.sp();
-        let Some(fp) = self.regs.get(arch::FP) else { return Err(Failure::NeedRegister) };
-        if fp == 0 && module.is_some() && !self.exact {
-            // A chain that ends in zero is how a C library without unwind information starts a thread.
-            return Err(Failure::Root);
-        }
-        let near = fp >= sp && fp.wrapping_sub(sp) < MAX_GUESSED_FRAME;
-        if !near || fp & 7 != 0 {
-            return Err(Failure::NoInfo);
-        }
-        let next = self.memory.word(fp).ok_or(Failure::NoInfo)?;
-        let ra = strip(self.memory.word(fp.wrapping_add(8)).ok_or(Failure::NoInfo)?);
-        // Code that is compiled at run time calls itself before any map names its memory.
-        let same_code = module.is_none() && ra > 0xffff && ra.abs_diff(at) < 1 << 26;
-        let known = ra == 0 || same_code || self.lookup.modules.find(ra.wrapping_sub(1)).is_some();
-        if !known || ra & arch::CODE_ALIGN.wrapping_sub(1) != 0 {
-            return Err(Failure::NoInfo);
-        }
-        self.result.flags |= sample_flags::GUESSED;
-        self.go_to(ra, fp.wrapping_add(16), Some(next));
-        Ok(())
-    }
-
-    /// Whether `pc` stands at the instructions of `rt_sigreturn`: C libraries without unwind information, and the
-    /// aarch64 vDSO, leave only these to know a signal trampoline by.
-    fn trampoline(&mut self, module: &ModuleEntry) -> bool {
-        self.memory.set_info(module.start, module.end, false);
-        let pc = self.regs.pc;
-        if cfg!(target_arch = "x86_64") {
-            // mov $15, %rax (7 bytes); syscall
-            let first = self.memory.info(pc, 8);
-            let last = self.memory.info(pc.wrapping_add(8), 1);
-            return first == Some(0x0f00_0000_0fc0_c748) && last == Some(0x05);
-        }
-        // mov x8, #139; svc #0
-        self.memory.info(pc, 8) == Some(0xd400_0001_d280_1168)
-    }
-
-    fn leave_signal(&mut self) -> Result<(), Failure> {
-        let context = self.regs.sp().wrapping_add(arch::TRAMPOLINE_CONTEXT);
-        let memory = &mut *self.memory;
-        self.regs = Regs::from_context(context, |at| memory.word(at)).ok_or(Failure::BadStack)?;
-        self.memory.switched(self.regs.sp());
-        self.exact = true;
         Ok(())
     }
 }

@@ -133,6 +133,25 @@ fn zero_frame_pointer_is_a_root_only_for_a_caller() {
 }
 
 #[test]
+fn interrupted_function_without_frame_or_information() {
+    if !X86 {
+        return;
+    }
+    let info = unwind_info(&[function(0x300, 0x400, &root())]);
+    let mut image = Image::new(info, &[CODE + 0x350, 0]);
+    let mut regs = leaf_at(CODE + 0x250, STACK);
+    regs.set(arch::FP, 12345);
+    // No call stands before the word on top of the stack: it is not believed.
+    image.memory.areas.push((CODE + 0x340, vec![0x90; 32]));
+    let (frames, walked) = image.walk(&regs, 100);
+    assert_eq!((frames.len(), end_of(walked.flags)), (1, walk_end::NO_INFO));
+    image.memory.areas[2].1[11] = 0xe8;
+    let (frames, walked) = image.walk(&regs, 100);
+    assert_eq!(frames, [CODE + 0x250, CODE + 0x350]);
+    assert_eq!((walked.end, walked.flags), (walk_end::ROOT, sample_flags::GUESSED));
+}
+
+#[test]
 fn unknown_code_is_counted() {
     let info = unwind_info(&[function(0x100, 0x200, &framed(1))]);
     let mut image = Image::new(info, &[0, 0x5000_0000, 0]);

@@ -1,0 +1,143 @@
+//! Steps without unwind information. What is found here is marked as guessed, except a signal trampoline.
+
+use crate::eh_frame::Failure;
+use crate::interrupted::{arch, strip};
+use crate::layout::{ModuleEntry, sample_flags};
+use crate::stack::Memory;
+use crate::walk::{MAX_GUESSED_FRAME, Walk};
+
+impl<M: Memory> Walk<'_, M> {
+    /// Signal trampoline by its instructions; a return address on top of the stack; end of a chain; frame pointer.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn guess(&mut self, at: u64, module: Option<&ModuleEntry>) -> Result<(), Failure> {
+        if let Some(module) = module
+            && self.trampoline(module)
+        {
+            return self.leave_signal();
+        }
+        if self.exact && self.frameless() {
+            return Ok(());
+        }
+        let sp = self.regs.sp();
+        let Some(fp) = self.regs.get(arch::FP) else { return Err(Failure::NeedRegister) };
+        if fp == 0 && module.is_some() && !self.exact {
+            // A chain that ends in zero is how a C library without unwind information starts a thread.
+            return Err(Failure::Root);
+        }
+        let near = fp >= sp && fp.wrapping_sub(sp) < MAX_GUESSED_FRAME;
+        if !near || fp & 7 != 0 {
+            return Err(Failure::NoInfo);
+        }
+        let next = self.memory.word(fp).ok_or(Failure::NoInfo)?;
+        let ra = strip(self.memory.word(fp.wrapping_add(8)).ok_or(Failure::NoInfo)?);
+        // Code that is compiled at run time calls itself before any map names its memory.
+        let same_code = module.is_none() && ra > 0xffff && ra.abs_diff(at) < 1 << 26;
+        let known = ra == 0 || same_code || self.lookup.modules.find(ra.wrapping_sub(1)).is_some();
+        if !known || ra & arch::CODE_ALIGN.wrapping_sub(1) != 0 {
+            return Err(Failure::NoInfo);
+        }
+        self.result.flags |= sample_flags::GUESSED;
+        self.go_to(ra, fp.wrapping_add(16), Some(next));
+        Ok(())
+    }
+
+    /// Whether `pc` stands at the instructions of `rt_sigreturn`: C libraries without unwind information, and the
+    /// aarch64 vDSO, leave only these to know a signal trampoline by.
+    fn trampoline(&mut self, module: &ModuleEntry) -> bool {
+        self.memory.set_info(module.start, module.end, false);
+        let pc = self.regs.pc;
+        if cfg!(target_arch = "x86_64") {
+            // mov $15, %rax (7 bytes); syscall
+            let first = self.memory.info(pc, 8);
+            let last = self.memory.info(pc.wrapping_add(8), 1);
+            return first == Some(0x0f00_0000_0fc0_c748) && last == Some(0x05);
+        }
+        // mov x8, #139; svc #0
+        self.memory.info(pc, 8) == Some(0xd400_0001_d280_1168)
+    }
+
+    /// An interrupted function without a frame (a copying loop, say, or one that is being entered) has its return
+    /// address on top of the stack: believed if a call instruction stands before it.
+    fn frameless(&mut self) -> bool {
+        if cfg!(not(target_arch = "x86_64")) {
+            return false;
+        }
+        let sp = self.regs.sp();
+        let Some(ra) = self.memory.word(sp) else { return false };
+        let Some(module) = self.lookup.modules.find(ra.wrapping_sub(1)) else { return false };
+        self.memory.set_info(module.start, module.end, false);
+        let Some(before) = self.memory.info(ra.wrapping_sub(8), 8).map(u64::to_le_bytes) else {
+            return false;
+        };
+        if !follows_call(before) {
+            return false;
+        }
+        self.result.flags |= sample_flags::GUESSED;
+        let fp = self.regs.get(arch::FP);
+        self.go_to(ra, sp.wrapping_add(8), fp);
+        true
+    }
+
+    #[inline(never)]
+    fn leave_signal(&mut self) -> Result<(), Failure> {
+        let context = self.regs.sp().wrapping_add(arch::TRAMPOLINE_CONTEXT);
+        let memory = &mut *self.memory;
+        if !self.regs.load_context(context, |at| memory.word(at)) {
+            return Err(Failure::BadStack);
+        }
+        self.memory.switched(self.regs.sp());
+        self.exact = true;
+        Ok(())
+    }
+}
+
+/// Whether the eight bytes before a return address end with an x86_64 call.
+fn follows_call(before: [u8; 8]) -> bool {
+    let [_, b7, b6, b5, b4, b3, b2, b1] = before;
+    // The ModRM byte of `call r/m64` (FF /2) by its addressing mode.
+    let mode = |modrm: u8, mode: u8| modrm & 0xf8 == mode << 6 | 0x10;
+    let register_or_plain = |modrm: u8| (mode(modrm, 3) || mode(modrm, 0)) && modrm != 0x14 && modrm != 0x15;
+    // e8 rel32
+    b5 == 0xe8
+        // ff /2: register or [register]; [register + disp8]; [rip + disp32], [register + disp32]
+        || (b2 == 0xff && register_or_plain(b1))
+        || (b3 == 0xff && (mode(b2, 1) || b2 == 0x14))
+        || (b6 == 0xff && (b5 == 0x15 || mode(b5, 2)))
+        // with a SIB byte
+        || (b4 == 0xff && b3 == 0x54)
+        || (b7 == 0xff && (b6 == 0x94 || b6 == 0x14))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::follows_call;
+
+    fn bytes(code: &[u8]) -> [u8; 8] {
+        let mut before = [0x90; 8];
+        before[8 - code.len()..].copy_from_slice(code);
+        before
+    }
+
+    #[test]
+    fn calls_are_known_and_other_code_is_not() {
+        for call in [
+            &[0xe8u8, 1, 2, 3, 4] as &[u8],
+            &[0xff, 0xd0],
+            &[0x41, 0xff, 0xd5],
+            &[0xff, 0x50, 0x18],
+            &[0xff, 0x15, 0, 1, 2, 0],
+            &[0xff, 0x90, 0, 1, 0, 0],
+            &[0xff, 0x14, 0xc8],
+            &[0xff, 0x54, 0x24, 8],
+            &[0xff, 0x94, 0xc1, 0, 1, 0, 0],
+        ] {
+            assert!(follows_call(bytes(call)), "{call:x?}");
+        }
+        for other in
+            [&[0x90u8] as &[u8], &[0xff, 0xe0], &[0xff, 0x25, 0, 0, 0, 0], &[0xc3], &[0x48, 0x89, 0xe5]]
+        {
+            assert!(!follows_call(bytes(other)), "{other:x?}");
+        }
+    }
+}

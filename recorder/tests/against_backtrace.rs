@@ -1,0 +1,104 @@
+//! The walker inside this process against the C library's backtrace(3), from a signal handler: the one oracle there is on
+//! every architecture, emulated ones included. Interpreter and rows.
+#![cfg(all(target_os = "linux", target_env = "gnu"))]
+
+mod in_process;
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+use flightline_in_signal::interrupted::Regs;
+use flightline_in_signal::layout::{MODULE_TABLES, ModuleTable, engine, walk_end};
+use flightline_in_signal::memo::Tag;
+use flightline_in_signal::modules::Modules;
+use flightline_in_signal::stack::Local;
+use flightline_in_signal::state;
+use flightline_in_signal::thread;
+use flightline_in_signal::walk::{Lookup, walk};
+
+static COMPARED: AtomicUsize = AtomicUsize::new(0);
+
+/// The module table without rows.
+fn bare() -> &'static [ModuleTable; MODULE_TABLES] {
+    let state = state::get().unwrap();
+    // SAFETY: all zero is an empty table set; the installed one has MODULE_TABLES tables and is written by nobody.
+    let (copy, tables) = unsafe {
+        let copy: Box<[ModuleTable; MODULE_TABLES]> = Box::new_zeroed().assume_init();
+        (Box::leak(copy), &*state.tables.cast::<[ModuleTable; MODULE_TABLES]>())
+    };
+    copy[0].entries = tables[0].entries;
+    copy[0].count = AtomicU32::new(tables[0].count.load(Relaxed));
+    copy[0].entries.iter_mut().for_each(|entry| entry.rows_off = 0);
+    copy
+}
+
+extern "C" fn compare(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel's own context.
+    let regs = unsafe { Regs::interrupted(context) };
+    let mut theirs = [std::ptr::null_mut::<c_void>(); 300];
+    // SAFETY: room for 300 addresses; the library was loaded by an earlier call.
+    let n = unsafe { libc::backtrace(theirs.as_mut_ptr(), 300) } as usize;
+    let theirs: Vec<u64> = theirs[..n].iter().map(|p| *p as u64).collect();
+    let state = state::get().unwrap();
+    let slot = thread::current().unwrap();
+    let stack = (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed));
+    for (n, tables) in [state.tables, bare().as_ptr()].into_iter().enumerate() {
+        let mut lease = state.private.scratch.take().unwrap();
+        let scratch = lease.scratch();
+        // SAFETY: four tables; this thread's stack.
+        let (modules, mut memory) = unsafe {
+            let modules = Modules::now(tables, &state.header.modules_gen);
+            (modules, Local::new(state.header.pid, stack, regs.sp(), &mut scratch.windows))
+        };
+        let lookup = Lookup { modules, rows: state.rows, memo: &state.private.memo, tag: Tag(n as u16) };
+        let walked = walk(&lookup, &regs, &mut memory, &mut scratch.machine, &mut scratch.frames);
+        let ours = &scratch.frames[..walked.depth];
+        assert_eq!(walked.end, walk_end::ROOT, "{walked:?} {ours:x?}\nbacktrace {theirs:x?}");
+        // backtrace begins in this handler; the interrupted instruction is somewhere below.
+        let from = theirs.iter().position(|pc| *pc == regs.pc).expect("the interrupted instruction");
+        assert_eq!(ours, &theirs[from..]);
+        COMPARED.fetch_add(ours.len(), Relaxed);
+    }
+}
+
+#[inline(never)]
+fn recurse(n: u32) -> u32 {
+    if n == 0 {
+        // SAFETY: the signal is caught.
+        unsafe { libc::raise(libc::SIGUSR1) };
+        return 1;
+    }
+    std::hint::black_box(recurse(n - 1)) + 1
+}
+
+/// Through a C library function that calls back.
+fn through_qsort(n: u32) {
+    extern "C" fn order(_: *const c_void, _: *const c_void) -> i32 {
+        recurse(5);
+        0
+    }
+    let mut numbers = vec![1u64; n as usize];
+    // SAFETY: the elements are plain and the comparison touches none.
+    unsafe { libc::qsort(numbers.as_mut_ptr().cast(), numbers.len(), 8, Some(order)) };
+}
+
+#[test]
+fn agrees_with_backtrace() {
+    in_process::install(1_000_000, engine::NONE, 0, true);
+    let mut warm = [std::ptr::null_mut(); 4];
+    // SAFETY: loads the unwinder outside the handler.
+    unsafe { libc::backtrace(warm.as_mut_ptr(), 4) };
+    std::thread::spawn(|| {
+        let off = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        // SAFETY: Rust's own alternate stack is too small for this test.
+        unsafe { libc::sigaltstack(&off, std::ptr::null_mut()) };
+        in_process::register();
+        in_process::catch(libc::SIGUSR1, compare);
+        recurse(3);
+        recurse(100);
+        through_qsort(3);
+    })
+    .join()
+    .unwrap();
+    assert!(COMPARED.load(Relaxed) > 200);
+}
