@@ -21,17 +21,18 @@ struct Outcome {
     units: i64,
     recording: Recording,
     truth: Truth,
-    /// Largest resident memory of the drain while the reader stood still, first and last quarter, kB.
+    /// Largest resident memory of the drain while the reader stood still, second and last quarter, kB.
     drain_kb: (u64, u64),
+    /// The same of the program.
     program_kb: (u64, u64),
     stderr: String,
 }
 
 /// Records `throughput` at 10 kHz through a pipe whose reader stops for `stop` after the first second.
-fn through_a_pipe(stop: Duration) -> Outcome {
+fn through_a_pipe(args: &[&str], stop: Duration) -> Outcome {
     let program = victim::c("throughput", victim::OPTIMISED);
     let record = Record::new().rate(10_000).output("-");
-    let mut command = record.command(program, &["4"]);
+    let mut command = record.command(program, args);
     let mut drain = spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let stderr = collect(drain.stderr.take().unwrap());
     let mut pipe = drain.stdout.take().unwrap();
@@ -56,7 +57,7 @@ fn through_a_pipe(stop: Duration) -> Outcome {
     let pid = drain.id();
     let mut drain_kb = Vec::new();
     let mut program_kb = Vec::new();
-    for _ in 0..(stop.as_millis() / 100).min(40) {
+    for _ in 0..(stop.as_millis() / 100).saturating_sub(5) {
         std::thread::sleep(Duration::from_millis(100));
         drain_kb.extend(status_kb(pid, "VmRSS"));
         program_kb.extend(children(pid).first().and_then(|p| status_kb(*p, "VmRSS")));
@@ -68,8 +69,8 @@ fn through_a_pipe(stop: Duration) -> Outcome {
     let truth = Truth::read(&record.truth_path());
     let quarters = |kb: &[u64]| {
         let quarter = kb.len().div_ceil(4);
-        let most = |part: &[u64]| part.iter().copied().max().unwrap_or(0);
-        (most(&kb[..quarter.min(kb.len())]), most(&kb[kb.len().saturating_sub(quarter)..]))
+        let most = |part: Option<&[u64]>| part.and_then(|p| p.iter().copied().max()).unwrap_or(0);
+        (most(kb.get(quarter..2 * quarter)), most(kb.get(kb.len().saturating_sub(quarter)..)))
     };
     Outcome {
         units: truth.counts["units"],
@@ -87,8 +88,10 @@ fn conserved(outcome: &Outcome, what: &str) {
         let seen = samples.get(&thread.tid).copied().unwrap_or(0) as i64 * PERIOD_NS;
         let lost = lost.get(&thread.tid).copied().unwrap_or(0) as i64;
         let off = seen + lost - thread.cpu_ns as i64;
+        // After reading its clock a thread still ends, the first one by way of the exit handlers.
+        let afterwards = if thread.name == "main" { 3_000_000 } else { 400_000 };
         assert!(
-            (-PERIOD_NS..=PERIOD_NS + 400_000).contains(&off),
+            (-PERIOD_NS * 3 / 2..=PERIOD_NS * 3 / 2 + afterwards).contains(&off),
             "{what}, {}: clock {} ns, sampled {seen}, lost {lost}: off by {off}\n{}",
             thread.name,
             thread.cpu_ns,
@@ -97,48 +100,71 @@ fn conserved(outcome: &Outcome, what: &str) {
     }
 }
 
-#[test]
-fn a_stopped_reader_is_not_felt() {
-    let _turn = turn();
+fn causes(recording: &Recording) -> HashMap<&str, u64> {
+    let mut lost: HashMap<&str, u64> = HashMap::new();
+    for loss in &recording.losses {
+        *lost.entry(&loss.cause).or_default() += loss.cpu_ns;
+    }
+    lost
+}
+
+/// The checks that hold with and without losses.
+fn not_felt(args: &[&str]) -> Outcome {
     if !skip::perf_allowed(false) {
         skip::skip("perf_event_open is not allowed: the stall test runs at the timers' rate");
     }
-    let reading = through_a_pipe(Duration::ZERO);
-    let stopped = through_a_pipe(Duration::from_secs(10));
+    let reading = through_a_pipe(args, Duration::ZERO);
+    let stopped = through_a_pipe(args, Duration::from_secs(10));
     conserved(&reading, "reading");
     conserved(&stopped, "stopped");
-
-    let mut lost: HashMap<&str, u64> = HashMap::new();
-    for loss in &stopped.recording.losses {
-        *lost.entry(&loss.cause).or_default() += loss.cpu_ns;
-    }
     eprintln!(
-        "units: reading {}, stopped {}; events: reading {}, stopped {}; lost {lost:?}; drain kB {:?}, program kB {:?}",
+        "{args:?} units: reading {}, stopped {}; events: reading {}, stopped {}; lost {:?}, {:?}; drain kB {:?}, program kB {:?}",
         reading.units,
         stopped.units,
         reading.recording.samples.len(),
         stopped.recording.samples.len(),
+        causes(&reading.recording),
+        causes(&stopped.recording),
         stopped.drain_kb,
         stopped.program_kb
     );
+    // Work per CPU second: equal but for the machine's noise. That nothing waits is shown by the system calls below.
+    let ratio = stopped.units as f64 / reading.units as f64;
+    assert!((0.7..1.5).contains(&ratio), "work per CPU second changed by {ratio:.2} with a stopped reader");
+    // Memory stays bounded in both processes while the reader stands still: the queue is 8 MiB, the program's is fixed.
+    let grown = |(first, last): (u64, u64)| last.saturating_sub(first);
+    assert!(grown(stopped.drain_kb) < 12 << 10, "the drain grew: {:?} kB", stopped.drain_kb);
+    assert!(grown(stopped.program_kb) < 1 << 10, "the program grew: {:?} kB", stopped.program_kb);
+    stopped
+}
+
+/// Few stacks: ten seconds at 10 kHz fit into what the drain may queue, so nothing is lost at all.
+#[test]
+fn a_stopped_reader_is_not_felt() {
+    let _turn = turn();
+    let stopped = not_felt(&["4"]);
+    let lost = causes(&stopped.recording);
+    assert!(!lost.contains_key("ring full"), "{lost:?}");
+}
+
+/// A new stack with nearly every sample: the queue fills, samples are dropped and counted.
+#[test]
+fn what_a_stopped_reader_costs_is_counted() {
+    let _turn = turn();
+    let stopped = not_felt(&["5", "unique"]);
+    let lost = causes(&stopped.recording);
+    let full = lost.get("output full").copied().unwrap_or(0) + lost.get("ring full").copied().unwrap_or(0);
     assert!(
-        lost.keys().all(|cause| ["output full", "ring full"].contains(cause) || lost[cause] < 20_000_000),
-        "unexpected causes: {lost:?}"
+        full > 500_000_000,
+        "ten seconds of new stacks at 10 kHz cannot have fitted into the queue: {lost:?}"
     );
-    assert!(lost.values().sum::<u64>() > 0, "ten seconds at 10 kHz cannot have fitted into a pipe");
     assert!(
         stopped.stderr.contains("output full") || stopped.stderr.contains("ring full"),
         "{}",
         stopped.stderr
     );
-
-    // Work per CPU second: equal but for the machine's noise. What a wait would do is shown by the system calls below.
-    let ratio = stopped.units as f64 / reading.units as f64;
-    assert!((0.7..1.5).contains(&ratio), "work per CPU second changed by {ratio:.2} with a stopped reader");
-    // Memory stays flat in both processes while the reader stands still.
-    let grown = |(first, last): (u64, u64)| last.saturating_sub(first);
-    assert!(grown(stopped.drain_kb) < 8 << 10, "the drain grew from {:?} kB", stopped.drain_kb);
-    assert!(grown(stopped.program_kb) < 2 << 10, "the program grew from {:?} kB", stopped.program_kb);
+    let told: u64 = stopped.recording.losses.iter().map(|l| l.samples).sum();
+    assert!(told > 0, "losses without a number of samples: {:?}", stopped.recording.losses);
 }
 
 /// A drain that is stopped altogether: the program ends as it would alone, and the rest is counted.

@@ -1,5 +1,6 @@
 // Counts finished units of work until told to stop: what the recorder's stalls would show up in.
-// usage: throughput CPU_SECONDS      prints the count; handles nothing, blocks nothing
+// usage: throughput CPU_SECONDS [unique]      counts its work; handles nothing, blocks nothing
+// "unique": nearly every stack is one never seen before, as each level is one of two functions by a random bit.
 #include "truth.h"
 
 static volatile uint64_t sink;
@@ -12,10 +13,28 @@ NOINLINE uint64_t step(uint64_t n, int depth) {
     return x + 1;
 }
 
+NOINLINE uint64_t zero(uint64_t path, int depth);
+NOINLINE uint64_t one(uint64_t path, int depth) {
+    uint64_t x = !depth ? leaf(path) : path & 1 ? one(path >> 1, depth - 1) : zero(path >> 1, depth - 1);
+    __asm__ volatile("" : "+r"(x));
+    return x + 2;
+}
+NOINLINE uint64_t zero(uint64_t path, int depth) {
+    uint64_t x = !depth ? leaf(path) : path & 1 ? one(path >> 1, depth - 1) : zero(path >> 1, depth - 1);
+    __asm__ volatile("" : "+r"(x));
+    return x + 3;
+}
+
+static int unique;
+
 static void *worker(void *arg) {
     int64_t units = 0;
+    uint64_t random = (uint64_t)(uintptr_t)arg;
     while (thread_cpu() < budget) {
-        for (int i = 0; i < 50; i++) sink += step(sink, (int)(units++ % 38));
+        for (int i = 0; i < 50; i++, units++) {
+            random = SPIN(random + (uint64_t)units, 2);
+            sink += unique ? one(random, 40) : step(sink, (int)(units % 38));
+        }
     }
     *(int64_t *)arg = units;
     truth_thread("worker");
@@ -24,6 +43,7 @@ static void *worker(void *arg) {
 
 int main(int argc, char **argv) {
     budget = (int64_t)((argc > 1 ? atof(argv[1]) : 1) * 1e9);
+    unique = argc > 2;
     pthread_t thread[2];
     int64_t units[2];
     for (int i = 0; i < 2; i++) pthread_create(&thread[i], 0, worker, &units[i]);
