@@ -138,7 +138,8 @@ impl JsonPrinter {
             Some(Quantity::Span(nanos)) => self.string(&clock::iso_span(nanos)),
             Some(Quantity::Missing | Quantity::Forever) => self.text("null"),
             None => {
-                let text = value.as_i64().map(|v| v.to_string());
+                let text = quantity::unsigned(field, value).map(|v| v.to_string());
+                let text = text.or_else(|| value.as_i64().map(|v| v.to_string()));
                 self.text(text.as_deref().unwrap_or("null"));
             }
         }

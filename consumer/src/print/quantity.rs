@@ -72,17 +72,19 @@ pub(super) fn text(chunk: &Chunk, field: &Field, value: &Value<'_>) -> Option<St
     if has("jdk.jfr.Frequency") {
         return Some(format!("{raw} Hz"));
     }
-    // All 64 bits count.
-    has("jdk.jfr.Unsigned").then(|| unsigned(value, raw).to_string())
+    unsigned(field, value).map(|v| v.to_string())
 }
 
-fn unsigned(value: &Value<'_>, raw: i64) -> u64 {
-    match value {
+/// The number as the type's bits say it without a sign, if the field is declared so.
+pub(super) fn unsigned(field: &Field, value: &Value<'_>) -> Option<u64> {
+    field.annotation("jdk.jfr.Unsigned")?;
+    let raw = value.as_i64()?;
+    Some(match value {
         Value::Byte(v) => u64::from(*v as u8),
         Value::Short(v) => u64::from(*v as u16),
         Value::Int(v) => u64::from(*v as u32),
         _ => raw as u64,
-    }
+    })
 }
 
 fn data(amount: i64, unit: &str) -> String {
