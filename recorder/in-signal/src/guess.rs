@@ -11,9 +11,10 @@ impl<M: Memory> Walk<'_, M> {
     #[cold]
     #[inline(never)]
     pub(crate) fn guess(&mut self, at: u64, module: Option<&ModuleEntry>) -> Result<(), Failure> {
-        if let Some(module) = module
-            && self.trampoline(module)
-        {
+        // A trampoline may be the first code of its mapping, where the address looked up is one before it.
+        let pc = self.regs.pc;
+        let here = module.copied().or_else(|| self.lookup.modules.find(pc));
+        if here.is_some_and(|module| self.trampoline(&module)) {
             return self.leave_signal();
         }
         if self.exact && self.frameless() {

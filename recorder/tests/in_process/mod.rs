@@ -95,11 +95,27 @@ fn fill_tables(tables: &mut [ModuleTable; MODULE_TABLES], with_rows: bool) -> &'
         let exec = words.next()?.contains('x');
         let hex = |text| u64::from_str_radix(text, 16).ok();
         let offset = hex(words.next()?)?;
-        Some((hex(start)?, hex(end)?, exec, offset, words.nth(2)?.to_owned()))
+        Some((hex(start)?, hex(end)?, exec, offset, words.nth(2).unwrap_or("").to_owned()))
     };
     let maps: Vec<_> = maps.lines().filter_map(parse).collect();
     for (start, end, exec, offset, path) in &maps {
-        if !exec || !(path.starts_with('/') || path == "[vdso]") {
+        if !exec || path == "[vsyscall]" {
+            continue;
+        }
+        let bare = ModuleEntry {
+            start: *start,
+            end: *end,
+            bias: 0,
+            eh_frame_hdr: 0,
+            eh_readable_end: 0,
+            rows_off: 0,
+            flags: module_flags::PERMANENT,
+            path_id: 0,
+            pad: 0,
+        };
+        if !(path.starts_with('/') || path == "[vdso]") {
+            // Code without a file, such as an emulator's signal trampoline.
+            entries.push(bare);
             continue;
         }
         let elf = if path == "[vdso]" {
@@ -119,15 +135,11 @@ fn fill_tables(tables: &mut [ModuleTable; MODULE_TABLES], with_rows: bool) -> &'
         let rows = if with_rows { flightline_recorder::rows::build(&elf).unwrap() } else { Vec::new() };
         arena.extend(rows.chunks(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())));
         entries.push(ModuleEntry {
-            start: *start,
-            end: *end,
             bias,
             eh_frame_hdr: hdr,
             eh_readable_end: readable,
             rows_off: if with_rows { rows_off } else { 0 },
-            flags: module_flags::PERMANENT,
-            path_id: 0,
-            pad: 0,
+            ..bare
         });
     }
     tables[0].entries[..entries.len()].copy_from_slice(&entries);
