@@ -45,7 +45,7 @@ pub fn start_from_environment(output: &CStr) {
         publish(path);
         flightline_capture::start(path, Moment::ProgramStart).map_err(|refused| refused.text().1)
     });
-    if let Err(errno) = joined {
+    if let Err(errno) = joined.or_else(|errno| if errno == libc::EPROTO { Ok(()) } else { Err(errno) }) {
         let mut number = Text::<24>::new();
         number.number(errno.unsigned_abs().into());
         os::say(&[
@@ -204,9 +204,7 @@ fn read_session(reader: &Fd) -> Result<Session, c_int> {
     }
     let text = line.split(|b| *b == b'\n').next().unwrap_or_default();
     if let Some(why) = text.strip_prefix(b"!") {
-        if !why.is_empty() {
-            os::say(&[why]);
-        }
+        // A drain that gives up says why on stderr itself.
         return Err(if why.is_empty() { libc::ENOEXEC } else { libc::EPROTO });
     }
     let mut dir = Session::new();

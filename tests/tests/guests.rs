@@ -1,0 +1,228 @@
+//! The recorder is a good guest: programs that use its signals themselves, fork, execute, restrict and cancel print the
+//! same and end the same with a recorder at 10 kHz as without one.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use flightline_tests::record::Record;
+use flightline_tests::run::{run, turn};
+use flightline_tests::victim::{self, OPTIMISED};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const ENGINES: [&str; 3] = ["perf", "perf-user", "timer"];
+
+/// Runs `program args` alone and under every engine.
+#[track_caller]
+fn same(program: &PathBuf, cases: &[&[&str]]) {
+    let mut wrong = Vec::new();
+    for args in cases {
+        let alone = run(Command::new(program).args(*args).stdin(Stdio::null()), LIMIT);
+        assert_ne!(alone.code(), 64, "{args:?} is no case of the program");
+        for engine in ENGINES {
+            let recorded = Record::new().rate(10_000).engine(engine).limit(LIMIT).run(program, args);
+            let finished = &recorded.finished;
+            if finished.code() != alone.code() || finished.stdout != alone.stdout {
+                wrong.push(format!(
+                    "{args:?} under {engine}: status {} instead of {}\n--- alone\n{}--- recorded\n{}{}",
+                    finished.code(),
+                    alone.code(),
+                    alone.stdout_text(),
+                    finished.stdout_text(),
+                    finished.stderr
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn programs_with_the_same_signals() {
+    let _turn = turn();
+    let program = victim::c("guest_signals", OPTIMISED);
+    let cases = [
+        "handler-prof",
+        "handler-trap",
+        "itimer",
+        "default-prof",
+        "default-trap",
+        "masks",
+        "pending-prof",
+        "pending-trap",
+        "pending-prof-late",
+        "pending-trap-late",
+        "wait-prof",
+        "wait-trap",
+        "signal-thread",
+        "suspend-prof",
+        "suspend-trap",
+        "signalfd-prof",
+        "signalfd-trap",
+        "longjmp",
+        "flags-prof",
+        "flags-trap",
+        "stack-own",
+        "stack-alternate",
+        "stack-tiny",
+        "int3",
+        "int3-handled",
+        "int3-ignored",
+        "int3-blocked",
+        "inherit",
+    ];
+    let cases: Vec<[&str; 1]> = cases.iter().map(|case| [*case]).collect();
+    let cases: Vec<&[&str]> = cases.iter().map(|case| case.as_slice()).collect();
+    same(&program, &cases);
+}
+
+#[test]
+fn programs_that_fork_execute_and_restrict_themselves() {
+    let _turn = turn();
+    let program = victim::c("guest_process", OPTIMISED);
+    same(
+        &program,
+        &[
+            &["storm", "150"],
+            &["threads-fork"],
+            &["failed-exec"],
+            &["all-exec"],
+            &["vfork", "60"],
+            &["spawn", "40"],
+            &["drop-rights"],
+            &["chroot"],
+            &["close-all"],
+            &["few-descriptors"],
+            &["seccomp"],
+            &["filter"],
+            &["filter-all"],
+            &["raw-fork"],
+            &["memory"],
+        ],
+    );
+}
+
+/// A trap that is pending when another image starts would kill it.
+#[test]
+fn a_thousand_execs_at_10_khz() {
+    let _turn = turn();
+    let program = victim::c("guest_process", OPTIMISED);
+    same(&program, &[&["chain", "1000"], &["chain-threads", "300"]]);
+}
+
+#[test]
+fn programs_with_threads_stacks_and_modules() {
+    let _turn = turn();
+    let program = victim::c("guest_threads", &["-O2", "-fomit-frame-pointer", "-Wl,--no-as-needed", "-lm"]);
+    let modules: Vec<String> = (0..2)
+        .map(|i| {
+            let number = format!("-DMODULE={i}");
+            let flags = ["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", &number];
+            victim::compile("gcc", "module.c", &flags, &[]).to_string_lossy().into_owned()
+        })
+        .collect();
+    let (first, second) = (modules[0].as_str(), modules[1].as_str());
+    same(
+        &program,
+        &[
+            &["many"],
+            &["crowd"],
+            &["ends"],
+            &["main-leaves"],
+            &["errno"],
+            &["interrupted"],
+            &["coroutines"],
+            &["deep"],
+            &["floats"],
+            &["red-zone"],
+            &["modules", first, second],
+            &["dl-threads", first, second],
+        ],
+    );
+}
+
+/// What the object exports is what `exports.txt` lists.
+#[test]
+fn exports_are_listed() {
+    let library = victim::flightline().with_file_name("libflightline.so");
+    let listed = include_str!("../../recorder/preload/exports.txt");
+    let output = run(Command::new("nm").args(["-D", "--defined-only"]).arg(&library), LIMIT).expect_success("nm");
+    let text = output.stdout_text();
+    let mut exported: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    exported.sort_unstable();
+    assert_eq!(exported, listed.lines().collect::<Vec<_>>());
+    let needed = run(Command::new("readelf").arg("-dW").arg(&library), LIMIT).expect_success("readelf");
+    let needed = needed.stdout_text();
+    let needed: Vec<&str> = needed.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    let allowed = ["libc.so.6", "ld-linux"];
+    assert!(needed.iter().all(|line| allowed.iter().any(|name| line.contains(name))), "{needed:?}");
+}
+
+/// The C API: a running program with threads records itself, twice.
+#[test]
+fn a_program_records_itself() {
+    let _turn = turn();
+    let bin = victim::flightline();
+    let folder = bin.parent().unwrap().to_string_lossy().into_owned();
+    let path = format!("-L{folder}");
+    let run_path = format!("-Wl,-rpath,{folder}");
+    let program =
+        victim::compile("gcc", "guest_api.c", &["-O2"], &[&path, "-lflightline", &run_path, "-lpthread"]);
+    let out = tempfile::tempdir().unwrap();
+    let files = [out.path().join("first.jfr"), out.path().join("second.jfr")];
+    let finished =
+        run(Command::new(program).args(&files).env("FLIGHTLINE_BIN", bin), LIMIT).expect_success("guest_api");
+    let round = "start 0\nactive 1\nagain -114\ndump 0\nwritten 1\nstop 0\nactive 0\ncomplete 1\n";
+    let expected = format!(
+        "stop before -3\ndump before -3\nbad size -22\nbad rate -22\nnull -22\n{round}{round}errno 77\nchildren 1\ntrap default 1\n"
+    );
+    let text = finished.stdout_text();
+    let text: String = text.lines().filter(|l| !l.starts_with("descriptor")).map(|l| format!("{l}\n")).collect();
+    assert_eq!(text, expected);
+    for file in &files {
+        let folded = run(Command::new(bin).arg("fold").arg(file), LIMIT).expect_success("fold");
+        let folded = folded.stdout_text();
+        let count = |name: &str| -> u64 {
+            let lines = folded.lines().filter(|line| line.contains(name));
+            lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+        };
+        // 1 kHz: the later thread burns 0.3 s, main 0.2 s, the existing one about as long as both.
+        for (name, least, most) in
+            [("later_thread_work", 250, 350), ("existing_thread_work", 150, 600), ("unrecorded_work", 0, 0)]
+        {
+            let n = count(name);
+            assert!((least..=most).contains(&n), "{name}: {n} samples\n{folded}");
+        }
+    }
+}
+
+/// Preloaded by hand, without `flightline record`.
+#[test]
+fn a_bare_preload_starts_its_own_recorder() {
+    let _turn = turn();
+    let bin = victim::flightline();
+    let library = bin.with_file_name("libflightline.so");
+    let program = victim::c("guest_process", OPTIMISED);
+    let out = tempfile::tempdir().unwrap();
+    let file = out.path().join("run.jfr");
+    let mut command = Command::new(&program);
+    command.args(["storm", "50"]).env("LD_PRELOAD", &library).env("FLIGHTLINE_RATE", "1000");
+    let finished = run(command.env("FLIGHTLINE_OUTPUT", &file).env("FLIGHTLINE_BIN", bin), LIMIT);
+    let text = finished.stdout_text();
+    assert!(text.ends_with("no child left 1\n"), "{text}{}", finished.stderr);
+    assert_eq!(finished.code(), 0);
+    // The recorder is nobody's child: it ends by itself, a moment after the program.
+    let samples = flightline_tests::run::until(Duration::from_secs(10), "a complete recording", || {
+        let folded = run(Command::new(bin).arg("fold").arg(&file), LIMIT);
+        let text = folded.stdout_text();
+        let n: u64 = text.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
+        (folded.status.success() && n > 10).then_some(n)
+    });
+    assert!(samples >= 30, "{samples} samples of 50 children that burn 1 ms each");
+    let mut command = Command::new(&program);
+    command.arg("five").env("LD_PRELOAD", &library).env("FLIGHTLINE_OUTPUT", &file);
+    let finished = run(command.env("FLIGHTLINE_BIN", "/nonexistent/flightline"), LIMIT);
+    assert_eq!(finished.code(), 5);
+    assert!(finished.stderr.starts_with("flightline: cannot record to "), "{}", finished.stderr);
+    assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+}
