@@ -4,12 +4,13 @@ of the CPU time is on stacks that reach the root.
 
 usage: bench/compare_perf.py [--rate HZ] [--scale N] [PROGRAM...]     programs: sqlite3 xz python3 redis-server rust
 
-Each program does the same fixed work twice, once under each recorder. A function's share is the share of samples whose
-innermost user-space function it is; kernel time counts for the user function that entered the kernel. Functions are
-identified by module and start of their unwind entry (.eh_frame), so that stripped modules are compared too.
-Exit status 1 when a share differs by more than 2 points.
+Both recorders watch the same run of the program, at rates that do not keep step; --separate gives each a run of its own
+(then the program's own variation counts too). A function's own share is the share of samples whose innermost user-space
+function it is, its total share that of samples with it anywhere in the stack; kernel time counts for the user function
+that entered the kernel. Functions are identified by module and start of their unwind entry (.eh_frame), so that stripped
+modules are compared too. Exit status 1 when an own share differs by more than 2 points.
 """
-import argparse, bisect, re, subprocess, sys
+import argparse, bisect, re, subprocess, sys, time
 from collections import Counter
 from pathlib import Path
 import common
@@ -24,7 +25,8 @@ class Module:
         self.ranges = sorted({(int(a, 16), int(b, 16)) for a, b in re.findall(r"FDE .*pc=([0-9a-f]+)\.\.([0-9a-f]+)", frames)})
         self.starts = [a for a, _ in self.ranges]
         self.symbols = {}
-        for table in (["nm", "-C", "--defined-only", path], ["nm", "-C", "-D", "--defined-only", path]):
+        for table in (["nm", "-C", "--defined-only", debug_file(path)], ["nm", "-C", "--defined-only", path],
+                      ["nm", "-C", "-D", "--defined-only", path]):
             for line in subprocess.run(table, capture_output=True, text=True).stdout.splitlines():
                 parts = line.split(" ", 2)
                 if len(parts) == 3 and parts[1] in "tTwWiuV":
@@ -39,6 +41,14 @@ class Module:
         return None if at is None else self.start(at)
 
 
+def debug_file(path):
+    """The separate debug file by build id, if the distribution's is installed; else the file itself."""
+    notes = subprocess.run(["readelf", "-n", path], capture_output=True, text=True).stdout
+    found = re.search(r"Build ID: ([0-9a-f]{2})([0-9a-f]+)", notes)
+    debug = Path(f"/usr/lib/debug/.build-id/{found[1]}/{found[2]}.debug") if found else Path(path)
+    return debug if debug.exists() else path
+
+
 def plain(name):
     """A demangled name without hash, arguments and clone suffix: the tools differ in these."""
     name = re.sub(r"::h[0-9a-f]{16}$", "", name)
@@ -48,10 +58,22 @@ def plain(name):
 
 
 modules = {}
+aliases = {}
+
+
+def learn_aliases(paths):
+    """libx.so.1 is the loader's name of what perf calls libx.so.1.2.3."""
+    for base, path in paths.items():
+        folder = Path(path).parent
+        if folder.is_dir() and path.startswith("/"):
+            for link in folder.glob(base.split(".so")[0] + ".so*"):
+                if link.is_symlink() and link.resolve().name == base:
+                    aliases[link.name] = base
 
 
 def key(paths, module, name, offset):
     """(module, function start) where it can be found, else (module, name)."""
+    module = aliases.get(module, module)
     if module not in modules:
         path = paths.get(module)
         modules[module] = Module(path) if path and Path(path).is_file() else None
@@ -63,65 +85,87 @@ def key(paths, module, name, offset):
     return module, plain(name)
 
 
+class Shares:
+    """Own and total counts by function, and a name for each."""
+
+    def __init__(self):
+        self.own, self.total, self.names, self.events = Counter(), Counter(), {}, 0
+
+    def add(self, frames, times=1):
+        """Frames: [(key, name)], leaf first."""
+        self.events += times
+        if frames:
+            self.own[frames[0][0]] += times
+            for at in {at for at, _ in frames}:
+                self.total[at] += times
+            for at, name in frames:
+                self.names.setdefault(at, name)
+
+
 def ours(recording, paths, period):
-    """Leaf shares, number of events, and the part of all CPU time that is on whole stacks."""
-    dump = common.ROOT / "target" / "release" / "dump"
+    """Shares, and the part of all CPU time that is on whole stacks."""
+    dump = FLIGHTLINE.parent / "dump"
     text = subprocess.run([dump, recording], capture_output=True, text=True, check=True).stdout
-    stacks, count, names, cpu = [], Counter(), {}, {}
-    whole = events = 0
+    stacks, seen, cpu = [], Counter(), {}
     for line in text.splitlines():
         kind, *fields = line.split("\t")
         if kind == "stack":
-            stacks.append((fields[0] == "true", fields[1:]))
+            stacks.append((fields[0] == "true", list(zip(fields[1::2], fields[2::2]))))
         elif kind == "sample":
-            truncated, frames = stacks[int(fields[2])]
-            events += 1
-            whole += not truncated
-            module, method = (frames[0], frames[1]) if frames else ("?", "?")
-            offset = re.fullmatch(r".*\+0x([0-9a-f]+)", method)
-            at = key(paths, module, method, int(offset[1], 16) if offset else None)
-            names.setdefault(at, method)
-            count[at] += 1
+            seen[int(fields[2])] += 1
         elif kind == "cpu":
             cpu[fields[0]] = int(fields[1])
-    return count, names, events, whole * period / max(1, sum(cpu.values()))
+    shares, whole = Shares(), 0
+    for index, times in seen.items():
+        truncated, frames = stacks[index]
+        whole += 0 if truncated else times
+        keyed = []
+        for module, method in frames:
+            offset = re.fullmatch(r".*\+0x([0-9a-f]+)", method)
+            keyed.append((key(paths, module, method, int(offset[1], 16) if offset else None), method))
+        shares.add(keyed, times)
+    return shares, whole * period / max(1, sum(cpu.values()))
 
 
 def perf(data):
-    """Leaf shares by perf script, whose addresses in a module are file offsets; also module paths by base name."""
-    script = subprocess.Popen(["perf", "script", "-i", data, "--no-inline", "-F", "comm,tid,event,ip,sym,dso"],
+    """Shares by perf script, whose addresses in a module are file offsets; also module paths by base name.
+
+    Samples of the drain and of our own handler are left out."""
+    script = subprocess.Popen(["perf", "script", "-i", data, "--no-inline", "-F", "comm,pid,tid,event,ip,sym,dso"],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace")
-    paths, count, names = {}, Counter(), {}
-    leaf = None
-    in_sample = False
-    events = 0
+    paths, shares, drain, frames, known = {}, Shares(), None, None, {}
 
     def finish():
-        nonlocal leaf, events
-        if in_sample and leaf:
-            ip, sym, dso = leaf
-            base = dso.rsplit("/", 1)[-1]
-            paths.setdefault(base, dso)
-            offset = address(dso, ip) if dso.startswith("/") and ip < 1 << 40 else None
-            at = key(paths, base, sym, offset)
-            names.setdefault(at, sym)
-            count[at] += 1
-        if in_sample:
-            events += 1
-        leaf = None
+        if frames is None:
+            return
+        # Everything above our handler's signal frame is the recorder's; the sample is not of the program's work.
+        if not any("libflightline" in dso for _, _, dso in frames):
+            keyed = []
+            for frame in frames:
+                if frame not in known:
+                    ip, sym, dso = frame
+                    base = dso.rsplit("/", 1)[-1]
+                    paths.setdefault(base, dso)
+                    offset = address(dso, ip) if dso.startswith("/") and ip < 1 << 40 else None
+                    known[frame] = (key(paths, base, sym, offset), sym)
+                keyed.append(known[frame])
+            shares.add(keyed)
 
     for line in script.stdout:
         if not line.strip():
             finish()
-            in_sample = False
-        elif line[0].isspace() and in_sample:
+            frames = None
+        elif line[0].isspace() and frames is not None:
             found = re.match(r"\s+([0-9a-f]+) (.*) \((.*)\)$", line.rstrip("\n"))
-            if found and leaf is None and int(found[1], 16) < 1 << 63 and not found[3].startswith("[kernel"):
-                leaf = (int(found[1], 16), found[2], found[3])
-        elif "cpu-clock" in line:
-            in_sample = True
+            if found and int(found[1], 16) < 1 << 63 and not found[3].startswith("[kernel"):
+                frames.append((int(found[1], 16), found[2], found[3]))
+        elif found := re.search(r"\s(\d+)/\s*\d+ ", line):
+            if drain is None and line.startswith("flightline"):
+                drain = found[1]
+            frames = None if line.startswith("flightline") or found[1] == drain else []
     finish()
-    return paths, count, names, events
+    learn_aliases(paths)
+    return paths, shares
 
 
 segments = {}
@@ -142,6 +186,7 @@ def main():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--rate", type=int, default=4000)
     parse.add_argument("--scale", type=float, default=2)
+    parse.add_argument("--separate", action="store_true", help="a run for each recorder")
     parse.add_argument("--keep", action="store_true", help="use the recordings of the last run")
     parse.add_argument("programs", nargs="*", default=["sqlite3", "xz", "python3", "redis-server", "rust"])
     args = parse.parse_args()
@@ -151,27 +196,30 @@ def main():
     table = []
     for name in args.programs:
         recording, data = WORK / f"{name}.jfr", WORK / f"{name}.perf"
+        mine = [FLIGHTLINE, "record", "--quiet", "--rate", str(args.rate), "-o", recording, "--"]
+        theirs = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(args.rate - 11), "--call-graph", "dwarf,16384", "-o", data, "--"]
         if not args.keep:
-            runs[name]([FLIGHTLINE, "record", "--rate", str(args.rate), "-o", recording, "--"])
-            runs[name](["perf", "record", "-q", "-e", "cpu-clock", "-F", str(args.rate), "--call-graph", "dwarf,16384", "-o", data, "--"])
-        paths, theirs, their_names, their_events = perf(data)
-        mine, my_names, my_events, whole = ours(recording, paths, 1e9 / args.rate)
-        a, b = sum(mine.values()), sum(theirs.values())
-        print(f"\n{name}: {my_events} events here, {their_events} in perf ({b} with user frames); "
-              f"{100 * whole:.3f} % of all CPU time on whole stacks")
-        worst = 0
-        top = sorted(set(x for x, _ in mine.most_common(20)) | set(x for x, _ in theirs.most_common(20)),
-                     key=lambda x: -(mine[x] / a + theirs[x] / b))[:20]
+            for prefix in [mine, theirs] if args.separate else [theirs + mine]:
+                runs[name](prefix)
+        paths, there = perf(data)
+        here, whole = ours(recording, paths, 1e9 / args.rate)
+        print(f"\n{name}: {here.events} events here, {there.events} in perf; {100 * whole:.3f} % of all CPU time on whole stacks")
+        print("      own   perf's              total   perf's")
+        share = lambda counter, of, at: 100 * counter[at] / max(1, of.events)
+        top = sorted(set(here.own) | set(there.own), key=lambda at: -max(share(here.own, here, at), share(there.own, there, at)))[:20]
+        worst = worst_total = 0
         for at in top:
-            x, y = 100 * mine[at] / a, 100 * theirs[at] / b
-            worst = max(worst, abs(x - y))
-            label = my_names.get(at) or their_names.get(at)
-            print(f"  {x:6.2f} % {y:6.2f} % {x - y:+6.2f}  {at[0]:28.28} {label[:60]}")
+            x, y = share(here.own, here, at), share(there.own, there, at)
+            u, v = share(here.total, here, at), share(there.total, there, at)
+            worst, worst_total = max(worst, abs(x - y)), max(worst_total, abs(u - v))
+            label = here.names.get(at) or there.names.get(at)
+            print(f"  {x:6.2f} % {y:6.2f} % {x - y:+6.2f}   {u:6.2f} % {v:6.2f} % {u - v:+6.2f}  {at[0]:24.24} {label[:56]}")
         worst_of_all = max(worst_of_all, worst)
-        table.append((name, my_events, their_events, worst, 100 * whole))
-    print(f"\n{common.machine()}\n\n| program | events | perf's | top-20: worst difference, points | CPU time on whole stacks |\n|---|---|---|---|---|")
-    for name, mine, theirs, worst, whole in table:
-        print(f"| {name} | {mine} | {theirs} | {worst:.2f} | {whole:.3f} % |")
+        table.append((name, here.events, there.events, worst, worst_total, 100 * whole))
+    print(f"\n{time.strftime('%Y-%m-%d')}, {common.machine()}, `bench/compare_perf.py {' '.join(sys.argv[1:])}`\n")
+    print("| program | events | perf's | worst difference of the top 20, own share, points | total share | CPU time on whole stacks |\n|---|---|---|---|---|---|")
+    for name, mine, theirs, worst, worst_total, whole in table:
+        print(f"| {name} | {mine} | {theirs} | {worst:.2f} | {worst_total:.2f} | {whole:.3f} % |")
     sys.exit(worst_of_all > 2)
 
 

@@ -43,7 +43,7 @@ class Flightline:
         return [FLIGHTLINE, "record", "--engine", self.engine, "--rate", str(rate), "-o", out, "--"], {}
 
     def samples(self, out):
-        dump = subprocess.run([ROOT / "target/release/dump", out], capture_output=True, text=True, check=True).stdout
+        dump = subprocess.run([FLIGHTLINE.parent / "dump", out], capture_output=True, text=True, check=True).stdout
         return sum(line.startswith("sample\t") for line in dump.splitlines())
 
 
