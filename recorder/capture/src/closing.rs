@@ -28,6 +28,8 @@ pub unsafe fn dlclose(real: unsafe extern "C" fn(*mut c_void) -> c_int, handle: 
         // SAFETY: passed on.
         return unsafe { real(handle) };
     };
+    // What goes away now may be in samples that the drain has not named yet.
+    modules::append_new(attached);
     LOCK.with(|| {
         if DEPTH.fetch_add(1, Relaxed) == 0 {
             attached.header().dlclose_seq.fetch_add(1, Release);

@@ -55,7 +55,7 @@ pub struct Spawning(Option<KernelSet>);
 
 /// Prepares the calling thread for a spawn.
 pub fn spawning() -> Spawning {
-    let hidden = (masks::shadow() & !masks::FLAGS) as KernelSet & signals::owned();
+    let hidden = masks::hidden();
     Spawning((hidden != 0).then(|| masks::kernel_mask(libc::SIG_BLOCK, Some(hidden))))
 }
 

@@ -6,10 +6,11 @@
 //! reported as not seen. A foreign signal that arrives while its shadow bit is set is held, see [`crate::signals`].
 
 use core::ffi::c_int;
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use flightline_in_signal::layout::{ThreadSlot, loss};
-use flightline_in_signal::{clock, engine, thread};
+use flightline_in_signal::{clock, engine, sys, thread};
 
 use crate::{os, signals};
 
@@ -145,6 +146,10 @@ pub unsafe fn change(
         // SAFETY: passed on.
         return unsafe { real(how, set, old) };
     }
+    if in_borrowed_memory(ours, set) {
+        // SAFETY: passed on.
+        return unsafe { change_as_it_is(real, how, set, old) };
+    }
     let before = shadow();
     let mut after = before;
     let mut copy;
@@ -186,6 +191,58 @@ pub unsafe fn change(
         follow(ours);
     }
     r
+}
+
+/// Child of a `vfork` (or of a fork that the C library does not know) that has set its mask itself, by pid.
+static OWN_MASK: AtomicU32 = AtomicU32::new(0);
+
+/// Signals that the program believes blocked although they are not, for this thread to block before exec or spawn.
+pub fn hidden() -> KernelSet {
+    let shadow = (shadow() & !FLAGS) as KernelSet & signals::owned();
+    if shadow != 0 && OWN_MASK.load(Relaxed) == sys::getpid() { 0 } else { shadow }
+}
+
+/// `true` in a child that runs in its parent's memory or on a copy that was not told of the fork: the shadow is the
+/// parent's. Asked only when a signal of ours is concerned.
+fn in_borrowed_memory(ours: KernelSet, set: *const libc::sigset_t) -> bool {
+    // SAFETY: null or initialised, by the contract of `change`.
+    let concerned = shadow() != 0 || (!set.is_null() && unsafe { from_c(set) } & ours != 0);
+    concerned && crate::session::inherited().is_some_and(|attached| attached.pid != sys::getpid())
+}
+
+/// Such a child is not sampled: its masks are real, and the parent's shadow stays untouched.
+///
+/// # Safety
+/// As [`change`].
+unsafe fn change_as_it_is(
+    real: unsafe extern "C" fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int,
+    how: c_int,
+    set: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> c_int {
+    if !set.is_null() {
+        // The first time, what the parent believed blocked becomes so.
+        kernel_mask(libc::SIG_BLOCK, Some(hidden()));
+        OWN_MASK.store(sys::getpid(), Relaxed);
+    }
+    // SAFETY: passed on.
+    let r = unsafe { real(how, set, old) };
+    let hidden = hidden();
+    if r == 0 && !old.is_null() && hidden != 0 {
+        // SAFETY: the call just wrote a whole set there.
+        unsafe { old.cast::<u64>().write(from_c(old) | hidden) };
+    }
+    r
+}
+
+/// At the start: signals of ours that were blocked by whoever started the program are unblocked, and the program goes
+/// on believing them blocked.
+pub fn adopt_inherited() {
+    let inherited = kernel_mask(libc::SIG_BLOCK, None) & signals::strippable();
+    if inherited != 0 {
+        set_shadow(shadow() | inherited as usize);
+        kernel_mask(libc::SIG_UNBLOCK, Some(inherited));
+    }
 }
 
 /// After a change of the real mask: a thread whose engine's signal is blocked is disarmed, as the signals would only

@@ -157,12 +157,19 @@ pub fn write_initial(attached: &Attached, permanent: bool) {
     sorted.finish();
 }
 
-/// Appends modules that the log does not have yet. Called after `dlclose` and at exit.
+/// Appends modules that the log does not have yet: before `dlclose` takes them away, and at exit. The log is in order
+/// of time: what it said last of a range of addresses holds.
 pub fn append_new(attached: &Attached) {
     scan(&mut |loaded| {
-        let known =
-            log(attached).iter().any(|m| m.start == loaded.module.start && m.bias == loaded.module.bias);
-        if !known {
+        let module = &loaded.module;
+        let last = log(attached).iter().rev().find(|m| m.start < module.end && module.start < m.end);
+        let same = |m: &InitModule| {
+            m.start == module.start
+                && m.bias == module.bias
+                && m.build_id == module.build_id
+                && (loaded.path.is_empty() || attached.string(m.path) == loaded.path)
+        };
+        if !last.is_some_and(same) {
             append(attached, loaded.module, loaded.path);
         }
     });

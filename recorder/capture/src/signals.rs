@@ -260,8 +260,7 @@ pub fn disposition(signo: c_int) -> Option<Disposition> {
 /// Makes the kernel's view the program's own, for an image about to be executed: ignored signals stay ignored, blocked
 /// ones blocked. Returns the mask to restore if the exec fails. In a `vfork` child this changes the child's own copies only.
 pub fn bare_for_exec() -> KernelSet {
-    let hidden = (masks::shadow() & !masks::FLAGS) as KernelSet & owned();
-    let mask = masks::kernel_mask(libc::SIG_BLOCK, Some(hidden));
+    let mask = masks::kernel_mask(libc::SIG_BLOCK, Some(masks::hidden()));
     for signo in SIGNALS {
         if disposition(signo).is_some_and(|d| d.handler == libc::SIG_IGN) {
             set_kernel_handler(signo, libc::SIG_IGN);

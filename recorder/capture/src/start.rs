@@ -7,7 +7,7 @@ use flightline_in_signal::layout::{proc_state, unrecorded};
 use flightline_in_signal::{clock, state, sys, vdso};
 
 use crate::session::{self, Modules, Refused};
-use crate::{engines, exec, fork, modules, signals, threads};
+use crate::{engines, exec, fork, masks, modules, signals, threads};
 
 /// When recording starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,7 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
     }
     let engine = engines::choose(attached);
     signals::install(engines::signals(engine));
+    masks::adopt_inherited();
     fork::watch();
     threads::register_caller(attached);
     if moment == Moment::Later {
