@@ -51,4 +51,5 @@ pub use error::Error;
 pub use guard::{Builder, Recorder, Recording};
 pub use loss::Report;
 pub use settings::{Engine, Settings};
+pub use sigbus::survive as survive_shrinking_files;
 pub use sink::Target;

@@ -58,7 +58,7 @@ impl Report {
     }
 
     pub(crate) fn add(&mut self, process: &Process) {
-        self.no_slot += process.file.no_slot();
+        self.no_slot = self.no_slot.saturating_add(process.file.no_slot());
         for thread in &process.book.threads.list {
             self.add_thread(thread);
         }
@@ -69,14 +69,16 @@ impl Report {
             return;
         }
         let ledger = &thread.ledger;
+        // Saturating: what a program counted may be anything.
+        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
         self.threads += 1;
-        self.samples += ledger.samples;
-        self.sampled_ns += ledger.sampled_ns;
-        self.cut += thread.cut.iter().sum::<u64>();
-        self.cpu_ns += ledger.known_ns();
+        add(&mut self.samples, ledger.samples);
+        add(&mut self.sampled_ns, ledger.sampled_ns);
+        add(&mut self.cut, thread.cut.iter().sum());
+        add(&mut self.cpu_ns, ledger.known_ns());
         for (sum, (samples, ns)) in self.lost.iter_mut().zip(ledger.lost.iter().zip(&ledger.lost_ns)) {
-            sum.0 += samples;
-            sum.1 += ns;
+            add(&mut sum.0, *samples);
+            add(&mut sum.1, *ns);
         }
     }
 

@@ -119,7 +119,7 @@ impl Process {
         Process { file, book }
     }
 
-    /// Reads the ring to its end. Returns the share of it that was in use, in 1/256.
+    /// Reads the ring to its end, at most once around. Returns the share of it that was in use, in 1/256.
     pub fn drain(
         &mut self,
         recording: &mut Recording,
@@ -190,11 +190,18 @@ impl Process {
         }
     }
 
+    /// Reads what is left when nobody writes any more. A ring holds no more than itself: twice around is enough.
+    fn drain_rest(&mut self, recording: &mut Recording, images: &mut Images, now_ns: u64, stopped: bool) {
+        for _ in 0..2 {
+            self.drain(recording, images, now_ns, stopped);
+        }
+    }
+
     /// Last reading of everything, after the process is gone.
     pub fn close(&mut self, recording: &mut Recording, images: &mut Images, now_ns: u64, stopped: bool) {
         self.book.over = true;
         self.refresh_modules(images, now_ns);
-        while self.drain(recording, images, now_ns, stopped) > 0 && !self.book.damaged {}
+        self.drain_rest(recording, images, now_ns, stopped);
         self.book.threads.close(&self.file, now_ns, self.book.period_ns, stopped);
     }
 
@@ -202,7 +209,7 @@ impl Process {
     pub fn close_image(&mut self, recording: &mut Recording, images: &mut Images, now_ns: u64) {
         self.book.over = true;
         self.book.modules.read_log(&self.file, images);
-        while self.drain(recording, images, now_ns, true) > 0 && !self.book.damaged {}
+        self.drain_rest(recording, images, now_ns, true);
         let first = self.file.pid;
         self.book.threads.close_others(&self.file, first, now_ns, self.book.period_ns);
     }

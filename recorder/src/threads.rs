@@ -141,7 +141,7 @@ impl Thread {
 
     /// Reads the program's side of the account.
     fn read_slot(&mut self, slot: &ThreadSlot) {
-        let armed = slot.armed_cpu_ns.load(Relaxed);
+        let armed = slot.armed_cpu_ns.load(Relaxed).min(SANE_NS);
         if armed != 0 && !self.armed {
             self.armed = true;
             self.first_ns = slot.first_ns.load(Relaxed);
@@ -151,7 +151,7 @@ impl Thread {
             self.ledger.lose(loss::UNARMED, 0, armed.saturating_sub(known));
         }
         for cause in 0..CAUSES {
-            let ns = slot.lost_ns.get(cause).map_or(0, |v| v.load(Relaxed));
+            let ns = slot.lost_ns.get(cause).map_or(0, |v| v.load(Relaxed)).min(SANE_NS);
             let samples = slot.lost.get(cause).map_or(0, |v| u64::from(v.load(Relaxed)));
             let (old_ns, old_samples) = (self.shared.0[cause], self.shared.1[cause]);
             // What a program writes may go backwards only by damage: then it is ignored.
@@ -166,8 +166,8 @@ impl Thread {
                 self.shared.1[cause] = samples;
             }
         }
-        self.written = (slot.samples.load(Relaxed), slot.sampled_ns.load(Relaxed));
-        let clock = slot.last_cpu_ns.load(Relaxed).max(slot.end_cpu_ns.load(Relaxed));
+        self.written = (slot.samples.load(Relaxed).min(SANE_NS), slot.sampled_ns.load(Relaxed).min(SANE_NS));
+        let clock = slot.last_cpu_ns.load(Relaxed).max(slot.end_cpu_ns.load(Relaxed)).min(SANE_NS);
         self.ledger.cpu_ns = self.ledger.cpu_ns.max(clock);
         if self.name.is_empty() {
             self.name = slot_name(slot);
@@ -235,6 +235,9 @@ impl Thread {
         self.ledger.arrived + self.shared.1.iter().sum::<u64>()
     }
 }
+
+/// Two years: more CPU time than any thread has, and far from where sums overflow.
+const SANE_NS: u64 = 1 << 56;
 
 /// CPU time that may go by without a sample in good order: a period, twice for safety, and the kernel's tick.
 fn unseen_limit(period_ns: u64) -> u64 {

@@ -127,7 +127,7 @@ impl<'a> Ring<'a> {
                 let _ = self.header.head.compare_exchange(head, tail, Ordering::AcqRel, Ordering::Relaxed);
                 continue;
             };
-            if used + len > size {
+            if used.saturating_add(len) > size {
                 return Err(Refused::Full);
             }
             let Some(slot) = self.word(head) else { return Err(Refused::Full) };
@@ -138,7 +138,7 @@ impl<'a> Ring<'a> {
                 Ok(_) => {
                     let _ = self.header.head.compare_exchange(
                         head,
-                        head + len,
+                        head.wrapping_add(len),
                         Ordering::AcqRel,
                         Ordering::Relaxed,
                     );
@@ -155,7 +155,7 @@ impl<'a> Ring<'a> {
                     let len = self.len_of(now, to_end);
                     let _ = self.header.head.compare_exchange(
                         head,
-                        head + len,
+                        head.wrapping_add(len),
                         Ordering::AcqRel,
                         Ordering::Relaxed,
                     );
@@ -208,11 +208,11 @@ impl<'a> Ring<'a> {
         let tail = self.header.tail.load(Ordering::Relaxed);
         let size = self.words.len() as u64;
         for i in 0..len {
-            if let Some(word) = self.word(tail + i) {
-                word.store(self.lap(tail + i + size) | FREE, Ordering::Relaxed);
+            if let Some(word) = self.word(tail.wrapping_add(i)) {
+                word.store(self.lap(tail.wrapping_add(i).wrapping_add(size)) | FREE, Ordering::Relaxed);
             }
         }
-        self.header.tail.store(tail + len, Ordering::Release);
+        self.header.tail.store(tail.wrapping_add(len), Ordering::Release);
     }
 
     /// Consumer, only when the producing process is dead: skips a claimed record. `false` if there is none.

@@ -1,0 +1,310 @@
+//! A program may write anything into its shared file, at any time: the drain loses that program's samples and nothing else.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use flightline_in_signal::{
+    layout::{
+        MAGIC, ProcHeader, ProcLayout, SampleRecord, ThreadSlot, loss, proc_state, record, sample_flags,
+        slot_state,
+    },
+    ring::Ring,
+};
+use flightline_recorder::{Drain, Report, Settings, Target};
+use memmap2::MmapRaw;
+
+const SLOTS: u32 = 64;
+const RING: u64 = 64 << 10;
+
+/// A well-behaved program's side of a process file, written with the real layout and ring.
+struct Fake {
+    map: MmapRaw,
+    layout: ProcLayout,
+    path: PathBuf,
+}
+
+impl Fake {
+    fn new(dir: &Path, pid: u32, n: u32) -> Fake {
+        let layout = ProcLayout::new(SLOTS, RING);
+        let path = dir.join(format!("{pid}-{n}.proc"));
+        let temporary = dir.join(format!("{pid}-{n}.tmp"));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary).unwrap();
+        file.set_len(layout.end).unwrap();
+        let map = MmapRaw::map_raw(&file).unwrap();
+        let fake = Fake { map, layout, path };
+        let header = fake.map.as_mut_ptr().cast::<ProcHeader>();
+        // SAFETY: the file was sized for the layout and is zeroed, which is valid for these integers and atomics.
+        unsafe {
+            (*header).pid = pid;
+            (*header).start_mono_ns = now();
+            (*header).thread_slots = SLOTS;
+            (*header).ring_bytes = RING;
+            (*header).state.store(proc_state::LIVE, Ordering::Relaxed);
+            (*header).magic.store(MAGIC, Ordering::Release);
+        }
+        fs::rename(&temporary, &fake.path).unwrap();
+        fake
+    }
+
+    fn header(&self) -> &ProcHeader {
+        // SAFETY: as in `new`.
+        unsafe { &*self.map.as_ptr().cast() }
+    }
+
+    fn slot(&self, index: u32) -> &ThreadSlot {
+        assert!(index < SLOTS);
+        let at = self.layout.threads as usize + index as usize * size_of::<ThreadSlot>();
+        // SAFETY: inside the mapping, aligned, all atomics.
+        unsafe { &*self.map.as_ptr().add(at).cast() }
+    }
+
+    fn ring(&self) -> Ring<'_> {
+        // SAFETY: inside the mapping, page aligned, only accessed as atomics.
+        let words = unsafe {
+            std::slice::from_raw_parts(
+                self.map.as_ptr().add(self.layout.ring as usize).cast::<AtomicU64>(),
+                RING as usize / 8,
+            )
+        };
+        Ring::new(&self.header().ring, words).unwrap()
+    }
+
+    fn start_thread(&self, index: u32, tid: u32, period: u64) {
+        let slot = self.slot(index);
+        slot.tid.store(tid, Ordering::Relaxed);
+        slot.start_mono_ns.store(now(), Ordering::Relaxed);
+        slot.first_ns.store(period, Ordering::Relaxed);
+        slot.armed_cpu_ns.store(1, Ordering::Relaxed);
+        slot.last_cpu_ns.store(1, Ordering::Relaxed);
+        slot.state.store(0x100 | slot_state::LIVE, Ordering::Release);
+    }
+
+    /// What the handler does; `false` if the ring was full and the loss was counted.
+    fn sample(&self, index: u32, weight: u64, frames: &[u64], flags: u16) -> bool {
+        let slot = self.slot(index);
+        slot.last_cpu_ns.fetch_add(weight, Ordering::Relaxed);
+        let Ok(claim) = self.ring().claim(record::SAMPLE, frames.len() + size_of::<SampleRecord>() / 8)
+        else {
+            slot.lost_ns[loss::RING_FULL].fetch_add(weight, Ordering::Relaxed);
+            slot.lost[loss::RING_FULL].fetch_add(1, Ordering::Relaxed);
+            return false;
+        };
+        let tid = slot.tid.load(Ordering::Relaxed);
+        let head = [
+            now(),
+            u64::from(tid) | u64::from(index) << 32,
+            weight,
+            frames.len() as u64 | u64::from(flags) << 16,
+            0,
+        ];
+        for (word, value) in claim.words.iter().zip(head.iter().chain(frames)) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        claim.publish();
+        slot.samples.fetch_add(1, Ordering::Relaxed);
+        slot.sampled_ns.fetch_add(weight, Ordering::Relaxed);
+        true
+    }
+
+    fn end_thread(&self, index: u32, tail: u64) {
+        let slot = self.slot(index);
+        slot.end_cpu_ns.store(slot.last_cpu_ns.load(Ordering::Relaxed) + tail, Ordering::Relaxed);
+        slot.end_mono_ns.store(now(), Ordering::Relaxed);
+        slot.state.store(0x100 | slot_state::ENDED, Ordering::Release);
+    }
+}
+
+fn now() -> u64 {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
+
+fn settings() -> Settings {
+    Settings { period: std::time::Duration::from_millis(1), ..Settings::default() }
+}
+
+fn drain(dir: &Path) -> Drain {
+    Drain::start(settings(), Target::Path(dir.join("x.jfr"))).unwrap()
+}
+
+fn end(drain: Drain) -> Report {
+    drain.finish(&|| false)
+}
+
+/// A pid of a process that has ended: files under its name are closed at once.
+fn dead_pid() -> u32 {
+    let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
+    let pid = child.id();
+    child.wait().unwrap();
+    pid
+}
+
+#[test]
+fn the_account_of_a_good_program_adds_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut drain = drain(dir.path());
+    let fake = Fake::new(drain.session_dir(), std::process::id(), 1);
+    let mut taken = 0;
+    for thread in 0..4 {
+        fake.start_thread(thread, 1000 + thread, 1_000_000);
+    }
+    for i in 0..20_000u64 {
+        let frames: Vec<u64> = (0..20 + i % 30).map(|f| 0x1000 + f * 8).collect();
+        taken += u64::from(fake.sample((i % 4) as u32, 50_000, &frames, 0));
+        if i % 200 == 0 {
+            drain.round();
+        }
+    }
+    (0..4).for_each(|t| fake.end_thread(t, 700));
+    drain.round();
+    let report = end(drain);
+    assert!(taken > 15_000, "{taken}");
+    assert_eq!(report.samples, taken);
+    assert_eq!(report.sampled_ns, taken * 50_000);
+    assert_eq!(report.lost[loss::RING_FULL], (20_000 - taken, (20_000 - taken) * 50_000));
+    // armed_cpu_ns of 1 and tails of 700 ns each.
+    assert_eq!(report.cpu_ns, 20_000 * 50_000 + 4 * 701);
+    let expected = report.sampled_ns / 1_000_000;
+    assert!(report.events.abs_diff(expected) <= 4, "{} events, {expected} expected", report.events);
+    assert_eq!((report.threads, report.cut), (4, 0));
+}
+
+#[test]
+fn what_a_killed_program_left_is_read_and_the_torn_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut drain = drain(dir.path());
+    let fake = Fake::new(drain.session_dir(), dead_pid(), 1);
+    fake.start_thread(0, 77, 1_000_000);
+    fake.sample(0, 1_000_000, &[1, 2, 3], sample_flags::TRUNCATED);
+    // Claimed, counted, never published: killed between the two.
+    let torn = fake.ring().claim(record::SAMPLE, 10).unwrap();
+    fake.slot(0).samples.fetch_add(1, Ordering::Relaxed);
+    fake.slot(0).sampled_ns.fetch_add(1_000_000, Ordering::Relaxed);
+    drop(torn);
+    fake.sample(0, 1_000_000, &[1, 2, 3], 0);
+    for _ in 0..3 {
+        drain.round();
+    }
+    assert!(!fake.path.exists(), "its memory is given back");
+    let report = end(drain);
+    assert_eq!((report.samples, report.events, report.cut), (2, 2, 1));
+    assert_eq!(report.lost[loss::TORN], (1, 1_000_000));
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 ^ self.0 >> 31
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// Overwrites random places of the file with random or spiteful words while samples go on.
+#[test]
+fn scribbled_memory_costs_only_the_scribblers_samples() {
+    for seed in 1..=30u64 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut drain = drain(dir.path());
+        let bad = Fake::new(drain.session_dir(), std::process::id(), 1);
+        let good = Fake::new(drain.session_dir(), living_pid(), 2);
+        bad.start_thread(0, 5, 1_000_000);
+        good.start_thread(0, 6, 1_000_000);
+        let mut random = Random(seed);
+        let mut taken = 0;
+        let file = OpenOptions::new().write(true).open(&bad.path).unwrap();
+        drain.round();
+        for _ in 0..300 {
+            bad.sample(0, 1_000_000, &[9; 40], 0);
+            taken += u64::from(good.sample(0, 1_000_000, &[9; 40], 0));
+            for _ in 0..random.below(8) {
+                scribble(&file, &bad.layout, &mut random);
+            }
+            drain.round();
+        }
+        let report = end(drain);
+        assert!(report.samples >= taken && taken == 300, "seed {seed}: {} of {taken}", report.samples);
+        // Spiteful weights do not flood the output: no more CPU time than time went by.
+        assert!(report.events < 20_000, "seed {seed}: {} events", report.events);
+        let written = fs::read(dir.path().join("x.jfr")).unwrap();
+        assert_eq!(&written[..4], b"FLR\0");
+        assert_eq!(
+            u64::from_be_bytes(written[8..16].try_into().unwrap()),
+            written.len() as u64,
+            "seed {seed}"
+        );
+    }
+}
+
+/// This process's parent: alive for as long as the test runs, and another pid than ours.
+fn living_pid() -> u32 {
+    std::os::unix::process::parent_id()
+}
+
+fn scribble(file: &File, layout: &ProcLayout, random: &mut Random) {
+    let part = match random.below(6) {
+        0 => 0..size_of::<ProcHeader>() as u64,
+        1 => layout.threads..layout.threads + 4 * size_of::<ThreadSlot>() as u64,
+        2 => layout.modules..layout.modules + 4096,
+        3 => layout.init_modules..layout.init_modules + 4096,
+        4 => layout.strings..layout.strings + 4096,
+        _ => layout.ring..layout.end,
+    };
+    let at = part.start + random.below((part.end - part.start) / 8) * 8;
+    let word = match random.below(6) {
+        0 => u64::MAX,
+        1 => 0,
+        2 => 1 << 63,
+        3 => random.below(1 << 16),
+        4 => random.next() & 0xffff_02ff,
+        _ => random.next(),
+    };
+    file.write_all_at(&word.to_le_bytes(), at).unwrap();
+}
+
+#[test]
+fn files_that_are_none_are_told_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut drain = drain(dir.path());
+    let session = drain.session_dir().to_owned();
+    let pid = std::process::id();
+    fs::write(session.join(format!("{pid}-1.proc")), b"").unwrap();
+    fs::write(session.join(format!("{pid}-2.proc")), vec![0u8; 1 << 20]).unwrap();
+    fs::write(session.join(format!("{pid}-3.proc")), vec![0xff; 1 << 20]).unwrap();
+    fs::write(session.join("name.proc"), b"x").unwrap();
+    fs::create_dir(session.join(format!("{pid}-4.proc"))).unwrap();
+    // A header that promises more than there is.
+    let layout = ProcLayout::new(SLOTS, RING);
+    let fake = Fake::new(&session, pid, 5);
+    OpenOptions::new().write(true).open(&fake.path).unwrap().set_len(layout.ring).unwrap();
+    drain.round();
+    let notices = drain.take_notices();
+    assert_eq!(notices.len(), 6, "{notices:#?}");
+    let report = end(drain);
+    assert_eq!((report.samples, report.processes), (0, 0));
+}
+
+#[test]
+fn a_file_cut_while_it_is_read_is_survived() {
+    let dir = tempfile::tempdir().unwrap();
+    flightline_recorder::survive_shrinking_files();
+    let mut drain = drain(dir.path());
+    let fake = Fake::new(drain.session_dir(), std::process::id(), 1);
+    fake.start_thread(0, 5, 1_000_000);
+    fake.sample(0, 1_000_000, &[1], 0);
+    drain.round();
+    OpenOptions::new().write(true).open(&fake.path).unwrap().set_len(0).unwrap();
+    for _ in 0..5 {
+        drain.round();
+    }
+    let report = end(drain);
+    assert_eq!(report.samples, 1);
+}
