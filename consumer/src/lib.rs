@@ -18,5 +18,6 @@ pub mod print;
 pub mod render;
 pub mod summary;
 pub mod tree;
+pub mod warnings;
 
 pub use error::Error;

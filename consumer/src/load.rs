@@ -15,6 +15,7 @@ use jfr_format::pool::KeyHash;
 use jfr_format::read::{Batch, Binding, Chunk, Class, Input, Item};
 
 use crate::model::{EventKind, Id, Model, SampleKey, Unit, Weight};
+use crate::warnings::Warnings;
 use resolve::Resolver;
 
 /// Which events to take in.
@@ -36,7 +37,7 @@ pub struct Loaded {
     /// What was read.
     pub model: Model,
     /// What was not.
-    pub warnings: Vec<Error>,
+    pub warnings: Warnings,
 }
 
 /// Reads `input` to its end. `progress` is told the bytes dealt with so far, every now and then.
@@ -127,7 +128,7 @@ impl Loader {
     }
 
     /// What could not be read since the last call.
-    pub fn take_warnings(&mut self) -> Vec<Error> {
+    pub fn take_warnings(&mut self) -> Warnings {
         std::mem::take(&mut self.loaded.warnings)
     }
 

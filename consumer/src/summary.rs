@@ -11,6 +11,7 @@ use jfr_format::read::{Batch, ChunkEnd, Item, TypeCount};
 use crate::error::Error;
 use crate::fold::{self, FoldOptions};
 use crate::load::{LoadOptions, Loader};
+use crate::warnings::Warnings;
 
 pub use ledger::{Cause, Ledger, ThreadTime};
 pub use report::Report;
@@ -60,7 +61,7 @@ impl Summary {
     }
 
     /// What could not be read since the last call.
-    pub fn take_warnings(&mut self) -> Vec<ReadError> {
+    pub fn take_warnings(&mut self) -> Warnings {
         self.loader.take_warnings()
     }
 

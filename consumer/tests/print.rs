@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use flightline_consumer::print::{JsonPrinter, Patterns, PrintOptions, TextPrinter};
+use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Input, Item};
 use serde_json::Value;
 
@@ -45,7 +46,9 @@ fn ours(path: &Path) -> Vec<Value> {
     let mut input = Input::open(path).unwrap();
     while let Some(item) = input.next().unwrap() {
         if let Item::Events(batch) = item {
-            assert!(printer.batch(&batch, &mut out).unwrap().is_empty());
+            let mut warnings = Warnings::default();
+            printer.batch(&batch, &mut warnings, &mut out).unwrap();
+            assert!(warnings.is_empty(), "{warnings:?}");
         }
     }
     printer.end(&mut out).unwrap();
@@ -121,12 +124,13 @@ fn damaged_recordings_print() {
             let mut input = Input::bytes(bytes::Bytes::copy_from_slice(&bytes));
             let mut json = Vec::new();
             let mut text = Vec::new();
+            let mut warnings = Warnings::default();
             let (mut printer, mut plain) = (JsonPrinter::new(options()), TextPrinter::new(options()));
             printer.begin(&mut json).unwrap();
             while let Some(item) = input.next().unwrap() {
                 if let Item::Events(batch) = item {
-                    printer.batch(&batch, &mut json).unwrap();
-                    plain.batch(&batch, &mut text).unwrap();
+                    printer.batch(&batch, &mut warnings, &mut json).unwrap();
+                    plain.batch(&batch, &mut warnings, &mut text).unwrap();
                 }
             }
             printer.end(&mut json).unwrap();

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use flightline_consumer::metadata::Declarations;
 use flightline_consumer::print::Patterns;
+use flightline_consumer::warnings::Warnings;
 use jfr_format::read::Item;
 
 use crate::args::MetadataArgs;
@@ -15,7 +16,7 @@ use crate::{Outcome, input, output};
 pub fn run(args: MetadataArgs) -> Result<Outcome> {
     let mut input = input::recording(&args.input)?;
     let mut declarations = Declarations::default();
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     while let Some(item) = input.next().with_context(|| shown(&args.input))? {
         match item {
             Item::ChunkEnd(end) => declarations.add(end.chunk),

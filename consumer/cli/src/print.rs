@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use flightline_consumer::print::{JsonPrinter, Patterns, PrintOptions, TextPrinter};
+use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Batch, Item};
 
 use crate::args::PrintArgs;
@@ -17,11 +18,12 @@ enum Printer {
 }
 
 impl Printer {
-    fn batch(&mut self, batch: &Batch<'_>, out: &mut dyn Write) -> Result<Vec<jfr_format::error::Error>> {
-        Ok(match self {
-            Self::Text(printer) => printer.batch(batch, out)?,
-            Self::Json(printer) => printer.batch(batch, out)?,
-        })
+    fn batch(&mut self, batch: &Batch<'_>, warnings: &mut Warnings, out: &mut dyn Write) -> Result<()> {
+        match self {
+            Self::Text(printer) => printer.batch(batch, warnings, out)?,
+            Self::Json(printer) => printer.batch(batch, warnings, out)?,
+        }
+        Ok(())
     }
 }
 
@@ -34,7 +36,7 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
     } else {
         Printer::Text(TextPrinter::new(options))
     };
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     output::text(Path::new("-"), |out| -> Result<()> {
         if let Printer::Json(json) = &mut printer {
             json.begin(out)?;
@@ -42,7 +44,7 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
         while let Some(item) = input.next().with_context(|| shown(&args.input))? {
             match item {
                 Item::Events(batch) => {
-                    warnings.extend(printer.batch(&batch, out)?);
+                    printer.batch(&batch, &mut warnings, out)?;
                     // Who follows a stream wants to see what there is.
                     out.flush()?;
                 }

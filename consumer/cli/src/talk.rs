@@ -5,8 +5,8 @@ use std::io::{IsTerminal, stderr};
 use std::path::Path;
 use std::time::Duration;
 
+use flightline_consumer::warnings::Warnings;
 use indicatif::{ProgressBar, ProgressStyle};
-use jfr_format::error::{Error, ErrorKind};
 
 use crate::Outcome;
 
@@ -42,16 +42,15 @@ pub fn warning(text: impl Display) {
 }
 
 /// Tells what of `path` could not be read.
-pub fn warnings(path: &Path, warnings: &[Error]) -> Outcome {
-    for warning in warnings.iter().take(TOLD) {
+pub fn warnings(path: &Path, warnings: &Warnings) -> Outcome {
+    for warning in warnings.kept().iter().take(TOLD) {
         self::warning(format_args!("{}: {warning}", shown(path)));
     }
-    if warnings.len() > TOLD {
-        self::warning(format_args!("{}: and {} more", shown(path), warnings.len() - TOLD));
+    let more = warnings.len().saturating_sub(TOLD as u64);
+    if more > 0 {
+        self::warning(format_args!("{}: and {more} more", shown(path)));
     }
-    // Events of a type nobody declared are no damage: nobody could have read them.
-    let damage = warnings.iter().any(|w| !matches!(w.kind(), ErrorKind::UnknownEvents { .. }));
-    if damage { Outcome::Partial } else { Outcome::Whole }
+    if warnings.damage() { Outcome::Partial } else { Outcome::Whole }
 }
 
 /// The name of an input for people.

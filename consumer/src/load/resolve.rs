@@ -8,6 +8,7 @@ use jfr_format::event::{StructRef, Value, constant};
 use jfr_format::read::Chunk;
 
 use crate::model::{Frame, FrameKind, Id, Model, Stack, Thread};
+use crate::warnings::Warnings;
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -45,7 +46,7 @@ impl Resolver {
         chunk: &Chunk,
         model: &mut Model,
         key: u64,
-        warnings: &mut Vec<Error>,
+        warnings: &mut Warnings,
     ) -> Option<Id<Thread>> {
         if let Some(&known) = self.threads.get(&key) {
             return known;
@@ -72,7 +73,7 @@ impl Resolver {
         chunk: &Chunk,
         model: &mut Model,
         key: u64,
-        warnings: &mut Vec<Error>,
+        warnings: &mut Warnings,
     ) -> Option<Id<Stack>> {
         if let Some(&known) = self.stacks.get(&key) {
             return known;

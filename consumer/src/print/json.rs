@@ -8,6 +8,7 @@ use jfr_format::read::{Batch, Chunk, Field};
 use super::quantity::{self, Quantity};
 use super::{Budget, PrintOptions, clock};
 use crate::error::Error;
+use crate::warnings::Warnings;
 
 /// Prints `{"recording": {"events": [ … ]}}`.
 #[derive(Debug)]
@@ -40,16 +41,16 @@ impl JsonPrinter {
         out.write_all(b"\n]}}\n").map_err(Error::Write)
     }
 
-    /// Prints the chosen events of a batch; returns what could not be decoded.
+    /// Prints the chosen events of a batch; what cannot be decoded is added to `warnings`.
     ///
     /// # Errors
     /// `out` cannot be written.
     pub fn batch(
         &mut self,
         batch: &Batch<'_>,
+        warnings: &mut Warnings,
         out: &mut dyn Write,
-    ) -> Result<Vec<jfr_format::error::Error>, Error> {
-        let mut warnings = Vec::new();
+    ) -> Result<(), Error> {
         for event in batch.events() {
             if !self.options.events.choose(&event.class().name) {
                 continue;
@@ -63,7 +64,7 @@ impl JsonPrinter {
             }
             out.write_all(&self.out).map_err(Error::Write)?;
         }
-        Ok(warnings)
+        Ok(())
     }
 
     fn event(&mut self, event: &EventRef<'_>) -> Result<(), jfr_format::error::Error> {

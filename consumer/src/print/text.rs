@@ -8,6 +8,7 @@ use jfr_format::read::{Batch, Chunk, Field};
 
 use super::{Budget, PrintOptions, is_stack, number_of, quantity, record_of, text_of};
 use crate::error::Error;
+use crate::warnings::Warnings;
 
 /// Prints events one below the other.
 #[derive(Debug)]
@@ -23,16 +24,16 @@ impl TextPrinter {
         Self { options, budget: Budget::default(), out: String::new() }
     }
 
-    /// Prints the chosen events of a batch; returns what could not be decoded.
+    /// Prints the chosen events of a batch; what cannot be decoded is added to `warnings`.
     ///
     /// # Errors
     /// `out` cannot be written.
     pub fn batch(
         &mut self,
         batch: &Batch<'_>,
+        warnings: &mut Warnings,
         out: &mut dyn Write,
-    ) -> Result<Vec<jfr_format::error::Error>, Error> {
-        let mut warnings = Vec::new();
+    ) -> Result<(), Error> {
         for event in batch.events() {
             if !self.options.events.choose(&event.class().name) {
                 continue;
@@ -44,7 +45,7 @@ impl TextPrinter {
             }
             out.write_all(self.out.as_bytes()).map_err(Error::Write)?;
         }
-        Ok(warnings)
+        Ok(())
     }
 
     fn event(&mut self, event: &EventRef<'_>) -> Result<(), jfr_format::error::Error> {
