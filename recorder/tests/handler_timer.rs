@@ -4,7 +4,7 @@
 mod in_process;
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use flightline_in_signal::layout::{engine, sample_flags};
 use flightline_in_signal::{engine as arming, handler};
@@ -33,6 +33,8 @@ fn timer_engine() {
         assert!(sample.fixed.flags & sample_flags::TIMER != 0);
     }
     strangers();
+    stack_use();
+    in_process::drain(state);
     interrupted_handlers(state);
 }
 
@@ -49,6 +51,39 @@ fn strangers() {
     assert!(!TAKEN.load(Relaxed));
     // SAFETY: a null siginfo must be survived.
     assert!(!unsafe { handler::on_signal(libc::SIGPROF, std::ptr::null(), std::ptr::null()) });
+}
+
+/// Stack that a sample needs, the interpreter included, beside what the kernel pushes.
+fn stack_use() {
+    static ENTRY: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn sampled(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+        let here = 0u8;
+        ENTRY.store(&raw const here as usize, Relaxed);
+        // SAFETY: the kernel's own arguments, full mask.
+        unsafe { handler::on_signal(signal, info.cast(), context) };
+    }
+    in_process::catch(libc::SIGPROF, sampled);
+    std::thread::spawn(move || {
+        const PAINT: u8 = 0xa7;
+        let mut memory = vec![PAINT; 1 << 18];
+        let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+        let slot = in_process::register();
+        flightline_in_signal::state::forget_rules();
+        // SAFETY: the alternate stack outlives its use.
+        unsafe { assert_eq!(libc::sigaltstack(&stack, std::ptr::null_mut()), 0) };
+        arming::arm(slot).unwrap();
+        in_process::burn(100_000_000);
+        arming::disarm(slot);
+        let off = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        // SAFETY: plain call.
+        unsafe { libc::sigaltstack(&off, std::ptr::null_mut()) };
+        let lowest = memory.iter().position(|byte| *byte != PAINT).expect("the handler ran there");
+        let used = ENTRY.load(Relaxed) - (memory.as_ptr() as usize + lowest);
+        eprintln!("the handler needs {used} bytes of stack");
+        assert!(used < 3072, "{used} bytes of stack");
+    })
+    .join()
+    .unwrap();
 }
 
 /// A sample inside another signal's handler, on an alternate stack, is walked through the signal frame to the root.
