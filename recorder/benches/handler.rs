@@ -126,8 +126,8 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
         println!("handler {heat}           {ns:8.0} ns                   (p10 {low:.0} ns)");
         in_process::drain(state);
     }
-    let (cpu, _) = time(200, false, || drop(black_box(flightline_in_signal::clock::thread_cpu_ns())));
-    let (mono, _) = time(200, false, || drop(black_box(flightline_in_signal::clock::monotonic_ns())));
+    let (cpu, _) = time(200, false, || _ = black_box(flightline_in_signal::clock::thread_cpu_ns()));
+    let (mono, _) = time(200, false, || _ = black_box(flightline_in_signal::clock::monotonic_ns()));
     println!("of the handler: thread CPU clock {cpu:.0} ns, monotonic clock {mono:.0} ns");
     println!("{} frames, {} bytes of stack", depth.get(), stack.1 - regs.sp());
 }

@@ -288,7 +288,7 @@ mod tests {
         let torn = ring.claim(record::SAMPLE, 7).unwrap();
         put(&ring, 5, 3).unwrap();
         assert!(matches!(ring.next(), Next::InFlight));
-        drop(torn);
+        let _abandoned = torn;
         assert!(ring.skip_torn());
         assert!(matches!(ring.next(), Next::Ready { len: 4, .. }));
     }

@@ -341,7 +341,7 @@ fn hostile_information_is_survived() {
         let mut image = Image::new(info, &stack);
         let mut regs = leaf_at(CODE + random.next() % 0x600, STACK + random.next() % 64);
         for number in 0..arch::COUNT {
-            if random.next() % 2 == 0 && number != arch::SP {
+            if random.next().is_multiple_of(2) && number != arch::SP {
                 regs.set(number, STACK + random.next() % 512);
             }
         }
