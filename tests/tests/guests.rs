@@ -146,7 +146,8 @@ fn programs_with_threads_stacks_and_modules() {
 fn exports_are_listed() {
     let library = victim::flightline().with_file_name("libflightline.so");
     let listed = include_str!("../../recorder/preload/exports.txt");
-    let output = run(Command::new("nm").args(["-D", "--defined-only"]).arg(&library), LIMIT).expect_success("nm");
+    let output =
+        run(Command::new("nm").args(["-D", "--defined-only"]).arg(&library), LIMIT).expect_success("nm");
     let text = output.stdout_text();
     let mut exported: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().last()).collect();
     exported.sort_unstable();
@@ -177,7 +178,8 @@ fn a_program_records_itself() {
         "stop before -3\ndump before -3\nbad size -22\nbad rate -22\nnull -22\n{round}{round}errno 77\nchildren 1\ntrap default 1\n"
     );
     let text = finished.stdout_text();
-    let text: String = text.lines().filter(|l| !l.starts_with("descriptor")).map(|l| format!("{l}\n")).collect();
+    let text: String =
+        text.lines().filter(|l| !l.starts_with("descriptor")).map(|l| format!("{l}\n")).collect();
     assert_eq!(text, expected);
     for file in &files {
         let folded = run(Command::new(bin).arg("fold").arg(file), LIMIT).expect_success("fold");

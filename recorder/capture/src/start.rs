@@ -34,6 +34,7 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
     let vdso_clock = unsafe { vdso::clock_gettime(image as *const u8) };
     // SAFETY: found in the vDSO, which stays mapped.
     unsafe { clock::set_vdso_clock(vdso_clock) };
+    find_loader();
     threads::create_key();
     let attached = session::attach(dir, &Modules::Loader(moment == Moment::ProgramStart))?;
     if modules::is_go_program() {
@@ -51,6 +52,18 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
         threads::register_others();
     }
     Ok(())
+}
+
+/// Finds glibc's `_dl_find_object` (2.35 and newer). A failing `dlsym` allocates its message, so other C libraries are
+/// not asked.
+fn find_loader() {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: the name is NUL-terminated.
+        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+        // SAFETY: that function's address or null.
+        unsafe { flightline_in_signal::loader::set_find_object(address as usize) };
+    }
 }
 
 /// Stops sampling in all threads. The memory stays mapped, as a handler may be under way in another thread. The

@@ -21,6 +21,7 @@ mod guess;
 pub mod handler;
 pub mod interrupted;
 pub mod layout;
+pub mod loader;
 pub mod memo;
 pub mod modules;
 pub mod ring;

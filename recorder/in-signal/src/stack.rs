@@ -23,6 +23,10 @@ pub trait Memory {
     fn switched(&mut self, sp: u64);
     /// Whether both addresses lie on the same known stack.
     fn same_stack(&self, a: u64, b: u64) -> bool;
+    /// Whether the memory is this process's, so that its own loader can tell of modules not in the tables.
+    fn ask_loader(&self) -> bool {
+        false
+    }
 }
 
 const WINDOW: usize = 512;
@@ -191,5 +195,10 @@ impl Memory for Local<'_> {
     fn same_stack(&self, a: u64, b: u64) -> bool {
         let known = |x: u64| x >= self.stack.0 && x < self.stack.1;
         known(a) == known(b)
+    }
+
+    #[inline]
+    fn ask_loader(&self) -> bool {
+        true
     }
 }

@@ -8,6 +8,7 @@
 use crate::eh_frame::{Failure, Machine};
 use crate::interrupted::{Regs, arch, strip};
 use crate::layout::{ModuleEntry, sample_flags, walk_end};
+use crate::loader;
 use crate::memo::{Memo, Tag};
 use crate::modules::{Modules, is_plain};
 use crate::rows::Rows;
@@ -158,10 +159,12 @@ impl<M: Memory> Walk<'_, M> {
     #[cold]
     #[inline(never)]
     fn slow(&mut self, at: u64) -> Result<(), Failure> {
-        let Some(module) = self.lookup.modules.find(at) else {
+        let module = self.lookup.modules.find(at).or_else(|| {
+            // The drain learns of it and gives it rows; until then the loader may know it.
             self.result.unknown_pcs = self.result.unknown_pcs.wrapping_add(1);
-            return self.guess(at, None);
-        };
+            self.memory.ask_loader().then(|| loader::find_object(at))?
+        });
+        let Some(module) = module else { return self.guess(at, None) };
         let mut rule = Rule::Complex;
         if !self.full && module.rows_off != 0 {
             let rows = Rows::at(self.lookup.rows, module.rows_off);
