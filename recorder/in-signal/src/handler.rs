@@ -62,7 +62,17 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
         flags: source,
         ..SampleRecord::default()
     };
-    match sample(state, slot, &regs, fixed) {
+    // A trap that waited behind a blocked signal interrupts whatever unblocked it: the time went by elsewhere. (Our own
+    // handler blocks it too, for less than a period.)
+    let period = state.session.period_ns;
+    // SAFETY: by the caller's promise `info` is the kernel's siginfo_t.
+    let waited = cookie.source == engine::FROM_PERF && unsafe { was_blocked(info) };
+    let taken = if waited && weight > period.saturating_add(period / 2) {
+        Err(loss::BLOCKED)
+    } else {
+        sample(state, slot, &regs, fixed)
+    };
+    match taken {
         Ok(()) => {
             slot.samples.fetch_add(1, Relaxed);
             slot.sampled_ns.fetch_add(weight, Relaxed);
@@ -94,6 +104,18 @@ unsafe fn cookie_of(signal: i32, info: *const c_void) -> Option<Cookie> {
     }
     // SAFETY: both si_perf_data and a timer's si_value are the eight bytes at offset 24.
     Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() })
+}
+
+/// Whether a trap's signal was blocked when its event fired.
+///
+/// # Safety
+/// `info` is the `siginfo_t` of a trap by a perf event.
+#[inline]
+unsafe fn was_blocked(info: *const c_void) -> bool {
+    const TRAP_PERF_FLAG_ASYNC: u32 = 1;
+    // SAFETY: si_perf_flags are the four bytes at offset 36, behind si_perf_data and si_perf_type.
+    let flags = unsafe { info.cast::<u32>().add(9).read() };
+    flags & TRAP_PERF_FLAG_ASYNC != 0
 }
 
 /// Walks and publishes; `Err` is the cause of a loss.
