@@ -395,7 +395,7 @@ impl Drain {
                 process.book.threads.search_blocked(&process.file, self.settings.period_ns(), true);
             }
             self.report.engine(process.file.engine());
-            process.close(recording, &mut self.images, now, alive || self.report.interrupted);
+            process.close(recording, &mut self.images, now, alive);
         }
         let deadline = std::time::Instant::now() + SYMBOLS_WAIT;
         while self.images.outstanding() > 0 && self.processes.iter().any(|p| p.book.waiting() > 0) {

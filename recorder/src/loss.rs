@@ -46,7 +46,6 @@ pub struct Report {
     /// CPU time of this process, ns.
     pub own_cpu_ns: u64,
     pub(crate) flushes_done: u64,
-    pub(crate) interrupted: bool,
 }
 
 impl Report {

@@ -1,8 +1,7 @@
 //! Where the shared object is that a recorded program loads.
 //!
-//! In order: `FLIGHTLINE_PRELOAD`; the copy that the command carries in itself, unpacked into the user's cache (it
-//! always fits the command, and `cargo install` needs no second file); next to the command, as in a source tree; `../lib/flightline`
-//! and `../lib`, as in a package.
+//! In order: `FLIGHTLINE_PRELOAD`; next to the command, as in a source tree; `../lib/flightline` and `../lib`, as in a
+//! package; the copy that the command carries in itself, unpacked into the user's cache, as after `cargo install`.
 
 use std::{
     env, fs,
@@ -18,25 +17,28 @@ pub const NAME: &str = "libflightline.so";
 /// Overrides where it is looked for.
 pub const ENV: &str = "FLIGHTLINE_PRELOAD";
 
-/// Finds it. `embedded` is the copy in the command itself, if it has one.
-pub fn find(embedded: Option<&[u8]>) -> Result<PathBuf, Error> {
+/// Finds it. `embedded` is the copy in the command itself, empty if it has none.
+pub fn find(embedded: &[u8]) -> Result<PathBuf, Error> {
     if let Some(path) = env::var_os(ENV).filter(|p| !p.is_empty()) {
         let path = PathBuf::from(path);
         return fs::canonicalize(&path).map_err(|e| Error::io(&format!("find {NAME} by {ENV} at"), &path, e));
     }
-    if let Some(bytes) = embedded.filter(|b| !b.is_empty()) {
-        return unpack(bytes);
-    }
-    let exe = env::current_exe()
-        .map_err(|e| Error::Io { doing: "find the flightline command".into(), source: e })?;
+    let exe = env::current_exe();
+    let exe = exe.map_err(|e| Error::Io { doing: "find the flightline command".into(), source: e })?;
     let dir = exe.parent().unwrap_or(Path::new("/"));
     let places = ["", "deps", "../lib/flightline", "../lib", "../lib64/flightline"];
     let found = places.iter().map(|p| dir.join(p).join(NAME)).find(|p| p.is_file());
-    found.and_then(|p| fs::canonicalize(p).ok()).ok_or_else(|| Error::Setting {
+    if let Some(path) = found.and_then(|p| fs::canonicalize(p).ok()) {
+        return Ok(path);
+    }
+    if !embedded.is_empty() {
+        return unpack(embedded);
+    }
+    Err(Error::Setting {
         name: NAME,
         problem: format!(
-            "not found next to {} nor in ../lib/flightline or ../lib; build it with `cargo build -p flightline-preload` \
-             or name it in {ENV}",
+            "not found next to {} nor in ../lib/flightline or ../lib; build it with \
+             `cargo build -p flightline-preload` or name it in {ENV}",
             exe.display()
         ),
     })
@@ -67,7 +69,7 @@ fn caches() -> Vec<PathBuf> {
 }
 
 fn unpack_into(dir: &Path, bytes: &[u8]) -> std::io::Result<PathBuf> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
     let meta = fs::symlink_metadata(dir)?;
     // In /tmp anyone could have made it first.
     if meta.uid() != nix::unistd::geteuid().as_raw() || meta.mode() & 0o022 != 0 || !meta.is_dir() {
@@ -79,7 +81,7 @@ fn unpack_into(dir: &Path, bytes: &[u8]) -> std::io::Result<PathBuf> {
     }
     let temporary = dir.join(format!(".{}.tmp", std::process::id()));
     let _ = fs::remove_file(&temporary);
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&temporary)?;
     file.write_all(bytes)?;
     drop(file);
     fs::rename(&temporary, &path)?;

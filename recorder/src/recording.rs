@@ -19,7 +19,7 @@ use crate::{
 /// A fixed chunk is closed after this time even if there is room left, ns.
 const FIXED_CHUNK_NS: u64 = 15_000_000_000;
 /// Time for which the size of the next fixed chunk is chosen, ns.
-const AIM_NS: u64 = 5_000_000_000;
+const AIM_NS: u64 = 3_000_000_000;
 /// Smallest and largest fixed chunk beside its frame, bytes.
 const FIXED_BYTES: [u64; 2] = [48 << 10, 8 << 20];
 /// Time between clock anchors, ns.
@@ -398,9 +398,9 @@ fn fixed_size(content: u64) -> u32 {
     (size.next_multiple_of(4096)) as u32
 }
 
-/// The first chunk's size: its frame, names and stacks, and the samples that two busy threads make in five seconds.
+/// The first chunk's size: its frame, names and stacks, and the samples that a busy thread makes in three seconds.
 fn first_size(settings: &Settings) -> u32 {
-    fixed_size((settings.rate() * 2.0 * 5.0 * 14.0) as u64 + FIXED_BYTES[0])
+    fixed_size((settings.rate() * 3.0 * 14.0) as u64 + FIXED_BYTES[0])
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use flightline_recorder::{
 
 use crate::args::Cli;
 
-/// The shared object for recorded programs, if the build put it into the command.
-const EMBEDDED: Option<&[u8]> = None;
+/// The shared object for recorded programs, empty if the build did not put it into the command.
+const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libflightline.so"));
 
 /// Output if neither `-o` nor `--flame` is given.
 const DEFAULT_OUTPUT: &str = "flightline.jfr";

@@ -171,14 +171,14 @@ pub(super) const TYPES: &[Type] = &[
         field("cpuTime", LONG, "CPU Time").unit(Unit::Nanos),
         field("sampled", LONG, "Sampled CPU Time").unit(Unit::Nanos),
         field("lost", LONG, "Lost CPU Time").unit(Unit::Nanos),
-    ]).about("CPU time of a thread: all of it, what samples stand for, and what was lost"),
+    ]).about("CPU time of a thread since its start: all of it, what samples stand for, and what was lost"),
     event(SAMPLE_LOSS, "flightline.SampleLoss", "Sample Loss", FLIGHTLINE, &[
         START_TIME,
         EVENT_THREAD,
         field("cause", STRING, "Cause"),
         field("samples", LONG, "Samples").unit(Unit::Unsigned),
         field("cpuTime", LONG, "CPU Time").unit(Unit::Nanos),
-    ]).about("Samples not taken or not kept, and the CPU time they stood for"),
+    ]).about("Samples not taken or not kept since the last such event, and the CPU time they stood for"),
     event(SAMPLE_TRUNCATED, "flightline.SampleTruncated", "Truncated Samples", FLIGHTLINE, &[
         START_TIME,
         EVENT_THREAD,

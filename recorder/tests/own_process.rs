@@ -1,0 +1,66 @@
+//! `Recorder::builder()`: this process records itself, the drain in a thread of its own.
+
+use std::{fs, time::Duration};
+
+use flightline_recorder::{Engine, Recorder};
+
+#[inline(never)]
+fn busy(time: Duration) -> u64 {
+    let cpu = || nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
+    let start = cpu();
+    let mut x = 0u64;
+    while Duration::from(cpu() - start) < time {
+        for i in 0..10_000u64 {
+            x = std::hint::black_box(x.wrapping_add(i));
+        }
+    }
+    x
+}
+
+fn chunks(bytes: &[u8]) -> usize {
+    let (mut at, mut n) = (0, 0);
+    while let Some(header) = bytes.get(at..at + 68) {
+        assert_eq!(&header[..4], b"FLR\0");
+        assert_eq!(header[64], 0, "finished");
+        at += u64::from_be_bytes(header[8..16].try_into().unwrap()) as usize;
+        n += 1;
+    }
+    assert_eq!(at, bytes.len());
+    n
+}
+
+/// How often a name occurs; every name is written once per chunk.
+fn count(bytes: &[u8], name: &[u8]) -> usize {
+    bytes.windows(name.len()).filter(|w| *w == name).count()
+}
+
+#[test]
+fn records_itself_and_stops_on_drop() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("own.jfr");
+    let before = threads();
+    let recording =
+        Recorder::builder().rate(1000.0).output(&path).engine(Engine::Auto).in_process().start().unwrap();
+    assert!(Recorder::builder().output(dir.path().join("again.jfr")).in_process().start().is_err(), "twice");
+    let later = std::thread::Builder::new().name("later".into()).spawn(|| busy(Duration::from_millis(300)));
+    busy(Duration::from_millis(200));
+    later.unwrap().join().unwrap();
+    recording.flush().unwrap();
+    let flushed = fs::metadata(&path).unwrap().len();
+    assert!(flushed > 8_000, "{flushed} bytes");
+    drop(recording);
+    let bytes = fs::read(&path).unwrap();
+    assert!(chunks(&bytes) >= 1 && bytes.len() as u64 >= flushed);
+    assert!(count(&bytes, b"busy") >= 1 && count(&bytes, b"later") >= 1);
+    // About 500 samples of 10 bytes and more.
+    assert!(bytes.len() > 8_000 + 350 * 10, "{} bytes", bytes.len());
+    assert_eq!(threads(), before, "no thread stays");
+    busy(Duration::from_millis(50));
+    assert_eq!(fs::read(&path).unwrap(), bytes, "nothing is written any more");
+}
+
+fn threads() -> usize {
+    // A joined thread may be listed for a moment longer.
+    std::thread::sleep(Duration::from_millis(50));
+    fs::read_dir("/proc/self/task").unwrap().count()
+}
