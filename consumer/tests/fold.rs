@@ -92,6 +92,19 @@ fn stacks_are_those_foreign_readers_see() {
     assert!(compared > 40, "only {compared} fixtures compared");
 }
 
+/// async-profiler cannot fill in sizes on a FIFO; no other reader gets the constants of such a recording.
+#[test]
+fn a_recording_without_sizes_is_whole() {
+    let path = fixtures().join("recordings/ap-native-fifo.jfr");
+    let Loaded { model, warnings } = loaded(&path);
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let tree = fold(&model, &FoldOptions::default()).unwrap();
+    assert_eq!(tree.total, 351);
+    let roots = tree.nodes.iter().filter(|n| n.depth == 0).map(|n| &*tree.label(n).text);
+    // "unknown" is async-profiler's own word.
+    assert_eq!(roots.collect::<Vec<_>>(), ["start_thread", "unknown"]);
+}
+
 #[test]
 fn wall_clock_samples_count_what_they_stand_for() {
     // One event may stand for many samples; the sums are by hand from `jfr print` of the file.

@@ -96,6 +96,8 @@ impl Pools {
     /// Notes the constants of one checkpoint: `payload` is the event after its type id, `offset` its place in the
     /// input.
     ///
+    /// Returns the head and the bytes read.
+    ///
     /// # Errors
     /// The fault and its position in `payload`; the constants before it are kept.
     pub(crate) fn add(
@@ -103,11 +105,11 @@ impl Pools {
         types: &Types,
         payload: &Bytes,
         offset: u64,
-    ) -> Result<CheckpointHead, (Malformed, usize)> {
+    ) -> Result<(CheckpointHead, usize), (Malformed, usize)> {
         let segment = self.segments.len() as u32;
         let mut cursor = Cursor::new(payload);
-        let outcome = self.index(types, &mut cursor, segment);
-        if matches!(&outcome, Ok(head) if head.pools == 0) {
+        let outcome = self.index(types, &mut cursor, segment).map(|head| (head, cursor.pos()));
+        if matches!(&outcome, Ok((head, _)) if head.pools == 0) {
             return outcome.map_err(|fault| (fault, 0));
         }
         self.segments.push(Segment { bytes: payload.clone(), offset });

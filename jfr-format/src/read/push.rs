@@ -28,6 +28,10 @@ use crate::pool::{CheckpointHead, Pools};
 /// Larger events are taken for damage; the four-byte padded size that writers use cannot say more.
 pub(crate) const MAX_EVENT: u64 = 1 << 28;
 
+/// How async-profiler's checkpoint starts where it could not go back to fill in the size, as on a FIFO: five bytes
+/// of its buffer, which held the chunk header, then the type.
+const UNSIZED: [u8; 6] = *b"FLR\0\0\x01";
+
 /// When events are handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
@@ -311,7 +315,8 @@ impl Decoder {
                     let complete = self.current.end.is_none();
                     return self.finish(complete, State::Header);
                 }
-                Head::Bad => {
+                Head::Unsized if self.unsized_checkpoint(at) => continue,
+                Head::Bad | Head::Unsized => {
                     self.current.damaged = true;
                     self.warn(self.fault(Malformed::EventSize, at, "an event's size and type"));
                     self.state = State::Recover;
@@ -341,6 +346,9 @@ impl Decoder {
             }
             if resync::is_header(rest) {
                 return Head::NextChunk;
+            }
+            if self.current.end.is_none() && rest.starts_with(&UNSIZED) {
+                return if self.closed { Head::Unsized } else { Head::Short };
             }
         }
         let mut cursor = Cursor::new(rest);
@@ -437,10 +445,28 @@ impl Decoder {
         self.deliver(flags & CHECKPOINT_FLUSH != 0);
     }
 
+    /// Reads a checkpoint whose size was never filled in, by its content.
+    fn unsized_checkpoint(&mut self, at: u64) -> bool {
+        let Some(chunk) = &mut self.chunk else { return false };
+        let start = self.scanned + UNSIZED.len();
+        let payload = Bytes::copy_from_slice(self.buffer.bytes().get(start..).unwrap_or_default());
+        match chunk.pools.add(&chunk.types, &payload, at + UNSIZED.len() as u64) {
+            Ok((_, len)) => {
+                let size = UNSIZED.len() + len;
+                // In front of the payload the bytes are no event that could be walked over later.
+                self.hold();
+                self.discard(size);
+                self.current.counts.add(u64::from(CHECKPOINT_EVENT.0), size as u64);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
     fn constants(&mut self, region: &Region) -> u8 {
         let Some(chunk) = &mut self.chunk else { return 0 };
         match chunk.pools.add(&chunk.types, &region.bytes, region.offset) {
-            Ok(head) => head.flags,
+            Ok((head, _)) => head.flags,
             Err((fault, pos)) => {
                 self.current.damaged = true;
                 self.warn(self.fault(fault, region.offset + pos as u64, "constant pools"));
@@ -592,6 +618,8 @@ enum Head {
     /// The bytes end before the event does.
     Short,
     NextChunk,
+    /// A checkpoint without its size, see [`UNSIZED`].
+    Unsized,
     Bad,
 }
 
