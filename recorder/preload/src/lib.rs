@@ -1,8 +1,8 @@
 //! `libflightline.so`: the recorder as an object to preload, and its C API ([`flightline.h`](../include/flightline.h)).
 //!
 //! The only crate of the workspace that exports symbols (`exports.txt` lists them all). Each exported function is a
-//! thin door: [`interpose`] leads to the C library's own function and tells `capture` what the program does,
-//! [`start`] runs before the program's `main`, [`c_api`] is for programs that control the recording themselves.
+//! thin door: `interpose` leads to the C library's own function and tells `capture` what the program does,
+//! `start` runs before the program's `main`, `c_api` is for programs that control the recording themselves.
 //! No heap: the crate is `no_std`, so nothing of it can enter the program's `malloc`.
 #![no_std]
 
