@@ -221,7 +221,7 @@ const SESSION_BYTES: usize = 4096;
 /// The private mapping: what handlers need, then [`Attached`].
 const HOME_BYTES: usize = (PRIVATE_BYTES + size_of::<Attached>() + 4095) & !4095;
 
-fn at<T>(what: &'static str) -> impl Fn(c_int) -> Refused + use<T> {
+fn at(what: &'static str) -> impl Fn(c_int) -> Refused {
     move |errno| Refused::Os(what, errno)
 }
 
@@ -243,7 +243,7 @@ pub enum Modules<'a> {
 pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refused> {
     let mut home = Dir::new();
     home.put(dir.to_bytes());
-    home.cstr().map_err(at::<()>("session directory"))?;
+    home.cstr().map_err(at("session directory"))?;
     let session = map_session(&home)?;
     let number = session.processes.fetch_add(1, Relaxed);
     if session.stop.load(Relaxed) != 0 || (number > 0 && session.flags & session_flags::FOLLOW == 0) {
@@ -279,9 +279,9 @@ pub fn forget() {
 
 fn map_session(dir: &Dir) -> Result<&'static SessionPage, Refused> {
     let name = path(dir, SESSION_FILE.as_bytes());
-    let name = name.cstr().map_err(at::<()>("session page"))?;
-    let fd = os::open(name, libc::O_RDWR | libc::O_NOFOLLOW, 0).map_err(at::<()>("session page"))?;
-    let st = os::stat(&fd).map_err(at::<()>("session page"))?;
+    let name = name.cstr().map_err(at("session page"))?;
+    let fd = os::open(name, libc::O_RDWR | libc::O_NOFOLLOW, 0).map_err(at("session page"))?;
+    let st = os::stat(&fd).map_err(at("session page"))?;
     // Root's session is joined by programs that gave up root after they were started: they could write it anyway.
     if st.st_uid != os::euid() && st.st_uid != 0 {
         return Err(Refused::Owner);
@@ -290,7 +290,7 @@ fn map_session(dir: &Dir) -> Result<&'static SessionPage, Refused> {
         return Err(Refused::Format);
     }
     let page = os::map(Some(&fd), SESSION_BYTES, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
-        .map_err(at::<()>("session page"))?;
+        .map_err(at("session page"))?;
     // SAFETY: one whole page of a file that has it; never unmapped while referenced.
     let session = unsafe { &*(page as *const SessionPage) };
     let good = session.magic == MAGIC
@@ -311,16 +311,16 @@ fn map_session(dir: &Dir) -> Result<&'static SessionPage, Refused> {
 
 fn map_rows(dir: &Dir, session: &SessionPage) -> Result<(usize, usize), Refused> {
     let name = path(dir, ROWS_FILE.as_bytes());
-    let name = name.cstr().map_err(at::<()>("unwind rows"))?;
-    let fd = os::open(name, libc::O_RDONLY | libc::O_NOFOLLOW, 0).map_err(at::<()>("unwind rows"))?;
-    let st = os::stat(&fd).map_err(at::<()>("unwind rows"))?;
+    let name = name.cstr().map_err(at("unwind rows"))?;
+    let fd = os::open(name, libc::O_RDONLY | libc::O_NOFOLLOW, 0).map_err(at("unwind rows"))?;
+    let st = os::stat(&fd).map_err(at("unwind rows"))?;
     // Reading beyond the file's end would be SIGBUS.
     let bytes = session.rows_bytes.min(st.st_size.max(0) as u64) as usize & !4095;
     if bytes == 0 {
         return Ok((0, 0));
     }
     let address = os::map(Some(&fd), bytes, libc::PROT_READ, libc::MAP_SHARED | libc::MAP_NORESERVE)
-        .map_err(at::<()>("unwind rows"))?;
+        .map_err(at("unwind rows"))?;
     Ok((address, bytes))
 }
 
@@ -334,9 +334,9 @@ fn create(
     let pid = sys::getpid();
     let mut name = path(dir, b"");
     name.number(u64::from(pid)).put(b"-").number(number).put(b".tmp");
-    let name = name.cstr().map_err(at::<()>("process file"))?;
+    let name = name.cstr().map_err(at("process file"))?;
     let fd = os::open(name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)
-        .map_err(at::<()>("process file"))?;
+        .map_err(at("process file"))?;
     let mapped = map_file(&fd, &layout).and_then(|base| {
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         let private = os::map(None, HOME_BYTES, rw, libc::MAP_PRIVATE);
