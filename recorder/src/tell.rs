@@ -1,6 +1,6 @@
 //! What a recording says besides samples: who was recorded, where, and each thread's account.
 
-use flightline_in_signal::layout::loss::{CAUSES, NAMES};
+use flightline_in_signal::layout::loss::NAMES;
 use jfr_format::schema;
 
 use crate::{
@@ -159,7 +159,7 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
             e.ticks(now).key(key).long(totals[0] as i64).long(totals[1] as i64).long(totals[2] as i64);
         });
     }
-    for cause in 0..CAUSES {
+    for (cause, name) in NAMES.iter().enumerate() {
         let samples = ledger.lost[cause].saturating_sub(told.lost.1[cause]);
         let ns = ledger.lost_ns[cause].saturating_sub(told.lost.0[cause]);
         if samples == 0 && ns == 0 {
@@ -167,8 +167,8 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
         }
         told.lost.1[cause] += samples;
         told.lost.0[cause] += ns;
-        recording.event(schema::SAMPLE_LOSS, Some(constant), NAMES[cause].len(), |e, key| {
-            e.ticks(now).key(key).string(NAMES[cause]).long(samples as i64).long(ns as i64);
+        recording.event(schema::SAMPLE_LOSS, Some(constant), name.len(), |e, key| {
+            e.ticks(now).key(key).string(name).long(samples as i64).long(ns as i64);
         });
     }
     for (reason, name) in WALK_END_NAMES.iter().enumerate() {

@@ -335,8 +335,8 @@ fn create(
     let mut name = path(dir, b"");
     name.number(u64::from(pid)).put(b"-").number(number).put(b".tmp");
     let name = name.cstr().map_err(at("process file"))?;
-    let fd = os::open(name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)
-        .map_err(at("process file"))?;
+    let fd =
+        os::open(name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600).map_err(at("process file"))?;
     let mapped = map_file(&fd, &layout).and_then(|base| {
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         let private = os::map(None, HOME_BYTES, rw, libc::MAP_PRIVATE);
