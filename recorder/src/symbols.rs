@@ -295,7 +295,7 @@ mod tests {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let base = maps.lines().find(|l| l.ends_with(exe.to_str().unwrap())).unwrap();
         let base = u64::from_str_radix(base.split('-').next().unwrap(), 16).unwrap();
-        let address = landmark as usize as u64 - base;
+        let address = landmark as *const () as u64 - base;
         for offset in [0, 1] {
             let function = symbols.find(address + offset);
             assert_eq!(function.start, address);

@@ -184,7 +184,7 @@ fn what_a_killed_program_left_is_read_and_the_torn_is_counted() {
     let torn = fake.ring().claim(record::SAMPLE, 10).unwrap();
     fake.slot(0).samples.fetch_add(1, Ordering::Relaxed);
     fake.slot(0).sampled_ns.fetch_add(1_000_000, Ordering::Relaxed);
-    drop(torn);
+    let _ = torn;
     fake.sample(0, 1_000_000, &[1, 2, 3], 0);
     for _ in 0..3 {
         drain.round();
