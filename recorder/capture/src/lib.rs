@@ -5,7 +5,7 @@
 //! with the program, [`fork`], [`exec`], [`closing`] and [`exit`] follow the process through its life.
 //! What it does not: allocate (neither through the program's `malloc` nor any other), keep a descriptor, start a
 //! thread, print (unless `FLIGHTLINE_DEBUG` is set), or export a symbol. `preload` exports the functions that lead
-//! here; the linked library calls [`start`] and [`stop`].
+//! here; the linked library calls [`start()`] and [`stop()`].
 #![no_std]
 
 pub mod closing;
