@@ -246,7 +246,8 @@ impl Drain {
             }
             let recording = &mut self.recordings[process.book.recording].1;
             // First whether it lives, then the ring: what it wrote last is in there.
-            let dead = process.file.trusted_pid() && !process.file.alive();
+            // A process that is not ours by its map may be ours while it ends or after it executed another image.
+            let dead = !process.file.alive();
             let dead = dead || process.file.state() == proc_state::EXITED && !process.file.trusted_pid();
             fill = fill.max(process.drain(recording, &mut self.images, now, self.stopped));
             process.refresh_modules(&mut self.images, now);

@@ -89,7 +89,8 @@ impl ModuleMap {
             }
         }
         if !ours {
-            return Ok(None);
+            // A process that has given up its memory has an empty map until it is reaped.
+            return Ok(if found.is_empty() { Some(false) } else { None });
         }
         found.sort_unstable_by_key(|m| m.start);
         found.dedup_by(|b, a| b.start < a.end);

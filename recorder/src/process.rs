@@ -180,7 +180,9 @@ impl Process {
                     Ok(Some(true)) => book.maps_wait_ns = MAPS_WAIT_NS[0],
                     // Addresses of code that stays unknown must not make us read the map for ever.
                     Ok(Some(false)) => book.maps_wait_ns = (book.maps_wait_ns * 2).min(MAPS_WAIT_NS[1]),
-                    Ok(None) => file.distrust_pid(),
+                    // A process that has just ended has no map either.
+                    Ok(None) if file.alive() => file.distrust_pid(),
+                    Ok(None) => {}
                     Err(_) => {}
                 }
             }
