@@ -62,12 +62,13 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
         flags: source,
         ..SampleRecord::default()
     };
-    // A trap that waited behind a blocked signal interrupts whatever unblocked it: the time went by elsewhere. (Our own
-    // handler blocks it too, for less than a period.)
+    // A trap that waited behind a blocked signal interrupts whatever unblocked it: the time went by elsewhere. Our own
+    // handler blocks it too, for a shorter time than that.
+    const OWN_NS: u64 = 500_000;
     let period = state.session.period_ns;
     // SAFETY: by the caller's promise `info` is the kernel's siginfo_t.
     let waited = cookie.source == engine::FROM_PERF && unsafe { was_blocked(info) };
-    let taken = if waited && weight > period.saturating_add(period / 2) {
+    let taken = if waited && weight > period.saturating_add(OWN_NS.max(period / 2)) {
         Err(loss::BLOCKED)
     } else {
         sample(state, slot, &regs, fixed)
