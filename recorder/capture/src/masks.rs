@@ -300,19 +300,38 @@ pub fn count_blocked(slot: &ThreadSlot) {
     engine::count_loss(slot, loss::BLOCKED, now.saturating_sub(last));
 }
 
+/// Signals pending for the calling thread.
+pub fn pending() -> KernelSet {
+    let mut pending: KernelSet = 0;
+    let args = [(&raw mut pending) as usize, size_of::<KernelSet>(), 0, 0, 0, 0];
+    // SAFETY: the kernel writes one word.
+    let _ = unsafe { os::syscall(libc::SYS_rt_sigpending, args) };
+    pending
+}
+
 /// Runs a call that swaps in `mask` while it waits (`sigsuspend`, `ppoll`, …): the shadow follows the mask meanwhile.
+/// A signal of ours on its way out of the kernel can come between the program's signal and its handler: then the old
+/// mask is back, the signal is still pending, and the call would end by `EINTR` although no handler ran. It is made
+/// again, which delivers the signal at once.
 ///
 /// # Safety
-/// `mask` is null or points at an initialised set.
-pub unsafe fn during<R>(mask: *const libc::sigset_t, call: impl FnOnce() -> R) -> R {
-    let before = shadow();
-    if before & !FLAGS == 0 || mask.is_null() {
+/// `mask` is null or points at an initialised set. `call` is one of these functions, returning -1 with `errno`.
+pub unsafe fn during(mask: *const libc::sigset_t, call: impl Fn() -> c_int) -> c_int {
+    let ours = signals::owned();
+    if mask.is_null() || ours == 0 {
         return call();
     }
     // SAFETY: by the contract.
-    let wanted = unsafe { from_c(mask) } & signals::owned();
-    set_shadow(before & (wanted as usize | FLAGS));
-    let r = call();
-    set_shadow(before);
-    r
+    let wanted = unsafe { from_c(mask) };
+    let before = shadow();
+    loop {
+        set_shadow(before & (wanted as usize & ours as usize | FLAGS));
+        let r = call();
+        set_shadow(before | shadow() & HELD);
+        // SAFETY: the calling thread's own errno.
+        let interrupted = r < 0 && unsafe { *libc::__errno_location() } == libc::EINTR;
+        if !interrupted || pending() & !wanted == 0 {
+            return r;
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_long};
 
 use flightline_capture::masks::{self, bit};
-use flightline_capture::{signals, stacks};
+use flightline_capture::{os, signals, stacks};
 use libc::{sigaction as Action, siginfo_t, sigset_t, timespec};
 
 use crate::real::{fail, next};
@@ -293,6 +293,22 @@ fn now_ns() -> i128 {
     i128::from(flightline_in_signal::clock::monotonic_ns())
 }
 
+/// `true` if a wait was ended because another thread took the signal that woke it, and sends it again. That thread may
+/// be on its way: it gets a moment.
+fn stolen(set: *const sigset_t, holds: u32) -> bool {
+    // SAFETY: checked by the callers.
+    let wanted = unsafe { masks::from_c(set) };
+    for _ in 0..10 {
+        if signals::holds() != holds || masks::pending() & wanted != 0 {
+            return true;
+        }
+        let nap = [0i64, 50_000];
+        // SAFETY: the kernel reads one timespec.
+        let _ = unsafe { os::syscall(libc::SYS_nanosleep, [nap.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+    }
+    false
+}
+
 /// Waits for a signal that is not ours, until the time is up.
 ///
 /// # Safety
@@ -313,8 +329,7 @@ unsafe fn wait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const times
         let signo = unsafe { real(set, to, timeout) };
         // SAFETY: the calling thread's own errno.
         let interrupted = signo < 0 && unsafe { *libc::__errno_location() } == libc::EINTR;
-        // Another thread took the signal that woke us, and has sent it again.
-        let in_vain = interrupted && signals::holds() != holds;
+        let in_vain = interrupted && stolen(set, holds);
         if !in_vain && (signo <= 0 || !signals::is_ours(signo, to.cast())) {
             return signo;
         }
