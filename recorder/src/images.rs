@@ -112,7 +112,8 @@ impl Images {
 
     fn add(&mut self, path: PathBuf, head: Head, state: State) -> ImageId {
         let class = path.file_name().map_or_else(|| path.to_string_lossy(), |n| n.to_string_lossy());
-        let class = Arc::from(&*class);
+        // JMC takes a class name that starts with a bracket for an array type and fails: no "[vdso]".
+        let class = Arc::from(class.trim_start_matches('[').trim_end_matches(']'));
         let id = self.list.len() as ImageId;
         self.list.push(Image { path, class, head, rows_off: 0, symbols: Arc::default(), state });
         id
