@@ -226,7 +226,7 @@ impl Drain {
             Err(error) => return self.notices.push(error.to_string()),
         };
         let recording = &mut self.recordings[index].1;
-        let name = file.exe().file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+        let name = called(&file);
         let group = recording.add_group(format!("{name} ({})", file.pid));
         let mut process = Process::new(file, index, group, self.settings.period_ns());
         process.book.threads.resume(self.end_image(process.file.pid, now));
@@ -453,6 +453,13 @@ fn libraries(
             tell::library(recording, &name, (mapping.start, mapping.end), now);
         }
     }
+}
+
+/// What a process is called: as it was started (one file may have several names), else by its file.
+fn called(file: &ProcFile) -> String {
+    let started_as = file.arguments().into_iter().next().unwrap_or_default();
+    let last = |path: &Path| path.file_name().map(|n| n.to_string_lossy().into_owned());
+    last(Path::new(&started_as)).or_else(|| last(&file.exe())).unwrap_or_default()
 }
 
 /// Process files in the order in which they were made: by their number.
