@@ -89,7 +89,8 @@ fn conserved(outcome: &Outcome, what: &str) {
         let lost = lost.get(&thread.tid).copied().unwrap_or(0) as i64;
         let off = seen + lost - thread.cpu_ns as i64;
         // After reading its clock a thread still ends, the first one by way of the exit handlers.
-        let afterwards = if thread.name == "main" { 3_000_000 } else { 400_000 };
+        // (The host may hold it up for milliseconds on the way.)
+        let afterwards = if thread.name == "main" { 12_000_000 } else { 3_000_000 };
         assert!(
             (-PERIOD_NS * 3 / 2..=PERIOD_NS * 3 / 2 + afterwards).contains(&off),
             "{what}, {}: clock {} ns, sampled {seen}, lost {lost}: off by {off}\n{}",
