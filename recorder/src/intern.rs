@@ -90,6 +90,9 @@ impl Interner {
             return index;
         }
         let (class, name) = describe();
+        // async-profiler's reader knows one encoding of symbols, and the empty string has another.
+        let class = if class.is_empty() { Arc::from("unknown") } else { class };
+        let name = if name.is_empty() { "[unknown]".to_owned() } else { name };
         let class = match self.by_image.get(&image) {
             Some(&class) => class,
             None => {

@@ -416,7 +416,7 @@ fn method_of(
     anyway: bool,
 ) -> (Option<MethodIndex>, bool) {
     let Some(mapping) = modules.find(address) else {
-        let unknown = || (Arc::from(""), "[unknown]".to_owned());
+        let unknown = || (Arc::from("unknown"), "[unknown]".to_owned());
         return (Some(recording.interner.method(u32::MAX, 0, unknown)), false);
     };
     let id = mapping.image;
