@@ -142,6 +142,35 @@ fn names_of_rust_and_of_threads_survive_every_reader() {
 }
 
 #[test]
+fn modules_and_functions_with_odd_names() {
+    if !foreign::ready() {
+        return;
+    }
+    if !Path::new("/usr/bin/python3").exists() {
+        skip::skip("no /usr/bin/python3 here");
+        return;
+    }
+    let _turn = turn();
+    let module = victim::cpp("odd_names", &["-O1", "-shared", "-fPIC"]);
+    // A leading bracket is an array type to JMC; ';' separates frames in folded stacks.
+    for name in ["[bracket] we;ird ü.so", ".a.b.c"] {
+        let record = Record::new();
+        let copy = record.folder().join(name);
+        std::fs::copy(&module, &copy).unwrap();
+        let script = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).busy(3000)";
+        let recorded = record.run("/usr/bin/python3", &["-c", script, copy.to_str().unwrap()]).expect_code(0);
+        every_reader_agrees(&recorded.path);
+        let samples = canonical::of_file(&recorded.path).unwrap().samples;
+        let class = name.trim_start_matches('[');
+        let weird = format!(
+            "{class}.Weird<long>::operator()(long) const;{class}.Weird<long>::operator[](long) const"
+        );
+        let share = samples.iter().filter(|line| line.contains(&weird)).count() * 100 / samples.len();
+        assert!(share >= 50, "{name}: {share} % in Weird::operator(); {:?}", samples.last());
+    }
+}
+
+#[test]
 fn live_streams_of_the_jdk_see_a_sample_soon() {
     if !foreign::ready() || !skip_unless_xz() {
         return;
