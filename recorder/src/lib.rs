@@ -11,7 +11,7 @@
 //! recording.rs  samples → chunks                                   sink/     file, pipe
 //! drain.rs      the loop around all that                           command.rs, helper.rs, guard.rs   who runs it
 //! ```
-//! Memory is bounded: per process its ring (1 to 16 MiB) and 24 MiB of remembered stacks; per output 48 MiB of
+//! Memory is bounded: per process its ring (256 KiB to 16 MiB) and 24 MiB of remembered stacks; per output 48 MiB of
 //! dictionary, then forgotten at a chunk boundary, and 8 MiB of queue for a slow reader; symbols as long as their module is
 //! used, 16 bytes each.
 
