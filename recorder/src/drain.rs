@@ -249,6 +249,8 @@ impl Drain {
             // A process that is not ours by its map may be ours while it ends or after it executed another image.
             let dead = !process.file.alive();
             let dead = dead || process.file.state() == proc_state::EXITED && !process.file.trusted_pid();
+            // Before: modules loaded since the last round have samples already. After: addresses that were unknown.
+            process.refresh_modules(&mut self.images, now);
             fill = fill.max(process.drain(recording, &mut self.images, now, self.stopped));
             process.refresh_modules(&mut self.images, now);
             if dead {

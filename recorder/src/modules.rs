@@ -60,18 +60,28 @@ impl ModuleMap {
         let mut added = false;
         for module in file.init_modules(self.log.len()) {
             let path = PathBuf::from(std::ffi::OsString::from_vec(file.string(module.path)));
-            let known = self.find(module.start).is_some();
-            if !known && module.start < module.end {
+            if module.start < module.end {
                 let mapping = from_log(&module, &path, None, images);
-                self.current.push(mapping);
-                self.current.sort_unstable_by_key(|m| m.start);
-                added = true;
+                added |= self.replace(mapping);
             }
             self.log.push((module, path));
         }
         if added {
             self.version += 1;
         }
+    }
+
+    /// Puts in a mapping that the loader told of, in the place of older ones that it overlaps: the log is in order of time.
+    fn replace(&mut self, mapping: Mapping) -> bool {
+        let overlaps = |m: &Mapping| m.start < mapping.end && mapping.start < m.end;
+        if self.current.iter().any(|m| overlaps(m) && m.image == mapping.image) {
+            return false;
+        }
+        let old: Vec<Mapping> = self.current.extract_if(.., |m| overlaps(m)).collect();
+        self.gone.extend(old);
+        self.current.push(mapping);
+        self.current.sort_unstable_by_key(|m| m.start);
+        true
     }
 
     /// Reads `/proc/<pid>/maps`. `Ok(None)` if that process is not the one that maps `file` (another pid namespace),
@@ -124,12 +134,11 @@ impl ModuleMap {
             mapping.image = images.vdso();
             mapping.flags = module_flags::PERMANENT | module_flags::VDSO;
         } else if path.is_absolute() && line.inode != 0 {
-            let build_id = told.map_or(&[][..], |(m, _)| build_id(m));
             let expected = Some((line.device, line.inode));
             mapping.image = if deleted.is_some() {
                 images.without_file(path)
             } else {
-                images.of_file(path, Some(root), expected, build_id)
+                images.of_file(path, Some(root), expected, &[])
             };
             let head = &images.get(mapping.image).head;
             mapping.bias = head.bias(line.start, line.offset).unwrap_or(line.start.wrapping_sub(line.offset));
@@ -138,7 +147,9 @@ impl ModuleMap {
                 mapping.eh_readable_end = mapping.bias.wrapping_add(end);
             }
         }
-        // The loader knows better than we do, as long as it speaks of the same mapping.
+        // The loader knows better than we do, as long as it speaks of the same module: addresses are used again.
+        let id = &images.get(mapping.image).head.build_id;
+        let told = told.filter(|(m, _)| build_id(m).is_empty() || id.is_empty() || id == build_id(m));
         if let Some((module, _)) = told
             && (module.flags & module_flags::VDSO != 0 || mapping.image != ANONYMOUS)
         {

@@ -129,6 +129,8 @@ impl Process {
     ) -> u32 {
         let Process { file, book } = self;
         book.threads.note_ended(file, book.period_ns);
+        // Modules are logged before they are closed: samples of closed ones find their names.
+        book.modules.read_log(file, images);
         book.check_versions(recording);
         let Some(ring) = file.ring() else { return 0 };
         let fill = (ring.used().saturating_mul(8 * 256) / file.ring_bytes().max(1)).min(256) as u32;

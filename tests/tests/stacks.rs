@@ -69,7 +69,7 @@ fn beyond_the_limit_is_marked_truncated() {
 #[test]
 fn dlopened_modules() {
     let _turn = turn();
-    let modules: Vec<_> = (0..30)
+    let modules: Vec<_> = (0..12)
         .map(|i| {
             let number = format!("-DMODULE={i}");
             victim::compile(
@@ -80,24 +80,28 @@ fn dlopened_modules() {
             )
         })
         .collect();
-    let mut args = vec!["1.5"];
+    let mut args = vec!["3"];
     args.extend(modules.iter().map(|m| m.to_str().unwrap()));
     let (recorded, recording) = record(victim::c("many_modules", victim::OPTIMISED), &args);
     expect(recording.share(|s| !s.truncated && s.has("main")), NEARLY_ALL, "whole, with unloading going on");
     let truth = recorded.truth();
-    assert_eq!(truth.functions.len(), 30);
-    let mut named = 0.0;
-    for name in truth.functions.keys() {
-        let share = recording.share(|s| s.has(name));
-        assert!((1.5..6.0).contains(&share), "{name}: {share:.2} % instead of about 3.3 %");
-        named += share;
+    assert_eq!(truth.functions.len(), 12);
+    let share = |i: usize| recording.share(|s| s.has(&format!("module_work_{i}")));
+    let should =
+        |i: usize| 100.0 * truth.functions[&format!("module_work_{i}")] as f64 / truth.cpu_ns() as f64;
+    let named: f64 = (0..12).map(share).sum();
+    expect(named, 97.0, "in a named function of one of 12 modules, 6 of them unloaded again");
+    // Module 1 is closed after a quarter of a second and module 2 loaded at its address at once, and so on. The drain names
+    // samples by what it knows when it comes round, every 100 ms at the latest: the last of a closed module's samples
+    // may get its successor's name. The two together are exact.
+    for i in (1..11).step_by(2) {
+        let (is, both) = (share(i), share(i) + share(i + 1));
+        eprintln!("closed module {i}: {is:5.2} % of {:5.2}, with its successor {both:5.2} %", should(i));
+        assert!(is >= 0.4 * should(i), "closed module {i}: {is:.2} % instead of {:.2} %", should(i));
+        assert!((both - should(i) - should(i + 1)).abs() <= 1.5, "modules {i} and {}: {both:.2} %", i + 1);
     }
-    expect(named, 95.0, "in a named function of one of 30 modules, 15 of them unloaded again");
-    expect(
-        recording.share(|s| s.has_in_order(&["called_back", "main"])),
-        35.0,
-        "through the module back into the program",
-    );
+    let back = recording.share(|s| s.has_in_order(&["called_back", "main"]));
+    expect(back, 35.0, "through the module back into the program");
 }
 
 #[test]
