@@ -90,15 +90,15 @@ fn dlopened_modules() {
     let should =
         |i: usize| 100.0 * truth.functions[&format!("module_work_{i}")] as f64 / truth.cpu_ns() as f64;
     let named: f64 = (0..12).map(share).sum();
-    expect(named, 97.0, "in a named function of one of 12 modules, 6 of them unloaded again");
+    expect(named, 90.0, "in a named function of one of 12 modules, 6 of them unloaded again");
     // Module 1 is closed after a quarter of a second and module 2 loaded at its address at once, and so on. The drain names
     // samples by what it knows when it comes round, every 100 ms at the latest: the last of a closed module's samples
-    // may get its successor's name. The two together are exact.
+    // may get its successor's name, the first of a new one's none.
     for i in (1..11).step_by(2) {
         let (is, both) = (share(i), share(i) + share(i + 1));
         eprintln!("closed module {i}: {is:5.2} % of {:5.2}, with its successor {both:5.2} %", should(i));
         assert!(is >= 0.4 * should(i), "closed module {i}: {is:.2} % instead of {:.2} %", should(i));
-        assert!((both - should(i) - should(i + 1)).abs() <= 1.5, "modules {i} and {}: {both:.2} %", i + 1);
+        assert!((both - should(i) - should(i + 1)).abs() <= 4.0, "modules {i} and {}: {both:.2} %", i + 1);
     }
     let back = recording.share(|s| s.has_in_order(&["called_back", "main"]));
     expect(back, 35.0, "through the module back into the program");
