@@ -90,3 +90,15 @@ pub fn flightline() -> &'static Path {
         target_dir().join("release/flightline")
     })
 }
+
+/// An example program of one of our packages, built in the release profile.
+pub fn example(package: &str, name: &str) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build
+        .args(["build", "--release", "-p", package, "--example", name, "--target-dir"])
+        .arg(target_dir())
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    run(&mut build, Duration::from_secs(900)).expect_success(name);
+    target_dir().join("release/examples").join(name)
+}

@@ -1,0 +1,40 @@
+//! The linked library: a program that records itself, written by the helper process and by a thread of its own.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Duration;
+
+use flightline_tests::recording::{Recording, Stack};
+use flightline_tests::run::{run, turn};
+use flightline_tests::victim;
+
+fn in_spell(stack: &Stack) -> bool {
+    stack.frames.iter().any(|frame| frame.method.contains("spell"))
+}
+
+/// All three threads of the example are sampled in what they do, and most samples are in it.
+fn records_itself(helper: &str) {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("self.jfr");
+    let mut program = Command::new(victim::example("flightline-recorder", "record_self"));
+    program.arg(&output).env("FLIGHTLINE_BIN", helper).env("PATH", "/usr/bin:/bin");
+    let finished = run(&mut program, Duration::from_secs(120)).expect_success("record_self");
+    assert!(finished.stdout_text().contains("written: "), "{}", finished.stdout_text());
+    let recording = Recording::read(&output).unwrap();
+    let working: BTreeSet<u64> =
+        recording.samples.iter().filter(|s| in_spell(&recording.stacks[s.stack])).map(|s| s.tid).collect();
+    assert_eq!(working.len(), 3, "threads seen in spell: {working:?}");
+    let share = recording.share(in_spell);
+    assert!(share > 0.8, "{share} of the samples are in spell");
+}
+
+#[test]
+fn written_by_a_helper_process() {
+    records_itself(victim::flightline().to_str().unwrap());
+}
+
+#[test]
+fn written_by_a_thread() {
+    records_itself("/nonexistent/flightline");
+}
