@@ -169,6 +169,22 @@ def measure(name, run, recorders, rate, rounds, rows):
         print("  " + " | ".join(str(x) for x in row[2:]), flush=True)
 
 
+def long_files(rate, seconds):
+    """Files of a minute: bytes per sample event, per sample of the file, the drain's CPU time per sample."""
+    print(f"\n| program | Hz | samples | B per sample event | B per sample of the file | drain CPU per sample | lost |\n|---|---|---|---|---|---|---|")
+    for name in ["burn", "python3", "redis-server"]:
+        alone = common.workloads(1)[name]([]).program_cpu
+        out = WORK / "long.jfr"
+        threads = 2 if name == "burn" else 1
+        used = common.workloads(seconds * threads / alone)[name]([FLIGHTLINE, "record", "--quiet", "--rate", str(rate), "-o", out, "--"])
+        text = subprocess.run([FLIGHTLINE, "summary", out], capture_output=True, text=True, check=True).stdout
+        events, size = map(int, re.search(r"jdk\.ExecutionSample\s+(\d+)\s+(\d+)", text).groups())
+        lost = " ".join(re.findall(r"^  .*: \d+ samples, .* s of CPU time$", text, re.M)) or "nothing"
+        drain = used.total_cpu - used.program_cpu
+        print(f"| {name}, {used.program_cpu:.0f} s CPU | {rate} | {events} | {size / events:.1f} | {out.stat().st_size / events:.1f} "
+              f"| {1e6 * drain / events:.2f} µs | {lost.strip()} |", flush=True)
+
+
 def main():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--rounds", type=int, default=5)
@@ -176,8 +192,14 @@ def main():
     parse.add_argument("--scale", type=float, default=1)
     parse.add_argument("--recorders", default="")
     parse.add_argument("programs", nargs="*", default=["redis-server", "python3", "rust", "burn"])
+    parse.add_argument("--minute", action="store_true", help="instead: files of a minute, sizes and the drain's CPU time")
     args = parse.parse_args()
     common.build()
+    if args.minute:
+        print(f"{time.strftime('%Y-%m-%d')}, {common.machine()}, `bench/cost.py {' '.join(sys.argv[1:])}`")
+        for rate in (int(r) for r in args.rates.split(",")):
+            long_files(rate, 60)
+        return
     runs = common.workloads(args.scale)
     rows = []
     chosen = recorders([r for r in args.recorders.split(",") if r])

@@ -154,7 +154,7 @@ fn redis_under_its_benchmark() {
         socket_name,
         "-q",
         "-n",
-        "150000",
+        "300000",
         "-t",
         "set,get,lpush,lrange_100,zadd",
         "-P",
