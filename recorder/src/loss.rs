@@ -39,6 +39,8 @@ pub struct Report {
     pub chunks: u64,
     /// Outputs and why they failed.
     pub failures: Vec<String>,
+    /// An output failed otherwise than by a reader that left.
+    pub broken: bool,
     /// Things to say that were not said yet.
     pub notices: Vec<String>,
     /// Engine in force, and the errno with which a better one was refused.
@@ -87,6 +89,7 @@ impl Report {
         self.bytes += recording.bytes();
         self.chunks += recording.chunks;
         self.failures.extend(recording.failure().map(str::to_owned));
+        self.broken |= recording.broken();
     }
 
     /// Engine and, if it is not the best one, why.

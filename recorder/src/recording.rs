@@ -16,6 +16,9 @@ use crate::{
     sink::{Sink, Target},
 };
 
+/// Why a pipe failed.
+const READER_GONE: &str = "the reader is gone";
+
 /// A fixed chunk is closed after this time even if there is room left, ns.
 const FIXED_CHUNK_NS: u64 = 15_000_000_000;
 /// Time for which the size of the next fixed chunk is chosen, ns.
@@ -343,13 +346,18 @@ impl Recording {
         self.chunk_start_byte = self.sink.bytes();
     }
 
+    /// Whether the output failed otherwise than by a reader that left, which is its good right.
+    pub fn broken(&self) -> bool {
+        self.failure.as_ref().is_some_and(|reason| !reason.ends_with(READER_GONE))
+    }
+
     /// The output is gone or full: keeps what is valid and says why, once.
     fn fail(&mut self, error: &std::io::Error) {
         if self.failure.is_some() {
             return;
         }
         let reason = match error.kind() {
-            std::io::ErrorKind::BrokenPipe => "the reader is gone".to_owned(),
+            std::io::ErrorKind::BrokenPipe => READER_GONE.to_owned(),
             _ => crate::error::plain(error),
         };
         self.failure = Some(format!("{}: {reason}", self.name()));

@@ -197,6 +197,9 @@ fn device_full() {
     let recorded = record.run(program, &["200"]);
     assert_eq!(recorded.finished.stdout_text().lines().count(), 10, "the program ran on");
     expect_message(&recorded.finished, 23, &["/dev/full", "no space left"]);
+    // A program that succeeds does not hide that its recording failed.
+    let recorded = Record::new().output("/dev/full").run("/bin/true", &[]);
+    expect_message(&recorded.finished, 1, &["/dev/full", "no space left"]);
 }
 
 /// A reader that goes away: no SIGPIPE, no hang, the program's own status.

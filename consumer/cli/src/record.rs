@@ -126,7 +126,7 @@ impl SamplingArgs {
     }
 }
 
-/// Runs it; the exit status is the program's.
+/// Runs it; the exit status is the program's, or 1 if that is 0 and the recording could not be written.
 pub fn run(args: &RecordArgs) -> ExitCode {
     match record_command(args) {
         Ok(code) => ExitCode::from(code),
@@ -180,12 +180,13 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
         && let Err(error) = draw(args, &path, picture)
     {
         say(&format!("no flame graph: {error:#}; the recording is {}", path.display()));
-        return Ok(ended.code);
+        return Ok(ended.code.max(1));
     }
     if let Some(scratch) = scratch {
         let _ = std::fs::remove_file(scratch);
     }
-    Ok(ended.code)
+    // The program's status, but for a program that succeeded while its recording did not.
+    Ok(if ended.report.broken { ended.code.max(1) } else { ended.code })
 }
 
 /// With `--flame` alone the recording is only needed for the picture.
