@@ -26,7 +26,30 @@ Examples:
   flightline summary run.jfr                      what is in a recording
   flightline print run.jfr --events ExecutionSample --json
 
-Exit status: record: that of the program, 126 or 127 if it cannot be run; others: 0 done; 1 error, or the recording could be read in part only; 2 wrong usage.";
+Exit status: record: that of the program, 126 or 127 if it cannot be run, 1 if it succeeded but its recording could not be written; others: 0 done; 1 error, or the recording could be read in part only; 2 wrong usage.";
+
+const FLAME_EXAMPLES: &str = "\
+Examples:
+  flightline flame run.jfr -o flame.html
+  flightline flame run.jfr --threads -o threads.svg             a tower for each thread
+  flightline record -o - -- ./server | flightline flame - -o x.svg
+  perf script | stackcollapse-perf.pl | flightline flame - -o x.html";
+
+const FOLD_EXAMPLES: &str = "\
+Examples:
+  flightline fold run.jfr > run.folded
+  flightline fold run.jfr -e wall --total                       wall-clock time instead of CPU samples
+  flightline fold run.jfr --from 10 --to 20 -X 'epoll_wait'     ten seconds, without the waiting";
+
+const SUMMARY_EXAMPLES: &str = "\
+Examples:
+  flightline summary run.jfr
+  flightline summary run.jfr --json | jq .";
+
+const PRINT_EXAMPLES: &str = "\
+Examples:
+  flightline print run.jfr --events ExecutionSample --stack-depth 64
+  flightline print run.jfr --events 'jdk.Thread*,flightline.*' --json";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -39,12 +62,16 @@ pub enum Command {
     #[command(hide = true)]
     Drain(Box<crate::drain::DrainArgs>),
     /// Draw a flame graph: HTML, or SVG if the output ends in .svg
+    #[command(after_help = FLAME_EXAMPLES)]
     Flame(FlameArgs),
     /// Write folded stacks: `root;caller;leaf count`
+    #[command(after_help = FOLD_EXAMPLES)]
     Fold(FoldArgs),
     /// Tell what is in a recording
+    #[command(after_help = SUMMARY_EXAMPLES)]
     Summary(SummaryArgs),
     /// Print events
+    #[command(after_help = PRINT_EXAMPLES)]
     Print(PrintArgs),
     /// List the types a recording declares
     Metadata(MetadataArgs),

@@ -26,8 +26,19 @@ const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libflightline.
 /// Output if neither `-o` nor `--flame` is given.
 const DEFAULT_OUTPUT: &str = "flightline.jfr";
 
+const EXAMPLES: &str = "\
+Examples:
+  flightline record --flame flame.html -- sqlite3 big.db 'select …'
+  flightline record -F 1000 -o run.jfr -- xz -9 -T2 big.bin
+  flightline record -o 'run-%p.jfr' -- make                     a file for each process
+  flightline record -o - -- python3 script.py | flightline flame - -o x.svg
+
+SIGINT and SIGTERM finish the recording properly; a second one finishes at once. The exit status is the program's
+(128 + n if signal n ended it), 1 if the program succeeded but the recording could not be written.";
+
 /// Arguments of `record`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct RecordArgs {
     /// Where the recording goes; `-` is standard output (the program's own then goes to standard error), `%p` in the
     /// name gives each process a file of its own [default: flightline.jfr]
@@ -72,7 +83,7 @@ pub struct SamplingArgs {
     /// Time between flushes: how late a reader may see a sample
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     flush: Duration,
-    /// Memory for samples per recorded process, a power of two [default: by rate and CPUs, 1M to 16M]
+    /// Memory for samples per recorded process, a power of two [default: by rate and CPUs, 256K to 16M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     ring_size: Option<u64>,
     /// Do not record children
