@@ -197,7 +197,9 @@ fn check(name: &str, process: &mut Process, regs: &Regs, tally: &mut Tally, show
     tally.root += usize::from(root);
     if ours == theirs && root == their_root {
         tally.agree += 1;
-    } else if root && !their_root && ours.starts_with(&theirs) {
+    } else if root
+        && (!their_root && ours.starts_with(&theirs) || name == "signals" && leaves_out(&theirs, &ours))
+    {
         tally.framehop_short += 1;
     } else {
         tally.differ += 1;
@@ -210,6 +212,13 @@ fn check(name: &str, process: &mut Process, regs: &Regs, tally: &mut Tally, show
             );
         }
     }
+}
+
+/// Whether `theirs` is `ours` without some frames in the middle. framehop does not know signal frames: where the code that
+/// was interrupted keeps frame pointers it goes on by them, and misses the frames up to the next one that it can tell.
+fn leaves_out(theirs: &[u64], ours: &[u64]) -> bool {
+    let same = theirs.iter().zip(ours).take_while(|(a, b)| a == b).count();
+    same > 0 && theirs.len() < ours.len() && theirs.get(same..).is_some_and(|rest| ours.ends_with(rest))
 }
 
 fn stops() -> usize {
