@@ -46,7 +46,8 @@ fn conservation(state: &'static flightline_in_signal::state::ProcState) {
         slot.last_cpu_ns.load(Relaxed),
         "every ns is accounted for"
     );
-    assert!((300..=410).contains(&samples.len()), "{} samples", samples.len());
+    // The event's timer counts interrupts and stolen time that the CPU clock leaves out: more samples, smaller weights.
+    assert!((300..=520).contains(&samples.len()), "{} samples", samples.len());
     let whole = samples.iter().filter(|s| s.fixed.flags & sample_flags::TRUNCATED == 0).count();
     assert_eq!(whole, samples.len(), "every walk reaches the root");
     assert!(samples[0].fixed.flags & sample_flags::FIRST != 0);
