@@ -59,7 +59,7 @@ pub struct RecordArgs {
     #[arg(short, long)]
     pub verbose: bool,
     /// Program and arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
