@@ -73,7 +73,7 @@ def learn_aliases(paths):
 
 def key(paths, module, name, offset):
     """(module, function start) where it can be found, else (module, name)."""
-    module = aliases.get(module, module)
+    module = aliases.get(module, module).strip("[]")  # the recording has the kernel's objects without brackets
     if module not in modules:
         path = paths.get(module)
         modules[module] = Module(path) if path and Path(path).is_file() else None
