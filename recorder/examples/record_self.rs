@@ -9,7 +9,14 @@ fn spell(limit: u64) -> u64 {
     (0..limit).map(|n| black_box(n).to_string().bytes().map(u64::from).sum::<u64>()).sum()
 }
 
-fn main() -> Result<(), flightline_recorder::Error> {
+fn main() {
+    if let Err(error) = record() {
+        eprintln!("record_self: {error}");
+        std::process::exit(1);
+    }
+}
+
+fn record() -> Result<(), flightline_recorder::Error> {
     let output = env::args().nth(1).unwrap_or_else(|| "flightline.jfr".into());
     let recording = flightline_recorder::Recorder::builder().rate(997.0).output(&output).start()?;
     let workers: Vec<_> = (0..2).map(|_| thread::spawn(|| spell(5_000_000))).collect();

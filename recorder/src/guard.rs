@@ -116,6 +116,10 @@ impl Builder {
             self.settings.period = Settings::period_of_rate(rate)?;
         }
         self.settings.check()?;
+        if flightline_capture::is_active() || preloaded() {
+            let source = std::io::Error::other("it is being recorded already");
+            return Err(Error::Io { doing: "record this process".into(), source });
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let helper = if self.in_process { None } else { self.find_helper() };
         let started = match helper {
@@ -298,6 +302,18 @@ fn read_ready(reader: &OwnedFd) -> std::io::Result<PathBuf> {
             None => Ok(PathBuf::from(text)),
         },
     }
+}
+
+/// Whether a preloaded libflightline.so records this process: two recorders would take each other's signals.
+fn preloaded() -> bool {
+    // SAFETY: the name is NUL-terminated.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"flightline_active".as_ptr()) };
+    // SAFETY: null, or the function of that name in flightline.h: `int flightline_active(void)`.
+    let active = unsafe {
+        std::mem::transmute::<*mut libc::c_void, Option<unsafe extern "C" fn() -> libc::c_int>>(address)
+    };
+    // SAFETY: it only looks at its own state.
+    active.is_some_and(|active| unsafe { active() } != 0)
 }
 
 fn refusal(refused: Refused) -> Error {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
+use flightline_tests::record::Record;
 use flightline_tests::recording::{Recording, Stack};
 use flightline_tests::run::{run, turn};
 use flightline_tests::victim;
@@ -37,4 +38,21 @@ fn written_by_a_helper_process() {
 #[test]
 fn written_by_a_thread() {
     records_itself("/nonexistent/flightline");
+}
+
+/// Two recorders in one process would take each other's signals: the second one says so and does nothing.
+#[test]
+fn refused_where_the_process_is_recorded_already() {
+    let _turn = turn();
+    let record = Record::new();
+    let inner = record.folder().join("inner.jfr");
+    let program = victim::example("flightline-recorder", "record_self");
+    let recorded = record.run(program, &[inner.to_str().unwrap()]);
+    let stderr = &recorded.finished.stderr;
+    assert_eq!(recorded.finished.code(), 1, "{stderr}");
+    assert!(
+        stderr.contains("record_self: cannot record this process: it is being recorded already"),
+        "{stderr}"
+    );
+    assert!(!inner.exists());
 }
