@@ -43,7 +43,7 @@ pub struct Thread {
     written: (u64, u64),
     /// Progress at the last search for blocked threads.
     searched_at: u64,
-    /// CPU time without sample that is put down to a blocked signal for now.
+    /// CPU time without sample, put down to a blocked signal until more is known.
     blocked_ns: u64,
     name_checked: bool,
     /// Progress when the name was looked up.

@@ -44,6 +44,16 @@ pub fn cpp(name: &str, flags: &[&str]) -> PathBuf {
     compile("g++", &format!("{name}.cpp"), flags, &["-lpthread"])
 }
 
+/// `count` shared objects, each with a function `module_work_<i>` of its own.
+#[track_caller]
+pub fn modules(count: usize) -> Vec<PathBuf> {
+    let module = |i| {
+        let number = format!("-DMODULE={i}");
+        compile("gcc", "module.c", &["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", &number], &[])
+    };
+    (0..count).map(module).collect()
+}
+
 /// A Rust victim.
 #[track_caller]
 pub fn rust(name: &str, flags: &[&str]) -> PathBuf {

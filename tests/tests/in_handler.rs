@@ -29,17 +29,7 @@ fn fence(engine: &str, args: &[&str]) -> (i32, i64, String) {
 #[test]
 fn handlers_do_not_allocate() {
     let _turn = turn();
-    let modules: Vec<_> = (0..8)
-        .map(|i| {
-            let number = format!("-DMODULE={i}");
-            victim::compile(
-                "gcc",
-                "module.c",
-                &["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", &number],
-                &[],
-            )
-        })
-        .collect();
+    let modules = victim::modules(8);
     let mut args = vec!["1"];
     args.extend(modules.iter().map(|m| m.to_str().unwrap()));
     for engine in ["auto", "timer"] {

@@ -69,17 +69,7 @@ fn beyond_the_limit_is_marked_truncated() {
 #[test]
 fn dlopened_modules() {
     let _turn = turn();
-    let modules: Vec<_> = (0..12)
-        .map(|i| {
-            let number = format!("-DMODULE={i}");
-            victim::compile(
-                "gcc",
-                "module.c",
-                &["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", &number],
-                &[],
-            )
-        })
-        .collect();
+    let modules = victim::modules(12);
     let mut args = vec!["3"];
     args.extend(modules.iter().map(|m| m.to_str().unwrap()));
     let (recorded, recording) = record(victim::c("many_modules", victim::OPTIMISED), &args);
