@@ -43,7 +43,7 @@
 //! # Ok(()) }
 //! ```
 
-#![deny(unsafe_code)] // but for read/map.rs
+#![deny(unsafe_code)] // but for read/map.rs and read/simd.rs
 
 pub mod constants;
 pub mod error;

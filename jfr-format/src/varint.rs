@@ -3,6 +3,7 @@
 //! There is no zigzag: a negative `long` takes nine bytes, a negative `int` five.
 
 use crate::error::{DecodeError, DecodeErrorKind};
+use crate::read::simd;
 use bytes::BufMut;
 
 /// Longest encoding, in bytes.
@@ -86,6 +87,20 @@ pub fn get(input: &[u8], at: &mut usize) -> Result<u64, DecodeError> {
     Err(DecodeError { at: *at, kind: DecodeErrorKind::Truncated })
 }
 
+/// Moves `*at` behind `n` integers, many at a time; on error `*at` stays.
+///
+/// # Errors
+/// [`DecodeErrorKind::Truncated`] at the first integer that `input` does not hold as a whole.
+#[inline]
+pub fn skip(input: &[u8], at: &mut usize, n: u64) -> Result<(), DecodeError> {
+    let after = simd::skip(input, *at, n);
+    if after.left > 0 {
+        return Err(DecodeError { at: after.pos, kind: DecodeErrorKind::Truncated });
+    }
+    *at = after.pos;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,5 +164,7 @@ mod tests {
     #[test]
     fn start_behind_the_input_is_an_error() {
         assert_eq!(get(&[1], &mut 7).unwrap_err().at, 7);
+        assert_eq!(skip(&[1], &mut 7, 1).unwrap_err().at, 7);
+        assert_eq!(skip(&[1], &mut 7, 0), Ok(()));
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::constants::*;
 use crate::error::Malformed;
+use crate::read::simd;
 use crate::strings::{self, StringRef};
-use crate::varint::{self, MAX_LEN};
+use crate::varint::MAX_LEN;
 
 const CONTINUE_BITS: u64 = 0x8080_8080_8080_8080;
 
@@ -73,14 +74,21 @@ impl<'a> Cursor<'a> {
     }
 
     /// A variable-length integer: little-endian groups of 7 bits, the ninth byte whole.
-    #[inline]
+    #[inline(always)]
     pub fn varint(&mut self) -> Result<u64, Malformed> {
-        let rest = self.rest();
-        let Some(&first) = rest.first() else { return Err(Malformed::End) };
-        if first < 0x80 {
-            self.pos += 1;
-            return Ok(u64::from(first));
+        match self.data.get(self.pos) {
+            None => Err(Malformed::End),
+            Some(&first) if first < 0x80 => {
+                self.pos += 1;
+                Ok(u64::from(first))
+            }
+            Some(_) => self.varint_long(),
         }
+    }
+
+    #[inline]
+    fn varint_long(&mut self) -> Result<u64, Malformed> {
+        let rest = self.rest();
         let Some(chunk) = rest.first_chunk::<8>() else { return self.varint_near_end() };
         let word = u64::from_le_bytes(*chunk);
         let ends = !word & CONTINUE_BITS;
@@ -95,34 +103,25 @@ impl<'a> Cursor<'a> {
         Ok(squeeze(word & keep))
     }
 
-    #[cold]
+    /// With fewer than eight bytes left, the usual place of an event's last fields.
     fn varint_near_end(&mut self) -> Result<u64, Malformed> {
-        Ok(varint::get(self.data, &mut self.pos)?)
-    }
-
-    /// Steps over `n` varints, up to eight at a time.
-    #[inline]
-    pub fn skip_varints(&mut self, mut n: u64) -> Result<(), Malformed> {
-        while n >= 4 {
-            // At the start of a varint: every terminator in the word ends one of at most eight bytes, so the
-            // ninth-byte rule cannot be met half way.
-            let Some(chunk) = self.rest().first_chunk::<8>() else { break };
-            let ends = !u64::from_le_bytes(*chunk) & CONTINUE_BITS;
-            let count = u64::from(ends.count_ones());
-            if count == 0 {
-                self.bytes(MAX_LEN)?;
-                n -= 1;
-            } else if count <= n {
-                self.pos += 8 - (ends.leading_zeros() as usize) / 8;
-                n -= count;
-            } else {
-                break;
+        let mut value = 0;
+        for (i, &byte) in self.rest().iter().take(MAX_LEN - 1).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * i);
+            if byte < 0x80 {
+                self.pos += i + 1;
+                return Ok(value);
             }
         }
-        for _ in 0..n {
-            self.varint()?;
-        }
-        Ok(())
+        Err(Malformed::End)
+    }
+
+    /// Steps over `n` varints; at the end of the data the whole ones before it are behind the cursor.
+    #[inline]
+    pub fn skip_varints(&mut self, n: u64) -> Result<(), Malformed> {
+        let after = simd::skip(self.data, self.pos, n);
+        self.pos = after.pos;
+        if after.left == 0 { Ok(()) } else { Err(Malformed::End) }
     }
 
     /// A count of elements of at least one byte each.

@@ -1,4 +1,4 @@
-//! Mapping a file. The only module with unsafe code.
+//! Mapping a file. With `simd.rs` the only module with unsafe code.
 
 #![allow(unsafe_code)]
 

@@ -33,6 +33,7 @@ mod map;
 mod push;
 mod references;
 mod resync;
+pub(crate) mod simd;
 mod types;
 
 pub use batch::{Batch, Events, TypeCount, TypeCounts};
