@@ -6,8 +6,8 @@
 //! Values stay as bytes until asked for. The first definition of a key wins, as in the JDK, jfr-converter, jfrs and
 //! the Go parser.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 
@@ -36,12 +36,6 @@ impl CheckpointHead {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    segment: u32,
-    at: u32,
-}
-
 /// The bytes of one checkpoint and where they lie in the input.
 #[derive(Debug)]
 struct Segment {
@@ -50,6 +44,9 @@ struct Segment {
 }
 
 /// All constants of a chunk met so far.
+///
+/// Reading a checkpoint only notes where its constants lie, in file order. A pool gets its index when somebody first
+/// asks it for a key: most pools of most recordings are never asked.
 #[derive(Debug, Default)]
 pub struct Pools {
     segments: Vec<Segment>,
@@ -57,7 +54,18 @@ pub struct Pools {
     hash: KeyHash,
 }
 
-type Table = HashMap<u64, Place, KeyHash>;
+#[derive(Debug, Default)]
+struct Table {
+    entries: Vec<Entry>,
+    lookup: OnceLock<Lookup>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: u64,
+    segment: u32,
+    at: u32,
+}
 
 /// A constant's bytes, from its first byte to the end of its checkpoint, and their offset in the input.
 #[derive(Clone, Copy, Debug)]
@@ -72,25 +80,36 @@ impl Pools {
     /// The constant `key` of the pool of `class`.
     #[inline]
     pub fn get(&self, class: ClassIndex, key: u64) -> Option<RawConstant<'_>> {
-        let place = self.by_class.get(class.0 as usize)?.get(&key)?;
-        let segment = self.segments.get(place.segment as usize)?;
-        let bytes = segment.bytes.get(place.at as usize..)?;
-        Some(RawConstant { bytes, offset: segment.offset + u64::from(place.at) })
+        let entry = self.by_class.get(class.0 as usize)?.get(key, &self.hash)?;
+        let segment = self.segments.get(entry.segment as usize)?;
+        let bytes = segment.bytes.get(entry.at as usize..)?;
+        Some(RawConstant { bytes, offset: segment.offset + u64::from(entry.at) })
     }
 
     /// How many constants the pool of `class` holds.
     pub fn len(&self, class: ClassIndex) -> usize {
-        self.by_class.get(class.0 as usize).map_or(0, HashMap::len)
+        self.keys(class).count()
     }
 
     /// Whether no constant was met.
     pub fn is_empty(&self) -> bool {
-        self.by_class.iter().all(HashMap::is_empty)
+        self.by_class.iter().all(|table| table.entries.is_empty())
     }
 
-    /// Keys of the pool of `class`, in no order.
+    /// Keys of the pool of `class`, in the order of their definitions.
     pub fn keys(&self, class: ClassIndex) -> impl Iterator<Item = u64> + '_ {
-        self.by_class.get(class.0 as usize).into_iter().flat_map(|table| table.keys().copied())
+        let table = self.by_class.get(class.0 as usize);
+        table.into_iter().flat_map(|table| table.keys(&self.hash))
+    }
+
+    /// Nothing, in the memory of what was there: chunks of one recording are much alike.
+    pub(crate) fn emptied(mut self) -> Self {
+        self.segments.clear();
+        for table in &mut self.by_class {
+            table.entries.clear();
+            table.lookup.take();
+        }
+        self
     }
 
     /// Notes the constants of one checkpoint: `payload` is the event after its type id, `offset` its place in the
@@ -123,40 +142,162 @@ impl Pools {
         segment: u32,
     ) -> Result<CheckpointHead, Malformed> {
         let head = CheckpointHead::read(cursor)?;
-        let hash = self.hash.clone();
         for _ in 0..head.pools {
             let type_id = cursor.varint()?;
             let class = types.index_of(type_id).ok_or(Malformed::UnknownType)?;
-            let steps = &types.classes()[class.0 as usize].layout;
             let count = cursor.count()?;
             let at = class.0 as usize;
             if self.by_class.len() <= at {
-                self.by_class.resize_with(at + 1, || Table::with_hasher(hash.clone()));
+                self.by_class.resize_with(at + 1, Table::default);
             }
-            let table = &mut self.by_class[at];
-            for _ in 0..count {
-                let key = cursor.varint()?;
-                // Events are smaller than 4 GiB: the push decoder bounds them.
-                let place = Place { segment, at: cursor.pos() as u32 };
-                skip_constant(types, class, steps, cursor)?;
-                table.entry(key).or_insert(place);
-            }
+            self.by_class[at].add(types, class, cursor, count, segment, &self.hash)?;
         }
         Ok(head)
     }
 }
 
-#[inline]
-fn skip_constant(
-    types: &Types,
-    class: ClassIndex,
-    steps: &[layout::Step],
-    cursor: &mut Cursor<'_>,
-) -> Result<(), Malformed> {
-    if steps.is_empty() {
-        return layout::skip_value(types.classes(), class, cursor);
+impl Table {
+    fn add(
+        &mut self,
+        types: &Types,
+        class: ClassIndex,
+        cursor: &mut Cursor<'_>,
+        count: usize,
+        segment: u32,
+        hash: &KeyHash,
+    ) -> Result<(), Malformed> {
+        let before = self.entries.len();
+        let outcome = layout::with_steps(types.classes(), class, |steps| {
+            (0..count).try_for_each(|_| {
+                let key = cursor.varint()?;
+                // Events are smaller than 4 GiB: the push decoder bounds them.
+                let at = cursor.pos() as u32;
+                layout::skip(types.classes(), steps, cursor, 0)?;
+                self.entries.push(Entry { key, segment, at });
+                Ok(())
+            })
+        });
+        if let Some(lookup) = self.lookup.get_mut() {
+            for index in before..self.entries.len() {
+                lookup.insert(&self.entries, index, hash);
+            }
+        }
+        outcome
     }
-    layout::skip(types.classes(), steps, cursor, 0)
+
+    #[inline]
+    fn get(&self, key: u64, hash: &KeyHash) -> Option<&Entry> {
+        self.entries.get(self.lookup(hash).find(&self.entries, key, hash)?)
+    }
+
+    fn lookup(&self, hash: &KeyHash) -> &Lookup {
+        self.lookup.get_or_init(|| Lookup::of(&self.entries, hash))
+    }
+
+    fn keys(&self, hash: &KeyHash) -> impl Iterator<Item = u64> + '_ {
+        let lookup = self.lookup(hash);
+        let hash = hash.clone();
+        let first = move |&(index, entry): &(usize, &Entry)| {
+            lookup.find(&self.entries, entry.key, &hash) == Some(index)
+        };
+        self.entries.iter().enumerate().filter(first).map(|(_, entry)| entry.key)
+    }
+}
+
+/// Key → index of the first entry with it.
+#[derive(Debug)]
+enum Lookup {
+    /// By key, less the smallest: keys of symbols, stacks and threads mostly count up.
+    Dense { first: u64, places: Vec<u32> },
+    /// By hash, with the next free place taken if that one is; a power of two, at most half full.
+    Hashed { places: Vec<u32> },
+}
+
+const FREE: u32 = u32::MAX;
+
+/// Most places of an array over keys of which `count` are there.
+fn dense_limit(count: usize) -> u64 {
+    4 * count as u64 + 64
+}
+
+impl Lookup {
+    fn of(entries: &[Entry], hash: &KeyHash) -> Self {
+        let first = entries.iter().map(|e| e.key).min().unwrap_or(0);
+        let last = entries.iter().map(|e| e.key).max().unwrap_or(0);
+        if last - first >= dense_limit(entries.len()) {
+            return Self::hashed(entries, hash);
+        }
+        let mut places = vec![FREE; (last - first) as usize + 1];
+        for (index, entry) in entries.iter().enumerate() {
+            let place = &mut places[(entry.key - first) as usize];
+            if *place == FREE {
+                *place = index as u32;
+            }
+        }
+        Self::Dense { first, places }
+    }
+
+    fn hashed(entries: &[Entry], hash: &KeyHash) -> Self {
+        // Room for as many again, so that growing by one entry at a time stays cheap.
+        let mut places = vec![FREE; (entries.len() * 4).next_power_of_two()];
+        for index in 0..entries.len() {
+            insert_hashed(&mut places, entries, index, hash);
+        }
+        Self::Hashed { places }
+    }
+
+    /// Notes one more entry, unless its key has one.
+    fn insert(&mut self, entries: &[Entry], index: usize, hash: &KeyHash) {
+        let key = entries[index].key;
+        match self {
+            Self::Dense { first, places } => match key.checked_sub(*first) {
+                Some(at) if at < dense_limit(index + 1) => {
+                    if at as usize >= places.len() {
+                        places.resize(at as usize + 1, FREE);
+                    }
+                    let place = &mut places[at as usize];
+                    if *place == FREE {
+                        *place = index as u32;
+                    }
+                }
+                _ => *self = Self::hashed(&entries[..=index], hash),
+            },
+            Self::Hashed { places } if places.len() / 2 <= index => {
+                *self = Self::hashed(&entries[..=index], hash);
+            }
+            Self::Hashed { places } => insert_hashed(places, entries, index, hash),
+        }
+    }
+
+    #[inline]
+    fn find(&self, entries: &[Entry], key: u64, hash: &KeyHash) -> Option<usize> {
+        let index = match self {
+            Self::Dense { first, places } => *places.get(usize::try_from(key.checked_sub(*first)?).ok()?)?,
+            Self::Hashed { places } => places[place_of(places, entries, key, hash)],
+        };
+        (index != FREE).then_some(index as usize)
+    }
+}
+
+fn insert_hashed(places: &mut [u32], entries: &[Entry], index: usize, hash: &KeyHash) {
+    let at = place_of(places, entries, entries[index].key, hash);
+    if places[at] == FREE {
+        places[at] = index as u32;
+    }
+}
+
+/// Where the key is, or the free place where it would be.
+#[inline]
+fn place_of(places: &[u32], entries: &[Entry], key: u64, hash: &KeyHash) -> usize {
+    let mask = places.len() - 1;
+    let mut at = hash.hash_one(key) as usize & mask;
+    loop {
+        let index = places[at];
+        if index == FREE || entries.get(index as usize).is_none_or(|e| e.key == key) {
+            return at;
+        }
+        at = (at + 1) & mask;
+    }
 }
 
 /// Hashes keys by one multiplication with a seed of this process: keys are mostly small and dense, but a hostile
@@ -204,5 +345,53 @@ impl Hasher for KeyHasher {
     #[inline]
     fn finish(&self) -> u64 {
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// Whatever the keys and whenever the index is made, the first entry of a key is found.
+    fn check(keys: &[u64], asked_after: usize) {
+        let hash = KeyHash::default();
+        let mut table = Table::default();
+        let mut expected: HashMap<u64, u32> = HashMap::new();
+        for (at, &key) in keys.iter().enumerate() {
+            table.entries.push(Entry { key, segment: 0, at: at as u32 });
+            expected.entry(key).or_insert(at as u32);
+            if at == asked_after {
+                table.lookup(&hash);
+            } else if let Some(lookup) = table.lookup.get_mut() {
+                lookup.insert(&table.entries, at, &hash);
+            }
+        }
+        for (&key, &at) in &expected {
+            assert_eq!(table.get(key, &hash).map(|e| e.at), Some(at), "key {key} of {keys:?}");
+            for other in [key.wrapping_sub(1), key.wrapping_add(1), !key] {
+                let found = table.get(other, &hash).map(|e| e.at);
+                assert_eq!(found, expected.get(&other).copied(), "key {other} of {keys:?}");
+            }
+        }
+        let mut distinct: Vec<u64> = table.keys(&hash).collect();
+        distinct.sort_unstable();
+        let mut all: Vec<u64> = expected.into_keys().collect();
+        all.sort_unstable();
+        assert_eq!(distinct, all);
+    }
+
+    #[test]
+    fn keys_dense_sparse_repeated_and_extreme() {
+        let counting: Vec<u64> = (1000..1300).collect();
+        let falling: Vec<u64> = (0..300).rev().collect();
+        let spread: Vec<u64> = (0..300u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+        let repeated: Vec<u64> = (0..300).map(|i| i % 7 * 1000).collect();
+        let mixed: Vec<u64> = (0..200).chain([u64::MAX, 0, u64::MAX, 5]).chain(200..400).collect();
+        for keys in [counting, falling, spread, repeated, mixed, vec![], vec![u64::MAX]] {
+            for asked_after in [0, 1, 50, 199, 203, 1000] {
+                check(&keys, asked_after);
+            }
+        }
     }
 }

@@ -245,15 +245,25 @@ fn assign(classes: &mut [Class], layouts: Vec<Vec<Step>>) {
     }
 }
 
+/// Hands `use_them` the steps over one value of `class`, primitive or struct.
+#[inline]
+pub(crate) fn with_steps<T>(
+    classes: &[Class],
+    class: ClassIndex,
+    use_them: impl FnOnce(&[Step]) -> Result<T, Malformed>,
+) -> Result<T, Malformed> {
+    let class = classes.get(class.0 as usize).ok_or(Malformed::UnknownType)?;
+    match class.kind {
+        Kind::Struct => use_them(&class.layout),
+        kind => use_them(&[primitive(kind)]),
+    }
+}
+
 /// Steps over one value of `class`, primitive or struct.
 pub(crate) fn skip_value(
     classes: &[Class],
     class: ClassIndex,
     cursor: &mut Cursor<'_>,
 ) -> Result<(), Malformed> {
-    let class = classes.get(class.0 as usize).ok_or(Malformed::UnknownType)?;
-    match class.kind {
-        Kind::Struct => skip(classes, &class.layout, cursor, 0),
-        kind => skip(classes, &[primitive(kind)], cursor, 0),
-    }
+    with_steps(classes, class, |steps| skip(classes, steps, cursor, 0))
 }

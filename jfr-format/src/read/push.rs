@@ -287,13 +287,8 @@ impl Decoder {
         self.discard(LEN);
         let index = ChunkIndex(self.chunks);
         self.chunks = self.chunks.saturating_add(1);
-        self.chunk = Some(Chunk {
-            index,
-            offset: FileOffset(offset),
-            header,
-            types: Arc::default(),
-            pools: Pools::default(),
-        });
+        let pools = self.chunk.take().map_or_else(Pools::default, |chunk| chunk.pools.emptied());
+        self.chunk = Some(Chunk { index, offset: FileOffset(offset), header, types: Arc::default(), pools });
         self.current = Current { end: trusted_end(&header, offset), ..Current::default() };
         self.queue.push_back(Queued::ChunkStart);
         self.state = State::Events;
