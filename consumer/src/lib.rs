@@ -18,6 +18,7 @@ pub mod print;
 pub mod render;
 pub mod summary;
 pub mod tree;
+pub mod view;
 pub mod warnings;
 
 pub use error::Error;

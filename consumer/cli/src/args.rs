@@ -25,6 +25,7 @@ Examples:
   flightline fold run.jfr | grep parse            folded stacks as text
   flightline summary run.jfr                      what is in a recording
   flightline print run.jfr --events ExecutionSample --json
+  flightline view hot-methods run.jfr             one of many ready tables
 
 Exit status: record: that of the program, 126 or 127 if it cannot be run, 1 if it succeeded but its recording could not be written; others: 0 done; 1 error, or the recording could be read in part only; 2 wrong usage.";
 
@@ -75,6 +76,9 @@ pub enum Command {
     Print(PrintArgs),
     /// List the types a recording declares
     Metadata(MetadataArgs),
+    /// Ready tables: hot methods, pauses, allocation, contention, I/O, …
+    #[command(after_help = crate::view::EXAMPLES)]
+    View(crate::view::ViewArgs),
     /// Write a completion script for a shell
     Completions {
         /// The shell.

@@ -15,6 +15,7 @@ mod record;
 mod stacks;
 mod summary;
 mod talk;
+mod view;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Summary(args) => summary::run(args),
         Command::Print(args) => print::run(args),
         Command::Metadata(args) => metadata::run(args),
+        Command::View(args) => view::run(args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "flightline", &mut std::io::stdout());
             Ok(Outcome::Whole)

@@ -1,0 +1,300 @@
+//! `flightline view`
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, stdout};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, ValueEnum, ValueHint};
+use flightline_consumer::view::{
+    self, Category, Layout, Options, Plan, Table, Truncate, View, Viewer, how_to_record, similar, write_csv,
+    write_json, write_json_list, write_text,
+};
+use jfr_format::read::Item;
+
+use crate::args::Cli;
+use crate::talk::{self, Progress, shown};
+use crate::{Outcome, input, output};
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline view --list                                  all views
+  flightline view --list run.jfr                          marked: those the recording has events for
+  flightline view hot-methods run.jfr
+  flightline view gc-pauses,allocation-by-class run.jfr   several, in one pass
+  flightline view contention-by-site --cell-height 10 run.jfr
+  flightline view file-reads-by-path --json run.jfr | jq '.rows[0]'
+  flightline view jdk.CPULoad --csv run.jfr               any event type: a table of its fields
+  flightline view all-views run.jfr | less";
+
+/// Arguments of `view`.
+#[derive(Debug, Args)]
+pub struct ViewArgs {
+    /// View or event type, several with `,` between; all-views, all-events
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Recordings, taken together; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    inputs: Vec<PathBuf>,
+    /// List the views; with a recording, mark those it has events for
+    #[arg(long)]
+    list: bool,
+    /// As JSON: numbers as they are, points in time in UTC, spans in ns
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// As CSV
+    #[arg(long)]
+    csv: bool,
+    /// Rows at most [default: depends on the view]
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Leave out what was before this many seconds of the recording
+    #[arg(long, value_name = "SECONDS")]
+    from: Option<f64>,
+    /// Leave out what was after this many seconds of the recording
+    #[arg(long, value_name = "SECONDS")]
+    to: Option<f64>,
+    /// Characters per line [default: the terminal's; elsewhere as many as needed]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(20..))]
+    width: Option<u16>,
+    /// What to cut off a text that does not fit
+    #[arg(long, value_enum, default_value = "end")]
+    truncate: Cut,
+    /// Lines a cell may have; of a stack, frames
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    cell_height: u16,
+    /// Tell how each table comes about
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// What is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Cut {
+    /// …the end remains
+    Beginning,
+    /// the beginning remains…
+    End,
+}
+
+/// What was asked for.
+#[derive(Debug, Default)]
+struct Wanted {
+    plans: Vec<Plan>,
+    event_types: Vec<String>,
+    all_views: bool,
+    all_events: bool,
+}
+
+/// Shows tables.
+pub fn run(args: ViewArgs) -> Result<Outcome> {
+    if let Some(outcome) = list_instead(&args)? {
+        return Ok(outcome);
+    }
+    let name = args.name.as_deref().unwrap_or_default();
+    let wanted = Wanted::of(name);
+    if args.inputs.is_empty() {
+        // Nothing to look an event type up in: what is no view is wrong.
+        if let Some(unknown) = wanted.event_types.iter().find(|name| !name.contains('.')) {
+            bail!("{}", unknown_name(unknown, view::all().map(|view| view.name)));
+        }
+        let message = format!("no recording given: flightline view {name} FILE\n");
+        Cli::command().error(ErrorKind::MissingRequiredArgument, message).exit();
+    }
+    let options = Options {
+        limit: args.limit,
+        event_types: wanted.event_types.clone(),
+        all_event_types: wanted.all_events,
+        ..Options::default()
+    };
+    let mut viewer = Viewer::new(wanted.plans, options);
+    let outcome = read(&args, &args.inputs, &mut viewer)?;
+    for name in &wanted.event_types {
+        let named = |full: &&String| *full == name || full.rsplit('.').next() == Some(name);
+        match viewer.declared().iter().find(named) {
+            Some(full) if !viewer.counts().contains_key(full) => {
+                talk::warning(format_args!("no events {full} in {}", names(&args.inputs)));
+            }
+            Some(_) => {}
+            None => {
+                let known =
+                    view::all().map(|view| view.name).chain(viewer.declared().iter().map(String::as_str));
+                bail!("{}", unknown_name(name, known));
+            }
+        }
+    }
+    let mut tables = viewer.finish();
+    if !wanted.all_views && !wanted.all_events {
+        for table in tables.iter().filter(|table| table.is_empty()) {
+            talk::warning(missing(table, &args.inputs));
+        }
+    } else {
+        tables.retain(|table| !table.is_empty());
+    }
+    write(&args, &tables)?;
+    Ok(outcome)
+}
+
+impl Wanted {
+    fn of(names: &str) -> Self {
+        let mut wanted = Self::default();
+        for name in names.split(',').filter(|name| !name.is_empty()) {
+            match (name, view::find(name)) {
+                ("all-views", _) => {
+                    wanted.all_views = true;
+                    wanted.plans.extend(view::all().map(Plan::of_view));
+                }
+                ("all-events", _) => wanted.all_events = true,
+                (_, Some(view)) => wanted.plans.push(Plan::of_view(view)),
+                (_, None) => wanted.event_types.push(name.to_owned()),
+            }
+        }
+        wanted
+    }
+}
+
+/// Reads the recordings to their ends.
+fn read(args: &ViewArgs, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Outcome> {
+    let mut outcome = Outcome::Whole;
+    for path in inputs {
+        let mut input = input::recording(path)?;
+        let progress = Progress::new(input.size());
+        let mut started = false;
+        loop {
+            progress.at(input.consumed());
+            let Some(item) = input.next().with_context(|| shown(path))? else { break };
+            if let (Item::ChunkStart(chunk), false) = (&item, started) {
+                started = true;
+                let at = |seconds: f64| chunk.header.start_nanos.saturating_add((seconds * 1e9) as i64);
+                viewer.between(args.from.map(at), args.to.map(at));
+            }
+            viewer.take(item);
+        }
+        drop(progress);
+        if talk::warnings(path, &viewer.take_warnings()) == Outcome::Partial {
+            outcome = Outcome::Partial;
+        }
+    }
+    Ok(outcome)
+}
+
+fn write(args: &ViewArgs, tables: &[Table]) -> Result<()> {
+    let layout = Layout {
+        width: args.width.map(usize::from).or_else(terminal_width),
+        cell_height: usize::from(args.cell_height),
+        truncate: match args.truncate {
+            Cut::Beginning => Truncate::Beginning,
+            Cut::End => Truncate::End,
+        },
+        colours: coloured(),
+        verbose: args.verbose,
+    };
+    output::text(Path::new("-"), |out| -> Result<()> {
+        match tables {
+            [table] if args.json => write_json(table, out)?,
+            _ if args.json => write_json_list(tables, out)?,
+            [table] if args.csv => write_csv(table, out)?,
+            _ if args.csv => {
+                for (at, table) in tables.iter().enumerate() {
+                    writeln!(out, "{}# {}", if at > 0 { "\n" } else { "" }, table.name)?;
+                    write_csv(table, out)?;
+                }
+            }
+            _ => {
+                for table in tables.iter().filter(|table| !table.is_empty()) {
+                    write_text(table, &layout, out)?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn terminal_width() -> Option<usize> {
+    let (terminal_size::Width(width), _) = terminal_size::terminal_size_of(stdout())?;
+    Some(usize::from(width).max(20))
+}
+
+fn coloured() -> bool {
+    stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+fn names(inputs: &[PathBuf]) -> String {
+    inputs.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ")
+}
+
+/// Why a table is empty, and what to do about it.
+fn missing(table: &Table, inputs: &[PathBuf]) -> String {
+    let needs: Vec<&str> = table.needs.iter().map(String::as_str).collect();
+    let how = needs.first().map(|first| how_to_record(first)).unwrap_or_default();
+    let some = if needs.len() > 4 { format!("{}, …", needs[..4].join(", ")) } else { needs.join(", ") };
+    format!(
+        "{}: nothing to show in {}: needs events {some}. To record them: {how}",
+        table.name,
+        names(inputs)
+    )
+}
+
+fn unknown_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let like = similar(name, known);
+    let hint = if like.is_empty() { String::new() } else { format!("; did you mean {}?", like.join(", ")) };
+    format!("no view or event type is called {name}{hint} (flightline view --list tells all views)")
+}
+
+/// `view`, `view --list …`, `view FILE`: the list of views.
+fn list_instead(args: &ViewArgs) -> Result<Option<Outcome>> {
+    let mut inputs = args.inputs.clone();
+    match &args.name {
+        None => {
+            list(None)?;
+            return Ok(Some(Outcome::Whole));
+        }
+        Some(name) if args.list => inputs.insert(0, PathBuf::from(name)),
+        Some(name) => {
+            let path = Path::new(name);
+            // A file where a view was expected: what can be seen in it is what is wanted to be known.
+            if !inputs.is_empty() || view::find(name).is_some() || !(name == "-" || path.is_file()) {
+                return Ok(None);
+            }
+            inputs.push(path.to_owned());
+        }
+    }
+    let mut viewer = Viewer::new(Vec::new(), Options::default());
+    let outcome = read(args, &inputs, &mut viewer)?;
+    list(Some(viewer.counts()))?;
+    Ok(Some(outcome))
+}
+
+/// Lists the views; with the events of a recording, marks those that have some.
+fn list(counts: Option<&BTreeMap<String, u64>>) -> Result<()> {
+    let has = |view: &View| {
+        let any = |name: &str| name == "*" || counts.is_some_and(|counts| counts.contains_key(name));
+        counts.is_some_and(|counts| !counts.is_empty()) && view.events.iter().any(|name| any(name))
+    };
+    let (bold, plain) = if coloured() { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+    let widest = view::all().map(|view| view.name.len()).max().unwrap_or(0);
+    output::text(Path::new("-"), |out| -> Result<()> {
+        for category in Category::ALL {
+            writeln!(out, "{bold}{}{plain}", category.title())?;
+            for view in view::all().filter(|view| view.category == category) {
+                let mark = if has(view) { "*" } else { " " };
+                writeln!(out, "{mark} {:widest$}  {}", view.name, view.title)?;
+            }
+            writeln!(out)?;
+        }
+        if let Some(counts) = counts {
+            writeln!(out, "* = the recording has events for it. Its event types, each a view too:\n")?;
+            for (name, count) in counts {
+                writeln!(out, "  {name}  {count}")?;
+            }
+        } else {
+            writeln!(
+                out,
+                "Any event type is a view too: flightline view jdk.CPULoad run.jfr. All: all-views, all-events."
+            )?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,189 @@
+//! What the program did.
+
+use crate::view::definition::Category::Application;
+use crate::view::definition::*;
+
+const THROWN: &[&str] = &["jdk.JavaErrorThrow", "jdk.JavaExceptionThrow"];
+const ENTER: &[&str] = &["jdk.JavaMonitorEnter"];
+/// What recordings have depends on producer and version: samples with a weight, or a TLAB or object each.
+const ALLOCATED: &[&str] =
+    &["jdk.ObjectAllocationSample", "jdk.ObjectAllocationInNewTLAB", "jdk.ObjectAllocationOutsideTLAB"];
+/// A new TLAB stands for all that was allocated in the one before.
+const WEIGHT: &str = "weight|tlabSize|allocationSize";
+const WAITS: &[&str] = &[
+    "jdk.JavaMonitorWait",
+    "jdk.JavaMonitorEnter",
+    "jdk.ThreadPark",
+    "jdk.ThreadSleep",
+    "jdk.SocketRead",
+    "jdk.SocketWrite",
+    "jdk.FileWrite",
+    "jdk.FileRead",
+];
+
+#[rustfmt::skip]
+pub(super) const VIEWS: &[View] = &[
+    view("hot-methods", Application, "Methods on CPU", &["jdk.ExecutionSample"], &[
+        key("Method", "stackTrace.top"), count("Samples"), count("Percent").share(),
+    ]).by(1).top(25),
+    view("cpu-time-hot-methods", Application, "Methods by CPU time", &["jdk.CPUTimeSample"], &[
+        key("Method", "stackTrace.top"), count("Samples"), count("Percent").share(),
+        sum("CPU Time", "samplingPeriod"),
+    ]).by(1).top(25),
+    view("cpu-time-statistics", Application, "CPU time samples taken and lost", &["jdk.CPUTimeSample", "jdk.CPUTimeSamplesLost"], &[
+        count("Successful").of(&["jdk.CPUTimeSample"]).when("failed", "false"),
+        count("Failed").of(&["jdk.CPUTimeSample"]).when("failed", "true"),
+        count("Biased").of(&["jdk.CPUTimeSample"]).when("biased", "true"),
+        count("All").of(&["jdk.CPUTimeSample"]),
+        sum("Lost", "lostSamples").of(&["jdk.CPUTimeSamplesLost"]),
+    ]),
+    view("native-methods", Application, "Waiting or running in native methods", &["jdk.NativeMethodSample"], &[
+        key("Method", "stackTrace.top"), count("Samples"), count("Percent").share(),
+    ]).by(1),
+    view("method-timing", Application, "Calls of chosen methods", &["jdk.MethodTiming"], &[
+        key("Method", "method"), last("Calls", "invocations"),
+        last("Shortest", "minimum"), last("Average", "average"), last("Longest", "maximum"),
+    ]).by(1),
+    view("method-calls", Application, "Calls of traced methods by caller", &["jdk.MethodTrace"], &[
+        key("Method", "method"), key("Caller", "stackTrace.top"), count("Calls"),
+        mean("Average", "duration"), max("Longest", "duration"), sum("Total", "duration"),
+    ]).by(2),
+    view("deprecated-methods-for-removal", Application, "Calls of methods that will be removed", &["jdk.DeprecatedInvocation"], &[
+        key("Method", "method"), key("Called From", "stackTrace.top"), last("For Removal", "forRemoval"),
+    ]),
+
+    view("allocation-by-class", Application, "Allocation by class", ALLOCATED, &[
+        key("Class", "objectClass"), sum("Pressure", WEIGHT).share(), sum("Bytes", WEIGHT), count("Samples"),
+    ]).by(2).top(25),
+    view("allocation-by-thread", Application, "Allocation by thread", ALLOCATED, &[
+        key("Thread", "eventThread"), sum("Pressure", WEIGHT).share(), sum("Bytes", WEIGHT), count("Samples"),
+    ]).by(2).top(25),
+    view("allocation-by-site", Application, "Allocation by method", ALLOCATED, &[
+        key("Method", "stackTrace.top"), sum("Pressure", WEIGHT).share(), sum("Bytes", WEIGHT), count("Samples"),
+    ]).by(2).top(25),
+    view("thread-allocation", Application, "Allocated by each thread since its start", &["jdk.ThreadAllocationStatistics"], &[
+        key("Thread", "thread"), last("Allocated", "allocated"), last("Percent", "allocated").share(),
+    ]).by(1),
+    view("memory-leaks", Application, "Objects that stayed alive", &["jdk.OldObjectSample", "profiler.LiveObject"], &[
+        key("Class", "object.type|objectClass"), key("Allocated In", "stackTrace.app"),
+        count("Samples"), min("Oldest", "allocationTime"), max("Age", "objectAge"),
+        sum("Size", "objectSize|allocationSize"), last("Heap Used", "lastKnownHeapUsage"),
+    ]).by(2),
+    view("memory-leaks-by-class", Application, "Objects that stayed alive, by class", &["jdk.OldObjectSample", "profiler.LiveObject"], &[
+        key("Class", "object.type|objectClass"), count("Samples"),
+        min("Oldest", "allocationTime"), max("Age", "objectAge"),
+        sum("Size", "objectSize|allocationSize"), last("Heap Used", "lastKnownHeapUsage"),
+    ]).up(2),
+    view("memory-leaks-by-site", Application, "Objects that stayed alive, by method", &["jdk.OldObjectSample", "profiler.LiveObject"], &[
+        key("Method", "stackTrace.app"), count("Samples"),
+        min("Oldest", "allocationTime"), max("Age", "objectAge"),
+        sum("Size", "objectSize|allocationSize"), last("Heap Used", "lastKnownHeapUsage"),
+    ]).up(2),
+    view("object-statistics", Application, "Objects in the heap by class", &["jdk.ObjectCount", "jdk.ObjectCountAfterGC"], &[
+        key("Class", "objectClass"), last("Objects", "count"), last("Size", "totalSize"),
+        last("Percent", "totalSize").share(), spread("Change", "totalSize"),
+    ]).by(2),
+    view("finalizers", Application, "Finalizers", &["jdk.FinalizerStatistics"], &[
+        key("Class", "finalizableClass"), key("Source", "codeSource"),
+        last("Waiting Objects", "objects"), last("Runs", "totalFinalizersRun"),
+    ]).by(3),
+
+    view("contention-by-site", Application, "Waiting for locks, by stack", ENTER, &[
+        key("Stack", "stackTrace"), count("Count"), mean("Average", "duration"),
+        max("Longest", "duration"), sum("Total", "duration"),
+    ]).by(4),
+    view("contention-by-class", Application, "Waiting for locks, by their class", ENTER, &[
+        key("Class", "monitorClass"), count("Count"), mean("Average", "duration"), p90("P90", "duration"),
+        max("Longest", "duration"), sum("Total", "duration"),
+    ]).by(5),
+    view("contention-by-thread", Application, "Waiting for locks, by thread", ENTER, &[
+        key("Thread", "eventThread"), count("Count"), mean("Average", "duration"), p90("P90", "duration"),
+        max("Longest", "duration"), sum("Total", "duration"),
+    ]).by(5),
+    view("contention-by-address", Application, "Waiting for locks, by lock", ENTER, &[
+        key("Address", "address"), first("Class", "monitorClass"), count("Count"),
+        distinct("Threads", "eventThread"), max("Longest", "duration"), sum("Total", "duration"),
+    ]).by(5),
+    view("parking-by-site", Application, "Parked threads, by what they wait for", &["jdk.ThreadPark"], &[
+        key("Class", "parkedClass"), key("Method", "stackTrace.app"), count("Count"),
+        mean("Average", "duration"), max("Longest", "duration"), sum("Total", "duration"),
+    ]).by(5),
+    view("latencies-by-type", Application, "Waiting, by kind", WAITS, &[
+        key("Kind", "@label"), count("Count"), mean("Average", "duration"), p99("P99", "duration"),
+        max("Longest", "duration"), sum("Total", "duration"),
+    ]).by(5),
+    view("monitor-inflation", Application, "Monitors that became heavy", &["jdk.JavaMonitorInflate"], &[
+        key("Stack", "stackTrace"), key("Class", "monitorClass"), count("Count"),
+        max("Longest", "duration"), sum("Total", "duration"),
+    ]).by(2),
+    view("pinned-threads", Application, "Virtual threads that held their carrier", &["jdk.VirtualThreadPinned"], &[
+        key("Method", "stackTrace.app"), count("Count"), mean("Average", "duration"), p99("P99", "duration"),
+        max("Longest", "duration"), sum("Total", "duration"),
+    ]).by(5),
+
+    view("threads", Application, "Threads", &[
+        "jdk.ThreadStart", "jdk.ThreadEnd", "jdk.ExecutionSample", "jdk.NativeMethodSample", "jdk.CPUTimeSample",
+        "jdk.ThreadCPULoad", "jdk.ThreadAllocationStatistics", "profiler.WallClockSample", "flightline.ThreadCpu",
+    ], &[
+        key("Thread", "sampledThread|thread|eventThread"),
+        first("OS Id", "sampledThread.osThreadId|thread.osThreadId|eventThread.osThreadId"),
+        first("Java Id", "sampledThread.javaThreadId|thread.javaThreadId|eventThread.javaThreadId"),
+        first("Start", "startTime").of(&["jdk.ThreadStart"]), first("End", "startTime").of(&["jdk.ThreadEnd"]),
+        count("Samples").of(&["jdk.ExecutionSample"]),
+        count("CPU Time Samples").of(&["jdk.CPUTimeSample"]),
+        count("In Native").of(&["jdk.NativeMethodSample"]),
+        sum("Wall Samples", "samples|#1").of(&["profiler.WallClockSample"]),
+        last("CPU Time", "cpuTime").of(&["flightline.ThreadCpu"]),
+        last("User Load", "user").of(&["jdk.ThreadCPULoad"]),
+        last("Allocated", "allocated").of(&["jdk.ThreadAllocationStatistics"]),
+    ]).by(5),
+    view("thread-count", Application, "Number of threads over time", &["jdk.JavaThreadStatistics"], &[
+        each("Time", "startTime"), each("Active", "activeCount"), each("Daemons", "daemonCount"),
+        each("Started", "accumulatedCount"), each("Peak", "peakCount"),
+    ]),
+    view("thread-cpu-load", Application, "CPU load of threads", &["jdk.ThreadCPULoad"], &[
+        key("Thread", "eventThread"), last("System", "system"), last("User", "user"),
+    ]).by(2),
+    view("thread-start", Application, "Threads started", &["jdk.ThreadStart", "jdk.ThreadEnd"], &[
+        first("Start", "startTime").of(&["jdk.ThreadStart"]),
+        first("Started In", "stackTrace.app").of(&["jdk.ThreadStart"]),
+        key("Thread", "thread|eventThread"), spread("Lifetime", "startTime"),
+    ]).by(3),
+
+    view("exception-by-type", Application, "Exceptions by class", THROWN, &[
+        key("Class", "thrownClass"), count("Count"),
+    ]).by(1),
+    view("exception-by-message", Application, "Exceptions by message", THROWN, &[
+        key("Message", "message"), count("Count"),
+    ]).by(1),
+    view("exception-by-site", Application, "Exceptions by method", THROWN, &[
+        key("Method", "stackTrace.thrower"), count("Count"),
+    ]).by(1),
+    view("exception-count", Application, "Exceptions thrown in all", &["jdk.ExceptionStatistics"], &[
+        spread("During the Recording", "throwables"), last("Since the Start", "throwables"),
+    ]),
+
+    view("file-reads-by-path", Application, "Files read", &["jdk.FileRead"], &[
+        key("Path", "path"), count("Reads"), sum("Bytes", "bytesRead"), sum("Time", "duration"),
+    ]).by(2),
+    view("file-writes-by-path", Application, "Files written", &["jdk.FileWrite"], &[
+        key("Path", "path"), count("Writes"), sum("Bytes", "bytesWritten"), sum("Time", "duration"),
+    ]).by(2),
+    view("socket-reads-by-host", Application, "Hosts read from", &["jdk.SocketRead"], &[
+        key("Host", "host"), key("Port", "port"), count("Reads"), sum("Bytes", "bytesRead"), sum("Time", "duration"),
+    ]).by(3),
+    view("socket-writes-by-host", Application, "Hosts written to", &["jdk.SocketWrite"], &[
+        key("Host", "host"), key("Port", "port"), count("Writes"), sum("Bytes", "bytesWritten"), sum("Time", "duration"),
+    ]).by(3),
+
+    view("class-loaders", Application, "Class loaders", &["jdk.ClassLoaderStatistics"], &[
+        key("Class Loader", "classLoader"), last("Hidden Classes", "hiddenClassCount|unsafeAnonymousClassCount|anonymousClassCount"),
+        last("Classes", "classCount"), last("Metaspace", "chunkSize"),
+    ]).by(2),
+    view("longest-class-loading", Application, "Classes that took longest to load", &["jdk.ClassLoad"], &[
+        each("Time", "startTime"), each("Class", "loadedClass"), each("Duration", "duration"),
+    ]).by(2).top(25),
+    view("modules", Application, "Modules", &["jdk.ModuleRequire"], &[
+        key("Module", "source"), count_of("Requires", "requiredModule"),
+    ]),
+];

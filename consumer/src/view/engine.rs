@@ -1,0 +1,345 @@
+//! Events → rows, in one pass.
+//!
+//! For each event type of a chunk it is settled once which plans want which of its fields; an event then costs those
+//! fields, and what its keys stand for is looked up once per chunk.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use jfr_format::error::Error;
+use jfr_format::event::EventRef;
+use jfr_format::read::{Batch, Chunk, Class, Item};
+
+use super::datum::Datum;
+use super::definition::Take;
+use super::path::{Binder, Fields, Lookup, Raw, Source};
+use super::plan::Plan;
+use super::rows::Rows;
+use super::table::Table;
+use crate::warnings::Warnings;
+
+/// Which events count.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Rows at most, instead of what the view says.
+    pub limit: Option<usize>,
+    /// Earliest event, in ns since 1970.
+    pub from_nanos: Option<i64>,
+    /// Latest event, in ns since 1970.
+    pub to_nanos: Option<i64>,
+    /// Besides the plans: event types, by full or short name, each as a table of its fields.
+    pub event_types: Vec<String>,
+    /// Besides the plans: all event types there are, each as a table of its fields.
+    pub all_event_types: bool,
+}
+
+/// Makes tables of the items of a decoder.
+#[derive(Debug)]
+pub struct Viewer {
+    options: Options,
+    rows: Vec<Rows>,
+    /// Plan of each event type that is shown by itself.
+    own: HashMap<String, usize>,
+    classes: Vec<Option<Bound>>,
+    /// Events by type, whether shown or not.
+    counts: BTreeMap<String, u64>,
+    declared: BTreeSet<String>,
+    lookup: Lookup,
+    warnings: Warnings,
+}
+
+/// An event type of the current chunk.
+#[derive(Debug)]
+struct Bound {
+    fields: Fields,
+    start: Option<usize>,
+    uses: Vec<Use>,
+    events: u64,
+}
+
+/// What a plan wants of an event type.
+#[derive(Debug)]
+struct Use {
+    plan: usize,
+    is_list: bool,
+    keys: Vec<Wanted>,
+    others: Vec<Wanted>,
+    /// Rows by the raw keys of the current chunk.
+    known: HashMap<Box<[u64]>, usize>,
+    live: Option<Live>,
+}
+
+/// A column.
+#[derive(Debug)]
+struct Wanted {
+    column: usize,
+    source: Source,
+    counts: bool,
+    when: Option<(Source, String)>,
+}
+
+#[derive(Debug)]
+struct Live {
+    address: Source,
+    size: Source,
+    frees: bool,
+}
+
+impl Viewer {
+    /// Before the first event.
+    pub fn new(plans: Vec<Plan>, options: Options) -> Self {
+        let rows = plans.into_iter().map(|plan| Rows::new(plan, options.limit)).collect();
+        Self {
+            options,
+            rows,
+            own: HashMap::new(),
+            classes: Vec::new(),
+            counts: BTreeMap::new(),
+            declared: BTreeSet::new(),
+            lookup: Lookup::default(),
+            warnings: Warnings::default(),
+        }
+    }
+
+    /// Takes one item in.
+    pub fn take(&mut self, item: Item<'_>) {
+        match item {
+            Item::ChunkStart(_) => self.next_chunk(),
+            Item::Events(batch) => self.batch(&batch),
+            Item::ChunkEnd(end) => self.count(end.chunk),
+            Item::Warning(warning) => self.warnings.push(warning),
+        }
+    }
+
+    /// What could not be read since the last call.
+    pub fn take_warnings(&mut self) -> Warnings {
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// Events by type so far, of finished chunks.
+    pub fn counts(&self) -> &BTreeMap<String, u64> {
+        &self.counts
+    }
+
+    /// Event types declared so far, in finished chunks.
+    pub fn declared(&self) -> &BTreeSet<String> {
+        &self.declared
+    }
+
+    /// Only events between these points in time count from here on, in ns since 1970.
+    pub fn between(&mut self, from_nanos: Option<i64>, to_nanos: Option<i64>) {
+        self.options.from_nanos = from_nanos;
+        self.options.to_nanos = to_nanos;
+    }
+
+    /// The tables: of the plans in their order, then of event types by name.
+    pub fn finish(self) -> Vec<Table> {
+        let own: Vec<usize> = self.own.values().copied().collect();
+        let (mut tables, mut of_types) = (Vec::new(), Vec::new());
+        for (at, rows) in self.rows.into_iter().enumerate() {
+            let to = if own.contains(&at) { &mut of_types } else { &mut tables };
+            to.push(rows.finish());
+        }
+        of_types.sort_by(|a: &Table, b: &Table| a.name.cmp(&b.name));
+        tables.append(&mut of_types);
+        tables
+    }
+
+    fn next_chunk(&mut self) {
+        self.classes.clear();
+        self.lookup.next_chunk();
+    }
+
+    fn count(&mut self, chunk: &Chunk) {
+        for class in chunk.types.classes().iter().filter(|class| class.is_event()) {
+            if !self.declared.contains(&*class.name) {
+                self.declared.insert(class.name.to_string());
+            }
+        }
+        for (class, bound) in chunk.types.classes().iter().zip(&mut self.classes) {
+            let Some(bound) = bound else { continue };
+            let events = std::mem::take(&mut bound.events);
+            if events > 0 {
+                *self.counts.entry(class.name.to_string()).or_default() += events;
+            }
+        }
+    }
+
+    fn batch(&mut self, batch: &Batch<'_>) {
+        let mut raw = Vec::new();
+        for event in batch.events() {
+            let at = event.class_index().index();
+            if at >= self.classes.len() {
+                self.classes.resize_with(at + 1, || None);
+            }
+            if self.classes[at].is_none() {
+                self.classes[at] = Some(self.bind(event.chunk(), event.class()));
+            }
+            let Some(bound) = &mut self.classes[at] else { continue };
+            if bound.uses.is_empty() {
+                bound.events += 1;
+                continue;
+            }
+            let outcome = self.event(at, &event, &mut raw);
+            if let Err(warning) = outcome {
+                self.warnings.push(warning);
+            }
+        }
+        for rows in &mut self.rows {
+            rows.settle();
+        }
+    }
+
+    fn bind(&mut self, chunk: &Chunk, class: &Class) -> Bound {
+        let short = class.name.rsplit('.').next().unwrap_or_default();
+        let asked = |name: &String| *name == *class.name || name == short;
+        let wanted = self.options.all_event_types || self.options.event_types.iter().any(asked);
+        if wanted && !self.own.contains_key(&*class.name) {
+            self.own.insert(class.name.to_string(), self.rows.len());
+            self.rows.push(Rows::new(Plan::of_class(class, &chunk.types), self.options.limit));
+        }
+        let mut binder = Binder::new(chunk, class);
+        let start = binder.start();
+        let mut uses = Vec::new();
+        for (at, rows) in self.rows.iter().enumerate() {
+            if rows.plan.wants(&class.name) {
+                uses.extend(bind_plan(&mut binder, &class.name, at, &rows.plan));
+            }
+        }
+        Bound { fields: binder.finish(), start, uses, events: 0 }
+    }
+
+    fn event<'a>(&mut self, at: usize, event: &EventRef<'a>, raw: &mut Vec<Raw<'a>>) -> Result<(), Error> {
+        let Self { options, rows, classes, lookup, .. } = self;
+        let Some(Some(bound)) = classes.get_mut(at) else { return Ok(()) };
+        bound.fields.read(event, raw)?;
+        let ticks = bound.start.and_then(|slot| raw.get(slot)).and_then(|raw| match raw {
+            Raw::Bits(bits) => Some(*bits as i64),
+            Raw::Value(value) => value.as_i64(),
+            Raw::None => None,
+        });
+        let time = ticks.map_or(0, |ticks| event.chunk().epoch_nanos(ticks));
+        let early = options.from_nanos.is_some_and(|from| time < from);
+        if early || options.to_nanos.is_some_and(|to| time > to) {
+            return Ok(());
+        }
+        bound.events += 1;
+        let mut reader = Reader { event, fields: &bound.fields, raw, lookup };
+        for using in &mut bound.uses {
+            if let Some(rows) = rows.get_mut(using.plan) {
+                reader.add(using, rows, time)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How `plan` uses events of the type `name`; `None` if none of its rows would change.
+fn bind_plan(binder: &mut Binder<'_>, name: &str, at: usize, plan: &Plan) -> Option<Use> {
+    let (mut keys, mut others) = (Vec::new(), Vec::new());
+    let mut frees = false;
+    for (column, wanted) in plan.columns.iter().enumerate() {
+        let foreign = !wanted.of.is_empty() && !wanted.of.iter().any(|of| of == name);
+        if foreign {
+            // Events that have no row of their own can only end allocations.
+            frees |= wanted.take == Take::Key && plan.counts_live();
+            if wanted.take == Take::Key && !frees {
+                return None;
+            }
+            continue;
+        }
+        let counts = wanted.take == Take::Count && wanted.path.is_empty();
+        let source = if counts { Source::Missing } else { binder.source(&wanted.path) };
+        let when = wanted.when.as_ref().map(|(path, text)| (binder.source(path), text.clone()));
+        let to = if wanted.take == Take::Key { &mut keys } else { &mut others };
+        to.push(Wanted { column, source, counts, when });
+    }
+    let live = plan.counts_live().then(|| Live {
+        address: binder.source("address"),
+        size: binder.source("size"),
+        frees: frees || name == "profiler.Free",
+    });
+    Some(Use { plan: at, is_list: plan.is_list(), keys, others, known: HashMap::new(), live })
+}
+
+/// An event being taken in.
+struct Reader<'r, 'a> {
+    event: &'r EventRef<'a>,
+    fields: &'r Fields,
+    raw: &'r [Raw<'a>],
+    lookup: &'r mut Lookup,
+}
+
+impl Reader<'_, '_> {
+    fn datum(&mut self, source: &Source) -> Result<Datum, Error> {
+        self.lookup.datum(self.event, self.fields, self.raw, source)
+    }
+
+    fn number(&mut self, source: &Source) -> Result<i64, Error> {
+        Ok(match self.datum(source)? {
+            Datum::Int(number, _) => number,
+            _ => 0,
+        })
+    }
+
+    fn counts(&mut self, when: &Option<(Source, String)>) -> Result<bool, Error> {
+        match when {
+            Some((source, text)) => Ok(self.datum(source)?.is_text(text)),
+            None => Ok(true),
+        }
+    }
+
+    fn add(&mut self, using: &mut Use, rows: &mut Rows, time: i64) -> Result<(), Error> {
+        for key in &using.keys {
+            if !self.counts(&key.when)? {
+                return Ok(());
+            }
+        }
+        rows.seen += 1;
+        if using.is_list {
+            let row =
+                using.others.iter().map(|wanted| self.datum(&wanted.source)).collect::<Result<_, _>>()?;
+            rows.push(time, row);
+            return Ok(());
+        }
+        if let Some(live) = using.live.as_ref().filter(|live| live.frees) {
+            let address = self.number(&live.address)?;
+            rows.freed(address, time);
+            if using.keys.is_empty() && !using.others.iter().any(|wanted| wanted.counts) {
+                return Ok(());
+            }
+        }
+        let Some(row) = self.row(using, rows)? else { return Ok(()) };
+        for wanted in &using.others {
+            if !self.counts(&wanted.when)? {
+                continue;
+            }
+            let value = if wanted.counts { Datum::Bool(true) } else { self.datum(&wanted.source)? };
+            if let Some(cell) = rows.cell(row, wanted.column) {
+                cell.add(&value, time);
+            }
+        }
+        if let Some(live) = using.live.as_ref().filter(|live| !live.frees) {
+            let (address, size) = (self.number(&live.address)?, self.number(&live.size)?);
+            rows.allocated(address, time, row, size);
+        }
+        Ok(())
+    }
+
+    /// The row of the event; its keys are looked up once per chunk.
+    fn row(&mut self, using: &mut Use, rows: &mut Rows) -> Result<Option<usize>, Error> {
+        let bits = using.keys.iter().map(|key| match &key.source {
+            Source::Field { slot, .. } => self.raw.get(*slot).and_then(Raw::bits),
+            Source::Missing | Source::Fixed(_) => Some(0),
+        });
+        let bits: Option<Box<[u64]>> = bits.collect();
+        if let Some(&row) = bits.as_ref().and_then(|bits| using.known.get(bits)) {
+            return Ok(Some(row));
+        }
+        let keys = using.keys.iter().map(|key| self.datum(&key.source)).collect::<Result<_, _>>()?;
+        let row = rows.row(keys);
+        if let (Some(row), Some(bits)) = (row, bits) {
+            using.known.insert(bits, row);
+        }
+        Ok(row)
+    }
+}

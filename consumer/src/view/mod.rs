@@ -1,0 +1,95 @@
+//! Ready tables out of any recording: hot methods, pauses, allocation, contention, …
+//!
+//! ```text
+//! catalog (declarations) ─┐
+//! any event type ─────────┴─► Plan ─► Viewer: events ─► rows ─► Table ─► text | JSON | CSV
+//! ```
+//! Events are read by the names in their metadata: a field that a version does not have leaves its column empty.
+//!
+//! ```no_run
+//! use flightline_consumer::view::{self, Plan, Viewer};
+//! use jfr_format::read::Input;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let plan = Plan::of_view(view::find("hot-methods").ok_or("no such view")?);
+//! let mut viewer = Viewer::new(vec![plan], Default::default());
+//! let mut input = Input::open("run.jfr".as_ref())?;
+//! while let Some(item) = input.next()? {
+//!     viewer.take(item);
+//! }
+//! for table in viewer.finish() {
+//!     view::write_csv(&table, &mut std::io::stdout())?;
+//! }
+//! # Ok(()) }
+//! ```
+
+mod accumulator;
+mod catalog;
+mod datum;
+pub mod definition;
+mod engine;
+mod export;
+mod names;
+mod path;
+mod plan;
+mod quantiles;
+mod recorded_by;
+mod rows;
+mod table;
+mod text;
+
+pub use catalog::{all, find};
+pub use datum::{Datum, Unit};
+pub use definition::{Category, View};
+pub use engine::{Options, Viewer};
+pub use export::{write_csv, write_json, write_json_list};
+pub use plan::Plan;
+pub use recorded_by::how_to_record;
+pub use table::{Heading, Table};
+pub use text::{Layout, Truncate, write_text};
+
+/// Names of `all` that look like `name`, the likeliest first.
+pub fn similar<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let name = name.to_lowercase();
+    let mut found: Vec<(usize, &str)> = all
+        .filter_map(|other| {
+            let low = other.to_lowercase();
+            let far = distance(&name, &low);
+            let near = far <= 1 + name.len().min(low.len()) / 4;
+            let part = name.len() >= 3 && (low.contains(&name) || name.contains(&low));
+            (near || part).then_some((far, other))
+        })
+        .collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, name)| name).take(5).collect()
+}
+
+/// Insertions, deletions and substitutions from `a` to `b`, of the first 64 characters.
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().take(64).collect();
+    let b: Vec<char> = b.chars().take(64).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_look_alike() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(similar("hot-method", all().map(|v| v.name))[0], "hot-methods");
+        assert_eq!(similar("gcpauses", all().map(|v| v.name))[0], "gc-pauses");
+        assert!(similar("qqqq", all().map(|v| v.name)).is_empty());
+    }
+}

@@ -1,0 +1,48 @@
+//! Who writes which events, and how to make them do it.
+
+/// How to have events of this type recorded.
+pub fn how_to_record(event_type: &str) -> String {
+    let (package, name) = event_type.rsplit_once('.').unwrap_or(("", event_type));
+    match (package, name) {
+        (_, "*") => "any recording".into(),
+        ("flightline", _) => "flightline record -o run.jfr -- PROGRAM".into(),
+        ("profiler", "Malloc" | "Free") => profiler("nativemem"),
+        ("profiler", "NativeLock") => profiler("nativelock"),
+        ("profiler", "WallClockSample") => profiler("event=wall"),
+        ("profiler", "ProcessSample") => profiler("event=cpu,proc"),
+        ("profiler", "LiveObject") => profiler("alloc,live"),
+        ("profiler", _) => "async-profiler, by the program's own calls of it".into(),
+        ("jdk", "ExecutionSample") => {
+            "flightline record, async-profiler event=cpu, or java -XX:StartFlightRecording:settings=profile".into()
+        }
+        ("jdk", "CPUTimeSample" | "CPUTimeSamplesLost") => {
+            "JDK 25 or newer on Linux: java -XX:StartFlightRecording:jdk.CPUTimeSample#enabled=true".into()
+        }
+        ("jdk", "ObjectAllocationInNewTLAB" | "ObjectAllocationOutsideTLAB") => {
+            format!("java -XX:StartFlightRecording:jdk.{name}#enabled=true (JDK 17 or newer), or async-profiler alloc")
+        }
+        ("jdk", "OldObjectSample") => {
+            "java -XX:StartFlightRecording:path-to-gc-roots=true,settings=profile".into()
+        }
+        ("jdk", "NativeMemoryUsage") => {
+            "java -XX:NativeMemoryTracking=summary -XX:StartFlightRecording:settings=profile (JDK 20 or newer)".into()
+        }
+        ("jdk", "MethodTiming" | "MethodTrace") => {
+            format!("JDK 25 or newer: java '-XX:StartFlightRecording:jdk.{name}#filter=CLASS::METHOD'")
+        }
+        ("jdk", "FileRead" | "FileWrite" | "SocketRead" | "SocketWrite") => {
+            format!("java '-XX:StartFlightRecording:jdk.{name}#threshold=0 ms' (by default only what takes longer than 10 or 20 ms)")
+        }
+        ("jdk", "JavaMonitorEnter" | "JavaMonitorWait" | "ThreadPark" | "ThreadSleep") => {
+            format!("java '-XX:StartFlightRecording:jdk.{name}#threshold=0 ms' (by default only what takes longer than 10 or 20 ms)")
+        }
+        ("jdk", _) => format!(
+            "java -XX:StartFlightRecording:settings=profile, or jdk.{name}#enabled=true behind -XX:StartFlightRecording: (JDK 17 or newer)"
+        ),
+        _ => "the program that defines it".into(),
+    }
+}
+
+fn profiler(options: &str) -> String {
+    format!("async-profiler: -agentpath:libasyncProfiler.so=start,{options},file=run.jfr")
+}
