@@ -59,7 +59,7 @@ def run(prefix, command, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.
     late.cancel()
     if not out.exists():
         raise RecorderFailed(f"{full[0]} ended with status {status} and ran no program")
-    user, system, peak, code = (int(x) for x in out.read_text().split())
+    user, system, peak, code, _ = (int(x) for x in out.read_text().split())
     return Used((user + system) / 1e9, peak, usage.ru_utime + usage.ru_stime, code)
 
 

@@ -1,4 +1,5 @@
-// Command gojfr prints the canonical line of every jdk.ExecutionSample as grafana/jfr-parser (Pyroscope's parser) reads it.
+// Command gojfr prints the canonical line of every jdk.ExecutionSample as grafana/jfr-parser (Pyroscope's parser) reads it,
+// or does a job of bench/readers.py with it.
 package main
 
 import (
@@ -16,11 +17,17 @@ import (
 const unresolved = "?"
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: gojfr FILE")
+	var err error
+	switch {
+	case len(os.Args) == 2:
+		err = print(os.Args[1])
+	case len(os.Args) == 3 && (os.Args[1] == "types" || os.Args[1] == "collapsed"):
+		err = job(os.Args[1], os.Args[2])
+	default:
+		fmt.Fprintln(os.Stderr, "usage: gojfr [types|collapsed] FILE")
 		os.Exit(2)
 	}
-	if err := print(os.Args[1]); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "gojfr:", err)
 		os.Exit(1)
 	}

@@ -1,4 +1,6 @@
-//! Prints the canonical line of every jdk.ExecutionSample as the crate jfrs reads it.
+//! Prints the canonical line of every jdk.ExecutionSample as the crate jfrs reads it, or does a job of bench/readers.py.
+
+mod jobs;
 
 use jfrs::reader::event::Accessor;
 use jfrs::reader::value_descriptor::{Primitive, ValueDescriptor};
@@ -10,11 +12,16 @@ use std::process::ExitCode;
 const UNRESOLVED: &str = "?";
 
 fn main() -> ExitCode {
-    let Some(path) = std::env::args().nth(1) else {
-        eprintln!("usage: jfrs-lines FILE");
-        return ExitCode::from(2);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let done = match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [path] => print(path),
+        [job @ ("types" | "collapsed" | "fields"), path] => jobs::run(job, path),
+        _ => {
+            eprintln!("usage: jfrs-lines [types|collapsed|fields] FILE");
+            return ExitCode::from(2);
+        }
     };
-    match print(&path) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("jfrs-lines: {e}");
