@@ -6,8 +6,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use super::map;
-use super::push::{Decoder, Delivery, Item};
+use super::map::Mapped;
+use super::push::{Decoder, Delivery, Item, Passed};
 use crate::error::{Error, Result};
 
 /// Bytes asked of a stream at a time.
@@ -29,14 +29,30 @@ impl Input {
     /// # Errors
     /// The file cannot be opened or mapped.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_for(path, Delivery::WholeChunks)
+    }
+
+    /// The same with events delivered as asked for. However long the file, a few megabytes of it are in memory, and
+    /// the pages of constants that are looked up.
+    ///
+    /// # Errors
+    /// The file cannot be opened or mapped.
+    pub fn open_for(path: &Path, delivery: Delivery) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(e, 0))?;
-        Ok(Self::bytes(map::map(&file).map_err(|e| Error::io(e, 0))?))
+        let mapped = Mapped::file(&file).map_err(|e| Error::io(e, 0))?;
+        let mut input = Self::whole(mapped.bytes(), delivery);
+        input.decoder.on_passed(Passed(Box::new(move |range| mapped.release(range))));
+        Ok(input)
     }
 
     /// Reads what is in memory already.
     pub fn bytes(bytes: Bytes) -> Self {
+        Self::whole(bytes, Delivery::WholeChunks)
+    }
+
+    fn whole(bytes: Bytes, delivery: Delivery) -> Self {
         let size = bytes.len() as u64;
-        let mut decoder = Decoder::new(Delivery::WholeChunks);
+        let mut decoder = Decoder::new(delivery);
         decoder.push(bytes);
         decoder.close();
         Self { decoder, source: None, buffer: Vec::new(), read: size, size: Some(size) }

@@ -9,6 +9,7 @@
 //! to is known, at the latest until the chunk ends. All checkpoints met are used, chained or not.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -32,6 +33,20 @@ pub(crate) const MAX_EVENT: u64 = 1 << 28;
 /// of its buffer, which held the chunk header, then the type.
 const UNSIZED: [u8; 6] = *b"FLR\0\0\x01";
 
+/// Bytes of events handed out at a time with [`Delivery::Unresolved`].
+const CACHED: usize = 256 * 1024;
+/// Bytes between two calls of a decoder's `passed` hook, and the largest batch otherwise.
+const STRIDE: usize = 4 << 20;
+
+/// Told which bytes of the input are not looked at again soon.
+pub(crate) struct Passed(pub(crate) Box<dyn Fn(Range<u64>) + Send>);
+
+impl std::fmt::Debug for Passed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Passed")
+    }
+}
+
 /// When events are handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
@@ -40,6 +55,10 @@ pub enum Delivery {
     /// As soon as the constants they refer to are known: for streams. In a chunk that is still being written
     /// (state byte not 0) everything before a checkpoint with the FLUSH bit is handed out with it.
     Earliest,
+    /// While the chunk is walked, in batches that fit a processor's cache: for input that is at hand as a whole, and
+    /// consumers that add events up by their keys. Constants can be looked up at [`Item::ChunkEnd`], not before. The
+    /// metadata that a trusted header points at is read ahead.
+    Unresolved,
 }
 
 /// What the decoder has found.
@@ -146,6 +165,15 @@ pub struct Decoder {
     chunks: u32,
     current: Current,
     last_types: Option<LastTypes>,
+    passed: Option<Passed>,
+    /// The input up to here has been told to `passed`.
+    passed_to: u64,
+    /// The batch that was handed out last.
+    lent: Option<Range<u64>>,
+    /// Where the last chunk that ended as its header says did so.
+    ended: Option<u64>,
+    /// Whether an event's place had to be guessed.
+    strayed: bool,
 }
 
 /// The first metadata of the chunk before: chunks of one recording mostly declare the same.
@@ -163,6 +191,8 @@ struct Current {
     end: Option<u64>,
     damaged: bool,
     has_types: bool,
+    /// Where the metadata lies that has been read already.
+    read_ahead: Option<u64>,
     counts: TypeCounts,
     held: VecDeque<Region>,
     /// Checkpoints met before the metadata.
@@ -191,6 +221,49 @@ impl Decoder {
             chunks: 0,
             current: Current::default(),
             last_types: None,
+            passed: None,
+            passed_to: 0,
+            lent: None,
+            ended: None,
+            strayed: false,
+        }
+    }
+
+    /// A decoder of whole chunks out of the middle of an input: `bytes` start at `offset` with chunk `first`.
+    pub(crate) fn piece(delivery: Delivery, bytes: Bytes, offset: u64, first: ChunkIndex) -> Self {
+        let mut decoder = Self::new(delivery);
+        decoder.offset = offset;
+        decoder.passed_to = offset;
+        decoder.chunks = first.0;
+        decoder.push(bytes);
+        decoder.close();
+        decoder
+    }
+
+    /// Whether the input turned out to be the one chunk `first`, from its header to where that says it ends.
+    pub(crate) fn was_one_chunk(&self, first: ChunkIndex, end: u64) -> bool {
+        self.chunks == first.0.saturating_add(1) && self.ended == Some(end) && !self.strayed
+    }
+
+    /// Has `passed` told of the bytes that have been dealt with.
+    pub(crate) fn on_passed(&mut self, passed: Passed) {
+        self.passed = Some(passed);
+    }
+
+    /// Tells of the input up to `end`.
+    fn pass(&mut self, end: u64) {
+        if let Some(Passed(passed)) = &self.passed
+            && end > self.passed_to
+        {
+            passed(self.passed_to..end);
+        }
+        self.passed_to = self.passed_to.max(end);
+    }
+
+    /// Tells of bytes that were looked at a second time.
+    fn pass_again(&self, range: Range<u64>) {
+        if let Some(Passed(passed)) = &self.passed {
+            passed(range);
         }
     }
 
@@ -232,6 +305,16 @@ impl Decoder {
     pub fn next(&mut self) -> Option<Item<'_>> {
         if !self.ready() {
             return None;
+        }
+        if let Some(lent) = self.lent.take() {
+            self.pass_again(lent);
+        }
+        if let Some(Queued::Events(regions)) = self.queue.front()
+            && let (Some(first), Some(last)) = (regions.first(), regions.last())
+            && self.passed.is_some()
+            && self.delivery != Delivery::Unresolved
+        {
+            self.lent = Some(first.offset..last.offset + last.bytes.len() as u64);
         }
         match (self.queue.pop_front()?, &self.chunk) {
             (Queued::Warning(error), _) => Some(Item::Warning(error)),
@@ -284,6 +367,10 @@ impl Decoder {
             return Next::Again;
         };
         let offset = self.offset;
+        if let Some(before) = &self.chunk {
+            // Constants were looked up all over it.
+            self.pass_again(before.offset.0..offset);
+        }
         self.discard(LEN);
         let index = ChunkIndex(self.chunks);
         self.chunks = self.chunks.saturating_add(1);
@@ -292,14 +379,57 @@ impl Decoder {
         self.current = Current { end: trusted_end(&header, offset), ..Current::default() };
         self.queue.push_back(Queued::ChunkStart);
         self.state = State::Events;
+        if self.delivery == Delivery::Unresolved && self.current.end.is_some() {
+            self.read_ahead(&header, offset);
+        }
         Next::Again
+    }
+
+    /// Reads the metadata that the header points at, if it can be: what is wrong with it is told where it is met.
+    fn read_ahead(&mut self, header: &ChunkHeader, offset: u64) {
+        let Ok(distance) = usize::try_from(header.metadata.0 - LEN as u64) else { return };
+        let rest = self.buffer.bytes().get(distance..).unwrap_or_default();
+        let mut cursor = Cursor::new(rest);
+        let (Ok(size), Ok(type_id)) = (cursor.varint(), cursor.varint()) else { return };
+        let sound = type_id == u64::from(METADATA_EVENT.0) && size <= MAX_EVENT.min(rest.len() as u64);
+        if !sound || size <= cursor.pos() as u64 {
+            return;
+        }
+        let payload = distance + cursor.pos()..distance + size as usize;
+        if self.declare(payload).is_ok() {
+            self.current.read_ahead = Some(offset + header.metadata.0);
+        } else if let Some(chunk) = &mut self.chunk {
+            chunk.types = Arc::default();
+        }
+    }
+
+    /// Puts aside what has been scanned, and hands it out if its constants need not be known.
+    fn portion(&mut self) {
+        let start = self.offset;
+        self.hold();
+        if self.delivery == Delivery::Unresolved && self.current.has_types {
+            self.queue.push_back(Queued::Events(self.current.held.drain(..).collect()));
+            if start - self.passed_to >= STRIDE as u64 {
+                self.pass(start);
+            }
+        } else {
+            self.pass(self.offset);
+        }
     }
 
     /// Walks whole events from the scan position on.
     fn events(&mut self) -> Next {
+        let portion = if self.delivery == Delivery::Unresolved { CACHED } else { STRIDE };
         loop {
             let at = self.offset + self.scanned as u64;
+            if self.scanned >= portion {
+                self.portion();
+                if !self.queue.is_empty() {
+                    return Next::Again;
+                }
+            }
             if self.current.end == Some(at) {
+                self.ended = Some(at);
                 return self.finish(true, State::Header);
             }
             let head = match self.head(at) {
@@ -314,6 +444,7 @@ impl Decoder {
                 Head::Bad | Head::Unsized => {
                     self.current.damaged = true;
                     self.warn(self.fault(Malformed::EventSize, at, "an event's size and type"));
+                    self.strayed = true;
                     self.state = State::Recover;
                     return Next::Again;
                 }
@@ -383,39 +514,47 @@ impl Decoder {
     }
 
     fn metadata(&mut self, event: EventHead, at: u64) {
-        let Some(chunk) = &mut self.chunk else { return };
-        let end = self.scanned;
-        let start = end - (event.size - event.head) as usize;
-        let payload = self.buffer.bytes().get(start..end).unwrap_or_default();
-        let mut cursor = Cursor::new(payload);
-        let head = cursor.skip_varints(3).map_or(0, |()| cursor.pos()); // start, duration, id
-        let tree = payload.get(head..).unwrap_or_default();
-        let first = !self.current.has_types;
-        let outcome = match &self.last_types {
-            Some(last) if first && *last.tree == *tree => {
-                chunk.types = last.types.clone();
-                Ok(())
-            }
-            _ => Arc::make_mut(&mut chunk.types).add(payload),
-        };
-        match outcome {
-            Ok(()) => {
-                if first && self.last_types.as_ref().is_none_or(|last| *last.tree != *tree) {
-                    self.last_types = Some(LastTypes { tree: tree.into(), types: chunk.types.clone() });
-                }
-                self.current.has_types = true;
-                for region in std::mem::take(&mut self.current.early) {
-                    self.constants(&region);
-                }
-            }
+        if self.current.read_ahead == Some(at) {
+            return;
+        }
+        let start = self.scanned - (event.size - event.head) as usize;
+        let payload = start..self.scanned;
+        match self.declare(payload.clone()) {
+            Ok(()) => {}
             // Filler of fixed-size chunks.
-            Err(_) if payload.iter().all(|&b| b == 0) => {}
+            Err(_) if self.buffer.bytes().get(payload).is_some_and(|p| p.iter().all(|&b| b == 0)) => {}
             Err((fault, pos)) => {
                 self.current.damaged = true;
                 let at = at + u64::from(event.head) + pos as u64;
                 self.warn(self.fault(fault, at, "metadata"));
             }
         }
+    }
+
+    /// Takes in the types of the metadata event whose content is at `payload` of the buffer.
+    fn declare(&mut self, payload: Range<usize>) -> Result<(), (Malformed, usize)> {
+        let Some(chunk) = &mut self.chunk else { return Ok(()) };
+        let payload = self.buffer.bytes().get(payload).unwrap_or_default();
+        let mut cursor = Cursor::new(payload);
+        let head = cursor.skip_varints(3).map_or(0, |()| cursor.pos()); // start, duration, id
+        let tree = payload.get(head..).unwrap_or_default();
+        let first = !self.current.has_types;
+        let known = self.last_types.as_ref().filter(|last| *last.tree == *tree);
+        match known {
+            Some(last) if first => chunk.types = last.types.clone(),
+            known => {
+                let known = known.is_some();
+                Arc::make_mut(&mut chunk.types).add(payload)?;
+                if first && !known {
+                    self.last_types = Some(LastTypes { tree: tree.into(), types: chunk.types.clone() });
+                }
+            }
+        }
+        self.current.has_types = true;
+        for region in std::mem::take(&mut self.current.early) {
+            self.constants(&region);
+        }
+        Ok(())
     }
 
     fn checkpoint(&mut self, head: EventHead, at: u64) {
@@ -483,7 +622,7 @@ impl Decoder {
     /// Hands out the events whose constants are known; `flushed` says that a live writer has just written all of
     /// them, so that waiting for more is in vain.
     fn deliver(&mut self, flushed: bool) {
-        if self.delivery == Delivery::WholeChunks || !self.current.has_types {
+        if self.delivery != Delivery::Earliest || !self.current.has_types {
             return;
         }
         self.hold();
@@ -517,7 +656,12 @@ impl Decoder {
         let start = chunk.offset.0;
         if !held.is_empty() {
             if self.current.has_types {
-                self.queue.push_back(Queued::Events(held));
+                if self.passed.is_some() {
+                    // One by one, so that what is behind can be let go.
+                    self.queue.extend(held.into_iter().map(|region| Queued::Events(vec![region])));
+                } else {
+                    self.queue.push_back(Queued::Events(held));
+                }
             } else if self.current.counts.events() > 0 {
                 self.warn(Error::new(ErrorKind::NoMetadata, start, index, "metadata"));
                 self.current.damaged = true;
@@ -627,7 +771,7 @@ struct EventHead {
 }
 
 /// Where the chunk ends, if its header has been completed.
-fn trusted_end(header: &ChunkHeader, offset: u64) -> Option<u64> {
+pub(crate) fn trusted_end(header: &ChunkHeader, offset: u64) -> Option<u64> {
     let inside = |at: u64| at >= LEN as u64 && at < header.size;
     let good = header.state == STATE_FINISHED
         && inside(header.metadata.0)

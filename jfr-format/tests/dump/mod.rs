@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use jfr_format::event::{StructRef, Value};
-use jfr_format::read::{Decoder, Delivery, Item};
+use jfr_format::read::{Decoder, Delivery, Item, Recording};
 
 /// References followed per event; enough to see every constant once, too few for what references can blow up to.
 const BUDGET: usize = 2_000;
@@ -36,7 +36,30 @@ impl Dump {
         dump
     }
 
-    fn drain(&mut self, decoder: &mut Decoder) {
+    /// What `jobs` threads make of it, piece by piece.
+    pub fn parallel(bytes: &Bytes, delivery: Delivery, jobs: usize) -> Self {
+        let mut all = Self::default();
+        let decode = |decoder: &mut Decoder| {
+            let mut dump = Self::default();
+            dump.drain(decoder);
+            dump
+        };
+        let outcome = Recording::bytes(bytes.clone()).run(delivery, jobs, decode, |dump| {
+            all.append(dump);
+            Ok::<(), std::convert::Infallible>(())
+        });
+        assert_eq!(outcome, Ok(()));
+        all
+    }
+
+    fn append(&mut self, mut next: Self) {
+        self.events.append(&mut next.events);
+        self.warnings.append(&mut next.warnings);
+        self.chunks.append(&mut next.chunks);
+        self.offsets.append(&mut next.offsets);
+    }
+
+    pub fn drain(&mut self, decoder: &mut Decoder) {
         while let Some(item) = decoder.next() {
             match item {
                 Item::ChunkStart(_) => {}

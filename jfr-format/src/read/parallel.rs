@@ -1,0 +1,266 @@
+//! Several chunks of one recording at a time, results in order.
+//!
+//! A recording at hand as a whole is cut where a finished chunk's header says that it ends and either the input ends
+//! or another header begins. Each such piece has a decoder of its own. A piece that turns out not to be just that one
+//! chunk (damage that hides or invents headers) is thrown away, and everything from its start on is decoded in one
+//! go: so the items are those of one [`Decoder`] over the whole input, whatever the number of threads.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::sync::{Condvar, Mutex};
+use std::thread;
+
+use bytes::Bytes;
+
+use super::chunk::ChunkIndex;
+use super::map::Mapped;
+use super::push::{Decoder, Delivery, Passed, trusted_end};
+use super::resync;
+use crate::error::{Error, Result};
+use crate::header::{ChunkHeader, LEN};
+
+/// Results that may wait for the one before them, per thread.
+const AHEAD: usize = 2;
+
+/// A recording that is at hand as a whole.
+///
+/// ```no_run
+/// use jfr_format::error::Error;
+/// use jfr_format::read::{Delivery, Item, Recording, default_jobs};
+///
+/// # fn main() -> Result<(), Error> {
+/// let recording = Recording::open("run.jfr".as_ref())?;
+/// let mut events = 0;
+/// recording.run(
+///     Delivery::Unresolved,
+///     default_jobs(),
+///     |decoder| {
+///         let mut events = 0;
+///         while let Some(item) = decoder.next() {
+///             if let Item::Events(batch) = item {
+///                 events += batch.events().count();
+///             }
+///         }
+///         events
+///     },
+///     |of_chunk| {
+///         events += of_chunk;
+///         Ok::<(), Error>(())
+///     },
+/// )?;
+/// println!("{events} events");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Recording {
+    bytes: Bytes,
+    mapped: Option<Mapped>,
+}
+
+/// Consecutive bytes of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    start: usize,
+    end: usize,
+    /// Number of the first chunk in it.
+    first: ChunkIndex,
+    /// Whether it should be exactly one chunk.
+    one: bool,
+}
+
+impl Recording {
+    /// Maps the regular file at `path`.
+    ///
+    /// # Errors
+    /// The file cannot be opened or mapped.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|e| Error::io(e, 0))?;
+        let mapped = Mapped::file(&file).map_err(|e| Error::io(e, 0))?;
+        Ok(Self { bytes: mapped.bytes(), mapped: Some(mapped) })
+    }
+
+    /// A recording in memory.
+    pub fn bytes(bytes: Bytes) -> Self {
+        Self { bytes, mapped: None }
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// How many threads can have something to do.
+    pub fn pieces(&self) -> usize {
+        split(&self.bytes).len()
+    }
+
+    /// Runs `decode` on the decoders of all pieces, on up to `jobs` threads, and hands what it returns to `take` in the
+    /// order of the recording. `take` runs on the calling thread; an error from it ends everything. At most
+    /// 2 × `jobs` results wait for it at any time.
+    ///
+    /// `decode` has to take items until there are none. It may run for a piece whose result is not used.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn run<T: Send, E>(
+        &self,
+        delivery: Delivery,
+        jobs: usize,
+        decode: impl Fn(&mut Decoder) -> T + Sync,
+        mut take: impl FnMut(T) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let pieces = split(&self.bytes);
+        let jobs = jobs.clamp(1, pieces.len().max(1));
+        if jobs == 1 {
+            // One decoder for all chunks keeps what they have in common.
+            return match pieces.first() {
+                Some(first) => take(decode(&mut self.decoder(delivery, first.rest(&self.bytes)))),
+                None => take(decode(&mut self.decoder(delivery, Piece::all(&self.bytes)))),
+            };
+        }
+        let next = AtomicUsize::new(0);
+        let turn = Turn::default();
+        let (sender, receiver) = mpsc::channel();
+        let outcome = thread::scope(|scope| {
+            for _ in 0..jobs {
+                let (sender, next, turn, pieces, decode) = (sender.clone(), &next, &turn, &pieces, &decode);
+                scope.spawn(move || {
+                    loop {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(&piece) = pieces.get(at) else { return };
+                        if !turn.wait_until(at, AHEAD * jobs) {
+                            return;
+                        }
+                        let mut decoder = self.decoder(delivery, piece);
+                        let result = decode(&mut decoder);
+                        let as_cut = !piece.one || decoder.was_one_chunk(piece.first, piece.end as u64);
+                        if sender.send((at, result, as_cut)).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            let outcome = in_order(&receiver, &turn, &mut take);
+            turn.stop();
+            outcome
+        });
+        match outcome {
+            Ok(None) => Ok(()),
+            Ok(Some(wrong)) => {
+                let Some(piece) = pieces.get(wrong) else { return Ok(()) };
+                take(decode(&mut self.decoder(delivery, piece.rest(&self.bytes))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn decoder(&self, delivery: Delivery, piece: Piece) -> Decoder {
+        let bytes = self.bytes.slice(piece.start..piece.end);
+        let mut decoder = Decoder::piece(delivery, bytes, piece.start as u64, piece.first);
+        if let Some(mapped) = self.mapped.clone() {
+            decoder.on_passed(Passed(Box::new(move |range| mapped.release(range))));
+        }
+        decoder
+    }
+}
+
+impl Piece {
+    fn all(bytes: &Bytes) -> Self {
+        Self { start: 0, end: bytes.len(), first: ChunkIndex(0), one: false }
+    }
+
+    /// From here to the end of the recording.
+    fn rest(self, bytes: &Bytes) -> Self {
+        Self { end: bytes.len(), one: false, ..self }
+    }
+}
+
+/// Takes results as they come, hands them on in order. The first piece that was not as it was cut is returned.
+fn in_order<T, E>(
+    receiver: &mpsc::Receiver<(usize, T, bool)>,
+    turn: &Turn,
+    take: &mut impl FnMut(T) -> std::result::Result<(), E>,
+) -> std::result::Result<Option<usize>, E> {
+    let mut waiting = BTreeMap::new();
+    let mut at = 0;
+    for (piece, result, as_cut) in receiver {
+        waiting.insert(piece, (result, as_cut));
+        while let Some((result, as_cut)) = waiting.remove(&at) {
+            if !as_cut {
+                return Ok(Some(at));
+            }
+            take(result)?;
+            at += 1;
+            turn.advance(at);
+        }
+    }
+    Ok(None)
+}
+
+/// Keeps threads from running too far ahead of the results that are taken.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Results taken; `None` after the end.
+    taken: Mutex<Taken>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    results: usize,
+    stopped: bool,
+}
+
+impl Turn {
+    /// Waits until piece `at` is less than `ahead` in front of what is taken; `false` if nothing is wanted any more.
+    fn wait_until(&self, at: usize, ahead: usize) -> bool {
+        let Ok(taken) = self.taken.lock() else { return false };
+        let waited = self.changed.wait_while(taken, |taken| !taken.stopped && at >= taken.results + ahead);
+        waited.is_ok_and(|taken| !taken.stopped)
+    }
+
+    fn advance(&self, results: usize) {
+        if let Ok(mut taken) = self.taken.lock() {
+            taken.results = results;
+        }
+        self.changed.notify_all();
+    }
+
+    fn stop(&self) {
+        if let Ok(mut taken) = self.taken.lock() {
+            taken.stopped = true;
+        }
+        self.changed.notify_all();
+    }
+}
+
+/// Cuts a recording at the ends of its finished chunks; the last piece is what could not be cut further.
+fn split(bytes: &Bytes) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    let mut first = ChunkIndex(0);
+    while start < bytes.len() {
+        let end = chunk_end(bytes, start);
+        pieces.push(Piece { start, end: end.unwrap_or(bytes.len()), first, one: end.is_some() });
+        let Some(end) = end else { break };
+        start = end;
+        first = ChunkIndex(first.0.saturating_add(1));
+    }
+    pieces
+}
+
+fn chunk_end(bytes: &Bytes, start: usize) -> Option<usize> {
+    let header = ChunkHeader::decode(bytes.get(start..)?).ok()?;
+    let end = usize::try_from(trusted_end(&header, start as u64)?).ok()?;
+    let rest = bytes.get(end..)?;
+    (end >= start + LEN && (rest.is_empty() || resync::is_header(rest))).then_some(end)
+}
+
+/// Threads that are worth their while: more share one memory bus.
+pub fn default_jobs() -> usize {
+    thread::available_parallelism().map_or(1, |n| n.get().min(4))
+}
