@@ -1,0 +1,428 @@
+#!/usr/bin/env python3
+"""Compares JFR readers: the same jobs on the same files, every result checked before its speed counts.
+
+usage: bench/readers.py [--quick] [--dir DIR] [--json] [--only TEXT] [--rounds N]
+
+Builds flightline and the foreign readers (tests/readers/build.sh: Maven, Go, cargo), makes the recordings unless DIR has
+them (fixtures/make.sh big|quick), runs all readers in turn, round after round, and prints a table. Without --quick and
+--only the table is written to bench/READERS.md. Exit status 1 if a result of ours is wrong.
+
+--quick   small recordings, one round: the results are checked, the speeds mean little
+--dir     recordings already made; default target/bench/readers or …-quick
+--json    JSON instead of the table
+--only    contestants whose "job file reader" contains TEXT
+--rounds  at most so many rounds (5); readers that take seconds get fewer
+
+A reference gives what is right: RecordingFile of JDK 25. CPU is user + system time of the whole process, JVM start and all;
+"of floor" is the CPU time of bench/walk_floor.c, a bare walk along the event sizes, divided by the reader's, both of the
+same round, median of the rounds: 1 would be a reader that does its job for nothing.
+"""
+import argparse, hashlib, json, os, re, statistics, subprocess, sys, time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+import common
+from common import FLIGHTLINE, ROOT, WORK
+
+READERS = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "readers"
+EXAMPLES = FLIGHTLINE.parent / "examples"
+RUSAGE, FLOOR = WORK / "rusage", WORK / "walk_floor"
+# Longer than this no reader gets.
+LIMIT = 120
+FILES = ["big17", "exec", "ap-mem", "prof"]
+# Simple class names of async-profiler's reader → what it puts under them.
+CONVERTER_TYPES = {
+    "ExecutionSample": ["jdk.ExecutionSample", "jdk.NativeMethodSample", "profiler.WallClockSample"],
+    "AllocationSample": ["jdk.ObjectAllocationInNewTLAB", "jdk.ObjectAllocationOutsideTLAB", "jdk.ObjectAllocationSample"],
+    "ContendedLock": ["jdk.JavaMonitorEnter", "jdk.ThreadPark"],
+    "CPULoad": ["jdk.CPULoad"],
+    "ObjectCount": ["jdk.ObjectCount", "jdk.ObjectCountAfterGC"],
+    "GCHeapSummary": ["jdk.GCHeapSummary"],
+    "MallocEvent": ["profiler.Malloc", "profiler.Free"],
+}
+
+
+# What a job gives, in a form that can be compared. ------------------------------------------------------------------
+
+def plain(text):
+    # HotSpot writes a character beyond the basic plane as two surrogates, which the JDK shows as two U+FFFD.
+    return re.sub("[\U00010000-\U0010ffff]", "\ufffd\ufffd", text)
+
+
+def tabbed(text):
+    return Counter({name: int(n) for name, n in (line.rsplit("\t", 1) for line in text.splitlines()) if int(n)})
+
+
+def events_only(counts):
+    return Counter({name: n for name, n in counts.items() if n and name.lower() not in ("jdk.checkpoint", "jdk.metadata")})
+
+
+def ours_types(text):
+    return events_only({row["type"]: row["count"] for row in json.loads(text)["events"]})
+
+
+def jfr_summary(text):
+    rows = re.findall(r"^\s*([\w.$]+)\s+(\d+)\s+\d+\s*$", text, re.M)
+    return events_only({name: int(n) for name, n in rows})
+
+
+def folded(text):
+    counts = Counter()
+    for line in plain(text).splitlines():
+        stack, n = line.rsplit(" ", 1)
+        counts[stack] += int(n)
+    return counts
+
+
+def ours_folded(text):
+    # The thread id and the mark of truncated stacks are no other reader's.
+    return folded(re.sub(r"(?m)^\[(.*?) tid=\d+\]", r"\1", text).replace(";[truncated]", ""))
+
+
+def jfrconv_folded(text):
+    # Kinds of frames (_[j]) and thread ids are the converter's alone.
+    return folded(re.sub(r"_\[.\](?=;| \d+$)", "", re.sub(r"(?m)^\[(.*?) tid=\d+\]", r"\1", text), flags=re.M))
+
+
+def numbers(text):
+    return tuple(int(n) for n in text.split())
+
+
+# Contestants. -------------------------------------------------------------------------------------------------------
+
+@dataclass
+class Run:
+    cpu: float
+    wall: float
+    peak_kb: int
+    floor: float
+
+
+@dataclass
+class Contestant:
+    job: str
+    file: Path
+    reader: str
+    command: list
+    read: object
+    # What it must give: the key of a reference, and what else may be known to differ.
+    reference: str
+    knows: object = None
+    runs: list = field(default_factory=list)
+    verdict: str = ""
+    equal: bool = False
+
+    @property
+    def ours(self):
+        return self.reader.startswith("flightline")
+
+    def name(self):
+        return f"{self.job} {self.file.name} {self.reader}"
+
+
+def java(version):
+    out = subprocess.run(["bash", "-c", f". {ROOT}/tests/readers/env.sh; find_jdk {version}"], capture_output=True, text=True)
+    return Path(out.stdout.strip()) / "bin"
+
+
+def has_flag(command, flag):
+    return flag in subprocess.run([FLIGHTLINE, command, "--help"], capture_output=True, text=True).stdout
+
+
+def contestants(files):
+    bins = {v: java(v) for v in (17, 25)}
+    classes = f"{READERS}/classes:{READERS}/lib/*"
+    converter = next((READERS / "lib").glob("jfr-converter-*.jar"))
+    jvm = lambda v, *args: [bins[v] / "java", "-cp", classes, *args]
+    two = {c: has_flag(c, "--jobs") for c in ("summary", "fold", "print")}
+    one = lambda c: ["--jobs", "1"] if two[c] else []
+    out = []
+
+    def add(job, name, reader, command, read, reference, knows=None):
+        if (path := files.get(name)) and path.exists():
+            out.append(Contestant(job, path, reader, [*command, path], read, f"{reference} {name}", knows))
+
+    for name in ["big17", "exec", "ap-mem"]:
+        job = "count by type"
+        add(job, name, "flightline summary", [FLIGHTLINE, "summary", "--json", *one("summary")], ours_types, "types")
+        if two["summary"]:
+            add(job, name, "flightline summary, 2 jobs", [FLIGHTLINE, "summary", "--json", "--jobs", "2"], ours_types, "types")
+        for v in bins:
+            add(job, name, f"JDK {v} jfr summary", [bins[v] / "jfr", "summary"], jfr_summary, "types")
+            add(job, name, f"JDK {v} RecordingFile", jvm(v, "JdkJobs", "file", "types"), tabbed, "types")
+            add(job, name, f"JDK {v} EventStream", jvm(v, "JdkJobs", "stream", "types"), tabbed, "types")
+        add(job, name, "async-profiler JfrReader", jvm(17, "ConverterJobs", "types"), tabbed, "types", CONVERTER_TYPES)
+        add(job, name, "JMC", jvm(17, "JmcJobs", "types"), lambda t: tabbed(t), "types")
+        add(job, name, "grafana/jfr-parser", [READERS / "gojfr", "types"], tabbed, "types", "subset")
+        add(job, name, "jfrs", [READERS / "jfrs/release/jfrs-lines", "types"], tabbed, "types")
+
+    for name in ["big17", "exec"]:
+        job = "samples to folded stacks"
+        fold = [FLIGHTLINE, "fold", "--threads", "-e", "jdk.ExecutionSample"]
+        add(job, name, "flightline fold", [*fold, *one("fold")], ours_folded, "collapsed")
+        if two["fold"]:
+            add(job, name, "flightline fold, 2 jobs", [*fold, "--jobs", "2"], ours_folded, "collapsed")
+        for v in bins:
+            add(job, name, f"JDK {v} RecordingFile", jvm(v, "JdkJobs", "file", "collapsed"), folded, "collapsed")
+            add(job, name, f"JDK {v} EventStream", jvm(v, "JdkJobs", "stream", "collapsed"), folded, "collapsed")
+        add(job, name, "async-profiler JfrReader", jvm(17, "ConverterJobs", "collapsed"), folded, "merged")
+        # The file to write to comes last.
+        add(job, name, "async-profiler jfrconv", [bins[17] / "java", "-jar", converter, "-o", "collapsed", "--threads", "--dot"],
+            jfrconv_folded, "merged")
+        add(job, name, "JMC", jvm(17, "JmcJobs", "collapsed"), folded, "collapsed")
+        add(job, name, "grafana/jfr-parser", [READERS / "gojfr", "collapsed"], folded, "collapsed")
+        add(job, name, "jfrs", [READERS / "jfrs/release/jfrs-lines", "collapsed"], folded, "collapsed")
+
+    for name in ["big17", "exec"]:
+        job = "every field of every event"
+        add(job, name, "flightline, jfr-format", [EXAMPLES / "all_fields"], numbers, "fields")
+        for v in bins:
+            add(job, name, f"JDK {v} RecordingFile", jvm(v, "JdkJobs", "file", "fields"), numbers, "fields")
+        add(job, name, "jfrs", [READERS / "jfrs/release/jfrs-lines", "fields"], numbers, "fields")
+
+    job = "JSON in the JDK's shape"
+    add(job, "prof", "flightline print --json", [FLIGHTLINE, "print", "--json", *one("print")], None, "json")
+    if two["print"]:
+        add(job, "prof", "flightline print --json, 2 jobs", [FLIGHTLINE, "print", "--json", "--jobs", "2"], None, "json")
+    for v in bins:
+        add(job, "prof", f"JDK {v} jfr print --json", [bins[v] / "jfr", "print", "--json"], None, "json")
+
+    job = "a small file, whole process"
+    add(job, "prof", "flightline summary", [FLIGHTLINE, "summary", "--json"], ours_types, "types")
+    add(job, "prof", "flightline fold", [FLIGHTLINE, "fold", "--threads", "-e", "jdk.ExecutionSample"], ours_folded, "collapsed")
+    add(job, "prof", "JDK 25 jfr summary", [bins[25] / "jfr", "summary"], jfr_summary, "types")
+    add(job, "prof", "JDK 25 RecordingFile, stacks", jvm(25, "JdkJobs", "file", "collapsed"), folded, "collapsed")
+    add(job, "prof", "grafana/jfr-parser, stacks", [READERS / "gojfr", "collapsed"], folded, "collapsed")
+    return out
+
+
+# Running. -----------------------------------------------------------------------------------------------------------
+
+def measured(command, stdout):
+    """CPU and wall seconds, peak kB and exit status of a command."""
+    out = WORK / "readers.rusage"
+    out.unlink(missing_ok=True)
+    with open(stdout, "wb") as to, open(WORK / "readers.err", "wb") as err:
+        process = subprocess.Popen([str(x) for x in [RUSAGE, out, *command]], stdin=subprocess.DEVNULL, stdout=to, stderr=err,
+                                   start_new_session=True)
+        try:
+            process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+            return None
+    user, system, peak, status, wall = (int(x) for x in out.read_text().split())
+    return (user + system) / 1e9, wall / 1e9, peak, status
+
+
+def run_once(c, output):
+    """One measured run beside one of the floor; `output` takes what it prints."""
+    floor = min(measured([FLOOR, c.file], "/dev/null")[0] for _ in range(3))
+    command = c.command + ([output] if c.reader.endswith("jfrconv") else [])
+    result = measured(command, "/dev/null" if c.reader.endswith("jfrconv") else output)
+    if result is None:
+        c.verdict = f"not done in {LIMIT} s"
+        return False
+    cpu, wall, peak, status = result
+    if status:
+        c.verdict = "fails: " + (WORK / "readers.err").read_text(errors="replace").strip().splitlines()[-1][:110].replace("|", "/")
+    c.runs.append(Run(cpu, wall, peak, floor))
+    return status == 0
+
+
+def references(files, only):
+    """What RecordingFile of JDK 25 says; for JSON, nothing yet."""
+    base = [java(25) / "java", "-cp", f"{READERS}/classes:{READERS}/lib/*", "JdkJobs", "file"]
+    jobs = {"types": tabbed, "collapsed": folded, "merged": folded, "fields": numbers}
+    known = {}
+    for key in {c.reference for c in only}:
+        job, name = key.split(" ")
+        if job in jobs:
+            text = subprocess.run([*base, job, files[name]], check=True, stdout=subprocess.PIPE).stdout.decode("utf-8", "replace")
+            known[key] = jobs[job](text)
+    return known
+
+
+def check(c, text, known):
+    """Judges what a contestant printed: sets its verdict."""
+    right, got = known[c.reference], c.read(text)
+    if got == right:
+        c.equal, c.verdict = True, "equal"
+    elif isinstance(c.knows, dict):
+        sums = Counter({name: sum(right[t] for t in c.knows.get(name, [])) for name in got})
+        c.equal = sums == got
+        c.verdict = f"its {len(got)} kinds {'equal' if c.equal else 'DIFFER'}: {got.total():,} of {right.total():,} events"
+    elif c.knows == "subset":
+        c.equal = all(right[name] == n for name, n in got.items())
+        c.verdict = f"its {len(got)} types {'equal' if c.equal else 'DIFFER'}: {got.total():,} of {right.total():,} events"
+    elif isinstance(got, Counter):
+        same = sum((got & right).values())
+        c.verdict = f"DIFFERS: {same:,} of {right.total():,} agree, {got.total() - same:,} others"
+    else:
+        c.verdict = f"DIFFERS: {got}, not {right}"
+
+
+def check_json(cs):
+    """Each output against that of the newest JDK, line by line; nothing is held in memory."""
+    base = next(c for c in cs if "JDK 25" in c.reader)
+    for c in cs:
+        theirs = subprocess.Popen([str(x) for x in base.command], stdout=subprocess.PIPE)
+        mine = subprocess.Popen([str(x) for x in c.command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        lines = differing = size = 0
+        first = ""
+        for a, b in zip(theirs.stdout, mine.stdout):
+            lines += 1
+            size += len(b)
+            if a != b:
+                differing += 1
+                first = first or f"{a.decode(errors='replace').strip()[:40]} / {b.decode(errors='replace').strip()[:40]}"
+        rest = sum(map(len, theirs.stdout)), sum(map(len, mine.stdout))
+        c.out_bytes = size + rest[1]
+        status = theirs.wait() + mine.wait()
+        c.equal = status == 0 and differing == 0 and rest == (0, 0)
+        c.verdict = "equal, byte for byte" if c.equal else f"DIFFERS: {differing:,} of {lines:,} lines, first: {first}".replace("|", "/")
+
+
+def race(cs, known, rounds):
+    output = WORK / "readers.out"
+    jsons = [c for c in cs if c.read is None]
+    if jsons and any("JDK 25" in c.reader for c in jsons):
+        check_json(jsons)
+    left = {id(c): rounds for c in cs}
+    for turn in range(rounds):
+        for c in cs:
+            if left[id(c)] <= 0:
+                continue
+            fine = run_once(c, "/dev/null" if c.read is None else output)
+            if not fine:
+                left[id(c)] = 0
+                continue
+            if turn == 0 and c.read is not None:
+                check(c, output.read_bytes().decode("utf-8", "replace"), known)
+            # What takes seconds is less disturbed by its neighbours.
+            wall = c.runs[-1].wall
+            left[id(c)] = min(left[id(c)] - 1, 0 if wall > 6 else 2 if wall > 2 else left[id(c)])
+            print(f"  {c.name()}: {c.runs[-1].cpu:.3f} s, {c.verdict}", file=sys.stderr)
+    output.unlink(missing_ok=True)
+
+
+# The table. ---------------------------------------------------------------------------------------------------------
+
+def figures(c, events):
+    """Medians of a contestant's runs, ready for a row or JSON."""
+    if not c.runs:
+        return {"job": c.job, "file": c.file.name, "reader": c.reader, "result": c.verdict}
+    median = lambda of: statistics.median(of(r) for r in c.runs)
+    cpu, size = median(lambda r: r.cpu), c.file.stat().st_size
+    row = {"job": c.job, "file": c.file.name, "reader": c.reader, "result": c.verdict, "equal": c.equal, "runs": len(c.runs),
+           "cpu_s": cpu, "wall_s": median(lambda r: r.wall), "peak_rss_mb": median(lambda r: r.peak_kb) / 1024,
+           "mb_per_cpu_s": size / 1e6 / cpu, "million_events_per_cpu_s": events / 1e6 / cpu,
+           "of_floor": median(lambda r: r.floor / r.cpu), "floor_cpu_s": median(lambda r: r.floor)}
+    if hasattr(c, "out_bytes"):
+        row["json_mb_per_cpu_s"] = c.out_bytes / 1e6 / cpu
+    return row
+
+
+def table(rows):
+    lines = []
+    for key in dict.fromkeys((r["job"], r["file"]) for r in rows):
+        group = [r for r in rows if (r["job"], r["file"]) == key]
+        ours = next((r for r in group if r["reader"].startswith("flightline") and "cpu_s" in r), None)
+        as_json = any("json_mb_per_cpu_s" in r for r in group)
+        floor = statistics.median(r["floor_cpu_s"] for r in group if "floor_cpu_s" in r) if any("floor_cpu_s" in r for r in group) else 0
+        lines += ["", f"### {key[0]}: {key[1]} (floor {floor * 1000:.0f} ms)", "",
+                  "| reader | result | CPU s | wall s | peak RSS MB | MB/s | M events/s | of floor | CPU, ours = 1 |" + (" JSON MB/s |" if as_json else ""),
+                  "|---|---|---:|---:|---:|---:|---:|---:|---:|" + ("---:|" if as_json else "")]
+        for r in group:
+            if "cpu_s" not in r:
+                lines.append(f"| {r['reader']} | {r['result']} |  |  |  |  |  |  |  |")
+                continue
+            # A speed without a result is none.
+            speed = (f"{r['mb_per_cpu_s']:,.0f} | {r['million_events_per_cpu_s']:.2f} | {r['of_floor']:.3f} | "
+                     f"{r['cpu_s'] / ours['cpu_s'] if ours else 0:.1f}" if r.get("equal") else
+                     f"({r['mb_per_cpu_s']:,.0f}) | – | – | –")
+            lines.append(f"| {r['reader']} | {r['result']} | {r['cpu_s']:.3f} | {r['wall_s']:.3f} | {r['peak_rss_mb']:.1f} | {speed} |"
+                         + (f" {r.get('json_mb_per_cpu_s', 0):,.0f} |" if as_json else ""))
+        pairs = {r["reader"]: r for r in group if r["reader"].startswith("flightline") and "wall_s" in r}
+        for name, r in pairs.items():
+            if (double := pairs.get(name + ", 2 jobs")):
+                lines += ["", f"Two jobs: {r['wall_s'] / double['wall_s']:.2f} times as fast by the clock."]
+    return "\n".join(lines)
+
+
+def versions():
+    release = {v: re.search(r'IMPLEMENTOR="?([^"\n]*)"?', (java(v).parent / "release").read_text()).group(1) + " "
+               + re.search(r'JAVA_VERSION="([^"]*)', (java(v).parent / "release").read_text()).group(1) for v in (17, 25)}
+    pom = (ROOT / "tests/readers/pom.xml").read_text()
+    pin = lambda artifact: re.search(rf"<artifactId>{artifact}</artifactId><version>([^<]*)", pom).group(1)
+    go = re.search(r"jfr-parser v(\S+)", (ROOT / "tests/readers/go/go.mod").read_text()).group(1)
+    jfrs = re.search(r'name = "jfrs"\nversion = "([^"]*)', (ROOT / "tests/readers/jfrs/Cargo.lock").read_text()).group(1)
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return (f"flightline {commit}; JDK 17 = {release[17]}, JDK 25 = {release[25]}; JMC {pin('flightrecorder')}; async-profiler's "
+            f"jfr-converter {pin('jfr-converter')}; grafana/jfr-parser {go}; jfrs {jfrs}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--dir", type=Path)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rounds", type=int)
+    args = parser.parse_args()
+
+    WORK.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cargo", "build", "--release", "-q", "-p", "flightline"], cwd=ROOT, check=True)
+    subprocess.run(["cargo", "build", "--release", "-q", "-p", "jfr-format", "--example", "all_fields"], cwd=ROOT, check=True)
+    subprocess.run([ROOT / "tests/readers/build.sh"], check=True)
+    for name in ["rusage", "walk_floor"]:
+        subprocess.run(["gcc", "-O2", "-o", WORK / name, ROOT / "bench" / f"{name}.c"], check=True)
+    folder = args.dir or WORK / ("readers-quick" if args.quick else "readers")
+    if not all((folder / f"{name}.jfr").exists() for name in FILES):
+        subprocess.run([ROOT / "fixtures/make.sh", "quick" if args.quick else "big", folder], check=True, stdout=sys.stderr)
+    files = {name: folder / f"{name}.jfr" for name in FILES}
+
+    started = time.time()
+    cs = [c for c in contestants(files) if args.only in c.name()]
+    known = references(files, cs)
+    race(cs, known, args.rounds or (1 if args.quick else 5))
+    events = {name: int(subprocess.run([FLOOR, path], capture_output=True, text=True).stdout) for name, path in files.items()}
+    rows = [figures(c, events[c.file.stem]) for c in cs]
+    if args.json:
+        json.dump({"versions": versions(), "machine": common.machine(), "rows": rows}, sys.stdout, indent=1)
+        print()
+    else:
+        sizes = "\n".join(f"* {p.name}: {p.stat().st_size / 1e6:.0f} MB, {events[n]:,} events with checkpoints and metadata"
+                          for n, p in files.items())
+        told = (f"# JFR readers compared\n\nMade by `bench/readers.py{' --quick' if args.quick else ''}` on {time.strftime('%Y-%m-%d')} in "
+                f"{(time.time() - started) / 60:.0f} minutes; load of the machine meanwhile {os.getloadavg()[2]:.1f}.\n\n"
+                f"{common.machine()}.\n{versions()}.\n\n{sizes}\n{table(rows)}\n\n{NOTES}")
+        print(told)
+        if not args.quick and not args.only:
+            (ROOT / "bench" / "READERS.md").write_text(told)
+    wrong = [c for c in cs if c.ours and not c.equal]
+    for c in wrong:
+        print(f"readers: {c.name()}: {c.verdict}", file=sys.stderr)
+    sys.exit(1 if wrong else 0)
+
+
+NOTES = """## Notes
+
+* MB/s and M events/s are per second of CPU time (user + system) of the whole process, start of the JVM included; figures in
+  brackets belong to a wrong or incomplete result. "of floor": CPU of a bare walk along the event sizes / CPU of the reader.
+* "equal": the same counts, the same folded stacks, the same sums as `RecordingFile` of JDK 25. JSON is compared line by line
+  with that of `jfr print --json` of JDK 25.
+* Samples are counted by thread and stack as the reader hands them out and made text once each: far faster in every reader
+  than text for every sample.
+* "every field": each top-level field of each event is asked for and constants are followed; the number of events, fields
+  and UTF-16 units of strings is compared.
+* async-profiler's reader and grafana/jfr-parser know some event types by heart and pass over the others; the former does
+  not tell execution samples from native and wall-clock samples, and is compared with all three.
+* JMC reads everything into memory, and passes over a few events of type `jdk.JavaExceptionThrow` that the others give.
+* jfrs stops at the first string with a character outside the basic plane.
+* jafar (io.btrace:jafar-parser) could not be had: Maven Central as reached here has no such artifact, and the Go module
+  proxy refuses its port.
+"""
+
+if __name__ == "__main__":
+    main()
