@@ -5,18 +5,18 @@
 
 mod resolve;
 mod settings;
+mod sums;
 
 use std::collections::HashMap;
 use std::io::Read;
 
 use jfr_format::error::{Error, ErrorKind};
-use jfr_format::event::EventRef;
-use jfr_format::pool::KeyHash;
-use jfr_format::read::{Batch, Binding, Chunk, Class, Input, Item};
+use jfr_format::read::{Batch, Binding, Chunk, Class, Frame, Input, Item, Kind};
 
 use crate::model::{EventKind, Id, Model, SampleKey, Unit, Weight};
 use crate::warnings::Warnings;
 use resolve::Resolver;
+use sums::{RawBytes, RawKey, Repeats, Sums};
 
 /// Which events to take in.
 #[derive(Clone, Debug, Default)]
@@ -64,10 +64,11 @@ pub fn load<R: Read>(
 pub struct Loader {
     options: LoadOptions,
     loaded: Loaded,
-    /// By `ClassIndex` of the current chunk.
-    classes: Vec<Role>,
+    /// By type id of the current chunk.
+    roles: Roles,
     resolver: Resolver,
-    sums: HashMap<RawKey, Weight, KeyHash>,
+    sums: Sums,
+    repeats: Repeats,
 }
 
 /// What events of a class are to the loader.
@@ -86,16 +87,104 @@ struct Bound {
     kind: Id<EventKind>,
     binding: Binding,
     value_is_ticks: bool,
-    has_value: bool,
+    has_state: bool,
+    has_count: bool,
+    /// The start matters, and there is one.
+    timed: bool,
+    /// All fields but the start are thread, stack and state.
+    plain: bool,
 }
 
-/// A sample's references as they stand in the chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct RawKey {
-    class: u32,
-    thread: u64,
-    stack: u64,
-    state: u64,
+/// Largest type id looked up by array.
+const DENSE_LIMIT: u64 = 1 << 14;
+
+#[derive(Debug, Default)]
+struct Roles {
+    dense: Vec<Role>,
+    sparse: HashMap<u64, Role>,
+}
+
+impl Roles {
+    fn clear(&mut self) {
+        self.dense.clear();
+        self.sparse.clear();
+    }
+
+    #[inline]
+    fn of(&mut self, type_id: u64) -> &mut Role {
+        if type_id >= DENSE_LIMIT {
+            return self.sparse.entry(type_id).or_default();
+        }
+        let at = type_id as usize;
+        if at >= self.dense.len() {
+            self.dense.resize_with(at + 1, Role::default);
+        }
+        &mut self.dense[at]
+    }
+}
+
+/// Slots of [`Bound::binding`].
+const START: usize = 0;
+const THREAD: usize = 1;
+const STACK: usize = 2;
+const STATE: usize = 3;
+const COUNT: usize = 4;
+const VALUE: usize = 5;
+
+impl Bound {
+    /// What equal samples have in common, if that can be told without decoding.
+    #[inline(always)]
+    fn repeats(&self, frame: &Frame<'_>) -> Option<RawBytes> {
+        if !self.plain {
+            return None;
+        }
+        let (bytes, len) = frame.bytes_behind_start()?;
+        Some(RawBytes { kind: self.kind.index() as u32, len, bytes })
+    }
+
+    /// The sample in `frame`; `None` if it is outside the time asked for.
+    #[inline(always)]
+    fn read(
+        &self,
+        options: &LoadOptions,
+        model: &Model,
+        batch: &Batch<'_>,
+        frame: &Frame<'_>,
+    ) -> Result<Option<(RawKey, Weight)>, Error> {
+        let chunk = batch.chunk();
+        let fields = match self.binding.values_in::<6>(chunk, frame) {
+            Ok(fields) => fields,
+            Err(fault) => {
+                let class = batch.event(frame).map(|event| event.class());
+                let what = format!("an event {}", class.map_or("", |class| &class.name));
+                return Err(Error::from_fault(fault, frame.offset, chunk.index, what));
+            }
+        };
+        if self.timed && !options.wants(model, chunk, fields[START] as i64) {
+            return Ok(None);
+        }
+        let value = match (self.value_is_ticks, fields[VALUE] as i64) {
+            (true, ticks) => u64::try_from(chunk.span_nanos(ticks)).unwrap_or(0),
+            (false, value) => u64::try_from(value).unwrap_or(0),
+        };
+        let key = RawKey {
+            kind: self.kind.index() as u32,
+            thread: fields[THREAD],
+            stack: fields[STACK],
+            state: if self.has_state { fields[STATE] } else { u64::MAX },
+        };
+        let count = if self.has_count { fields[COUNT] } else { 1 };
+        Ok(Some((key, Weight { count, value })))
+    }
+}
+
+impl LoadOptions {
+    /// Whether an event that starts then is within the time asked for.
+    fn wants(&self, model: &Model, chunk: &Chunk, start_ticks: i64) -> bool {
+        let Some(origin) = model.start_nanos else { return true };
+        let since = chunk.epoch_nanos(start_ticks).saturating_sub(origin);
+        self.from_nanos.is_none_or(|from| since >= from) && self.to_nanos.is_none_or(|to| since <= to)
+    }
 }
 
 impl Loader {
@@ -140,63 +229,49 @@ impl Loader {
     fn chunk(&mut self, chunk: &Chunk) {
         self.loaded.model.chunks += 1;
         self.loaded.model.start_nanos.get_or_insert(chunk.header.start_nanos);
-        self.classes.clear();
+        self.roles.clear();
         self.resolver.next_chunk();
     }
 
     fn batch(&mut self, batch: &Batch<'_>) {
-        for event in batch.events() {
-            let index = event.class_index().index();
-            if index >= self.classes.len() {
-                self.classes.resize_with(index + 1, Role::default);
-            }
-            if let Role::Unseen = self.classes[index] {
-                self.classes[index] = self.role(event.chunk(), event.class());
-            }
-            let bound = match &self.classes[index] {
-                Role::Sample(bound) => bound,
-                Role::Setting => {
-                    let known = &mut self.loaded.model.period_nanos;
-                    *known = known.or_else(|| settings::period_nanos(&event));
-                    continue;
-                }
-                Role::Unseen | Role::Ignored => continue,
-            };
-            match bound.binding.read::<6>(event.chunk(), event.payload()) {
-                Ok(fields) => self.add(&event, fields),
-                Err(fault) => {
-                    let what = format!("an event {}", event.class().name);
-                    let error = Error::from_fault(fault, event.offset(), event.chunk().index, what);
-                    self.loaded.warnings.push(error);
-                }
+        for frame in batch.frames() {
+            match self.roles.of(frame.type_id) {
+                Role::Ignored => {}
+                Role::Sample(bound) if bound.repeats(&frame).is_some_and(|raw| self.repeats.count(&raw)) => {}
+                Role::Sample(bound) => match bound.read(&self.options, &self.loaded.model, batch, &frame) {
+                    Ok(Some((key, weight))) => match bound.repeats(&frame) {
+                        Some(raw) => self.repeats.insert(raw, key),
+                        None => self.sums.add(key, weight),
+                    },
+                    Ok(None) => {}
+                    Err(error) => self.loaded.warnings.push(error),
+                },
+                Role::Setting | Role::Unseen => self.uncommon(batch, &frame),
             }
         }
         self.resolve(batch.chunk());
     }
 
-    fn add(&mut self, event: &EventRef<'_>, fields: [Option<u64>; 6]) {
-        let [start, thread, stack, state, samples, value] = fields;
-        let Some(Role::Sample(bound)) = self.classes.get(event.class_index().index()) else { return };
-        if let (Some(origin), Some(start)) = (self.loaded.model.start_nanos, start) {
-            let since = event.chunk().epoch_nanos(start as i64).saturating_sub(origin);
-            let before = self.options.from_nanos.is_some_and(|from| since < from);
-            if before || self.options.to_nanos.is_some_and(|to| since > to) {
-                return;
-            }
+    /// The first event of a type, and settings.
+    #[cold]
+    fn uncommon(&mut self, batch: &Batch<'_>, frame: &Frame<'_>) {
+        if let Role::Unseen = self.roles.of(frame.type_id) {
+            let class = batch.event(frame).map(|event| event.class());
+            *self.roles.of(frame.type_id) =
+                class.map_or(Role::Ignored, |class| self.role(batch.chunk(), class));
         }
-        let value = value.unwrap_or(0);
-        let value = match (bound.value_is_ticks, bound.has_value) {
-            (_, false) => 0,
-            (true, true) => u64::try_from(event.chunk().span_nanos(value as i64)).unwrap_or(0),
-            (false, true) => u64::try_from(value as i64).unwrap_or(0),
-        };
-        let key = RawKey {
-            class: bound.kind.index() as u32,
-            thread: thread.unwrap_or(0),
-            stack: stack.unwrap_or(0),
-            state: state.map_or(u64::MAX, |s| s),
-        };
-        self.sums.entry(key).or_default().add(Weight { count: samples.unwrap_or(1), value });
+        match self.roles.of(frame.type_id) {
+            Role::Setting => {
+                let known = &mut self.loaded.model.period_nanos;
+                *known = known.or_else(|| settings::period_nanos(&batch.event(frame)?));
+            }
+            Role::Sample(bound) => match bound.read(&self.options, &self.loaded.model, batch, frame) {
+                Ok(Some((key, weight))) => self.sums.add(key, weight),
+                Ok(None) => {}
+                Err(error) => self.loaded.warnings.push(error),
+            },
+            Role::Ignored | Role::Unseen => {}
+        }
     }
 
     fn role(&mut self, chunk: &Chunk, class: &Class) -> Role {
@@ -216,24 +291,36 @@ impl Loader {
         let thread = ["sampledThread", "eventThread"].into_iter().find(|n| class.field_index(n).is_some());
         let value = VALUES.iter().find(|(name, _)| class.field_index(name).is_some());
         let (value_name, unit) = value.copied().unwrap_or(("", Unit::Samples));
-        let names = ["startTime", thread.unwrap_or(""), "stackTrace", "state", "samples", value_name];
+        let timed = self.options.from_nanos.is_some() || self.options.to_nanos.is_some();
+        // A name no field has leaves its slot unbound.
+        let start = if timed { "startTime" } else { "" };
+        let names = [start, thread.unwrap_or(""), "stackTrace", "state", "samples", value_name];
         let kind = self.loaded.model.kinds.intern(EventKind { name: class.name.clone(), unit });
         let ticks = class.field_index(value_name).and_then(|i| class.fields.get(i)).is_some_and(|f| {
             f.annotation("jdk.jfr.Timespan").and_then(|a| a.value()).is_none_or(|unit| unit == "TICKS")
         });
+        let binding = Binding::new(chunk, class, &names);
+        let fields = [THREAD, STACK, STATE].into_iter().filter(|&slot| binding.is_bound(slot)).count();
+        let starts_with_time = class.fields.first().is_some_and(|field| {
+            let kind = field.class.and_then(|index| chunk.types.class(index)).map(|of| of.kind);
+            &*field.name == "startTime" && kind == Some(Kind::Long) && !field.pooled && !field.array
+        });
         Some(Bound {
             kind,
-            binding: Binding::new(chunk, class, &names),
             value_is_ticks: ticks && unit == Unit::Nanoseconds,
-            has_value: value.is_some(),
+            has_state: binding.is_bound(STATE),
+            has_count: binding.is_bound(COUNT),
+            timed: binding.is_bound(START),
+            plain: !timed && class.fields.len() == fields + 1 && starts_with_time,
+            binding,
         })
     }
 
     fn resolve(&mut self, chunk: &Chunk) {
         let Loaded { model, warnings } = &mut self.loaded;
         let kinds: Vec<Id<EventKind>> = model.kinds.iter().map(|(id, _)| id).collect();
-        for (raw, weight) in self.sums.drain() {
-            let Some(&kind) = kinds.get(raw.class as usize) else { continue };
+        for (raw, weight) in self.sums.drain().chain(self.repeats.drain()) {
+            let Some(&kind) = kinds.get(raw.kind as usize) else { continue };
             let key = SampleKey {
                 kind,
                 thread: self.resolver.thread(chunk, model, raw.thread, warnings),

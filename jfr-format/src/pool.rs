@@ -305,6 +305,17 @@ fn place_of(places: &[u32], entries: &[Entry], key: u64, hash: &KeyHash) -> usiz
 #[derive(Clone, Debug)]
 pub struct KeyHash(u64);
 
+impl KeyHash {
+    /// The hash of two numbers, by one more multiplication.
+    #[inline(always)]
+    pub fn pair(&self, a: u64, b: u64) -> u64 {
+        let mut hasher = KeyHasher(self.0);
+        hasher.write_u64(a);
+        hasher.write_u64(b);
+        hasher.finish()
+    }
+}
+
 impl Default for KeyHash {
     fn default() -> Self {
         Self(std::collections::hash_map::RandomState::new().hash_one(0u64))
@@ -324,7 +335,7 @@ impl BuildHasher for KeyHash {
 pub struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
-    #[inline]
+    #[inline(always)]
     fn write_u64(&mut self, key: u64) {
         let wide =
             u128::from(self.0 ^ key) * u128::from(0x9e37_79b9_7f4a_7c15_u64 ^ self.0.rotate_left(32) | 1);
@@ -336,10 +347,17 @@ impl Hasher for KeyHasher {
         self.write_u64(u64::from(key));
     }
 
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.write_u64(u64::from_le_bytes(*word));
         }
+        let mut last = [0; 8];
+        if let Some(last) = last.get_mut(..rest.len()) {
+            last.copy_from_slice(rest);
+        }
+        self.write_u64(u64::from_le_bytes(last) ^ (bytes.len() as u64) << 56);
     }
 
     #[inline]

@@ -30,9 +30,19 @@ impl<'a> Batch<'a> {
         self.chunk
     }
 
+    /// The frames of all events in file order, whatever their type: to pass over by type id those nobody wants.
+    pub fn frames(&self) -> Frames<'_> {
+        Frames { regions: self.regions.iter(), current: Walk::default() }
+    }
+
+    /// The event in a frame of this batch; `None` for metadata, checkpoints and undeclared types.
+    pub fn event<'b>(&'b self, frame: &Frame<'b>) -> Option<EventRef<'b>> {
+        frame.event(self.chunk)
+    }
+
     /// The events in file order; metadata, checkpoints and events of undeclared types are left out.
     pub fn events(&self) -> Events<'_> {
-        Events { chunk: self.chunk, regions: self.regions.iter(), current: Walk::default() }
+        Events { chunk: self.chunk, frames: self.frames() }
     }
 }
 
@@ -44,12 +54,64 @@ pub(crate) struct Walk<'a> {
     offset: u64,
 }
 
-/// A framed event.
-pub(crate) struct Framed<'a> {
-    pub(crate) type_id: u64,
-    pub(crate) payload: &'a [u8],
-    pub(crate) offset: u64,
-    pub(crate) size: u32,
+/// Where an event lies and which type it claims to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Declared id of its type.
+    pub type_id: u64,
+    /// The bytes of its fields.
+    pub payload: &'a [u8],
+    /// The payload and what follows it: whole words can be loaded from its last bytes.
+    pub(crate) tail: &'a [u8],
+    /// Offset of its first byte in the input.
+    pub offset: u64,
+    /// Its size in the input, head included, in bytes.
+    pub size: u32,
+}
+
+impl<'a> Frame<'a> {
+    /// The bytes behind the first varint, the start time of an event, as a little-endian number, and how many they
+    /// are: where both are equal, all fields but the first are. `None` if there are more than 15, and in front of the
+    /// end of the input.
+    #[inline(always)]
+    pub fn bytes_behind_start(&self) -> Option<(u128, u32)> {
+        let mut cursor = Cursor::new(self.tail);
+        cursor.skip_varint_of_any_length().ok()?;
+        let word = u128::from_le_bytes(*self.tail.get(cursor.pos()..)?.first_chunk::<16>()?);
+        let len = self.payload.len().checked_sub(cursor.pos()).filter(|&len| len < 16)? as u32;
+        Some((word & ((1 << (8 * len)) - 1), len))
+    }
+
+    fn event(&self, chunk: &'a Chunk) -> Option<EventRef<'a>> {
+        if self.type_id <= u64::from(CHECKPOINT_EVENT.0) {
+            return None;
+        }
+        let index = chunk.types.index_of(self.type_id)?;
+        let class = chunk.types.class(index)?;
+        let Self { payload, offset, size, .. } = *self;
+        Some(EventRef { chunk, class, index, payload, offset, size })
+    }
+}
+
+/// Iterates over the frames of a [`Batch`].
+#[derive(Clone, Debug)]
+pub struct Frames<'a> {
+    regions: std::slice::Iter<'a, Region>,
+    current: Walk<'a>,
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Frame<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Frame<'a>> {
+        loop {
+            if let Some(frame) = self.current.next() {
+                return Some(frame);
+            }
+            self.current = Walk::new(self.regions.next()?);
+        }
+    }
 }
 
 impl<'a> Walk<'a> {
@@ -59,15 +121,16 @@ impl<'a> Walk<'a> {
 
     /// The next event; `None` at the end. The decoder has checked the framing.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<Framed<'a>> {
+    pub(crate) fn next(&mut self) -> Option<Frame<'a>> {
         let mut cursor = Cursor::at(self.bytes, self.pos);
         let size = u32::try_from(cursor.varint().ok()?).ok()?;
         let type_id = cursor.varint().ok()?;
         let end = self.pos.checked_add(size as usize)?;
-        let payload = self.bytes.get(cursor.pos()..end)?;
+        let tail = self.bytes.get(cursor.pos()..)?;
+        let payload = tail.get(..end.checked_sub(cursor.pos())?)?;
         let offset = self.offset + self.pos as u64;
         self.pos = end;
-        Some(Framed { type_id, payload, offset, size })
+        Some(Frame { type_id, payload, tail, offset, size })
     }
 }
 
@@ -75,8 +138,7 @@ impl<'a> Walk<'a> {
 #[derive(Clone, Debug)]
 pub struct Events<'a> {
     chunk: &'a Chunk,
-    regions: std::slice::Iter<'a, Region>,
-    current: Walk<'a>,
+    frames: Frames<'a>,
 }
 
 impl<'a> Iterator for Events<'a> {
@@ -84,25 +146,7 @@ impl<'a> Iterator for Events<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<EventRef<'a>> {
-        loop {
-            let Some(event) = self.current.next() else {
-                self.current = Walk::new(self.regions.next()?);
-                continue;
-            };
-            if event.type_id <= u64::from(CHECKPOINT_EVENT.0) {
-                continue;
-            }
-            let Some(index) = self.chunk.types.index_of(event.type_id) else { continue };
-            let Some(class) = self.chunk.types.class(index) else { continue };
-            return Some(EventRef {
-                chunk: self.chunk,
-                class,
-                index,
-                payload: event.payload,
-                offset: event.offset,
-                size: event.size,
-            });
-        }
+        self.frames.by_ref().find_map(|frame| frame.event(self.chunk))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Chosen fields of one event type, looked up once per chunk instead of by name per event.
 
+use super::batch::Frame;
 use super::chunk::Chunk;
 use super::cursor::Cursor;
 use super::layout::{self, Step};
@@ -10,11 +11,14 @@ use crate::error::Malformed;
 #[derive(Clone, Debug)]
 pub struct Binding {
     actions: Vec<Action>,
+    /// Bit *i*: slot *i* is bound.
+    bound: u64,
     slots: usize,
 }
 
 #[derive(Clone, Debug)]
 enum Action {
+    SkipVarint,
     Skip(Vec<Step>),
     Varint(usize),
     Byte(usize),
@@ -24,13 +28,14 @@ enum Action {
 
 impl Binding {
     /// Binds the named fields of `class`: slot *i* is `names[i]`. Integers, booleans, floats (as bits) and pool keys
-    /// can be bound; a missing field or one of another shape leaves its slot `None`.
+    /// can be bound; a missing field or one of another shape leaves its slot unbound, as do names behind the 64th.
     pub fn new(chunk: &Chunk, class: &Class, names: &[&str]) -> Self {
         let classes = chunk.types.classes();
-        let mut actions = Vec::new();
+        let mut binding = Self { actions: Vec::new(), bound: 0, slots: names.len() };
         let mut skipped = 0;
         for (at, field) in class.fields.iter().enumerate() {
-            let Some(slot) = names.iter().position(|&name| *name == *field.name) else { continue };
+            let slot = names.iter().take(64).position(|&name| *name == *field.name);
+            let Some(slot) = slot.filter(|slot| binding.bound >> slot & 1 == 0) else { continue };
             let kind = field.class.and_then(|c| chunk.types.class(c)).map(|c| c.kind);
             let action = match kind {
                 _ if field.array => continue,
@@ -41,37 +46,82 @@ impl Binding {
                 Some(Kind::Double) => Action::Double(slot),
                 Some(Kind::Text | Kind::Struct) | None => continue,
             };
-            if at > skipped {
-                actions.push(Action::Skip(layout::steps_of(classes, &class.fields[skipped..at])));
+            match layout::steps_of(classes, &class.fields[skipped..at]) {
+                steps if steps.is_empty() => {}
+                steps => match steps[..] {
+                    [Step::Varints(n @ 1..=3)] => {
+                        binding.actions.extend((0..n).map(|_| Action::SkipVarint));
+                    }
+                    _ => binding.actions.push(Action::Skip(steps)),
+                },
             }
-            actions.push(action);
+            binding.actions.push(action);
+            binding.bound |= 1 << slot;
             skipped = at + 1;
         }
-        Self { actions, slots: names.len() }
+        binding
     }
 
-    /// Takes the bound fields out of `payload`, an event of the bound class in the bound chunk.
+    /// Whether the type has a field for the slot that could be bound.
+    #[inline]
+    pub fn is_bound(&self, slot: usize) -> bool {
+        slot < 64 && self.bound >> slot & 1 == 1
+    }
+
+    /// Takes the bound fields out of `payload`, an event of the bound class in the bound chunk; `None` in slots that
+    /// are not bound.
     ///
     /// # Errors
     /// The payload is malformed.
     #[inline]
     pub fn read<const N: usize>(&self, chunk: &Chunk, payload: &[u8]) -> Result<[Option<u64>; N], Malformed> {
+        let values = self.values::<N>(chunk, payload)?;
+        Ok(std::array::from_fn(|slot| self.is_bound(slot).then_some(values[slot])))
+    }
+
+    /// As [`read`](Self::read), with 0 in slots that are not bound.
+    ///
+    /// # Errors
+    /// The payload is malformed.
+    pub fn values<const N: usize>(&self, chunk: &Chunk, payload: &[u8]) -> Result<[u64; N], Malformed> {
+        self.run(chunk, &mut Cursor::new(payload))
+    }
+
+    /// As [`values`](Self::values), of an event in its frame: the quickest.
+    ///
+    /// # Errors
+    /// The payload is malformed.
+    #[inline(always)]
+    pub fn values_in<const N: usize>(&self, chunk: &Chunk, frame: &Frame<'_>) -> Result<[u64; N], Malformed> {
+        let mut cursor = Cursor::new(frame.tail);
+        match self.run(chunk, &mut cursor) {
+            Ok(values) if cursor.pos() <= frame.payload.len() => Ok(values),
+            // The values reach into the next event: what is wrong shows without it.
+            _ => self.values(chunk, frame.payload),
+        }
+    }
+
+    #[inline(always)]
+    fn run<const N: usize>(&self, chunk: &Chunk, cursor: &mut Cursor<'_>) -> Result<[u64; N], Malformed> {
         debug_assert_eq!(self.slots, N);
-        let mut out = [None; N];
-        let mut cursor = Cursor::new(payload);
+        let mut out = [0; N];
         for action in &self.actions {
             let (slot, value) = match *action {
-                Action::Skip(ref steps) => {
-                    layout::skip(chunk.types.classes(), steps, &mut cursor, 0)?;
+                Action::SkipVarint => {
+                    cursor.skip_varint_of_any_length()?;
                     continue;
                 }
-                Action::Varint(slot) => (slot, cursor.varint()?),
+                Action::Skip(ref steps) => {
+                    layout::skip(chunk.types.classes(), steps, cursor, 0)?;
+                    continue;
+                }
+                Action::Varint(slot) => (slot, cursor.varint_of_any_length()?),
                 Action::Byte(slot) => (slot, u64::from(cursor.byte()?)),
                 Action::Float(slot) => (slot, u64::from(cursor.be_u32()?)),
                 Action::Double(slot) => (slot, cursor.be_u64()?),
             };
             if let Some(out) = out.get_mut(slot) {
-                *out = Some(value);
+                *out = value;
             }
         }
         Ok(out)

@@ -103,6 +103,34 @@ impl<'a> Cursor<'a> {
         Ok(squeeze(word & keep))
     }
 
+    /// As [`varint`](Self::varint), without a branch on the length: for fields whose lengths change from event to
+    /// event, where a wrong guess costs more than the decoding.
+    #[inline(always)]
+    pub fn varint_of_any_length(&mut self) -> Result<u64, Malformed> {
+        let Some((word, len)) = self.short_varint() else { return self.varint() };
+        self.pos += len;
+        Ok(squeeze(word))
+    }
+
+    /// Steps over one varint, without a branch on its length.
+    #[inline(always)]
+    pub fn skip_varint_of_any_length(&mut self) -> Result<(), Malformed> {
+        let Some((_, len)) = self.short_varint() else { return self.varint().map(drop) };
+        self.pos += len;
+        Ok(())
+    }
+
+    /// The bytes of a varint of at most eight bytes, as they stand, and their number; `None` also near the end.
+    #[inline(always)]
+    fn short_varint(&self) -> Option<(u64, usize)> {
+        let word = u64::from_le_bytes(*self.rest().first_chunk::<8>()?);
+        let ends = !word & CONTINUE_BITS;
+        if ends == 0 {
+            return None;
+        }
+        Some((word & (ends ^ (ends - 1)), ends.trailing_zeros() as usize / 8 + 1))
+    }
+
     /// With fewer than eight bytes left, the usual place of an event's last fields.
     fn varint_near_end(&mut self) -> Result<u64, Malformed> {
         let mut value = 0;
@@ -193,9 +221,17 @@ mod tests {
                 let mut cursor = Cursor::new(data);
                 assert_eq!(cursor.varint(), Ok(value), "{bytes:x?}");
                 assert_eq!(cursor.pos(), bytes.len(), "{bytes:x?}");
+                let mut cursor = Cursor::new(data);
+                assert_eq!(cursor.varint_of_any_length(), Ok(value), "{bytes:x?}");
+                assert_eq!(cursor.pos(), bytes.len(), "{bytes:x?}");
+                let mut cursor = Cursor::new(data);
+                assert_eq!(cursor.skip_varint_of_any_length(), Ok(()), "{bytes:x?}");
+                assert_eq!(cursor.pos(), bytes.len(), "{bytes:x?}");
             }
             for cut in 0..bytes.len() {
                 assert_eq!(Cursor::new(&bytes[..cut]).varint(), Err(Malformed::End));
+                assert_eq!(Cursor::new(&bytes[..cut]).varint_of_any_length(), Err(Malformed::End));
+                assert_eq!(Cursor::new(&bytes[..cut]).skip_varint_of_any_length(), Err(Malformed::End));
             }
         }
     }
