@@ -17,6 +17,7 @@ pub mod model;
 pub mod print;
 pub mod render;
 pub mod summary;
+pub mod time_range;
 pub mod tree;
 pub mod view;
 pub mod warnings;

@@ -1,0 +1,206 @@
+//! A range of time as people give it: seconds from the start, from the end, or a date.
+
+use std::fmt;
+use std::str::FromStr;
+
+const SECOND: i64 = 1_000_000_000;
+
+/// One end of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Nanoseconds after the start of the recording.
+    FromStart(i64),
+    /// Nanoseconds before its end.
+    FromEnd(i64),
+    /// Nanoseconds since 1970.
+    Absolute(i64),
+}
+
+/// A text is no [`Bound`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotATime(String);
+
+impl fmt::Display for NotATime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no time: give 12.5 or 90s or 2m or 1h (from the start), -30 (before the end) or \
+             2026-11-20T21:44:22.5Z",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for NotATime {}
+
+impl FromStr for Bound {
+    type Err = NotATime;
+
+    /// `12.5`, `90s`, `250ms`, `2m`, `1h`: from the start; with a minus: before the end; `2026-11-20T21:44:22.5Z`, also
+    /// with `+01:00` for `Z`: a moment. A date without zone is UTC.
+    fn from_str(text: &str) -> Result<Self, NotATime> {
+        let fail = || NotATime(text.to_owned());
+        if text.len() > 64 || !text.is_ascii() {
+            return Err(fail());
+        }
+        if text.contains('T') {
+            return date(text).map(Self::Absolute).ok_or_else(fail);
+        }
+        let (end, span) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let nanos = span_nanos(span).ok_or_else(fail)?;
+        Ok(if end { Self::FromEnd(nanos) } else { Self::FromStart(nanos) })
+    }
+}
+
+impl Bound {
+    /// The moment in nanoseconds since 1970, given the recording's own range.
+    pub fn at(self, start: i64, end: i64) -> i64 {
+        match self {
+            Self::FromStart(nanos) => start.saturating_add(nanos),
+            Self::FromEnd(nanos) => end.saturating_sub(nanos),
+            Self::Absolute(nanos) => nanos,
+        }
+    }
+
+    /// Whether the end of the recording must be known first.
+    pub fn needs_end(self) -> bool {
+        matches!(self, Self::FromEnd(_))
+    }
+}
+
+fn span_nanos(text: &str) -> Option<i64> {
+    let units = [("ms", SECOND / 1000), ("s", SECOND), ("m", 60 * SECOND), ("h", 3600 * SECOND)];
+    let (number, unit) = units
+        .iter()
+        .find_map(|&(suffix, unit)| Some((text.strip_suffix(suffix)?, unit)))
+        .unwrap_or((text, SECOND));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let whole = digits(whole)?.checked_mul(unit)?;
+    whole.checked_add(scaled(fraction, unit)?)
+}
+
+/// A number of digits only; none is 0.
+fn digits(text: &str) -> Option<i64> {
+    match text {
+        "" => Some(0),
+        _ if text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// `0.fraction` of `unit`, rounded down.
+fn scaled(fraction: &str, unit: i64) -> Option<i64> {
+    let kept = &fraction[..fraction.len().min(12)];
+    digits(fraction.get(12..).unwrap_or(""))?;
+    let value = i128::from(digits(kept)?) * i128::from(unit) / 10i128.pow(kept.len() as u32);
+    i64::try_from(value).ok()
+}
+
+fn date(text: &str) -> Option<i64> {
+    let (day, rest) = text.split_once('T')?;
+    let [year, month, day] = three(day, '-', [4, 2, 2])?;
+    let (time, zone) = match rest.find(['Z', '+', '-']) {
+        Some(at) => (&rest[..at], &rest[at..]),
+        None => (rest, "Z"),
+    };
+    let offset = match zone.split_at(1) {
+        ("Z", "") => 0,
+        (sign, clock) => {
+            let (h, m) = clock.split_once(':')?;
+            let [h, m] = [two(h, 23)?, two(m, 59)?];
+            (h * 3600 + m * 60) * if sign == "-" { -1 } else { 1 }
+        }
+    };
+    let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
+    let mut parts = time.split(':');
+    let [h, m] = [two(parts.next()?, 23)?, two(parts.next()?, 59)?];
+    let s = parts.next().map_or(Some(0), |s| two(s, 60))?;
+    if parts.next().is_some() || !(1..=12).contains(&month) || !(1..=length(year, month)).contains(&day) {
+        return None;
+    }
+    let seconds = days(year, month, day) * 86_400 + h * 3600 + m * 60 + s - offset;
+    let nanos = i128::from(seconds) * i128::from(SECOND) + i128::from(scaled(fraction, SECOND)?);
+    i64::try_from(nanos).ok()
+}
+
+fn three(text: &str, between: char, widths: [usize; 3]) -> Option<[i64; 3]> {
+    let mut out = [0; 3];
+    let mut parts = text.split(between);
+    for (out, width) in out.iter_mut().zip(widths) {
+        *out = parts.next().filter(|p| p.len() == width).and_then(digits)?;
+    }
+    parts.next().is_none().then_some(out)
+}
+
+fn two(text: &str, most: i64) -> Option<i64> {
+    digits(text).filter(|&n| text.len() == 2 && n <= most)
+}
+
+fn length(year: i64, month: i64) -> i64 {
+    match month {
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Days from 1970-01-01.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let before = |year: i64| {
+        let y = year - 1;
+        y * 365 + y / 4 - y / 100 + y / 400
+    };
+    before(year) - before(1970) + (1..month).map(|m| length(year, m)).sum::<i64>() + day - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_write() {
+        let check = |text: &str, want| assert_eq!(text.parse(), Ok(want), "{text}");
+        check("12.5", Bound::FromStart(12_500_000_000));
+        check("0", Bound::FromStart(0));
+        check("250ms", Bound::FromStart(250_000_000));
+        check("1.5h", Bound::FromStart(5_400_000_000_000));
+        check("-2m", Bound::FromEnd(120_000_000_000));
+        check("-.25", Bound::FromEnd(250_000_000));
+        // date -u -d 2026-11-20T21:44:22Z +%s
+        check("2026-11-20T21:44:22Z", Bound::Absolute(1_795_211_062_000_000_000));
+        check("2026-11-20T21:44:22.020153111", Bound::Absolute(1_795_211_062_020_153_111));
+        check("2026-11-20T22:44:22+01:00", Bound::Absolute(1_795_211_062_000_000_000));
+        check("2000-02-29T00:00Z", Bound::Absolute(951_782_400_000_000_000));
+        check("1969-12-31T23:59:59.5Z", Bound::Absolute(-500_000_000));
+    }
+
+    #[test]
+    fn what_is_no_time() {
+        for text in [
+            "",
+            "-",
+            ".",
+            "1x",
+            "--1",
+            "1e3",
+            "inf",
+            "99999999999",
+            "2026-11-20",
+            "2026-13-01T00:00:00Z",
+            "2026-02-29T00:00:00Z",
+            "2026-11-20T24:00:00Z",
+            "2026-11-20T21:44:22+1",
+            "2026-1-20T21:44:22Z",
+            "Tä",
+        ] {
+            assert!(text.parse::<Bound>().is_err(), "{text}");
+        }
+    }
+}
