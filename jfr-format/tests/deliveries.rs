@@ -5,7 +5,7 @@ mod dump;
 use bytes::Bytes;
 use dump::{Dump, fixtures, name};
 use jfr_format::read::Delivery::{Unresolved, WholeChunks};
-use jfr_format::read::{Decoder, Delivery, Input, Item, Recording};
+use jfr_format::read::{Decoder, Delivery, Input, Interest, Item, Recording};
 
 /// Recordings as they are, one behind the other, with garbage between, and torn.
 fn inputs() -> Vec<(String, Bytes)> {
@@ -138,4 +138,37 @@ fn taker_can_stop() {
     });
     assert_eq!(outcome, Err("enough"));
     assert_eq!(taken, 7);
+}
+
+/// Asked for some types only, the decoder hands out those, wherever the metadata lies; what it counts is all.
+#[test]
+fn only_what_is_wanted() {
+    let wanted = |name: &str| name.len() % 3 == 1;
+    let mut met = [0; 2];
+    for (name, bytes) in inputs() {
+        let all = Raw::of(&bytes, WholeChunks, 1);
+        let mut want = all.events.clone();
+        want.retain(|(_, class, _)| wanted(class));
+        met[usize::from(want.is_empty())] += 1;
+        for delivery in [Unresolved, WholeChunks, Delivery::Earliest] {
+            let mut decoder = Decoder::new(delivery);
+            decoder.select(move |class| match wanted(&class.name) {
+                true if class.name.len() % 2 == 0 => Interest::Constants,
+                true => Interest::Plain,
+                false => Interest::None,
+            });
+            decoder.push(bytes.clone());
+            decoder.close();
+            let mut raw = Raw::default();
+            raw.drain(&mut decoder);
+            assert_eq!(raw.events, want, "{name}, {delivery:?}");
+            assert_eq!(raw.chunks.iter().map(|c| c.0).sum::<u64>(), all.chunks.iter().map(|c| c.0).sum::<u64>());
+            let complete = |raw: &Raw| raw.constants.iter().sum::<usize>();
+            let constants = want.iter().any(|(_, class, _)| class.len() % 2 == 0);
+            if constants && raw.constants.len() == 1 {
+                assert_eq!(complete(&raw), complete(&all), "{name}, {delivery:?}");
+            }
+        }
+    }
+    assert!(met.iter().all(|&n| n > 10), "inputs with and without such events: {met:?}");
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::chunk::Chunk;
 use super::cursor::Cursor;
+use super::types::{Class, Types};
 use crate::constants::CHECKPOINT_EVENT;
 use crate::event::EventRef;
 
@@ -15,6 +16,24 @@ pub(crate) struct Region {
     pub(crate) bytes: Bytes,
     /// Offset of the first byte in the input.
     pub(crate) offset: u64,
+    /// Where in it the events begin that are wanted; `None` if that is not known yet.
+    pub(crate) picked: Option<Vec<u32>>,
+}
+
+impl Region {
+    /// Takes the first `len` bytes, whole events, off.
+    pub(crate) fn split_to(&mut self, len: usize) -> Self {
+        let front = self.bytes.split_to(len);
+        let offset = self.offset;
+        self.offset += len as u64;
+        let picked = self.picked.as_mut().map(|picked| {
+            let here = picked.partition_point(|&at| (at as usize) < len);
+            let behind = picked.split_off(here);
+            let shifted = behind.into_iter().map(|at| at - len as u32).collect();
+            std::mem::replace(picked, shifted)
+        });
+        Self { bytes: front, offset, picked }
+    }
 }
 
 /// Some events of one chunk, ready to be decoded.
@@ -22,6 +41,7 @@ pub(crate) struct Region {
 pub struct Batch<'a> {
     pub(crate) chunk: &'a Chunk,
     pub(crate) regions: Vec<Region>,
+    pub(crate) wanted: Option<&'a Wanted>,
 }
 
 impl<'a> Batch<'a> {
@@ -30,9 +50,10 @@ impl<'a> Batch<'a> {
         self.chunk
     }
 
-    /// The frames of all events in file order, whatever their type: to pass over by type id those nobody wants.
+    /// The frames of all events in file order, whatever their type: to pass over by type id those nobody wants. If the
+    /// decoder was told what is wanted, only the frames of that.
     pub fn frames(&self) -> Frames<'_> {
-        Frames { regions: self.regions.iter(), current: Walk::default() }
+        Frames { wanted: self.wanted, regions: self.regions.iter(), current: Walk::default(), picked: None }
     }
 
     /// The event in a frame of this batch; `None` for metadata, checkpoints and undeclared types.
@@ -96,8 +117,10 @@ impl<'a> Frame<'a> {
 /// Iterates over the frames of a [`Batch`].
 #[derive(Clone, Debug)]
 pub struct Frames<'a> {
+    wanted: Option<&'a Wanted>,
     regions: std::slice::Iter<'a, Region>,
     current: Walk<'a>,
+    picked: Option<std::slice::Iter<'a, u32>>,
 }
 
 impl<'a> Iterator for Frames<'a> {
@@ -106,10 +129,23 @@ impl<'a> Iterator for Frames<'a> {
     #[inline]
     fn next(&mut self) -> Option<Frame<'a>> {
         loop {
-            if let Some(frame) = self.current.next() {
-                return Some(frame);
+            let frame = match &mut self.picked {
+                Some(picked) => match picked.next() {
+                    Some(&at) => self.current.at(at as usize),
+                    None => None,
+                },
+                None => self.current.next(),
+            };
+            let Some(frame) = frame else {
+                let region = self.regions.next()?;
+                self.current = Walk::new(region);
+                self.picked = region.picked.as_ref().map(|picked| picked.iter());
+                continue;
+            };
+            if self.picked.is_none() && self.wanted.is_some_and(|w| w.of(frame.type_id) == Interest::None) {
+                continue;
             }
-            self.current = Walk::new(self.regions.next()?);
+            return Some(frame);
         }
     }
 }
@@ -117,6 +153,13 @@ impl<'a> Iterator for Frames<'a> {
 impl<'a> Walk<'a> {
     pub(crate) fn new(region: &'a Region) -> Self {
         Self { bytes: &region.bytes, pos: 0, offset: region.offset }
+    }
+
+    /// The event at `pos`.
+    #[inline]
+    fn at(&mut self, pos: usize) -> Option<Frame<'a>> {
+        self.pos = pos;
+        self.next()
     }
 
     /// The next event; `None` at the end. The decoder has checked the framing.
@@ -147,6 +190,54 @@ impl<'a> Iterator for Events<'a> {
     #[inline]
     fn next(&mut self) -> Option<EventRef<'a>> {
         self.frames.by_ref().find_map(|frame| frame.event(self.chunk))
+    }
+}
+
+/// What a consumer wants of the events of a type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Interest {
+    /// Nothing: they are counted only.
+    #[default]
+    None,
+    /// The events as they are; the constants they refer to are not looked up.
+    Plain,
+    /// The events and their constants.
+    Constants,
+}
+
+/// The interest in each type of a chunk.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// By type id, as far as ids are small.
+    dense: Vec<Interest>,
+    sparse: HashMap<u64, Interest>,
+}
+
+impl Wanted {
+    pub(crate) fn new(types: &Types, interest: impl Fn(&Class) -> Interest) -> Self {
+        let mut wanted = Self::default();
+        for class in types.classes().iter().filter(|class| class.id > u64::from(CHECKPOINT_EVENT.0)) {
+            let interest = interest(class);
+            if class.id >= DENSE_LIMIT {
+                wanted.sparse.insert(class.id, interest);
+                continue;
+            }
+            let at = class.id as usize;
+            if at >= wanted.dense.len() {
+                wanted.dense.resize(at + 1, Interest::None);
+            }
+            wanted.dense[at] = interest;
+        }
+        wanted
+    }
+
+    #[inline]
+    pub(crate) fn of(&self, type_id: u64) -> Interest {
+        match self.dense.get(usize::try_from(type_id).unwrap_or(usize::MAX)) {
+            Some(&interest) => interest,
+            None if type_id < DENSE_LIMIT => Interest::None,
+            None => self.sparse.get(&type_id).copied().unwrap_or_default(),
+        }
     }
 }
 

@@ -37,7 +37,7 @@ mod resync;
 pub(crate) mod simd;
 mod types;
 
-pub use batch::{Batch, Events, Frame, Frames, TypeCount, TypeCounts};
+pub use batch::{Batch, Events, Frame, Frames, Interest, TypeCount, TypeCounts};
 pub use binding::Binding;
 pub use chunk::{Chunk, ChunkIndex};
 pub use input::Input;

@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::batch::{Batch, Region, TypeCounts};
+use super::batch::{Batch, Interest, Region, TypeCounts, Wanted};
 use super::chunk::{Chunk, ChunkIndex};
 use super::cursor::Cursor;
 use super::references::Known;
 use super::resync;
-use super::types::Types;
+use super::types::{Class, Types};
 use crate::constants::{CHECKPOINT_EVENT, CHECKPOINT_FLUSH, MAGIC, METADATA_EVENT, STATE_FINISHED};
 use crate::error::{Error, ErrorKind, Malformed};
 use crate::header::{ChunkHeader, LEN};
@@ -37,6 +37,15 @@ const UNSIZED: [u8; 6] = *b"FLR\0\0\x01";
 const CACHED: usize = 256 * 1024;
 /// Bytes between two calls of a decoder's `passed` hook, and the largest batch otherwise.
 const STRIDE: usize = 4 << 20;
+
+/// Says what is wanted of a type.
+pub(crate) struct Select(Box<dyn Fn(&Class) -> Interest + Send>);
+
+impl std::fmt::Debug for Select {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Select")
+    }
+}
 
 /// Told which bytes of the input are not looked at again soon.
 pub(crate) struct Passed(pub(crate) Box<dyn Fn(Range<u64>) + Send>);
@@ -165,6 +174,7 @@ pub struct Decoder {
     chunks: u32,
     current: Current,
     last_types: Option<LastTypes>,
+    select: Option<Select>,
     passed: Option<Passed>,
     /// The input up to here has been told to `passed`.
     passed_to: u64,
@@ -191,6 +201,14 @@ struct Current {
     end: Option<u64>,
     damaged: bool,
     has_types: bool,
+    /// By type, once the types are known; `None` if all is wanted.
+    wanted: Option<Wanted>,
+    /// Where in the scanned bytes the wanted events begin.
+    picked: Vec<u32>,
+    /// Checkpoints that nobody wanted yet.
+    unwanted: Vec<Region>,
+    /// An event came for which constants are wanted.
+    constants_wanted: bool,
     /// Where the metadata lies that has been read already.
     read_ahead: Option<u64>,
     counts: TypeCounts,
@@ -221,6 +239,7 @@ impl Decoder {
             chunks: 0,
             current: Current::default(),
             last_types: None,
+            select: None,
             passed: None,
             passed_to: 0,
             lent: None,
@@ -238,6 +257,13 @@ impl Decoder {
         decoder.push(bytes);
         decoder.close();
         decoder
+    }
+
+    /// Hands out events of the types only that `interest` says, from the next chunk on. The others are counted, which
+    /// costs a few nanoseconds each. With [`Delivery::Unresolved`], the constants of a chunk are read only if it has
+    /// events for which they are wanted; damage in constants that nobody wants is not told.
+    pub fn select(&mut self, interest: impl Fn(&Class) -> Interest + Send + 'static) {
+        self.select = Some(Select(Box::new(interest)));
     }
 
     /// Whether the input turned out to be the one chunk `first`, from its header to where that says it ends.
@@ -319,7 +345,9 @@ impl Decoder {
         match (self.queue.pop_front()?, &self.chunk) {
             (Queued::Warning(error), _) => Some(Item::Warning(error)),
             (Queued::ChunkStart, Some(chunk)) => Some(Item::ChunkStart(chunk)),
-            (Queued::Events(regions), Some(chunk)) => Some(Item::Events(Batch { chunk, regions })),
+            (Queued::Events(regions), Some(chunk)) => {
+                Some(Item::Events(Batch { chunk, regions, wanted: self.current.wanted.as_ref() }))
+            }
             (Queued::ChunkEnd { size, complete }, Some(chunk)) => {
                 Some(Item::ChunkEnd(ChunkEnd { chunk, size, complete, counts: &self.current.counts }))
             }
@@ -449,6 +477,17 @@ impl Decoder {
                     return Next::Again;
                 }
             };
+            if let Some(wanted) = &self.current.wanted {
+                match wanted.of(head.type_id) {
+                    Interest::None => {}
+                    // A portion is hardly larger than the largest event, so this fits.
+                    Interest::Plain => self.current.picked.push(self.scanned as u32),
+                    Interest::Constants => {
+                        self.current.constants_wanted = true;
+                        self.current.picked.push(self.scanned as u32);
+                    }
+                }
+            }
             self.scanned += head.size as usize;
             self.current.counts.add(head.type_id, u64::from(head.size));
             if head.type_id == u64::from(METADATA_EVENT.0) {
@@ -551,6 +590,14 @@ impl Decoder {
             }
         }
         self.current.has_types = true;
+        if self.scanned > 0 {
+            // What was scanned before has not been picked from.
+            self.current.picked.clear();
+            self.hold_unpicked();
+        }
+        if let (Some(Select(interest)), Some(chunk)) = (&self.select, &self.chunk) {
+            self.current.wanted = Some(Wanted::new(&chunk.types, interest));
+        }
         for region in std::mem::take(&mut self.current.early) {
             self.constants(&region);
         }
@@ -568,8 +615,13 @@ impl Decoder {
                 last.slice(last.len() - payload..)
             }
         };
-        let region = Region { bytes: region, offset: at + u64::from(head.head) };
-        let flags = if self.current.has_types {
+        let region = Region { bytes: region, offset: at + u64::from(head.head), picked: None };
+        let lazily = self.delivery == Delivery::Unresolved && self.current.wanted.is_some();
+        let flags = if lazily && !self.current.constants_wanted {
+            self.current.unwanted.push(region);
+            0
+        } else if self.current.has_types {
+            self.read_unwanted();
             self.constants(&region)
         } else {
             let flags = CheckpointHead::read(&mut Cursor::new(&region.bytes)).map_or(0, |head| head.flags);
@@ -609,10 +661,28 @@ impl Decoder {
         }
     }
 
+    /// Reads the checkpoints that were passed over, now that somebody wants constants.
+    fn read_unwanted(&mut self) {
+        for region in std::mem::take(&mut self.current.unwanted) {
+            self.constants(&region);
+        }
+    }
+
     /// Takes what has been scanned out of the buffer.
     fn hold(&mut self) {
+        let picked = self.current.wanted.is_some().then(|| std::mem::take(&mut self.current.picked));
+        self.take_out(picked);
+    }
+
+    fn hold_unpicked(&mut self) {
+        // Events of unknown types may want constants.
+        self.current.constants_wanted = true;
+        self.take_out(None);
+    }
+
+    fn take_out(&mut self, picked: Option<Vec<u32>>) {
         if self.scanned > 0 {
-            let region = Region { bytes: self.buffer.take(self.scanned), offset: self.offset };
+            let region = Region { bytes: self.buffer.take(self.scanned), offset: self.offset, picked };
             self.offset += self.scanned as u64;
             self.scanned = 0;
             self.current.held.push_back(region);
@@ -637,8 +707,7 @@ impl Decoder {
                 continue;
             }
             if good > 0 {
-                out.push(Region { bytes: region.bytes.split_to(good), offset: region.offset });
-                region.offset += good as u64;
+                out.push(region.split_to(good));
             }
             break;
         }
@@ -649,6 +718,9 @@ impl Decoder {
 
     fn finish(&mut self, complete: bool, then: State) -> Next {
         let at = self.offset + self.scanned as u64;
+        if self.current.constants_wanted {
+            self.read_unwanted();
+        }
         self.hold();
         let Some(chunk) = &self.chunk else { return Next::Again };
         let held: Vec<Region> = self.current.held.drain(..).collect();
