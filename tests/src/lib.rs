@@ -5,12 +5,14 @@
 //! * [`record`] is `flightline record` as a person types it.
 //! * [`truth`] is what a victim says of itself (its own clock reads).
 //! * [`recording`] reads a recording back, by our reader or by the JDK's; [`canonical`] as lines to compare.
+//! * [`malformed`] makes recordings with one thing wrong each.
 //! * [`foreign`] runs readers that others wrote.
 //! * [`shares`] turns both into shares that can be compared.
 //! * [`shared_memory`] looks into a live session's shared memory, independently of the drain.
 
 pub mod canonical;
 pub mod foreign;
+pub mod malformed;
 pub mod record;
 pub mod recording;
 pub mod run;

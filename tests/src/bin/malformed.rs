@@ -1,0 +1,15 @@
+//! Writes the malformed recordings into a folder: `malformed DIR`. Prints name, size, events that are
+//! there, whether that is all, and what is wrong, tab-separated.
+
+use std::path::PathBuf;
+
+fn main() -> std::io::Result<()> {
+    let folder = PathBuf::from(std::env::args_os().nth(1).expect("usage: malformed DIR"));
+    std::fs::create_dir_all(&folder)?;
+    for case in flightline_tests::malformed::cases() {
+        std::fs::write(folder.join(case.name).with_extension("jfr"), &case.bytes)?;
+        let whole = if case.told.is_empty() { "whole" } else { "partial" };
+        println!("{}\t{}\t{}\t{whole}\t{}", case.name, case.bytes.len(), case.events, case.wrong);
+    }
+    Ok(())
+}
