@@ -17,7 +17,8 @@ impl Warnings {
     /// Adds one.
     pub fn push(&mut self, warning: Error) {
         // Events of a type nobody declared are no damage: nobody could have read them.
-        self.damage |= !matches!(warning.kind(), ErrorKind::UnknownEvents { .. });
+        self.damage |=
+            !matches!(warning.kind(), ErrorKind::UnknownEvents { .. } | ErrorKind::UnknownTypes { .. });
         if self.kept.len() < KEPT {
             self.kept.push(warning);
         } else {

@@ -125,6 +125,13 @@ pub enum ErrorKind {
         /// How many events.
         count: u64,
     },
+    /// The same of the types beyond those told one by one.
+    UnknownTypes {
+        /// How many types more.
+        types: u64,
+        /// How many events of theirs.
+        events: u64,
+    },
 }
 
 /// A fault, the offset in the input, the chunk and what was being read.
@@ -198,6 +205,9 @@ impl fmt::Display for Error {
             ErrorKind::Skipped { bytes } => write!(f, "skipped {bytes} bytes that could not be read")?,
             ErrorKind::UnknownEvents { type_id, count } => {
                 write!(f, "skipped {count} events of undeclared type {type_id}")?;
+            }
+            ErrorKind::UnknownTypes { types, events } => {
+                write!(f, "skipped {events} events of {types} more undeclared types")?;
             }
         }
         write!(f, " (at offset {}", self.at)?;

@@ -26,7 +26,7 @@ fn what_can_be_read_is_read_and_the_rest_told() {
             let events: u64 = contents.types.values().sum();
             if events != case.events {
                 wrong.push(format!(
-                    "{} as {driver}: {events} events, expected {}; {:?}",
+                    "{} as {driver}: {events} events, expected {}; {:.300?}",
                     case.name, case.events, contents.warnings
                 ));
             }

@@ -29,6 +29,9 @@ use crate::pool::{CheckpointHead, Pools};
 /// Larger events are taken for damage; the four-byte padded size that writers use cannot say more.
 pub(crate) const MAX_EVENT: u64 = 1 << 28;
 
+/// Undeclared types of a chunk that are told one by one.
+const UNDECLARED_TOLD: u64 = 16;
+
 /// How async-profiler's checkpoint starts where it could not go back to fill in the size, as on a FIFO: five bytes
 /// of its buffer, which held the chunk header, then the type.
 const UNSIZED: [u8; 6] = *b"FLR\0\0\x01";
@@ -740,12 +743,23 @@ impl Decoder {
             }
         }
         if let (true, Some(chunk)) = (self.current.has_types, &self.chunk) {
-            for (type_id, count) in self.current.counts.iter() {
-                let reserved = type_id <= u64::from(CHECKPOINT_EVENT.0);
-                if !reserved && chunk.types.index_of(type_id).is_none() {
+            let undeclared = |&(type_id, _): &(u64, _)| {
+                type_id > u64::from(CHECKPOINT_EVENT.0) && chunk.types.index_of(type_id).is_none()
+            };
+            // A damaged chunk may hold any number of ids.
+            let (mut types, mut events) = (0, 0);
+            for (type_id, count) in self.current.counts.iter().filter(undeclared) {
+                types += 1;
+                if types <= UNDECLARED_TOLD {
                     let kind = ErrorKind::UnknownEvents { type_id, count: count.events };
                     self.queue.push_back(Queued::Warning(Error::new(kind, start, index, "events")));
+                } else {
+                    events += count.events;
                 }
+            }
+            if types > UNDECLARED_TOLD {
+                let kind = ErrorKind::UnknownTypes { types: types - UNDECLARED_TOLD, events };
+                self.queue.push_back(Queued::Warning(Error::new(kind, start, index, "events")));
             }
         }
         let complete = complete && !self.current.damaged;

@@ -8,7 +8,7 @@ fn main() -> std::io::Result<()> {
     std::fs::create_dir_all(&folder)?;
     for case in flightline_tests::malformed::cases() {
         std::fs::write(folder.join(case.name).with_extension("jfr"), &case.bytes)?;
-        let whole = if case.told.is_empty() { "whole" } else { "partial" };
+        let whole = if case.lossless() { "whole" } else { "partial" };
         println!("{}\t{}\t{}\t{whole}\t{}", case.name, case.bytes.len(), case.events, case.wrong);
     }
     Ok(())
