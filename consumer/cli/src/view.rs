@@ -271,7 +271,8 @@ fn list_instead(args: &ViewArgs) -> Result<Option<Outcome>> {
 fn list(counts: Option<&BTreeMap<String, u64>>) -> Result<()> {
     let has = |view: &View| {
         let any = |name: &str| name == "*" || counts.is_some_and(|counts| counts.contains_key(name));
-        counts.is_some_and(|counts| !counts.is_empty()) && view.events.iter().any(|name| any(name))
+        counts.is_some_and(|counts| !counts.is_empty())
+            && view.events.iter().chain(view.instead).any(|name| any(name))
     };
     let (bold, plain) = if coloured() { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
     let widest = view::all().map(|view| view.name.len()).max().unwrap_or(0);

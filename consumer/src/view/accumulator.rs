@@ -20,7 +20,7 @@ pub(super) enum Accumulator {
     Quantile { values: Quantiles, at: f64, unit: Unit },
     First(i64, Datum),
     Last(i64, Datum),
-    Spread { least: Datum, most: Datum },
+    Spread { from: (i64, Datum), to: (i64, Datum) },
     Distinct(HashSet<Datum>),
     Live { count: u64, bytes: i128, of_bytes: bool },
     Nothing,
@@ -38,7 +38,7 @@ impl Accumulator {
             Take::Quantile(at) => Self::Quantile { values: Quantiles::default(), at, unit: Unit::One },
             Take::First => Self::First(i64::MAX, Datum::Null),
             Take::Last => Self::Last(i64::MIN, Datum::Null),
-            Take::Spread => Self::Spread { least: Datum::Null, most: Datum::Null },
+            Take::Spread => Self::Spread { from: (i64::MAX, Datum::Null), to: (i64::MIN, Datum::Null) },
             Take::Distinct => Self::Distinct(HashSet::new()),
             Take::LiveCount => Self::Live { count: 0, bytes: 0, of_bytes: false },
             Take::LiveSum => Self::Live { count: 0, bytes: 0, of_bytes: true },
@@ -83,9 +83,13 @@ impl Accumulator {
             Self::First(at, first) if time < *at || first.is_null() => (*at, *first) = (time, value.clone()),
             Self::Last(at, last) if time >= *at || last.is_null() => (*at, *last) = (time, value.clone()),
             Self::First(..) | Self::Last(..) => {}
-            Self::Spread { least, most } => {
-                keep(least, value, |old, new| new < old);
-                keep(most, value, |old, new| new > old);
+            Self::Spread { from, to } => {
+                if time < from.0 || from.1.is_null() {
+                    *from = (time, value.clone());
+                }
+                if time >= to.0 || to.1.is_null() {
+                    *to = (time, value.clone());
+                }
             }
             Self::Distinct(values) if values.len() < DISTINCT => {
                 values.insert(value.clone());
@@ -114,7 +118,7 @@ impl Accumulator {
             Self::Quantile { mut values, at, unit } => {
                 values.quantile(at).map_or(Datum::Null, |value| Datum::Real(value, unit))
             }
-            Self::Spread { least, most } => spread(&least, &most),
+            Self::Spread { from: (_, from), to: (_, to) } => spread(&from, &to),
             Self::Distinct(values) => whole(values.len() as i128, Unit::One),
             Self::Live { bytes, of_bytes: true, .. } => whole(bytes, Unit::Bytes),
             Self::Live { count, .. } => whole(i128::from(count), Unit::One),
@@ -133,8 +137,8 @@ fn whole(value: i128, unit: Unit) -> Datum {
     Datum::Int(value.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64, unit)
 }
 
-fn spread(least: &Datum, most: &Datum) -> Datum {
-    match (least, most) {
+fn spread(from: &Datum, to: &Datum) -> Datum {
+    match (from, to) {
         // One point in time spans nothing.
         (Datum::Int(a, Unit::Time), Datum::Int(b, Unit::Time)) if a == b => Datum::Null,
         (Datum::Int(a, Unit::Time), Datum::Int(b, Unit::Time)) => {

@@ -65,7 +65,7 @@ pub enum Take {
     First,
     /// Value of the latest event.
     Last,
-    /// Largest less smallest.
+    /// Value of the latest event less that of the earliest.
     Spread,
     /// Number of different values.
     Distinct,
@@ -136,6 +136,8 @@ pub struct View {
     pub title: &'static str,
     /// Event types it is made from; `*` is all.
     pub events: &'static [&'static str],
+    /// Event types it is made from if there are none of the others: taken together they would count things twice.
+    pub instead: &'static [&'static str],
     /// Columns.
     pub columns: &'static [Column],
     /// Order of rows; none: lists as they happened, else by the keys.
@@ -145,6 +147,12 @@ pub struct View {
 }
 
 impl View {
+    /// Made from these event types if there are none of the others.
+    pub const fn or(mut self, instead: &'static [&'static str]) -> Self {
+        self.instead = instead;
+        self
+    }
+
     /// Largest of column `at` first.
     pub const fn by(mut self, at: usize) -> Self {
         self.order = Some(Order::Down(at));
@@ -172,7 +180,7 @@ pub const fn view(
     events: &'static [&'static str],
     columns: &'static [Column],
 ) -> View {
-    View { name, category, title, events, columns, order: None, limit: None }
+    View { name, category, title, events, instead: &[], columns, order: None, limit: None }
 }
 
 macro_rules! columns {
@@ -212,7 +220,7 @@ columns! {
     first Take::First;
     /// Of the latest event.
     last Take::Last;
-    /// Largest less smallest.
+    /// Value of the latest event less that of the earliest.
     spread Take::Spread;
     /// Number of different values.
     distinct Take::Distinct;

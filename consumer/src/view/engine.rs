@@ -87,7 +87,15 @@ struct Live {
 impl Viewer {
     /// Before the first event.
     pub fn new(plans: Vec<Plan>, options: Options) -> Self {
-        let rows = plans.into_iter().map(|plan| Rows::new(plan, options.limit)).collect();
+        let mut rows = Vec::new();
+        for plan in plans {
+            let second = (!plan.instead.is_empty()).then(|| {
+                let (events, instead) = (plan.instead.clone(), plan.events.clone());
+                Plan { events, instead, ..plan.clone() }
+            });
+            rows.push(Rows::new(plan, options.limit));
+            rows.extend(second.map(|plan| Rows::new(plan, options.limit).in_place_of_the_one_before()));
+        }
         Self {
             options,
             rows,
@@ -137,7 +145,14 @@ impl Viewer {
         let (mut tables, mut of_types) = (Vec::new(), Vec::new());
         for (at, rows) in self.rows.into_iter().enumerate() {
             let to = if own.contains(&at) { &mut of_types } else { &mut tables };
-            to.push(rows.finish());
+            if rows.in_place {
+                let first: Option<&mut Table> = to.last_mut();
+                if let Some(first) = first.filter(|first| first.events == 0 && rows.seen > 0) {
+                    *first = rows.finish();
+                }
+            } else {
+                to.push(rows.finish());
+            }
         }
         of_types.sort_by(|a: &Table, b: &Table| a.name.cmp(&b.name));
         tables.append(&mut of_types);

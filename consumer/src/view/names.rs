@@ -116,8 +116,8 @@ impl Names {
         let os = number(of, "osThreadId")?.unwrap_or(0);
         let java = number(of, "javaThreadId")?.unwrap_or(0);
         let name = name.unwrap_or_else(|| format!("tid {}", if os != 0 { os } else { java }));
-        // A thread of the JVM has no id as a Java thread; Java threads are one as long as that id is.
-        let id = if java > 0 { java as u64 } else { (os as u64) | (1 << 63) };
+        // Either alone is not enough: compiler threads come back with the Java id they had, virtual ones have no other.
+        let id = (java as u64).rotate_left(32) ^ (os as u64);
         Ok(Datum::Named(self.intern(cut(&name)), id))
     }
 

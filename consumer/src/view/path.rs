@@ -239,12 +239,17 @@ impl Lookup {
                     Some(class) => jfr_format::event::constant(chunk, class, bits, 1)?,
                     None => None,
                 };
+                let loader =
+                    rest.is_empty() && field.class.and_then(|c| chunk.types.class(c)).is_some_and(is_loader);
                 let datum = match value {
                     Some(value) => self.follow(chunk, value, rest, measure)?,
-                    None if field.class.and_then(|c| chunk.types.class(c)).is_some_and(is_loader) => {
-                        Datum::Text(Rc::from("bootstrap"))
-                    }
+                    None if loader => Datum::Text(Rc::from("bootstrap")),
                     None => Datum::Null,
+                };
+                // Loaders of one class are many; the JVM keeps their keys from chunk to chunk.
+                let datum = match datum {
+                    Datum::Text(name) if loader => Datum::Named(name, bits),
+                    datum => datum,
                 };
                 self.known.insert(place, datum.clone());
                 Ok(datum)

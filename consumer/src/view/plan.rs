@@ -16,6 +16,8 @@ pub struct Plan {
     pub title: String,
     /// Event types; `*` is all.
     pub events: Vec<String>,
+    /// Event types if there are none of those.
+    pub instead: Vec<String>,
     /// Rows at most, unless asked for more.
     pub limit: Option<usize>,
     pub(super) columns: Vec<PlanColumn>,
@@ -52,6 +54,7 @@ impl Plan {
             name: view.name.into(),
             title: view.title.into(),
             events: view.events.iter().map(|&name| name.into()).collect(),
+            instead: view.instead.iter().map(|&name| name.into()).collect(),
             limit: view.limit,
             columns: view.columns.iter().map(PlanColumn::from).collect(),
             order: view.order,
@@ -83,6 +86,7 @@ impl Plan {
             name: class.name.to_string(),
             title: label_or(&class.annotations, &class.name).to_owned(),
             events: vec![class.name.to_string()],
+            instead: Vec::new(),
             limit: None,
             columns,
             order: None,
@@ -111,6 +115,9 @@ impl Plan {
     /// How the table comes about, for people.
     pub fn explain(&self) -> String {
         let mut text = format!("from {}", self.events.join(", "));
+        if !self.instead.is_empty() {
+            text.push_str(&format!("; if there are none, from {}", self.instead.join(", ")));
+        }
         for column in &self.columns {
             let what = match column.take {
                 Take::Key => "rows by",
@@ -123,7 +130,7 @@ impl Plan {
                 Take::Quantile(_) => "quantile of",
                 Take::First => "first",
                 Take::Last => "last",
-                Take::Spread => "range of",
+                Take::Spread => "first to last of",
                 Take::Distinct => "number of different",
                 Take::LiveCount => "not freed, number of",
                 Take::LiveSum => "not freed, sum of",

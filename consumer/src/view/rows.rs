@@ -22,6 +22,8 @@ pub(super) struct Rows {
     pub(super) plan: Plan,
     /// Events taken in.
     pub(super) seen: u64,
+    /// To be shown only if the rows before have seen no events.
+    pub(super) in_place: bool,
     /// Events or rows there was no room for.
     more: u64,
     groups: HashMap<Rc<[Datum]>, usize>,
@@ -39,6 +41,7 @@ impl Rows {
         Self {
             plan,
             seen: 0,
+            in_place: false,
             more: 0,
             groups: HashMap::new(),
             keys: Vec::new(),
@@ -47,6 +50,12 @@ impl Rows {
             limit,
             live: Live::default(),
         }
+    }
+
+    /// The same, to be shown only if the rows before have seen no events.
+    pub(super) fn in_place_of_the_one_before(mut self) -> Self {
+        self.in_place = true;
+        self
     }
 
     /// The row of these keys; `None` if there are too many.

@@ -5,9 +5,10 @@ use crate::view::definition::*;
 
 const THROWN: &[&str] = &["jdk.JavaErrorThrow", "jdk.JavaExceptionThrow"];
 const ENTER: &[&str] = &["jdk.JavaMonitorEnter"];
-/// What recordings have depends on producer and version: samples with a weight, or a TLAB or object each.
-const ALLOCATED: &[&str] =
-    &["jdk.ObjectAllocationSample", "jdk.ObjectAllocationInNewTLAB", "jdk.ObjectAllocationOutsideTLAB"];
+/// Samples with a weight.
+const ALLOCATED: &[&str] = &["jdk.ObjectAllocationSample"];
+/// Older JDKs and async-profiler: an event for each new buffer, and for each object outside of one.
+const BUFFERS: &[&str] = &["jdk.ObjectAllocationInNewTLAB", "jdk.ObjectAllocationOutsideTLAB"];
 /// A new TLAB stands for all that was allocated in the one before.
 const WEIGHT: &str = "weight|tlabSize|allocationSize";
 const WAITS: &[&str] = &[
@@ -54,13 +55,13 @@ pub(super) const VIEWS: &[View] = &[
 
     view("allocation-by-class", Application, "Allocation by class", ALLOCATED, &[
         key("Class", "objectClass"), sum("Pressure", WEIGHT).share(), sum("Bytes", WEIGHT), count("Samples"),
-    ]).by(2).top(25),
+    ]).or(BUFFERS).by(2).top(25),
     view("allocation-by-thread", Application, "Allocation by thread", ALLOCATED, &[
         key("Thread", "eventThread"), sum("Pressure", WEIGHT).share(), sum("Bytes", WEIGHT), count("Samples"),
-    ]).by(2).top(25),
+    ]).or(BUFFERS).by(2).top(25),
     view("allocation-by-site", Application, "Allocation by method", ALLOCATED, &[
         key("Method", "stackTrace.top"), sum("Pressure", WEIGHT).share(), sum("Bytes", WEIGHT), count("Samples"),
-    ]).by(2).top(25),
+    ]).or(BUFFERS).by(2).top(25),
     view("thread-allocation", Application, "Allocated by each thread since its start", &["jdk.ThreadAllocationStatistics"], &[
         key("Thread", "thread"), last("Allocated", "allocated"), last("Percent", "allocated").share(),
     ]).by(1),
@@ -170,10 +171,10 @@ pub(super) const VIEWS: &[View] = &[
         key("Path", "path"), count("Writes"), sum("Bytes", "bytesWritten"), sum("Time", "duration"),
     ]).by(2),
     view("socket-reads-by-host", Application, "Hosts read from", &["jdk.SocketRead"], &[
-        key("Host", "host"), key("Port", "port"), count("Reads"), sum("Bytes", "bytesRead"), sum("Time", "duration"),
+        key("Host", "host"), distinct("Ports", "port"), count("Reads"), sum("Bytes", "bytesRead"), sum("Time", "duration"),
     ]).by(3),
     view("socket-writes-by-host", Application, "Hosts written to", &["jdk.SocketWrite"], &[
-        key("Host", "host"), key("Port", "port"), count("Writes"), sum("Bytes", "bytesWritten"), sum("Time", "duration"),
+        key("Host", "host"), distinct("Ports", "port"), count("Writes"), sum("Bytes", "bytesWritten"), sum("Time", "duration"),
     ]).by(3),
 
     view("class-loaders", Application, "Class loaders", &["jdk.ClassLoaderStatistics"], &[
