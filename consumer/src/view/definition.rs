@@ -138,6 +138,8 @@ pub struct View {
     pub events: &'static [&'static str],
     /// Event types it is made from if there are none of the others: taken together they would count things twice.
     pub instead: &'static [&'static str],
+    /// Of this event type only those of the latest moment there are some: each time is a new count of the same things.
+    pub latest: Option<&'static str>,
     /// Columns.
     pub columns: &'static [Column],
     /// Order of rows; none: lists as they happened, else by the keys.
@@ -150,6 +152,12 @@ impl View {
     /// Made from these event types if there are none of the others.
     pub const fn or(mut self, instead: &'static [&'static str]) -> Self {
         self.instead = instead;
+        self
+    }
+
+    /// Of the event type `name` only those of the latest moment.
+    pub const fn latest(mut self, name: &'static str) -> Self {
+        self.latest = Some(name);
         self
     }
 
@@ -180,7 +188,7 @@ pub const fn view(
     events: &'static [&'static str],
     columns: &'static [Column],
 ) -> View {
-    View { name, category, title, events, instead: &[], columns, order: None, limit: None }
+    View { name, category, title, events, instead: &[], latest: None, columns, order: None, limit: None }
 }
 
 macro_rules! columns {

@@ -61,10 +61,13 @@ struct Bound {
 struct Use {
     plan: usize,
     is_list: bool,
+    latest_only: bool,
     keys: Vec<Wanted>,
     others: Vec<Wanted>,
     /// Rows by the raw keys of the current chunk.
     known: HashMap<Box<[u64]>, usize>,
+    /// For which rows that was.
+    generation: u64,
     live: Option<Live>,
 }
 
@@ -273,7 +276,17 @@ fn bind_plan(binder: &mut Binder<'_>, name: &str, at: usize, plan: &Plan) -> Opt
         size: binder.source("size"),
         frees: frees || name == "profiler.Free",
     });
-    Some(Use { plan: at, is_list: plan.is_list(), keys, others, known: HashMap::new(), live })
+    let latest_only = plan.latest.as_deref() == Some(name);
+    Some(Use {
+        plan: at,
+        is_list: plan.is_list(),
+        latest_only,
+        keys,
+        others,
+        known: HashMap::new(),
+        generation: 0,
+        live,
+    })
 }
 
 /// An event being taken in.
@@ -310,6 +323,11 @@ impl Reader<'_, '_> {
             }
         }
         rows.seen += 1;
+        if using.latest_only {
+            if !rows.is_latest_moment(time) {
+                return Ok(());
+            }
+        }
         if using.is_list {
             let row =
                 using.others.iter().map(|wanted| self.datum(&wanted.source)).collect::<Result<_, _>>()?;
@@ -342,6 +360,10 @@ impl Reader<'_, '_> {
 
     /// The row of the event; its keys are looked up once per chunk.
     fn row(&mut self, using: &mut Use, rows: &mut Rows) -> Result<Option<usize>, Error> {
+        if using.generation != rows.generation {
+            using.generation = rows.generation;
+            using.known.clear();
+        }
         let bits = using.keys.iter().map(|key| match &key.source {
             Source::Field { slot, .. } => self.raw.get(*slot).and_then(Raw::bits),
             Source::Missing | Source::Fixed(_) => Some(0),

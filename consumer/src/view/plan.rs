@@ -20,6 +20,7 @@ pub struct Plan {
     pub instead: Vec<String>,
     /// Rows at most, unless asked for more.
     pub limit: Option<usize>,
+    pub(super) latest: Option<String>,
     pub(super) columns: Vec<PlanColumn>,
     pub(super) order: Option<Order>,
 }
@@ -55,6 +56,7 @@ impl Plan {
             title: view.title.into(),
             events: view.events.iter().map(|&name| name.into()).collect(),
             instead: view.instead.iter().map(|&name| name.into()).collect(),
+            latest: view.latest.map(String::from),
             limit: view.limit,
             columns: view.columns.iter().map(PlanColumn::from).collect(),
             order: view.order,
@@ -88,6 +90,7 @@ impl Plan {
             events: vec![class.name.to_string()],
             instead: Vec::new(),
             limit: None,
+            latest: None,
             columns,
             order: None,
         }
@@ -117,6 +120,9 @@ impl Plan {
         let mut text = format!("from {}", self.events.join(", "));
         if !self.instead.is_empty() {
             text.push_str(&format!("; if there are none, from {}", self.instead.join(", ")));
+        }
+        if let Some(name) = &self.latest {
+            text.push_str(&format!("; of {name} those of the latest moment"));
         }
         for column in &self.columns {
             let what = match column.take {

@@ -31,6 +31,10 @@ pub(super) struct Rows {
     cells: Vec<Vec<Accumulator>>,
     list: Vec<(i64, Vec<Datum>)>,
     limit: Option<usize>,
+    /// Of the plan's `latest` event type: when.
+    moment: i64,
+    /// How often the rows have been cleared.
+    pub(super) generation: u64,
     live: Live,
 }
 
@@ -48,6 +52,8 @@ impl Rows {
             cells: Vec::new(),
             list: Vec::new(),
             limit,
+            moment: i64::MIN,
+            generation: 0,
             live: Live::default(),
         }
     }
@@ -77,6 +83,20 @@ impl Rows {
     /// The cell in `row` and `column`.
     pub(super) fn cell(&mut self, row: usize, column: usize) -> Option<&mut Accumulator> {
         self.cells.get_mut(row)?.get_mut(column)
+    }
+
+    /// Whether an event of the type of which only the latest moment counts is to be taken in; a later moment than any
+    /// before clears the rows.
+    pub(super) fn is_latest_moment(&mut self, time: i64) -> bool {
+        if time > self.moment && self.moment != i64::MIN {
+            self.groups.clear();
+            self.keys.clear();
+            self.cells.clear();
+            self.generation += 1;
+        }
+        let counts = time >= self.moment;
+        self.moment = self.moment.max(time);
+        counts
     }
 
     /// Adds a row of a list.

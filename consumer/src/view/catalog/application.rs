@@ -69,17 +69,17 @@ pub(super) const VIEWS: &[View] = &[
         key("Class", "object.type|objectClass"), key("Allocated In", "stackTrace.app"),
         count("Samples"), min("Oldest", "allocationTime"), max("Age", "objectAge"),
         sum("Size", "objectSize|allocationSize"), last("Heap Used", "lastKnownHeapUsage"),
-    ]).by(2),
+    ]).latest("jdk.OldObjectSample").by(2),
     view("memory-leaks-by-class", Application, "Objects that stayed alive, by class", &["jdk.OldObjectSample", "profiler.LiveObject"], &[
         key("Class", "object.type|objectClass"), count("Samples"),
         min("Oldest", "allocationTime"), max("Age", "objectAge"),
         sum("Size", "objectSize|allocationSize"), last("Heap Used", "lastKnownHeapUsage"),
-    ]).up(2),
+    ]).latest("jdk.OldObjectSample").up(2),
     view("memory-leaks-by-site", Application, "Objects that stayed alive, by method", &["jdk.OldObjectSample", "profiler.LiveObject"], &[
         key("Method", "stackTrace.app"), count("Samples"),
         min("Oldest", "allocationTime"), max("Age", "objectAge"),
         sum("Size", "objectSize|allocationSize"), last("Heap Used", "lastKnownHeapUsage"),
-    ]).up(2),
+    ]).latest("jdk.OldObjectSample").up(2),
     view("object-statistics", Application, "Objects in the heap by class", &["jdk.ObjectCount", "jdk.ObjectCountAfterGC"], &[
         key("Class", "objectClass"), last("Objects", "count"), last("Size", "totalSize"),
         last("Percent", "totalSize").share(), spread("Change", "totalSize"),
