@@ -1,7 +1,7 @@
 //! Recording → model. The only file that knows both.
 //!
 //! Events are added up by the keys of their thread, stack and state first; what the keys stand for is looked up once
-//! per distinct combination.
+//! per distinct combination, when the chunk is over.
 
 mod resolve;
 mod settings;
@@ -9,9 +9,12 @@ mod sums;
 
 use std::collections::HashMap;
 use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use jfr_format::error::{Error, ErrorKind};
-use jfr_format::read::{Batch, Binding, Chunk, Class, Frame, Input, Item, Kind};
+use jfr_format::read::{
+    Batch, Binding, Chunk, Class, Decoder, Delivery, Frame, Input, Item, Kind, Recording,
+};
 
 use crate::model::{EventKind, Id, Model, SampleKey, Unit, Weight};
 use crate::warnings::Warnings;
@@ -57,6 +60,22 @@ pub fn load<R: Read>(
             None => return Ok(loader.finish()),
         }
     }
+}
+
+/// Reads a recording that is at hand as a whole, on up to `jobs` threads. The result does not depend on their number.
+/// `progress` is told the bytes dealt with so far, by any of them.
+///
+/// # Errors
+/// It is no recording at all.
+pub fn load_recording(
+    recording: &Recording,
+    options: &LoadOptions,
+    jobs: usize,
+    progress: impl Fn(u64) + Sync,
+) -> Result<Loaded, Error> {
+    let mut loader = Loader::new(options.clone());
+    loader.take_recording(recording, jobs, progress)?;
+    Ok(loader.finish())
 }
 
 /// Takes the items of a decoder one by one.
@@ -179,6 +198,10 @@ impl Bound {
 }
 
 impl LoadOptions {
+    fn is_timed(&self) -> bool {
+        self.from_nanos.is_some() || self.to_nanos.is_some()
+    }
+
     /// Whether an event that starts then is within the time asked for.
     fn wants(&self, model: &Model, chunk: &Chunk, start_ticks: i64) -> bool {
         let Some(origin) = model.start_nanos else { return true };
@@ -202,7 +225,7 @@ impl Loader {
         match item {
             Item::ChunkStart(chunk) => self.chunk(chunk),
             Item::Events(batch) => self.batch(&batch),
-            Item::ChunkEnd(_) => {}
+            Item::ChunkEnd(end) => self.resolve(end.chunk),
             Item::Warning(error) if matches!(error.kind(), ErrorKind::NotJfr | ErrorKind::Empty) => {
                 return Err(error);
             }
@@ -211,7 +234,44 @@ impl Loader {
         Ok(())
     }
 
-    /// What has been read so far.
+    /// Takes in a whole recording, as [`load_recording`] does.
+    ///
+    /// # Errors
+    /// It is no recording at all.
+    pub fn take_recording(
+        &mut self,
+        recording: &Recording,
+        jobs: usize,
+        progress: impl Fn(u64) + Sync,
+    ) -> Result<(), Error> {
+        // Times count from the first chunk, which a thread in the middle does not know.
+        let jobs = if self.options.is_timed() { 1 } else { jobs };
+        let origin = self.loaded.model.start_nanos;
+        let done = AtomicU64::new(0);
+        let part = |decoder: &mut Decoder| {
+            let mut loader = Self::new(self.options.clone());
+            loader.loaded.model.start_nanos = origin;
+            let mut at = decoder.consumed();
+            while let Some(item) = decoder.next() {
+                loader.take(item)?;
+                let before = std::mem::replace(&mut at, decoder.consumed());
+                let passed = at.saturating_sub(before);
+                progress(done.fetch_add(passed, Ordering::Relaxed) + passed);
+            }
+            Ok(loader.finish())
+        };
+        let mut loaded = std::mem::take(&mut self.loaded);
+        let outcome = recording.run(Delivery::Unresolved, jobs, part, |part: Result<Loaded, Error>| {
+            let part = part?;
+            loaded.model.merge(part.model);
+            loaded.warnings.merge(part.warnings);
+            Ok(())
+        });
+        self.loaded = loaded;
+        outcome
+    }
+
+    /// What has been read of the chunks that are over.
     pub fn model(&self) -> &Model {
         &self.loaded.model
     }
@@ -249,7 +309,6 @@ impl Loader {
                 Role::Setting | Role::Unseen => self.uncommon(batch, &frame),
             }
         }
-        self.resolve(batch.chunk());
     }
 
     /// The first event of a type, and settings.
@@ -291,7 +350,7 @@ impl Loader {
         let thread = ["sampledThread", "eventThread"].into_iter().find(|n| class.field_index(n).is_some());
         let value = VALUES.iter().find(|(name, _)| class.field_index(name).is_some());
         let (value_name, unit) = value.copied().unwrap_or(("", Unit::Samples));
-        let timed = self.options.from_nanos.is_some() || self.options.to_nanos.is_some();
+        let timed = self.options.is_timed();
         // A name no field has leaves its slot unbound.
         let start = if timed { "startTime" } else { "" };
         let names = [start, thread.unwrap_or(""), "stackTrace", "state", "samples", value_name];

@@ -26,6 +26,14 @@ impl Warnings {
         }
     }
 
+    /// Adds those of what comes later in the same input.
+    pub fn merge(&mut self, later: Self) {
+        let damage = self.damage || later.damage;
+        self.more += later.more;
+        self.extend(later.kept);
+        self.damage = damage;
+    }
+
     /// The first ones.
     pub fn kept(&self) -> &[Error] {
         &self.kept

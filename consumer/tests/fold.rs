@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use flightline_consumer::fold::{FoldOptions, Measure, fold};
 use flightline_consumer::folded;
-use flightline_consumer::load::{LoadOptions, Loaded, load};
-use jfr_format::read::Input;
+use flightline_consumer::load::{LoadOptions, Loaded, load, load_recording};
+use jfr_format::read::{Input, Recording};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
@@ -137,4 +138,36 @@ fn damaged_recordings_fold_without_panic() {
             bytes[at] = original[at];
         }
     }
+}
+
+/// With any number of threads a recording gives the same samples, names, chunks and warnings.
+#[test]
+fn threads_do_not_change_the_result() {
+    let mut several = 0;
+    for folder in ["recordings", "cases"] {
+        for entry in std::fs::read_dir(fixtures().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|e| e != "jfr") {
+                continue;
+            }
+            let recording = Recording::open(&path).unwrap();
+            several += usize::from(recording.pieces() > 1);
+            let seen = |loaded: Loaded| {
+                let options = FoldOptions { by_thread: true, by_process: true, ..FoldOptions::default() };
+                let mut out = Vec::new();
+                let outcome = fold(&loaded.model, &options).map(|tree| folded::write(&tree, &mut out));
+                let warnings: Vec<String> = loaded.warnings.kept().iter().map(|w| w.to_string()).collect();
+                let names: Vec<Arc<str>> = loaded.model.kinds.iter().map(|(_, k)| k.name.clone()).collect();
+                let Loaded { model, .. } = loaded;
+                let numbers = (model.chunks, model.start_nanos, model.period_nanos, model.samples.len());
+                (String::from_utf8(out).unwrap(), outcome.is_ok(), warnings, names, numbers)
+            };
+            let one_by_one = seen(loaded(&path));
+            for jobs in [1, 2, 3, 8] {
+                let loaded = load_recording(&recording, &LoadOptions::default(), jobs, |_| {}).unwrap();
+                assert_eq!(seen(loaded), one_by_one, "{} with {jobs} threads", path.display());
+            }
+        }
+    }
+    assert!(several > 3, "only {several} recordings of several chunks");
 }

@@ -1,5 +1,6 @@
 //! The command line as clap sees it; nothing is decided here.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -132,6 +133,9 @@ pub struct StackArgs {
     /// Leave out what was after this many seconds of the recording
     #[arg(long, value_name = "SECONDS")]
     pub to: Option<f64>,
+    /// Threads that read a recording of several chunks [default: one a processor, 4 at most]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
 }
 
 /// Arguments of `flame`.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use jfr_format::constants::MAGIC;
-use jfr_format::read::Input;
+use jfr_format::read::{Input, Recording};
 
 use crate::talk::shown;
 
@@ -49,6 +49,21 @@ pub fn recording(path: &Path) -> Result<Input<Box<dyn Read>>> {
         Source::Recording(input) => Ok(*input),
         Source::Text(_) => bail!("{} is not a JFR recording: it does not start with \"FLR\\0\"", shown(path)),
     }
+}
+
+/// The recording at `path` if it is a regular file that begins like one; anything else is left to [`open`].
+pub fn whole(path: &Path) -> Result<Option<Recording>> {
+    if path.as_os_str() == "-" || !path.is_file() {
+        return Ok(None);
+    }
+    let cannot = || format!("cannot open {}", shown(path));
+    let mut magic = Vec::new();
+    let file = File::open(path).with_context(cannot)?;
+    file.take(MAGIC.len() as u64).read_to_end(&mut magic).with_context(cannot)?;
+    if !is_recording(&magic) {
+        return Ok(None);
+    }
+    Recording::open(path).map(Some).with_context(cannot)
 }
 
 fn stream(mut source: Box<dyn Read>, path: &Path) -> Result<Source> {

@@ -1,6 +1,7 @@
 //! `flame` and `fold` up to the tree.
 
 use std::io::{BufRead, BufReader, Cursor, Read};
+use std::num::NonZeroUsize;
 
 use anyhow::{Context, Result, bail};
 use flightline_consumer::fold::{self, Filter, FoldOptions, Measure};
@@ -8,6 +9,7 @@ use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loader};
 use flightline_consumer::model::Model;
 use flightline_consumer::tree::Tree;
+use jfr_format::read::{Input, Recording, default_jobs};
 
 use crate::Outcome;
 use crate::args::StackArgs;
@@ -24,14 +26,23 @@ pub struct Profile {
     pub model: Option<Model>,
 }
 
+enum Opened {
+    Whole(Recording),
+    Stream(Box<Input<Box<dyn Read>>>),
+}
+
 /// Reads the inputs and folds them.
 pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
     let options = options(args, split_modules);
     let mut recordings = Vec::new();
     let mut texts = Vec::new();
     for path in &args.inputs {
+        if let Some(recording) = input::whole(path)? {
+            recordings.push((path, Opened::Whole(recording)));
+            continue;
+        }
         match input::open(path)? {
-            Source::Recording(input) => recordings.push((path, input)),
+            Source::Recording(input) => recordings.push((path, Opened::Stream(input))),
             Source::Text(text) => texts.push((path, text)),
         }
     }
@@ -44,16 +55,25 @@ pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
         let tree = tree.with_context(|| names.join(", "))?;
         return Ok(Profile { tree, outcome: Outcome::Whole, model: None });
     }
+    let jobs = args.jobs.map_or_else(default_jobs, NonZeroUsize::get);
     let mut loader = Loader::new(load_options(args));
     let mut outcome = Outcome::Whole;
-    for (path, mut input) in recordings {
-        let progress = Progress::new(input.size());
-        loop {
-            progress.at(input.consumed());
-            let Some(item) = input.next().with_context(|| shown(path))? else { break };
-            loader.take(item).with_context(|| shown(path))?;
+    for (path, recording) in recordings {
+        match recording {
+            Opened::Whole(recording) => {
+                let progress = Progress::new(Some(recording.size()));
+                let read = loader.take_recording(&recording, jobs, |bytes| progress.at(bytes));
+                read.with_context(|| shown(path))?;
+            }
+            Opened::Stream(mut input) => {
+                let progress = Progress::new(input.size());
+                loop {
+                    progress.at(input.consumed());
+                    let Some(item) = input.next().with_context(|| shown(path))? else { break };
+                    loader.take(item).with_context(|| shown(path))?;
+                }
+            }
         }
-        drop(progress);
         if talk::warnings(path, &loader.take_warnings()) == Outcome::Partial {
             outcome = Outcome::Partial;
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jfr_format::error::Error;
 use jfr_format::event::{StructRef, Value, constant};
+use jfr_format::pool::KeyHash;
 use jfr_format::read::Chunk;
 
 use crate::model::{Frame, FrameKind, Id, Model, Stack, Thread};
@@ -16,12 +17,12 @@ type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Default)]
 pub(super) struct Resolver {
     lines: bool,
-    threads: HashMap<u64, Option<Id<Thread>>>,
-    stacks: HashMap<u64, Option<Id<Stack>>>,
-    states: HashMap<u64, Option<Id<Arc<str>>>>,
-    methods: HashMap<u64, (Arc<str>, Arc<str>)>,
-    kinds: HashMap<u64, FrameKind>,
-    frames: HashMap<RawFrame, Id<Frame>>,
+    threads: HashMap<u64, Option<Id<Thread>>, KeyHash>,
+    stacks: HashMap<u64, Option<Id<Stack>>, KeyHash>,
+    states: HashMap<u64, Option<Id<Arc<str>>>, KeyHash>,
+    methods: HashMap<u64, (Arc<str>, Arc<str>), KeyHash>,
+    kinds: HashMap<u64, FrameKind, KeyHash>,
+    frames: HashMap<RawFrame, Id<Frame>, KeyHash>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

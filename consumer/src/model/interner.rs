@@ -5,6 +5,8 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use jfr_format::pool::KeyHash;
+
 /// Handle of a value in its [`Interner`].
 pub struct Id<T> {
     index: u32,
@@ -50,12 +52,12 @@ impl<T> std::fmt::Debug for Id<T> {
 #[derive(Debug)]
 pub struct Interner<T> {
     values: Vec<Arc<T>>,
-    ids: HashMap<Arc<T>, u32>,
+    ids: HashMap<Arc<T>, u32, KeyHash>,
 }
 
 impl<T> Default for Interner<T> {
     fn default() -> Self {
-        Self { values: Vec::new(), ids: HashMap::new() }
+        Self { values: Vec::new(), ids: HashMap::default() }
     }
 }
 
@@ -70,6 +72,17 @@ impl<T: Hash + Eq> Interner<T> {
         self.values.push(value.clone());
         self.ids.insert(value, index);
         Id { index, of: PhantomData }
+    }
+
+    /// Takes in the values of another interner, each changed by `change`, in their order. What was handle *i* there
+    /// is the *i*-th handle of the result here.
+    pub fn absorb(&mut self, other: Self, mut change: impl FnMut(T) -> T) -> Vec<Id<T>>
+    where
+        T: Clone,
+    {
+        drop(other.ids);
+        let own = |value: Arc<T>| Arc::try_unwrap(value).unwrap_or_else(|shared| (*shared).clone());
+        other.values.into_iter().map(|value| self.intern(change(own(value)))).collect()
     }
 
     /// The value of a handle of this interner.

@@ -13,6 +13,8 @@ pub use thread::Thread;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use jfr_format::pool::KeyHash;
+
 /// Everything a profile is made of.
 #[derive(Debug, Default)]
 pub struct Model {
@@ -27,7 +29,7 @@ pub struct Model {
     /// Event types that carry stack traces.
     pub kinds: Interner<EventKind>,
     /// How much of what was seen where.
-    pub samples: HashMap<SampleKey, Weight>,
+    pub samples: HashMap<SampleKey, Weight, KeyHash>,
     /// Event types with stack traces that were met but not asked for.
     pub passed_over: BTreeSet<String>,
     /// Chunks read.
@@ -36,4 +38,31 @@ pub struct Model {
     pub start_nanos: Option<i64>,
     /// CPU time one `jdk.ExecutionSample` stands for, if the recording says so, in ns.
     pub period_nanos: Option<u64>,
+}
+
+impl Model {
+    /// Adds what `later` says; the result is the same as if one model had been made of both, one after the other.
+    pub fn merge(&mut self, later: Self) {
+        let threads = self.threads.absorb(later.threads, |thread| thread);
+        let frames = self.frames.absorb(later.frames, |frame| frame);
+        let stacks = self.stacks.absorb(later.stacks, |mut stack| {
+            stack.frames.iter_mut().for_each(|frame| *frame = frames[frame.index()]);
+            stack
+        });
+        let states = self.states.absorb(later.states, |state| state);
+        let kinds = self.kinds.absorb(later.kinds, |kind| kind);
+        for (key, weight) in later.samples {
+            let key = SampleKey {
+                kind: kinds[key.kind.index()],
+                thread: key.thread.map(|id| threads[id.index()]),
+                stack: key.stack.map(|id| stacks[id.index()]),
+                state: key.state.map(|id| states[id.index()]),
+            };
+            self.samples.entry(key).or_default().add(weight);
+        }
+        self.passed_over.extend(later.passed_over);
+        self.chunks = self.chunks.saturating_add(later.chunks);
+        self.start_nanos = self.start_nanos.or(later.start_nanos);
+        self.period_nanos = self.period_nanos.or(later.period_nanos);
+    }
 }

@@ -126,7 +126,7 @@ pub struct Frames<'a> {
 impl<'a> Iterator for Frames<'a> {
     type Item = Frame<'a>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Frame<'a>> {
         loop {
             let frame = match &mut self.picked {
@@ -163,7 +163,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The next event; `None` at the end. The decoder has checked the framing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Frame<'a>> {
         let mut cursor = Cursor::at(self.bytes, self.pos);
         let size = u32::try_from(cursor.varint().ok()?).ok()?;
