@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use jfr_format::error::{Error, ErrorKind};
 use jfr_format::read::{
-    Batch, Binding, Chunk, Class, Decoder, Delivery, Frame, Input, Item, Kind, Recording,
+    Batch, Binding, Chunk, ChunkEnd, Class, Decoder, Delivery, Frame, Input, Interest, Item, Kind, Recording,
 };
 
 use crate::model::{EventKind, Id, Model, SampleKey, Unit, Weight};
@@ -142,6 +142,8 @@ impl Roles {
     }
 }
 
+const SETTING: &str = "jdk.ActiveSetting";
+
 /// Slots of [`Bound::binding`].
 const START: usize = 0;
 const THREAD: usize = 1;
@@ -198,6 +200,21 @@ impl Bound {
 }
 
 impl LoadOptions {
+    fn wants_type(&self, class: &Class) -> bool {
+        let named = || self.events.is_empty() || self.events.iter().any(|name| *name == *class.name);
+        class.field_index("stackTrace").is_some() && named()
+    }
+
+    /// For [`Decoder::select`].
+    fn interest(&self) -> impl Fn(&Class) -> Interest + Send + use<> {
+        let options = self.clone();
+        move |class| match &*class.name {
+            SETTING => Interest::Plain,
+            _ if options.wants_type(class) => Interest::Constants,
+            _ => Interest::None,
+        }
+    }
+
     fn is_timed(&self) -> bool {
         self.from_nanos.is_some() || self.to_nanos.is_some()
     }
@@ -225,7 +242,10 @@ impl Loader {
         match item {
             Item::ChunkStart(chunk) => self.chunk(chunk),
             Item::Events(batch) => self.batch(&batch),
-            Item::ChunkEnd(end) => self.resolve(end.chunk),
+            Item::ChunkEnd(end) => {
+                self.resolve(end.chunk);
+                self.passed_over(&end);
+            }
             Item::Warning(error) if matches!(error.kind(), ErrorKind::NotJfr | ErrorKind::Empty) => {
                 return Err(error);
             }
@@ -251,6 +271,7 @@ impl Loader {
         let part = |decoder: &mut Decoder| {
             let mut loader = Self::new(self.options.clone());
             loader.loaded.model.start_nanos = origin;
+            decoder.select(self.options.interest());
             let mut at = decoder.consumed();
             while let Some(item) = decoder.next() {
                 loader.take(item)?;
@@ -334,17 +355,14 @@ impl Loader {
     }
 
     fn role(&mut self, chunk: &Chunk, class: &Class) -> Role {
-        if &*class.name == "jdk.ActiveSetting" {
+        if &*class.name == SETTING {
             return Role::Setting;
         }
         self.bind(chunk, class).map_or(Role::Ignored, Role::Sample)
     }
 
     fn bind(&mut self, chunk: &Chunk, class: &Class) -> Option<Bound> {
-        class.field_index("stackTrace")?;
-        let wanted = &self.options.events;
-        if !wanted.is_empty() && !wanted.iter().any(|name| *name == *class.name) {
-            self.loaded.model.passed_over.insert(class.name.to_string());
+        if !self.options.wants_type(class) {
             return None;
         }
         let thread = ["sampledThread", "eventThread"].into_iter().find(|n| class.field_index(n).is_some());
@@ -373,6 +391,19 @@ impl Loader {
             plain: !timed && class.fields.len() == fields + 1 && starts_with_time,
             binding,
         })
+    }
+
+    /// Notes the types of samples that were there but not asked for.
+    fn passed_over(&mut self, end: &ChunkEnd<'_>) {
+        if self.options.events.is_empty() {
+            return;
+        }
+        for (type_id, _) in end.counts.iter() {
+            let class = end.chunk.types.by_id(type_id).filter(|c| c.field_index("stackTrace").is_some());
+            if let Some(class) = class.filter(|class| !self.options.wants_type(class)) {
+                self.loaded.model.passed_over.insert(class.name.to_string());
+            }
+        }
     }
 
     fn resolve(&mut self, chunk: &Chunk) {

@@ -162,7 +162,10 @@ fn only_what_is_wanted() {
             let mut raw = Raw::default();
             raw.drain(&mut decoder);
             assert_eq!(raw.events, want, "{name}, {delivery:?}");
-            assert_eq!(raw.chunks.iter().map(|c| c.0).sum::<u64>(), all.chunks.iter().map(|c| c.0).sum::<u64>());
+            assert_eq!(
+                raw.chunks.iter().map(|c| c.0).sum::<u64>(),
+                all.chunks.iter().map(|c| c.0).sum::<u64>()
+            );
             let complete = |raw: &Raw| raw.constants.iter().sum::<usize>();
             let constants = want.iter().any(|(_, class, _)| class.len() % 2 == 0);
             if constants && raw.constants.len() == 1 {
