@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, ValueEnum, ValueHint};
+use flightline_consumer::time_range::Bound;
 use flightline_consumer::view::{
     self, Category, Layout, Options, Plan, Table, Truncate, View, Viewer, how_to_record, similar, write_csv,
     write_json, write_json_list, write_text,
@@ -27,6 +28,7 @@ Examples:
   flightline view contention-by-site --cell-height 10 run.jfr
   flightline view file-reads-by-path --json run.jfr | jq '.rows[0]'
   flightline view jdk.CPULoad --csv run.jfr               any event type: a table of its fields
+  flightline view hot-methods --from 2m --to -30 run.jfr  from the third minute to half a minute before the end
   flightline view all-views run.jfr | less";
 
 /// Arguments of `view`.
@@ -50,12 +52,12 @@ pub struct ViewArgs {
     /// Rows at most [default: depends on the view]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Leave out what was before this many seconds of the recording
-    #[arg(long, value_name = "SECONDS")]
-    from: Option<f64>,
-    /// Leave out what was after this many seconds of the recording
-    #[arg(long, value_name = "SECONDS")]
-    to: Option<f64>,
+    /// Leave out what began before: 12.5 or 2m (from the start), -30 (before the end), 2026-11-20T21:44:22Z
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<Bound>,
+    /// Leave out what began after, in the same forms
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    to: Option<Bound>,
     /// Characters per line [default: the terminal's; elsewhere as many as needed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(20..))]
     width: Option<u16>,
@@ -157,8 +159,10 @@ impl Wanted {
 
 /// Reads the recordings to their ends.
 fn read(args: &ViewArgs, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Outcome> {
+    let needs_end = [args.from, args.to].iter().flatten().any(|bound| bound.needs_end());
     let mut outcome = Outcome::Whole;
     for path in inputs {
+        let end = if needs_end { end_of(path)? } else { i64::MAX };
         let mut input = input::recording(path)?;
         let progress = Progress::new(input.size());
         let mut started = false;
@@ -167,7 +171,7 @@ fn read(args: &ViewArgs, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Outc
             let Some(item) = input.next().with_context(|| shown(path))? else { break };
             if let (Item::ChunkStart(chunk), false) = (&item, started) {
                 started = true;
-                let at = |seconds: f64| chunk.header.start_nanos.saturating_add((seconds * 1e9) as i64);
+                let at = |bound: Bound| bound.at(chunk.header.start_nanos, end);
                 viewer.between(args.from.map(at), args.to.map(at));
             }
             viewer.take(item);
@@ -178,6 +182,22 @@ fn read(args: &ViewArgs, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Outc
         }
     }
     Ok(outcome)
+}
+
+/// The end of a recording, in ns since 1970: what its last chunk says.
+fn end_of(path: &Path) -> Result<i64> {
+    if output::is_stdout(path) {
+        bail!("a time before the end cannot be told of standard input: its end is not known yet");
+    }
+    let mut input = input::recording(path)?;
+    let mut end = i64::MIN;
+    while let Some(item) = input.next().with_context(|| shown(path))? {
+        if let Item::ChunkEnd(chunk_end) = item {
+            let header = &chunk_end.chunk.header;
+            end = end.max(header.start_nanos.saturating_add(header.duration_nanos.max(0)));
+        }
+    }
+    Ok(end)
 }
 
 fn write(args: &ViewArgs, tables: &[Table]) -> Result<()> {

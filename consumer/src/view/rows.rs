@@ -261,3 +261,62 @@ impl Live {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::find;
+
+    /// Rows of `native-allocation-by-thread` after these allocations (address, time, bytes) and frees.
+    fn live(steps: &[(i64, i64, Option<i64>)]) -> (Datum, Datum) {
+        let view = find("native-allocation-by-thread").unwrap();
+        let mut rows = Rows::new(Plan::of_view(view), None);
+        let row = rows.row(vec![Datum::Text("main".into())]).unwrap();
+        rows.seen = 1;
+        for &(address, time, size) in steps {
+            match size {
+                Some(size) => rows.allocated(address, time, row, size),
+                None => rows.freed(address, time),
+            }
+        }
+        rows.settle();
+        let table = rows.finish();
+        (table.rows[0][4].clone(), table.rows[0][5].clone())
+    }
+
+    #[test]
+    fn what_is_freed_is_not_live() {
+        let check = |steps: &[(i64, i64, Option<i64>)], count: i64, bytes: i64| {
+            assert_eq!(
+                live(steps),
+                (Datum::Int(count, Unit::One), Datum::Int(bytes, Unit::Bytes)),
+                "{steps:?}"
+            );
+        };
+        check(&[(16, 1, Some(100)), (32, 2, Some(50))], 2, 150);
+        check(&[(16, 1, Some(100)), (32, 2, Some(50)), (16, 3, None)], 1, 50);
+        // Another thread's free comes first in the file, but happened later.
+        check(&[(16, 3, None), (16, 1, Some(100))], 0, 0);
+        // The address is used again: its first tenant is gone, also at the same tick.
+        check(&[(16, 1, Some(100)), (16, 2, None), (16, 2, Some(7))], 1, 7);
+        check(&[(16, 1, None)], 0, 0);
+    }
+
+    #[test]
+    fn lists_keep_the_best_rows() {
+        let view = find("longest-compilations").unwrap();
+        let mut rows = Rows::new(Plan::of_view(view), Some(3));
+        for i in 0..5000_i64 {
+            let duration = Datum::Int((i * 7919) % 5000, Unit::Span);
+            rows.push(i, vec![Datum::Int(i, Unit::Time), duration]);
+        }
+        rows.seen = 5000;
+        let table = rows.finish();
+        let durations: Vec<&Datum> = table.rows.iter().map(|row| &row[1]).collect();
+        assert_eq!(
+            durations,
+            [4999, 4998, 4997].map(|v| Datum::Int(v, Unit::Span)).iter().collect::<Vec<_>>()
+        );
+        assert_eq!(table.more, 4997);
+    }
+}
