@@ -82,7 +82,7 @@ const ALIASES: &[(&str, &[&str])] = &[
 ];
 
 /// Taken when no event is asked for: the first that was recorded.
-const PREFERRED: &[&str] =
+pub(crate) const PREFERRED: &[&str] =
     &["jdk.ExecutionSample", "jdk.CPUTimeSample", "profiler.WallClockSample", "jdk.NativeMethodSample"];
 
 /// Full names of the event types that `names` and aliases stand for.

@@ -187,7 +187,7 @@ pub struct SummaryArgs {
     /// As JSON
     #[arg(long)]
     pub json: bool,
-    /// How many of the most sampled functions to list
+    /// How many of the most sampled functions to list; with 0 no sample is looked at, which is fastest
     #[arg(long, default_value_t = 15, value_name = "N")]
     pub top: usize,
 }

@@ -97,7 +97,7 @@ impl Report {
     }
 
     /// Headers of streams know no duration; the events do.
-    pub(super) fn with_times(mut self, _first: Option<i64>, last: Option<i64>) -> Self {
+    pub(super) fn with_end(mut self, last: Option<i64>) -> Self {
         if self.end_nanos <= self.start_nanos {
             self.end_nanos = last.unwrap_or(self.start_nanos).max(self.start_nanos);
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Malformed};
+use crate::event::EventRef;
 use crate::header::ChunkHeader;
 use crate::ids::FileOffset;
 use crate::pool::Pools;
@@ -37,6 +38,14 @@ pub struct Chunk {
 }
 
 impl Chunk {
+    /// The event of type `type_id` whose fields are `payload`, from bytes kept aside; `offset` is told in errors. `None`
+    /// if the type is not declared.
+    pub fn event<'a>(&'a self, type_id: u64, payload: &'a [u8], offset: u64) -> Option<EventRef<'a>> {
+        let size = u32::try_from(payload.len()).ok()?;
+        let (chunk, index) = (self, self.types.index_of(type_id)?);
+        Some(EventRef { chunk, class: self.types.class(index)?, index, payload, offset, size })
+    }
+
     /// Nanoseconds since 1970 of a point in the chunk's ticks.
     pub fn epoch_nanos(&self, ticks: i64) -> i64 {
         let since = i128::from(ticks) - i128::from(self.header.start_ticks.0);

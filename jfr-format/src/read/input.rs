@@ -77,6 +77,11 @@ impl<R: Read> Input<R> {
         }
     }
 
+    /// The decoder it drives, to tell it what is wanted.
+    pub fn decoder(&mut self) -> &mut Decoder {
+        &mut self.decoder
+    }
+
     /// Bytes dealt with so far.
     pub fn consumed(&self) -> u64 {
         self.decoder.consumed()

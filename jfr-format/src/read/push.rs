@@ -505,9 +505,23 @@ impl Decoder {
     }
 
     /// Size and type of the event at the scan position, if it is there as a whole.
-    #[inline]
+    #[inline(always)]
     fn head(&self, at: u64) -> Head {
         let rest = self.buffer.bytes().get(self.scanned..).unwrap_or_default();
+        if let (&[size @ 3..=127, type_low, type_high, ..], Some(end)) = (rest, self.current.end)
+            && size != MAGIC[0]
+            && usize::from(size) <= rest.len()
+            && u64::from(size) <= end.saturating_sub(at)
+            && (type_low < 128 || (type_high < 128 && size > 3))
+        {
+            // Nearly all events: size in one byte, type in one or two.
+            let (type_id, head) = if type_low < 128 {
+                (u64::from(type_low), 2)
+            } else {
+                (u64::from(type_low & 127) | u64::from(type_high) << 7, 3)
+            };
+            return Head::Event(EventHead { size: u32::from(size), type_id, head });
+        }
         if rest.first() == Some(&MAGIC[0]) && rest.starts_with(&MAGIC[..rest.len().min(MAGIC.len())]) {
             if rest.len() < LEN && !self.closed {
                 return Head::Short;
