@@ -323,10 +323,8 @@ impl Reader<'_, '_> {
             }
         }
         rows.seen += 1;
-        if using.latest_only {
-            if !rows.is_latest_moment(time) {
-                return Ok(());
-            }
+        if using.latest_only && !rows.is_latest_moment(time) {
+            return Ok(());
         }
         if using.is_list {
             let row =
