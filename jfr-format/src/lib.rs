@@ -46,6 +46,7 @@
 #![deny(unsafe_code)] // but for read/map.rs and read/simd.rs
 
 pub mod constants;
+pub mod edit;
 pub mod error;
 pub mod event;
 pub mod header;

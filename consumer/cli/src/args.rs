@@ -80,6 +80,21 @@ pub enum Command {
     /// Ready tables: hot methods, pauses, allocation, contention, I/O, …
     #[command(after_help = crate::view::EXAMPLES)]
     View(crate::view::ViewArgs),
+    /// Save what is left of a torn, unfinished or damaged recording as a standard file
+    #[command(after_help = crate::repair::EXAMPLES)]
+    Repair(crate::repair::RepairArgs),
+    /// Keep a range of time
+    #[command(after_help = crate::cut::EXAMPLES)]
+    Cut(crate::cut::CutArgs),
+    /// Leave out events by name, category or thread
+    #[command(after_help = crate::scrub::EXAMPLES)]
+    Scrub(crate::scrub::ScrubArgs),
+    /// Join recordings, or the chunks of a repository
+    #[command(after_help = crate::assemble::EXAMPLES)]
+    Assemble(crate::assemble::AssembleArgs),
+    /// Split a recording between its chunks
+    #[command(after_help = crate::disassemble::EXAMPLES)]
+    Disassemble(crate::disassemble::DisassembleArgs),
     /// Write a completion script for a shell
     Completions {
         /// The shell.

@@ -3,7 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod assemble;
+mod cut;
+mod disassemble;
 mod drain;
+mod edit;
 mod flame;
 mod fold;
 mod input;
@@ -12,6 +16,8 @@ mod metadata;
 mod output;
 mod print;
 mod record;
+mod repair;
+mod scrub;
 mod stacks;
 mod summary;
 mod talk;
@@ -44,6 +50,11 @@ fn main() -> ExitCode {
         Command::Print(args) => print::run(args),
         Command::Metadata(args) => metadata::run(args),
         Command::View(args) => view::run(args),
+        Command::Repair(args) => repair::run(args),
+        Command::Cut(args) => cut::run(args),
+        Command::Scrub(args) => scrub::run(args),
+        Command::Assemble(args) => assemble::run(args),
+        Command::Disassemble(args) => disassemble::run(args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "flightline", &mut std::io::stdout());
             Ok(Outcome::Whole)

@@ -12,7 +12,7 @@ use memmap2::{Mmap, UncheckedAdvice};
 
 /// A mapped file.
 #[derive(Clone, Debug)]
-pub(super) struct Mapped {
+pub(crate) struct Mapped {
     map: Option<Arc<Mmap>>,
 }
 
@@ -29,7 +29,7 @@ impl Mapped {
     ///
     /// The file must not be shortened meanwhile: reading a page that is no longer there ends the process with SIGBUS.
     /// Writers of recordings only append and patch.
-    pub(super) fn file(file: &File) -> io::Result<Self> {
+    pub(crate) fn file(file: &File) -> io::Result<Self> {
         if file.metadata()?.len() == 0 {
             return Ok(Self { map: None });
         }
@@ -40,7 +40,7 @@ impl Mapped {
     }
 
     /// The whole file; empty if the file is.
-    pub(super) fn bytes(&self) -> Bytes {
+    pub(crate) fn bytes(&self) -> Bytes {
         self.map.as_ref().map_or_else(Bytes::new, |map| Bytes::from_owner(Owner(map.clone())))
     }
 

@@ -29,11 +29,11 @@ mod chunk;
 pub(crate) mod cursor;
 mod input;
 pub(crate) mod layout;
-mod map;
+pub(crate) mod map;
 mod parallel;
-mod push;
+pub(crate) mod push;
 mod references;
-mod resync;
+pub(crate) mod resync;
 pub(crate) mod simd;
 mod types;
 

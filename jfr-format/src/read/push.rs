@@ -34,7 +34,7 @@ const UNDECLARED_TOLD: u64 = 16;
 
 /// How async-profiler's checkpoint starts where it could not go back to fill in the size, as on a FIFO: five bytes
 /// of its buffer, which held the chunk header, then the type.
-const UNSIZED: [u8; 6] = *b"FLR\0\0\x01";
+pub(crate) const UNSIZED: [u8; 6] = *b"FLR\0\0\x01";
 
 /// Bytes of events handed out at a time with [`Delivery::Unresolved`].
 const CACHED: usize = 256 * 1024;

@@ -1,0 +1,127 @@
+//! `flightline assemble`
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueHint};
+use jfr_format::edit::{self, Conflicts, Part};
+
+use crate::edit::{count, input, output};
+use crate::{Outcome, talk};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline assemble /tmp/2026_11_21_10_00_00_4711 -o run.jfr     the chunks of a JDK's repository
+  flightline assemble run_*.jfr -o run.jfr                         what `disassemble` made
+  flightline assemble a.jfr b.jfr -o both.jfr --keep-order
+
+Files are put in the order of their times. Their bytes stay, but for a metadata id that stands for different types in two
+files. The JDK's readers apply the clock of the first chunk to all, and show a former chunk's constants where two chunks
+use one key for different values; such conflicts are told, and the exit status is 1.";
+
+/// Arguments of `assemble`.
+#[derive(Debug, Args)]
+pub struct AssembleArgs {
+    /// Recordings, or a directory with *.jfr
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub inputs: Vec<PathBuf>,
+    /// Where to; `-` is standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+    /// Overwrite the output if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// Keep the order given instead of that of the times
+    #[arg(long)]
+    pub keep_order: bool,
+}
+
+/// Joins recordings.
+pub fn run(args: AssembleArgs) -> Result<Outcome> {
+    let mut paths = Vec::new();
+    for path in &args.inputs {
+        if path.is_dir() {
+            paths.extend(recordings_in(path)?);
+        } else {
+            paths.push(path.clone());
+        }
+    }
+    if let Ok(to) = args.output.canonicalize() {
+        let named = |path: &Path| path.canonicalize().is_ok_and(|path| path == to);
+        // A result of before that lies among the parts is none of them.
+        paths.retain(|path| !named(path) || args.inputs.iter().any(|given| given == path));
+    }
+    let mut parts = Vec::new();
+    for path in &paths {
+        // The JDK makes the next chunk's file before there is anything in it.
+        if paths.len() > 1 && path.metadata().is_ok_and(|m| m.is_file() && m.len() == 0) {
+            talk::warning(format_args!("{} is empty: left out", path.display()));
+            continue;
+        }
+        let bytes = input(path)?;
+        let header = jfr_format::header::ChunkHeader::decode(&bytes)
+            .with_context(|| format!("{} is not a JFR recording", talk::shown(path)))?;
+        parts.push((header.start_nanos, Part { name: talk::shown(path), bytes }));
+    }
+    if !args.keep_order {
+        parts.sort_by_key(|(start, _)| *start);
+    }
+    let parts: Vec<Part> = parts.into_iter().map(|(_, part)| part).collect();
+    let inputs: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let conflicts = output(&args.output, &inputs, args.force, |out| {
+        edit::assemble(&parts, out).context("cannot write the recording")
+    })?;
+    tell(&conflicts);
+    Ok(if conflicts.none() { Outcome::Whole } else { Outcome::Partial })
+}
+
+fn recordings_in(dir: &Path) -> Result<Vec<PathBuf>> {
+    let cannot = || format!("cannot read {}", dir.display());
+    let mut found = Vec::new();
+    for entry in dir.read_dir().with_context(cannot)? {
+        let path = entry.with_context(cannot)?.path();
+        if path.extension().is_some_and(|e| e == "jfr") && path.is_file() {
+            found.push(path);
+        }
+    }
+    if found.is_empty() {
+        bail!("{} holds no *.jfr", dir.display());
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn tell(conflicts: &Conflicts) {
+    for (name, why) in &conflicts.unsound {
+        talk::warning(format_args!("{name}: {why}; `flightline repair` it first"));
+    }
+    for (name, off) in &conflicts.clocks {
+        if *off == i64::MAX {
+            talk::warning(format_args!(
+                "{name}: its ticks have another frequency; the JDK will show wrong times"
+            ));
+        } else {
+            let ms = *off as f64 / 1e6;
+            talk::warning(format_args!("{name}: another clock; the JDK will show its times {ms:.1} ms off"));
+        }
+    }
+    if conflicts.clashes > 0 {
+        let examples: Vec<String> = conflicts
+            .examples
+            .iter()
+            .take(3)
+            .map(|clash| format!("{} {} in {}", clash.type_name, clash.key, clash.part))
+            .collect();
+        talk::warning(format_args!(
+            "{} with other values than before under the same keys ({}, …); the JDK will show the former's",
+            count(conflicts.clashes, "constant"),
+            examples.join(", ")
+        ));
+    }
+    if conflicts.metadata_ids > 0 {
+        eprintln!(
+            "changed the metadata id of {}: it stood for other types before",
+            count(conflicts.metadata_ids, "chunk")
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! `flightline cut`
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueHint};
+use flightline_consumer::time_range::Bound;
+use jfr_format::edit::{self, Decision, Scope};
+use jfr_format::event::EventRef;
+
+use crate::edit::{beside, count, input, output};
+use crate::{Outcome, talk};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline cut run.jfr --from 10 --to 20 -o ten-seconds.jfr
+  flightline cut run.jfr --from -30                          the last half minute, to run.cut.jfr
+  flightline cut run.jfr --from 2026-11-20T21:44:00Z --to 2026-11-20T21:45:00Z --strict
+
+An event belongs if any part of it lies in the range, whose end is not part of it. What describes the recording is kept
+wherever it stands in the chunks that are left: the machine, the JVM, its flags and properties, settings, libraries,
+flightline.ClockAnchor. --strict goes by time alone.";
+
+/// Arguments of `cut`.
+#[derive(Debug, Args)]
+pub struct CutArgs {
+    /// A recording; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub input: PathBuf,
+    /// Start: seconds (also 90s, 2m, 1h) from the start of the recording, with a minus before its end, or a date
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub from: Option<Bound>,
+    /// End, in the same forms
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub to: Option<Bound>,
+    /// Where to; `-` is standard output [default: FILE with `.cut.jfr` for its ending]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Overwrite the output if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// Drop also what describes the recording, unless it lies in the range
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// Events that describe the recording, the program or the machine.
+const CONTEXT: &[&str] = &[
+    "flightline.ClockAnchor",
+    "jdk.ActiveRecording",
+    "jdk.ActiveSetting",
+    "jdk.BooleanFlag",
+    "jdk.CPUInformation",
+    "jdk.CPUTimeStampCounter",
+    "jdk.CodeCacheConfiguration",
+    "jdk.CompilerConfiguration",
+    "jdk.ContainerConfiguration",
+    "jdk.DoubleFlag",
+    "jdk.GCConfiguration",
+    "jdk.GCHeapConfiguration",
+    "jdk.GCSurvivorConfiguration",
+    "jdk.GCTLABConfiguration",
+    "jdk.InitialEnvironmentVariable",
+    "jdk.InitialSecurityProperty",
+    "jdk.InitialSystemProperty",
+    "jdk.IntFlag",
+    "jdk.JVMInformation",
+    "jdk.JavaAgent",
+    "jdk.LongFlag",
+    "jdk.NativeAgent",
+    "jdk.NativeLibrary",
+    "jdk.OSInformation",
+    "jdk.StringFlag",
+    "jdk.UnsignedIntFlag",
+    "jdk.UnsignedLongFlag",
+    "jdk.VirtualizationInformation",
+    "jdk.YoungGenerationConfiguration",
+];
+
+/// Writes a part of a recording.
+pub fn run(args: CutArgs) -> Result<Outcome> {
+    if args.from.is_none() && args.to.is_none() {
+        bail!("give --from, --to or both");
+    }
+    let bytes = input(&args.input)?;
+    let name = talk::shown(&args.input);
+    let Some((start, end)) = edit::time_range(&bytes) else {
+        bail!("{name} is not a JFR recording: it holds no chunk header");
+    };
+    // An event may end after the headers say the recording does.
+    let (from, to) =
+        (args.from.map_or(i64::MIN, |b| b.at(start, end)), args.to.map_or(i64::MAX, |b| b.at(start, end)));
+    if from >= to {
+        bail!("--from is not before --to: nothing lies between them");
+    }
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => beside(&args.input, "cut")?,
+    };
+    let strict = args.strict;
+    let mut decide = |event: &EventRef<'_>| {
+        if within(event, from, to) {
+            Decision::Keep
+        } else if !strict && CONTEXT.contains(&&*event.class().name) {
+            Decision::Context
+        } else {
+            Decision::Drop
+        }
+    };
+    let scope = Scope { all_constants: false, range: Some((from, to)) };
+    let report = output(&path, &[&args.input], args.force, |out| {
+        let report = edit::filter(&bytes, scope, &mut decide, out).context("cannot write the recording")?;
+        if report.written == 0 {
+            let seconds = end.saturating_sub(start) as f64 / 1e9;
+            bail!("{name} has no event in that range; it is {seconds:.1} s long");
+        }
+        Ok(report)
+    })?;
+    let (all, dropped) = report.types.values().fold((0, 0), |(a, d), s| (a + s.all, d + s.dropped));
+    eprintln!(
+        "wrote {}: {} of {} in {} of {}",
+        talk::shown(&path),
+        all - dropped,
+        count(all, "event"),
+        report.written,
+        count(report.chunks, "chunk")
+    );
+    Ok(crate::scrub::unread(&args.input, report.unread))
+}
+
+/// Whether any part of the event lies in `from..to`.
+fn within(event: &EventRef<'_>, from: i64, to: i64) -> bool {
+    let Some(start) = event.start_nanos() else { return true };
+    if (from..to).contains(&start) {
+        return true;
+    }
+    let lasts = event.class().fields.get(1).is_some_and(|field| &*field.name == "duration");
+    if !lasts || start >= to {
+        return false;
+    }
+    let ticks = event.field("duration").ok().flatten().and_then(|value| value.as_i64()).unwrap_or(0);
+    start.saturating_add(event.chunk().span_nanos(ticks)) >= from
+}

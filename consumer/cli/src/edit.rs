@@ -1,0 +1,94 @@
+//! What the commands that write recordings have in common: input as a whole, output that appears when it is complete.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+
+use crate::output::is_stdout;
+use crate::talk::shown;
+
+/// Maps a file; reads standard input and pipes to their end.
+pub fn input(path: &Path) -> Result<Bytes> {
+    let cannot = || format!("cannot read {}", shown(path));
+    let mut all = Vec::new();
+    if is_stdout(path) {
+        io::stdin().read_to_end(&mut all).with_context(cannot)?;
+    } else {
+        let metadata = fs::metadata(path).with_context(cannot)?;
+        if metadata.is_dir() {
+            bail!("{} is a directory, not a recording", shown(path));
+        }
+        if metadata.is_file() {
+            let bytes = jfr_format::edit::open(path).with_context(cannot)?;
+            return if bytes.is_empty() { bail!("{} is empty", shown(path)) } else { Ok(bytes) };
+        }
+        File::open(path).and_then(|mut file| file.read_to_end(&mut all)).with_context(cannot)?;
+    }
+    if all.is_empty() {
+        bail!("{} is empty", shown(path));
+    }
+    Ok(all.into())
+}
+
+/// `run.jfr` → `run.WORD.jfr`, beside the input.
+pub fn beside(input: &Path, word: &str) -> Result<PathBuf> {
+    let Some(stem) = input.file_stem().filter(|_| !is_stdout(input)) else {
+        bail!("standard input has no name: say with -o where to write");
+    };
+    let mut name = stem.to_owned();
+    name.push(".");
+    name.push(word);
+    name.push(".jfr");
+    Ok(input.with_file_name(name))
+}
+
+/// Lets `write` write a recording to `path`, or to standard output. A file appears under its name when it is complete.
+pub fn output<T>(
+    path: &Path,
+    inputs: &[&Path],
+    force: bool,
+    write: impl FnOnce(&mut dyn Write) -> Result<T>,
+) -> Result<T> {
+    if is_stdout(path) {
+        if io::IsTerminal::is_terminal(&io::stdout()) {
+            bail!("will not write a recording to a terminal: name a file with -o, or redirect the output");
+        }
+        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let done = write(&mut out)?;
+        out.flush().context("cannot write to standard output")?;
+        return Ok(done);
+    }
+    if let Ok(to) = path.canonicalize() {
+        if inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == to)) {
+            bail!("{} is the input, which is never changed: name another output with -o", path.display());
+        }
+        if !force {
+            bail!("{} exists: give --force to overwrite it, or another name with -o", path.display());
+        }
+    }
+    let cannot = || format!("cannot write {}", path.display());
+    let mut name = path.file_name().with_context(cannot)?.to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    let partial = path.with_file_name(name);
+    let attempt = || {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create_new(&partial).with_context(cannot)?);
+        let done = write(&mut out)?;
+        out.flush().with_context(cannot)?;
+        fs::rename(&partial, path).with_context(cannot)?;
+        Ok(done)
+    };
+    let outcome = attempt();
+    if outcome.is_err() {
+        // The error to tell is the first one.
+        let _ = fs::remove_file(&partial);
+    }
+    outcome
+}
+
+/// `1 event`, `2 events`.
+pub fn count(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}

@@ -1,0 +1,220 @@
+//! `flightline scrub`
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueHint};
+use jfr_format::edit::{self, Decision, Scope};
+use jfr_format::event::EventRef;
+use jfr_format::read::Class;
+
+use crate::edit::{count, input, output};
+use crate::{Outcome, talk};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline scrub run.jfr small.jfr --exclude-events InitialEnvironmentVariable,InitialSystemProperty
+  flightline scrub run.jfr gc.jfr --include-categories GC
+  flightline scrub run.jfr --include-threads 'worker-*'            writes run-scrubbed.jfr
+  flightline scrub run.jfr --include-events 'jdk.Socket*' --exclude-threads main
+
+A filter is a list of names, by commas; * and ? are wild. An event stays if every filter agrees. Events may be named without
+their package; an event has all categories it lies in; its thread is its eventThread, by its Java name.
+
+What goes: the events, and all constants (stacks, names, threads, strings) that no remaining event needs; --keep-constants
+leaves those in. What stays: the types and settings that the metadata declares, and the values of events that stay:
+jdk.JVMInformation holds the command line, stacks hold names of classes and functions.";
+
+/// Arguments of `scrub`.
+#[derive(Debug, Args)]
+pub struct ScrubArgs {
+    /// A recording; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub input: PathBuf,
+    /// Where to; `-` is standard output [default: FILE with `-scrubbed.jfr` for its ending]
+    #[arg(value_name = "OUTPUT", value_hint = ValueHint::FilePath)]
+    pub positional: Option<PathBuf>,
+    /// Where to, as an option
+    #[arg(short, long, value_name = "FILE", conflicts_with = "positional", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Which events.
+    #[command(flatten)]
+    pub filters: Filters,
+    /// Keep constants that no remaining event needs
+    #[arg(long)]
+    pub keep_constants: bool,
+    /// Overwrite the output if it exists
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// The filters of `scrub`.
+#[derive(Debug, Default, Args)]
+pub struct Filters {
+    /// Keep only these events; may be repeated
+    #[arg(long, value_name = "NAME,…")]
+    pub include_events: Vec<String>,
+    /// Drop these events; may be repeated
+    #[arg(long, value_name = "NAME,…")]
+    pub exclude_events: Vec<String>,
+    /// Keep only events of these categories; may be repeated
+    #[arg(long, value_name = "NAME,…")]
+    pub include_categories: Vec<String>,
+    /// Drop events of these categories; may be repeated
+    #[arg(long, value_name = "NAME,…")]
+    pub exclude_categories: Vec<String>,
+    /// Keep only events of these threads; may be repeated
+    #[arg(long, value_name = "NAME,…")]
+    pub include_threads: Vec<String>,
+    /// Drop events of these threads; may be repeated
+    #[arg(long, value_name = "NAME,…")]
+    pub exclude_threads: Vec<String>,
+}
+
+impl Filters {
+    fn is_empty(&self) -> bool {
+        [&self.include_events, &self.exclude_events, &self.include_categories, &self.exclude_categories]
+            .into_iter()
+            .chain([&self.include_threads, &self.exclude_threads])
+            .all(Vec::is_empty)
+    }
+
+    fn class(&self, class: &Class) -> bool {
+        let named = |filter: &String| {
+            names(filter).any(|name| {
+                let simple = class.name.rsplit('.').next().unwrap_or(&class.name);
+                wild(name, &class.name) || wild(name, simple)
+            })
+        };
+        let categories = class.annotation("jdk.jfr.Category").map_or(&[][..], |a| &a.values);
+        let categorised =
+            |filter: &String| names(filter).any(|name| categories.iter().any(|(_, value)| wild(name, value)));
+        self.include_events.iter().all(named)
+            && !self.exclude_events.iter().any(named)
+            && self.include_categories.iter().all(categorised)
+            && !self.exclude_categories.iter().any(categorised)
+    }
+
+    fn thread(&self, event: &EventRef<'_>) -> bool {
+        if self.include_threads.is_empty() && self.exclude_threads.is_empty() {
+            return true;
+        }
+        let name = thread_name(event);
+        let named =
+            |filter: &String| name.as_deref().is_some_and(|n| names(filter).any(|name| wild(name, n)));
+        self.include_threads.iter().all(named) && !self.exclude_threads.iter().any(named)
+    }
+}
+
+fn names(filter: &str) -> impl Iterator<Item = &str> {
+    filter.split(',').map(|name| name.trim().trim_matches(|c| c == '"' || c == '\''))
+}
+
+fn thread_name(event: &EventRef<'_>) -> Option<String> {
+    let thread = event.field("eventThread").ok()??.record().ok()??;
+    let name = thread.field("javaName").ok()??.text().ok()??;
+    Some(name.into_owned())
+}
+
+/// `*` any characters, `?` one.
+fn wild(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    // Where the last star was, and up to where it reaches.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(&c) if c == '?' || c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match star {
+                Some((at, reach)) => {
+                    star = Some((at, reach + 1));
+                    p = at + 1;
+                    t = reach + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|&c| c == '*')
+}
+
+/// Writes a recording without some of its events.
+pub fn run(args: ScrubArgs) -> Result<Outcome> {
+    if args.filters.is_empty() {
+        bail!("nothing to leave out: give a filter such as --exclude-events InitialEnvironmentVariable");
+    }
+    let bytes = input(&args.input)?;
+    let path = match args.positional.as_ref().or(args.output.as_ref()) {
+        Some(path) => path.clone(),
+        None => {
+            let Some(stem) = args.input.file_stem().filter(|_| !crate::output::is_stdout(&args.input)) else {
+                bail!("standard input has no name: say where to write");
+            };
+            args.input.with_file_name(format!("{}-scrubbed.jfr", stem.to_string_lossy()))
+        }
+    };
+    let mut known: HashMap<String, bool> = HashMap::new();
+    let mut decide = |event: &EventRef<'_>| {
+        let class = event.class();
+        let stays = match known.get(&*class.name) {
+            Some(&stays) => stays,
+            None => *known.entry(class.name.to_string()).or_insert_with(|| args.filters.class(class)),
+        };
+        if stays && args.filters.thread(event) { Decision::Keep } else { Decision::Drop }
+    };
+    let scope = Scope { all_constants: args.keep_constants, range: None };
+    let report = output(&path, &[&args.input], args.force, |out| {
+        let report = edit::filter(&bytes, scope, &mut decide, out).context("cannot write the recording")?;
+        if report.written == 0 {
+            bail!("{} is not a JFR recording that can be read", talk::shown(&args.input));
+        }
+        Ok(report)
+    })?;
+    eprintln!("wrote {}: {}", talk::shown(&path), count(report.output, "byte"));
+    let width = report.types.keys().map(String::len).max().unwrap_or(0);
+    for (name, share) in report.types.iter().filter(|(_, share)| share.dropped > 0) {
+        eprintln!("  removed {name:width$} {:>9}/{}", share.dropped, share.all);
+    }
+    Ok(unread(&args.input, report.unread))
+}
+
+/// Tells of bytes that could not be read.
+pub fn unread(input: &Path, bytes: u64) -> Outcome {
+    if bytes == 0 {
+        return Outcome::Whole;
+    }
+    talk::warning(format_args!(
+        "{}: {} could not be read and are left out",
+        talk::shown(input),
+        count(bytes, "byte")
+    ));
+    Outcome::Partial
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wild_names() {
+        for (pattern, text, want) in [
+            ("jdk.Socket*", "jdk.SocketRead", true),
+            ("jdk.Socket?ead", "jdk.SocketRead", true),
+            ("*", "", true),
+            ("", "a", false),
+            ("*a*b", "xaxxbxb", true),
+            ("*a*b", "xaxxbxc", false),
+            ("crab-*", "crab-🦀", true),
+        ] {
+            assert_eq!(wild(pattern, text), want, "{pattern} {text}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Whatever is left of a recording as a standard file.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::rebuild::{self, Kept, rebuild};
+use super::scan::{self, Found, Framed, flaw, types_of};
+use crate::constants::*;
+use crate::header::ChunkHeader;
+use crate::read::Types;
+use crate::read::cursor::Cursor;
+
+/// Longest chunk believed when its duration is told by its events alone: ten years.
+const LONGEST: i64 = 10 * 365 * 86_400 * 1_000_000_000;
+
+/// How to repair.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Another recording of the same producer, for its metadata where the input has none.
+    pub metadata_from: Option<Bytes>,
+    /// Leave out events that refer to constants which never came.
+    pub drop_unresolved: bool,
+}
+
+/// Why bytes are not in the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// In front of the first chunk or between chunks: no chunk header.
+    NoChunk,
+    /// Not an event, or only the start of one.
+    Unreadable,
+    /// A chunk without metadata, here or elsewhere.
+    NoMetadata,
+    /// An event whose fields are not all there.
+    BadEvent,
+    /// An event of a type that nobody declared.
+    UnknownType,
+    /// An event that refers to constants which never came.
+    Unresolved,
+}
+
+impl Cause {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::NoChunk => "outside any chunk",
+            Self::Unreadable => "no whole event",
+            Self::NoMetadata => "chunk without metadata",
+            Self::BadEvent => "event with missing fields",
+            Self::UnknownType => "event of an undeclared type",
+            Self::Unresolved => "event without its constants",
+        }
+    }
+}
+
+/// What was dropped for one cause.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Events in all, where they could be told.
+    pub events: u64,
+    /// The first ranges of the input, joined.
+    pub ranges: Vec<Range<u64>>,
+}
+
+/// Ranges kept in a report.
+const RANGES: usize = 100;
+
+/// What repair did.
+#[derive(Clone, Debug, Default)]
+pub struct Repaired {
+    /// Bytes of the input.
+    pub input: u64,
+    /// Bytes of the result.
+    pub output: u64,
+    /// Chunks that were sound and were copied as they are.
+    pub copied: u64,
+    /// Chunks written anew: where they start and why.
+    pub rebuilt: Vec<(u64, &'static str)>,
+    /// Events in rebuilt chunks.
+    pub events: u64,
+    /// Constants left out of rebuilt chunks: defined twice, or referring to what never came.
+    pub constants: u64,
+    /// Chunks that took their metadata from elsewhere.
+    pub borrowed: u64,
+    /// What is not in the result.
+    pub lost: BTreeMap<Cause, Lost>,
+}
+
+impl Repaired {
+    /// Whether the result is the input, byte for byte.
+    pub fn unchanged(&self) -> bool {
+        self.rebuilt.is_empty() && self.lost.is_empty()
+    }
+
+    fn lose(&mut self, cause: Cause, range: Range<usize>, events: u64) {
+        let lost = self.lost.entry(cause).or_default();
+        lost.bytes += range.len() as u64;
+        lost.events += events;
+        let range = range.start as u64..range.end as u64;
+        let room = lost.ranges.len() < RANGES;
+        match lost.ranges.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ if room => lost.ranges.push(range),
+            _ => {}
+        }
+    }
+}
+
+/// Writes the longest standard recording that `bytes` hold. Sound chunks are copied as they are; others are written
+/// anew with all their whole events and constants. No chunk at all leaves `out` empty.
+///
+/// # Errors
+/// Those of `out`.
+pub fn repair(bytes: &Bytes, options: &Options, out: &mut dyn Write) -> io::Result<Repaired> {
+    let mut report = Repaired { input: bytes.len() as u64, ..Repaired::default() };
+    let mut sources = Sources::new(options);
+    let mut at = 0;
+    while at < bytes.len() {
+        let Some(header) = scan::header_at(bytes, at) else {
+            let next = scan::next_header(bytes, at + 1).unwrap_or(bytes.len());
+            report.lose(Cause::NoChunk, at..next, 0);
+            at = next;
+            continue;
+        };
+        let types = sources.fallback.as_ref().map(|source| source.types.clone());
+        let mut found = scan::scan(bytes, at, header, types.as_ref());
+        chunk(bytes, &mut found, options, &mut sources, &mut report, out)?;
+        at = found.end;
+    }
+    Ok(report)
+}
+
+/// Metadata to fall back to, and the ids given to metadata so far.
+struct Sources {
+    fallback: Option<Source>,
+    ids: Ids,
+}
+
+#[derive(Clone)]
+struct Source {
+    content: Bytes,
+    types: Arc<Types>,
+}
+
+impl Sources {
+    fn new(options: &Options) -> Self {
+        let fallback = options.metadata_from.as_ref().and_then(|bytes| {
+            let found = scan::scan(bytes, 0, scan::header_at(bytes, 0)?, None);
+            let (_, range) = found.metadata_of_choice(bytes)?;
+            let content = bytes.slice(range);
+            Some(Source { types: Arc::new(types_of(&content)?), content })
+        });
+        Self { fallback, ids: Ids::default() }
+    }
+}
+
+/// Ids of metadata: the JDK keeps the chunk before's types when the ids are equal.
+#[derive(Default)]
+pub(super) struct Ids {
+    of: HashMap<u64, Bytes>,
+}
+
+impl Ids {
+    /// The id that this content must have instead of its own; `None` if its own will do.
+    pub(super) fn other(&mut self, content: &Bytes) -> Option<u64> {
+        let (id, tree) = id_and_tree(content)?;
+        match self.of.get(&id) {
+            None => {
+                self.of.insert(id, tree);
+                None
+            }
+            Some(same) if *same == tree => None,
+            Some(_) => {
+                // The same bytes, so that nothing moves; ids of one byte are enough for 128 sets of types.
+                let len = crate::varint::len(id);
+                let last = if len >= 9 { u64::MAX } else { (1 << (7 * len)) - 1 };
+                let of = &self.of;
+                let known = (1..=last.min(1 << 16)).find(|new| of.get(new).is_some_and(|t| *t == tree));
+                let new = known.or_else(|| (1..=last.min(1 << 16)).rev().find(|new| !of.contains_key(new)));
+                self.of.insert(new?, tree);
+                new
+            }
+        }
+    }
+}
+
+fn id_and_tree(content: &Bytes) -> Option<(u64, Bytes)> {
+    let mut cursor = Cursor::new(content);
+    cursor.skip_varints(2).ok()?;
+    let id = cursor.varint().ok()?;
+    Some((id, content.slice(cursor.pos()..)))
+}
+
+/// Where the id of a metadata event is and how many bytes it takes.
+pub(super) fn id_place(content: &[u8]) -> Option<Range<usize>> {
+    let mut cursor = Cursor::new(content);
+    cursor.skip_varints(2).ok()?;
+    let from = cursor.pos();
+    cursor.varint().ok()?;
+    Some(from..cursor.pos())
+}
+
+/// `value` in exactly `len` bytes.
+pub(super) fn in_bytes(value: u64, len: usize) -> Option<Vec<u8>> {
+    if crate::varint::len(value) > len || len > crate::varint::MAX_LEN {
+        return None;
+    }
+    let mut out: Vec<u8> = (0..len).map(|i| (value >> (7 * i)) as u8 | 0x80).collect();
+    match len {
+        9 => out[8] = (value >> 56) as u8,
+        _ => out[len - 1] &= 0x7f,
+    }
+    Some(out)
+}
+
+fn chunk(
+    bytes: &Bytes,
+    found: &mut Found,
+    options: &Options,
+    sources: &mut Sources,
+    report: &mut Repaired,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let own = found.metadata_of_choice(bytes).and_then(|(_, range)| {
+        let content = bytes.slice(range);
+        let types =
+            if found.metadata.len() == 1 { found.types.clone() } else { Arc::new(types_of(&content)?) };
+        Some(Source { content, types })
+    });
+    let Some(source) = own.clone().or_else(|| sources.fallback.clone()) else {
+        let events = found.events(bytes).filter(|e| e.type_id > 1).count() as u64;
+        report.lose(Cause::NoMetadata, found.start..found.end, events);
+        return Ok(());
+    };
+    let id = sources.ids.other(&source.content);
+    let why = flaw(bytes, found).or(id.map(|_| "other types under the metadata id of an earlier chunk"));
+    if own.is_some() {
+        sources.fallback = Some(source.clone());
+    }
+    let Some(why) = why else {
+        report.copied += 1;
+        report.output += (found.end - found.start) as u64;
+        return out.write_all(&bytes[found.start..found.end]);
+    };
+    // Constants of types that another metadata event declared alone would have no type.
+    found.types = source.types.clone();
+    report.borrowed += u64::from(own.is_none());
+    report.rebuilt.push((found.start as u64, why));
+    for range in &found.unread {
+        report.lose(Cause::Unreadable, range.clone(), 0);
+    }
+    let (kept, last) = kept(bytes, found, &source.types, options, report);
+    let header = header(&found.header, found, last);
+    let content = rebuild::metadata(&source.content, &source.types, id);
+    let rebuilt = rebuild(bytes, found, header, &content, kept, None);
+    report.output += rebuilt.size();
+    report.constants += rebuilt.dropped_constants;
+    rebuilt.write(bytes, out)
+}
+
+/// The events that stay, and the last tick that any of them tells of.
+fn kept(
+    bytes: &Bytes,
+    found: &Found,
+    types: &Types,
+    options: &Options,
+    report: &mut Repaired,
+) -> (Kept, Option<i64>) {
+    let mut kept = Kept::default();
+    let mut last = None;
+    let pools = options.drop_unresolved.then(|| found.pools(bytes));
+    for event in found.events(bytes) {
+        if event.type_id <= u64::from(CHECKPOINT_EVENT.0) {
+            continue;
+        }
+        let bad = match scan::decodes(bytes, types, &event) {
+            None => Some(Cause::UnknownType),
+            Some(false) => Some(Cause::BadEvent),
+            Some(true) => None,
+        };
+        let unresolved = || {
+            let pools = pools.as_ref()?;
+            let class = types.index_of(event.type_id)?;
+            let mut missing = false;
+            let mut refer = |class, key| missing |= key != 0 && pools.get(class, key).is_none();
+            let payload = &bytes[event.payload..event.end];
+            let _ = super::references::each(types, class, &mut Cursor::new(payload), &mut refer);
+            missing.then_some(Cause::Unresolved)
+        };
+        match bad.or_else(unresolved) {
+            Some(cause) => report.lose(cause, event.start..event.end, 1),
+            None => {
+                let (start, duration) = times(bytes, types, &event);
+                let end = start.saturating_add(duration.max(0));
+                last = last.max(Some(end));
+                report.events += 1;
+                kept.push(&event);
+            }
+        }
+    }
+    (kept, last)
+}
+
+/// Start and duration of an event in ticks; 0 if it has none.
+pub(super) fn times(bytes: &[u8], types: &Types, event: &Framed) -> (i64, i64) {
+    let mut cursor = Cursor::new(&bytes[event.payload..event.end]);
+    let start = cursor.varint().unwrap_or(0) as i64;
+    let second = types.by_id(event.type_id).and_then(|class| class.fields.get(1));
+    let duration = match second {
+        Some(field) if &*field.name == "duration" => cursor.varint().unwrap_or(0) as i64,
+        _ => 0,
+    };
+    (start, duration)
+}
+
+/// The old header; where it was never completed its duration is told by the events.
+pub(super) fn header(header: &ChunkHeader, found: &Found, last: Option<i64>) -> ChunkHeader {
+    let mut header = *header;
+    let complete = found.whole && header.state == STATE_FINISHED && header.duration_nanos > 0;
+    if let (false, Some(last)) = (complete, last) {
+        let ticks = i128::from(last) - i128::from(header.start_ticks.0);
+        let per_second = i128::from(header.ticks_per_second.max(1));
+        let nanos = i64::try_from(ticks * 1_000_000_000 / per_second).unwrap_or(0);
+        if (1..LONGEST).contains(&nanos) {
+            header.duration_nanos = header.duration_nanos.max(nanos);
+        }
+    }
+    header
+}
