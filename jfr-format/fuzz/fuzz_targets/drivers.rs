@@ -1,0 +1,52 @@
+//! One pass, two passes, one thread, several: the same events, warnings and chunks of any bytes.
+#![no_main]
+
+use bytes::Bytes;
+use jfr_format::read::{Decoder, Delivery, Item, Recording};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let bytes = Bytes::copy_from_slice(data);
+    let want = Seen::of(&bytes, Delivery::WholeChunks, 1);
+    assert_eq!(Seen::of(&bytes, Delivery::Unresolved, 1), want);
+    let recording = Recording::bytes(bytes.clone());
+    if recording.pieces() > 1 {
+        assert_eq!(Seen::of(&bytes, Delivery::WholeChunks, 2), want);
+        assert_eq!(Seen::of(&bytes, Delivery::Unresolved, 2), want);
+    }
+});
+
+/// Offsets and types of events, warnings in the order of their offsets, and the ends of chunks.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    events: Vec<(u64, u64)>,
+    warnings: Vec<(u64, String)>,
+    chunks: Vec<(u64, bool)>,
+}
+
+impl Seen {
+    fn of(bytes: &Bytes, delivery: Delivery, jobs: usize) -> Self {
+        let mut all = Self::default();
+        let _ = Recording::bytes(bytes.clone()).run(delivery, jobs, Self::drain, |mut seen| {
+            all.events.append(&mut seen.events);
+            all.warnings.append(&mut seen.warnings);
+            all.chunks.append(&mut seen.chunks);
+            Ok::<(), ()>(())
+        });
+        all.warnings.sort();
+        all
+    }
+
+    fn drain(decoder: &mut Decoder) -> Self {
+        let mut seen = Self::default();
+        while let Some(item) = decoder.next() {
+            match item {
+                Item::Events(batch) => seen.events.extend(batch.events().map(|e| (e.offset(), e.class().id))),
+                Item::ChunkEnd(end) => seen.chunks.push((end.size, end.complete)),
+                Item::Warning(warning) => seen.warnings.push((warning.at(), warning.to_string())),
+                Item::ChunkStart(_) => {}
+            }
+        }
+        seen
+    }
+}
