@@ -8,11 +8,14 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let bytes = Bytes::copy_from_slice(data);
     let want = Seen::of(&bytes, Delivery::WholeChunks, 1);
-    assert_eq!(Seen::of(&bytes, Delivery::Unresolved, 1), want);
-    let recording = Recording::bytes(bytes.clone());
-    if recording.pieces() > 1 {
+    let one_pass = Seen::of(&bytes, Delivery::Unresolved, 1);
+    // In a damaged chunk the header may point at metadata inside an event: one pass reads it, a walk does not meet it.
+    if want.chunks.iter().all(|&(_, complete)| complete) && one_pass.chunks.iter().all(|&(_, complete)| complete) {
+        assert_eq!(one_pass, want);
+    }
+    if Recording::bytes(bytes.clone()).pieces() > 1 {
         assert_eq!(Seen::of(&bytes, Delivery::WholeChunks, 2), want);
-        assert_eq!(Seen::of(&bytes, Delivery::Unresolved, 2), want);
+        assert_eq!(Seen::of(&bytes, Delivery::Unresolved, 2), one_pass);
     }
 });
 

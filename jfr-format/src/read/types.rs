@@ -306,10 +306,7 @@ impl Tree {
             });
         }
         let mut tree = Self { strings, classes: Vec::new(), region: None };
-        let root = tree.name(cursor)?;
-        if &*root != "root" {
-            return Err(Malformed::Metadata);
-        }
+        tree.name(cursor)?; // root, whatever it is called
         tree.attributes(cursor)?;
         tree.children(cursor, Parent::Root, 0)?;
         Ok(tree)
@@ -386,7 +383,9 @@ fn get(attributes: &Attributes, key: &str) -> Option<Arc<str>> {
 }
 
 fn id(attributes: &Attributes, key: &str) -> Result<u64, Malformed> {
-    get(attributes, key).and_then(|v| v.parse().ok()).ok_or(Malformed::Metadata)
+    let text = get(attributes, key).ok_or(Malformed::Metadata)?;
+    // Java prints the ids as signed numbers.
+    text.parse().or_else(|_| text.parse().map(i64::cast_unsigned)).map_err(|_| Malformed::Metadata)
 }
 
 fn number(attributes: &Attributes, key: &str) -> i64 {
