@@ -125,6 +125,8 @@ pub enum ErrorKind {
         /// How many events.
         count: u64,
     },
+    /// A declared struct does not fit the type it stands for: which, and why.
+    View(String),
     /// The same of the types beyond those told one by one.
     UnknownTypes {
         /// How many types more.
@@ -198,6 +200,7 @@ impl fmt::Display for Error {
             ErrorKind::NoMetadata => {
                 f.write_str("the chunk has no metadata; its events cannot be decoded")?
             }
+            ErrorKind::View(text) => f.write_str(text)?,
             ErrorKind::Truncated { missing: 0 } => f.write_str("the input ends inside an event")?,
             ErrorKind::Truncated { missing } => {
                 write!(f, "the input ends {missing} bytes before the chunk does")?;

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crate::error::{Error, Malformed};
 use crate::read::cursor::Cursor;
 use crate::read::layout::{self, MAX_DEPTH};
+use crate::read::types::Plan;
 use crate::read::{Chunk, Class, ClassIndex, Field, Kind};
 use crate::strings::StringRef;
 
@@ -135,7 +136,15 @@ impl<'a> Value<'a> {
     ///
     /// # Errors
     /// The constant is malformed.
+    #[inline]
     pub fn resolved(self) -> Result<Self, Error> {
+        match self {
+            Self::Reference(_) | Self::Struct(_) => self.followed(),
+            plain => Ok(plain),
+        }
+    }
+
+    fn followed(self) -> Result<Self, Error> {
         let mut value = self;
         for _ in 0..MAX_DEPTH {
             value = match value {
@@ -226,6 +235,11 @@ pub fn constant<'a>(
 ) -> Result<Option<Value<'a>>, Error> {
     let Some(class) = chunk.types.class(index) else { return Ok(None) };
     let Some(raw) = chunk.pools.get(index, key) else { return Ok(None) };
+    if class.kind == Kind::Struct && depth <= MAX_DEPTH {
+        // Where it ends nobody has to know: it was walked over when its checkpoint was read.
+        let (bytes, offset, depth) = (raw.bytes, raw.offset, depth + 1);
+        return Ok(Some(Value::Struct(StructRef { chunk, class, index, bytes, offset, depth })));
+    }
     let mut cursor = Cursor::new(raw.bytes);
     let decoder = ValueDecoder { chunk, offset: raw.offset, bytes: raw.bytes, depth };
     decoder
@@ -289,13 +303,28 @@ impl<'a> StructRef<'a> {
         self.value(field, &mut cursor).map(Some)
     }
 
-    fn value(&self, field: &'a Field, cursor: &mut Cursor<'a>) -> Result<Value<'a>, Error> {
+    /// The value of a field of the usual kinds.
+    #[inline(always)]
+    fn plain(&self, field: &Field, cursor: &mut Cursor<'a>) -> Option<Result<Value<'a>, Malformed>> {
+        Some(match field.plan {
+            Plan::Reference => cursor.varint().map(|key| {
+                let depth = self.depth + 1;
+                Value::Reference(Reference { chunk: self.chunk, class: field.class, key, depth })
+            }),
+            Plan::Long => cursor.varint().map(|v| Value::Long(v as i64)),
+            Plan::Int => cursor.varint().map(|v| Value::Int(v as i32)),
+            Plan::Boolean => cursor.byte().map(|v| Value::Boolean(v != 0)),
+            Plan::Other => return None,
+        })
+    }
+
+    pub(crate) fn value(&self, field: &'a Field, cursor: &mut Cursor<'a>) -> Result<Value<'a>, Error> {
         let decoder =
             ValueDecoder { chunk: self.chunk, offset: self.offset, bytes: self.bytes, depth: self.depth };
         decoder.field(field, cursor).map_err(|fault| self.fault(fault, cursor, field))
     }
 
-    fn fault(&self, fault: Malformed, cursor: &Cursor<'_>, field: &Field) -> Error {
+    pub(crate) fn fault(&self, fault: Malformed, cursor: &Cursor<'_>, field: &Field) -> Error {
         let at = self.offset + cursor.pos() as u64;
         self.chunk.malformed(fault, at, format!("field {} of {}", field.name, self.class.name))
     }
@@ -312,9 +341,15 @@ pub struct Fields<'a> {
 impl<'a> Iterator for Fields<'a> {
     type Item = Result<(&'a Field, Value<'a>), Error>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let field = self.of.class.fields.get(self.next)?;
         self.next += 1;
+        let before = self.cursor;
+        if let Some(Ok(value)) = self.of.plain(field, &mut self.cursor) {
+            return Some(Ok((field, value)));
+        }
+        self.cursor = before;
         let value = self.of.value(field, &mut self.cursor);
         if value.is_err() {
             self.next = usize::MAX;

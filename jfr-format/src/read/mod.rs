@@ -35,7 +35,8 @@ pub(crate) mod push;
 mod references;
 pub(crate) mod resync;
 pub(crate) mod simd;
-mod types;
+pub(crate) mod types;
+pub mod view;
 
 pub use batch::{Batch, Events, Frame, Frames, Interest, TypeCount, TypeCounts};
 pub use binding::Binding;
@@ -44,3 +45,4 @@ pub use input::Input;
 pub use parallel::{Recording, default_jobs};
 pub use push::{ChunkEnd, Decoder, Delivery, Item};
 pub use types::{Annotation, Class, ClassIndex, Field, Kind, Region, Setting, Types};
+pub use view::Views;

@@ -104,6 +104,31 @@ pub struct Field {
     pub array: bool,
     /// Units, labels, …
     pub annotations: Vec<Annotation>,
+    pub(crate) plan: Plan,
+}
+
+/// How the values of a field are decoded, known without a look at its type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Plan {
+    Reference,
+    Long,
+    Int,
+    Boolean,
+    #[default]
+    Other,
+}
+
+impl Plan {
+    fn of(field: &Field, kind: Option<Kind>) -> Self {
+        match kind {
+            _ if field.array => Self::Other,
+            _ if field.pooled => Self::Reference,
+            Some(Kind::Long) => Self::Long,
+            Some(Kind::Int) => Self::Int,
+            Some(Kind::Boolean) => Self::Boolean,
+            _ => Self::Other,
+        }
+    }
 }
 
 impl Field {
@@ -261,6 +286,7 @@ impl Types {
             .map(|class| class.fields.iter().map(|f| self.index_of(f.type_id)).collect())
             .collect();
         let ids: HashMap<u64, Arc<str>> = self.classes.iter().map(|c| (c.id, c.name.clone())).collect();
+        let kinds: Vec<Kind> = self.classes.iter().map(|class| class.kind).collect();
         for (class, indexes) in self.classes.iter_mut().zip(indexes) {
             let name = |annotation: &mut Annotation| {
                 if let Some(name) = ids.get(&annotation.type_id) {
@@ -270,6 +296,7 @@ impl Types {
             class.annotations.iter_mut().for_each(name);
             for (field, index) in class.fields.iter_mut().zip(indexes) {
                 field.class = index;
+                field.plan = Plan::of(field, index.and_then(|index| kinds.get(index.index()).copied()));
                 field.annotations.iter_mut().for_each(name);
             }
         }
@@ -428,6 +455,7 @@ fn field(attributes: &Attributes) -> Result<Field, Malformed> {
         pooled: flag(attributes, "constantPool"),
         array: get(attributes, "dimension").is_some_and(|v| &*v != "0"),
         annotations: Vec::new(),
+        plan: Plan::Other,
     })
 }
 
