@@ -11,14 +11,14 @@ use jfr_format::read::{Input, Item, Views};
 
 jfr_view! {
     #[derive(Debug)]
-    pub struct Sample<'a>: "jdk.ExecutionSample" {
-        pub state: Cow<'a, str> = "state",
-        pub stack: Option<Reference<'a>> = "stackTrace",
-        pub thread: Reference<'a> = "sampledThread",
-        pub start: Ticks = "startTime",
-        pub none: Option<i64> = "noSuchField",
-        pub list: Option<ArrayRef<'a>> = "noList",
-        pub inner: Option<StructRef<'a>> = "noStruct",
+    struct Sample<'a>: "jdk.ExecutionSample" {
+        state: Cow<'a, str> = "state",
+        stack: Option<Reference<'a>> = "stackTrace",
+        thread: Reference<'a> = "sampledThread",
+        start: Ticks = "startTime",
+        none: Option<i64> = "noSuchField",
+        list: Option<ArrayRef<'a>> = "noList",
+        inner: Option<StructRef<'a>> = "noStruct",
     }
 }
 
