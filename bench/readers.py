@@ -27,6 +27,8 @@ from common import FLIGHTLINE, ROOT, WORK
 READERS = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "readers"
 EXAMPLES = FLIGHTLINE.parent / "examples"
 RUSAGE, FLOOR = WORK / "rusage", WORK / "walk_floor"
+# What the reader being run prints; runs beside each other do not meet.
+OUTPUT = WORK / f"readers-{os.getpid()}.out"
 # Longer than this no reader gets.
 LIMIT = 120
 FILES = ["big17", "exec", "ap-mem", "prof"]
@@ -144,9 +146,9 @@ def contestants(files):
 
     for name in ["big17", "exec", "ap-mem"]:
         job = "count by type"
-        add(job, name, "flightline summary", [FLIGHTLINE, "summary", "--json", *one("summary")], ours_types, "types")
+        add(job, name, "flightline summary", [FLIGHTLINE, "summary", "--top", "0", "--json", *one("summary")], ours_types, "types")
         if two["summary"]:
-            add(job, name, "flightline summary, 2 jobs", [FLIGHTLINE, "summary", "--json", "--jobs", "2"], ours_types, "types")
+            add(job, name, "flightline summary, 2 jobs", [FLIGHTLINE, "summary", "--top", "0", "--json", "--jobs", "2"], ours_types, "types")
         for v in bins:
             add(job, name, f"JDK {v} jfr summary", [bins[v] / "jfr", "summary"], jfr_summary, "types")
             add(job, name, f"JDK {v} RecordingFile", jvm(v, "JdkJobs", "file", "types"), tabbed, "types")
@@ -188,7 +190,7 @@ def contestants(files):
         add(job, "prof", f"JDK {v} jfr print --json", [bins[v] / "jfr", "print", "--json"], None, "json")
 
     job = "a small file, whole process"
-    add(job, "prof", "flightline summary", [FLIGHTLINE, "summary", "--json"], ours_types, "types")
+    add(job, "prof", "flightline summary", [FLIGHTLINE, "summary", "--top", "0", "--json"], ours_types, "types")
     add(job, "prof", "flightline fold", [FLIGHTLINE, "fold", "--threads", "-e", "jdk.ExecutionSample"], ours_folded, "collapsed")
     add(job, "prof", "JDK 25 jfr summary", [bins[25] / "jfr", "summary"], jfr_summary, "types")
     add(job, "prof", "JDK 25 RecordingFile, stacks", jvm(25, "JdkJobs", "file", "collapsed"), folded, "collapsed")
@@ -200,9 +202,9 @@ def contestants(files):
 
 def measured(command, stdout):
     """CPU and wall seconds, peak kB and exit status of a command."""
-    out = WORK / "readers.rusage"
+    out = OUTPUT.with_suffix(".rusage")
     out.unlink(missing_ok=True)
-    with open(stdout, "wb") as to, open(WORK / "readers.err", "wb") as err:
+    with open(stdout, "wb") as to, open(OUTPUT.with_suffix(".err"), "wb") as err:
         process = subprocess.Popen([str(x) for x in [RUSAGE, out, *command]], stdin=subprocess.DEVNULL, stdout=to, stderr=err,
                                    start_new_session=True)
         try:
@@ -225,7 +227,7 @@ def run_once(c, output):
         return False
     cpu, wall, peak, status = result
     if status:
-        c.verdict = "fails: " + (WORK / "readers.err").read_text(errors="replace").strip().splitlines()[-1][:110].replace("|", "/")
+        c.verdict = "fails: " + OUTPUT.with_suffix(".err").read_text(errors="replace").strip().splitlines()[-1][:110].replace("|", "/")
     c.runs.append(Run(cpu, wall, peak, floor))
     return status == 0
 
@@ -262,29 +264,60 @@ def check(c, text, known):
         c.verdict = f"DIFFERS: {got}, not {right}"
 
 
+def json_events(stream):
+    """The events of `{"recording": {"events": [...]}}`, however it is laid out, a few MB at a time."""
+    decoder, text, at = json.JSONDecoder(), "", 0
+    begun = False
+    while block := stream.read(4 << 20):
+        text, at = text[at:] + block, 0
+        if not begun:
+            at = text.index("[") + 1
+            begun = True
+        while True:
+            while at < len(text) and text[at] in " ,\n\r\t":
+                at += 1
+            try:
+                event, at = decoder.raw_decode(text, at)
+            except json.JSONDecodeError:
+                break
+            yield event
+
+
+# What the JDK makes of the longs that stand for "none" and "for ever".
+LIMITS = re.compile(r'"(PT-?2562047788015215H-?30M-?[78](\.9+)?S|[-+]9{9}-[^"]*)"')
+
+
+def json_digests(command):
+    """A digest of each event with its fields in a fixed order, the type of each digest, and the bytes printed."""
+    process = subprocess.Popen([str(x) for x in command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    digests, kinds = [], {}
+    with open(process.stdout.fileno(), encoding="utf-8", errors="replace", newline="", closefd=False) as stream:
+        size = [0]
+        counted = type("", (), {"read": lambda _, n: size.__setitem__(0, size[0] + len((b := stream.read(n)).encode())) or b})()
+        for event in json_events(counted):
+            digest = hash(LIMITS.sub("null", plain(json.dumps(event, sort_keys=True, ensure_ascii=False))))
+            digests.append(digest)
+            kinds[digest] = event["type"]
+    return digests, kinds, size[0], process.wait()
+
+
 def check_json(cs):
-    """Each output against that of the newest JDK, line by line; nothing is held in memory."""
+    """The events each prints against those of the newest JDK: every field by value; layout and order are free, and null is as good as
+  the extreme dates and durations in which the JDK shows "none"."""
     base = next(c for c in cs if "JDK 25" in c.reader)
+    right, kinds, _, _ = json_digests(base.command)
     for c in cs:
-        theirs = subprocess.Popen([str(x) for x in base.command], stdout=subprocess.PIPE)
-        mine = subprocess.Popen([str(x) for x in c.command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        lines = differing = size = 0
-        first = ""
-        for a, b in zip(theirs.stdout, mine.stdout):
-            lines += 1
-            size += len(b)
-            if a != b:
-                differing += 1
-                first = first or f"{a.decode(errors='replace').strip()[:40]} / {b.decode(errors='replace').strip()[:40]}"
-        rest = sum(map(len, theirs.stdout)), sum(map(len, mine.stdout))
-        c.out_bytes = size + rest[1]
-        status = theirs.wait() + mine.wait()
-        c.equal = status == 0 and differing == 0 and rest == (0, 0)
-        c.verdict = "equal, byte for byte" if c.equal else f"DIFFERS: {differing:,} of {lines:,} lines, first: {first}".replace("|", "/")
+        got, mine, c.out_bytes, status = json_digests(c.command)
+        missing, other = Counter(right) - Counter(got), Counter(got) - Counter(right)
+        c.equal = status == 0 and not missing and not other
+        if c.equal:
+            c.verdict = "equal" if got == right else "equal, in the order of the file"
+        else:
+            types = Counter({mine[d]: n for d, n in other.items()}) or Counter({kinds[d]: n for d, n in missing.items()})
+            c.verdict = f"DIFFERS: {other.total():,} of {len(right):,} events, {missing.total():,} missing: " + ", ".join(t for t, _ in types.most_common(4))
 
 
 def race(cs, known, rounds):
-    output = WORK / "readers.out"
     jsons = [c for c in cs if c.read is None]
     if jsons and any("JDK 25" in c.reader for c in jsons):
         check_json(jsons)
@@ -293,17 +326,18 @@ def race(cs, known, rounds):
         for c in cs:
             if left[id(c)] <= 0:
                 continue
-            fine = run_once(c, "/dev/null" if c.read is None else output)
+            fine = run_once(c, "/dev/null" if c.read is None else OUTPUT)
             if not fine:
                 left[id(c)] = 0
                 continue
             if turn == 0 and c.read is not None:
-                check(c, output.read_bytes().decode("utf-8", "replace"), known)
+                check(c, OUTPUT.read_bytes().decode("utf-8", "replace"), known)
             # What takes seconds is less disturbed by its neighbours.
             wall = c.runs[-1].wall
             left[id(c)] = min(left[id(c)] - 1, 0 if wall > 6 else 2 if wall > 2 else left[id(c)])
             print(f"  {c.name()}: {c.runs[-1].cpu:.3f} s, {c.verdict}", file=sys.stderr)
-    output.unlink(missing_ok=True)
+    for suffix in [".out", ".err", ".rusage"]:
+        OUTPUT.with_suffix(suffix).unlink(missing_ok=True)
 
 
 # The table. ---------------------------------------------------------------------------------------------------------
@@ -410,8 +444,9 @@ NOTES = """## Notes
 
 * MB/s and M events/s are per second of CPU time (user + system) of the whole process, start of the JVM included; figures in
   brackets belong to a wrong or incomplete result. "of floor": CPU of a bare walk along the event sizes / CPU of the reader.
-* "equal": the same counts, the same folded stacks, the same sums as `RecordingFile` of JDK 25. JSON is compared line by line
-  with that of `jfr print --json` of JDK 25.
+* "equal": the same counts, the same folded stacks, the same sums as `RecordingFile` of JDK 25. JSON is compared with
+  that of `jfr print --json` of JDK 25 event for event, every field by value; layout and order are free, and null is as good as
+  the extreme dates and durations in which the JDK shows "none".
 * Samples are counted by thread and stack as the reader hands them out and made text once each: far faster in every reader
   than text for every sample.
 * "every field": each top-level field of each event is asked for and constants are followed; the number of events, fields
