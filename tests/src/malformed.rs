@@ -729,35 +729,42 @@ pub fn cases() -> Vec<Case> {
         "event-size-0",
         "an event of size 0 before the last five",
         raw(&[0]),
-        10,
+        15,
         &["impossible event size"],
     );
     case(
         "event-size-1",
         "an event of size 1 before the last five",
         raw(&[1]),
-        10,
+        15,
         &["impossible event size"],
     );
     case(
         "event-size-huge",
         "an event of 2^63-1 bytes before the last five",
         raw(&nine(i64::MAX as u64)),
-        10,
+        15,
         &["impossible event size"],
     );
     case(
         "event-size-2-28",
         "an event larger than the chunk before the last five",
         raw(&four((1 << 28) - 1)),
-        10,
+        15,
+        &["impossible event size"],
+    );
+    case(
+        "damage-everywhere",
+        "50,000 checkpoints, each behind a byte that is no event",
+        with((0..50_000).flat_map(|_| [Piece::Raw(vec![0]), checkpoint(vec![0])])),
+        15,
         &["impossible event size"],
     );
     case(
         "event-ends-in-type",
         "an event that ends inside its type id",
         raw(&[2, 0xff]),
-        10,
+        15,
         &["impossible event size"],
     );
     case(

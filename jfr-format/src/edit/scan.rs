@@ -267,7 +267,9 @@ impl Scan<'_> {
         let start = self.found.start;
         let known = self
             .promised
-            .and_then(|_| resync::next_boundary(rest, (at - start) as u64, &self.found.header))
+            .and_then(|_| {
+                resync::next_boundary(rest, (at - start) as u64, &self.found.header, &mut { u64::MAX })
+            })
             .map(|skip| at + skip);
         let header = if self.promised.is_none() { next_header(self.bytes, at + 1) } else { None };
         let until = known.or(header).unwrap_or(limit);

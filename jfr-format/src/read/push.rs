@@ -203,6 +203,8 @@ struct Current {
     /// Where it ends, if its header can be trusted.
     end: Option<u64>,
     damaged: bool,
+    /// What looking for events behind damage may still cost.
+    resync_steps: Option<u64>,
     has_types: bool,
     /// By type, once the types are known; `None` if all is wanted.
     wanted: Option<Wanted>,
@@ -795,7 +797,15 @@ impl Decoder {
         let Some(chunk) = &self.chunk else { return Next::Again };
         let start = chunk.offset.0;
         let inner = self.buffer.bytes().get(self.scanned..).unwrap_or_default();
-        match resync::next_boundary(inner, at - start, &chunk.header) {
+        let inner = inner.get(..usize::try_from(end - at).unwrap_or(usize::MAX)).unwrap_or(inner);
+        let steps = self.current.resync_steps.get_or_insert(inner.len() as u64 * resync::STEPS_PER_BYTE);
+        let known = resync::next_boundary(inner, at - start, &chunk.header, steps);
+        let found = if self.current.has_types {
+            resync::next_run(inner, known.unwrap_or(inner.len()), &chunk.types, have >= end, steps)
+        } else {
+            None
+        };
+        match found.or(known) {
             Some(skipped) => {
                 self.hold();
                 self.discard(skipped);

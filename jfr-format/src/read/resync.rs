@@ -2,6 +2,7 @@
 
 use super::cursor::Cursor;
 use super::push::MAX_EVENT;
+use super::types::{Class, Types};
 use crate::constants::{CHECKPOINT_EVENT, MAGIC};
 use crate::header::{ChunkHeader, LEN};
 use crate::pool::CheckpointHead;
@@ -37,7 +38,7 @@ pub(crate) fn find_header(bytes: &[u8]) -> Option<usize> {
 
 /// The first event boundary behind `at` that the header or its checkpoint chain tells of, as a distance from `at`.
 /// `bytes` start at `at`, which like the header's offsets is counted from the chunk's start.
-pub(crate) fn next_boundary(bytes: &[u8], at: u64, header: &ChunkHeader) -> Option<usize> {
+pub(crate) fn next_boundary(bytes: &[u8], at: u64, header: &ChunkHeader, steps: &mut u64) -> Option<usize> {
     let mut best = (header.metadata.0 > at).then_some(header.metadata.0);
     let mut checkpoint = header.checkpoint.0;
     while checkpoint > at {
@@ -45,11 +46,55 @@ pub(crate) fn next_boundary(bytes: &[u8], at: u64, header: &ChunkHeader) -> Opti
         best = Some(best.map_or(checkpoint, |b| b.min(checkpoint)));
         match checkpoint.checked_add_signed(delta) {
             // Backward chains only: each step is nearer to `at`, so this ends.
-            Some(previous) if delta < 0 => checkpoint = previous,
+            Some(previous) if delta < 0 && *steps > 0 => {
+                *steps -= 1;
+                checkpoint = previous;
+            }
             _ => break,
         }
     }
     usize::try_from(best? - at).ok().filter(|&skip| skip < bytes.len())
+}
+
+/// Events in a row, each of a declared type, that are taken for the real ones.
+const RUN: usize = 24;
+/// Steps that looking for a run may take per byte of a chunk: what is spent on damage stays linear in the input.
+pub(crate) const STEPS_PER_BYTE: u64 = 32;
+
+/// The first place behind the start of `bytes` from which [`RUN`] events of declared types follow each other, or fewer
+/// up to exactly the chunk's end. It lies before `before`. `bytes` end where the chunk does if it is `whole`; `steps` says
+/// how much may be tried still.
+pub(crate) fn next_run(
+    bytes: &[u8],
+    before: usize,
+    types: &Types,
+    whole: bool,
+    steps: &mut u64,
+) -> Option<usize> {
+    (1..before.min(bytes.len())).find(|&from| {
+        let mut at = from;
+        for _ in 0..RUN {
+            if *steps == 0 {
+                return false;
+            }
+            *steps -= 1;
+            let mut cursor = Cursor::at(bytes, at);
+            let (Ok(size), Ok(type_id)) = (cursor.varint(), cursor.varint()) else { return false };
+            let head = (cursor.pos() - at) as u64;
+            if size < head || size > bytes.len().saturating_sub(at) as u64 {
+                return false;
+            }
+            let reserved = type_id <= u64::from(CHECKPOINT_EVENT.0);
+            if !reserved && !types.by_id(type_id).is_some_and(Class::is_event) {
+                return false;
+            }
+            at += size as usize;
+            if at == bytes.len() {
+                return whole;
+            }
+        }
+        true
+    })
 }
 
 fn checkpoint_delta(bytes: &[u8], at: u64) -> Option<i64> {
