@@ -310,6 +310,17 @@ impl Decoder {
         self.closed = true;
     }
 
+    /// Says that the live chunk being read has been finished: it ends with what was pushed, all of it has been taken,
+    /// and this is its header now.
+    pub(crate) fn end_chunk(&mut self, header: ChunkHeader) {
+        if self.state == State::Events && self.current.end.is_none() {
+            self.current.end = Some(self.offset + self.buffer.bytes().len() as u64);
+            if let Some(chunk) = &mut self.chunk {
+                chunk.header = header;
+            }
+        }
+    }
+
     /// Bytes of input dealt with so far.
     pub fn consumed(&self) -> u64 {
         self.offset + self.scanned as u64
