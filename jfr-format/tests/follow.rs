@@ -199,8 +199,11 @@ fn of_a_file_whose_writer_is_gone_all_whole_events_are_had() {
     let ends = boundaries(chunk);
     let cut = ends[ends.len() - 2] + 1;
     let mut torn = chunk[..cut].to_vec();
-    let header =
-        ChunkHeader { size: ends[ends.len() * 2 / 3] as u64, state: 3, ..ChunkHeader::decode(chunk).unwrap() };
+    let header = ChunkHeader {
+        size: ends[ends.len() * 2 / 3] as u64,
+        state: 3,
+        ..ChunkHeader::decode(chunk).unwrap()
+    };
     torn[..LEN].copy_from_slice(&header.encode());
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("torn.jfr");
@@ -249,7 +252,7 @@ fn the_repository_of_a_running_jvm_is_followed_to_its_end() {
         return;
     };
     let mut jvm = Jvm(child);
-    let patience = Duration::from_secs(20);
+    let patience = Duration::from_secs(120);
     let mut follow =
         Follow::open(&repository).unwrap().every(Duration::from_millis(50)).give_up_after(patience);
     let mut numbers = Vec::new();
