@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jfr_format::error::Error;
 use jfr_format::event::EventRef;
+use jfr_format::pool::KeyHash;
 use jfr_format::read::{Batch, Chunk, Class, Item};
 
 use super::datum::Datum;
@@ -56,6 +57,9 @@ struct Bound {
     events: u64,
 }
 
+/// The raw keys of an event; views have no more.
+type RawKeys = (u64, u64, u64);
+
 /// What a plan wants of an event type.
 #[derive(Debug)]
 struct Use {
@@ -65,7 +69,7 @@ struct Use {
     keys: Vec<Wanted>,
     others: Vec<Wanted>,
     /// Rows by the raw keys of the current chunk.
-    known: HashMap<Box<[u64]>, usize>,
+    known: HashMap<RawKeys, usize, KeyHash>,
     /// For which rows that was.
     generation: u64,
     live: Option<Live>,
@@ -283,7 +287,7 @@ fn bind_plan(binder: &mut Binder<'_>, name: &str, at: usize, plan: &Plan) -> Opt
         latest_only,
         keys,
         others,
-        known: HashMap::new(),
+        known: HashMap::default(),
         generation: 0,
         live,
     })
@@ -362,12 +366,8 @@ impl Reader<'_, '_> {
             using.generation = rows.generation;
             using.known.clear();
         }
-        let bits = using.keys.iter().map(|key| match &key.source {
-            Source::Field { slot, .. } => self.raw.get(*slot).and_then(Raw::bits),
-            Source::Missing | Source::Fixed(_) => Some(0),
-        });
-        let bits: Option<Box<[u64]>> = bits.collect();
-        if let Some(&row) = bits.as_ref().and_then(|bits| using.known.get(bits)) {
+        let bits = self.raw_keys(&using.keys);
+        if let Some(&row) = bits.and_then(|bits| using.known.get(&bits)) {
             return Ok(Some(row));
         }
         let keys = using.keys.iter().map(|key| self.datum(&key.source)).collect::<Result<_, _>>()?;
@@ -376,5 +376,15 @@ impl Reader<'_, '_> {
             using.known.insert(bits, row);
         }
         Ok(row)
+    }
+
+    /// `None` where the same bits need not mean the same.
+    fn raw_keys(&self, keys: &[Wanted]) -> Option<RawKeys> {
+        let bits = |at: usize| match keys.get(at).map(|key| &key.source) {
+            Some(Source::Field { slot, .. }) => self.raw.get(*slot).and_then(Raw::bits),
+            Some(Source::Missing | Source::Fixed(_)) | None => Some(0),
+        };
+        let all = (bits(0)?, bits(1)?, bits(2)?);
+        (keys.len() <= 3).then_some(all)
     }
 }
