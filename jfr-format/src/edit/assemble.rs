@@ -13,6 +13,8 @@ use crate::header::ChunkHeader;
 
 /// Clocks further apart than this are not the same: two readings of the clocks of one JVM differ by microseconds.
 const SAME_CLOCK: i64 = 10_000_000;
+/// A chunk that starts this near to the end of the one before, by the same clock, goes on with its recording.
+const SAME_RECORDING: i128 = 100_000_000;
 /// Clashes told one by one.
 const TOLD: usize = 20;
 
@@ -84,10 +86,13 @@ pub fn assemble(parts: &[Part], out: &mut dyn Write) -> io::Result<Conflicts> {
     let mut ids = Ids::default();
     let mut first: Option<ChunkHeader> = None;
     let mut before = Constants::default();
+    let mut end: Option<i64> = None;
     let hash = RandomState::new();
     for part in parts {
         let mut all = Constants::default();
         let mut at = 0;
+        // One program numbers its constants anew in each chunk and readers know; another's numbers mean others.
+        let mut continues = false;
         while let Some(header) = scan::header_at(&part.bytes, at) {
             let found = scan::scan(&part.bytes, at, header, None);
             if let Some(why) = flaw(&part.bytes, &found) {
@@ -98,12 +103,19 @@ pub fn assemble(parts: &[Part], out: &mut dyn Write) -> io::Result<Conflicts> {
             if off.abs() > SAME_CLOCK && conflicts.clocks.last().is_none_or(|(name, _)| *name != part.name) {
                 conflicts.clocks.push((part.name.clone(), off));
             }
+            if at == 0 {
+                let gap = end.map(|end| i128::from(header.start_nanos) - i128::from(end));
+                continues = off.abs() <= SAME_CLOCK && gap.is_some_and(|gap| gap.abs() <= SAME_RECORDING);
+            }
+            end = Some(header.start_nanos.saturating_add(header.duration_nanos.max(0)));
             all.note(&part.bytes, &found, &hash);
             conflicts.metadata_ids += copy(&part.bytes, &found, &mut ids, out)?;
             at = found.end;
         }
         out.write_all(&part.bytes[at..])?;
-        before.clashes(&all, &part.name, &mut conflicts);
+        if !continues {
+            before.clashes(&all, &part.name, &mut conflicts);
+        }
         before = all;
     }
     Ok(conflicts)

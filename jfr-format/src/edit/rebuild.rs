@@ -19,8 +19,6 @@ use crate::{strings, varint};
 
 /// The pool of header copies that HotSpot writes; a copy of the old header would be wrong in the new chunk.
 const CHUNK_HEADER_TYPE: &str = "jdk.types.ChunkHeader";
-/// Rounds of dropping constants that refer to dropped ones.
-const ROUNDS: usize = 16;
 
 /// A constant: its type and key.
 pub(super) type Key = (ClassIndex, u64);
@@ -140,17 +138,16 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Constants of damaged checkpoints that refer to what never came: readers fail at a frame without its method, not at
-/// an event without its stack.
+/// Types whose constants are of no use without what they refer to: readers fail at a frame without its method, a method
+/// or loader without its class or a class without its name, but not at an event without its stack.
+const NEEDY: [&str; 4] =
+    ["java.lang.Class", "jdk.types.ClassLoader", "jdk.types.Method", "jdk.types.StackTrace"];
+
+/// Constants that refer to what never came, in a chunk that lost something.
 fn incomplete(bytes: &Bytes, found: &Found) -> HashSet<Key> {
     let types = &found.types;
     let mut bad = HashSet::new();
-    let damaged: Vec<_> = found
-        .checkpoints
-        .iter()
-        .filter(|c| c.torn || walk_pools(types, &bytes[c.payload.clone()], |_, _, _| {}, |_| {}).is_err())
-        .collect();
-    if damaged.is_empty() {
+    if found.whole {
         return bad;
     }
     let mut defined = HashSet::new();
@@ -158,16 +155,24 @@ fn incomplete(bytes: &Bytes, found: &Found) -> HashSet<Key> {
         let note = |class, key, _: Range<usize>| {
             defined.insert((class, key));
         };
+        // What cannot be read is not defined.
         let _ = walk_pools(types, &bytes[checkpoint.payload.clone()], note, |_| {});
     }
-    for _ in 0..ROUNDS {
-        let before = bad.len();
-        for checkpoint in &damaged {
+    let optional = ["java.lang.Package", "jdk.types.Package", "jdk.types.ClassLoader"];
+    let optional = optional.map(|name| types.by_name(name).map(|(index, _)| index));
+    // Each needs the one before.
+    for needy in NEEDY {
+        let Some((needy, _)) = types.by_name(needy) else { continue };
+        for checkpoint in &found.checkpoints {
             let payload = &bytes[checkpoint.payload.clone()];
             let check = |class, key, value: Range<usize>| {
+                if class != needy {
+                    return;
+                }
                 let mut whole = true;
-                let mut refer = |class, key| {
-                    whole &= key == 0 || defined.contains(&(class, key)) && !bad.contains(&(class, key));
+                let mut refer = |to, key| {
+                    let there = defined.contains(&(to, key)) && !bad.contains(&(to, key));
+                    whole &= key == 0 || there || optional.contains(&Some(to));
                 };
                 let read = references::each(types, class, &mut Cursor::new(&payload[value]), &mut refer);
                 if read.is_err() || !whole {
@@ -175,9 +180,6 @@ fn incomplete(bytes: &Bytes, found: &Found) -> HashSet<Key> {
                 }
             };
             let _ = walk_pools(types, payload, check, |_| {});
-        }
-        if bad.len() == before {
-            break;
         }
     }
     bad

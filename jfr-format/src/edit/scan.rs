@@ -51,8 +51,6 @@ pub(super) struct Checkpoint {
     pub(super) at: usize,
     /// Its bytes behind the type id.
     pub(super) payload: Range<usize>,
-    /// It ends before it says: what is left of it is at the end of the input.
-    pub(super) torn: bool,
 }
 
 /// What has been found of one chunk. Positions are those of the input.
@@ -232,7 +230,7 @@ impl Scan<'_> {
                 self.found.bad_metadata = true;
             }
         } else if event.type_id == u64::from(CHECKPOINT_EVENT.0) {
-            self.found.checkpoints.push(Checkpoint { at: event.start, payload, torn: false });
+            self.found.checkpoints.push(Checkpoint { at: event.start, payload });
         }
     }
 
@@ -246,7 +244,7 @@ impl Scan<'_> {
         let mut pools = Pools::default();
         let (_, len) = pools.add(self.types()?, &self.bytes.slice(from..), 0).ok()?;
         let payload = from..from + len;
-        self.found.checkpoints.push(Checkpoint { at, payload: payload.clone(), torn: false });
+        self.found.checkpoints.push(Checkpoint { at, payload: payload.clone() });
         Some(payload.end)
     }
 
@@ -257,7 +255,7 @@ impl Scan<'_> {
         let from = cursor.pos();
         let torn = size <= MAX_EVENT && type_id == u64::from(CHECKPOINT_EVENT.0);
         if torn && CheckpointHead::read(&mut cursor).is_ok() {
-            self.found.checkpoints.push(Checkpoint { at, payload: from..limit, torn: true });
+            self.found.checkpoints.push(Checkpoint { at, payload: from..limit });
         }
     }
 
