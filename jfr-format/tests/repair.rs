@@ -57,7 +57,7 @@ fn bytes_changed_at_random() {
         (state % below as u64) as usize
     };
     for (name, bytes) in cases() {
-        for round in 0..60 {
+        for round in 0..600 {
             let mut changed = bytes.clone();
             for _ in 0..=random(4) {
                 let at = if random(3) == 0 { random(68) } else { random(changed.len()) };

@@ -70,7 +70,8 @@ pub(super) struct Found {
     pub(super) unread: Vec<Range<usize>>,
     /// The header's own end was reached, and every byte up to it was part of an event.
     pub(super) whole: bool,
-    /// A metadata event was there that could not be read and is no filler.
+    /// A metadata event was there that could not be read and is no filler, or that declares what constants in front of
+    /// it needed.
     pub(super) bad_metadata: bool,
 }
 
@@ -146,8 +147,14 @@ pub(super) fn scan(bytes: &Bytes, start: usize, header: ChunkHeader, fallback: O
         whole: false,
         bad_metadata: false,
     };
-    let mut scan =
-        Scan { bytes, found: &mut found, fallback, promised, budget: bytes.len() as u64 * SEARCH_COST };
+    let mut scan = Scan {
+        bytes,
+        found: &mut found,
+        fallback,
+        promised,
+        budget: bytes.len() as u64 * SEARCH_COST,
+        checked: 0,
+    };
     scan.run();
     if let (true, Some(types)) = (found.metadata.is_empty(), fallback) {
         found.types = types.clone();
@@ -161,6 +168,8 @@ struct Scan<'a> {
     fallback: Option<&'a Arc<Types>>,
     promised: Option<usize>,
     budget: u64,
+    /// Checkpoints that have been read by the types in front of later metadata.
+    checked: usize,
 }
 
 impl Scan<'_> {
@@ -223,6 +232,7 @@ impl Scan<'_> {
     fn event(&mut self, event: Framed) {
         let payload = event.payload..event.end;
         if event.type_id == u64::from(METADATA_EVENT.0) {
+            self.check_before();
             let content = &self.bytes[payload.clone()];
             if Arc::make_mut(&mut self.found.types).add(content).is_ok() {
                 self.found.metadata.push((event.start, payload));
@@ -231,6 +241,18 @@ impl Scan<'_> {
             }
         } else if event.type_id == u64::from(CHECKPOINT_EVENT.0) {
             self.found.checkpoints.push(Checkpoint { at: event.start, payload });
+        }
+    }
+
+    /// Streaming readers take constants by the types declared so far.
+    fn check_before(&mut self) {
+        let new = self.found.checkpoints.get(self.checked..).unwrap_or_default();
+        if !self.found.metadata.is_empty() {
+            let unread = |c: &Checkpoint| {
+                walk_pools(&self.found.types, &self.bytes[c.payload.clone()], |_, _, _| {}, |_| {}).is_err()
+            };
+            self.found.bad_metadata |= new.iter().any(unread);
+            self.checked = self.found.checkpoints.len();
         }
     }
 
@@ -337,10 +359,13 @@ pub(super) fn flaw(bytes: &Bytes, found: &Found) -> Option<&'static str> {
     if found.types.region.is_none() {
         return Some("the metadata has no region");
     }
-    chain(bytes, found).or_else(|| undecodable(bytes, found))
+    let several = found.metadata.len() > 1;
+    let chosen = if several { found.metadata_of_choice(bytes) } else { None };
+    let alone = chosen.and_then(|(_, range)| types_of(&bytes[range]));
+    chain(bytes, found, alone.as_ref().unwrap_or(&found.types)).or_else(|| undecodable(bytes, found))
 }
 
-fn chain(bytes: &Bytes, found: &Found) -> Option<&'static str> {
+fn chain(bytes: &Bytes, found: &Found, types: &Types) -> Option<&'static str> {
     let position = |at: u64| found.checkpoints.binary_search_by_key(&at, |c| c.at as u64).ok();
     let mut linked = vec![false; found.checkpoints.len()];
     let mut next = found.start as u64 + found.header.checkpoint.0;
@@ -362,7 +387,7 @@ fn chain(bytes: &Bytes, found: &Found) -> Option<&'static str> {
         }
     }
     for (checkpoint, linked) in found.checkpoints.iter().zip(linked) {
-        match sound_checkpoint(&found.types, &bytes[checkpoint.payload.clone()]) {
+        match sound_checkpoint(types, &bytes[checkpoint.payload.clone()]) {
             Ok(pools) if linked || pools == 0 => {}
             Ok(_) => return Some("a checkpoint is not chained"),
             Err(why) => return Some(why),
