@@ -370,12 +370,12 @@ fn plan(chunk: &Chunk, class: &Class, wanted: &[ViewField]) -> Result<Vec<Pick>,
     Ok(picks)
 }
 
-/// Declares a struct that events can be read as: see [`read::view`](crate::read::view).
+/// Declares a struct that events can be read as: see [`read::view`].
 ///
-/// `name: Type = "nameInTheRecording"`, where the type is an integer, `bool`, `f32`, `f64`, [`Ticks`](crate::ids::Ticks),
-/// `String`, `Cow<str>`, [`Reference`](crate::event::Reference), [`StructRef`](crate::event::StructRef),
-/// [`ArrayRef`](crate::event::ArrayRef), [`Value`](crate::event::Value), an `Option` of one of these, or implements
-/// [`FromField`](crate::read::view::FromField).
+/// `name: Type = "nameInTheRecording"`, where the type is an integer, `bool`, `f32`, `f64`, [`Ticks`],
+/// `String`, `Cow<str>`, [`Reference`], [`StructRef`],
+/// [`ArrayRef`], [`Value`], an `Option` of one of these, or implements
+/// [`FromField`].
 #[macro_export]
 macro_rules! jfr_view {
     ($(#[$meta:meta])* $vis:vis struct $name:ident<$life:lifetime>: $type:literal {
