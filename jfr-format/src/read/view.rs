@@ -370,7 +370,7 @@ fn plan(chunk: &Chunk, class: &Class, wanted: &[ViewField]) -> Result<Vec<Pick>,
     Ok(picks)
 }
 
-/// Declares a struct that events can be read as: see [`read::view`].
+/// Declares a struct that events can be read as: see [`Views`].
 ///
 /// `name: Type = "nameInTheRecording"`, where the type is an integer, `bool`, `f32`, `f64`, [`Ticks`],
 /// `String`, `Cow<str>`, [`Reference`], [`StructRef`],
