@@ -287,34 +287,50 @@ def json_events(stream):
 LIMITS = re.compile(r'"(PT-?2562047788015215H-?30M-?[78](\.9+)?S|[-+]9{9}-[^"]*)"')
 
 
+TIMES = re.compile(r'"(\d{4}-\d\d-\d\dT[^"]*)"')
+# In recordings of several chunks the JDK goes by the first chunk's clock throughout; the clocks drift by so much at most.
+DRIFT_NANOS = 1_000_000
+
+
+def nanos(text):
+    """Nanoseconds of an ISO time within its hour, as much as is needed to see a drift."""
+    minutes, seconds, fraction = re.match(r".*T\d\d:(\d\d)(?::(\d\d)(?:\.(\d+))?)?", text).groups()
+    return (int(minutes) * 60 + int(seconds or 0)) * 10**9 + int((fraction or "0").ljust(9, "0"))
+
+
 def json_digests(command):
-    """A digest of each event with its fields in a fixed order, the type of each digest, and the bytes printed."""
+    """A digest of each event but its times, with its fields in a fixed order; the type of each digest; the start times,
+    sorted; the bytes printed; the exit status."""
     process = subprocess.Popen([str(x) for x in command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    digests, kinds = [], {}
+    digests, kinds, times, size = Counter(), {}, [], [0]
     with open(process.stdout.fileno(), encoding="utf-8", errors="replace", newline="", closefd=False) as stream:
-        size = [0]
         counted = type("", (), {"read": lambda _, n: size.__setitem__(0, size[0] + len((b := stream.read(n)).encode())) or b})()
         for event in json_events(counted):
-            digest = hash(LIMITS.sub("null", plain(json.dumps(event, sort_keys=True, ensure_ascii=False))))
-            digests.append(digest)
+            text = LIMITS.sub("null", plain(json.dumps(event, sort_keys=True, ensure_ascii=False)))
+            digest = hash(TIMES.sub('"time"', text))
+            digests[digest] += 1
             kinds[digest] = event["type"]
-    return digests, kinds, size[0], process.wait()
+            if start := event["values"].get("startTime"):
+                times.append(start)
+    return digests, kinds, sorted(times), size[0], process.wait()
 
 
 def check_json(cs):
-    """The events each prints against those of the newest JDK: every field by value; layout and order are free, and null is as good as
-  the extreme dates and durations in which the JDK shows "none"."""
+    """The events each prints against those of the newest JDK: every field by value; layout and order are free."""
     base = next(c for c in cs if "JDK 25" in c.reader)
-    right, kinds, _, _ = json_digests(base.command)
+    right, kinds, right_times, _, _ = json_digests(base.command)
     for c in cs:
-        got, mine, c.out_bytes, status = json_digests(c.command)
-        missing, other = Counter(right) - Counter(got), Counter(got) - Counter(right)
-        c.equal = status == 0 and not missing and not other
-        if c.equal:
-            c.verdict = "equal" if got == right else "equal, in the order of the file"
-        else:
+        got, mine, times, c.out_bytes, status = json_digests(c.command)
+        missing, other = right - got, got - right
+        drift = max((abs(nanos(a) - nanos(b)) for a, b in zip(right_times, times) if a != b), default=0)
+        if missing or other:
             types = Counter({mine[d]: n for d, n in other.items()}) or Counter({kinds[d]: n for d, n in missing.items()})
-            c.verdict = f"DIFFERS: {other.total():,} of {len(right):,} events, {missing.total():,} missing: " + ", ".join(t for t, _ in types.most_common(4))
+            c.verdict = (f"DIFFERS: {other.total():,} of {right.total():,} events, {missing.total():,} missing: "
+                         + ", ".join(dict.fromkeys(types)))
+        elif status or drift > DRIFT_NANOS or len(times) != len(right_times):
+            c.verdict = f"DIFFERS: exit status {status}, times by up to {drift} ns"
+        else:
+            c.equal, c.verdict = True, f"equal, times of later chunks by {drift} ns" if drift else "equal"
 
 
 def race(cs, known, rounds):
@@ -329,6 +345,7 @@ def race(cs, known, rounds):
             fine = run_once(c, "/dev/null" if c.read is None else OUTPUT)
             if not fine:
                 left[id(c)] = 0
+                print(f"  {c.name()}: {c.verdict}", file=sys.stderr)
                 continue
             if turn == 0 and c.read is not None:
                 check(c, OUTPUT.read_bytes().decode("utf-8", "replace"), known)
@@ -446,7 +463,8 @@ NOTES = """## Notes
   brackets belong to a wrong or incomplete result. "of floor": CPU of a bare walk along the event sizes / CPU of the reader.
 * "equal": the same counts, the same folded stacks, the same sums as `RecordingFile` of JDK 25. JSON is compared with
   that of `jfr print --json` of JDK 25 event for event, every field by value; layout and order are free, and null is as good as
-  the extreme dates and durations in which the JDK shows "none".
+  the extreme dates and durations in which the JDK shows "none". In later chunks times may differ by the drift of the clocks:
+  the JDK applies the first chunk's clock to all, we each chunk's own.
 * Samples are counted by thread and stack as the reader hands them out and made text once each: far faster in every reader
   than text for every sample.
 * "every field": each top-level field of each event is asked for and constants are followed; the number of events, fields
