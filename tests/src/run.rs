@@ -54,9 +54,19 @@ pub fn run(command: &mut Command, limit: Duration) -> Finished {
     Finished { status, stdout: out.join().unwrap(), stderr }
 }
 
-/// Starts a command in a process group of its own.
+/// Starts a command in a process group of its own, with the signals of a terminal as they are from a terminal: what
+/// runs in the background of a script has them ignored.
 #[track_caller]
 pub fn spawn(command: &mut Command) -> Child {
+    let defaults = || {
+        for number in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: async-signal-safe, and no handler is involved.
+            unsafe { libc::signal(number, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes system calls only.
+    unsafe { command.pre_exec(defaults) };
     command.process_group(0).spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"))
 }
 

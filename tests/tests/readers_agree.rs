@@ -98,8 +98,8 @@ fn file_and_pipe_of_xz() {
     let recorded = record.run("xz", &args).expect_code(0);
     let of_file = every_reader_agrees(&recorded.path);
 
-    // The same work at 1 kHz: two runs differ by what the machine makes of it.
-    assert!(of_file > 1000 && of_pipe > 1000, "{of_file} and {of_pipe} samples");
+    // About a second of work at 1 kHz, on a fast machine less: two runs differ by what it makes of it.
+    assert!(of_file > 300 && of_pipe > 300, "{of_file} and {of_pipe} samples");
 }
 
 fn skip_unless_xz() -> bool {
