@@ -116,11 +116,12 @@
     draw();
   }
 
-  let scheduled = false;
+  // What is drawn is also what is hit: between a change and its frame, `rows` are of the picture before.
+  let stale = false;
   function schedule() {
-    if (scheduled) return;
-    scheduled = true;
-    requestAnimationFrame(() => { scheduled = false; draw(); });
+    if (stale) return;
+    stale = true;
+    requestAnimationFrame(() => { if (stale) draw(); });
   }
 
   function box(node, d, x0, x1, faded) {
@@ -147,6 +148,7 @@
   }
 
   function draw() {
+    stale = false;
     rows = [];
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
@@ -179,6 +181,7 @@
   }
 
   function nodeAt(x, y) {
+    if (stale) draw();
     const top = y + scroller.scrollTop;
     const d = inverted ? Math.floor(top / ROW)
       : Math.floor((Math.max(contentHeight(), scroller.clientHeight) - 1 - top) / ROW);
@@ -348,6 +351,8 @@
   scroller.addEventListener("scroll", schedule);
   scroller.addEventListener("focus", schedule);
   scroller.addEventListener("blur", schedule);
+  // The header may grow by a line (a button appears in a narrow window) without the window changing.
+  new ResizeObserver(resize).observe(scroller);
   window.addEventListener("resize", resize);
   const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
   prefersDark.addEventListener("change", () => theme(prefersDark.matches));
