@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use flightline_consumer::print::{JsonPrinter, Patterns, PrintOptions, TextPrinter};
+use flightline_consumer::print::{Format, PrintOptions, Printer};
 use flightline_consumer::warnings::Warnings;
-use jfr_format::read::{Input, Item};
+use jfr_format::read::Input;
 use serde_json::Value;
 
 const DEPTH: usize = 64;
@@ -35,23 +35,23 @@ fn events(json: &[u8]) -> Vec<Value> {
     }
 }
 
-fn options() -> PrintOptions {
-    PrintOptions { events: Patterns::default(), stack_depth: DEPTH }
+/// What is printed of an input, and what is warned of.
+fn printed(mut input: Input, format: Format) -> (Vec<u8>, Warnings) {
+    let mut out = Vec::new();
+    let mut warnings = Warnings::default();
+    let options = PrintOptions { stack_depth: DEPTH, ..PrintOptions::default() };
+    let mut printer = Printer::new(format, options);
+    printer.begin(&mut out).unwrap();
+    while let Some(item) = input.next().unwrap() {
+        printer.item(item, &mut warnings, &mut out).unwrap();
+    }
+    printer.end(&mut out).unwrap();
+    (out, warnings)
 }
 
 fn ours(path: &Path) -> Vec<Value> {
-    let mut out = Vec::new();
-    let mut printer = JsonPrinter::new(options());
-    printer.begin(&mut out).unwrap();
-    let mut input = Input::open(path).unwrap();
-    while let Some(item) = input.next().unwrap() {
-        if let Item::Events(batch) = item {
-            let mut warnings = Warnings::default();
-            printer.batch(&batch, &mut warnings, &mut out).unwrap();
-            assert!(warnings.is_empty(), "{warnings:?}");
-        }
-    }
-    printer.end(&mut out).unwrap();
+    let (out, warnings) = printed(Input::open(path).unwrap(), Format::Json);
+    assert!(warnings.is_empty(), "{warnings:?}");
     events(&out)
 }
 
@@ -121,19 +121,9 @@ fn damaged_recordings_print() {
         let mut bytes = original.clone();
         for at in (0..bytes.len()).step_by(if original.len() > 10_000 { 211 } else { 13 }) {
             bytes[at] ^= 0xff;
-            let mut input = Input::bytes(bytes::Bytes::copy_from_slice(&bytes));
-            let mut json = Vec::new();
-            let mut text = Vec::new();
-            let mut warnings = Warnings::default();
-            let (mut printer, mut plain) = (JsonPrinter::new(options()), TextPrinter::new(options()));
-            printer.begin(&mut json).unwrap();
-            while let Some(item) = input.next().unwrap() {
-                if let Item::Events(batch) = item {
-                    printer.batch(&batch, &mut warnings, &mut json).unwrap();
-                    plain.batch(&batch, &mut warnings, &mut text).unwrap();
-                }
-            }
-            printer.end(&mut json).unwrap();
+            let input = || Input::bytes(bytes::Bytes::copy_from_slice(&bytes));
+            let json = printed(input(), Format::Json).0;
+            printed(input(), Format::Text);
             serde_json::from_slice::<Value>(&json).unwrap_or_else(|e| panic!("{name}, byte {at}: {e}"));
             bytes[at] = original[at];
         }

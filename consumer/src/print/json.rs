@@ -1,73 +1,54 @@
 //! Events as JSON, in the shape of the JDK's `jfr print --json`.
 
-use std::io::Write;
-
 use jfr_format::event::{ArrayRef, EventRef, StructRef, Value};
-use jfr_format::read::{Batch, Chunk, Field};
+use jfr_format::read::{Chunk, Field};
 
 use super::quantity::{self, Quantity};
-use super::{Budget, PrintOptions, clock};
-use crate::error::Error;
-use crate::warnings::Warnings;
+use super::{Budget, EventWriter, clock};
 
 /// Prints `{"recording": {"events": [ … ]}}`.
 #[derive(Debug)]
 pub struct JsonPrinter {
-    options: PrintOptions,
+    stack_depth: usize,
     budget: Budget,
     out: Vec<u8>,
-    any: bool,
+}
+
+impl EventWriter for JsonPrinter {
+    fn begin(&self) -> &'static [u8] {
+        b"{\"recording\": {\"events\": ["
+    }
+
+    fn between(&self) -> &'static [u8] {
+        b",\n"
+    }
+
+    fn end(&self) -> &'static [u8] {
+        b"\n]}}\n"
+    }
+
+    fn another(&self) -> Option<Box<dyn EventWriter>> {
+        Some(Box::new(Self::new(self.stack_depth)))
+    }
+
+    fn chunk(&mut self, _: &Chunk) {}
+
+    fn event(&mut self, event: &EventRef<'_>, out: &mut Vec<u8>) -> Result<(), jfr_format::error::Error> {
+        self.out.clear();
+        self.budget.start();
+        let outcome = self.values(event);
+        out.extend_from_slice(&self.out);
+        outcome
+    }
 }
 
 impl JsonPrinter {
-    /// A printer that has not printed anything.
-    pub fn new(options: PrintOptions) -> Self {
-        Self { options, budget: Budget::default(), out: Vec::new(), any: false }
+    /// Prints this many frames of a stack.
+    pub fn new(stack_depth: usize) -> Self {
+        Self { stack_depth, budget: Budget::default(), out: Vec::new() }
     }
 
-    /// Opens the document.
-    ///
-    /// # Errors
-    /// `out` cannot be written.
-    pub fn begin(&mut self, out: &mut dyn Write) -> Result<(), Error> {
-        out.write_all(b"{\"recording\": {\"events\": [").map_err(Error::Write)
-    }
-
-    /// Closes the document.
-    ///
-    /// # Errors
-    /// `out` cannot be written.
-    pub fn end(&mut self, out: &mut dyn Write) -> Result<(), Error> {
-        out.write_all(b"\n]}}\n").map_err(Error::Write)
-    }
-
-    /// Prints the chosen events of a batch; what cannot be decoded is added to `warnings`.
-    ///
-    /// # Errors
-    /// `out` cannot be written.
-    pub fn batch(
-        &mut self,
-        batch: &Batch<'_>,
-        warnings: &mut Warnings,
-        out: &mut dyn Write,
-    ) -> Result<(), Error> {
-        for event in batch.events() {
-            if !self.options.events.choose(&event.class().name) {
-                continue;
-            }
-            self.out.clear();
-            self.out.extend_from_slice(if self.any { b",\n" } else { b"\n" });
-            self.any = true;
-            self.budget.start();
-            if let Err(warning) = self.event(&event) {
-                warnings.push(warning);
-            }
-            out.write_all(&self.out).map_err(Error::Write)?;
-        }
-        Ok(())
-    }
-
-    fn event(&mut self, event: &EventRef<'_>) -> Result<(), jfr_format::error::Error> {
+    fn values(&mut self, event: &EventRef<'_>) -> Result<(), jfr_format::error::Error> {
         self.out.extend_from_slice(b"{\"type\": ");
         self.string(&event.class().name);
         self.out.extend_from_slice(b", \"values\": ");
@@ -147,7 +128,7 @@ impl JsonPrinter {
     }
 
     fn list(&mut self, chunk: &Chunk, field: &Field, list: &ArrayRef<'_>) {
-        let limit = if &*field.name == "frames" { self.options.stack_depth } else { usize::MAX };
+        let limit = if &*field.name == "frames" { self.stack_depth } else { usize::MAX };
         self.out.push(b'[');
         for (i, value) in list.iter().take(limit).flatten().enumerate() {
             if i > 0 {

@@ -1,6 +1,6 @@
 //! Choosing event types by name.
 
-/// Names, with or without package; `*` stands for any run of characters. No pattern: everything.
+/// Names, with or without package; `*` stands for any run of characters, `?` for any one. No pattern: everything.
 #[derive(Clone, Debug, Default)]
 pub struct Patterns(Vec<String>);
 
@@ -10,34 +10,47 @@ impl Patterns {
         Self(patterns)
     }
 
-    /// Whether a type of this full name is chosen.
+    /// Whether a type of this full name is chosen: the pattern matches it, or what follows its last dot.
     pub fn choose(&self, name: &str) -> bool {
         let simple = name.rsplit('.').next().unwrap_or(name);
-        self.0.is_empty()
-            || self.0.iter().any(|p| matches(p, name) || (!p.contains('.') && matches(p, simple)))
+        self.0.is_empty() || self.0.iter().any(|p| matches(p, name) || matches(p, simple))
     }
 }
 
-fn matches(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
-    for part in middle {
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
-            None => return false,
+/// Whether `pattern` matches the whole of `text`.
+pub(super) fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    // The last star, and where what follows it was last tried.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(&c) if c == '?' || c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match &mut star {
+                Some((at, tried)) => {
+                    *tried += 1;
+                    (p, t) = (*at + 1, *tried);
+                }
+                None => return false,
+            },
         }
     }
-    rest.ends_with(last)
+    pattern[p..].iter().all(|&c| c == '*')
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Patterns;
+    use super::*;
 
     #[test]
-    fn names_packages_and_stars() {
+    fn names_and_stars() {
         let check = |pattern: &str, name: &str, want: bool| {
             assert_eq!(Patterns::new(vec![pattern.into()]).choose(name), want, "{pattern} on {name}");
         };
@@ -50,6 +63,17 @@ mod tests {
         check("jdk.*Ph*sed", "jdk.GCPhasePause", false);
         check("profiler.*", "jdk.GCPhasePause", false);
         check("aXa*aXa", "aXa", false);
+        check("GCPhase?????", "jdk.GCPhasePause", true);
+        check("GCPhase????", "jdk.GCPhasePause", false);
+        check("*a*b*c", "xaybzbc", true);
+        check("", "jdk.X", false);
+        check("???.X", "jdk.X", true);
         assert!(Patterns::default().choose("anything"));
+    }
+
+    #[test]
+    fn many_stars_take_no_time_without_end() {
+        let text = "a".repeat(2000);
+        assert!(!matches(&"*a".repeat(200).replace("a*a", "a*b"), &text));
     }
 }

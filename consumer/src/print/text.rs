@@ -1,58 +1,42 @@
 //! Events for people.
 
 use std::fmt::Write as _;
-use std::io::Write;
 
 use jfr_format::event::{ArrayRef, EventRef, StructRef, Value};
-use jfr_format::read::{Batch, Chunk, Field};
+use jfr_format::read::{Chunk, Field};
 
-use super::{Budget, PrintOptions, is_stack, number_of, quantity, record_of, text_of};
-use crate::error::Error;
-use crate::warnings::Warnings;
+use super::{Budget, EventWriter, is_stack, number_of, quantity, record_of, text_of};
 
 /// Prints events one below the other.
 #[derive(Debug)]
 pub struct TextPrinter {
-    options: PrintOptions,
+    stack_depth: usize,
     budget: Budget,
     out: String,
 }
 
-impl TextPrinter {
-    /// A printer that has not printed anything.
-    pub fn new(options: PrintOptions) -> Self {
-        Self { options, budget: Budget::default(), out: String::new() }
+impl EventWriter for TextPrinter {
+    fn another(&self) -> Option<Box<dyn EventWriter>> {
+        Some(Box::new(Self::new(self.stack_depth)))
     }
 
-    /// Prints the chosen events of a batch; what cannot be decoded is added to `warnings`.
-    ///
-    /// # Errors
-    /// `out` cannot be written.
-    pub fn batch(
-        &mut self,
-        batch: &Batch<'_>,
-        warnings: &mut Warnings,
-        out: &mut dyn Write,
-    ) -> Result<(), Error> {
-        for event in batch.events() {
-            if !self.options.events.choose(&event.class().name) {
-                continue;
-            }
-            self.out.clear();
-            self.budget.start();
-            if let Err(warning) = self.event(&event) {
-                warnings.push(warning);
-            }
-            out.write_all(self.out.as_bytes()).map_err(Error::Write)?;
-        }
-        Ok(())
-    }
+    fn chunk(&mut self, _: &Chunk) {}
 
-    fn event(&mut self, event: &EventRef<'_>) -> Result<(), jfr_format::error::Error> {
+    fn event(&mut self, event: &EventRef<'_>, out: &mut Vec<u8>) -> Result<(), jfr_format::error::Error> {
+        self.out.clear();
+        self.budget.start();
         let _ = writeln!(self.out, "{} {{", event.class().name);
         let outcome = self.fields(&event.fields());
         self.out.push_str("}\n\n");
+        out.extend_from_slice(self.out.as_bytes());
         outcome
+    }
+}
+
+impl TextPrinter {
+    /// Prints this many frames of a stack.
+    pub fn new(stack_depth: usize) -> Self {
+        Self { stack_depth, budget: Budget::default(), out: String::new() }
     }
 
     /// Thread and stack of the event come last, as in the JDK's tool.
@@ -172,7 +156,7 @@ impl TextPrinter {
     }
 
     fn stack(&mut self, of: &StructRef<'_>, depth: usize) {
-        let limit = self.options.stack_depth;
+        let limit = self.stack_depth;
         let truncated = of.field("truncated").ok().flatten().and_then(|v| v.as_i64()) == Some(1);
         self.out.push_str("[\n");
         let mut more = truncated;

@@ -61,6 +61,12 @@ impl<'a> Batch<'a> {
         frame.event(self.chunk)
     }
 
+    /// The bytes the batch lies in, with their offsets in the input, ascending; a clone of them is not a copy. Whoever
+    /// keeps them can have an event again by its offset: see [`Chunk::event`].
+    pub fn runs(&self) -> impl Iterator<Item = (u64, &Bytes)> {
+        self.regions.iter().map(|region| (region.offset, &region.bytes))
+    }
+
     /// The events in file order; metadata, checkpoints and events of undeclared types are left out.
     pub fn events(&self) -> Events<'_> {
         Events { chunk: self.chunk, frames: self.frames() }

@@ -1,0 +1,165 @@
+//! Takes the items of an input, prints what is chosen in the order asked for.
+
+use std::io::Write;
+
+use jfr_format::event::EventRef;
+use jfr_format::read::{Chunk, Decoder, Interest, Item};
+
+use super::order::Held;
+use super::selection::Range;
+use super::{Format, Order, PrintOptions};
+use crate::error::Error;
+use crate::warnings::Warnings;
+
+/// A form to print events in. One writer prints the events of a recording, or some of them if several share the work.
+pub trait EventWriter: Send {
+    /// What stands before the first event.
+    fn begin(&self) -> &'static [u8] {
+        b""
+    }
+
+    /// What stands between two events.
+    fn between(&self) -> &'static [u8] {
+        b""
+    }
+
+    /// What stands after the last event.
+    fn end(&self) -> &'static [u8] {
+        b""
+    }
+
+    /// Another writer of the same form, for other events of the same chunk on another thread; `None` if what is printed
+    /// depends on what was printed before.
+    fn another(&self) -> Option<Box<dyn EventWriter>>;
+
+    /// A chunk begins, or more of the current one is known: nothing kept of constants is valid any longer.
+    fn chunk(&mut self, chunk: &Chunk);
+
+    /// Appends one event to `out`.
+    ///
+    /// # Errors
+    /// A field is malformed; what was appended is complete in its form nevertheless.
+    fn event(&mut self, event: &EventRef<'_>, out: &mut Vec<u8>) -> Result<(), jfr_format::error::Error>;
+}
+
+/// Prints the events of one recording.
+pub struct Printer {
+    options: PrintOptions,
+    writers: Vec<Box<dyn EventWriter>>,
+    held: Held,
+    range: Option<Range>,
+    /// By class of the chunk.
+    chosen: Vec<bool>,
+    out: Vec<u8>,
+    any: bool,
+}
+
+impl std::fmt::Debug for Printer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Printer").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// Bytes gathered before they are written.
+const BLOCK: usize = 256 * 1024;
+
+impl Printer {
+    /// A printer that has not printed anything.
+    pub fn new(format: Format, options: PrintOptions) -> Self {
+        let writers = vec![super::writer(format, &options)];
+        Self {
+            options,
+            writers,
+            held: Held::default(),
+            range: None,
+            chosen: Vec::new(),
+            out: Vec::new(),
+            any: false,
+        }
+    }
+
+    /// Tells the decoder which events are wanted, so that others are passed over.
+    pub fn select(&self, decoder: &mut Decoder) {
+        let selection = self.options.selection.clone();
+        decoder.select(
+            move |class| {
+                if selection.chooses(class) { Interest::Constants } else { Interest::None }
+            },
+        );
+    }
+
+    /// Writes what stands before the first event.
+    ///
+    /// # Errors
+    /// `out` cannot be written.
+    pub fn begin(&mut self, out: &mut dyn Write) -> Result<(), Error> {
+        out.write_all(self.writers[0].begin()).map_err(Error::Write)
+    }
+
+    /// Writes what stands after the last event.
+    ///
+    /// # Errors
+    /// `out` cannot be written.
+    pub fn end(&mut self, out: &mut dyn Write) -> Result<(), Error> {
+        out.write_all(self.writers[0].end()).map_err(Error::Write)
+    }
+
+    /// Takes the next item of the input, prints what can be printed now; what cannot be decoded is added to `warnings`.
+    ///
+    /// # Errors
+    /// `out` cannot be written.
+    pub fn item(
+        &mut self,
+        item: Item<'_>,
+        warnings: &mut Warnings,
+        out: &mut dyn Write,
+    ) -> Result<(), Error> {
+        match item {
+            Item::ChunkStart(chunk) => {
+                let start = chunk.header.start_nanos;
+                self.range.get_or_insert_with(|| self.options.selection.range(start));
+                self.held.clear();
+            }
+            Item::Events(batch) => {
+                let chunk = batch.chunk();
+                let classes = chunk.types.classes();
+                self.chosen.clear();
+                self.chosen.extend(classes.iter().map(|class| self.options.selection.chooses(class)));
+                self.held.add(&batch, &self.chosen, self.range.unwrap_or(Range::ALL));
+                if self.options.order == Order::AsFound {
+                    self.print(chunk, warnings, out)?;
+                }
+            }
+            Item::ChunkEnd(end) => {
+                self.held.sort();
+                self.print(end.chunk, warnings, out)?;
+            }
+            Item::Warning(warning) => warnings.push(warning),
+        }
+        Ok(())
+    }
+
+    /// Prints the events that were put aside.
+    fn print(&mut self, chunk: &Chunk, warnings: &mut Warnings, out: &mut dyn Write) -> Result<(), Error> {
+        let writer = &mut self.writers[0];
+        writer.chunk(chunk);
+        for &place in self.held.places() {
+            let Some(event) = self.held.event(chunk, place) else { continue };
+            if self.any {
+                self.out.extend_from_slice(writer.between());
+            }
+            self.any = true;
+            if let Err(warning) = writer.event(&event, &mut self.out) {
+                warnings.push(warning);
+            }
+            if self.out.len() >= BLOCK {
+                out.write_all(&self.out).map_err(Error::Write)?;
+                self.out.clear();
+            }
+        }
+        self.held.clear();
+        out.write_all(&self.out).map_err(Error::Write)?;
+        self.out.clear();
+        Ok(())
+    }
+}
