@@ -2,7 +2,7 @@
 //!
 //! Prints the events, their fields, and the UTF-16 lengths of all their strings, for comparison with other readers.
 
-use jfr_format::event::Value;
+use jfr_format::event::ValueRef;
 use jfr_format::read::{Input, Item};
 
 fn main() -> Result<(), jfr_format::error::Error> {
@@ -14,15 +14,17 @@ fn main() -> Result<(), jfr_format::error::Error> {
                 Item::Events(batch) => {
                     for event in batch.events() {
                         events += 1;
-                        for field in event.fields().iter() {
-                            let (_, value) = field?;
+                        let mut fault = None;
+                        event.visit(|_, value| {
                             fields += 1;
                             // References are followed, as a reader that shows the event would.
-                            let value = std::hint::black_box(value.resolved()?);
-                            if let Value::Text(text) = &value {
-                                chars += utf16_len(text);
+                            match std::hint::black_box(value.resolved()) {
+                                Ok(ValueRef::Text(text)) => chars += text.utf16_len() as u64,
+                                Ok(_) => {}
+                                Err(error) => fault = Some(error),
                             }
-                        }
+                        })?;
+                        fault.map_or(Ok(()), Err)?;
                     }
                 }
                 Item::Warning(warning) => eprintln!("{}: {warning}", path.display()),
@@ -32,9 +34,4 @@ fn main() -> Result<(), jfr_format::error::Error> {
         println!("{events} {fields} {chars}");
     }
     Ok(())
-}
-
-/// UTF-16 units: one for each first byte of a character, a second one for those of four bytes.
-fn utf16_len(text: &str) -> u64 {
-    text.bytes().map(|b| u64::from(b & 0xC0 != 0x80) + u64::from(b >= 0xF0)).sum()
 }

@@ -6,6 +6,7 @@
 //! Values stay as bytes until asked for. The first definition of a key wins, as in the JDK, jfr-converter, jfrs and
 //! the Go parser.
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
 
@@ -58,6 +59,8 @@ pub struct Pools {
 struct Table {
     entries: Vec<Entry>,
     lookup: OnceLock<Lookup>,
+    /// Text of the constants, as far as somebody asked for it.
+    texts: OnceLock<Vec<OnceLock<Box<str>>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +89,23 @@ impl Pools {
         Some(RawConstant { bytes, offset: segment.offset + u64::from(entry.at) })
     }
 
+    /// The text of the constant `key` of the pool of `class`, if it has been kept.
+    #[inline]
+    pub(crate) fn known_text(&self, class: ClassIndex, key: u64) -> Option<&str> {
+        let table = self.by_class.get(class.0 as usize)?;
+        let index = table.lookup(&self.hash).find(&table.entries, key, &self.hash)?;
+        table.texts.get()?.get(index)?.get().map(|text| &**text)
+    }
+
+    /// Keeps the text of a constant as long as the pools are kept.
+    pub(crate) fn keep_text(&self, class: ClassIndex, key: u64, text: Cow<'_, str>) -> Option<&str> {
+        let table = self.by_class.get(class.0 as usize)?;
+        let index = table.lookup(&self.hash).find(&table.entries, key, &self.hash)?;
+        let none = || (0..table.entries.len()).map(|_| OnceLock::new()).collect();
+        let slot = table.texts.get_or_init(none).get(index)?;
+        Some(slot.get_or_init(|| text.into()))
+    }
+
     /// How many constants the pool of `class` holds.
     pub fn len(&self, class: ClassIndex) -> usize {
         self.keys(class).count()
@@ -108,6 +128,7 @@ impl Pools {
         for table in &mut self.by_class {
             table.entries.clear();
             table.lookup.take();
+            table.texts.take();
         }
         self
     }
@@ -177,6 +198,9 @@ impl Table {
                 Ok(())
             })
         });
+        if let Some(texts) = self.texts.get_mut() {
+            texts.resize_with(self.entries.len(), OnceLock::new);
+        }
         if let Some(lookup) = self.lookup.get_mut() {
             for index in before..self.entries.len() {
                 lookup.insert(&self.entries, index, hash);

@@ -35,25 +35,117 @@ pub fn put_null(out: &mut impl BufMut) {
     out.put_u8(STRING_NULL);
 }
 
+/// Text as it lies in the recording, decoded when asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct TextRef<'a>(Encoded<'a>);
+
+#[derive(Debug, Clone, Copy)]
+enum Encoded<'a> {
+    Str(&'a str),
+    Utf8(&'a [u8]),
+    Latin1(&'a [u8]),
+    /// Whole varints, one per unit.
+    Utf16 {
+        units: &'a [u8],
+        count: usize,
+    },
+}
+
+impl<'a> TextRef<'a> {
+    /// The text; borrowed if it lies there as UTF-8 or ASCII. Invalid UTF-8 or UTF-16 is replaced by U+FFFD.
+    pub fn to_str(self) -> Cow<'a, str> {
+        match self.0 {
+            Encoded::Str(text) => Cow::Borrowed(text),
+            Encoded::Utf8(bytes) => utf8(bytes),
+            Encoded::Latin1(bytes) => latin1(bytes),
+            Encoded::Utf16 { units, count } => Cow::Owned(utf16(units, count)),
+        }
+    }
+
+    /// Its length in UTF-16 units, as Java counts.
+    pub fn utf16_len(self) -> usize {
+        match self.0 {
+            Encoded::Latin1(bytes) => bytes.len(),
+            Encoded::Utf16 { count, .. } => count,
+            Encoded::Str(text) => units(text),
+            Encoded::Utf8(bytes) => units(&utf8(bytes)),
+        }
+    }
+
+    /// Whether it has no character.
+    pub fn is_empty(self) -> bool {
+        match self.0 {
+            Encoded::Str(text) => text.is_empty(),
+            Encoded::Utf8(bytes) | Encoded::Latin1(bytes) => bytes.is_empty(),
+            Encoded::Utf16 { count, .. } => count == 0,
+        }
+    }
+}
+
+impl<'a> From<&'a str> for TextRef<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Encoded::Str(text))
+    }
+}
+
+/// Each first byte of a character is a unit; characters of four bytes have a second one.
+fn units(text: &str) -> usize {
+    text.bytes().map(|b| usize::from(b & 0xc0 != 0x80) + usize::from(b >= 0xf0)).sum()
+}
+
+/// A string field, its text not yet decoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Undecoded<'a> {
+    Null,
+    Text(TextRef<'a>),
+    Pooled(u64),
+}
+
+/// As [`get`], but for the decoding of the text.
+#[inline]
+pub(crate) fn get_undecoded<'a>(input: &'a [u8], at: &mut usize) -> Result<Undecoded<'a>, DecodeError> {
+    let mut pos = *at;
+    let &tag = input.get(pos).ok_or_else(|| truncated(*at))?;
+    pos += 1;
+    let text = match tag {
+        STRING_NULL => {
+            *at = pos;
+            return Ok(Undecoded::Null);
+        }
+        STRING_EMPTY => Encoded::Str(""),
+        STRING_POOLED => {
+            let key = varint::get(input, &mut pos)?;
+            *at = pos;
+            return Ok(Undecoded::Pooled(key));
+        }
+        STRING_UTF8 => Encoded::Utf8(sized(input, &mut pos)?),
+        STRING_LATIN1 => Encoded::Latin1(sized(input, &mut pos)?),
+        STRING_UTF16 => {
+            let start = pos;
+            // A unit takes at least a byte.
+            let count = varint::get(input, &mut pos)?;
+            let count = usize::try_from(count).ok().filter(|&n| n <= input.len().saturating_sub(pos));
+            let count = count.ok_or_else(|| truncated(start))?;
+            let first = pos;
+            varint::skip(input, &mut pos, count as u64)?;
+            Encoded::Utf16 { units: input.get(first..pos).unwrap_or_default(), count }
+        }
+        other => return Err(DecodeError { at: *at, kind: DecodeErrorKind::StringEncoding(other) }),
+    };
+    *at = pos;
+    Ok(Undecoded::Text(TextRef(text)))
+}
+
 /// Reads the string at `*at` and moves `*at` behind it; on error `*at` stays.
 ///
 /// # Errors
 /// Truncated input and unknown tags, with the offset of the string.
 pub fn get<'a>(input: &'a [u8], at: &mut usize) -> Result<StringRef<'a>, DecodeError> {
-    let mut pos = *at;
-    let &tag = input.get(pos).ok_or_else(|| truncated(*at))?;
-    pos += 1;
-    let value = match tag {
-        STRING_NULL => StringRef::Null,
-        STRING_EMPTY => StringRef::Text(Cow::Borrowed("")),
-        STRING_POOLED => StringRef::Pooled(varint::get(input, &mut pos)?),
-        STRING_UTF8 => StringRef::Text(utf8(sized(input, &mut pos)?)),
-        STRING_LATIN1 => StringRef::Text(latin1(sized(input, &mut pos)?)),
-        STRING_UTF16 => StringRef::Text(Cow::Owned(utf16(input, &mut pos)?)),
-        other => return Err(DecodeError { at: *at, kind: DecodeErrorKind::StringEncoding(other) }),
-    };
-    *at = pos;
-    Ok(value)
+    Ok(match get_undecoded(input, at)? {
+        Undecoded::Null => StringRef::Null,
+        Undecoded::Text(text) => StringRef::Text(text.to_str()),
+        Undecoded::Pooled(key) => StringRef::Pooled(key),
+    })
 }
 
 /// Moves `*at` behind the string there without decoding its text.
@@ -136,19 +228,14 @@ fn latin1(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-fn utf16(input: &[u8], pos: &mut usize) -> Result<String, DecodeError> {
-    let start = *pos;
-    let count = varint::get(input, pos)?;
+fn utf16(units: &[u8], count: usize) -> String {
+    let mut pos = 0;
     // A unit takes at least a byte, so the input bounds the allocation.
-    if count > input.len().saturating_sub(*pos) as u64 {
-        return Err(truncated(start));
+    let mut text = Vec::with_capacity(count.min(units.len()));
+    while let (true, Ok(unit)) = (text.len() < count, varint::get(units, &mut pos)) {
+        text.push(u16::try_from(unit).unwrap_or(0xfffd));
     }
-    let mut units = Vec::with_capacity(count as usize);
-    for _ in 0..count {
-        let unit = varint::get(input, pos)?;
-        units.push(u16::try_from(unit).unwrap_or(0xfffd));
-    }
-    Ok(String::from_utf16_lossy(&units))
+    String::from_utf16_lossy(&text)
 }
 
 #[cfg(test)]

@@ -163,6 +163,7 @@ fn pick(
             class,
             index,
             payload,
+            tail: payload,
             offset: event.start as u64,
             size: (event.end - event.start) as u32,
         };

@@ -115,8 +115,8 @@ impl<'a> Frame<'a> {
         }
         let index = chunk.types.index_of(self.type_id)?;
         let class = chunk.types.class(index)?;
-        let Self { payload, offset, size, .. } = *self;
-        Some(EventRef { chunk, class, index, payload, offset, size })
+        let Self { payload, tail, offset, size, .. } = *self;
+        Some(EventRef { chunk, class, index, payload, tail, offset, size })
     }
 }
 

@@ -43,7 +43,8 @@ impl Chunk {
     pub fn event<'a>(&'a self, type_id: u64, payload: &'a [u8], offset: u64) -> Option<EventRef<'a>> {
         let size = u32::try_from(payload.len()).ok()?;
         let (chunk, index) = (self, self.types.index_of(type_id)?);
-        Some(EventRef { chunk, class: self.types.class(index)?, index, payload, offset, size })
+        let class = self.types.class(index)?;
+        Some(EventRef { chunk, class, index, payload, tail: payload, offset, size })
     }
 
     /// Nanoseconds since 1970 of a point in the chunk's ticks.

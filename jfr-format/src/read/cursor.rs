@@ -3,7 +3,7 @@
 use crate::constants::*;
 use crate::error::Malformed;
 use crate::read::simd;
-use crate::strings::{self, StringRef};
+use crate::strings::{self, StringRef, Undecoded};
 use crate::varint::MAX_LEN;
 
 const CONTINUE_BITS: u64 = 0x8080_8080_8080_8080;
@@ -30,6 +30,12 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub fn pos(&self) -> usize {
         self.pos
+    }
+
+    /// Goes on at `pos`, or at the end if that lies beyond it.
+    #[inline]
+    pub fn move_to(&mut self, pos: usize) {
+        self.pos = pos.min(self.data.len());
     }
 
     /// Bytes left.
@@ -162,6 +168,12 @@ impl<'a> Cursor<'a> {
     /// A string in any of the six encodings.
     pub fn string(&mut self) -> Result<StringRef<'a>, Malformed> {
         Ok(strings::get(self.data, &mut self.pos)?)
+    }
+
+    /// A string in any of the six encodings, its text not yet decoded.
+    #[inline]
+    pub fn undecoded(&mut self) -> Result<Undecoded<'a>, Malformed> {
+        Ok(strings::get_undecoded(self.data, &mut self.pos)?)
     }
 
     /// Steps over a string.

@@ -104,16 +104,22 @@ pub struct Field {
     pub array: bool,
     /// Units, labels, …
     pub annotations: Vec<Annotation>,
-    pub(crate) plan: Plan,
 }
 
 /// How the values of a field are decoded, known without a look at its type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Plan {
     Reference,
-    Long,
-    Int,
     Boolean,
+    Byte,
+    Char,
+    Short,
+    Int,
+    Long,
+    Float,
+    Double,
+    Text,
+    /// Structs, lists, and what cannot be decoded.
     #[default]
     Other,
 }
@@ -123,10 +129,16 @@ impl Plan {
         match kind {
             _ if field.array => Self::Other,
             _ if field.pooled => Self::Reference,
-            Some(Kind::Long) => Self::Long,
-            Some(Kind::Int) => Self::Int,
             Some(Kind::Boolean) => Self::Boolean,
-            _ => Self::Other,
+            Some(Kind::Byte) => Self::Byte,
+            Some(Kind::Char) => Self::Char,
+            Some(Kind::Short) => Self::Short,
+            Some(Kind::Int) => Self::Int,
+            Some(Kind::Long) => Self::Long,
+            Some(Kind::Float) => Self::Float,
+            Some(Kind::Double) => Self::Double,
+            Some(Kind::Text) => Self::Text,
+            Some(Kind::Struct) | None => Self::Other,
         }
     }
 }
@@ -169,6 +181,10 @@ pub struct Class {
     /// Settings, of event types.
     pub settings: Vec<Setting>,
     pub(crate) layout: Vec<Step>,
+    /// Of the fields, in order.
+    pub(crate) plans: Vec<Plan>,
+    /// Constants are strings, or structs that are shown as one.
+    pub(crate) textual: bool,
     /// Values take no bytes.
     pub(crate) nothing: bool,
 }
@@ -288,6 +304,7 @@ impl Types {
         let ids: HashMap<u64, Arc<str>> = self.classes.iter().map(|c| (c.id, c.name.clone())).collect();
         let kinds: Vec<Kind> = self.classes.iter().map(|class| class.kind).collect();
         for (class, indexes) in self.classes.iter_mut().zip(indexes) {
+            class.plans.clear();
             let name = |annotation: &mut Annotation| {
                 if let Some(name) = ids.get(&annotation.type_id) {
                     annotation.type_name = name.clone();
@@ -296,11 +313,29 @@ impl Types {
             class.annotations.iter_mut().for_each(name);
             for (field, index) in class.fields.iter_mut().zip(indexes) {
                 field.class = index;
-                field.plan = Plan::of(field, index.and_then(|index| kinds.get(index.index()).copied()));
+                let kind = index.and_then(|index| kinds.get(index.index()).copied());
+                class.plans.push(Plan::of(field, kind));
                 field.annotations.iter_mut().for_each(name);
             }
         }
+        self.mark_textual();
         layout::flatten_all(&mut self.classes);
+    }
+
+    fn mark_textual(&mut self) {
+        for _ in 0..layout::MAX_DEPTH {
+            let text: Vec<bool> = self.classes.iter().map(|class| class.textual).collect();
+            let mut changed = false;
+            for class in self.classes.iter_mut().filter(|class| class.simple && !class.textual) {
+                let [field] = &class.fields[..] else { continue };
+                let of_text = field.class.and_then(|index| text.get(index.index()));
+                class.textual = !field.array && of_text == Some(&true);
+                changed |= class.textual;
+            }
+            if !changed {
+                break;
+            }
+        }
     }
 }
 
@@ -433,9 +468,10 @@ fn region(attributes: &Attributes) -> Region {
 
 fn class(attributes: &Attributes) -> Result<Class, Malformed> {
     let name = get(attributes, "name").ok_or(Malformed::Metadata)?;
+    let kind = Kind::of(&name);
     Ok(Class {
         id: id(attributes, "id")?,
-        kind: Kind::of(&name),
+        kind,
         name,
         super_type: get(attributes, "superType"),
         simple: flag(attributes, "simpleType"),
@@ -443,6 +479,8 @@ fn class(attributes: &Attributes) -> Result<Class, Malformed> {
         annotations: Vec::new(),
         settings: Vec::new(),
         layout: Vec::new(),
+        plans: Vec::new(),
+        textual: kind == Kind::Text,
         nothing: false,
     })
 }
@@ -455,7 +493,6 @@ fn field(attributes: &Attributes) -> Result<Field, Malformed> {
         pooled: flag(attributes, "constantPool"),
         array: get(attributes, "dimension").is_some_and(|v| &*v != "0"),
         annotations: Vec::new(),
-        plan: Plan::Other,
     })
 }
 

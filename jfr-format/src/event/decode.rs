@@ -1,0 +1,148 @@
+//! Values of any type out of their bytes.
+
+use super::{ArrayRef, Reference, StructRef, Value, ValueRef};
+use crate::error::{Error, Malformed};
+use crate::read::cursor::Cursor;
+use crate::read::layout::{self, MAX_DEPTH};
+use crate::read::{Chunk, Class, ClassIndex, Field, Kind};
+use crate::strings::{StringRef, Undecoded};
+
+/// The constant `key` of the pool of `class`.
+///
+/// # Errors
+/// The constant is malformed.
+pub fn constant<'a>(
+    chunk: &'a Chunk,
+    index: ClassIndex,
+    key: u64,
+    depth: usize,
+) -> Result<Option<Value<'a>>, Error> {
+    constant_ref(chunk, index, key, u8::try_from(depth).unwrap_or(u8::MAX))
+        .map(|value| value.map(Value::from))
+}
+
+/// As [`constant`].
+pub(super) fn constant_ref<'a>(
+    chunk: &'a Chunk,
+    index: ClassIndex,
+    key: u64,
+    depth: u8,
+) -> Result<Option<ValueRef<'a>>, Error> {
+    let Some(class) = chunk.types.class(index) else { return Ok(None) };
+    let Some(raw) = chunk.pools.get(index, key) else { return Ok(None) };
+    if class.kind == Kind::Struct && usize::from(depth) <= MAX_DEPTH {
+        // Where it ends nobody has to know: it was walked over when its checkpoint was read.
+        let (bytes, offset, depth) = (raw.bytes, raw.offset, depth + 1);
+        return Ok(Some(ValueRef::Struct(StructRef { chunk, class, index, bytes, offset, depth })));
+    }
+    let mut cursor = Cursor::new(raw.bytes);
+    let decoder = ValueDecoder { chunk, offset: raw.offset, bytes: raw.bytes, depth };
+    decoder
+        .one(class, index, &mut cursor)
+        .map(Some)
+        .map_err(|fault| chunk.malformed(fault, raw.offset, format!("constant {key} of {}", class.name)))
+}
+
+/// Decodes values out of `bytes`, which start at `offset` in the input.
+#[derive(Clone, Copy)]
+pub(super) struct ValueDecoder<'a> {
+    pub(super) chunk: &'a Chunk,
+    pub(super) offset: u64,
+    pub(super) bytes: &'a [u8],
+    pub(super) depth: u8,
+}
+
+impl<'a> ValueDecoder<'a> {
+    pub(super) fn field(&self, field: &'a Field, cursor: &mut Cursor<'a>) -> Result<ValueRef<'a>, Malformed> {
+        if !field.array {
+            return self.element(field, cursor);
+        }
+        let start_of_count = *cursor;
+        let count = cursor.count()?;
+        let start = cursor.pos();
+        *cursor = start_of_count;
+        layout::skip_field(self.chunk.types.classes(), field, cursor, usize::from(self.depth))?;
+        Ok(ValueRef::Array(ArrayRef {
+            chunk: self.chunk,
+            field,
+            count,
+            bytes: self.bytes.get(start..cursor.pos()).unwrap_or_default(),
+            offset: self.offset + start as u64,
+            depth: self.depth + 1,
+        }))
+    }
+
+    pub(super) fn element(
+        &self,
+        field: &'a Field,
+        cursor: &mut Cursor<'a>,
+    ) -> Result<ValueRef<'a>, Malformed> {
+        if field.pooled {
+            let key = cursor.varint()?;
+            let depth = self.depth + 1;
+            return Ok(ValueRef::Reference(Reference { chunk: self.chunk, class: field.class, key, depth }));
+        }
+        let index = field.class.ok_or(Malformed::UnknownType)?;
+        let class = self.chunk.types.class(index).ok_or(Malformed::UnknownType)?;
+        self.one(class, index, cursor)
+    }
+
+    pub(super) fn one(
+        &self,
+        class: &'a Class,
+        index: ClassIndex,
+        cursor: &mut Cursor<'a>,
+    ) -> Result<ValueRef<'a>, Malformed> {
+        if usize::from(self.depth) > MAX_DEPTH {
+            return Err(Malformed::Depth);
+        }
+        // Narrow types are stored as the low bits of a varint; the casts take just those.
+        Ok(match class.kind {
+            Kind::Boolean => ValueRef::Boolean(cursor.byte()? != 0),
+            Kind::Byte => ValueRef::Byte(cursor.byte()? as i8),
+            Kind::Char => ValueRef::Char(cursor.varint()? as u16),
+            Kind::Short => ValueRef::Short(cursor.varint()? as i16),
+            Kind::Int => ValueRef::Int(cursor.varint()? as i32),
+            Kind::Long => ValueRef::Long(cursor.varint()? as i64),
+            Kind::Float => ValueRef::Float(f32::from_bits(cursor.be_u32()?)),
+            Kind::Double => ValueRef::Double(f64::from_bits(cursor.be_u64()?)),
+            Kind::Text => self.text(index, cursor)?,
+            Kind::Struct => {
+                let start = cursor.pos();
+                layout::skip_value(self.chunk.types.classes(), index, cursor)?;
+                ValueRef::Struct(StructRef {
+                    chunk: self.chunk,
+                    class,
+                    index,
+                    bytes: self.bytes.get(start..cursor.pos()).unwrap_or_default(),
+                    offset: self.offset + start as u64,
+                    depth: self.depth + 1,
+                })
+            }
+        })
+    }
+
+    fn text(&self, index: ClassIndex, cursor: &mut Cursor<'a>) -> Result<ValueRef<'a>, Malformed> {
+        Ok(match cursor.undecoded()? {
+            Undecoded::Null => ValueRef::Null,
+            Undecoded::Text(text) => ValueRef::Text(text),
+            Undecoded::Pooled(key) => pooled_text(self.chunk, index, key)?,
+        })
+    }
+}
+
+/// The string under `key` in the pool of `index`, the class of strings.
+fn pooled_text(chunk: &Chunk, index: ClassIndex, key: u64) -> Result<ValueRef<'_>, Malformed> {
+    if let Some(text) = chunk.pools.known_text(index, key) {
+        return Ok(ValueRef::Text(text.into()));
+    }
+    let Some(raw) = chunk.pools.get(index, key) else { return Ok(ValueRef::Null) };
+    // A pooled string that is itself pooled makes no sense: one step, so no cycle.
+    match Cursor::new(raw.bytes).string()? {
+        StringRef::Text(text) => {
+            let text = chunk.pools.keep_text(index, key, text);
+            Ok(text.map_or(ValueRef::Null, |text| ValueRef::Text(text.into())))
+        }
+        StringRef::Null | StringRef::Pooled(_) => Ok(ValueRef::Null),
+    }
+}
