@@ -282,12 +282,13 @@ impl Loader {
             Ok(loader.finish())
         };
         let mut loaded = std::mem::take(&mut self.loaded);
-        let outcome = recording.run(Delivery::Unresolved, jobs, part, |part: Result<Loaded, Error>| {
-            let part = part?;
-            loaded.model.merge(part.model);
-            loaded.warnings.merge(part.warnings);
-            Ok(())
-        });
+        let outcome =
+            recording.run_grouped(Delivery::Unresolved, jobs, part, |part: Result<Loaded, Error>| {
+                let part = part?;
+                loaded.model.merge(part.model);
+                loaded.warnings.merge(part.warnings);
+                Ok(())
+            });
         self.loaded = loaded;
         outcome
     }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use super::chunk::ChunkIndex;
 use super::map::Mapped;
-use super::push::{Decoder, Delivery, Passed, trusted_end};
+use super::push::{Decoder, Delivery, Passed, SharedTypes, trusted_end};
 use super::resync;
 use crate::error::{Error, Result};
 use crate::header::{ChunkHeader, LEN};
@@ -67,8 +67,8 @@ struct Piece {
     end: usize,
     /// Number of the first chunk in it.
     first: ChunkIndex,
-    /// Whether it should be exactly one chunk.
-    one: bool,
+    /// How many chunks it should be, if that can be told.
+    chunks: Option<u32>,
 }
 
 impl Recording {
@@ -92,14 +92,14 @@ impl Recording {
         self.bytes.len() as u64
     }
 
-    /// How many threads can have something to do.
+    /// How many threads can have something to do: chunks, as far as they can be told apart.
     pub fn pieces(&self) -> usize {
         split(&self.bytes).len()
     }
 
-    /// Runs `decode` on the decoders of all pieces, on up to `jobs` threads, and hands what it returns to `take` in the
+    /// Runs `decode` on the decoders of all chunks, on up to `jobs` threads, and hands what it returns to `take` in the
     /// order of the recording. `take` runs on the calling thread; an error from it ends everything. At most
-    /// 2 × `jobs` results wait for it at any time.
+    /// 2 × `jobs` results wait for it at any time. With one job there is one decoder, and one result.
     ///
     /// `decode` has to take items until there are none. It may run for a piece whose result is not used.
     ///
@@ -110,23 +110,48 @@ impl Recording {
         delivery: Delivery,
         jobs: usize,
         decode: impl Fn(&mut Decoder) -> T + Sync,
+        take: impl FnMut(T) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.run_pieces(&split(&self.bytes), delivery, jobs, decode, take)
+    }
+
+    /// The same with fewer results: one decoder goes through many chunks, fewer towards the end. For results whose size
+    /// does not grow with the number of events, and are put together by `take`: what chunks have in common, types and
+    /// constants, is dealt with once for all chunks of a decoder.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn run_grouped<T: Send, E>(
+        &self,
+        delivery: Delivery,
+        jobs: usize,
+        decode: impl Fn(&mut Decoder) -> T + Sync,
+        take: impl FnMut(T) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.run_pieces(&grouped(&split(&self.bytes), jobs), delivery, jobs, decode, take)
+    }
+
+    fn run_pieces<T: Send, E>(
+        &self,
+        pieces: &[Piece],
+        delivery: Delivery,
+        jobs: usize,
+        decode: impl Fn(&mut Decoder) -> T + Sync,
         mut take: impl FnMut(T) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let pieces = split(&self.bytes);
+        let types = SharedTypes::default();
         let jobs = jobs.clamp(1, pieces.len().max(1));
         if jobs == 1 {
             // One decoder for all chunks keeps what they have in common.
-            return match pieces.first() {
-                Some(first) => take(decode(&mut self.decoder(delivery, first.rest(&self.bytes)))),
-                None => take(decode(&mut self.decoder(delivery, Piece::all(&self.bytes)))),
-            };
+            let whole = Piece { start: 0, end: self.bytes.len(), first: ChunkIndex(0), chunks: None };
+            return take(decode(&mut self.decoder(delivery, whole, &types)));
         }
         let next = AtomicUsize::new(0);
         let turn = Turn::default();
         let (sender, receiver) = mpsc::channel();
         let outcome = thread::scope(|scope| {
             for _ in 0..jobs {
-                let (sender, next, turn, pieces, decode) = (sender.clone(), &next, &turn, &pieces, &decode);
+                let (sender, next, turn, decode, types) = (sender.clone(), &next, &turn, &decode, &types);
                 scope.spawn(move || {
                     loop {
                         let at = next.fetch_add(1, Ordering::Relaxed);
@@ -134,9 +159,11 @@ impl Recording {
                         if !turn.wait_until(at, AHEAD * jobs) {
                             return;
                         }
-                        let mut decoder = self.decoder(delivery, piece);
+                        let mut decoder = self.decoder(delivery, piece, types);
                         let result = decode(&mut decoder);
-                        let as_cut = !piece.one || decoder.was_one_chunk(piece.first, piece.end as u64);
+                        let as_cut = piece
+                            .chunks
+                            .is_none_or(|chunks| decoder.was_chunks(piece.first, chunks, piece.end as u64));
                         if sender.send((at, result, as_cut)).is_err() {
                             return;
                         }
@@ -152,15 +179,15 @@ impl Recording {
             Ok(None) => Ok(()),
             Ok(Some(wrong)) => {
                 let Some(piece) = pieces.get(wrong) else { return Ok(()) };
-                take(decode(&mut self.decoder(delivery, piece.rest(&self.bytes))))
+                take(decode(&mut self.decoder(delivery, piece.rest(&self.bytes), &types)))
             }
             Err(error) => Err(error),
         }
     }
 
-    fn decoder(&self, delivery: Delivery, piece: Piece) -> Decoder {
+    fn decoder(&self, delivery: Delivery, piece: Piece, types: &SharedTypes) -> Decoder {
         let bytes = self.bytes.slice(piece.start..piece.end);
-        let mut decoder = Decoder::piece(delivery, bytes, piece.start as u64, piece.first);
+        let mut decoder = Decoder::piece(delivery, bytes, piece.start as u64, piece.first, types.clone());
         if let Some(mapped) = self.mapped.clone() {
             decoder.on_passed(Passed(Box::new(move |range| mapped.release(range))));
         }
@@ -169,13 +196,9 @@ impl Recording {
 }
 
 impl Piece {
-    fn all(bytes: &Bytes) -> Self {
-        Self { start: 0, end: bytes.len(), first: ChunkIndex(0), one: false }
-    }
-
     /// From here to the end of the recording.
     fn rest(self, bytes: &Bytes) -> Self {
-        Self { end: bytes.len(), one: false, ..self }
+        Self { end: bytes.len(), chunks: None, ..self }
     }
 }
 
@@ -245,12 +268,34 @@ fn split(bytes: &Bytes) -> Vec<Piece> {
     let mut first = ChunkIndex(0);
     while start < bytes.len() {
         let end = chunk_end(bytes, start);
-        pieces.push(Piece { start, end: end.unwrap_or(bytes.len()), first, one: end.is_some() });
+        pieces.push(Piece { start, end: end.unwrap_or(bytes.len()), first, chunks: end.map(|_| 1) });
         let Some(end) = end else { break };
         start = end;
         first = ChunkIndex(first.0.saturating_add(1));
     }
     pieces
+}
+
+/// Joins neighbours: the next group is always a share of what is left, so that all threads end at about the same time.
+fn grouped(pieces: &[Piece], jobs: usize) -> Vec<Piece> {
+    let mut groups: Vec<Piece> = Vec::new();
+    let end = pieces.last().map_or(0, |last| last.end);
+    let mut room = 0;
+    for &piece in pieces {
+        let size = piece.end - piece.start;
+        match (groups.last_mut(), piece.chunks) {
+            (Some(Piece { end, chunks: Some(sum), .. }), Some(chunks)) if size <= room => {
+                *end = piece.end;
+                *sum = sum.saturating_add(chunks);
+                room -= size;
+            }
+            _ => {
+                room = ((end - piece.start) / (2 * jobs.max(1))).saturating_sub(size);
+                groups.push(piece);
+            }
+        }
+    }
+    groups
 }
 
 fn chunk_end(bytes: &Bytes, start: usize) -> Option<usize> {

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 
@@ -176,7 +176,7 @@ pub struct Decoder {
     chunk: Option<Chunk>,
     chunks: u32,
     current: Current,
-    last_types: Option<LastTypes>,
+    last_types: SharedTypes,
     select: Option<Select>,
     passed: Option<Passed>,
     /// The input up to here has been told to `passed`.
@@ -189,9 +189,12 @@ pub struct Decoder {
     strayed: bool,
 }
 
-/// The first metadata of the chunk before: chunks of one recording mostly declare the same.
+/// Of the chunk that was read last by any of the decoders of a recording.
+pub(crate) type SharedTypes = Arc<Mutex<Option<Arc<LastTypes>>>>;
+
+/// The first metadata of a chunk: chunks of one recording mostly declare the same.
 #[derive(Debug)]
-struct LastTypes {
+pub(crate) struct LastTypes {
     /// From the string table on.
     tree: Box<[u8]>,
     types: Arc<Types>,
@@ -243,7 +246,7 @@ impl Decoder {
             chunk: None,
             chunks: 0,
             current: Current::default(),
-            last_types: None,
+            last_types: SharedTypes::default(),
             select: None,
             passed: None,
             passed_to: 0,
@@ -254,8 +257,14 @@ impl Decoder {
     }
 
     /// A decoder of whole chunks out of the middle of an input: `bytes` start at `offset` with chunk `first`.
-    pub(crate) fn piece(delivery: Delivery, bytes: Bytes, offset: u64, first: ChunkIndex) -> Self {
-        let mut decoder = Self::new(delivery);
+    pub(crate) fn piece(
+        delivery: Delivery,
+        bytes: Bytes,
+        offset: u64,
+        first: ChunkIndex,
+        last_types: SharedTypes,
+    ) -> Self {
+        let mut decoder = Self { last_types, ..Self::new(delivery) };
         decoder.offset = offset;
         decoder.passed_to = offset;
         decoder.chunks = first.0;
@@ -271,9 +280,9 @@ impl Decoder {
         self.select = Some(Select(Box::new(interest)));
     }
 
-    /// Whether the input turned out to be the one chunk `first`, from its header to where that says it ends.
-    pub(crate) fn was_one_chunk(&self, first: ChunkIndex, end: u64) -> bool {
-        self.chunks == first.0.saturating_add(1) && self.ended == Some(end) && !self.strayed
+    /// Whether the input turned out to be `chunks` chunks from `first` on, the last of which ends where its header says.
+    pub(crate) fn was_chunks(&self, first: ChunkIndex, chunks: u32, end: u64) -> bool {
+        self.chunks == first.0.saturating_add(chunks) && self.ended == Some(end) && !self.strayed
     }
 
     /// Has `passed` told of the bytes that have been dealt with.
@@ -295,6 +304,13 @@ impl Decoder {
     fn pass_again(&self, range: Range<u64>) {
         if let Some(Passed(passed)) = &self.passed {
             passed(range);
+        }
+    }
+
+    /// Tells of the chunk that is over: constants were looked up all over it.
+    fn pass_chunk(&self) {
+        if let Some(chunk) = &self.chunk {
+            self.pass_again(chunk.offset.0..self.offset);
         }
     }
 
@@ -400,6 +416,7 @@ impl Decoder {
             return Next::NeedsMore;
         }
         if bytes.is_empty() {
+            self.pass_chunk();
             if self.chunks == 0 {
                 self.warn(Error::new(ErrorKind::Empty, 0, None, "the first chunk header"));
             }
@@ -411,10 +428,7 @@ impl Decoder {
             return Next::Again;
         };
         let offset = self.offset;
-        if let Some(before) = &self.chunk {
-            // Constants were looked up all over it.
-            self.pass_again(before.offset.0..offset);
-        }
+        self.pass_chunk();
         self.discard(LEN);
         let index = ChunkIndex(self.chunks);
         self.chunks = self.chunks.saturating_add(1);
@@ -608,14 +622,18 @@ impl Decoder {
         let head = cursor.skip_varints(3).map_or(0, |()| cursor.pos()); // start, duration, id
         let tree = payload.get(head..).unwrap_or_default();
         let first = !self.current.has_types;
-        let known = self.last_types.as_ref().filter(|last| *last.tree == *tree);
+        let last = self.last_types.lock().ok().and_then(|last| last.clone());
+        let known = last.filter(|last| *last.tree == *tree);
         match known {
             Some(last) if first => chunk.types = last.types.clone(),
             known => {
                 let known = known.is_some();
                 Arc::make_mut(&mut chunk.types).add(payload)?;
                 if first && !known {
-                    self.last_types = Some(LastTypes { tree: tree.into(), types: chunk.types.clone() });
+                    let last = LastTypes { tree: tree.into(), types: chunk.types.clone() };
+                    if let Ok(mut shared) = self.last_types.lock() {
+                        *shared = Some(Arc::new(last));
+                    }
                 }
             }
         }
