@@ -138,7 +138,11 @@ pub enum ErrorKind {
 
 /// A fault, the offset in the input, the chunk and what was being read.
 #[derive(Debug)]
-pub struct Error {
+pub struct Error(Box<Fault>);
+
+/// Kept aside, so that results are small where nothing is wrong.
+#[derive(Debug)]
+struct Fault {
     kind: ErrorKind,
     at: u64,
     chunk: Option<ChunkIndex>,
@@ -152,7 +156,7 @@ impl Error {
         chunk: Option<ChunkIndex>,
         within: impl Into<String>,
     ) -> Self {
-        Self { kind, at, chunk, within: within.into() }
+        Self(Box::new(Fault { kind, at, chunk, within: within.into() }))
     }
 
     pub(crate) fn malformed(what: Malformed, at: u64, chunk: ChunkIndex, within: impl Into<String>) -> Self {
@@ -171,28 +175,28 @@ impl Error {
 
     /// What is wrong.
     pub fn kind(&self) -> &ErrorKind {
-        &self.kind
+        &self.0.kind
     }
 
     /// Offset from the start of the input, in bytes.
     pub fn at(&self) -> u64 {
-        self.at
+        self.0.at
     }
 
     /// The chunk it was found in, if in one.
     pub fn chunk(&self) -> Option<ChunkIndex> {
-        self.chunk
+        self.0.chunk
     }
 
     /// What was being read, in words.
     pub fn within(&self) -> &str {
-        &self.within
+        &self.0.within
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
+        match &self.0.kind {
             ErrorKind::Io(e) => write!(f, "{e}")?,
             ErrorKind::NotJfr => f.write_str("not a JFR chunk (no \"FLR\\0\" header of version 1 or 2)")?,
             ErrorKind::Empty => f.write_str("the input is empty")?,
@@ -213,17 +217,17 @@ impl fmt::Display for Error {
                 write!(f, "skipped {events} events of {types} more undeclared types")?;
             }
         }
-        write!(f, " (at offset {}", self.at)?;
-        if let Some(chunk) = self.chunk {
+        write!(f, " (at offset {}", self.0.at)?;
+        if let Some(chunk) = self.0.chunk {
             write!(f, ", chunk {}", chunk.number())?;
         }
-        write!(f, ", reading {})", self.within)
+        write!(f, ", reading {})", self.0.within)
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.kind {
+        match &self.0.kind {
             ErrorKind::Io(e) => Some(e),
             _ => None,
         }

@@ -16,6 +16,7 @@ pub use crate::strings::TextRef;
 pub use decode::constant;
 pub use list::{ArrayRef, Elements};
 pub use value::{Reference, Value, ValueRef};
+pub use visit::FieldRef;
 
 /// One event.
 #[derive(Clone, Copy, Debug)]

@@ -168,16 +168,14 @@ pub enum ValueRef<'a> {
 
 impl<'a> ValueRef<'a> {
     /// The value, references followed; structs declared `simpleType` become their one field. The text of a constant is
-    /// decoded once per chunk, whoever asks for it.
-    ///
-    /// # Errors
-    /// The constant is malformed.
+    /// decoded once per chunk, whoever asks for it. `Null` if a key has no constant.
     #[inline]
-    pub fn resolved(self) -> Result<Self, Error> {
+    pub fn resolved(self) -> Self {
         match self {
             Self::Reference(reference) => reference.resolved(),
-            Self::Struct(fields) if fields.class.simple => self.followed(),
-            plain => Ok(plain),
+            // What is in a struct or constant was checked when it was stepped over.
+            Self::Struct(fields) if fields.class.simple => self.followed().unwrap_or(Self::Null),
+            plain => plain,
         }
     }
 
@@ -234,43 +232,43 @@ impl<'a> Reference<'a> {
         constant_ref(self.chunk, class, self.key, self.depth)
     }
 
-    #[inline]
-    fn resolved(self) -> Result<ValueRef<'a>, Error> {
-        let Self { chunk, key, depth, .. } = self;
-        let Some((index, class)) = self.class.and_then(|index| Some((index, chunk.types.class(index)?)))
-        else {
-            return Ok(ValueRef::Null);
-        };
-        if class.textual {
-            if let Some(text) = chunk.pools.known_text(index, key) {
-                return Ok(ValueRef::Text(text.into()));
+    fn resolved(self) -> ValueRef<'a> {
+        match self.class() {
+            Some(class) if class.textual => self.text(),
+            Some(class) if class.kind == Kind::Struct && !class.simple => {
+                self.record().map_or(ValueRef::Null, ValueRef::Struct)
             }
-        } else if class.kind == Kind::Struct && !class.simple && usize::from(depth) <= MAX_DEPTH {
-            return Ok(match chunk.pools.get(index, key) {
-                Some(raw) => ValueRef::Struct(StructRef {
-                    chunk,
-                    class,
-                    index,
-                    bytes: raw.bytes,
-                    offset: raw.offset,
-                    depth: depth + 1,
-                }),
-                None => ValueRef::Null,
-            });
+            _ => ValueRef::Reference(self).followed().unwrap_or(ValueRef::Null),
         }
-        self.resolved_first()
     }
 
-    /// Asked for the first time, or of an unusual type.
-    #[cold]
-    fn resolved_first(self) -> Result<ValueRef<'a>, Error> {
-        let value = ValueRef::Reference(self).followed()?;
-        match (value, self.class) {
-            (ValueRef::Text(text), Some(index)) => {
-                let kept = self.chunk.pools.keep_text(index, self.key, text.to_str());
-                Ok(kept.map_or(value, |text| ValueRef::Text(text.into())))
-            }
-            _ => Ok(value),
+    /// The constant of a class that is shown as a string.
+    #[inline]
+    pub(super) fn text(self) -> ValueRef<'a> {
+        match self.class.and_then(|index| self.chunk.pools.known_text(index, self.key)) {
+            Some(text) => ValueRef::Text(text.into()),
+            None => self.text_first(),
         }
+    }
+
+    /// Nobody asked for its text yet.
+    #[cold]
+    #[inline(never)]
+    fn text_first(self) -> ValueRef<'a> {
+        let value = ValueRef::Reference(self).followed().unwrap_or(ValueRef::Null);
+        let (ValueRef::Text(text), Some(index)) = (value, self.class) else { return value };
+        let kept = self.chunk.pools.keep_text(index, self.key, text.to_str());
+        kept.map_or(value, |text| ValueRef::Text(text.into()))
+    }
+
+    /// The constant of a class of structs.
+    #[inline]
+    pub(super) fn record(self) -> Option<StructRef<'a>> {
+        let Self { chunk, key, depth, .. } = self;
+        let index = self.class?;
+        let class = chunk.types.class(index)?;
+        let raw = chunk.pools.get(index, key)?;
+        let depth = depth.saturating_add(1);
+        Some(StructRef { chunk, class, index, bytes: raw.bytes, offset: raw.offset, depth })
     }
 }

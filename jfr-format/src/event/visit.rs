@@ -4,81 +4,166 @@ use super::{EventRef, Reference, StructRef, ValueRef};
 use crate::error::{Error, Malformed};
 use crate::read::Field;
 use crate::read::cursor::Cursor;
+use crate::read::layout;
 use crate::read::types::Plan;
 
 impl<'a> EventRef<'a> {
-    /// Calls `see` with each field in order and its value: what [`fields`](Self::fields) iterates over, several times
-    /// as quick.
+    /// Calls `see` with each field in order: what [`fields`](Self::fields) iterates over, several times as quick.
+    ///
+    /// ```no_run
+    /// # use jfr_format::{error::Error, event::ValueRef, read::{Input, Item}};
+    /// # fn main() -> Result<(), Error> {
+    /// let mut input = Input::open("run.jfr".as_ref())?;
+    /// while let Some(item) = input.next()? {
+    ///     let Item::Events(batch) = item else { continue };
+    ///     for event in batch.events() {
+    ///         println!("{}", event.class().name);
+    ///         event.visit(|field| match field.resolved() {
+    ///             ValueRef::Text(text) => println!("  {} = {}", field.name(), text.to_str()),
+    ///             other => println!("  {} = {:?}", field.name(), other.as_i64()),
+    ///         })?;
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// A value is malformed; the fields before it have been seen.
     #[inline]
-    pub fn visit(&self, see: impl FnMut(&'a Field, ValueRef<'a>)) -> Result<(), Error> {
+    pub fn visit(&self, see: impl FnMut(FieldRef<'a>)) -> Result<(), Error> {
         self.fields().visit_in(self.tail, see)
     }
 }
 
+/// A field of an event or struct, met while it is visited: which it is, and where its value lies.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldRef<'a> {
+    of: StructRef<'a>,
+    field: &'a Field,
+    plan: Plan,
+    /// The value, if it is a number: an integer, a key, or the bits of a float.
+    bits: u64,
+    start: usize,
+}
+
+impl<'a> FieldRef<'a> {
+    /// What the metadata says of it.
+    #[inline]
+    pub fn field(&self) -> &'a Field {
+        self.field
+    }
+
+    /// Its name.
+    #[inline]
+    pub fn name(&self) -> &'a str {
+        &self.field.name
+    }
+
+    /// Its value as it lies there.
+    #[inline(always)]
+    pub fn value(&self) -> ValueRef<'a> {
+        let bits = self.bits;
+        // Narrow types are stored as the low bits of a varint; the casts take just those.
+        match self.plan {
+            Plan::Long => ValueRef::Long(bits as i64),
+            Plan::Int => ValueRef::Int(bits as i32),
+            Plan::Short => ValueRef::Short(bits as i16),
+            Plan::Char => ValueRef::Char(bits as u16),
+            Plan::Boolean => ValueRef::Boolean(bits != 0),
+            Plan::Byte => ValueRef::Byte(bits as i8),
+            Plan::Float => ValueRef::Float(f32::from_bits(bits as u32)),
+            Plan::Double => ValueRef::Double(f64::from_bits(bits)),
+            Plan::StructKey | Plan::TextKey | Plan::OtherKey => ValueRef::Reference(self.reference()),
+            Plan::Text | Plan::Struct | Plan::Array | Plan::Undeclared => self.wide(),
+        }
+    }
+
+    /// Its value, references followed; structs declared `simpleType` become their one field. The text of a constant is
+    /// decoded once per chunk, whoever asks for it. `Null` if a key has no constant.
+    #[inline(always)]
+    pub fn resolved(&self) -> ValueRef<'a> {
+        match self.plan {
+            Plan::StructKey => self.reference().record().map_or(ValueRef::Null, ValueRef::Struct),
+            Plan::TextKey => self.reference().text(),
+            Plan::OtherKey | Plan::Struct => self.value().resolved(),
+            _ => self.value(),
+        }
+    }
+
+    #[inline]
+    fn reference(&self) -> Reference<'a> {
+        let StructRef { chunk, depth, .. } = self.of;
+        Reference { chunk, class: self.field.class, key: self.bits, depth: depth + 1 }
+    }
+
+    #[inline(never)]
+    fn wide(&self) -> ValueRef<'a> {
+        // It has been stepped over, so it is not malformed.
+        let mut cursor = Cursor::at(self.of.bytes, self.start);
+        self.of.decoder().field(self.field, &mut cursor).unwrap_or(ValueRef::Null)
+    }
+}
+
 impl<'a> StructRef<'a> {
-    /// Calls `see` with each field in order and its value.
+    /// Calls `see` with each field in order.
     ///
     /// # Errors
     /// A value is malformed; the fields before it have been seen.
     #[inline]
-    pub fn visit(&self, see: impl FnMut(&'a Field, ValueRef<'a>)) -> Result<(), Error> {
+    pub fn visit(&self, see: impl FnMut(FieldRef<'a>)) -> Result<(), Error> {
         self.visit_in(self.bytes, see)
     }
 
     /// `tail` starts with the struct's bytes, and may go on behind them.
     #[inline(always)]
-    fn visit_in(&self, tail: &'a [u8], mut see: impl FnMut(&'a Field, ValueRef<'a>)) -> Result<(), Error> {
-        let Self { chunk, class, bytes, depth, .. } = *self;
-        let mut cursor = Cursor::new(tail);
-        for (field, &plan) in class.fields.iter().zip(&class.plans) {
-            let start = cursor;
-            let value = match plan {
-                Plan::Reference => cursor.varint().map(|key| {
-                    ValueRef::Reference(Reference { chunk, class: field.class, key, depth: depth + 1 })
-                }),
-                Plan::Long => cursor.varint().map(|v| ValueRef::Long(v as i64)),
-                Plan::Int => cursor.varint().map(|v| ValueRef::Int(v as i32)),
-                Plan::Boolean => cursor.byte().map(|v| ValueRef::Boolean(v != 0)),
-                _ => self.less_usual(plan, field, &mut cursor),
+    fn visit_in(&self, tail: &'a [u8], mut see: impl FnMut(FieldRef<'a>)) -> Result<(), Error> {
+        let of = *self;
+        let mut start = 0;
+        for (field, &plan) in self.class.fields.iter().zip(&self.class.plans) {
+            let mut cursor = Cursor::at(tail, start);
+            let read = match plan {
+                Plan::Long
+                | Plan::Int
+                | Plan::Short
+                | Plan::Char
+                | Plan::StructKey
+                | Plan::TextKey
+                | Plan::OtherKey => cursor.varint().map(|bits| (bits, cursor.pos())),
+                Plan::Boolean | Plan::Byte => cursor.byte().map(|byte| (u64::from(byte), cursor.pos())),
+                _ => self.pass_wide(plan, field, start),
             };
-            match value {
-                Ok(value) if cursor.pos() <= bytes.len() => see(field, value),
-                _ => return Err(self.fault_of(field, start)),
+            match read {
+                Ok((bits, end)) if end <= self.bytes.len() => {
+                    see(FieldRef { of, field, plan, bits, start });
+                    start = end;
+                }
+                _ => return Err(self.fault_at(field, start)),
             }
         }
         Ok(())
     }
 
-    fn less_usual(
-        &self,
-        plan: Plan,
-        field: &'a Field,
-        cursor: &mut Cursor<'a>,
-    ) -> Result<ValueRef<'a>, Malformed> {
-        // Narrow types are stored as the low bits of a varint; the casts take just those.
-        Ok(match plan {
-            Plan::Byte => ValueRef::Byte(cursor.byte()? as i8),
-            Plan::Char => ValueRef::Char(cursor.varint()? as u16),
-            Plan::Short => ValueRef::Short(cursor.varint()? as i16),
-            Plan::Float => ValueRef::Float(f32::from_bits(cursor.be_u32()?)),
-            Plan::Double => ValueRef::Double(f64::from_bits(cursor.be_u64()?)),
+    /// Steps over a value that is not one varint or byte: its bits, if it is a number, and where it ends.
+    #[inline(never)]
+    fn pass_wide(&self, plan: Plan, field: &Field, start: usize) -> Result<(u64, usize), Malformed> {
+        let mut cursor = Cursor::at(self.bytes, start);
+        let bits = match plan {
+            Plan::Float => u64::from(cursor.be_u32()?),
+            Plan::Double => cursor.be_u64()?,
+            Plan::Text => cursor.skip_string().map(|()| 0)?,
             _ => {
-                // Places in a struct or list are counted from its bytes, so these must end where it does.
-                let mut within = Cursor::at(self.bytes, cursor.pos());
-                let value = self.decoder().field(field, &mut within)?;
-                cursor.move_to(within.pos());
-                value
+                let classes = self.chunk.types.classes();
+                layout::skip_field(classes, field, &mut cursor, usize::from(self.depth)).map(|()| 0)?
             }
-        })
+        };
+        Ok((bits, cursor.pos()))
     }
 
     /// What is wrong with the field at `start`.
     #[cold]
-    fn fault_of(&self, field: &'a Field, start: Cursor<'a>) -> Error {
-        let mut cursor = Cursor::at(self.bytes, start.pos());
+    #[inline(never)]
+    fn fault_at(&self, field: &'a Field, start: usize) -> Error {
+        let mut cursor = Cursor::at(self.bytes, start);
         match self.value(field, &mut cursor) {
             Err(error) => error,
             Ok(_) => self.fault(Malformed::End, &cursor, field),

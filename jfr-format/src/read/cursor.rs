@@ -32,12 +32,6 @@ impl<'a> Cursor<'a> {
         self.pos
     }
 
-    /// Goes on at `pos`, or at the end if that lies beyond it.
-    #[inline]
-    pub fn move_to(&mut self, pos: usize) {
-        self.pos = pos.min(self.data.len());
-    }
-
     /// Bytes left.
     #[inline]
     pub fn left(&self) -> usize {

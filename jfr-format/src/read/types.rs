@@ -109,26 +109,35 @@ pub struct Field {
 /// How the values of a field are decoded, known without a look at its type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Plan {
-    Reference,
+    Long,
+    Int,
+    Short,
+    Char,
+    /// A key of a struct that is shown as such.
+    StructKey,
+    /// A key of a string, or of a struct that is shown as one.
+    TextKey,
+    OtherKey,
     Boolean,
     Byte,
-    Char,
-    Short,
-    Int,
-    Long,
     Float,
     Double,
     Text,
-    /// Structs, lists, and what cannot be decoded.
+    Struct,
+    Array,
     #[default]
-    Other,
+    Undeclared,
 }
 
 impl Plan {
-    fn of(field: &Field, kind: Option<Kind>) -> Self {
-        match kind {
-            _ if field.array => Self::Other,
-            _ if field.pooled => Self::Reference,
+    fn of(field: &Field, of: Option<&Class>) -> Self {
+        match of.map(|class| class.kind) {
+            _ if field.array => Self::Array,
+            _ if field.pooled => match of {
+                Some(class) if class.textual => Self::TextKey,
+                Some(class) if class.kind == Kind::Struct && !class.simple => Self::StructKey,
+                _ => Self::OtherKey,
+            },
             Some(Kind::Boolean) => Self::Boolean,
             Some(Kind::Byte) => Self::Byte,
             Some(Kind::Char) => Self::Char,
@@ -138,7 +147,8 @@ impl Plan {
             Some(Kind::Float) => Self::Float,
             Some(Kind::Double) => Self::Double,
             Some(Kind::Text) => Self::Text,
-            Some(Kind::Struct) | None => Self::Other,
+            Some(Kind::Struct) => Self::Struct,
+            None => Self::Undeclared,
         }
     }
 }
@@ -302,9 +312,7 @@ impl Types {
             .map(|class| class.fields.iter().map(|f| self.index_of(f.type_id)).collect())
             .collect();
         let ids: HashMap<u64, Arc<str>> = self.classes.iter().map(|c| (c.id, c.name.clone())).collect();
-        let kinds: Vec<Kind> = self.classes.iter().map(|class| class.kind).collect();
         for (class, indexes) in self.classes.iter_mut().zip(indexes) {
-            class.plans.clear();
             let name = |annotation: &mut Annotation| {
                 if let Some(name) = ids.get(&annotation.type_id) {
                     annotation.type_name = name.clone();
@@ -313,13 +321,21 @@ impl Types {
             class.annotations.iter_mut().for_each(name);
             for (field, index) in class.fields.iter_mut().zip(indexes) {
                 field.class = index;
-                let kind = index.and_then(|index| kinds.get(index.index()).copied());
-                class.plans.push(Plan::of(field, kind));
                 field.annotations.iter_mut().for_each(name);
             }
         }
         self.mark_textual();
+        self.plan();
         layout::flatten_all(&mut self.classes);
+    }
+
+    fn plan(&mut self) {
+        let plan = |field: &Field| Plan::of(field, field.class.and_then(|index| self.class(index)));
+        let plans: Vec<Vec<Plan>> =
+            self.classes.iter().map(|class| class.fields.iter().map(plan).collect()).collect();
+        for (class, plans) in self.classes.iter_mut().zip(plans) {
+            class.plans = plans;
+        }
     }
 
     fn mark_textual(&mut self) {
