@@ -24,6 +24,8 @@
 
 pub mod clock;
 mod json;
+mod moment;
+mod number;
 mod order;
 mod pattern;
 mod printer;
@@ -86,7 +88,9 @@ impl Default for PrintOptions {
 fn writer(format: Format, options: &PrintOptions) -> Box<dyn EventWriter> {
     match format {
         Format::Text => Box::new(text::TextPrinter::new(options.stack_depth)),
-        _ => Box::new(json::JsonPrinter::new(options.stack_depth)),
+        Format::Ndjson => Box::new(json::LinePrinter::new(options.stack_depth)),
+        Format::Compact => Box::new(json::CompactPrinter::new(options.stack_depth)),
+        Format::Json | Format::Csv => Box::new(json::JsonPrinter::new(options.stack_depth)),
     }
 }
 

@@ -1,0 +1,124 @@
+//! Constants as they were printed before, in bounded memory.
+
+/// Bytes kept.
+const BYTES: usize = 8 << 20;
+/// Larger ones are printed anew each time; what they consist of is kept.
+const LARGEST: usize = 64 << 10;
+const PLACES: usize = 1 << 14;
+
+/// Which constant, printed with how many blanks before a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) class: u32,
+    pub(super) indent: u32,
+    pub(super) key: u64,
+}
+
+/// What printing it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cost {
+    /// Values.
+    pub(super) values: usize,
+    /// References followed one below the other.
+    pub(super) depth: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    name: Name,
+    cost: Cost,
+    start: u32,
+    len: u32,
+    /// 0: never used
+    age: u32,
+}
+
+/// Texts of constants. When it is full, all are forgotten.
+#[derive(Debug)]
+pub(super) struct Cache {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+    used: usize,
+    age: u32,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), places: vec![Place::default(); PLACES], used: 0, age: 1 }
+    }
+}
+
+impl Cache {
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.used = 0;
+        self.age = self.age.checked_add(1).unwrap_or_else(|| {
+            self.places.fill(Place::default());
+            1
+        });
+    }
+
+    #[inline]
+    pub(super) fn get(&self, name: Name) -> Option<(&[u8], Cost)> {
+        let place = &self.places[self.find(name)];
+        if place.age != self.age {
+            return None;
+        }
+        let start = place.start as usize;
+        Some((self.bytes.get(start..start + place.len as usize)?, place.cost))
+    }
+
+    pub(super) fn put(&mut self, name: Name, text: &[u8], cost: Cost) {
+        if text.len() > LARGEST {
+            return;
+        }
+        if self.bytes.len() + text.len() > BYTES || 2 * self.used >= PLACES {
+            self.clear();
+        }
+        let at = self.find(name);
+        if self.places[at].age == self.age {
+            return;
+        }
+        let (start, len) = (self.bytes.len() as u32, text.len() as u32);
+        self.bytes.extend_from_slice(text);
+        self.places[at] = Place { name, cost, start, len, age: self.age };
+        self.used += 1;
+    }
+
+    /// Its place, or the free one it would get; half of them are always free.
+    #[inline]
+    fn find(&self, name: Name) -> usize {
+        let mixed = name.key ^ u64::from(name.class) << 40 ^ u64::from(name.indent) << 58;
+        let mut at = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PLACES;
+        loop {
+            let place = &self.places[at];
+            if place.age != self.age || place.name == name {
+                return at;
+            }
+            at = (at + 1) % PLACES;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_is_found_until_it_is_forgotten() {
+        let mut cache = Cache::default();
+        let name = |key| Name { class: 3, indent: 8, key };
+        for key in 0..100_000u64 {
+            assert!(cache.get(name(key)).is_none());
+            cache.put(name(key), key.to_string().as_bytes(), Cost { values: 1, depth: 2 });
+            let (text, cost) = cache.get(name(key)).unwrap();
+            assert_eq!((text, cost.values), (key.to_string().as_bytes(), 1));
+            assert!(cache.get(Name { indent: 9, ..name(key) }).is_none());
+        }
+        assert!(cache.bytes.len() <= BYTES && 2 * cache.used <= PLACES);
+        cache.put(name(u64::MAX), &vec![b'x'; LARGEST + 1], Cost::default());
+        assert!(cache.get(name(u64::MAX)).is_none());
+        cache.clear();
+        assert!(cache.get(name(99_999)).is_none());
+    }
+}

@@ -1,0 +1,167 @@
+//! Events as JSON: a document in the shape of the JDK's `jfr print --json`, byte for byte; or lines.
+
+mod cache;
+mod escape;
+mod render;
+mod shape;
+
+use jfr_format::error::Error;
+use jfr_format::event::EventRef;
+use jfr_format::read::Chunk;
+
+use super::EventWriter;
+use render::Renderer;
+use shape::Shapes;
+
+/// Blanks before the line that opens an event's values.
+const EVENT_INDENT: usize = 6;
+
+/// How values are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// As the JDK does.
+    Document,
+    /// Without a blank, an event a line.
+    Line,
+    /// The same; structs out of pools are told once and then named.
+    Linked,
+}
+
+/// Prints `{"recording": {"events": [ … ]}}`.
+#[derive(Debug)]
+pub struct JsonPrinter {
+    shapes: Shapes,
+    render: Renderer,
+}
+
+impl JsonPrinter {
+    /// Prints this many frames of a stack.
+    pub fn new(stack_depth: usize) -> Self {
+        Self { shapes: Shapes::default(), render: Renderer::new(Style::Document, stack_depth) }
+    }
+}
+
+impl EventWriter for JsonPrinter {
+    fn begin(&self) -> &'static [u8] {
+        b"{\n  \"recording\": {\n    \"events\": ["
+    }
+
+    fn between(&self) -> &'static [u8] {
+        b", "
+    }
+
+    fn end(&self) -> &'static [u8] {
+        b"]\n  }\n}"
+    }
+
+    fn another(&self) -> Option<Box<dyn EventWriter>> {
+        Some(Box::new(Self::new(self.render.stack_depth)))
+    }
+
+    fn chunk(&mut self, chunk: &Chunk) {
+        self.shapes.update(&chunk.types, Style::Document);
+        self.render.chunk(chunk);
+    }
+
+    fn event(&mut self, event: &EventRef<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        let Some(shape) = self.shapes.get(event.class_index()) else { return Ok(()) };
+        out.extend_from_slice(&shape.head);
+        let outcome = self.render.event(&self.shapes, event, out);
+        out.extend_from_slice(b"\n      }\n    }");
+        outcome
+    }
+}
+
+/// Prints each event as one JSON object in a line, its type and its fields side by side.
+#[derive(Debug)]
+pub struct LinePrinter {
+    shapes: Shapes,
+    render: Renderer,
+}
+
+impl LinePrinter {
+    /// Prints this many frames of a stack.
+    pub fn new(stack_depth: usize) -> Self {
+        Self { shapes: Shapes::default(), render: Renderer::new(Style::Line, stack_depth) }
+    }
+}
+
+impl EventWriter for LinePrinter {
+    fn another(&self) -> Option<Box<dyn EventWriter>> {
+        Some(Box::new(Self::new(self.render.stack_depth)))
+    }
+
+    fn chunk(&mut self, chunk: &Chunk) {
+        self.shapes.update(&chunk.types, Style::Line);
+        self.render.chunk(chunk);
+    }
+
+    fn event(&mut self, event: &EventRef<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        let Some(shape) = self.shapes.get(event.class_index()) else { return Ok(()) };
+        out.extend_from_slice(&shape.head);
+        let outcome = self.render.event(&self.shapes, event, out);
+        out.extend_from_slice(b"}\n");
+        outcome
+    }
+}
+
+/// Prints each event as one JSON object in a line; structs out of constant pools (stacks, methods, classes, threads) have
+/// a line of their own before the first event that needs them, and are named by number.
+///
+/// ```text
+/// {"chunk":1}
+/// {"constant":1,"of":"java.lang.Thread","value":{"osName":"main",…,"group":{"#":2}}}
+/// {"constant":2,"of":"jdk.types.ThreadGroup","value":{…}}
+/// {"event":"jdk.ThreadPark","startTime":"…","eventThread":{"#":1},…}
+/// ```
+/// Numbers are never used again, but those of one chunk are not used in the next: after `{"chunk":…}` all before can be
+/// forgotten.
+#[derive(Debug)]
+pub struct CompactPrinter {
+    shapes: Shapes,
+    render: Renderer,
+    /// The chunk that was announced last.
+    told: Option<u32>,
+    chunk: u32,
+    line: Vec<u8>,
+}
+
+impl CompactPrinter {
+    /// Prints this many frames of a stack.
+    pub fn new(stack_depth: usize) -> Self {
+        let render = Renderer::new(Style::Linked, stack_depth);
+        Self { shapes: Shapes::default(), render, told: None, chunk: 0, line: Vec::new() }
+    }
+}
+
+impl EventWriter for CompactPrinter {
+    fn another(&self) -> Option<Box<dyn EventWriter>> {
+        None
+    }
+
+    fn chunk(&mut self, chunk: &Chunk) {
+        self.shapes.update(&chunk.types, Style::Linked);
+        if self.told.is_none() || self.chunk != chunk.index.0 {
+            self.render.forget_links();
+        }
+        self.chunk = chunk.index.0;
+        self.render.chunk(chunk);
+    }
+
+    fn event(&mut self, event: &EventRef<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        let Some(shape) = self.shapes.get(event.class_index()) else { return Ok(()) };
+        if self.told != Some(self.chunk) {
+            self.told = Some(self.chunk);
+            out.extend_from_slice(b"{\"chunk\":");
+            super::number::unsigned(event.chunk().index.number(), out);
+            out.extend_from_slice(b"}\n");
+        }
+        self.line.clear();
+        self.line.extend_from_slice(&shape.head);
+        let outcome = self.render.event(&self.shapes, event, &mut self.line);
+        self.line.extend_from_slice(b"}\n");
+        self.render.definitions(&self.shapes, event.chunk(), out);
+        out.extend_from_slice(&self.line);
+        outcome
+    }
+}

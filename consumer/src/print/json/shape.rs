@@ -1,0 +1,112 @@
+//! What printing the values of a type needs to know of it, settled once per chunk.
+
+use std::sync::Arc;
+
+use jfr_format::read::{Class, ClassIndex, Field, Kind, Types};
+
+use super::super::moment::Unit;
+use super::escape;
+use super::{EVENT_INDENT, Style};
+
+/// What the annotations of a field say of its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    Number,
+    Time(Unit),
+    Span(Unit),
+}
+
+#[derive(Debug)]
+pub(super) struct FieldShape {
+    /// `"name": `
+    pub(super) name: Vec<u8>,
+    /// The same, and what stands before it in an event.
+    pub(super) in_event: Vec<u8>,
+    pub(super) meaning: Meaning,
+    pub(super) unsigned: bool,
+    /// A list of stack frames.
+    pub(super) frames: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shape {
+    /// What stands before the fields of an event.
+    pub(super) head: Vec<u8>,
+    pub(super) fields: Vec<FieldShape>,
+    /// Shown as its one field.
+    pub(super) simple: bool,
+    /// A struct that is shown as one: worth keeping or naming.
+    pub(super) record: bool,
+}
+
+/// By class.
+#[derive(Debug, Default)]
+pub(super) struct Shapes {
+    of: Arc<Types>,
+    shapes: Vec<Shape>,
+}
+
+impl Shapes {
+    /// Of the types of a chunk; chunks of a recording mostly share them.
+    pub(super) fn update(&mut self, types: &Arc<Types>, style: Style) {
+        if Arc::ptr_eq(&self.of, types) && self.shapes.len() == types.classes().len() {
+            return;
+        }
+        self.of = types.clone();
+        self.shapes = types.classes().iter().map(|class| shape(types, class, style)).collect();
+    }
+
+    pub(super) fn get(&self, class: ClassIndex) -> Option<&Shape> {
+        self.shapes.get(class.index())
+    }
+}
+
+fn shape(types: &Types, class: &Class, style: Style) -> Shape {
+    let mut head = Vec::new();
+    match style {
+        Style::Document => {
+            head.extend_from_slice(b"{\n      \"type\": ");
+            escape::string(&class.name, &mut head);
+            head.extend_from_slice(b", \n      \"values\": {\n");
+        }
+        Style::Line | Style::Linked => {
+            head.extend_from_slice(b"{\"event\":");
+            escape::string(&class.name, &mut head);
+        }
+    }
+    let simple = class.simple && class.fields.len() == 1;
+    let fields = class.fields.iter().enumerate().map(|(at, field)| field_shape(types, field, at, style));
+    Shape { head, fields: fields.collect(), simple, record: class.kind == Kind::Struct && !simple }
+}
+
+fn field_shape(types: &Types, field: &Field, at: usize, style: Style) -> FieldShape {
+    let mut name = Vec::new();
+    escape::string(&field.name, &mut name);
+    name.extend_from_slice(if style == Style::Document { b": " } else { b":" });
+    let mut in_event = Vec::new();
+    if style == Style::Document {
+        if at > 0 {
+            in_event.extend_from_slice(b", \n");
+        }
+        in_event.resize(in_event.len() + EVENT_INDENT + 2, b' ');
+        in_event.extend_from_slice(&name);
+    } else {
+        // The name of the event's type is a field beside the others.
+        let clash = &*field.name == "event";
+        in_event.push(b',');
+        in_event.extend_from_slice(if clash { b"\"event_\":" } else { &name });
+    }
+    let of = field.class.and_then(|class| types.class(class));
+    let meaning = match (field.annotation("jdk.jfr.Timespan"), field.annotation("jdk.jfr.Timestamp")) {
+        (Some(unit), _) => Meaning::Span(Unit::of(unit.value())),
+        (None, Some(unit)) => Meaning::Time(Unit::of(unit.value())),
+        (None, None) => Meaning::Number,
+    };
+    FieldShape {
+        name,
+        in_event,
+        meaning,
+        unsigned: field.annotation("jdk.jfr.Unsigned").is_some(),
+        frames: of.is_some_and(|of| &*of.name == "jdk.types.StackFrame"),
+    }
+}
