@@ -154,7 +154,7 @@ fn zone_text(zone: i64) -> Vec<u8> {
     number::pair(size / 3600, &mut out);
     out.push(b':');
     number::pair(size / 60 % 60, &mut out);
-    if size % 60 > 0 {
+    if !size.is_multiple_of(60) {
         out.push(b':');
         number::pair(size % 60, &mut out);
     }
