@@ -9,6 +9,7 @@ mod sums;
 
 use std::collections::HashMap;
 use std::io::Read;
+use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jfr_format::error::{Error, ErrorKind};
@@ -19,7 +20,7 @@ use jfr_format::read::{
 use crate::model::{EventKind, Id, Model, SampleKey, Unit, Weight};
 use crate::warnings::Warnings;
 use resolve::Resolver;
-use sums::{RawBytes, RawKey, Repeats, Sums};
+use sums::{RawKey, Repeats, Sums};
 
 /// Which events to take in.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +88,6 @@ pub struct Loader {
     roles: Roles,
     resolver: Resolver,
     sums: Sums,
-    repeats: Repeats,
 }
 
 /// What events of a class are to the loader.
@@ -112,6 +112,8 @@ struct Bound {
     timed: bool,
     /// All fields but the start are thread, stack and state.
     plain: bool,
+    /// Samples that are all alike but for their start, if `plain`.
+    repeats: Repeats,
 }
 
 /// Largest type id looked up by array.
@@ -127,6 +129,14 @@ impl Roles {
     fn clear(&mut self) {
         self.dense.clear();
         self.sparse.clear();
+    }
+
+    /// Ascending by type id, as far as these are small.
+    fn samples(&self) -> impl Iterator<Item = &Bound> {
+        self.dense.iter().chain(self.sparse.values()).filter_map(|role| match role {
+            Role::Sample(bound) => Some(bound),
+            _ => None,
+        })
     }
 
     #[inline]
@@ -155,12 +165,8 @@ const VALUE: usize = 5;
 impl Bound {
     /// What equal samples have in common, if that can be told without decoding.
     #[inline(always)]
-    fn repeats(&self, frame: &Frame<'_>) -> Option<RawBytes> {
-        if !self.plain {
-            return None;
-        }
-        let (bytes, len) = frame.bytes_behind_start()?;
-        Some(RawBytes { kind: self.kind.index() as u32, len, bytes })
+    fn likeness(&self, frame: &Frame<'_>) -> Option<u64> {
+        if self.plain { frame.short_bytes_behind_start().map(NonZero::get) } else { None }
     }
 
     /// The sample in `frame`; `None` if it is outside the time asked for.
@@ -316,19 +322,37 @@ impl Loader {
     }
 
     fn batch(&mut self, batch: &Batch<'_>) {
-        for frame in batch.frames() {
-            match self.roles.of(frame.type_id) {
-                Role::Ignored => {}
-                Role::Sample(bound) if bound.repeats(&frame).is_some_and(|raw| self.repeats.count(&raw)) => {}
-                Role::Sample(bound) => match bound.read(&self.options, &self.loaded.model, batch, &frame) {
-                    Ok(Some((key, weight))) => match bound.repeats(&frame) {
-                        Some(raw) => self.repeats.insert(raw, key),
-                        None => self.sums.add(key, weight),
-                    },
-                    Ok(None) => {}
-                    Err(error) => self.loaded.warnings.push(error),
-                },
-                Role::Setting | Role::Unseen => self.uncommon(batch, &frame),
+        let mut frames = batch.frames();
+        let mut next = frames.next();
+        while let Some(first) = next {
+            match self.roles.of(first.type_id) {
+                Role::Ignored => next = frames.next(),
+                Role::Sample(bound) => {
+                    // Mostly many of a type come in a row.
+                    let mut frame = first;
+                    loop {
+                        let bytes = bound.likeness(&frame);
+                        if !bytes.is_some_and(|bytes| bound.repeats.count(bytes)) {
+                            match bound.read(&self.options, &self.loaded.model, batch, &frame) {
+                                Ok(Some((key, weight))) => match bytes {
+                                    Some(bytes) => bound.repeats.insert(bytes, key),
+                                    None => self.sums.add(key, weight),
+                                },
+                                Ok(None) => {}
+                                Err(error) => self.loaded.warnings.push(error),
+                            }
+                        }
+                        next = frames.next();
+                        match next {
+                            Some(another) if another.type_id == first.type_id => frame = another,
+                            _ => break,
+                        }
+                    }
+                }
+                Role::Setting | Role::Unseen => {
+                    self.uncommon(batch, &first);
+                    next = frames.next();
+                }
             }
         }
     }
@@ -390,6 +414,7 @@ impl Loader {
             has_count: binding.is_bound(COUNT),
             timed: binding.is_bound(START),
             plain: !timed && class.fields.len() == fields + 1 && starts_with_time,
+            repeats: Repeats::default(),
             binding,
         })
     }
@@ -410,7 +435,8 @@ impl Loader {
     fn resolve(&mut self, chunk: &Chunk) {
         let Loaded { model, warnings } = &mut self.loaded;
         let kinds: Vec<Id<EventKind>> = model.kinds.iter().map(|(id, _)| id).collect();
-        for (raw, weight) in self.sums.drain().chain(self.repeats.drain()) {
+        let repeats = self.roles.samples().flat_map(|bound| bound.repeats.sums());
+        for (raw, weight) in self.sums.drain().chain(repeats) {
             let Some(&kind) = kinds.get(raw.kind as usize) else { continue };
             let key = SampleKey {
                 kind,

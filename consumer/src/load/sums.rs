@@ -1,5 +1,7 @@
 //! Events added up by the keys of their references, before anybody knows what the keys stand for.
 
+use std::hash::BuildHasher;
+
 use jfr_format::pool::KeyHash;
 
 use crate::model::Weight;
@@ -13,78 +15,74 @@ pub(super) struct RawKey {
     pub(super) state: u64,
 }
 
-/// All of an event but its type and its start, as it stands in the chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RawBytes {
-    pub(super) kind: u32,
-    pub(super) len: u32,
-    pub(super) bytes: u128,
-}
-
-/// Samples that say nothing but thread, stack and state, counted by their bytes: only the first of each kind is
-/// decoded.
+/// Samples of one type that say nothing but thread, stack and state, counted by the bytes of these: only the first of
+/// each kind is decoded.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    entries: Vec<(RawBytes, RawKey, u64)>,
-    places: Vec<u32>,
+    /// In order of first appearance.
+    entries: Vec<(u64, RawKey)>,
+    /// Found by hash; at most a quarter is taken, since a collision costs more than the memory.
+    slots: Vec<Slot>,
     hash: KeyHash,
 }
 
+/// Bytes and count in one cache line. No bytes: free.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    bytes: u64,
+    count: u64,
+}
+
 impl Repeats {
-    /// Counts one more of these bytes; `false` if they have not been met before.
+    /// Counts one more of these bytes, not 0; `false` if they have not been met before.
     #[inline(always)]
-    pub(super) fn count(&mut self, raw: &RawBytes) -> bool {
-        if self.places.is_empty() {
+    pub(super) fn count(&mut self, bytes: u64) -> bool {
+        if self.slots.is_empty() {
             return false;
         }
-        let index = self.places[self.place_of(raw)];
-        match self.entries.get_mut(index as usize) {
-            Some((_, _, count)) => {
-                *count += 1;
-                true
-            }
-            None => false,
-        }
+        let at = self.place_of(bytes);
+        let slot = &mut self.slots[at];
+        slot.count += 1;
+        slot.bytes != 0
     }
 
     /// Notes what bytes mean that were not met before, and counts them once.
     #[cold]
-    pub(super) fn insert(&mut self, raw: RawBytes, key: RawKey) {
-        self.entries.push((raw, key, 1));
-        if self.entries.len() * 8 >= self.places.len() {
-            let places = (self.places.len() * 4).max(FIRST_PLACES);
-            self.places.clear();
-            self.places.resize(places, FREE);
-            for index in 0..self.entries.len() {
-                let at = self.place_of(&self.entries[index].0);
-                self.places[at] = index as u32;
+    pub(super) fn insert(&mut self, bytes: u64, key: RawKey) {
+        if self.entries.len() * 4 >= self.slots.len() {
+            let len = (self.slots.len() * 4).max(FIRST_SLOTS);
+            let old = std::mem::replace(&mut self.slots, vec![Slot::default(); len]);
+            for slot in old.into_iter().filter(|slot| slot.bytes != 0) {
+                let at = self.place_of(slot.bytes);
+                self.slots[at] = slot;
             }
-        } else {
-            let at = self.place_of(&raw);
-            self.places[at] = self.entries.len() as u32 - 1;
         }
+        self.entries.push((bytes, key));
+        let at = self.place_of(bytes);
+        self.slots[at] = Slot { bytes, count: 1 };
     }
 
+    /// Where the bytes are, or the free place where they would be.
     #[inline(always)]
-    fn place_of(&self, raw: &RawBytes) -> usize {
-        let mask = self.places.len() - 1;
-        let high = (raw.bytes >> 64) as u64 ^ u64::from(raw.kind).rotate_left(32) ^ u64::from(raw.len) << 56;
-        let mut at = self.hash.pair(raw.bytes as u64, high) as usize & mask;
-        loop {
-            let index = self.places[at];
-            if index == FREE || self.entries.get(index as usize).is_none_or(|(known, ..)| known == raw) {
-                return at;
-            }
+    fn place_of(&self, bytes: u64) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = self.hash.hash_one(bytes) as usize & mask;
+        while self.slots[at].bytes != bytes && self.slots[at].bytes != 0 {
             at = (at + 1) & mask;
         }
+        at
     }
 
-    /// Takes out all counts; the memory stays.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = (RawKey, Weight)> + '_ {
-        self.places.fill(FREE);
-        self.entries.drain(..).map(|(_, key, count)| (key, Weight { count, value: 0 }))
+    /// All counts.
+    pub(super) fn sums(&self) -> impl Iterator<Item = (RawKey, Weight)> + '_ {
+        self.entries.iter().map(|&(bytes, key)| {
+            let count = self.slots[self.place_of(bytes)].count;
+            (key, Weight { count, value: 0 })
+        })
     }
 }
+
+const FIRST_SLOTS: usize = 256;
 
 /// Distinct keys in order of first appearance, found by hash: a table of indexes, at most an eighth full, since
 /// a collision costs more than the memory.
@@ -150,6 +148,29 @@ impl Sums {
 mod tests {
     use super::*;
     use std::collections::HashMap;
+
+    #[test]
+    fn repeats_are_counted_as_by_a_map() {
+        let mut repeats = Repeats::default();
+        let mut expected: HashMap<u64, u64> = HashMap::new();
+        let mut order = Vec::new();
+        let key = |bytes: u64| RawKey { kind: 0, thread: bytes, stack: !bytes, state: 0 };
+        for i in 0..20_000u64 {
+            let x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            let bytes = (x % 1009 + 1) << (x % 5 * 8);
+            let known = expected.contains_key(&bytes);
+            assert_eq!(repeats.count(bytes), known);
+            if !known {
+                repeats.insert(bytes, key(bytes));
+                order.push(bytes);
+            }
+            *expected.entry(bytes).or_default() += 1;
+        }
+        let sums: Vec<(RawKey, Weight)> = repeats.sums().collect();
+        let expected: Vec<(RawKey, Weight)> =
+            order.iter().map(|bytes| (key(*bytes), Weight { count: expected[bytes], value: 0 })).collect();
+        assert_eq!(sums, expected);
+    }
 
     #[test]
     fn sums_are_those_of_a_map_and_keep_their_order() {

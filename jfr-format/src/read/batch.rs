@@ -1,13 +1,14 @@
 //! Runs of whole events, and how many there were of each type.
 
 use std::collections::HashMap;
+use std::num::NonZero;
 
 use bytes::Bytes;
 
 use super::chunk::Chunk;
 use super::cursor::Cursor;
 use super::types::{Class, Types};
-use crate::constants::CHECKPOINT_EVENT;
+use crate::constants::{CHECKPOINT_EVENT, MAGIC};
 use crate::event::EventRef;
 
 /// Consecutive whole events, metadata and checkpoints among them.
@@ -81,6 +82,53 @@ pub(crate) struct Walk<'a> {
     offset: u64,
 }
 
+/// Events of a chunk that can be walked over quickly.
+pub(crate) struct Usual<'a> {
+    /// Up to the end of the chunk, or of what is there.
+    pub(crate) bytes: &'a [u8],
+    pub(crate) from: usize,
+    /// Where to stop.
+    pub(crate) portion: usize,
+}
+
+impl Usual<'_> {
+    /// Counts events and tells `each` where they begin and of what type they are, as long as their size takes one byte
+    /// and their type two at most, and as they cannot be the start of a chunk header. Metadata and checkpoints end the
+    /// walk, and the last bytes. Returns where it came to.
+    #[inline(always)]
+    pub(crate) fn walk(&self, counts: &mut TypeCounts, mut each: impl FnMut(usize, u64)) -> usize {
+        let mut at = self.from;
+        while at < self.portion
+            && let Some(word) = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<4>())
+        {
+            let word = u64::from(u32::from_le_bytes(*word));
+            let size = word & 0x7f;
+            let (low, high) = (word >> 8 & 0x7f, word >> 16 & 0x7f);
+            // All ones if the type takes a second byte: the lengths of types change from event to event, and
+            // a branch would be guessed wrong.
+            let second = (word >> 15 & 1).wrapping_neg();
+            let type_id = low | high << 7 & second;
+            let long = word & 0x80 | word & 0x80_0000 & second;
+            let after = at + size as usize;
+            if long != 0
+                || size <= 2 + (second & 1)
+                || type_id <= u64::from(CHECKPOINT_EVENT.0)
+                || word & 0xffff == HEADER_START
+                || after > self.bytes.len()
+            {
+                break;
+            }
+            counts.add(type_id, size);
+            each(at, type_id);
+            at = after;
+        }
+        at
+    }
+}
+
+/// The first two bytes of a chunk header.
+const HEADER_START: u64 = MAGIC[0] as u64 | (MAGIC[1] as u64) << 8;
+
 /// Where an event lies and which type it claims to be.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
@@ -97,16 +145,16 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The bytes behind the first varint, the start time of an event, as a little-endian number, and how many they
-    /// are: where both are equal, all fields but the first are. `None` if there are more than 15, and in front of the
-    /// end of the input.
+    /// The bytes behind the first varint, the start time of an event, as one number with their count: where two
+    /// events of a type have the same, all their fields but the first are. `None` if there are none or more than seven,
+    /// and in front of the end of the input.
     #[inline(always)]
-    pub fn bytes_behind_start(&self) -> Option<(u128, u32)> {
+    pub fn short_bytes_behind_start(&self) -> Option<NonZero<u64>> {
         let mut cursor = Cursor::new(self.tail);
         cursor.skip_varint_of_any_length().ok()?;
-        let word = u128::from_le_bytes(*self.tail.get(cursor.pos()..)?.first_chunk::<16>()?);
-        let len = self.payload.len().checked_sub(cursor.pos()).filter(|&len| len < 16)? as u32;
-        Some((word & ((1 << (8 * len)) - 1), len))
+        let word = u64::from_le_bytes(*self.tail.get(cursor.pos()..)?.first_chunk::<8>()?);
+        let len = self.payload.len().checked_sub(cursor.pos()).filter(|&len| len < 8)? as u64;
+        NonZero::new(word & ((1 << (8 * len)) - 1) | len << 56)
     }
 
     fn event(&self, chunk: &'a Chunk) -> Option<EventRef<'a>> {
@@ -237,7 +285,7 @@ impl Wanted {
         wanted
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(&self, type_id: u64) -> Interest {
         match self.dense.get(usize::try_from(type_id).unwrap_or(usize::MAX)) {
             Some(&interest) => interest,
@@ -267,7 +315,7 @@ pub struct TypeCounts {
 }
 
 impl TypeCounts {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&mut self, type_id: u64, bytes: u64) {
         let count = if type_id < DENSE_LIMIT {
             let at = type_id as usize;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 
-use super::batch::{Batch, Interest, Region, TypeCounts, Wanted};
+use super::batch::{Batch, Interest, Region, TypeCounts, Usual, Wanted};
 use super::chunk::{Chunk, ChunkIndex};
 use super::cursor::Cursor;
 use super::references::Known;
@@ -490,6 +490,9 @@ impl Decoder {
                 self.ended = Some(at);
                 return self.finish(true, State::Header);
             }
+            if self.usual(portion) {
+                continue;
+            }
             let head = match self.head(at) {
                 Head::Event(head) => head,
                 Head::Short => return self.input_exhausted(at),
@@ -531,24 +534,33 @@ impl Decoder {
         }
     }
 
+    /// Walks over events whose size takes one byte and whose type takes at most two: nearly all. Whether there were
+    /// any.
+    fn usual(&mut self, portion: usize) -> bool {
+        let bytes = self.buffer.bytes();
+        let end = self.current.end.and_then(|end| usize::try_from(end.saturating_sub(self.offset)).ok());
+        let bytes = end.and_then(|end| bytes.get(..end)).unwrap_or(bytes);
+        let Current { wanted, picked, counts, constants_wanted, .. } = &mut self.current;
+        let usual = Usual { bytes, from: self.scanned, portion };
+        let before = self.scanned;
+        self.scanned = match wanted {
+            Some(wanted) => usual.walk(counts, |at, type_id| match wanted.of(type_id) {
+                Interest::None => {}
+                // A portion is hardly larger than the largest event, so this fits.
+                Interest::Plain => picked.push(at as u32),
+                Interest::Constants => {
+                    *constants_wanted = true;
+                    picked.push(at as u32);
+                }
+            }),
+            None => usual.walk(counts, |_, _| {}),
+        };
+        self.scanned > before
+    }
+
     /// Size and type of the event at the scan position, if it is there as a whole.
-    #[inline(always)]
     fn head(&self, at: u64) -> Head {
         let rest = self.buffer.bytes().get(self.scanned..).unwrap_or_default();
-        if let (&[size @ 3..=127, type_low, type_high, ..], Some(end)) = (rest, self.current.end)
-            && size != MAGIC[0]
-            && usize::from(size) <= rest.len()
-            && u64::from(size) <= end.saturating_sub(at)
-            && (type_low < 128 || (type_high < 128 && size > 3))
-        {
-            // Nearly all events: size in one byte, type in one or two.
-            let (type_id, head) = if type_low < 128 {
-                (u64::from(type_low), 2)
-            } else {
-                (u64::from(type_low & 127) | u64::from(type_high) << 7, 3)
-            };
-            return Head::Event(EventHead { size: u32::from(size), type_id, head });
-        }
         if rest.first() == Some(&MAGIC[0]) && rest.starts_with(&MAGIC[..rest.len().min(MAGIC.len())]) {
             if rest.len() < LEN && !self.closed {
                 return Head::Short;
