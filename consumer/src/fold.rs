@@ -1,6 +1,6 @@
 //! Model → tree: which samples, by what measure, under what names.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use regex::Regex;
@@ -85,6 +85,15 @@ const ALIASES: &[(&str, &[&str])] = &[
 pub(crate) const PREFERRED: &[&str] =
     &["jdk.ExecutionSample", "jdk.CPUTimeSample", "profiler.WallClockSample", "jdk.NativeMethodSample"];
 
+/// What to load if no event is asked for, to begin with: all of them but the last are mostly alone in a recording.
+pub const FIRST_LOADED: &[&str] = PREFERRED.split_at(3).0;
+
+/// What to load if there is nothing of [`FIRST_LOADED`]: `events` are those of each type with stack traces.
+pub fn else_loaded(events: &BTreeMap<String, u64>) -> Option<&str> {
+    let preferred = PREFERRED.iter().find_map(|&name| events.get_key_value(name));
+    preferred.or_else(|| events.iter().max_by_key(|&(_, &count)| count)).map(|(name, _)| name.as_str())
+}
+
 /// Full names of the event types that `names` and aliases stand for.
 pub fn event_names(names: &[String]) -> Vec<String> {
     let mut full = Vec::new();
@@ -134,7 +143,7 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
         let recorded = recorded.map(|(_, kind)| kind.name.to_string());
         return Err(Error::NoSuchEvent {
             asked: options.events.join(", "),
-            present: recorded.chain(model.passed_over.iter().cloned()).collect(),
+            present: recorded.chain(model.passed_over.keys().cloned()).collect(),
         });
     }
     Ok(kinds)

@@ -299,6 +299,12 @@ impl Loader {
         outcome
     }
 
+    /// Adds what was read of a later part of the recording.
+    pub fn merge(&mut self, later: Loaded) {
+        self.loaded.model.merge(later.model);
+        self.loaded.warnings.merge(later.warnings);
+    }
+
     /// What has been read of the chunks that are over.
     pub fn model(&self) -> &Model {
         &self.loaded.model
@@ -424,10 +430,11 @@ impl Loader {
         if self.options.events.is_empty() {
             return;
         }
-        for (type_id, _) in end.counts.iter() {
+        for (type_id, count) in end.counts.iter() {
             let class = end.chunk.types.by_id(type_id).filter(|c| c.field_index("stackTrace").is_some());
             if let Some(class) = class.filter(|class| !self.options.wants_type(class)) {
-                self.loaded.model.passed_over.insert(class.name.to_string());
+                let passed_over = &mut self.loaded.model.passed_over;
+                *passed_over.entry(class.name.to_string()).or_default() += count.events;
             }
         }
     }

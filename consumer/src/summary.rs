@@ -5,10 +5,12 @@ mod report;
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use jfr_format::error::Error as ReadError;
-use jfr_format::read::{Batch, ChunkEnd, Class, Delivery, Input, Interest, Item, TypeCount};
+use jfr_format::read::{
+    Batch, ChunkEnd, Class, Decoder, Delivery, Input, Interest, Item, Recording, TypeCount,
+};
 
 use crate::error::Error;
 use crate::fold::{self, FoldOptions};
@@ -61,43 +63,68 @@ struct ChunkFacts {
     complete: bool,
 }
 
-/// Reads the recording at `path`; `top` functions at most are told, with 0 no sample is looked at. `progress` is told
-/// the bytes dealt with so far.
+/// Reads a recording that is at hand as a whole, on up to `jobs` threads; the report does not depend on their number.
+/// `top` functions at most are told, with 0 no sample is looked at. `progress` is told the bytes dealt with so far, by
+/// any of them.
 ///
 /// # Errors
-/// The file cannot be read or is no recording.
-pub fn of_file(path: &Path, top: usize, mut progress: impl FnMut(u64)) -> Result<(Report, Warnings), Error> {
-    let preferred = if top > 0 { fold::PREFERRED } else { &[] };
-    let mut scope = Scope { samples: Some(preferred.iter().map(|&n| n.to_owned()).collect()), all: false };
-    let mut summary = read_file(path, &scope, &mut progress)?;
+/// It is no recording.
+pub fn of_recording(
+    recording: &Recording,
+    top: usize,
+    jobs: usize,
+    progress: impl Fn(u64) + Sync,
+) -> Result<(Report, Warnings), Error> {
+    let first = if top > 0 { fold::FIRST_LOADED } else { &[] };
+    let mut scope = Scope { samples: Some(first.iter().map(|&n| n.to_owned()).collect()), all: false };
+    let mut summary = read(recording, &scope, jobs, &progress)?;
     let without_time = !summary.chunks.is_empty() && summary.chunks.iter().all(|c| c.duration_nanos <= 0);
     let other = summary.other_samples().filter(|_| top > 0);
     if without_time || other.is_some() {
         // What is rare is read again rather than all that is common more slowly.
         scope.all = without_time;
         scope.samples = other.map(|name| vec![name]).or(scope.samples);
-        summary = read_file(path, &scope, &mut progress)?;
+        summary = read(recording, &scope, jobs, &progress)?;
     }
     summary.finish(top)
 }
 
-fn read_file(path: &Path, scope: &Scope, progress: &mut impl FnMut(u64)) -> Result<Summary, Error> {
-    let mut input = Input::open_for(path, Delivery::Unresolved)?;
-    if !scope.all {
-        let scope = scope.clone();
-        input.decoder().select(move |class| scope.interest(class));
-    }
-    let mut summary = Summary::new(scope);
-    while let Some(item) = input.next()? {
-        if let Item::ChunkEnd(end) = &item {
-            progress(end.chunk.offset.0.saturating_add(end.size));
+fn read(
+    recording: &Recording,
+    scope: &Scope,
+    jobs: usize,
+    progress: &(impl Fn(u64) + Sync),
+) -> Result<Summary, Error> {
+    let done = AtomicU64::new(0);
+    let part = |decoder: &mut Decoder| {
+        if !scope.all {
+            let scope = scope.clone();
+            decoder.select(move |class| scope.interest(class));
         }
-        summary.take(item)?;
-    }
-    Ok(summary)
+        let mut summary = Summary::new(scope);
+        let mut at = decoder.consumed();
+        while let Some(item) = decoder.next() {
+            let ends = matches!(item, Item::ChunkEnd(_));
+            summary.take(item)?;
+            if ends {
+                let passed = decoder.consumed() - std::mem::replace(&mut at, decoder.consumed());
+                progress(done.fetch_add(passed, Ordering::Relaxed) + passed);
+            }
+        }
+        Ok(summary)
+    };
+    let mut sum: Option<Summary> = None;
+    recording.run_grouped(Delivery::Unresolved, jobs, part, |part: Result<Summary, ReadError>| {
+        match &mut sum {
+            Some(sum) => sum.merge(part?),
+            None => sum = Some(part?),
+        }
+        Ok::<(), Error>(())
+    })?;
+    Ok(sum.unwrap_or_else(|| Summary::new(scope)))
 }
 
-/// Reads a stream to its end, see [`of_file`].
+/// Reads a stream to its end, see [`of_recording`].
 ///
 /// # Errors
 /// The source cannot be read or is no recording.
@@ -139,6 +166,25 @@ impl Summary {
             None => LoadOptions::default(),
         };
         Self { loader: Loader::new(loader), all: scope.all, ..Self::default() }
+    }
+
+    /// Adds what a later part of the recording holds.
+    fn merge(&mut self, later: Self) {
+        self.loader.merge(later.loader.finish());
+        self.ledger.merge(later.ledger);
+        for (name, count) in later.events {
+            let sum = self.events.entry(name).or_default();
+            sum.events += count.events;
+            sum.bytes += count.bytes;
+        }
+        for (name, count) in later.with_stack {
+            *self.with_stack.entry(name).or_default() += count;
+        }
+        self.chunks.extend(later.chunks);
+        self.last_nanos = self.last_nanos.max(later.last_nanos);
+        for (label, fact) in later.facts {
+            self.facts.entry(label).or_insert(fact);
+        }
     }
 
     fn take(&mut self, item: Item<'_>) -> Result<(), ReadError> {
@@ -202,13 +248,12 @@ impl Summary {
         }
     }
 
-    /// The most frequent type with stack traces, if there are events of such but none of CPU or wall-clock samples.
+    /// The type with stack traces to look at if there is none that was looked at first.
     fn other_samples(&self) -> Option<String> {
-        if fold::PREFERRED.iter().any(|&name| self.with_stack.contains_key(name)) {
+        if fold::FIRST_LOADED.iter().any(|&name| self.with_stack.contains_key(name)) {
             return None;
         }
-        let most = self.with_stack.iter().max_by_key(|&(_, &count)| count)?;
-        Some(most.0.clone())
+        fold::else_loaded(&self.with_stack).map(str::to_owned)
     }
 
     fn finish(self, top: usize) -> Result<(Report, Warnings), Error> {

@@ -205,6 +205,9 @@ pub struct SummaryArgs {
     /// How many of the most sampled functions to list; with 0 no sample is looked at, which is fastest
     #[arg(long, default_value_t = 15, value_name = "N")]
     pub top: usize,
+    /// Threads that read a recording of several chunks [default: one a processor, 4 at most]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
 }
 
 /// Arguments of `print`.

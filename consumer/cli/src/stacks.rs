@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use flightline_consumer::fold::{self, Filter, FoldOptions, Measure};
@@ -9,6 +10,7 @@ use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loader};
 use flightline_consumer::model::Model;
 use flightline_consumer::tree::Tree;
+use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Input, Recording, default_jobs};
 
 use crate::Outcome;
@@ -56,8 +58,31 @@ pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
         return Ok(Profile { tree, outcome: Outcome::Whole, model: None });
     }
     let jobs = args.jobs.map_or_else(default_jobs, NonZeroUsize::get);
-    let mut loader = Loader::new(load_options(args));
-    let mut outcome = Outcome::Whole;
+    let (model, outcome) = load(recordings, load_options(args), jobs)?;
+    let tree = fold::fold(&model, &options)?;
+    if args.total && tree.unit == "samples" {
+        talk::warning("the recording does not say what a sample stands for; counting samples");
+    }
+    Ok(Profile { tree, outcome, model: Some(model) })
+}
+
+/// What was read and, by input, what could not be.
+struct Loaded {
+    model: Model,
+    warnings: Vec<(PathBuf, Warnings)>,
+}
+
+impl Loaded {
+    fn tell(self) -> (Model, Outcome) {
+        let outcomes = self.warnings.iter().map(|(path, warnings)| talk::warnings(path, warnings));
+        let partial = outcomes.fold(false, |partial, outcome| partial | (outcome == Outcome::Partial));
+        (self.model, if partial { Outcome::Partial } else { Outcome::Whole })
+    }
+}
+
+fn attempt(recordings: Vec<(&PathBuf, Opened)>, options: LoadOptions, jobs: usize) -> Result<Loaded> {
+    let mut loader = Loader::new(options);
+    let mut warnings = Vec::new();
     for (path, recording) in recordings {
         match recording {
             Opened::Whole(recording) => {
@@ -74,16 +99,33 @@ pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
                 }
             }
         }
-        if talk::warnings(path, &loader.take_warnings()) == Outcome::Partial {
-            outcome = Outcome::Partial;
-        }
+        warnings.push((path.clone(), loader.take_warnings()));
     }
-    let model = loader.finish().model;
-    let tree = fold::fold(&model, &options)?;
-    if args.total && tree.unit == "samples" {
-        talk::warning("the recording does not say what a sample stands for; counting samples");
-    }
-    Ok(Profile { tree, outcome, model: Some(model) })
+    Ok(Loaded { model: loader.finish().model, warnings })
+}
+
+/// Reads recordings into one model. If no event is asked for and all can be read again, those that are taken first
+/// are loaded first, and others only if there are none of them.
+fn load(recordings: Vec<(&PathBuf, Opened)>, options: LoadOptions, jobs: usize) -> Result<(Model, Outcome)> {
+    let whole = |(path, opened): &(_, _)| match opened {
+        Opened::Whole(recording) => Some((*path, recording.clone())),
+        Opened::Stream(_) => None,
+    };
+    let again: Option<Vec<(&PathBuf, Recording)>> = recordings.iter().map(whole).collect();
+    let Some(again) = again.filter(|_| options.events.is_empty()) else {
+        return attempt(recordings, options, jobs).map(Loaded::tell);
+    };
+    let first = fold::FIRST_LOADED.iter().map(|&name| name.to_owned()).collect();
+    let loaded = attempt(recordings, LoadOptions { events: first, ..options.clone() }, jobs)?;
+    let other = fold::else_loaded(&loaded.model.passed_over).map(str::to_owned);
+    let Some(other) = other.filter(|_| loaded.model.samples.is_empty()) else {
+        return Ok(loaded.tell());
+    };
+    // Counts are of the whole recording; which type has most in a range of time is seen only by loading all.
+    let ranged = options.from_nanos.is_some() || options.to_nanos.is_some();
+    let events = if ranged { Vec::new() } else { vec![other] };
+    let again = again.into_iter().map(|(path, recording)| (path, Opened::Whole(recording))).collect();
+    attempt(again, LoadOptions { events, ..options }, jobs).map(Loaded::tell)
 }
 
 fn fold_text(texts: impl Iterator<Item = Box<dyn BufRead>>, filter: &Filter) -> Result<Tree> {

@@ -1,9 +1,11 @@
 //! `flightline summary`
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use flightline_consumer::summary;
+use jfr_format::read::default_jobs;
 
 use crate::args::SummaryArgs;
 use crate::talk::{self, Progress, shown};
@@ -12,14 +14,19 @@ use crate::{Outcome, input, output};
 /// Tells what is in a recording.
 pub fn run(args: SummaryArgs) -> Result<Outcome> {
     let path = &args.input;
-    let mut input = input::recording(path)?;
-    let progress = Progress::new(input.size());
-    let told = match input.size() {
-        Some(_) => summary::of_file(path, args.top, |at| progress.at(at)),
-        None => summary::of_stream(&mut input, args.top, |at| progress.at(at)),
+    let told = match input::whole(path)? {
+        Some(recording) => {
+            let jobs = args.jobs.map_or_else(default_jobs, NonZeroUsize::get);
+            let progress = Progress::new(Some(recording.size()));
+            summary::of_recording(&recording, args.top, jobs, |at| progress.at(at))
+        }
+        None => {
+            let mut input = input::recording(path)?;
+            let progress = Progress::new(input.size());
+            summary::of_stream(&mut input, args.top, |at| progress.at(at))
+        }
     };
     let (report, warnings) = told.with_context(|| shown(path))?;
-    drop(progress);
     let outcome = talk::warnings(path, &warnings);
     output::text(
         Path::new("-"),

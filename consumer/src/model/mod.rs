@@ -10,7 +10,7 @@ pub use interner::{Id, Interner};
 pub use sample::{EventKind, SampleKey, Unit, Weight};
 pub use thread::Thread;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
@@ -30,8 +30,8 @@ pub struct Model {
     pub kinds: Interner<EventKind>,
     /// How much of what was seen where.
     pub samples: HashMap<SampleKey, Weight, KeyHash>,
-    /// Event types with stack traces that were met but not asked for.
-    pub passed_over: BTreeSet<String>,
+    /// Event types with stack traces that were met but not asked for, and their events.
+    pub passed_over: BTreeMap<String, u64>,
     /// Chunks read.
     pub chunks: u32,
     /// Start of the first chunk, ns since 1970.
@@ -60,7 +60,9 @@ impl Model {
             };
             self.samples.entry(key).or_default().add(weight);
         }
-        self.passed_over.extend(later.passed_over);
+        for (name, events) in later.passed_over {
+            *self.passed_over.entry(name).or_default() += events;
+        }
         self.chunks = self.chunks.saturating_add(later.chunks);
         self.start_nanos = self.start_nanos.or(later.start_nanos);
         self.period_nanos = self.period_nanos.or(later.period_nanos);

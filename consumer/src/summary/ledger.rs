@@ -7,8 +7,10 @@ use jfr_format::event::{EventRef, StructRef};
 /// CPU time of one thread, in ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTime {
-    /// By its clock.
+    /// By its clock, when it was told last.
     pub cpu: u64,
+    /// By its clock, when it was told first.
+    pub first_cpu: u64,
     /// What samples stand for.
     pub sampled: u64,
     /// What was lost, by whatever cause.
@@ -61,9 +63,9 @@ impl Ledger {
         };
         match &*event.class().name {
             THREAD_CPU => {
-                let time =
-                    ThreadTime { cpu: number("cpuTime"), sampled: number("sampled"), lost: number("lost") };
-                self.thread(event, time);
+                let cpu = number("cpuTime");
+                let (sampled, lost) = (number("sampled"), number("lost"));
+                self.thread(event, ThreadTime { cpu, first_cpu: cpu, sampled, lost });
             }
             SAMPLE_LOSS => {
                 let cause = self.losses.entry(text("cause")).or_default();
@@ -89,11 +91,73 @@ impl Ledger {
         let id = thread.and_then(|t| t.field("osThreadId").ok().flatten()?.as_i64()).unwrap_or(0);
         let group = thread.and_then(|t| t.field("group").ok().flatten()?.record().ok().flatten());
         let process = group.map(|g| text(&g, "name")).unwrap_or_default();
-        let holders = self.threads.entry((process, id)).or_default();
-        match holders.last_mut() {
-            // A clock does not run backwards: a smaller total is another thread's.
-            Some(last) if last.1.cpu <= time.cpu => *last = (name, time),
-            _ => holders.push((name, time)),
+        follow(self.threads.entry((process, id)).or_default(), name, time);
+    }
+
+    /// Adds what `later` says; the result is the same as if one account had taken all events, in their order.
+    pub(super) fn merge(&mut self, later: Self) {
+        for (id, holders) in later.threads {
+            let known = self.threads.entry(id).or_default();
+            let mut holders = holders.into_iter();
+            if let Some((name, time)) = holders.next() {
+                follow(known, name, time);
+            }
+            known.extend(holders);
+        }
+        for (cause, loss) in later.losses {
+            let sum = self.losses.entry(cause).or_default();
+            sum.samples = sum.samples.saturating_add(loss.samples);
+            sum.cpu = sum.cpu.saturating_add(loss.cpu);
+        }
+        for (cause, samples) in later.truncated {
+            let sum = self.truncated.entry(cause).or_default();
+            *sum = sum.saturating_add(samples);
+        }
+        self.notices.extend(later.notices);
+    }
+}
+
+/// Enters what a thread says next.
+fn follow(holders: &mut Vec<(String, ThreadTime)>, name: String, time: ThreadTime) {
+    match holders.last_mut() {
+        // A clock does not run backwards: a smaller total is another thread's.
+        Some(last) if last.1.cpu <= time.first_cpu => {
+            *last = (name, ThreadTime { first_cpu: last.1.first_cpu, ..time });
+        }
+        _ => holders.push((name, time)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(told: &[u64]) -> Ledger {
+        let mut ledger = Ledger::default();
+        for &cpu in told {
+            let time = ThreadTime { cpu, first_cpu: cpu, ..ThreadTime::default() };
+            follow(ledger.threads.entry((String::new(), 1)).or_default(), format!("at {cpu}"), time);
+        }
+        ledger
+    }
+
+    #[test]
+    fn accounts_of_parts_merge_to_the_account_of_all() {
+        // Three threads had the id; the second told more than the first in the end.
+        let told = [3, 5, 9, 2, 8, 11, 12, 1];
+        let whole = account(&told);
+        let totals = |ledger: &Ledger| {
+            let holders = ledger.threads.values().flatten();
+            holders.map(|(name, time)| (name.clone(), time.cpu)).collect::<Vec<_>>()
+        };
+        assert_eq!(totals(&whole), [("at 9".into(), 9), ("at 12".into(), 12), ("at 1".into(), 1)]);
+        for first in 0..told.len() {
+            for second in first..told.len() {
+                let mut merged = account(&told[..first]);
+                merged.merge(account(&told[first..second]));
+                merged.merge(account(&told[second..]));
+                assert_eq!(merged.threads, whole.threads, "cut at {first} and {second}");
+            }
         }
     }
 }

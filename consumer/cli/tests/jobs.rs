@@ -1,0 +1,54 @@
+//! Neither the number of threads nor the way in changes what is told: a file is read by several threads, and only the
+//! samples that are asked for; a pipe by one, and all of it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Status, output and complaints, the latter without the name of the input.
+fn told(args: &[&str], path: &Path, piped: bool) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flightline"));
+    command.args(args).stdin(Stdio::null());
+    if piped {
+        command.arg("-").stdin(File::open(path).unwrap());
+    } else {
+        command.arg(path);
+    }
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let name = if piped { "standard input".to_owned() } else { path.display().to_string() };
+    (output.status.code(), text(output.stdout), text(output.stderr).replace(&name, "FILE"))
+}
+
+/// Every fixture, and one recording of all kinds of chunks.
+fn inputs(folder: &Path) -> Vec<PathBuf> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    let listed = |name: &str| {
+        let entries = fs::read_dir(fixtures.join(name)).unwrap().map(|entry| entry.unwrap().path());
+        let mut paths: Vec<PathBuf> =
+            entries.filter(|path| path.extension().is_some_and(|e| e == "jfr")).collect();
+        paths.sort();
+        paths
+    };
+    let recordings = listed("recordings");
+    let all: Vec<u8> = recordings.iter().flat_map(|path| fs::read(path).unwrap()).collect();
+    let joined = folder.join("joined.jfr");
+    fs::write(&joined, all).unwrap();
+    [recordings, listed("cases"), vec![joined]].concat()
+}
+
+#[test]
+fn summary_and_fold_do_not_depend_on_threads_or_the_way_in() {
+    let folder = tempfile::tempdir().unwrap();
+    for path in inputs(folder.path()) {
+        for args in [&["summary", "--json"][..], &["summary"], &["fold", "-tp"]] {
+            let expected = told(&[args, &["--jobs", "1"]].concat(), &path, false);
+            for jobs in ["2", "5"] {
+                let found = told(&[args, &["--jobs", jobs]].concat(), &path, false);
+                assert_eq!(found, expected, "{args:?} of {} with {jobs} threads", path.display());
+            }
+            let (status, output, _) = told(args, &path, true);
+            assert_eq!((status, &output), (expected.0, &expected.1), "{args:?} of {}, piped", path.display());
+        }
+    }
+}
