@@ -42,6 +42,8 @@ pub struct TextRef<'a>(Encoded<'a>);
 #[derive(Debug, Clone, Copy)]
 enum Encoded<'a> {
     Str(&'a str),
+    /// Known to be ASCII.
+    Ascii(&'a [u8]),
     Utf8(&'a [u8]),
     Latin1(&'a [u8]),
     /// Whole varints, one per unit.
@@ -56,18 +58,21 @@ impl<'a> TextRef<'a> {
     pub fn to_str(self) -> Cow<'a, str> {
         match self.0 {
             Encoded::Str(text) => Cow::Borrowed(text),
-            Encoded::Utf8(bytes) => utf8(bytes),
+            Encoded::Ascii(bytes) | Encoded::Utf8(bytes) => utf8(bytes),
             Encoded::Latin1(bytes) => latin1(bytes),
             Encoded::Utf16 { units, count } => Cow::Owned(utf16(units, count)),
         }
     }
 
     /// Its length in UTF-16 units, as Java counts.
+    #[inline]
     pub fn utf16_len(self) -> usize {
         match self.0 {
-            Encoded::Latin1(bytes) => bytes.len(),
+            Encoded::Ascii(bytes) | Encoded::Latin1(bytes) => bytes.len(),
+            Encoded::Str(text) if text.is_ascii() => text.len(),
             Encoded::Utf16 { count, .. } => count,
             Encoded::Str(text) => units(text),
+            Encoded::Utf8(bytes) if bytes.is_ascii() => bytes.len(),
             Encoded::Utf8(bytes) => units(&utf8(bytes)),
         }
     }
@@ -76,7 +81,7 @@ impl<'a> TextRef<'a> {
     pub fn is_empty(self) -> bool {
         match self.0 {
             Encoded::Str(text) => text.is_empty(),
-            Encoded::Utf8(bytes) | Encoded::Latin1(bytes) => bytes.is_empty(),
+            Encoded::Ascii(bytes) | Encoded::Utf8(bytes) | Encoded::Latin1(bytes) => bytes.is_empty(),
             Encoded::Utf16 { count, .. } => count == 0,
         }
     }
@@ -91,6 +96,47 @@ impl<'a> From<&'a str> for TextRef<'a> {
 /// Each first byte of a character is a unit; characters of four bytes have a second one.
 fn units(text: &str) -> usize {
     text.bytes().map(|b| usize::from(b & 0xc0 != 0x80) + usize::from(b >= 0xf0)).sum()
+}
+
+/// What kind of string begins somewhere, and its length or key, in one number: 0 is none that is told so.
+#[derive(Clone, Copy)]
+pub(crate) struct Short(u64);
+
+/// The text is ASCII, whatever its encoding.
+const ASCII: u8 = 0x80;
+
+impl Short {
+    /// Of the string at the start of `input`, and its size; `None` if it is not of a frequent kind.
+    #[inline(always)]
+    pub(crate) fn of(input: &[u8]) -> Option<(Self, usize)> {
+        let [tag, len, rest @ ..] = input else { return None };
+        let len @ 0..0x80 = *len else { return None };
+        let size = 2 + usize::from(len);
+        let kind = match *tag {
+            STRING_UTF8 | STRING_LATIN1 => *tag,
+            // Java writes short strings so: one byte per unit, if they are ASCII.
+            STRING_UTF16 if rest.get(..usize::from(len))?.is_ascii() => ASCII,
+            _ => return None,
+        };
+        Some((Self(u64::from(len) << 8 | u64::from(kind)), size))
+    }
+
+    #[inline]
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The text of the string at `at`, of which `bits` were kept.
+    #[inline(always)]
+    pub(crate) fn text(bits: u64, input: &[u8], at: usize) -> Option<TextRef<'_>> {
+        let bytes = input.get(at + 2..at + 2 + (bits >> 8) as usize)?;
+        Some(TextRef(match bits as u8 {
+            ASCII => Encoded::Ascii(bytes),
+            STRING_UTF8 => Encoded::Utf8(bytes),
+            STRING_LATIN1 => Encoded::Latin1(bytes),
+            _ => return None,
+        }))
+    }
 }
 
 /// A string field, its text not yet decoded.

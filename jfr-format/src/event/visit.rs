@@ -1,11 +1,13 @@
 //! All fields of an event in one go: the quick level.
 
 use super::{EventRef, Reference, StructRef, ValueRef};
+use crate::constants::STRING_POOLED;
 use crate::error::{Error, Malformed};
-use crate::read::Field;
 use crate::read::cursor::Cursor;
 use crate::read::layout;
 use crate::read::types::Plan;
+use crate::read::{Chunk, Field};
+use crate::strings::Short;
 
 impl<'a> EventRef<'a> {
     /// Calls `see` with each field in order: what [`fields`](Self::fields) iterates over, several times as quick.
@@ -31,7 +33,9 @@ impl<'a> EventRef<'a> {
     /// A value is malformed; the fields before it have been seen.
     #[inline]
     pub fn visit(&self, see: impl FnMut(FieldRef<'a>)) -> Result<(), Error> {
-        self.fields().visit_in(self.tail, see)
+        let Self { chunk, class, index, payload: bytes, tail, .. } = *self;
+        let head = u64::from(self.size).saturating_sub(bytes.len() as u64);
+        walk(StructRef { chunk, class, index, bytes, offset: self.offset + head, depth: 0 }, tail, see)
     }
 }
 
@@ -41,7 +45,7 @@ pub struct FieldRef<'a> {
     of: StructRef<'a>,
     field: &'a Field,
     plan: Plan,
-    /// The value, if it is a number: an integer, a key, or the bits of a float.
+    /// The value, if it is a number: an integer, a key, or the bits of a float. Of a short string its head.
     bits: u64,
     start: usize,
 }
@@ -74,7 +78,11 @@ impl<'a> FieldRef<'a> {
             Plan::Float => ValueRef::Float(f32::from_bits(bits as u32)),
             Plan::Double => ValueRef::Double(f64::from_bits(bits)),
             Plan::StructKey | Plan::TextKey | Plan::OtherKey => ValueRef::Reference(self.reference()),
-            Plan::Text | Plan::Struct | Plan::Array | Plan::Undeclared => self.wide(),
+            Plan::Text => match Short::text(bits, self.of.bytes, self.start) {
+                Some(text) => ValueRef::Text(text),
+                None => self.pooled_text(),
+            },
+            Plan::Struct | Plan::Array | Plan::Undeclared => self.wide(),
         }
     }
 
@@ -96,6 +104,17 @@ impl<'a> FieldRef<'a> {
         Reference { chunk, class: self.field.class, key: self.bits, depth: depth + 1 }
     }
 
+    #[inline]
+    fn pooled_text(&self) -> ValueRef<'a> {
+        let mut cursor = Cursor::at(self.of.bytes, self.start);
+        if let (Ok(STRING_POOLED), Ok(key), Some(index)) = (cursor.byte(), cursor.varint(), self.field.class)
+            && let Some(text) = self.of.chunk.pools.known_text(index, key)
+        {
+            return ValueRef::Text(text.into());
+        }
+        self.wide()
+    }
+
     #[inline(never)]
     fn wide(&self) -> ValueRef<'a> {
         // It has been stepped over, so it is not malformed.
@@ -111,52 +130,8 @@ impl<'a> StructRef<'a> {
     /// A value is malformed; the fields before it have been seen.
     #[inline]
     pub fn visit(&self, see: impl FnMut(FieldRef<'a>)) -> Result<(), Error> {
-        self.visit_in(self.bytes, see)
-    }
-
-    /// `tail` starts with the struct's bytes, and may go on behind them.
-    #[inline(always)]
-    fn visit_in(&self, tail: &'a [u8], mut see: impl FnMut(FieldRef<'a>)) -> Result<(), Error> {
-        let of = *self;
-        let mut start = 0;
-        for (field, &plan) in self.class.fields.iter().zip(&self.class.plans) {
-            let mut cursor = Cursor::at(tail, start);
-            let read = match plan {
-                Plan::Long
-                | Plan::Int
-                | Plan::Short
-                | Plan::Char
-                | Plan::StructKey
-                | Plan::TextKey
-                | Plan::OtherKey => cursor.varint().map(|bits| (bits, cursor.pos())),
-                Plan::Boolean | Plan::Byte => cursor.byte().map(|byte| (u64::from(byte), cursor.pos())),
-                _ => self.pass_wide(plan, field, start),
-            };
-            match read {
-                Ok((bits, end)) if end <= self.bytes.len() => {
-                    see(FieldRef { of, field, plan, bits, start });
-                    start = end;
-                }
-                _ => return Err(self.fault_at(field, start)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Steps over a value that is not one varint or byte: its bits, if it is a number, and where it ends.
-    #[inline(never)]
-    fn pass_wide(&self, plan: Plan, field: &Field, start: usize) -> Result<(u64, usize), Malformed> {
-        let mut cursor = Cursor::at(self.bytes, start);
-        let bits = match plan {
-            Plan::Float => u64::from(cursor.be_u32()?),
-            Plan::Double => cursor.be_u64()?,
-            Plan::Text => cursor.skip_string().map(|()| 0)?,
-            _ => {
-                let classes = self.chunk.types.classes();
-                layout::skip_field(classes, field, &mut cursor, usize::from(self.depth)).map(|()| 0)?
-            }
-        };
-        Ok((bits, cursor.pos()))
+        let Self { chunk, class, index, bytes, offset, depth } = *self;
+        walk(StructRef { chunk, class, index, bytes, offset, depth }, bytes, see)
     }
 
     /// What is wrong with the field at `start`.
@@ -169,4 +144,62 @@ impl<'a> StructRef<'a> {
             Ok(_) => self.fault(Malformed::End, &cursor, field),
         }
     }
+}
+
+/// `tail` starts with the struct's bytes, and may go on behind them.
+#[inline(always)]
+fn walk<'a>(of: StructRef<'a>, tail: &'a [u8], mut see: impl FnMut(FieldRef<'a>)) -> Result<(), Error> {
+    // Kept in registers: a struct in memory that is written piece by piece is slow to copy.
+    let StructRef { chunk, class, index, bytes, offset, depth } = of;
+    let mut start = 0;
+    for (field, &plan) in class.fields.iter().zip(&class.plans) {
+        let mut cursor = Cursor::at(tail, start);
+        let read = match plan {
+            Plan::Long
+            | Plan::Int
+            | Plan::Short
+            | Plan::Char
+            | Plan::StructKey
+            | Plan::TextKey
+            | Plan::OtherKey => cursor.varint().map(|bits| (bits, cursor.pos())),
+            Plan::Boolean | Plan::Byte => cursor.byte().map(|byte| (u64::from(byte), cursor.pos())),
+            Plan::Text => match Short::of(tail.get(start..).unwrap_or_default()) {
+                Some((short, size)) => Ok((short.bits(), start + size)),
+                None => pass_wide(chunk, bytes, depth, plan, field, start),
+            },
+            _ => pass_wide(chunk, bytes, depth, plan, field, start),
+        };
+        match read {
+            Ok((bits, end)) if end <= bytes.len() => {
+                let of = StructRef { chunk, class, index, bytes, offset, depth };
+                see(FieldRef { of, field, plan, bits, start });
+                start = end;
+            }
+            _ => return Err(StructRef { chunk, class, index, bytes, offset, depth }.fault_at(field, start)),
+        }
+    }
+    Ok(())
+}
+
+/// Steps over a value that is not one varint or byte: its bits, if it is a number, and where it ends.
+#[inline(never)]
+fn pass_wide(
+    chunk: &Chunk,
+    bytes: &[u8],
+    depth: u8,
+    plan: Plan,
+    field: &Field,
+    start: usize,
+) -> Result<(u64, usize), Malformed> {
+    let mut cursor = Cursor::at(bytes, start);
+    let bits = match plan {
+        Plan::Float => u64::from(cursor.be_u32()?),
+        Plan::Double => cursor.be_u64()?,
+        Plan::Text => cursor.skip_string().map(|()| 0)?,
+        _ => {
+            let classes = chunk.types.classes();
+            layout::skip_field(classes, field, &mut cursor, usize::from(depth)).map(|()| 0)?
+        }
+    };
+    Ok((bits, cursor.pos()))
 }

@@ -1,0 +1,113 @@
+//! Visiting the fields of an event and iterating over them, which decode apart from each other, say the same.
+
+mod dump;
+
+use bytes::Bytes;
+use dump::{fixtures, name};
+use jfr_format::event::{EventRef, StructRef, Value, ValueRef};
+use jfr_format::read::{Decoder, Delivery, Item};
+
+/// A value in words; of a struct where it lies.
+fn words(value: &Value<'_>) -> String {
+    match value {
+        Value::Struct(fields) => format!("{} {:?}", fields.class().name, first(fields)),
+        Value::Array(list) => format!("{} elements", list.len()),
+        Value::Reference(key) => format!("{:?} {}", key.class().map(|class| &class.name), key.key()),
+        Value::Float(v) => format!("{:x}", v.to_bits()),
+        Value::Double(v) => format!("{:x}", v.to_bits()),
+        plain => format!("{plain:?}"),
+    }
+}
+
+fn first(fields: &StructRef<'_>) -> Option<String> {
+    let (_, value) = fields.iter().next()?.ok()?;
+    Some(if matches!(value, Value::Struct(_)) { "a struct".to_owned() } else { words(&value) })
+}
+
+/// Each field with its value, its value resolved and the length of its text; then the error, if one ends it.
+fn iterated(fields: &StructRef<'_>) -> Vec<String> {
+    let one = |item: Result<(&jfr_format::read::Field, Value<'_>), jfr_format::error::Error>| match item {
+        Ok((field, value)) => {
+            let resolved = value.clone().resolved().unwrap_or(Value::Null);
+            let units = match &resolved {
+                Value::Text(text) => text.encode_utf16().count(),
+                _ => 0,
+            };
+            format!("{} {} {} {units}", field.name, words(&value), words(&resolved))
+        }
+        Err(error) => error.to_string(),
+    };
+    fields.iter().map(one).collect()
+}
+
+fn visited(
+    visit: impl FnOnce(&mut dyn FnMut(jfr_format::event::FieldRef<'_>)) -> Result<(), jfr_format::error::Error>,
+) -> Vec<String> {
+    let mut seen = Vec::new();
+    let outcome = visit(&mut |field| {
+        let (value, resolved) = (field.value(), field.resolved());
+        let units = match resolved {
+            ValueRef::Text(text) => text.utf16_len(),
+            _ => 0,
+        };
+        let (value, resolved) = (Value::from(value), Value::from(resolved));
+        seen.push(format!("{} {} {} {units}", field.name(), words(&value), words(&resolved)));
+    });
+    seen.extend(outcome.err().map(|error| error.to_string()));
+    seen
+}
+
+/// How many fields and constants have been compared.
+fn compare(event: &EventRef<'_>, what: &str) -> usize {
+    let seen = visited(|see| event.visit(see));
+    assert_eq!(seen, iterated(&event.fields()), "{what}: {} at {}", event.class().name, event.offset());
+    let mut compared = seen.len();
+    for (_, value) in event.fields().iter().flatten() {
+        if let Ok(Some(record)) = value.record() {
+            let seen = visited(|see| record.visit(see));
+            assert_eq!(seen, iterated(&record), "{what}: {}", record.class().name);
+            compared += seen.len();
+        }
+    }
+    compared
+}
+
+fn all(bytes: Bytes, delivery: Delivery, what: &str) -> usize {
+    let mut decoder = Decoder::new(delivery);
+    decoder.push(bytes);
+    decoder.close();
+    let mut compared = 0;
+    while let Some(item) = decoder.next() {
+        if let Item::Events(batch) = item {
+            compared += batch.events().map(|event| compare(&event, what)).sum::<usize>();
+        }
+    }
+    compared
+}
+
+#[test]
+fn visiting_agrees_with_iterating() {
+    let mut files = fixtures("cases");
+    files.extend(fixtures("recordings").into_iter().filter(|p| p.metadata().unwrap().len() < 3_000_000));
+    let compared: usize = files
+        .iter()
+        .map(|path| all(Bytes::from(std::fs::read(path).unwrap()), Delivery::WholeChunks, &name(path)))
+        .sum();
+    assert!(compared > 100_000, "{compared}");
+}
+
+#[test]
+fn visiting_agrees_with_iterating_on_damage() {
+    for path in fixtures("cases") {
+        let bytes = std::fs::read(&path).unwrap();
+        // Values that change their length shift all behind them; those cut off end the event.
+        for (at, with) in
+            (68..bytes.len()).step_by(bytes.len() / 60 + 1).zip([0x80, 0xff, 0x00, 0x05, 0x02].iter().cycle())
+        {
+            let mut damaged = bytes.clone();
+            damaged[at] = *with;
+            let what = format!("{} with {with:#x} at {at}", name(&path));
+            all(damaged.into(), Delivery::Earliest, &what);
+        }
+    }
+}
