@@ -18,7 +18,19 @@ const EPOCH: i64 = 719_468;
 
 fn civil(epoch_nanos: i64) -> Civil {
     let seconds = epoch_nanos.div_euclid(1_000_000_000);
-    let days = seconds.div_euclid(DAY) + EPOCH;
+    let (year, month, day) = date(seconds.div_euclid(DAY));
+    Civil {
+        year,
+        month: month as i64,
+        day: day as i64,
+        second_of_day: seconds.rem_euclid(DAY),
+        nanos: epoch_nanos.rem_euclid(1_000_000_000),
+    }
+}
+
+/// Year, month and day, so many days after 1970-01-01.
+pub(super) fn date(days: i64) -> (i64, u64, u64) {
+    let days = days + EPOCH;
     let era = days.div_euclid(ERA);
     let day_of_era = days.rem_euclid(ERA);
     // Years start in March, so that the leap day is the last of a year.
@@ -26,13 +38,8 @@ fn civil(epoch_nanos: i64) -> Civil {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    Civil {
-        year: year_of_era + era * 400 + i64::from(month <= 2),
-        month,
-        day: day_of_year - (153 * month_from_march + 2) / 5 + 1,
-        second_of_day: seconds.rem_euclid(DAY),
-        nanos: epoch_nanos.rem_euclid(1_000_000_000),
-    }
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    (year_of_era + era * 400 + i64::from(month <= 2), month as u64, day as u64)
 }
 
 /// `2026-11-20T21:44:22.020153111Z`

@@ -80,6 +80,11 @@ impl Clock {
         }
     }
 
+    /// Seconds by which the recording's clocks are ahead of UTC.
+    pub(super) fn zone(&self) -> i64 {
+        self.zone
+    }
+
     /// Nanoseconds; in floating point, as the JDK does, so that what it rounds we round.
     fn nanos(&self, ticks: i64) -> i64 {
         (ticks as f64 / self.ticks_per_nano) as i64

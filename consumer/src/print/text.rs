@@ -1,259 +1,447 @@
-//! Events for people.
+//! Events for people, as the JDK's `jfr print` shows them, to the letter.
 
-use std::fmt::Write as _;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
-use jfr_format::event::{ArrayRef, EventRef, StructRef, Value};
-use jfr_format::read::{Chunk, Field};
+use jfr_format::event::{ArrayRef, EventRef, Reference, StructRef, Value, ValueRef};
+use jfr_format::read::{Chunk, Class, Field};
 
-use super::{Budget, EventWriter, is_stack, number_of, quantity, record_of, text_of};
+use super::moment::Clock;
+use super::things::{self, is_set, number_of, record_of, text_of};
+use super::units::{Units, decimal};
+use super::{EventWriter, PrintOptions};
+
+type Error = jfr_format::error::Error;
+
+/// Values of one event before the rest is cut: references can make a small file describe an endless tree.
+const MAX_VALUES: usize = 1 << 13;
+/// Structs in structs before the rest is cut: real ones need fewer than ten.
+const MAX_DEPTH: usize = 24;
+/// Bytes of constants kept as text; when there are more, they are written anew.
+const MAX_KEPT: usize = 8 << 20;
 
 /// Prints events one below the other.
 #[derive(Debug)]
-pub struct TextPrinter {
+pub(super) struct TextPrinter {
     stack_depth: usize,
-    budget: Budget,
-    out: String,
+    exact: bool,
+    clock: Option<Clock>,
+    /// By class of the chunk.
+    plans: Vec<Option<Plan>>,
+    kept: Kept,
+    /// Elements of the array an old object is, told by the event beside it.
+    elements: Option<i64>,
+    /// Values the event may still have.
+    budget: usize,
+    /// The constants being written.
+    path: Vec<(u64, u64)>,
+}
+
+/// How the fields of a type are written.
+type Plan = Arc<[Shown]>;
+
+/// How a field is written.
+#[derive(Debug)]
+struct Shown {
+    /// `name = `
+    label: Box<str>,
+    place: Place,
+    kind: Kind,
+    units: Units,
+}
+
+/// Where in an event a field stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    InOrder,
+    /// Left out if it is none.
+    Duration,
+    /// Behind the others, left out if there is none.
+    Thread,
+    /// The last, left out if there is none.
+    Stack,
+}
+
+/// Types that have a form of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Thread,
+    Class,
+    ClassLoader,
+    Stack,
+    Frame,
+    Method,
+    OldObject,
+    Other,
+}
+
+impl Kind {
+    fn of(class: Option<&Class>) -> Self {
+        match class.map_or("", |class| &*class.name) {
+            "java.lang.Thread" => Self::Thread,
+            "java.lang.Class" => Self::Class,
+            "jdk.types.ClassLoader" => Self::ClassLoader,
+            "jdk.types.StackTrace" => Self::Stack,
+            "jdk.types.StackFrame" => Self::Frame,
+            "jdk.types.Method" => Self::Method,
+            "jdk.types.OldObject" => Self::OldObject,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether its text is the same wherever it stands, and stands in many places.
+    fn is_kept(self, depth: usize) -> bool {
+        match self {
+            Self::Thread | Self::Class | Self::ClassLoader | Self::Method => true,
+            Self::Stack => depth == 1,
+            Self::Frame | Self::OldObject | Self::Other => false,
+        }
+    }
+}
+
+/// Texts of constants of one chunk.
+#[derive(Debug, Default)]
+struct Kept {
+    text: Vec<u8>,
+    at: HashMap<(u64, u64), Range<usize>>,
+    /// Methods as they stand in frames: empty if hidden.
+    frames: HashMap<(u64, u64), Range<usize>>,
+}
+
+impl Kept {
+    fn clear(&mut self) {
+        self.text.clear();
+        self.at.clear();
+        self.frames.clear();
+    }
+
+    fn keep(&mut self, key: (u64, u64), text: &[u8]) {
+        let range = self.add(text);
+        self.at.insert(key, range);
+    }
+
+    fn keep_frame(&mut self, key: (u64, u64), text: &[u8]) {
+        let range = self.add(text);
+        self.frames.insert(key, range);
+    }
+
+    fn add(&mut self, text: &[u8]) -> Range<usize> {
+        // Very many short ones are too many as well.
+        if self.text.len() + text.len() > MAX_KEPT || self.at.len() + self.frames.len() > MAX_KEPT / 64 {
+            self.clear();
+        }
+        let start = self.text.len();
+        self.text.extend_from_slice(text);
+        start..self.text.len()
+    }
 }
 
 impl EventWriter for TextPrinter {
     fn another(&self) -> Option<Box<dyn EventWriter>> {
-        Some(Box::new(Self::new(self.stack_depth)))
+        Some(Box::new(Self::with(self.stack_depth, self.exact)))
     }
 
-    fn chunk(&mut self, _: &Chunk) {}
+    fn chunk(&mut self, chunk: &Chunk) {
+        self.kept.clear();
+        self.plans.clear();
+        self.plans.resize(chunk.types.classes().len(), None);
+        self.clock = Some(Clock::new(chunk));
+    }
 
-    fn event(&mut self, event: &EventRef<'_>, out: &mut Vec<u8>) -> Result<(), jfr_format::error::Error> {
-        self.out.clear();
-        self.budget.start();
-        let _ = writeln!(self.out, "{} {{", event.class().name);
-        let outcome = self.fields(&event.fields());
-        self.out.push_str("}\n\n");
-        out.extend_from_slice(self.out.as_bytes());
+    fn event(&mut self, event: &EventRef<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.budget = MAX_VALUES;
+        self.path.clear();
+        out.extend_from_slice(event.class().name.as_bytes());
+        out.extend_from_slice(b" {\n");
+        let plan = self.plan(&event.fields());
+        if plan.iter().any(|shown| shown.kind == Kind::OldObject) {
+            self.elements = number_of(&event.fields(), "arrayElements");
+        }
+        let (mut thread, mut stack) = (None, None);
+        let mut fields = plan.iter();
+        let outcome = event.visit(|field| {
+            let Some(shown) = fields.next() else { return };
+            let value = field.value();
+            match shown.place {
+                Place::Thread => thread = Some((shown, value)),
+                Place::Stack => stack = Some((shown, value)),
+                Place::Duration if shown.units.is_no_time(value) => {}
+                Place::Duration | Place::InOrder => self.field(shown, value, 1, out),
+            }
+        });
+        for (shown, value) in thread.into_iter().chain(stack) {
+            if !is_null(value) {
+                self.field(shown, value, 1, out);
+            }
+        }
+        out.extend_from_slice(b"}\n\n");
         outcome
     }
+}
+
+fn is_null(value: ValueRef<'_>) -> bool {
+    matches!(value.resolved(), ValueRef::Null)
 }
 
 impl TextPrinter {
     /// Prints this many frames of a stack.
-    pub fn new(stack_depth: usize) -> Self {
-        Self { stack_depth, budget: Budget::default(), out: String::new() }
+    pub fn new(options: &PrintOptions) -> Self {
+        Self::with(options.stack_depth, options.exact)
     }
 
-    /// Thread and stack of the event come last, as in the JDK's tool.
-    fn fields(&mut self, of: &StructRef<'_>) -> Result<(), jfr_format::error::Error> {
-        let last = |field: &Field| is_stack(field) || &*field.name == "eventThread";
-        let mut later = Vec::new();
-        let mut outcome = Ok(());
-        for field in of.iter() {
-            match field {
-                Ok((field, value)) if last(field) => later.push((field, value)),
-                Ok((field, value)) => self.field(of.chunk(), field, value, 1),
-                Err(error) => outcome = Err(error),
+    fn with(stack_depth: usize, exact: bool) -> Self {
+        Self {
+            stack_depth,
+            exact,
+            clock: None,
+            plans: Vec::new(),
+            kept: Kept::default(),
+            elements: None,
+            budget: 0,
+            path: Vec::new(),
+        }
+    }
+
+    fn plan(&mut self, of: &StructRef<'_>) -> Plan {
+        let at = of.class_index().index();
+        if let Some(Some(plan)) = self.plans.get(at) {
+            return Arc::clone(plan);
+        }
+        let types = &of.chunk().types;
+        let event = of.class().is_event();
+        let shown = |field: &Field| {
+            let kind = Kind::of(field.class.and_then(|index| types.class(index)));
+            Shown {
+                label: format!("{} = ", field.name).into(),
+                place: match &*field.name {
+                    "duration" if event => Place::Duration,
+                    "eventThread" if event => Place::Thread,
+                    "stackTrace" if event => Place::Stack,
+                    _ => Place::InOrder,
+                },
+                kind,
+                units: Units::of(field),
+            }
+        };
+        let plan: Plan = of.class().fields.iter().map(shown).collect();
+        if let Some(slot) = self.plans.get_mut(at) {
+            *slot = Some(Arc::clone(&plan));
+        }
+        plan
+    }
+
+    fn field(&mut self, shown: &Shown, value: ValueRef<'_>, depth: usize, out: &mut Vec<u8>) {
+        indent(depth, out);
+        out.extend_from_slice(shown.label.as_bytes());
+        self.value(shown, value, depth, out);
+        out.push(b'\n');
+    }
+
+    fn value(&mut self, shown: &Shown, value: ValueRef<'_>, depth: usize, out: &mut Vec<u8>) {
+        if self.budget == 0 {
+            return out.extend_from_slice(b"...");
+        }
+        self.budget -= 1;
+        match value {
+            ValueRef::Reference(reference) => self.reference(shown, reference, depth, out),
+            value => self.resolved(shown, value, depth, out),
+        }
+    }
+
+    fn reference(&mut self, shown: &Shown, reference: Reference<'_>, depth: usize, out: &mut Vec<u8>) {
+        let Some(class) = reference.class() else { return none(out) };
+        let here = (class.id, reference.key());
+        let kept = shown.kind.is_kept(depth);
+        if kept && let Some(text) = self.kept.at.get(&here) {
+            return out.extend_from_slice(&self.kept.text[text.clone()]);
+        }
+        if self.path.len() >= MAX_DEPTH || self.path.contains(&here) {
+            return none(out);
+        }
+        self.path.push(here);
+        let start = out.len();
+        self.resolved(shown, ValueRef::Reference(reference), depth, out);
+        self.path.pop();
+        if kept {
+            self.kept.keep(here, &out[start..]);
+        }
+    }
+
+    fn resolved(&mut self, shown: &Shown, value: ValueRef<'_>, depth: usize, out: &mut Vec<u8>) {
+        // A damaged constant is as good as none; the decoder has told of the damage.
+        match value.resolved() {
+            ValueRef::Null | ValueRef::Reference(_) => none(out),
+            ValueRef::Text(text) => quoted(&text.to_str(), out),
+            ValueRef::Struct(fields) => self.record(shown.kind, &fields, depth, out),
+            ValueRef::Array(list) => self.list(shown, &list, depth, out),
+            number => self.number(shown, &number.into(), out),
+        }
+    }
+
+    fn number(&self, shown: &Shown, value: &Value<'_>, out: &mut Vec<u8>) {
+        if let Some(clock) = &self.clock {
+            shown.units.write(clock, self.exact, value, out);
+        }
+    }
+
+    fn record(&mut self, kind: Kind, of: &StructRef<'_>, depth: usize, out: &mut Vec<u8>) {
+        match kind {
+            Kind::Thread => things::thread(of, out),
+            Kind::Class => things::class(of, out),
+            Kind::ClassLoader => things::class_loader(of, self.path.last().map(|&(_, key)| key), out),
+            Kind::Stack => self.stack(of, depth, out),
+            Kind::Frame => self.frame(of, out),
+            Kind::Method => things::method(of, out),
+            Kind::OldObject => self.old_object(of, depth, out),
+            Kind::Other if depth >= MAX_DEPTH => out.extend_from_slice(b"..."),
+            Kind::Other => {
+                out.extend_from_slice(b"{\n");
+                let plan = self.plan(of);
+                let mut fields = plan.iter();
+                // What is malformed has been told when the constant was read.
+                let _ = of.visit(|field| {
+                    let Some(shown) = fields.next() else { return };
+                    self.field(shown, field.value(), depth + 1, out);
+                });
+                indent(depth, out);
+                out.push(b'}');
             }
         }
-        later.sort_by_key(|(field, _)| is_stack(field));
-        for (field, value) in later {
-            self.field(of.chunk(), field, value, 1);
-        }
-        outcome
     }
 
-    fn indent(&mut self, depth: usize) {
-        for _ in 0..depth {
-            self.out.push_str("  ");
-        }
-    }
-
-    fn field(&mut self, chunk: &Chunk, field: &Field, value: Value<'_>, depth: usize) {
-        self.indent(depth);
-        let _ = write!(self.out, "{} = ", field.name);
-        self.value(chunk, field, value, depth);
-        self.out.push('\n');
-    }
-
-    fn value(&mut self, chunk: &Chunk, field: &Field, value: Value<'_>, depth: usize) {
-        if !self.budget.spend() {
-            self.out.push_str("...");
-            return;
-        }
-        let followed = self.budget.follow(value);
-        match followed.value {
-            Value::Null => self.out.push_str("N/A"),
-            Value::Text(text) => {
-                let _ = write!(self.out, "\"{text}\"");
-            }
-            Value::Boolean(v) => self.out.push_str(if v { "true" } else { "false" }),
-            Value::Char(unit) => {
-                self.out.push(char::from_u32(u32::from(unit)).unwrap_or(char::REPLACEMENT_CHARACTER));
-            }
-            Value::Struct(fields) => self.record(&fields, depth),
-            Value::Array(list) => self.list(chunk, field, &list, depth),
-            Value::Float(_) | Value::Double(_) => self.number(chunk, field, &followed.value),
-            other => self.number(chunk, field, &other),
-        }
-        self.budget.back(followed.steps);
-    }
-
-    fn number(&mut self, chunk: &Chunk, field: &Field, value: &Value<'_>) {
-        let text = quantity::text(chunk, field, value).unwrap_or_else(|| match value {
-            Value::Float(v) => v.to_string(),
-            Value::Double(v) => v.to_string(),
-            other => other.as_i64().map(|v| v.to_string()).unwrap_or_default(),
-        });
-        self.out.push_str(&text);
-    }
-
-    fn record(&mut self, of: &StructRef<'_>, depth: usize) {
-        match &*of.class().name {
-            "java.lang.Thread" => self.thread(of),
-            "java.lang.Class" => self.class(of),
-            "jdk.types.StackTrace" => self.stack(of, depth),
-            "jdk.types.StackFrame" => self.frame(of),
-            "jdk.types.Method" => self.method(of),
-            _ => {
-                self.out.push_str("{\n");
-                for (field, value) in of.iter().flatten() {
-                    self.field(of.chunk(), field, value, depth + 1);
-                }
-                self.indent(depth);
-                self.out.push('}');
-            }
-        }
-    }
-
-    fn list(&mut self, chunk: &Chunk, field: &Field, list: &ArrayRef<'_>, depth: usize) {
-        self.out.push_str("[\n");
+    fn list(&mut self, shown: &Shown, list: &ArrayRef<'_>, depth: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"[\n");
         for value in list.iter().flatten() {
-            self.indent(depth + 1);
-            self.value(chunk, field, value, depth + 1);
-            self.out.push('\n');
-            if self.budget.values == 0 {
+            indent(depth + 1, out);
+            match value {
+                Value::Text(text) => quoted(&text, out),
+                Value::Struct(of) => self.value(shown, ValueRef::Struct(of), depth + 1, out),
+                Value::Reference(to) => self.value(shown, ValueRef::Reference(to), depth + 1, out),
+                Value::Array(_) | Value::Null => none(out),
+                number => self.number(shown, &number, out),
+            }
+            self.budget = self.budget.saturating_sub(1);
+            out.push(b'\n');
+            if self.budget == 0 {
                 break;
             }
         }
-        self.indent(depth);
-        self.out.push(']');
+        indent(depth, out);
+        out.push(b']');
     }
 
-    fn thread(&mut self, of: &StructRef<'_>) {
-        let java = number_of(of, "javaThreadId").unwrap_or(0);
-        let named = |field| text_of(of, field).filter(|name| !name.is_empty());
-        let name = named("javaName").or_else(|| named("osName")).unwrap_or_default();
-        let _ = match (java, number_of(of, "osThreadId")) {
-            (1.., _) => write!(self.out, "\"{name}\" (javaThreadId = {java})"),
-            (_, Some(os)) => write!(self.out, "\"{name}\" (osThreadId = {os})"),
-            _ => write!(self.out, "\"{name}\""),
-        };
-    }
-
-    fn class(&mut self, of: &StructRef<'_>) {
-        let name = text_of(of, "name").unwrap_or_default().replace('/', ".");
-        self.out.push_str(&java_type(&name).unwrap_or(name));
-        if let Some(loader) = record_of(of, "classLoader") {
-            let name = text_of(&loader, "name").unwrap_or_default();
-            let _ = write!(self.out, " (classLoader = {name})");
-        }
-    }
-
-    fn stack(&mut self, of: &StructRef<'_>, depth: usize) {
-        let limit = self.stack_depth;
-        let truncated = of.field("truncated").ok().flatten().and_then(|v| v.as_i64()) == Some(1);
-        self.out.push_str("[\n");
-        let mut more = truncated;
+    fn stack(&mut self, of: &StructRef<'_>, depth: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"[\n");
+        let (mut seen, mut shown) = (0, 0);
         if let Ok(Some(Value::Array(frames))) = of.field("frames") {
-            more |= frames.len() > limit;
-            for frame in frames.iter().take(limit).flatten() {
+            let mut frames = frames.iter();
+            while shown < self.stack_depth
+                && let Some(Ok(frame)) = frames.next()
+            {
+                seen += 1;
+                let start = out.len();
+                indent(depth + 1, out);
+                let text = out.len();
                 if let Ok(Some(frame)) = frame.record() {
-                    self.indent(depth + 1);
-                    self.frame(&frame);
-                    self.out.push('\n');
+                    self.frame(&frame, out);
+                }
+                if out.len() == text {
+                    out.truncate(start);
+                } else {
+                    out.push(b'\n');
+                    shown += 1;
                 }
             }
         }
-        if more {
-            self.indent(depth + 1);
-            self.out.push_str("...\n");
+        // Also where nothing has been left out, and not where hidden frames were passed over: so does the JDK.
+        if is_set(of, "truncated") || seen == self.stack_depth {
+            indent(depth + 1, out);
+            out.extend_from_slice(b"...\n");
         }
-        self.indent(depth);
-        self.out.push(']');
+        indent(depth, out);
+        out.push(b']');
     }
 
-    fn frame(&mut self, of: &StructRef<'_>) {
-        match record_of(of, "method") {
-            Some(method) => self.method(&method),
-            None => self.out.push_str("N/A"),
-        }
-        if let Some(line @ 1..) = number_of(of, "lineNumber") {
-            let _ = write!(self.out, " line: {line}");
+    /// Nothing if its method is hidden.
+    fn frame(&mut self, of: &StructRef<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.method_of(of, out);
+        if out.len() > start
+            && let Some(line @ 0..) = number_of(of, "lineNumber")
+        {
+            out.extend_from_slice(b" line: ");
+            decimal(line.into(), out);
         }
     }
 
-    fn method(&mut self, of: &StructRef<'_>) {
-        let class = record_of(of, "type").and_then(|class| text_of(&class, "name"));
-        let class = class.unwrap_or_default().replace('/', ".");
-        let name = text_of(of, "name").unwrap_or_default();
-        let descriptor = text_of(of, "descriptor").unwrap_or_default();
-        let dot = if class.is_empty() { "" } else { "." };
-        let _ = write!(self.out, "{class}{dot}{name}({})", parameters(&descriptor));
+    fn method_of(&mut self, frame: &StructRef<'_>, out: &mut Vec<u8>) {
+        let value = frame.field("method").ok().flatten();
+        let key = match &value {
+            Some(Value::Reference(to)) => to.class().map(|class| (class.id, to.key())),
+            _ => None,
+        };
+        if let Some(text) = key.and_then(|key| self.kept.frames.get(&key)) {
+            return out.extend_from_slice(&self.kept.text[text.clone()]);
+        }
+        let start = out.len();
+        match value.and_then(|value| value.record().ok().flatten()) {
+            Some(method) if is_set(&method, "hidden") => {}
+            Some(method) => things::method(&method, out),
+            None => none(out),
+        }
+        if let Some(key) = key {
+            self.kept.keep_frame(key, &out[start..]);
+        }
+    }
+
+    /// The object and those by which it is reached.
+    fn old_object(&mut self, of: &StructRef<'_>, depth: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(b" [\n");
+        indent(depth + 1, out);
+        things::object(of, self.elements, out);
+        let mut referrer = record_of(of, "referrer");
+        while let Some(by) = referrer {
+            if self.budget == 0 {
+                break;
+            }
+            self.budget -= 1;
+            if number_of(&by, "skip").is_some_and(|skipped| skipped > 0) {
+                indent(depth + 1, out);
+                out.extend_from_slice(b"...\n");
+            }
+            indent(depth + 1, out);
+            let array = record_of(&by, "array");
+            if let Some(field) = record_of(&by, "field") {
+                out.extend_from_slice(text_of(&field, "name").unwrap_or_default().as_bytes());
+            } else if let Some(index) = array.and_then(|array| number_of(&array, "index")) {
+                out.push(b'[');
+                decimal(index.into(), out);
+                out.push(b']');
+            }
+            out.extend_from_slice(b" : ");
+            let object = record_of(&by, "object");
+            match &object {
+                Some(object) => things::object(object, array.and_then(|a| number_of(&a, "size")), out),
+                None => out.push(b'\n'),
+            }
+            referrer = object.and_then(|object| record_of(&object, "referrer"));
+        }
+        indent(depth, out);
+        out.push(b']');
     }
 }
 
-/// `(ILjava/lang/String;)V` → `int, String`
-fn parameters(descriptor: &str) -> String {
-    let Some((list, _)) = descriptor.strip_prefix('(').and_then(|rest| rest.split_once(')')) else {
-        return String::new();
-    };
-    let mut names = Vec::new();
-    let mut rest = list;
-    while let Some(len) = type_length(rest) {
-        let (one, behind) = rest.split_at(len);
-        let full = java_type(&one.replace('/', ".")).unwrap_or_default();
-        names.push(full.rsplit('.').next().unwrap_or_default().to_owned());
-        rest = behind;
-    }
-    names.join(", ")
+fn indent(depth: usize, out: &mut Vec<u8>) {
+    out.extend(std::iter::repeat_n(b' ', 2 * depth));
 }
 
-fn type_length(text: &str) -> Option<usize> {
-    let dimensions = text.len() - text.trim_start_matches('[').len();
-    match text.as_bytes().get(dimensions)? {
-        b'L' => text.find(';').map(|at| at + 1),
-        b'B' | b'C' | b'D' | b'F' | b'I' | b'J' | b'S' | b'Z' => Some(dimensions + 1),
-        _ => None,
-    }
+fn none(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"N/A");
 }
 
-/// `[[I` → `int[][]`; `None` if it is not the internal name of an array or a descriptor.
-fn java_type(internal: &str) -> Option<String> {
-    let element = internal.trim_start_matches('[');
-    let dimensions = internal.len() - element.len();
-    let name = match element {
-        "B" => "byte",
-        "C" => "char",
-        "D" => "double",
-        "F" => "float",
-        "I" => "int",
-        "J" => "long",
-        "S" => "short",
-        "Z" => "boolean",
-        _ => element.strip_prefix('L').and_then(|rest| rest.strip_suffix(';'))?,
-    };
-    Some(format!("{name}{}", "[]".repeat(dimensions)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn descriptors() {
-        let check = |descriptor: &str, want: &str| assert_eq!(parameters(descriptor), want);
-        check("()V", "");
-        check("(I)J", "int");
-        check("([[IZLjava/lang/Object;[Ljava/lang/String;)V", "int[][], boolean, Object, String[]");
-        check("()L;", "");
-        for broken in ["", "(", "(L", "(Lx)V", "([)V", "(é)V", "(Q)V"] {
-            check(broken, "");
-        }
-    }
+fn quoted(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
 }
