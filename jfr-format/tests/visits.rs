@@ -4,8 +4,9 @@ mod dump;
 
 use bytes::Bytes;
 use dump::{fixtures, name};
-use jfr_format::event::{EventRef, StructRef, Value, ValueRef};
-use jfr_format::read::{Decoder, Delivery, Item};
+use jfr_format::error::Error;
+use jfr_format::event::{EventRef, FieldRef, StructRef, Value, ValueRef, Visitor};
+use jfr_format::read::{Decoder, Delivery, Field, Item};
 
 /// A value in words; of a struct where it lies.
 fn words(value: &Value<'_>) -> String {
@@ -26,7 +27,7 @@ fn first(fields: &StructRef<'_>) -> Option<String> {
 
 /// Each field with its value, its value resolved and the length of its text; then the error, if one ends it.
 fn iterated(fields: &StructRef<'_>) -> Vec<String> {
-    let one = |item: Result<(&jfr_format::read::Field, Value<'_>), jfr_format::error::Error>| match item {
+    let one = |item: Result<(&Field, Value<'_>), Error>| match item {
         Ok((field, value)) => {
             let resolved = value.clone().resolved().unwrap_or(Value::Null);
             let units = match &resolved {
@@ -40,9 +41,7 @@ fn iterated(fields: &StructRef<'_>) -> Vec<String> {
     fields.iter().map(one).collect()
 }
 
-fn visited(
-    visit: impl FnOnce(&mut dyn FnMut(jfr_format::event::FieldRef<'_>)) -> Result<(), jfr_format::error::Error>,
-) -> Vec<String> {
+fn visited(visit: impl FnOnce(&mut dyn FnMut(FieldRef<'_>)) -> Result<(), Error>) -> Vec<String> {
     let mut seen = Vec::new();
     let outcome = visit(&mut |field| {
         let (value, resolved) = (field.value(), field.resolved());
@@ -57,15 +56,54 @@ fn visited(
     seen
 }
 
+/// What was handed over, resolved, in words.
+#[derive(Default)]
+struct Handed(Vec<String>);
+
+impl<'a> Visitor<'a> for Handed {
+    fn other(&mut self, field: &'a Field, value: ValueRef<'a>) {
+        self.0.push(format!("{} {}", field.name, words(&value.into())));
+    }
+
+    fn integer(&mut self, field: &'a Field, value: i64) {
+        self.0.push(format!("{} {value}", field.name));
+    }
+}
+
+/// The same of what iterating gives.
+fn resolved(fields: &StructRef<'_>) -> Vec<String> {
+    let one = |item: Result<(&Field, Value<'_>), Error>| match item {
+        Ok((field, value)) => {
+            let value = value.resolved().unwrap_or(Value::Null);
+            match (&value, value.as_i64()) {
+                (Value::Boolean(_), _) | (_, None) => format!("{} {}", field.name, words(&value)),
+                (_, Some(number)) => format!("{} {number}", field.name),
+            }
+        }
+        Err(error) => error.to_string(),
+    };
+    fields.iter().map(one).collect()
+}
+
+fn handed(accept: impl FnOnce(&mut Handed) -> Result<(), Error>) -> Vec<String> {
+    let mut handed = Handed::default();
+    let outcome = accept(&mut handed);
+    handed.0.extend(outcome.err().map(|error| error.to_string()));
+    handed.0
+}
+
 /// How many fields and constants have been compared.
 fn compare(event: &EventRef<'_>, what: &str) -> usize {
     let seen = visited(|see| event.visit(see));
     assert_eq!(seen, iterated(&event.fields()), "{what}: {} at {}", event.class().name, event.offset());
+    let seen = handed(|visitor| event.accept(visitor));
+    assert_eq!(seen, resolved(&event.fields()), "{what}: {} at {}", event.class().name, event.offset());
     let mut compared = seen.len();
     for (_, value) in event.fields().iter().flatten() {
         if let Ok(Some(record)) = value.record() {
             let seen = visited(|see| record.visit(see));
             assert_eq!(seen, iterated(&record), "{what}: {}", record.class().name);
+            assert_eq!(handed(|visitor| record.accept(visitor)), resolved(&record), "{what}");
             compared += seen.len();
         }
     }

@@ -4,6 +4,7 @@ use super::{ArrayRef, Reference, StructRef, Value, ValueRef};
 use crate::error::{Error, Malformed};
 use crate::read::cursor::Cursor;
 use crate::read::layout::{self, MAX_DEPTH};
+use crate::read::types::Plan;
 use crate::read::{Chunk, Class, ClassIndex, Field, Kind};
 use crate::strings::{StringRef, Undecoded};
 
@@ -80,7 +81,8 @@ impl<'a> ValueDecoder<'a> {
         if field.pooled {
             let key = cursor.varint()?;
             let depth = self.depth + 1;
-            return Ok(ValueRef::Reference(Reference { chunk: self.chunk, class: field.class, key, depth }));
+            let (chunk, class, plan) = (self.chunk, field.class, Plan::OtherKey);
+            return Ok(ValueRef::Reference(Reference { chunk, class, key, depth, plan }));
         }
         let index = field.class.ok_or(Malformed::UnknownType)?;
         let class = self.chunk.types.class(index).ok_or(Malformed::UnknownType)?;

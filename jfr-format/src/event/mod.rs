@@ -4,6 +4,7 @@ mod decode;
 mod list;
 mod value;
 mod visit;
+mod visitor;
 
 use decode::ValueDecoder;
 
@@ -17,6 +18,7 @@ pub use decode::constant;
 pub use list::{ArrayRef, Elements};
 pub use value::{Reference, Value, ValueRef};
 pub use visit::FieldRef;
+pub use visitor::Visitor;
 
 /// One event.
 #[derive(Clone, Copy, Debug)]

@@ -6,6 +6,7 @@ use super::decode::constant_ref;
 use super::{ArrayRef, StructRef, TextRef};
 use crate::error::Error;
 use crate::read::layout::MAX_DEPTH;
+use crate::read::types::Plan;
 use crate::read::{Chunk, Class, ClassIndex, Kind};
 
 /// A decoded value.
@@ -206,6 +207,8 @@ pub struct Reference<'a> {
     pub(super) class: Option<ClassIndex>,
     pub(super) key: u64,
     pub(super) depth: u8,
+    /// What is known of the class without a look at it.
+    pub(super) plan: Plan,
 }
 
 impl<'a> Reference<'a> {
@@ -232,7 +235,7 @@ impl<'a> Reference<'a> {
         constant_ref(self.chunk, class, self.key, self.depth)
     }
 
-    fn resolved(self) -> ValueRef<'a> {
+    pub(super) fn resolved(self) -> ValueRef<'a> {
         match self.class() {
             Some(class) if class.textual => self.text(),
             Some(class) if class.kind == Kind::Struct && !class.simple => {
@@ -254,7 +257,7 @@ impl<'a> Reference<'a> {
     /// Nobody asked for its text yet.
     #[cold]
     #[inline(never)]
-    fn text_first(self) -> ValueRef<'a> {
+    pub(super) fn text_first(self) -> ValueRef<'a> {
         let value = ValueRef::Reference(self).followed().unwrap_or(ValueRef::Null);
         let (ValueRef::Text(text), Some(index)) = (value, self.class) else { return value };
         let kept = self.chunk.pools.keep_text(index, self.key, text.to_str());

@@ -101,7 +101,7 @@ impl<'a> FieldRef<'a> {
     #[inline]
     fn reference(&self) -> Reference<'a> {
         let StructRef { chunk, depth, .. } = self.of;
-        Reference { chunk, class: self.field.class, key: self.bits, depth: depth + 1 }
+        Reference { chunk, class: self.field.class, key: self.bits, depth: depth + 1, plan: self.plan }
     }
 
     #[inline]
@@ -137,7 +137,7 @@ impl<'a> StructRef<'a> {
     /// What is wrong with the field at `start`.
     #[cold]
     #[inline(never)]
-    fn fault_at(&self, field: &'a Field, start: usize) -> Error {
+    pub(super) fn fault_at(&self, field: &'a Field, start: usize) -> Error {
         let mut cursor = Cursor::at(self.bytes, start);
         match self.value(field, &mut cursor) {
             Err(error) => error,

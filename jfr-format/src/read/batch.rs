@@ -157,6 +157,7 @@ impl<'a> Frame<'a> {
         NonZero::new(word & ((1 << (8 * len)) - 1) | len << 56)
     }
 
+    #[inline(always)]
     fn event(&self, chunk: &'a Chunk) -> Option<EventRef<'a>> {
         if self.type_id <= u64::from(CHECKPOINT_EVENT.0) {
             return None;
@@ -241,9 +242,13 @@ pub struct Events<'a> {
 impl<'a> Iterator for Events<'a> {
     type Item = EventRef<'a>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<EventRef<'a>> {
-        self.frames.by_ref().find_map(|frame| frame.event(self.chunk))
+        loop {
+            if let Some(event) = self.frames.next()?.event(self.chunk) {
+                return Some(event);
+            }
+        }
     }
 }
 

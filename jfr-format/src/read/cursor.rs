@@ -3,7 +3,7 @@
 use crate::constants::*;
 use crate::error::Malformed;
 use crate::read::simd;
-use crate::strings::{self, StringRef, Undecoded};
+use crate::strings::{self, Short, StringRef, TextRef, Undecoded};
 use crate::varint::MAX_LEN;
 
 const CONTINUE_BITS: u64 = 0x8080_8080_8080_8080;
@@ -168,6 +168,15 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub fn undecoded(&mut self) -> Result<Undecoded<'a>, Malformed> {
         Ok(strings::get_undecoded(self.data, &mut self.pos)?)
+    }
+
+    /// A string of a frequent kind; otherwise the cursor stays.
+    #[inline(always)]
+    pub fn short_text(&mut self) -> Option<TextRef<'a>> {
+        let (short, size) = Short::of(self.rest())?;
+        let text = Short::text(short.bits(), self.data, self.pos)?;
+        self.pos += size;
+        Some(text)
     }
 
     /// Steps over a string.

@@ -23,6 +23,13 @@
 //! # Ok(()) }
 //! ```
 
+//!
+//! The fields of an event can be had in four ways, each quicker than the one before: by name
+//! ([`EventRef::field`](crate::event::EventRef::field)), by iterating
+//! ([`fields`](crate::event::EventRef::fields)), by a closure ([`visit`](crate::event::EventRef::visit)), by a
+//! [`Visitor`](crate::event::Visitor) with a method per kind of value ([`accept`](crate::event::EventRef::accept)).
+//! Who wants the same few fields of one type declares them ([`view`]) or binds them ([`Binding`]).
+
 mod batch;
 mod binding;
 mod chunk;

@@ -1,0 +1,256 @@
+//! The quickest level: one method per kind of value, and no value ever lies in memory as a whole.
+
+use super::decode::ValueDecoder;
+use super::{ArrayRef, EventRef, Reference, StructRef, TextRef, ValueRef};
+use crate::error::Error;
+use crate::read::cursor::Cursor;
+use crate::read::types::Plan;
+use crate::read::{Chunk, Class, Field};
+
+/// Takes the values of fields, by kind. Methods of an implementation that say `#[inline]` cost next to nothing.
+///
+/// ```
+/// use jfr_format::event::{StructRef, TextRef, ValueRef, Visitor};
+/// use jfr_format::read::Field;
+///
+/// /// Adds up what events say of bytes, and keeps the longest text.
+/// #[derive(Default)]
+/// struct Sums {
+///     bytes: i64,
+///     longest: String,
+/// }
+///
+/// impl<'a> Visitor<'a> for Sums {
+///     #[inline]
+///     fn integer(&mut self, field: &'a Field, value: i64) {
+///         if field.annotation("jdk.jfr.DataAmount").is_some() {
+///             self.bytes += value;
+///         }
+///     }
+///
+///     #[inline]
+///     fn text(&mut self, _: &'a Field, text: TextRef<'a>) {
+///         if text.utf16_len() > self.longest.len() {
+///             self.longest = text.to_str().into_owned();
+///         }
+///     }
+///
+///     fn other(&mut self, _: &'a Field, _: ValueRef<'a>) {}
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jfr_format::{ids::{FileOffset, Ticks}, schema, write::{ChunkWriter, ClockLine, Geometry, StreamOutput}};
+/// # let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: 0, ticks_per_second: 1_000_000 };
+/// # let mut pipe = StreamOutput::new(Vec::new());
+/// # let mut chunk = ChunkWriter::begin(Geometry::Fixed { size: 16 << 10 }, &line, FileOffset(0), Ticks(0))?;
+/// # chunk.event(schema::NOTICE, |e| { e.ticks(Ticks(1)).string("hello"); })?;
+/// # chunk.finish(Ticks(3), true, &mut pipe)?;
+/// # let mut input = jfr_format::read::Input::bytes(pipe.into_inner().into());
+/// let mut sums = Sums::default();
+/// while let Some(item) = input.next()? {
+///     if let jfr_format::read::Item::Events(batch) = item {
+///         for event in batch.events() {
+///             event.accept(&mut sums)?;
+///         }
+///     }
+/// }
+/// assert_eq!(sums.longest, "hello");
+/// # Ok(()) }
+/// ```
+pub trait Visitor<'a> {
+    /// A value of a kind that has no method of its own here. References have been followed.
+    fn other(&mut self, field: &'a Field, value: ValueRef<'a>);
+
+    /// `byte`, `short`, `int`, `long`, or `char`: a UTF-16 code unit.
+    #[inline]
+    fn integer(&mut self, field: &'a Field, value: i64) {
+        self.other(field, ValueRef::Long(value));
+    }
+
+    /// `boolean`
+    #[inline]
+    fn boolean(&mut self, field: &'a Field, value: bool) {
+        self.other(field, ValueRef::Boolean(value));
+    }
+
+    /// `float`
+    #[inline]
+    fn float(&mut self, field: &'a Field, value: f32) {
+        self.other(field, ValueRef::Float(value));
+    }
+
+    /// `double`
+    #[inline]
+    fn double(&mut self, field: &'a Field, value: f64) {
+        self.other(field, ValueRef::Double(value));
+    }
+
+    /// No string, or a key without constant.
+    #[inline]
+    fn null(&mut self, field: &'a Field) {
+        self.other(field, ValueRef::Null);
+    }
+
+    /// `java.lang.String`, or a constant that is shown as one.
+    #[inline]
+    fn text(&mut self, field: &'a Field, text: TextRef<'a>) {
+        self.other(field, ValueRef::Text(text));
+    }
+
+    /// A struct, in the event or a constant.
+    #[inline]
+    fn record(&mut self, field: &'a Field, record: StructRef<'a>) {
+        self.other(field, ValueRef::Struct(record));
+    }
+
+    /// A list.
+    #[inline]
+    fn list(&mut self, field: &'a Field, list: ArrayRef<'a>) {
+        self.other(field, ValueRef::Array(list));
+    }
+
+    /// A key into a constant pool: calls the method of the kind its constant has, unless told otherwise here.
+    #[inline(always)]
+    fn reference(&mut self, field: &'a Field, reference: Reference<'a>) {
+        reference.hand_to(field, self);
+    }
+}
+
+impl<'a> EventRef<'a> {
+    /// Hands the fields in order to `visitor`: the quickest way to all of them.
+    ///
+    /// # Errors
+    /// A value is malformed; the fields before it have been seen.
+    #[inline]
+    pub fn accept(&self, visitor: &mut impl Visitor<'a>) -> Result<(), Error> {
+        let Self { chunk, class, payload: bytes, tail, .. } = *self;
+        let head = u64::from(self.size).saturating_sub(bytes.len() as u64);
+        match walk(chunk, class, bytes, tail, (self.offset + head, 0), visitor) {
+            Ok(()) => Ok(()),
+            Err((field, start)) => Err(self.fields().fault_at(field, start)),
+        }
+    }
+}
+
+impl<'a> StructRef<'a> {
+    /// Hands the fields in order to `visitor`.
+    ///
+    /// # Errors
+    /// A value is malformed; the fields before it have been seen.
+    #[inline]
+    pub fn accept(&self, visitor: &mut impl Visitor<'a>) -> Result<(), Error> {
+        match walk(self.chunk, self.class, self.bytes, self.bytes, (self.offset, self.depth), visitor) {
+            Ok(()) => Ok(()),
+            Err((field, start)) => Err(self.fault_at(field, start)),
+        }
+    }
+}
+
+impl<'a> Reference<'a> {
+    /// Looks the constant up and calls the method of `visitor` for its kind.
+    #[inline(always)]
+    fn hand_to(self, field: &'a Field, visitor: &mut (impl Visitor<'a> + ?Sized)) {
+        match self.plan {
+            Plan::StructKey => match self.record() {
+                Some(record) => visitor.record(field, record),
+                None => visitor.null(field),
+            },
+            Plan::TextKey => {
+                match self.class.and_then(|index| self.chunk.pools.known_text(index, self.key)) {
+                    Some(text) => visitor.text(field, text.into()),
+                    None => hand(self.text_first(), field, visitor),
+                }
+            }
+            _ => hand(self.resolved(), field, visitor),
+        }
+    }
+}
+
+/// Calls the method of `visitor` for the kind of `value`.
+#[cold]
+#[inline(never)]
+fn hand<'a>(value: ValueRef<'a>, field: &'a Field, visitor: &mut (impl Visitor<'a> + ?Sized)) {
+    match value {
+        ValueRef::Null => visitor.null(field),
+        ValueRef::Boolean(v) => visitor.boolean(field, v),
+        ValueRef::Byte(v) => visitor.integer(field, v.into()),
+        ValueRef::Char(v) => visitor.integer(field, v.into()),
+        ValueRef::Short(v) => visitor.integer(field, v.into()),
+        ValueRef::Int(v) => visitor.integer(field, v.into()),
+        ValueRef::Long(v) => visitor.integer(field, v),
+        ValueRef::Float(v) => visitor.float(field, v),
+        ValueRef::Double(v) => visitor.double(field, v),
+        ValueRef::Text(text) => visitor.text(field, text),
+        ValueRef::Struct(record) => visitor.record(field, record),
+        ValueRef::Array(list) => visitor.list(field, list),
+        ValueRef::Reference(reference) => visitor.other(field, ValueRef::Reference(reference)),
+    }
+}
+
+/// `tail` starts with the struct's `bytes`, and may go on behind them; `place` is their offset and depth. What it returns is where a fault lies.
+#[inline(always)]
+fn walk<'a>(
+    chunk: &'a Chunk,
+    class: &'a Class,
+    bytes: &'a [u8],
+    tail: &'a [u8],
+    place: (u64, u8),
+    visitor: &mut impl Visitor<'a>,
+) -> Result<(), (&'a Field, usize)> {
+    let mut cursor = Cursor::new(tail);
+    for (field, &plan) in class.fields.iter().zip(&class.plans) {
+        let start = cursor.pos();
+        macro_rules! read {
+            ($read:expr) => {
+                match $read {
+                    Ok(value) if cursor.pos() <= bytes.len() => value,
+                    _ => return Err((field, start)),
+                }
+            };
+        }
+        let reference = |key, plan| Reference { chunk, class: field.class, key, depth: place.1 + 1, plan };
+        // Each kind has a call of its own, which can be merged with the decoding of the value.
+        match plan {
+            // Narrow types are stored as the low bits of a varint; the casts take just those.
+            Plan::Long => visitor.integer(field, read!(cursor.varint()) as i64),
+            Plan::Int => visitor.integer(field, (read!(cursor.varint()) as i32).into()),
+            Plan::Short => visitor.integer(field, (read!(cursor.varint()) as i16).into()),
+            Plan::Char => visitor.integer(field, (read!(cursor.varint()) as u16).into()),
+            Plan::Byte => visitor.integer(field, (read!(cursor.byte()) as i8).into()),
+            Plan::Boolean => visitor.boolean(field, read!(cursor.byte()) != 0),
+            Plan::Float => visitor.float(field, f32::from_bits(read!(cursor.be_u32()))),
+            Plan::Double => visitor.double(field, f64::from_bits(read!(cursor.be_u64()))),
+            // The plan is told as a constant: the call can be merged with what it leads to.
+            Plan::StructKey => visitor.reference(field, reference(read!(cursor.varint()), Plan::StructKey)),
+            Plan::TextKey => visitor.reference(field, reference(read!(cursor.varint()), Plan::TextKey)),
+            Plan::OtherKey => visitor.reference(field, reference(read!(cursor.varint()), Plan::OtherKey)),
+            Plan::Text => match cursor.short_text() {
+                Some(text) if cursor.pos() <= bytes.len() => visitor.text(field, text),
+                _ => {
+                    cursor = Cursor::at(tail, wide(chunk, bytes, place, field, start, visitor)?);
+                }
+            },
+            Plan::Struct | Plan::Array | Plan::Undeclared => {
+                cursor = Cursor::at(tail, wide(chunk, bytes, place, field, start, visitor)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A value that is not worth a quick way, at `start`. Returns where it ends.
+#[inline(never)]
+fn wide<'a>(
+    chunk: &'a Chunk,
+    bytes: &'a [u8],
+    (offset, depth): (u64, u8),
+    field: &'a Field,
+    start: usize,
+    visitor: &mut impl Visitor<'a>,
+) -> Result<usize, (&'a Field, usize)> {
+    let mut cursor = Cursor::at(bytes, start);
+    let decoder = ValueDecoder { chunk, offset, bytes, depth };
+    let value = decoder.field(field, &mut cursor).map_err(|_| (field, start))?;
+    hand(value.resolved(), field, visitor);
+    Ok(cursor.pos())
+}
