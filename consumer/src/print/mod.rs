@@ -23,6 +23,7 @@
 //! ```
 
 pub mod clock;
+mod csv;
 mod java;
 mod json;
 mod moment;
@@ -33,6 +34,7 @@ mod printer;
 mod selection;
 mod text;
 mod things;
+mod threads;
 mod units;
 
 pub use pattern::Patterns;
@@ -91,6 +93,7 @@ fn writer(format: Format, options: &PrintOptions) -> Box<dyn EventWriter> {
         Format::Text => Box::new(text::TextPrinter::new(options)),
         Format::Ndjson => Box::new(json::LinePrinter::new(options.stack_depth)),
         Format::Compact => Box::new(json::CompactPrinter::new(options.stack_depth)),
-        Format::Json | Format::Csv => Box::new(json::JsonPrinter::new(options.stack_depth)),
+        Format::Json => Box::new(json::JsonPrinter::new(options.stack_depth)),
+        Format::Csv => Box::new(csv::CsvPrinter::new(options.selection.clone(), options.stack_depth)),
     }
 }

@@ -1,5 +1,7 @@
 //! Numbers as text, as Java writes them.
 
+use std::fmt::LowerExp;
+
 /// `00` to `99`.
 const PAIRS: [u8; 200] = {
     let mut pairs = [0; 200];
@@ -64,10 +66,8 @@ pub(super) fn double(value: f64, out: &mut Vec<u8>) {
     if !value.is_finite() {
         return out.extend_from_slice(b"null");
     }
-    let shortest = format!("{:e}", value.abs());
-    let two = format!("{:.1e}", value.abs());
-    let exact = two.parse() == Ok(value.abs());
-    decimal(value.is_sign_negative(), if exact { &two } else { &shortest }, out);
+    let digits = digits(value.abs(), |text| text.parse() == Ok(value.abs()));
+    decimal(value.is_sign_negative(), &digits, out);
 }
 
 /// As [`double`].
@@ -75,11 +75,29 @@ pub(super) fn float(value: f32, out: &mut Vec<u8>) {
     if !value.is_finite() {
         return out.extend_from_slice(b"null");
     }
-    let shortest = format!("{:e}", value.abs());
-    // Of numbers that one digit tells, Java shows the nearest with two.
-    let two = format!("{:.1e}", value.abs());
-    let exact = two.parse() == Ok(value.abs());
-    decimal(value.is_sign_negative(), if exact { &two } else { &shortest }, out);
+    let digits = digits(value.abs(), |text| text.parse() == Ok(value.abs()));
+    decimal(value.is_sign_negative(), &digits, out);
+}
+
+/// The digits that Java chooses, as `d.ddde±x`: of the shortest with at least two those nearest to the number, of two
+/// equally near the even ones. `same` says whether a text means the number.
+fn digits(value: impl LowerExp + Copy, same: impl Fn(&str) -> bool) -> String {
+    let two = format!("{value:.1e}");
+    if same(&two) {
+        return two;
+    }
+    let shortest = format!("{value:e}");
+    let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
+    let Some(odd) = mantissa.bytes().last().filter(|digit| digit % 2 == 1) else { return shortest };
+    // Enough to tell a number in the middle between two texts from one near it.
+    let exact = format!("{value:.40e}");
+    let even = format!("{}{}e{exponent}", &mantissa[..mantissa.len() - 1], char::from(odd - 1));
+    let middle = exact
+        .strip_prefix(&even[..mantissa.len()])
+        .and_then(|rest| rest.strip_prefix('5'))
+        .and_then(|rest| rest.split_once('e'))
+        .is_some_and(|(rest, _)| rest.bytes().all(|digit| digit == b'0'));
+    if middle && same(&even) { even } else { shortest }
 }
 
 /// `d.ddde±x` in Java's notation: plain from 0.001 to 10,000,000, else with an exponent; always a digit behind the point.
@@ -158,5 +176,35 @@ mod tests {
         check(3.4e38, "3.4E38");
         check(100.0, "100.0");
         check(f32::INFINITY, "null");
+        // In the middle between two shortest texts.
+        check(0.322_265_625, "0.32226562");
+        check(-0.322_265_625, "-0.32226562");
+    }
+
+    #[test]
+    fn tmp_random() {
+        let mut bad = 0;
+        for line in std::fs::read_to_string("/tmp/pj/R.txt").unwrap().lines() {
+            let mut parts = line.split(' ');
+            let (k, bits, want) = (
+                parts.next().unwrap(),
+                u64::from_str_radix(parts.next().unwrap(), 16).unwrap(),
+                parts.next().unwrap(),
+            );
+            let got = text(|out| {
+                if k == "f" {
+                    float(f32::from_bits(bits as u32), out)
+                } else {
+                    double(f64::from_bits(bits), out)
+                }
+            });
+            if got != want {
+                bad += 1;
+                if bad < 20 {
+                    eprintln!("{line} got {got}");
+                }
+            }
+        }
+        assert_eq!(bad, 0);
     }
 }

@@ -7,7 +7,7 @@ use jfr_format::read::{Chunk, Decoder, Interest, Item};
 
 use super::order::Held;
 use super::selection::Range;
-use super::{Format, Order, PrintOptions};
+use super::{Format, Order, PrintOptions, threads};
 use crate::error::Error;
 use crate::warnings::Warnings;
 
@@ -17,6 +17,9 @@ pub trait EventWriter: Send {
     fn begin(&self) -> &'static [u8] {
         b""
     }
+
+    /// Appends what stands before the first event and depends on what the first chunk declares.
+    fn head(&mut self, _: &Chunk, _: &mut Vec<u8>) {}
 
     /// What stands between two events.
     fn between(&self) -> &'static [u8] {
@@ -51,6 +54,7 @@ pub struct Printer {
     /// By class of the chunk.
     chosen: Vec<bool>,
     out: Vec<u8>,
+    headed: bool,
     any: bool,
 }
 
@@ -61,7 +65,7 @@ impl std::fmt::Debug for Printer {
 }
 
 /// Bytes gathered before they are written.
-const BLOCK: usize = 256 * 1024;
+pub(super) const BLOCK: usize = 256 * 1024;
 
 impl Printer {
     /// A printer that has not printed anything.
@@ -74,6 +78,7 @@ impl Printer {
             range: None,
             chosen: Vec::new(),
             out: Vec::new(),
+            headed: false,
             any: false,
         }
     }
@@ -141,6 +146,25 @@ impl Printer {
 
     /// Prints the events that were put aside.
     fn print(&mut self, chunk: &Chunk, warnings: &mut Warnings, out: &mut dyn Write) -> Result<(), Error> {
+        if !self.headed && !chunk.types.classes().is_empty() {
+            self.headed = true;
+            self.writers[0].head(chunk, &mut self.out);
+        }
+        if self.options.jobs > 1 && threads::worth_it(self.held.places().len()) {
+            while self.writers.len() < self.options.jobs
+                && let Some(another) = self.writers[0].another()
+            {
+                self.writers.push(another);
+            }
+        }
+        if self.writers.len() > 1 && threads::worth_it(self.held.places().len()) {
+            out.write_all(&self.out).map_err(Error::Write)?;
+            self.out.clear();
+            threads::print(&mut self.writers, chunk, &self.held, self.any, warnings, out)?;
+            self.any = true;
+            self.held.clear();
+            return Ok(());
+        }
         let writer = &mut self.writers[0];
         writer.chunk(chunk);
         for &place in self.held.places() {

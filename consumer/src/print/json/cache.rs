@@ -8,19 +8,19 @@ const PLACES: usize = 1 << 14;
 
 /// Which constant, printed with how many blanks before a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Name {
-    pub(super) class: u32,
-    pub(super) indent: u32,
-    pub(super) key: u64,
+pub(in crate::print) struct Name {
+    pub(in crate::print) class: u32,
+    pub(in crate::print) indent: u32,
+    pub(in crate::print) key: u64,
 }
 
 /// What printing it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cost {
+pub(in crate::print) struct Cost {
     /// Values.
-    pub(super) values: usize,
+    pub(in crate::print) values: usize,
     /// References followed one below the other.
-    pub(super) depth: usize,
+    pub(in crate::print) depth: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +35,7 @@ struct Place {
 
 /// Texts of constants. When it is full, all are forgotten.
 #[derive(Debug)]
-pub(super) struct Cache {
+pub(in crate::print) struct Cache {
     bytes: Vec<u8>,
     places: Vec<Place>,
     used: usize,
@@ -49,7 +49,7 @@ impl Default for Cache {
 }
 
 impl Cache {
-    pub(super) fn clear(&mut self) {
+    pub(in crate::print) fn clear(&mut self) {
         self.bytes.clear();
         self.used = 0;
         self.age = self.age.checked_add(1).unwrap_or_else(|| {
@@ -59,7 +59,7 @@ impl Cache {
     }
 
     #[inline]
-    pub(super) fn get(&self, name: Name) -> Option<(&[u8], Cost)> {
+    pub(in crate::print) fn get(&self, name: Name) -> Option<(&[u8], Cost)> {
         let place = &self.places[self.find(name)];
         if place.age != self.age {
             return None;
@@ -68,7 +68,7 @@ impl Cache {
         Some((self.bytes.get(start..start + place.len as usize)?, place.cost))
     }
 
-    pub(super) fn put(&mut self, name: Name, text: &[u8], cost: Cost) {
+    pub(in crate::print) fn put(&mut self, name: Name, text: &[u8], cost: Cost) {
         if text.len() > LARGEST {
             return;
         }

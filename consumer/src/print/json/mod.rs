@@ -1,9 +1,9 @@
 //! Events as JSON: a document in the shape of the JDK's `jfr print --json`, byte for byte; or lines.
 
-mod cache;
+pub(super) mod cache;
 mod escape;
-mod render;
-mod shape;
+pub(super) mod render;
+pub(super) mod shape;
 
 use jfr_format::error::Error;
 use jfr_format::event::EventRef;

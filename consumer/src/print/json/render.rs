@@ -24,9 +24,9 @@ const BLANKS: &[u8; 128] = &[b' '; 128];
 
 /// Prints values; keeps what it printed of constants.
 #[derive(Debug)]
-pub(super) struct Renderer {
+pub(in crate::print) struct Renderer {
     style: Style,
-    pub(super) stack_depth: usize,
+    pub(in crate::print) stack_depth: usize,
     clock: Option<Clock>,
     cache: Cache,
     links: Links,
@@ -90,23 +90,28 @@ struct Links {
 }
 
 impl Renderer {
-    pub(super) fn new(style: Style, stack_depth: usize) -> Self {
+    pub(in crate::print) fn new(style: Style, stack_depth: usize) -> Self {
         let (cache, links, bounds) = (Cache::default(), Links::default(), Bounds::default());
         Self { style, stack_depth, clock: None, cache, links, bounds }
     }
 
-    pub(super) fn chunk(&mut self, chunk: &Chunk) {
+    pub(in crate::print) fn chunk(&mut self, chunk: &Chunk) {
         self.clock = Some(Clock::new(chunk));
         self.cache.clear();
     }
 
-    pub(super) fn forget_links(&mut self) {
+    pub(in crate::print) fn forget_links(&mut self) {
         self.links.numbers.clear();
         self.links.untold.clear();
     }
 
+    /// Another event begins, whose text will be appended to `out`.
+    pub(in crate::print) fn start(&mut self, out: &[u8]) {
+        self.bounds.start(out);
+    }
+
     /// The fields of an event, each with its name and what stands before it.
-    pub(super) fn event(
+    pub(in crate::print) fn event(
         &mut self,
         shapes: &Shapes,
         event: &EventRef<'_>,
@@ -123,7 +128,7 @@ impl Renderer {
     }
 
     /// The constants that were named since the last call, and those they name, a line each.
-    pub(super) fn definitions(&mut self, shapes: &Shapes, chunk: &Chunk, out: &mut Vec<u8>) {
+    pub(in crate::print) fn definitions(&mut self, shapes: &Shapes, chunk: &Chunk, out: &mut Vec<u8>) {
         while let Some((class, key, number)) = self.links.untold.pop() {
             out.extend_from_slice(b"{\"constant\":");
             number::unsigned(number, out);
@@ -139,7 +144,7 @@ impl Renderer {
         }
     }
 
-    fn value(
+    pub(in crate::print) fn value(
         &mut self,
         shapes: &Shapes,
         field: &Field,

@@ -10,45 +10,45 @@ use super::{EVENT_INDENT, Style};
 
 /// What the annotations of a field say of its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(in crate::print) enum Meaning {
     Number,
     Time(Unit),
     Span(Unit),
 }
 
 #[derive(Debug)]
-pub(super) struct FieldShape {
+pub(in crate::print) struct FieldShape {
     /// `"name": `
-    pub(super) name: Vec<u8>,
+    pub(in crate::print) name: Vec<u8>,
     /// The same, and what stands before it in an event.
-    pub(super) in_event: Vec<u8>,
-    pub(super) meaning: Meaning,
-    pub(super) unsigned: bool,
+    pub(in crate::print) in_event: Vec<u8>,
+    pub(in crate::print) meaning: Meaning,
+    pub(in crate::print) unsigned: bool,
     /// A list of stack frames.
-    pub(super) frames: bool,
+    pub(in crate::print) frames: bool,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Shape {
+pub(in crate::print) struct Shape {
     /// What stands before the fields of an event.
-    pub(super) head: Vec<u8>,
-    pub(super) fields: Vec<FieldShape>,
+    pub(in crate::print) head: Vec<u8>,
+    pub(in crate::print) fields: Vec<FieldShape>,
     /// Shown as its one field.
-    pub(super) simple: bool,
+    pub(in crate::print) simple: bool,
     /// A struct that is shown as one: worth keeping or naming.
-    pub(super) record: bool,
+    pub(in crate::print) record: bool,
 }
 
 /// By class.
 #[derive(Debug, Default)]
-pub(super) struct Shapes {
+pub(in crate::print) struct Shapes {
     of: Arc<Types>,
     shapes: Vec<Shape>,
 }
 
 impl Shapes {
     /// Of the types of a chunk; chunks of a recording mostly share them.
-    pub(super) fn update(&mut self, types: &Arc<Types>, style: Style) {
+    pub(in crate::print) fn update(&mut self, types: &Arc<Types>, style: Style) {
         if Arc::ptr_eq(&self.of, types) && self.shapes.len() == types.classes().len() {
             return;
         }
@@ -56,7 +56,7 @@ impl Shapes {
         self.shapes = types.classes().iter().map(|class| shape(types, class, style)).collect();
     }
 
-    pub(super) fn get(&self, class: ClassIndex) -> Option<&Shape> {
+    pub(in crate::print) fn get(&self, class: ClassIndex) -> Option<&Shape> {
         self.shapes.get(class.index())
     }
 }
