@@ -48,11 +48,6 @@ Examples:
   flightline summary run.jfr
   flightline summary run.jfr --json | jq .";
 
-const PRINT_EXAMPLES: &str = "\
-Examples:
-  flightline print run.jfr --events ExecutionSample --stack-depth 64
-  flightline print run.jfr --events 'jdk.Thread*,flightline.*' --json";
-
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -73,8 +68,8 @@ pub enum Command {
     #[command(after_help = SUMMARY_EXAMPLES)]
     Summary(SummaryArgs),
     /// Print events
-    #[command(after_help = PRINT_EXAMPLES)]
-    Print(PrintArgs),
+    #[command(after_help = crate::print::EXAMPLES)]
+    Print(Box<crate::print::PrintArgs>),
     /// List the types a recording declares
     Metadata(MetadataArgs),
     /// Ready tables: hot methods, pauses, allocation, contention, I/O, …
@@ -208,23 +203,6 @@ pub struct SummaryArgs {
     /// Threads that read a recording of several chunks [default: one a processor, 4 at most]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
-}
-
-/// Arguments of `print`.
-#[derive(Debug, Args)]
-pub struct PrintArgs {
-    /// A recording; `-` is standard input
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub input: PathBuf,
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Event types, by name with or without package; `*` stands for anything
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    pub events: Vec<String>,
-    /// Frames of a stack to print
-    #[arg(long, default_value_t = 5, value_name = "N")]
-    pub stack_depth: usize,
 }
 
 /// Arguments of `metadata`.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 
-use crate::output::is_stdout;
+use crate::input::refuse_compressed;
+use crate::output::{is_stdout, whole};
 use crate::talk::shown;
 
 /// Maps a file; reads standard input and pipes to their end.
@@ -23,13 +24,18 @@ pub fn input(path: &Path) -> Result<Bytes> {
         }
         if metadata.is_file() {
             let bytes = jfr_format::edit::open(path).with_context(cannot)?;
-            return if bytes.is_empty() { bail!("{} is empty", shown(path)) } else { Ok(bytes) };
+            if bytes.is_empty() {
+                bail!("{} is empty", shown(path));
+            }
+            refuse_compressed(&bytes, path)?;
+            return Ok(bytes);
         }
         File::open(path).and_then(|mut file| file.read_to_end(&mut all)).with_context(cannot)?;
     }
     if all.is_empty() {
         bail!("{} is empty", shown(path));
     }
+    refuse_compressed(&all, path)?;
     Ok(all.into())
 }
 
@@ -69,23 +75,7 @@ pub fn output<T>(
             bail!("{} exists: give --force to overwrite it, or another name with -o", path.display());
         }
     }
-    let cannot = || format!("cannot write {}", path.display());
-    let mut name = path.file_name().with_context(cannot)?.to_owned();
-    name.push(format!(".{}.partial", std::process::id()));
-    let partial = path.with_file_name(name);
-    let attempt = || {
-        let mut out = BufWriter::with_capacity(1 << 16, File::create_new(&partial).with_context(cannot)?);
-        let done = write(&mut out)?;
-        out.flush().with_context(cannot)?;
-        fs::rename(&partial, path).with_context(cannot)?;
-        Ok(done)
-    };
-    let outcome = attempt();
-    if outcome.is_err() {
-        // The error to tell is the first one.
-        let _ = fs::remove_file(&partial);
-    }
-    outcome
+    whole(path, write)
 }
 
 /// `1 event`, `2 events`.

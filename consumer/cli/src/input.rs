@@ -27,7 +27,10 @@ pub fn open(path: &Path) -> Result<Source> {
     let mut file = File::open(path).with_context(cannot)?;
     let metadata = file.metadata().with_context(cannot)?;
     if metadata.is_dir() {
-        bail!("{} is a directory, not a recording", shown(path));
+        bail!(
+            "{} is a directory, not a recording (flightline print --follow follows a repository)",
+            shown(path)
+        );
     }
     if !metadata.is_file() {
         return stream(Box::new(file), path);
@@ -37,6 +40,7 @@ pub fn open(path: &Path) -> Result<Source> {
     if magic.is_empty() {
         bail!("{} is empty", shown(path));
     }
+    refuse_compressed(&magic, path)?;
     if is_recording(&magic) {
         return Ok(Source::Recording(Box::new(Input::open(path).with_context(cannot)?.boxed())));
     }
@@ -73,6 +77,7 @@ fn stream(mut source: Box<dyn Read>, path: &Path) -> Result<Source> {
     if magic.is_empty() {
         bail!("{} is empty", shown(path));
     }
+    refuse_compressed(&magic, path)?;
     let recording = is_recording(&magic);
     let whole = Cursor::new(magic).chain(source);
     Ok(if recording {
@@ -80,6 +85,22 @@ fn stream(mut source: Box<dyn Read>, path: &Path) -> Result<Source> {
     } else {
         Source::Text(Box::new(BufReader::new(whole)))
     })
+}
+
+/// # Errors
+/// The first bytes say that the input is compressed; how to help that.
+pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
+    let (what, tool) = match magic {
+        [0x1f, 0x8b, ..] => ("gzip", "gunzip -c"),
+        [0xfd, b'7', b'z', b'X', ..] => ("xz", "xz -dc"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", "zstd -dc"),
+        [b'B', b'Z', b'h', ..] => ("bzip2", "bzip2 -dc"),
+        [0x04, 0x22, 0x4d, 0x18, ..] => ("lz4", "lz4 -dc"),
+        [b'P', b'K', 3, 4, ..] => ("zip", "unzip -p"),
+        _ => return Ok(()),
+    };
+    let name = if path.as_os_str() == "-" { "FILE".into() } else { path.display().to_string() };
+    bail!("{} is compressed with {what}: pass it through `{tool} {name} | flightline … -`", shown(path))
 }
 
 fn is_recording(magic: &[u8]) -> bool {

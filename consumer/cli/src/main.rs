@@ -18,10 +18,12 @@ mod print;
 mod record;
 mod repair;
 mod scrub;
+mod signals;
 mod stacks;
 mod summary;
 mod talk;
 mod view;
+mod wanted;
 
 use std::process::ExitCode;
 
@@ -47,7 +49,7 @@ fn main() -> ExitCode {
         Command::Flame(args) => flame::run(args),
         Command::Fold(args) => fold::run(args),
         Command::Summary(args) => summary::run(args),
-        Command::Print(args) => print::run(args),
+        Command::Print(args) => print::run(*args),
         Command::Metadata(args) => metadata::run(args),
         Command::View(args) => view::run(args),
         Command::Repair(args) => repair::run(args),

@@ -1,10 +1,14 @@
 //! Where results go.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
+
+use crate::signals::Signals;
 
 /// Whether `path` means standard output.
 pub fn is_stdout(path: &Path) -> bool {
@@ -13,30 +17,105 @@ pub fn is_stdout(path: &Path) -> bool {
 
 /// Writes a finished document to a file or standard output; a terminal is not a place for pictures.
 pub fn document(path: &Path, bytes: &[u8]) -> Result<()> {
-    if !is_stdout(path) {
-        return fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()));
-    }
-    if io::stdout().is_terminal() {
+    if is_stdout(path) && io::stdout().is_terminal() {
         bail!("will not write a picture to a terminal: name a file with -o, or redirect the output");
     }
-    let mut out = io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).context("cannot write to standard output")
+    text(path, |out| out.write_all(bytes))
 }
 
-/// Lets `write` write to a file or standard output.
+/// Lets `write` write to a file or standard output. A file appears under its name when it is complete.
 pub fn text<E>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<()>
 where
     anyhow::Error: From<E>,
 {
-    if is_stdout(path) {
-        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-        write(&mut out)?;
-        return out.flush().context("cannot write to standard output");
+    if !is_stdout(path) {
+        return whole(path, |out| Ok(write(out)?));
     }
-    let cannot = || format!("cannot write {}", path.display());
-    let mut out = BufWriter::with_capacity(1 << 16, fs::File::create(path).with_context(cannot)?);
+    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     write(&mut out)?;
-    out.flush().with_context(cannot)
+    out.flush().context("cannot write to standard output")
+}
+
+/// Lets `write` write a file that appears under its name, or replaces the one that has it, when it is complete: not
+/// at all if there is an error or the program is ended before. Devices and pipes are written to as they are.
+pub fn whole<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
+    let cannot = || format!("cannot write {}", path.display());
+    let before = fs::metadata(path).ok();
+    if before.as_ref().is_some_and(|before| !before.is_file()) {
+        let file = OpenOptions::new().write(true).open(path).with_context(cannot)?;
+        return buffered(file, write, cannot);
+    }
+    // A link stays a link.
+    let to = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut name = to.file_name().with_context(cannot)?.to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    let partial = to.with_file_name(name);
+    let unfinished = Unfinished::new(&partial)?;
+    let file = File::create_new(&partial).with_context(cannot)?;
+    if let Some(before) = before {
+        // Not every file system has permissions.
+        let _ = file.set_permissions(before.permissions());
+    }
+    let done = buffered(file, write, cannot)?;
+    fs::rename(&partial, &to).with_context(cannot)?;
+    unfinished.finished();
+    Ok(done)
+}
+
+fn buffered<T>(
+    file: File,
+    write: impl FnOnce(&mut dyn Write) -> Result<T>,
+    cannot: impl Fn() -> String,
+) -> Result<T> {
+    let mut out = BufWriter::with_capacity(1 << 16, file);
+    let done = write(&mut out)?;
+    out.flush().with_context(cannot)?;
+    Ok(done)
+}
+
+/// Files to remove if the program is ended by a signal.
+fn partials() -> &'static Mutex<Vec<PathBuf>> {
+    static PARTIALS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    &PARTIALS
+}
+
+fn forget(path: &Path) {
+    partials().lock().unwrap_or_else(|e| e.into_inner()).retain(|other| other != path);
+}
+
+/// A file that is not to be left behind.
+struct Unfinished<'a>(&'a Path);
+
+impl<'a> Unfinished<'a> {
+    fn new(path: &'a Path) -> Result<Self> {
+        static WATCHED: OnceLock<()> = OnceLock::new();
+        if WATCHED.set(()).is_ok() {
+            let signals = Signals::deadly()?;
+            thread::spawn(move || {
+                let Some(signal) = signals.wait(None) else { return };
+                let all = partials().lock().unwrap_or_else(|e| e.into_inner());
+                for path in all.iter() {
+                    let _ = fs::remove_file(path);
+                }
+                std::process::exit(128 + signal);
+            });
+        }
+        partials().lock().unwrap_or_else(|e| e.into_inner()).push(path.to_owned());
+        Ok(Self(path))
+    }
+
+    fn finished(self) {
+        forget(self.0);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        // The error to tell is the one that led here.
+        let _ = fs::remove_file(self.0);
+        forget(self.0);
+    }
 }
 
 /// Whether `error` says that nobody reads our output any more.
@@ -45,4 +124,58 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<io::Error>())
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Passes on text to a terminal but for what a terminal would take as a command: names in a recording are not to be
+/// trusted.
+pub struct Tame<W> {
+    to: W,
+    /// The last byte was the first of a two-byte character that can be a control character.
+    lead: bool,
+}
+
+impl<W: Write> Tame<W> {
+    pub fn new(to: W) -> Self {
+        Self { to, lead: false }
+    }
+}
+
+impl<W: Write> Write for Tame<W> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let mut lead = self.lead;
+        let tamed = text.iter().map(|&byte| {
+            let second = std::mem::replace(&mut lead, byte == 0xc2);
+            match byte {
+                b'\n' | b'\t' => byte,
+                ..0x20 | 0x7f => b'?',
+                // U+0080 to U+009F become no-break spaces.
+                0x80..0xa0 if second => 0xa0,
+                _ => byte,
+            }
+        });
+        let tamed: Vec<u8> = tamed.collect();
+        self.to.write_all(&tamed)?;
+        self.lead = lead;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_no_commands() {
+        let text = "a\tb\n\x1b[31mé\u{80}\u{9b}2J\x7f€";
+        for split in 0..=text.len() {
+            let mut tame = Tame::new(Vec::new());
+            tame.write_all(&text.as_bytes()[..split]).unwrap();
+            tame.write_all(&text.as_bytes()[split..]).unwrap();
+            assert_eq!(String::from_utf8(tame.to).unwrap(), "a\tb\n?[31mé\u{a0}\u{a0}2J?€");
+        }
+    }
 }

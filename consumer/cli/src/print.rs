@@ -1,30 +1,293 @@
 //! `flightline print`
 
-use std::path::Path;
+use std::io::{self, IsTerminal, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
-use flightline_consumer::print::{Format, Patterns, PrintOptions, Printer, Selection};
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueHint};
+use flightline_consumer::print::{Categories, Format, Order, Patterns, PrintOptions, Printer, Selection};
+use flightline_consumer::time_range::Bound;
 use flightline_consumer::warnings::Warnings;
+use jfr_format::edit;
+use jfr_format::read::{self, Follow, Item, default_jobs};
 
-use crate::args::PrintArgs;
+use crate::output::{Tame, is_stdout};
+use crate::signals::Signals;
 use crate::talk::{self, shown};
+use crate::wanted::Wanted;
 use crate::{Outcome, input, output};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline print run.jfr | less
+  flightline print run.jfr --events ExecutionSample --stack-depth 64
+  flightline print run.jfr --events 'jdk.Thread*,flightline.*' --ndjson | jq -r .event
+  flightline print run.jfr --categories 'GC,Java Application' --from 2m --to -30
+  flightline print run.jfr --events CPULoad --csv -o load.csv
+  flightline print run.jfr --json -o run.json               as `jfr print --json` of the JDK
+  flightline print --follow --events GarbageCollection run.jfr   until Ctrl-C, while it is recorded
+  flightline record -o - -- ./server | flightline print - --ndjson
+
+Text and JSON are those of the JDK's `jfr print`: the events of a chunk by when they ended, five frames of each
+stack. Points in time are told by the recording's own time zone. A range of time takes in every event of which any
+part lies in it; its end is not part of it.";
+
+/// Arguments of `print`.
+#[derive(Debug, Args)]
+pub struct PrintArgs {
+    /// Recordings, one after the other; `-` is standard input
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::AnyPath)]
+    inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    form: Form,
+    /// Numbers, times and spans with all their digits
+    #[arg(long, conflicts_with = "Form")]
+    exact: bool,
+    /// Event types, by name with or without package; `*` stands for anything, `?` for one character
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    events: Vec<String>,
+    /// Event types by category, with `*` and `?`; initials as JVM do for names of several words
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    categories: Vec<String>,
+    /// Frames of a stack to print [default: 5; with --compact all]
+    #[arg(long, value_name = "N")]
+    stack_depth: Option<usize>,
+    /// Leave out what was before: seconds (also 90s, 2m, 1h) from the start, with a minus before the end, or a date
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<Bound>,
+    /// Leave out what was after, in the same forms
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    to: Option<Bound>,
+    /// Go on while the recording is written, until it ends or Ctrl-C; FILE may be the repository of a JVM
+    #[arg(long)]
+    follow: bool,
+    /// How often --follow looks for news, in ms
+    #[arg(long, value_name = "MS", default_value = "500", requires = "follow")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    every: u64,
+    /// Where to; `-` is standard output. A file appears when it is complete, with --follow at once
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: PathBuf,
+    /// Threads that print [default: one a processor, 4 at most]
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+}
+
+/// What events look like.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct Form {
+    /// One JSON document, as the JDK writes it
+    #[arg(long)]
+    json: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    ndjson: bool,
+    /// A table
+    #[arg(long)]
+    csv: bool,
+    /// One JSON object a line, each stack, method, class and thread only once
+    #[arg(long)]
+    compact: bool,
+}
+
+impl Form {
+    fn format(&self) -> Format {
+        match self {
+            Self { json: true, .. } => Format::Json,
+            Self { ndjson: true, .. } => Format::Ndjson,
+            Self { csv: true, .. } => Format::Csv,
+            Self { compact: true, .. } => Format::Compact,
+            _ => Format::Text,
+        }
+    }
+}
 
 /// Prints events.
 pub fn run(args: PrintArgs) -> Result<Outcome> {
-    let mut input = input::recording(&args.input)?;
-    let selection = Selection { events: Patterns::new(args.events.clone()), ..Selection::default() };
-    let options = PrintOptions { selection, stack_depth: args.stack_depth, ..PrintOptions::default() };
-    let mut printer = Printer::new(if args.json { Format::Json } else { Format::Text }, options);
-    printer.select(input.decoder());
-    let mut warnings = Warnings::default();
-    output::text(Path::new("-"), |out| -> Result<()> {
-        printer.begin(out)?;
-        while let Some(item) = input.next().with_context(|| shown(&args.input))? {
-            printer.item(item, &mut warnings, out)?;
+    let format = args.form.format();
+    let stack_depth = args.stack_depth.unwrap_or(if format == Format::Compact { usize::MAX } else { 5 });
+    let options = PrintOptions {
+        selection: selection(&args)?,
+        stack_depth,
+        exact: args.exact,
+        order: if args.follow { Order::AsFound } else { Order::EndTime },
+        jobs: args.jobs.map_or_else(default_jobs, NonZeroUsize::get),
+    };
+    let mut session = Session {
+        printer: Printer::new(format, options),
+        wanted: Wanted::new(&args.events, &args.categories, false),
+        outcome: Outcome::Whole,
+        bar: !is_stdout(&args.output) || !io::stdout().is_terminal(),
+    };
+    if args.follow {
+        return session.follow(&args);
+    }
+    let tame = format == Format::Text && io::stdout().is_terminal() && is_stdout(&args.output);
+    refuse_input(&args)?;
+    output::text(&args.output, |out| -> Result<()> {
+        let mut tamed;
+        let out: &mut dyn Write = if tame {
+            tamed = Tame::new(out);
+            &mut tamed
+        } else {
+            out
+        };
+        session.printer.begin(out)?;
+        for path in &args.inputs {
+            session.one(path, out)?;
         }
-        printer.end(out)?;
-        Ok(())
+        Ok(session.printer.end(out)?)
     })?;
-    Ok(talk::warnings(&args.input, &warnings))
+    session.wanted.check(&names(&args.inputs))?;
+    Ok(session.outcome)
+}
+
+/// One run of the command.
+struct Session {
+    printer: Printer,
+    wanted: Wanted,
+    outcome: Outcome,
+    /// A bar would not disturb what is printed.
+    bar: bool,
+}
+
+impl Session {
+    /// Prints one recording.
+    fn one(&mut self, path: &Path, out: &mut dyn Write) -> Result<()> {
+        let mut input = input::recording(path)?;
+        self.printer.select(input.decoder());
+        self.wanted.next_input();
+        let progress = self.bar.then(|| talk::Progress::new(input.size()));
+        let mut warnings = Warnings::default();
+        loop {
+            if let Some(progress) = &progress {
+                progress.at(input.consumed());
+            }
+            let Some(item) = input.next().with_context(|| shown(path))? else { break };
+            self.item(item, &mut warnings, out)?;
+        }
+        drop(progress);
+        if talk::warnings(path, &warnings) == Outcome::Partial {
+            self.outcome = Outcome::Partial;
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, item: Item<'_>, warnings: &mut Warnings, out: &mut dyn Write) -> Result<()> {
+        match &item {
+            Item::ChunkEnd(end) => self.wanted.see(end.chunk),
+            Item::Events(batch) => self.wanted.see(batch.chunk()),
+            _ => {}
+        }
+        Ok(self.printer.item(item, warnings, out)?)
+    }
+
+    /// Prints a recording while it is written.
+    fn follow(mut self, args: &PrintArgs) -> Result<Outcome> {
+        let path = match &args.inputs[..] {
+            [path] if !is_stdout(path) => path,
+            [_] => bail!("standard input is read as it comes anyway: leave out --follow"),
+            _ => bail!("--follow takes one recording at a time"),
+        };
+        let signals = Signals::of_user()?;
+        let interval = Duration::from_millis(args.every);
+        let mut follow = Follow::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
+        self.printer.select(follow.decoder());
+        let mut out: Box<dyn Write> = if !is_stdout(&args.output) {
+            refuse_input(args)?;
+            let create = std::fs::File::create(&args.output);
+            Box::new(create.with_context(|| format!("cannot write {}", args.output.display()))?)
+        } else if args.form.format() == Format::Text && io::stdout().is_terminal() {
+            Box::new(Tame::new(io::stdout().lock()))
+        } else {
+            Box::new(io::stdout().lock())
+        };
+        let mut warnings = Warnings::default();
+        self.printer.begin(&mut out)?;
+        let ended = loop {
+            let progress = follow.poll().with_context(|| shown(path))?;
+            let wait = match progress {
+                read::Progress::Ended => break true,
+                read::Progress::Ready => Duration::ZERO,
+                read::Progress::Waiting => {
+                    out.flush().context("cannot write")?;
+                    interval
+                }
+            };
+            if signals.wait(Some(wait)).is_some() {
+                break false;
+            }
+            if progress == read::Progress::Ready
+                && let Some(item) = follow.next().with_context(|| shown(path))?
+            {
+                self.item(item, &mut warnings, &mut out)?;
+            }
+        };
+        self.printer.end(&mut out)?;
+        out.flush().context("cannot write")?;
+        let outcome = talk::warnings(path, &warnings);
+        if ended {
+            self.wanted.check(&shown(path))?;
+        }
+        Ok(outcome)
+    }
+}
+
+/// Which events, with times that count from the first recording's start or the last one's end made absolute.
+fn selection(args: &PrintArgs) -> Result<Selection> {
+    let mut selection = Selection {
+        events: Patterns::new(args.events.clone()),
+        categories: Categories::new(args.categories.clone()),
+        from: args.from,
+        to: args.to,
+        end: None,
+    };
+    let bounds = || [args.from, args.to].into_iter().flatten();
+    let from_end = bounds().any(Bound::needs_end);
+    let relative = bounds().any(|bound| !matches!(bound, Bound::Absolute(_)));
+    if !from_end && (!relative || args.inputs.len() == 1) {
+        return Ok(selection);
+    }
+    if args.follow {
+        bail!(
+            "a time before the end cannot be told while the recording is written: its end is not known yet"
+        );
+    }
+    let mut range: Option<(i64, i64)> = None;
+    for path in &args.inputs {
+        if !path.is_file() {
+            bail!(
+                "{}: what counts from the start or end of a recording needs a file to look it up in",
+                shown(path)
+            );
+        }
+        let bytes = edit::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
+        if let Some((start, end)) = edit::time_range(&bytes) {
+            let (first, last) = range.unwrap_or((start, end));
+            range = Some((first.min(start), last.max(end)));
+        }
+    }
+    if let Some((start, end)) = range {
+        let at = |bound: Bound| Bound::Absolute(bound.at(start, end));
+        selection.from = args.from.map(at);
+        selection.to = args.to.map(at);
+    }
+    Ok(selection)
+}
+
+/// # Errors
+/// The output is one of the inputs.
+fn refuse_input(args: &PrintArgs) -> Result<()> {
+    let Ok(to) = args.output.canonicalize() else { return Ok(()) };
+    if to.is_file() && args.inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == to)) {
+        bail!("{} is the input: name another output with -o", args.output.display());
+    }
+    Ok(())
+}
+
+fn names(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ")
 }
