@@ -100,7 +100,10 @@ pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
         _ => return Ok(()),
     };
     let name = if path.as_os_str() == "-" { "FILE".into() } else { path.display().to_string() };
-    bail!("{} is compressed with {what}: pass it through `{tool} {name} | flightline … -`", shown(path))
+    bail!(
+        "{} is not a JFR recording but compressed with {what}: `{tool} {name} | flightline … -` reads what is in it",
+        shown(path)
+    )
 }
 
 fn is_recording(magic: &[u8]) -> bool {
