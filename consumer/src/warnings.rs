@@ -16,9 +16,11 @@ pub struct Warnings {
 impl Warnings {
     /// Adds one.
     pub fn push(&mut self, warning: Error) {
-        // Events of a type nobody declared are no damage: nobody could have read them.
-        self.damage |=
-            !matches!(warning.kind(), ErrorKind::UnknownEvents { .. } | ErrorKind::UnknownTypes { .. });
+        // Nobody could have read events of a type nobody declared.
+        self.damage |= !matches!(
+            warning.kind(),
+            ErrorKind::UnknownEvents { .. } | ErrorKind::UnknownTypes { .. } | ErrorKind::Dubious(_)
+        );
         if self.kept.len() < KEPT {
             self.kept.push(warning);
         } else {

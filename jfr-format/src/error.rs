@@ -94,6 +94,126 @@ impl fmt::Display for Malformed {
     }
 }
 
+/// Something that can be read without loss but contradicts itself, or that other readers read otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dubious {
+    /// The header's clock makes so many ticks per second; ticks are taken for nanoseconds.
+    Frequency(i64),
+    /// The header says that integers are not compressed. No writer does that: they are read as if they were.
+    Uncompressed,
+    /// A chunk that is said to be finished, whose header was never completed.
+    Unpatched,
+    /// The header says that it is being changed just now, and never was after.
+    Updating,
+    /// The chunk ends elsewhere than its header says.
+    ChunkSize {
+        /// Bytes by the header.
+        told: u64,
+        /// Bytes by the events.
+        found: u64,
+    },
+    /// There is no metadata event where the header says.
+    MetadataOffset(u64),
+    /// There is no checkpoint where the header says.
+    CheckpointOffset(u64),
+    /// A checkpoint says that the one before it is where none is.
+    CheckpointChain {
+        /// Where the first one leads, from the start of the chunk.
+        target: u64,
+        /// How many such there are.
+        count: u64,
+    },
+    /// A checkpoint comes before itself in the chain.
+    CheckpointCircle,
+    /// Checkpoints that the chain does not lead to. They are read like the others.
+    Unchained {
+        /// How many.
+        count: u64,
+    },
+    /// A type was declared again with another name or other fields. The first declaration holds.
+    Redeclared {
+        /// Its name.
+        class: String,
+        /// Its id.
+        id: u64,
+    },
+    /// A constant was defined again with other content. The first definition holds.
+    Redefined {
+        /// Name of its type.
+        class: String,
+        /// Its key.
+        key: u64,
+        /// How many constants of the type were.
+        count: u64,
+    },
+}
+
+impl Dubious {
+    /// What was being read.
+    pub(crate) fn within(&self) -> &'static str {
+        match self {
+            Self::CheckpointChain { .. } | Self::CheckpointCircle | Self::Unchained { .. } => {
+                "the checkpoint chain"
+            }
+            Self::Redefined { .. } => "constant pools",
+            Self::Redeclared { .. } => "metadata",
+            _ => "the chunk header",
+        }
+    }
+}
+
+impl fmt::Display for Dubious {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frequency(frequency) => {
+                write!(f, "a clock of {frequency} ticks per second; ticks are taken for nanoseconds")
+            }
+            Self::Uncompressed => f.write_str("integers said to be uncompressed are read as compressed"),
+            Self::Unpatched => f.write_str("the header of the finished chunk was never completed"),
+            Self::Updating => f.write_str("the chunk's header was left in the middle of an update"),
+            Self::ChunkSize { told, found } => {
+                write!(f, "the header says the chunk has {} bytes, it has {found}", *told as i64)
+            }
+            Self::MetadataOffset(at) => {
+                write!(f, "no metadata at byte {} of the chunk, where the header says", *at as i64)
+            }
+            Self::CheckpointOffset(0) => f.write_str("the header names no checkpoint, though there are some"),
+            Self::CheckpointOffset(at) => {
+                write!(f, "no checkpoint at byte {} of the chunk, where the header says", *at as i64)
+            }
+            Self::CheckpointChain { target, count: 1 } => {
+                write!(
+                    f,
+                    "the checkpoint chain leads to byte {} of the chunk, where no checkpoint is",
+                    *target as i64
+                )
+            }
+            Self::CheckpointChain { target, count } => {
+                let target = *target as i64;
+                write!(
+                    f,
+                    "{count} checkpoints lead to places without one, the first to byte {target} of the chunk"
+                )
+            }
+            Self::CheckpointCircle => f.write_str("the checkpoint chain goes in a circle"),
+            Self::Unchained { count } => write!(f, "{count} checkpoints are not in the chain"),
+            Self::Redeclared { class, id } => {
+                write!(f, "type {id}, {class}, is declared again otherwise; the first is taken")
+            }
+            Self::Redefined { class, key, count: 1 } => {
+                write!(f, "constant {key} of {class} is defined again with other content; the first is taken")
+            }
+            Self::Redefined { class, key, count } => {
+                write!(
+                    f,
+                    "{count} constants of {class} are defined again with other content, the first with key {key}; each time the first is taken"
+                )
+            }
+        }
+    }
+}
+
 /// What kind of fault it is.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -127,6 +247,8 @@ pub enum ErrorKind {
     },
     /// A declared struct does not fit the type it stands for: which, and why.
     View(String),
+    /// Read without loss, but not beyond doubt.
+    Dubious(Dubious),
     /// The same of the types beyond those told one by one.
     UnknownTypes {
         /// How many types more.
@@ -204,6 +326,7 @@ impl fmt::Display for Error {
             ErrorKind::NoMetadata => {
                 f.write_str("the chunk has no metadata; its events cannot be decoded")?
             }
+            ErrorKind::Dubious(dubious) => write!(f, "{dubious}")?,
             ErrorKind::View(text) => f.write_str(text)?,
             ErrorKind::Truncated { missing: 0 } => f.write_str("the input ends inside an event")?,
             ErrorKind::Truncated { missing } => {

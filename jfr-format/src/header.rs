@@ -22,14 +22,14 @@ pub const STATE: usize = 64;
 
 const MAJOR_AT: usize = 4;
 const MINOR_AT: usize = 6;
-const CHUNK_SIZE: usize = 8;
-const CHECKPOINT: usize = 16;
-const METADATA: usize = 24;
+pub(crate) const CHUNK_SIZE: usize = 8;
+pub(crate) const CHECKPOINT: usize = 16;
+pub(crate) const METADATA: usize = 24;
 const START_NANOS: usize = 32;
 const DURATION: usize = 40;
 const START_TICKS: usize = 48;
-const TICKS_PER_SECOND: usize = 56;
-const FLAGS: usize = 66;
+pub(crate) const TICKS_PER_SECOND: usize = 56;
+pub(crate) const FLAGS: usize = 66;
 const _: () = assert!(FLAGS + 2 == LEN);
 
 /// The fields of a chunk header, as they stand in the file.
@@ -76,6 +76,11 @@ impl ChunkHeader {
         out[STATE] = self.state;
         BigEndian::write_u16(&mut out[FLAGS..], self.flags);
         out
+    }
+
+    /// Ticks per second; a billion where the header says that the clock stands still or goes backwards.
+    pub fn frequency(&self) -> i64 {
+        if self.ticks_per_second > 0 { self.ticks_per_second } else { 1_000_000_000 }
     }
 
     /// Reads the header at the start of `input`. Only magic and major version are judged here.

@@ -12,10 +12,10 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use crate::error::Malformed;
+use crate::error::{Dubious, Malformed};
 use crate::read::cursor::Cursor;
 use crate::read::layout;
-use crate::read::{ClassIndex, Types};
+use crate::read::{Class, ClassIndex, Kind, Types};
 
 /// Head of a checkpoint event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +29,14 @@ pub struct CheckpointHead {
 }
 
 impl CheckpointHead {
-    pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
+    /// The distance to the checkpoint before alone.
+    pub(crate) fn delta(cursor: &mut Cursor<'_>) -> Result<i64, Malformed> {
         cursor.skip_varints(2)?; // start, duration
-        let delta = cursor.varint()? as i64;
+        Ok(cursor.varint()? as i64)
+    }
+
+    pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
+        let delta = Self::delta(cursor)?;
         let flags = cursor.byte()?;
         Ok(Self { delta, flags, pools: cursor.count()? })
     }
@@ -83,7 +88,11 @@ impl Pools {
     /// The constant `key` of the pool of `class`.
     #[inline]
     pub fn get(&self, class: ClassIndex, key: u64) -> Option<RawConstant<'_>> {
-        let entry = self.by_class.get(class.0 as usize)?.get(key, &self.hash)?;
+        self.constant(self.by_class.get(class.0 as usize)?.get(key, &self.hash)?)
+    }
+
+    #[inline]
+    fn constant(&self, entry: &Entry) -> Option<RawConstant<'_>> {
         let segment = self.segments.get(entry.segment as usize)?;
         let bytes = segment.bytes.get(entry.at as usize..)?;
         Some(RawConstant { bytes, offset: segment.offset + u64::from(entry.at) })
@@ -120,6 +129,51 @@ impl Pools {
     pub fn keys(&self, class: ClassIndex) -> impl Iterator<Item = u64> + '_ {
         let table = self.by_class.get(class.0 as usize);
         table.into_iter().flat_map(|table| table.keys(&self.hash))
+    }
+
+    /// Constants that were defined again with other content, of the pools that somebody asked: what and where. Only
+    /// of types without references: the JDK defines classes and methods again with other keys of the same symbols.
+    pub(crate) fn redefined(&self, types: &Types) -> Vec<(Dubious, u64)> {
+        let mut found = Vec::new();
+        for (at, table) in self.by_class.iter().enumerate() {
+            let class = ClassIndex(at as u32);
+            let plain = |class: &&Class| {
+                class.fields.iter().all(|f| {
+                    !f.pooled
+                        && f.class.and_then(|of| types.class(of)).is_some_and(|of| of.kind != Kind::Struct)
+                })
+            };
+            let Some(declared) = types.class(class).filter(plain).filter(|_| table.repeats()) else {
+                continue;
+            };
+            let mut count = 0;
+            let mut first = None;
+            let look = |steps: &[layout::Step]| {
+                for (index, entry) in table.entries.iter().enumerate() {
+                    let defined = table.lookup(&self.hash).find(&table.entries, entry.key, &self.hash);
+                    let (Some(defined), Some(again)) = (defined, self.constant(entry)) else { continue };
+                    let mut cursor = Cursor::new(again.bytes);
+                    if defined == index || layout::skip(types.classes(), steps, &mut cursor, 0).is_err() {
+                        continue;
+                    }
+                    let value = again.bytes.get(..cursor.pos()).unwrap_or_default();
+                    // A value that starts with all bytes of another is that value.
+                    let before = table.entries.get(defined).and_then(|entry| self.constant(entry));
+                    if before.is_some_and(|before| !before.bytes.starts_with(value)) {
+                        count += 1;
+                        first.get_or_insert((entry.key, again.offset));
+                    }
+                }
+                Ok(())
+            };
+            if layout::with_steps(types.classes(), class, look).is_err() {
+                continue;
+            }
+            if let Some((key, offset)) = first {
+                found.push((Dubious::Redefined { class: declared.name.to_string(), key, count }, offset));
+            }
+        }
+        found
     }
 
     /// Nothing, in the memory of what was there: chunks of one recording are much alike.
@@ -216,6 +270,15 @@ impl Table {
 
     fn lookup(&self, hash: &KeyHash) -> &Lookup {
         self.lookup.get_or_init(|| Lookup::of(&self.entries, hash))
+    }
+
+    /// Whether a key occurs twice; `false` if nobody has asked for any.
+    fn repeats(&self) -> bool {
+        let (Lookup::Dense { places, .. } | Lookup::Hashed { places }) = match self.lookup.get() {
+            Some(lookup) => lookup,
+            None => return false,
+        };
+        places.iter().filter(|&&index| index != FREE).count() < self.entries.len()
     }
 
     fn keys(&self, hash: &KeyHash) -> impl Iterator<Item = u64> + '_ {

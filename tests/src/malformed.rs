@@ -12,6 +12,19 @@ const HEADER: usize = 68;
 /// Type id of `jdk.ExecutionSample` in it.
 const SAMPLE: u64 = 101;
 
+/// In what is told of doubts, of events nobody can read, and by those alone who look at fields.
+const LOSSLESS: &[&str] = &[
+    "undeclared type",
+    "the header says",
+    "ticks per second",
+    "in the middle of an update",
+    "goes in a circle",
+    "where no checkpoint is",
+    "not in the chain",
+    "the first is taken",
+    "reading field",
+];
+
 /// A malformed recording.
 #[derive(Debug)]
 pub struct Case {
@@ -28,9 +41,9 @@ pub struct Case {
 }
 
 impl Case {
-    /// Whether anything of declared types is lost; events of undeclared types belong to whoever declares them.
+    /// Whether all of declared types can be had; events of undeclared types belong to whoever declares them.
     pub fn lossless(&self) -> bool {
-        self.told.iter().all(|text| text.contains("undeclared type"))
+        self.told.iter().all(|text| LOSSLESS.iter().any(|harmless| text.contains(harmless)))
     }
 }
 
@@ -497,8 +510,20 @@ pub fn cases() -> Vec<Case> {
 
     // Headers.
     case("version-3", "format version 3.0", spoilt(|b| b.bytes[5] = 3), 0, &["not a JFR chunk"]);
-    case("size-zero", "chunk size 0", header(8, 0), 15, &[]);
-    case("size-67", "chunk size smaller than the header", header(8, 67), 15, &[]);
+    case(
+        "size-zero",
+        "chunk size 0",
+        header(8, 0),
+        15,
+        &["the header says the chunk has 0 bytes, it has 4431 (at offset 8"],
+    );
+    case(
+        "size-67",
+        "chunk size smaller than the header",
+        header(8, 67),
+        15,
+        &["the header says the chunk has 67 bytes, it has 4431 (at offset 8"],
+    );
     case("size-negative", "chunk size -1", header(8, -1), 15, &["bytes before the chunk does"]);
     case("size-max", "chunk size 2^63-1", header(8, i64::MAX), 15, &["bytes before the chunk does"]);
     case(
@@ -515,16 +540,76 @@ pub fn cases() -> Vec<Case> {
         14,
         &["impossible event size", "skipped 2 bytes"],
     );
-    case("metadata-nowhere", "metadata offset behind the file", header(24, 1 << 40), 15, &[]);
-    case("metadata-negative", "metadata offset -1", header(24, -1), 15, &[]);
-    case("metadata-mid-event", "metadata offset inside an event", header(24, 100), 15, &[]);
-    case("metadata-in-header", "metadata offset inside the header", header(24, 8), 15, &[]);
-    case("checkpoint-nowhere", "checkpoint offset behind the file", header(16, 1 << 40), 15, &[]);
-    case("checkpoint-negative", "checkpoint offset -1", header(16, -1), 15, &[]);
-    case("checkpoint-is-metadata", "checkpoint offset of the metadata", header(16, HEADER as i64), 15, &[]);
-    case("checkpoint-mid-event", "checkpoint offset inside an event", header(16, end as i64 - 3), 15, &[]);
-    case("frequency-zero", "0 ticks per second", header(56, 0), 15, &[]);
-    case("frequency-negative", "-1 ticks per second", header(56, -1), 15, &[]);
+    case(
+        "metadata-nowhere",
+        "metadata offset behind the file",
+        header(24, 1 << 40),
+        15,
+        &["no metadata at byte 1099511627776 of the chunk, where the header says (at offset 24"],
+    );
+    case(
+        "metadata-negative",
+        "metadata offset -1",
+        header(24, -1),
+        15,
+        &["no metadata at byte -1 of the chunk, where the header says (at offset 24"],
+    );
+    case(
+        "metadata-mid-event",
+        "metadata offset inside an event",
+        header(24, 100),
+        15,
+        &["no metadata at byte 100 of the chunk, where the header says (at offset 24"],
+    );
+    case(
+        "metadata-in-header",
+        "metadata offset inside the header",
+        header(24, 8),
+        15,
+        &["no metadata at byte 8 of the chunk, where the header says (at offset 24"],
+    );
+    case(
+        "checkpoint-nowhere",
+        "checkpoint offset behind the file",
+        header(16, 1 << 40),
+        15,
+        &["no checkpoint at byte 1099511627776 of the chunk, where the header says (at offset 16"],
+    );
+    case(
+        "checkpoint-negative",
+        "checkpoint offset -1",
+        header(16, -1),
+        15,
+        &["no checkpoint at byte -1 of the chunk, where the header says (at offset 16"],
+    );
+    case(
+        "checkpoint-is-metadata",
+        "checkpoint offset of the metadata",
+        header(16, HEADER as i64),
+        15,
+        &["no checkpoint at byte 68 of the chunk, where the header says (at offset 16"],
+    );
+    case(
+        "checkpoint-mid-event",
+        "checkpoint offset inside an event",
+        header(16, end as i64 - 3),
+        15,
+        &["no checkpoint at byte 4428 of the chunk, where the header says (at offset 16"],
+    );
+    case(
+        "frequency-zero",
+        "0 ticks per second",
+        header(56, 0),
+        15,
+        &["a clock of 0 ticks per second; ticks are taken for nanoseconds (at offset 56"],
+    );
+    case(
+        "frequency-negative",
+        "-1 ticks per second",
+        header(56, -1),
+        15,
+        &["a clock of -1 ticks per second; ticks are taken for nanoseconds (at offset 56"],
+    );
     case(
         "clock-extreme",
         "start at -2^63 ns, ticks at 2^63-1",
@@ -534,7 +619,13 @@ pub fn cases() -> Vec<Case> {
         15,
         &[],
     );
-    case("state-updating", "state 255: being updated for ever", spoilt(|b| b.bytes[64] = 255), 15, &[]);
+    case(
+        "state-updating",
+        "state 255: being updated for ever",
+        spoilt(|b| b.bytes[64] = 255),
+        15,
+        &["left in the middle of an update (at offset 64"],
+    );
 
     // Checkpoints.
     case(
@@ -542,23 +633,38 @@ pub fn cases() -> Vec<Case> {
         "two checkpoints that name each other as the one before",
         delta(1, |at| at[2] as i64 - at[1] as i64),
         15,
-        &[],
+        &["the checkpoint chain goes in a circle (at offset 3897"],
     );
     case(
         "checkpoint-three-cycle",
         "three checkpoints in a circle",
         delta(1, |at| at[8] as i64 - at[1] as i64),
         15,
-        &[],
+        &["the checkpoint chain goes in a circle (at offset 4095"],
     );
-    case("checkpoint-chain-forward", "the chain leads behind the file", delta(1, |_| 1 << 40), 15, &[]);
-    case("checkpoint-chain-min", "the chain leads 2^63 bytes back", delta(1, |_| i64::MIN), 15, &[]);
+    case(
+        "checkpoint-chain-forward",
+        "the chain leads behind the file",
+        delta(1, |_| 1 << 40),
+        15,
+        &["leads to byte 1099511631538 of the chunk, where no checkpoint is (at offset 3762"],
+    );
+    case(
+        "checkpoint-chain-min",
+        "the chain leads 2^63 bytes back",
+        delta(1, |_| i64::MIN),
+        15,
+        &["leads to byte -9223372036854772046 of the chunk, where no checkpoint is (at offset 3762"],
+    );
     case(
         "checkpoint-chain-mid-event",
         "the chain leads into an event",
         delta(14, |at| at[4] as i64 + 2 - at[14] as i64),
         15,
-        &[],
+        &[
+            "leads to byte 4049 of the chunk, where no checkpoint is (at offset 4263",
+            "3 checkpoints are not in the chain (at offset 3762",
+        ],
     );
     case(
         "pool-count-huge",
@@ -601,7 +707,9 @@ pub fn cases() -> Vec<Case> {
         "a symbol redefined in the last checkpoint",
         with([checkpoint(pool(31, 10, &utf8("other")))]),
         15,
-        &[],
+        &[
+            "constant 10 of jdk.types.Symbol is defined again with other content; the first is taken (at offset 4392",
+        ],
     );
     case(
         "key-huge",
@@ -772,7 +880,7 @@ pub fn cases() -> Vec<Case> {
         "a sample that ends before its fields",
         raw(&[4, SAMPLE as u8, 1, 0x66]),
         16,
-        &[],
+        &["the data ends inside a value (at offset 4375, chunk 1, reading field stackTrace"],
     );
     case(
         "event-too-long",
@@ -914,14 +1022,14 @@ pub fn cases() -> Vec<Case> {
             c.insert([again]);
         }),
         15,
-        &[],
+        &["is declared again otherwise; the first is taken (at offset 4371"],
     );
     case(
         "class-id-twice",
         "two classes with one id",
         typed(|c| c.declare([class("another.Sample", SAMPLE, vec![field("x", 20)])])),
         15,
-        &[],
+        &["is declared again otherwise; the first is taken (at offset 68"],
     );
     case(
         "field-type-undeclared",

@@ -38,7 +38,7 @@ fn what_can_be_read_is_read_and_the_rest_told() {
                     ));
                 }
             }
-            if case.told.is_empty() && contents.warnings.iter().any(|w| !w.contains("chunk 1, reading")) {
+            if case.told.is_empty() && !contents.warnings.is_empty() {
                 wrong.push(format!("{} as {driver}: needless warnings {:?}", case.name, contents.warnings));
             }
         }

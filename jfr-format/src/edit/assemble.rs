@@ -127,7 +127,7 @@ fn off(first: &ChunkHeader, header: &ChunkHeader) -> i64 {
         return i64::MAX;
     }
     let ticks = i128::from(header.start_ticks.0) - i128::from(first.start_ticks.0);
-    let nanos = ticks * 1_000_000_000 / i128::from(first.ticks_per_second.max(1));
+    let nanos = ticks * 1_000_000_000 / i128::from(first.frequency());
     let off = i128::from(first.start_nanos) + nanos - i128::from(header.start_nanos);
     off.clamp(i128::from(-i64::MAX), i128::from(i64::MAX)) as i64
 }

@@ -232,7 +232,7 @@ impl Marks {
 /// JDK applies the first chunk's to all.
 fn narrow(header: &mut ChunkHeader, from: i64, to: i64) {
     let end = header.start_nanos.saturating_add(header.duration_nanos);
-    let frequency = header.ticks_per_second.max(1);
+    let frequency = header.frequency();
     // The smallest span that is whole ticks and whole nanoseconds; a second at most.
     let gcd = gcd(frequency, NANOS);
     let (step_ticks, step_nanos) = (frequency / gcd, NANOS / gcd);

@@ -109,7 +109,7 @@ pub(super) fn rebuild(
         metadata: ChunkOffset(metadata_at),
         duration_nanos: header.duration_nanos.max(0),
         start_nanos: header.start_nanos.max(0),
-        ticks_per_second: if header.ticks_per_second > 0 { header.ticks_per_second } else { 1_000_000_000 },
+        ticks_per_second: header.frequency(),
         state: STATE_FINISHED,
         flags: header.flags & FLAG_FINAL | FLAG_COMPRESSED,
         ..header

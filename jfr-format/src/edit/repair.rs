@@ -325,7 +325,7 @@ pub(super) fn header(header: &ChunkHeader, found: &Found, last: Option<i64>) -> 
     let complete = found.whole && header.state == STATE_FINISHED && header.duration_nanos > 0;
     if let (false, Some(last)) = (complete, last) {
         let ticks = i128::from(last) - i128::from(header.start_ticks.0);
-        let per_second = i128::from(header.ticks_per_second.max(1));
+        let per_second = i128::from(header.frequency());
         let nanos = i64::try_from(ticks * 1_000_000_000 / per_second).unwrap_or(0);
         if (1..LONGEST).contains(&nanos) {
             header.duration_nanos = header.duration_nanos.max(nanos);

@@ -60,10 +60,10 @@ impl Chunk {
     }
 
     fn scaled(&self, ticks: i128) -> i128 {
-        if self.header.ticks_per_second == NANOS {
-            return ticks;
+        match self.header.frequency() {
+            NANOS => ticks,
+            frequency => ticks * i128::from(NANOS) / i128::from(frequency),
         }
-        ticks * i128::from(NANOS) / i128::from(self.header.ticks_per_second.max(1))
     }
 
     pub(crate) fn malformed(&self, what: Malformed, at: u64, within: impl Into<String>) -> Error {

@@ -34,6 +34,7 @@ mod batch;
 mod binding;
 mod chunk;
 pub(crate) mod cursor;
+mod doubts;
 mod follow;
 mod input;
 pub(crate) mod layout;

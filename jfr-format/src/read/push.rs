@@ -17,6 +17,7 @@ use bytes::{Bytes, BytesMut};
 use super::batch::{Batch, Interest, Region, TypeCounts, Usual, Wanted};
 use super::chunk::{Chunk, ChunkIndex};
 use super::cursor::Cursor;
+use super::doubts::{self, Doubt, Landmarks};
 use super::references::Known;
 use super::resync;
 use super::types::{Class, Types};
@@ -60,6 +61,10 @@ impl std::fmt::Debug for Passed {
 }
 
 /// When events are handed out.
+///
+/// But for [`Earliest`](Self::Earliest), the metadata that the header of a finished chunk points at is read before the
+/// events in front of it, as other readers do; it counts even where damage hides it, or inside another event. Types
+/// that only later metadata declares are known from there on with [`Unresolved`](Self::Unresolved).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// All events of a chunk at its end: for input that is at hand as a whole.
@@ -68,8 +73,7 @@ pub enum Delivery {
     /// (state byte not 0) everything before a checkpoint with the FLUSH bit is handed out with it.
     Earliest,
     /// While the chunk is walked, in batches that fit a processor's cache: for input that is at hand as a whole, and
-    /// consumers that add events up by their keys. Constants can be looked up at [`Item::ChunkEnd`], not before. The
-    /// metadata that a trusted header points at is read ahead.
+    /// consumers that add events up by their keys. Constants can be looked up at [`Item::ChunkEnd`], not before.
     Unresolved,
 }
 
@@ -206,6 +210,8 @@ struct Current {
     /// Where it ends, if its header can be trusted.
     end: Option<u64>,
     damaged: bool,
+    /// What was defined twice has been told.
+    redefined: bool,
     /// What looking for events behind damage may still cost.
     resync_steps: Option<u64>,
     has_types: bool,
@@ -220,6 +226,7 @@ struct Current {
     /// Where the metadata lies that has been read already.
     read_ahead: Option<u64>,
     counts: TypeCounts,
+    landmarks: Landmarks,
     held: VecDeque<Region>,
     /// Checkpoints met before the metadata.
     early: Vec<Region>,
@@ -395,12 +402,35 @@ impl Decoder {
             State::Recover => self.recover(),
             State::Skip { until } => self.skip(until),
             State::Search { from, told } => self.search(from, told),
-            State::Done => Next::NeedsMore,
+            State::Done => {
+                self.redefined();
+                Next::NeedsMore
+            }
         }
     }
 
     fn warn(&mut self, error: Error) {
         self.queue.push_back(Queued::Warning(error));
+    }
+
+    /// Tells doubts about the current chunk.
+    fn doubt(&mut self, doubts: impl IntoIterator<Item = Doubt>) {
+        let Some(chunk) = &self.chunk else { return };
+        for (doubt, at) in doubts {
+            let within = doubt.within();
+            let error = Error::new(ErrorKind::Dubious(doubt), chunk.offset.0 + at, Some(chunk.index), within);
+            self.queue.push_back(Queued::Warning(error));
+        }
+    }
+
+    /// Tells constants that were defined twice. Only when the chunk is done with: no pool is indexed for this alone.
+    fn redefined(&mut self) {
+        let Some(chunk) = &self.chunk else { return };
+        if !std::mem::replace(&mut self.current.redefined, true) {
+            let start = chunk.offset.0;
+            let found = chunk.pools.redefined(&chunk.types);
+            self.doubt(found.into_iter().map(|(doubt, at)| (doubt, at - start)));
+        }
     }
 
     fn discard(&mut self, len: usize) {
@@ -428,6 +458,11 @@ impl Decoder {
             return Next::Again;
         };
         let offset = self.offset;
+        let ahead = self.delivery != Delivery::Earliest && trusted_end(&header, offset).is_some();
+        if ahead && self.metadata_is_to_come(&header) {
+            return Next::NeedsMore;
+        }
+        self.redefined();
         self.pass_chunk();
         self.discard(LEN);
         let index = ChunkIndex(self.chunks);
@@ -436,11 +471,26 @@ impl Decoder {
         self.chunk = Some(Chunk { index, offset: FileOffset(offset), header, types: Arc::default(), pools });
         self.current = Current { end: trusted_end(&header, offset), ..Current::default() };
         self.queue.push_back(Queued::ChunkStart);
+        self.doubt(doubts::of_header(&header));
         self.state = State::Events;
-        if self.delivery == Delivery::Unresolved && self.current.end.is_some() {
+        if ahead {
             self.read_ahead(&header, offset);
         }
         Next::Again
+    }
+
+    /// Whether more input may bring the metadata of the chunk whose header is at the front of the buffer.
+    fn metadata_is_to_come(&self, header: &ChunkHeader) -> bool {
+        let rest = usize::try_from(header.metadata.0).ok().and_then(|at| self.buffer.bytes().get(at..));
+        let mut cursor = Cursor::new(rest.unwrap_or_default());
+        let there = match (cursor.varint(), cursor.varint()) {
+            (Ok(size), Ok(type_id)) => {
+                type_id != u64::from(METADATA_EVENT.0)
+                    || size.min(MAX_EVENT) <= rest.map_or(0, <[u8]>::len) as u64
+            }
+            _ => false,
+        };
+        !there && !self.closed
     }
 
     /// Reads the metadata that the header points at, if it can be: what is wrong with it is told where it is met.
@@ -609,6 +659,9 @@ impl Decoder {
     }
 
     fn metadata(&mut self, event: EventHead, at: u64) {
+        if let Some(chunk) = &self.chunk {
+            self.current.landmarks.metadata(at - chunk.offset.0);
+        }
         if self.current.read_ahead == Some(at) {
             return;
         }
@@ -676,6 +729,9 @@ impl Decoder {
             }
         };
         let region = Region { bytes: region, offset: at + u64::from(head.head), picked: None };
+        let delta = CheckpointHead::delta(&mut Cursor::new(&region.bytes)).unwrap_or(0);
+        let start = self.chunk.as_ref().map_or(0, |chunk| chunk.offset.0);
+        self.current.landmarks.checkpoint(at - start, delta);
         let lazily = self.delivery == Delivery::Unresolved && self.current.wanted.is_some();
         let flags = if lazily && !self.current.constants_wanted {
             self.current.unwanted.push(region);
@@ -820,6 +876,9 @@ impl Decoder {
             }
         }
         let complete = complete && !self.current.damaged;
+        if let (true, Some(chunk)) = (complete, &self.chunk) {
+            self.doubt(self.current.landmarks.doubts(&chunk.header, &chunk.types, at - start));
+        }
         self.queue.push_back(Queued::ChunkEnd { size: at - start, complete });
         self.state = then;
         Next::Again

@@ -216,6 +216,18 @@ impl Class {
     }
 }
 
+impl Class {
+    /// Whether values of both are read alike.
+    fn is_like(&self, other: &Self) -> bool {
+        let field = |(a, b): (&Field, &Field)| {
+            (&a.name, a.type_id, a.pooled, a.array) == (&b.name, b.type_id, b.pooled, b.array)
+        };
+        self.name == other.name
+            && self.fields.len() == other.fields.len()
+            && self.fields.iter().zip(&other.fields).all(field)
+    }
+}
+
 /// Locale and time zone of the recorded machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Region {
@@ -236,6 +248,8 @@ pub struct Types {
     sparse: HashMap<u64, u32>,
     /// Time zone, if told.
     pub region: Option<Region>,
+    /// The first type that was declared again otherwise.
+    pub(crate) contradicted: Option<ClassIndex>,
 }
 
 /// Largest id looked up by array; real ids are below some thousands.
@@ -285,7 +299,10 @@ impl Types {
         let new = Tree::parse(&mut cursor).map_err(|fault| (fault, cursor.pos()))?;
         self.region = self.region.take().or(new.region);
         for class in new.classes {
-            if self.index_of(class.id).is_some() {
+            if let Some(index) = self.index_of(class.id) {
+                if self.class(index).is_some_and(|known| !known.is_like(&class)) {
+                    self.contradicted.get_or_insert(index);
+                }
                 continue;
             }
             let index = self.classes.len() as u32;
