@@ -120,7 +120,7 @@ fn errors_are_one_line_with_the_name_and_status_1() {
     let empty = folder.path().join("empty.jfr");
     std::fs::write(&empty, b"").unwrap();
     let other = folder.path().join("other.jfr");
-    std::fs::write(&other, b"PK\x03\x04 something else\n").unwrap();
+    std::fs::write(&other, b"FLX\x03\x04 something else\n").unwrap();
     let recording = path("recordings/ap-java-cpu.jfr");
     let [empty, other, folder] = [&empty, &other, folder.path()].map(|p| p.to_str().unwrap());
     let check = |args: &[&str], words: &[&str]| {
