@@ -37,6 +37,20 @@ pub fn ready() -> bool {
     built.is_ok()
 }
 
+/// The home of a JDK of that feature release; `None`, which was said loudly, if there is none.
+#[track_caller]
+pub fn jdk(release: u32) -> Option<PathBuf> {
+    let find = format!(". readers/env.sh && find_jdk {release}");
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &find]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    let found = run(&mut bash, Duration::from_secs(30));
+    if !found.status.success() {
+        skip::skip(&format!("no JDK {release}: {}", found.stderr));
+        return None;
+    }
+    Some(PathBuf::from(found.stdout_text().trim()))
+}
+
 /// Panics unless all readers see the same samples in each file; gives the tables printed.
 #[track_caller]
 pub fn agree(files: &[&Path]) -> String {

@@ -6,13 +6,15 @@
 //! * [`truth`] is what a victim says of itself (its own clock reads).
 //! * [`recording`] reads a recording back, by our reader or by the JDK's; [`canonical`] as lines to compare.
 //! * [`malformed`] makes recordings with one thing wrong each.
-//! * [`foreign`] runs readers that others wrote.
+//! * [`foreign`] runs readers that others wrote; [`print_agreement`] compares what they print, read by [`json_events`].
 //! * [`shares`] turns both into shares that can be compared.
 //! * [`shared_memory`] looks into a live session's shared memory, independently of the drain.
 
 pub mod canonical;
 pub mod foreign;
+pub mod json_events;
 pub mod malformed;
+pub mod print_agreement;
 pub mod record;
 pub mod recording;
 pub mod run;

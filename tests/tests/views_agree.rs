@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::run::run;
-use flightline_tests::{skip, victim};
+use flightline_tests::{foreign, victim};
 use serde_json::Value as Json;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,20 +102,6 @@ const CASES: &[Case] = &[
     ("environment-variables", "Environment Variables", &[(0, "Name", Text), (1, "Value", Text)]),
     ("native-libraries", "Native Libraries", &[(0, "Name", Text)]),
 ];
-
-/// The home of a JDK of that release, said loudly if there is none.
-fn jdk(release: &str) -> Option<PathBuf> {
-    let find = format!(". readers/env.sh && find_jdk {release}");
-    let found = run(
-        Command::new("bash").args(["-c", &find]).current_dir(env!("CARGO_MANIFEST_DIR")),
-        Duration::from_secs(30),
-    );
-    if !found.status.success() {
-        skip::skip(&format!("no JDK {release}: {}", found.stderr));
-        return None;
-    }
-    Some(PathBuf::from(found.stdout_text().trim()))
-}
 
 /// Headline → rows of cells, as `jfr view all-views` shows them.
 ///
@@ -326,7 +312,7 @@ fn fixture(name: &str) -> PathBuf {
 
 #[test]
 fn fixtures_look_the_same_in_the_jdk() {
-    let Some(jdk25) = jdk("25") else { return };
+    let Some(jdk25) = foreign::jdk(25) else { return };
     for name in ["jdk17.jfr", "jdk17-multichunk.jfr", "jdk25.jfr", "jdk25-multichunk.jfr"] {
         compare_all(&jdk25, &fixture(name), 20);
     }
@@ -385,13 +371,13 @@ fn mixed(home: &Path, collector: &str, more: &str, folder: &Path) -> PathBuf {
 
 #[test]
 fn recordings_made_here_look_the_same_in_the_jdk() {
-    let Some(jdk25) = jdk("25") else { return };
+    let Some(jdk25) = foreign::jdk(25) else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = mixed(&jdk25, "-XX:+UseSerialGC", ",jdk.CPUTimeSample#enabled=true", folder.path());
     compare_all(&jdk25, &file, 30);
     facts(&file);
 
-    let Some(jdk17) = jdk("17") else { return };
+    let Some(jdk17) = foreign::jdk(17) else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = mixed(&jdk17, "-XX:+UseG1GC", "", folder.path());
     compare_all(&jdk25, &file, 30);

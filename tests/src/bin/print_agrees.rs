@@ -1,0 +1,22 @@
+//! `print_agrees FLIGHTLINE JFR DEPTH FILE…`: compares `flightline print --json` with the JDK's `jfr print --json`.
+//! DEPTH is that of stacks, or `default`. Exit status 1 if something differs that may not.
+
+use std::path::Path;
+
+use flightline_tests::print_agreement::compare;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [flightline, jfr, depth, files @ ..] = args.as_slice() else {
+        eprintln!("usage: print_agrees FLIGHTLINE JFR DEPTH FILE…");
+        std::process::exit(2);
+    };
+    let depth = (depth != "default").then(|| depth.parse().expect("a depth"));
+    let mut failed = false;
+    for file in files.iter().map(Path::new) {
+        let agreement = compare(flightline.as_ref(), jfr.as_ref(), file, file, depth);
+        println!("{}: {agreement}", file.file_name().unwrap_or_default().display());
+        failed |= !agreement.differences.is_empty() || agreement.jdk_failed.is_some();
+    }
+    std::process::exit(i32::from(failed));
+}

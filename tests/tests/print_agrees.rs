@@ -1,0 +1,211 @@
+//! `flightline print --json` beside `jfr print --json` of JDK 17 and 25: every field of every event of every fixture, in the
+//! same order. What may differ is in [`Allowed`]; what the JDKs make of the cases they cannot read or read wrongly
+//! is listed here.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flightline_tests::print_agreement::{Agreement, Allowed, compare};
+use flightline_tests::run::run;
+use flightline_tests::{foreign, victim};
+
+/// Deeper than any stack of the fixtures.
+const DEEP: usize = 3000;
+
+fn fixtures(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures").join(folder);
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn name(path: &Path) -> &str {
+    path.file_stem().unwrap().to_str().unwrap()
+}
+
+/// The tool `jfr` of both JDKs; `None`, said loudly, if one is missing.
+fn tools() -> Option<[(u32, PathBuf); 2]> {
+    let homes = [17, 25].map(|release| Some((release, foreign::jdk(release)?.join("bin/jfr"))));
+    let [Some(old), Some(new)] = homes else { return None };
+    Some([old, new])
+}
+
+/// Recordings the JDK refuses as they are, and which of them: those of processes that were killed, or written through a pipe.
+/// It gets what `flightline repair` makes of them, ours the file itself.
+const REPAIRED: &[(&str, u32)] = &[
+    ("ap-native-fifo", 17),
+    ("ap-native-fifo", 25),
+    ("ap-native-killed", 17),
+    ("ap-native-killed", 25),
+    ("jdk17-killed", 25),
+    ("jdk25-killed", 25),
+];
+
+fn repaired(file: &Path, folder: &Path) -> PathBuf {
+    let into = folder.join(file.file_name().unwrap());
+    let mut repair = std::process::Command::new(victim::flightline());
+    repair.arg("repair").arg(file).arg("-o").arg(&into);
+    let done = run(&mut repair, Duration::from_secs(60));
+    assert!(into.exists(), "repair of {}: {}", file.display(), done.stderr);
+    into
+}
+
+/// Compares one fixture with one JDK, at two depths of stacks; gives what is wrong.
+fn recording(file: &Path, release: u32, jfr: &Path, kinds: &mut BTreeSet<(Allowed, u32)>) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = REPAIRED.contains(&(name(file), release));
+    let readable = if refused { repaired(file, folder.path()) } else { file.to_path_buf() };
+    let mut wrong = Vec::new();
+    if refused && compare(victim::flightline(), jfr, file, file, None).jdk_failed.is_none() {
+        wrong.push(format!("{}: JDK {release} reads it, and is said not to", name(file)));
+    }
+    for depth in [None, Some(DEEP)] {
+        let agreement = compare(victim::flightline(), jfr, file, &readable, depth);
+        println!("{}, JDK {release}, depth {depth:?}: {agreement}", name(file));
+        kinds.extend(agreement.allowed.keys().map(|kind| (*kind, release)));
+        let fine = agreement.differences.is_empty() && agreement.jdk_failed.is_none() && agreement.events > 0;
+        if !fine {
+            wrong.push(format!("{}, JDK {release}, depth {depth:?}: {agreement}", name(file)));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_event_of_every_recording() {
+    let Some(tools) = tools() else { return };
+    let flightline = victim::flightline();
+    assert!(flightline.exists());
+    let (wrong, kinds): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
+        let one_jdk = |(release, jfr): (u32, PathBuf)| {
+            scope.spawn(move || {
+                let mut kinds = BTreeSet::new();
+                let wrong = fixtures("recordings")
+                    .iter()
+                    .flat_map(|file| recording(file, release, &jfr, &mut kinds))
+                    .collect::<Vec<_>>();
+                (wrong, kinds)
+            })
+        };
+        tools.map(one_jdk).into_iter().map(|thread| thread.join().unwrap()).unzip()
+    });
+    let wrong: Vec<String> = wrong.into_iter().flatten().collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // An allowance nobody needs would hide what comes.
+    let kinds: BTreeSet<(Allowed, u32)> = kinds.into_iter().flatten().collect();
+    let needed =
+        |release: u32, kinds: &[Allowed]| kinds.iter().map(|kind| (*kind, release)).collect::<Vec<_>>();
+    let both = [Allowed::Character, Allowed::Clock];
+    let only_17 = [Allowed::Extreme, Allowed::Sign];
+    let needed = [needed(17, &both), needed(17, &only_17), needed(25, &both)];
+    assert_eq!(kinds, needed.into_iter().flatten().collect());
+}
+
+/// What the JDKs make of a case.
+enum Jdk {
+    /// Ends with an error that says this.
+    Refuses(&'static str),
+    /// Is still at it after any time; not tried.
+    Hangs,
+    /// Reads it, and other values at these places than everybody else.
+    Reads(&'static [&'static str]),
+}
+use Jdk::*;
+
+/// Constants the JDK does not find where we do: it looks along the chain only.
+const UNRESOLVED: &[&str] = &[
+    "jdk.ExecutionSample.values.sampledThread",
+    "jdk.ExecutionSample.values.stackTrace",
+    "jdk.ExecutionSample.values.state",
+];
+/// Constants of the first chunk in place of the second's.
+const FIRST_CHUNKS: &[&str] = &[
+    "jdk.ExecutionSample.values.sampledThread.osName",
+    "jdk.ExecutionSample.values.sampledThread.osThreadId",
+    "jdk.ExecutionSample.values.stackTrace.frames",
+];
+
+/// The cases a JDK does not read as we do: release, case, what it does. It reads all others, as we do.
+#[rustfmt::skip]
+const JDKS: &[(&str, &[u32], Jdk)] = &[
+    ("09_empty_pool", &[17, 25], Refuses("")),
+    ("11_unknown_pool_type", &[17, 25], Refuses("unknown(77)")),
+    ("12_delta0_unchained", &[17, 25], Reads(&[
+        UNRESOLVED[0], UNRESOLVED[1], UNRESOLVED[2],
+        "jdk.ExecutionSample.values.stackTrace.frames[].method.descriptor",
+        "jdk.ExecutionSample.values.stackTrace.frames[].method.type",
+        "jdk.ExecutionSample.values.stackTrace.frames[].type",
+    ])),
+    ("20_unpatched_zero_state0", &[17, 25], Refuses("No metadata event")),
+    ("21_unpatched_zero_state1", &[17, 25], Hangs),
+    ("22_unpatched_size68_state1", &[17, 25], Refuses("locked stream state")),
+    ("23_huge_size_meta68_cp0_state0", &[17, 25], Refuses("")),
+    ("24_size_ok_cp0_meta68_state0", &[17, 25], Reads(UNRESOLVED)),
+    ("25_full_but_state1", &[25], Refuses("locked stream state")),
+    ("26_full_but_state255", &[17, 25], Refuses("locked stream state")),
+    ("27_huge_size_cp_ok_state0", &[17, 25], Refuses("")),
+    ("28_size_maxlong_cp_first_state0", &[17, 25], Refuses("")),
+    ("29_size0_rest_ok", &[17, 25], Hangs),
+    ("31_truncated_tail", &[17, 25], Refuses("")),
+    ("32_trailing_garbage", &[17, 25], Refuses("Not a Flight Recorder file")),
+    ("33_state1_size_ok_truncmid", &[17, 25], Refuses("")),
+    ("41_two_chunks_id_clash_same_mid", &[17, 25], Reads(FIRST_CHUNKS)),
+    ("42_two_chunks_id_clash_diff_mid", &[17, 25], Reads(FIRST_CHUNKS)),
+    ("54_no_region", &[17, 25], Refuses("")),
+    // The second chunk's types go by another declaration: its events are lost.
+    ("79_same_mid_diff_types", &[17, 25], Reads(&["more of ours"])),
+    // A type named by a word of Java.
+    ("82_arrays", &[25], Refuses("")),
+];
+
+fn case(file: &Path, release: u32, jfr: &Path) -> Result<(), String> {
+    let known = JDKS.iter().find(|(case, releases, _)| *case == name(file) && releases.contains(&release));
+    let places: &[&str] = match known {
+        Some((_, _, Hangs)) => return Ok(()),
+        Some((_, _, Refuses(why))) => {
+            let Agreement { jdk_failed, .. } = compare(victim::flightline(), jfr, file, file, Some(DEEP));
+            let expected = jdk_failed.as_ref().is_some_and(|told| told.contains(why));
+            return if expected {
+                Ok(())
+            } else {
+                Err(format!("{}, JDK {release}: {jdk_failed:?}", name(file)))
+            };
+        }
+        Some((_, _, Reads(places))) => places,
+        None => &[],
+    };
+    let agreement = compare(victim::flightline(), jfr, file, file, Some(DEEP));
+    let differing: BTreeSet<&str> = agreement.differences.keys().map(String::as_str).collect();
+    let same = differing == places.iter().copied().collect();
+    let fine = same && agreement.jdk_failed.is_none() && agreement.events > 0;
+    if fine { Ok(()) } else { Err(format!("{}, JDK {release}: {agreement}", name(file))) }
+}
+
+#[test]
+fn every_event_of_every_case_the_jdk_reads() {
+    let Some(tools) = tools() else { return };
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        let one_jdk = |(release, jfr): (u32, PathBuf)| {
+            scope.spawn(move || {
+                let files = fixtures("cases");
+                files.iter().filter_map(|file| case(file, release, &jfr).err()).collect::<Vec<_>>()
+            })
+        };
+        tools.map(one_jdk).into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let names: BTreeSet<String> = fixtures("cases").iter().map(|file| name(file).to_owned()).collect();
+    assert!(JDKS.iter().all(|(case, ..)| names.contains(*case)), "a case that is not there");
+}
+
+#[test]
+fn what_differs_is_told() {
+    let Some([_, (_, jfr)]) = tools() else { return };
+    let file = |name: &str| fixtures("cases").into_iter().find(|f| f.ends_with(name)).unwrap();
+    // Two recordings that are not the same.
+    let (a, b) = (file("01_defs_before.jfr"), file("43_two_chunks_disjoint_ids.jfr"));
+    let agreement = compare(victim::flightline(), &jfr, &a, &b, None);
+    assert!(!agreement.differences.is_empty(), "{agreement}");
+}
