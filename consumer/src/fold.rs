@@ -1,6 +1,6 @@
 //! Model → tree: which samples, by what measure, under what names.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regex::Regex;
@@ -114,7 +114,8 @@ pub fn event_names(names: &[String]) -> Vec<String> {
 pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
     let kinds = choose(model, options)?;
     let unit = unit(model, options, &kinds);
-    let mut folder = Folder { model, options, builder: Builder::default(), labels: HashMap::new() };
+    let mut folder =
+        Folder { model, options, builder: Builder::default(), labels: vec![None; model.frames.len()] };
     for (key, weight) in &model.samples {
         if kinds.contains(&key.kind) {
             folder.sample(key, scaled(model, options, key, *weight));
@@ -172,7 +173,8 @@ struct Folder<'m> {
     model: &'m Model,
     options: &'m FoldOptions,
     builder: Builder,
-    labels: HashMap<Id<Frame>, LabelId>,
+    /// By frame, as far as they were met.
+    labels: Vec<Option<LabelId>>,
 }
 
 impl Folder<'_> {
@@ -192,11 +194,14 @@ impl Folder<'_> {
     fn prefix(&mut self, key: &SampleKey) -> Option<Vec<LabelId>> {
         let Filter { thread, process, state, .. } = &self.options.filter;
         let of = key.thread.map(|id| self.model.threads.get(id));
-        let label = of.map_or_else(|| "[no thread]".to_owned(), |t| t.label());
+        let label = || of.map_or_else(|| "[no thread]".to_owned(), |t| t.label());
         let group = of.and_then(|t| t.group.as_deref()).unwrap_or("[unknown process]");
         let state_name = key.state.map_or("", |id| self.model.states.get(id));
         let rejects = |filter: &Option<Regex>, text: &str| filter.as_ref().is_some_and(|r| !r.is_match(text));
-        if rejects(thread, &label) || rejects(process, group) || rejects(state, state_name) {
+        if thread.is_some() && rejects(thread, &label())
+            || rejects(process, group)
+            || rejects(state, state_name)
+        {
             return None;
         }
         let mut path = Vec::new();
@@ -204,7 +209,7 @@ impl Folder<'_> {
             path.push(self.marker(group));
         }
         if self.options.by_thread {
-            path.push(self.marker(&label));
+            path.push(self.marker(&label()));
         }
         Some(path)
     }
@@ -227,11 +232,13 @@ impl Folder<'_> {
     }
 
     fn frame(&mut self, id: Id<Frame>) -> LabelId {
-        if let Some(&label) = self.labels.get(&id) {
+        if let Some(&Some(label)) = self.labels.get(id.index()) {
             return label;
         }
         let label = self.builder.label(label(self.model.frames.get(id), self.options));
-        self.labels.insert(id, label);
+        if let Some(slot) = self.labels.get_mut(id.index()) {
+            *slot = Some(label);
+        }
         label
     }
 }

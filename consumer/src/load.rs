@@ -165,8 +165,8 @@ const VALUE: usize = 5;
 impl Bound {
     /// What equal samples have in common, if that can be told without decoding.
     #[inline(always)]
-    fn likeness(&self, frame: &Frame<'_>) -> Option<u64> {
-        if self.plain { frame.short_bytes_behind_start().map(NonZero::get) } else { None }
+    fn likeness(&self, frame: &Frame<'_>) -> Option<NonZero<u64>> {
+        if self.plain { frame.short_bytes_behind_start() } else { None }
     }
 
     /// The sample in `frame`; `None` if it is outside the time asked for.
@@ -324,41 +324,31 @@ impl Loader {
         self.loaded.model.chunks += 1;
         self.loaded.model.start_nanos.get_or_insert(chunk.header.start_nanos);
         self.roles.clear();
-        self.resolver.next_chunk();
     }
 
     fn batch(&mut self, batch: &Batch<'_>) {
         let mut frames = batch.frames();
-        let mut next = frames.next();
-        while let Some(first) = next {
-            match self.roles.of(first.type_id) {
-                Role::Ignored => next = frames.next(),
+        while let Some(frame) = frames.next() {
+            match self.roles.of(frame.type_id) {
+                Role::Ignored => {}
                 Role::Sample(bound) => {
-                    // Mostly many of a type come in a row.
-                    let mut frame = first;
-                    loop {
-                        let bytes = bound.likeness(&frame);
-                        if !bytes.is_some_and(|bytes| bound.repeats.count(bytes)) {
-                            match bound.read(&self.options, &self.loaded.model, batch, &frame) {
-                                Ok(Some((key, weight))) => match bytes {
-                                    Some(bytes) => bound.repeats.insert(bytes, key),
-                                    None => self.sums.add(key, weight),
-                                },
-                                Ok(None) => {}
-                                Err(error) => self.loaded.warnings.push(error),
-                            }
-                        }
-                        next = frames.next();
-                        match next {
-                            Some(another) if another.type_id == first.type_id => frame = another,
-                            _ => break,
+                    let bytes = bound.likeness(&frame);
+                    if !bytes.is_some_and(|bytes| bound.repeats.count(bytes)) {
+                        match bound.read(&self.options, &self.loaded.model, batch, &frame) {
+                            Ok(Some((key, weight))) => match bytes {
+                                Some(bytes) => bound.repeats.insert(bytes, key),
+                                None => self.sums.add(key, weight),
+                            },
+                            Ok(None) => {}
+                            Err(error) => self.loaded.warnings.push(error),
                         }
                     }
+                    if bound.plain {
+                        // Mostly many of a type come in a row.
+                        frames.pass_alike(frame.type_id, |bytes| bound.repeats.count(bytes));
+                    }
                 }
-                Role::Setting | Role::Unseen => {
-                    self.uncommon(batch, &first);
-                    next = frames.next();
-                }
+                Role::Setting | Role::Unseen => self.uncommon(batch, &frame),
             }
         }
     }
@@ -441,6 +431,7 @@ impl Loader {
 
     fn resolve(&mut self, chunk: &Chunk) {
         let Loaded { model, warnings } = &mut self.loaded;
+        self.resolver.begin(chunk);
         let kinds: Vec<Id<EventKind>> = model.kinds.iter().map(|(id, _)| id).collect();
         let repeats = self.roles.samples().flat_map(|bound| bound.repeats.sums());
         for (raw, weight) in self.sums.drain().chain(repeats) {

@@ -116,19 +116,11 @@ impl Builder {
         let Self { labels, nodes, own_of_root, .. } = self;
         let totals = totals(&nodes);
         let rank = ranks(&labels);
-        let mut by_parent: Vec<u32> = (0..nodes.len() as u32).collect();
         // Siblings become neighbours, in order of their names.
-        by_parent.sort_unstable_by_key(|&i| {
-            let node = &nodes[i as usize];
-            (node.parent.wrapping_add(1), rank[node.label.index()])
-        });
-        let mut first = vec![0usize; nodes.len() + 2];
-        for node in &nodes {
-            first[node.parent.wrapping_add(1) as usize + 1] += 1;
-        }
-        for i in 1..first.len() {
-            first[i] += first[i - 1];
-        }
+        let all: Vec<u32> = (0..nodes.len() as u32).collect();
+        let (by_name, _) = sorted_by(&all, labels.len(), |i| rank[nodes[i as usize].label.index()] as usize);
+        let parent = |i: u32| nodes[i as usize].parent.wrapping_add(1) as usize;
+        let (by_parent, first) = sorted_by(&by_name, nodes.len() + 1, parent);
         let children = |of: u32| {
             let slot = of.wrapping_add(1) as usize;
             &by_parent[first[slot]..first[slot + 1]]
@@ -153,6 +145,26 @@ impl Builder {
         let total = roots.fold(own_of_root, u64::saturating_add);
         Tree { labels, nodes: sorted, total, unit: unit.into() }
     }
+}
+
+/// `items` in the order of their keys, which are less than `keys`, those of one key in the order they were; and where
+/// the items of each key begin, with the end as the last.
+fn sorted_by(items: &[u32], keys: usize, key: impl Fn(u32) -> usize) -> (Vec<u32>, Vec<usize>) {
+    let mut first = vec![0usize; keys + 1];
+    for &item in items {
+        first[key(item) + 1] += 1;
+    }
+    for i in 1..first.len() {
+        first[i] += first[i - 1];
+    }
+    let mut next = first.clone();
+    let mut sorted = vec![0; items.len()];
+    for &item in items {
+        let at = &mut next[key(item)];
+        sorted[*at] = item;
+        *at += 1;
+    }
+    (sorted, first)
 }
 
 /// A parent is made before its children, so one pass from the end adds everything up.

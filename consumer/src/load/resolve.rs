@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jfr_format::error::Error;
 use jfr_format::event::{StructRef, Value, constant};
 use jfr_format::pool::KeyHash;
-use jfr_format::read::Chunk;
+use jfr_format::read::{Chunk, StackReader};
 
 use crate::model::{Frame, FrameKind, Id, Model, Stack, Thread};
 use crate::warnings::Warnings;
@@ -23,6 +23,8 @@ pub(super) struct Resolver {
     methods: HashMap<u64, (Arc<str>, Arc<str>), KeyHash>,
     kinds: HashMap<u64, FrameKind, KeyHash>,
     frames: HashMap<RawFrame, Id<Frame>, KeyHash>,
+    /// `None` if stacks have to be read field by field.
+    reader: Option<StackReader>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,9 +39,9 @@ impl Resolver {
         Self { lines, ..Self::default() }
     }
 
-    /// Keys mean something else from here on.
-    pub(super) fn next_chunk(&mut self) {
-        *self = Self::new(self.lines);
+    /// Keys mean what they do in `chunk` from here on.
+    pub(super) fn begin(&mut self, chunk: &Chunk) {
+        *self = Self { lines: self.lines, reader: StackReader::new(chunk), ..Self::default() };
     }
 
     pub(super) fn thread(
@@ -88,6 +90,29 @@ impl Resolver {
     }
 
     fn read_stack(&mut self, chunk: &Chunk, model: &mut Model, key: u64) -> Result<Option<Id<Stack>>> {
+        let Some(reader) = self.reader.take() else { return self.read_odd_stack(chunk, model, key) };
+        let mut frames = Vec::new();
+        let mut fault = None;
+        let read = reader.read(chunk, key, |frame| {
+            let line = if self.lines { frame.line } else { 0 };
+            let raw = RawFrame { method: frame.method, kind: frame.kind.unwrap_or(u64::MAX), line };
+            match self.frame(chunk, model, raw) {
+                Ok(frame) => frames.push(frame),
+                Err(error) => fault = fault.take().or(Some(error)),
+            }
+        });
+        self.reader = Some(reader);
+        match (read?, fault) {
+            (_, Some(error)) => Err(error),
+            (None, None) => Ok(None),
+            (Some(truncated), None) => {
+                Ok(Some(model.stacks.intern(Stack { frames: frames.into(), truncated })))
+            }
+        }
+    }
+
+    /// A stack trace of another shape than all known producers write.
+    fn read_odd_stack(&mut self, chunk: &Chunk, model: &mut Model, key: u64) -> Result<Option<Id<Stack>>> {
         let Some(Value::Struct(trace)) = lookup(chunk, "jdk.types.StackTrace", key)? else { return Ok(None) };
         let mut truncated = false;
         let mut frames = Vec::new();
@@ -97,7 +122,8 @@ impl Resolver {
                 (field, Value::Array(list)) if &*field.name == "frames" => {
                     for frame in list.iter() {
                         if let Some(frame) = frame?.record()? {
-                            frames.push(self.frame(chunk, model, &frame)?);
+                            let raw = self.raw_frame(&frame)?;
+                            frames.push(self.frame(chunk, model, raw)?);
                         }
                     }
                 }
@@ -107,7 +133,7 @@ impl Resolver {
         Ok(Some(model.stacks.intern(Stack { frames: frames.into(), truncated })))
     }
 
-    fn frame(&mut self, chunk: &Chunk, model: &mut Model, frame: &StructRef<'_>) -> Result<Id<Frame>> {
+    fn raw_frame(&self, frame: &StructRef<'_>) -> Result<RawFrame> {
         let mut raw = RawFrame { method: 0, kind: u64::MAX, line: 0 };
         for field in frame.iter() {
             match field? {
@@ -117,6 +143,10 @@ impl Resolver {
                 _ => {}
             }
         }
+        Ok(raw)
+    }
+
+    fn frame(&mut self, chunk: &Chunk, model: &mut Model, raw: RawFrame) -> Result<Id<Frame>> {
         if let Some(&id) = self.frames.get(&raw) {
             return Ok(id);
         }

@@ -1,6 +1,7 @@
 //! Events added up by the keys of their references, before anybody knows what the keys stand for.
 
 use std::hash::BuildHasher;
+use std::num::NonZero;
 
 use jfr_format::pool::KeyHash;
 
@@ -21,7 +22,7 @@ pub(super) struct RawKey {
 pub(super) struct Repeats {
     /// In order of first appearance.
     entries: Vec<(u64, RawKey)>,
-    /// Found by hash; at most a quarter is taken, since a collision costs more than the memory.
+    /// Found by hash; at most half is taken.
     slots: Vec<Slot>,
     hash: KeyHash,
 }
@@ -34,23 +35,24 @@ struct Slot {
 }
 
 impl Repeats {
-    /// Counts one more of these bytes, not 0; `false` if they have not been met before.
+    /// Counts one more of these bytes; `false` if they have not been met before.
     #[inline(always)]
-    pub(super) fn count(&mut self, bytes: u64) -> bool {
+    pub(super) fn count(&mut self, bytes: NonZero<u64>) -> bool {
         if self.slots.is_empty() {
             return false;
         }
-        let at = self.place_of(bytes);
+        let at = self.place_of(bytes.get());
         let slot = &mut self.slots[at];
-        slot.count += 1;
+        slot.count += 1; // of a free place: set when that is taken
         slot.bytes != 0
     }
 
     /// Notes what bytes mean that were not met before, and counts them once.
     #[cold]
-    pub(super) fn insert(&mut self, bytes: u64, key: RawKey) {
-        if self.entries.len() * 4 >= self.slots.len() {
-            let len = (self.slots.len() * 4).max(FIRST_SLOTS);
+    pub(super) fn insert(&mut self, bytes: NonZero<u64>, key: RawKey) {
+        let bytes = bytes.get();
+        if self.entries.len() * 2 >= self.slots.len() {
+            let len = (self.slots.len() * 2).max(FIRST_SLOTS);
             let old = std::mem::replace(&mut self.slots, vec![Slot::default(); len]);
             for slot in old.into_iter().filter(|slot| slot.bytes != 0) {
                 let at = self.place_of(slot.bytes);
@@ -159,9 +161,10 @@ mod tests {
             let x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
             let bytes = (x % 1009 + 1) << (x % 5 * 8);
             let known = expected.contains_key(&bytes);
-            assert_eq!(repeats.count(bytes), known);
+            let counted = NonZero::new(bytes).unwrap();
+            assert_eq!(repeats.count(counted), known);
             if !known {
-                repeats.insert(bytes, key(bytes));
+                repeats.insert(counted, key(bytes));
                 order.push(bytes);
             }
             *expected.entry(bytes).or_default() += 1;

@@ -1,9 +1,7 @@
 //! Each distinct value once, by a small typed handle.
 
-use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
 
@@ -51,38 +49,57 @@ impl<T> std::fmt::Debug for Id<T> {
 /// Distinct values in order of first appearance.
 #[derive(Debug)]
 pub struct Interner<T> {
-    values: Vec<Arc<T>>,
-    ids: HashMap<Arc<T>, u32, KeyHash>,
+    values: Vec<T>,
+    /// Of the values, so that they are hashed once.
+    hashes: Vec<u64>,
+    /// Indexes by hash, with the next free place taken if that one is; a power of two, at most half full.
+    places: Vec<u32>,
+    hash: KeyHash,
 }
+
+const FREE: u32 = u32::MAX;
+const FIRST_PLACES: usize = 64;
 
 impl<T> Default for Interner<T> {
     fn default() -> Self {
-        Self { values: Vec::new(), ids: HashMap::default() }
+        Self { values: Vec::new(), hashes: Vec::new(), places: Vec::new(), hash: KeyHash::default() }
     }
 }
 
 impl<T: Hash + Eq> Interner<T> {
     /// The handle of `value`, new or known.
     pub fn intern(&mut self, value: T) -> Id<T> {
-        if let Some(&index) = self.ids.get(&value) {
-            return Id { index, of: PhantomData };
+        if self.values.len() * 2 >= self.places.len() {
+            self.grow();
         }
-        let index = self.values.len() as u32;
-        let value = Arc::new(value);
-        self.values.push(value.clone());
-        self.ids.insert(value, index);
+        let hash = self.hash.hash_one(&value);
+        let known = |index: usize| self.hashes[index] == hash && self.values[index] == value;
+        let at = place_of(&self.places, hash, known);
+        let mut index = self.places[at];
+        if index == FREE {
+            index = self.values.len() as u32;
+            self.places[at] = index;
+            self.values.push(value);
+            self.hashes.push(hash);
+        }
         Id { index, of: PhantomData }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let places = (self.places.len() * 4).max(FIRST_PLACES);
+        self.places.clear();
+        self.places.resize(places, FREE);
+        for (index, &hash) in self.hashes.iter().enumerate() {
+            let at = place_of(&self.places, hash, |_| false);
+            self.places[at] = index as u32;
+        }
     }
 
     /// Takes in the values of another interner, each changed by `change`, in their order. What was handle *i* there
     /// is the *i*-th handle of the result here.
-    pub fn absorb(&mut self, other: Self, mut change: impl FnMut(T) -> T) -> Vec<Id<T>>
-    where
-        T: Clone,
-    {
-        drop(other.ids);
-        let own = |value: Arc<T>| Arc::try_unwrap(value).unwrap_or_else(|shared| (*shared).clone());
-        other.values.into_iter().map(|value| self.intern(change(own(value)))).collect()
+    pub fn absorb(&mut self, other: Self, mut change: impl FnMut(T) -> T) -> Vec<Id<T>> {
+        other.values.into_iter().map(|value| self.intern(change(value))).collect()
     }
 
     /// The value of a handle of this interner.
@@ -92,7 +109,7 @@ impl<T: Hash + Eq> Interner<T> {
 
     /// All values with their handles.
     pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
-        self.values.iter().enumerate().map(|(i, v)| (Id { index: i as u32, of: PhantomData }, &**v))
+        self.values.iter().enumerate().map(|(i, v)| (Id { index: i as u32, of: PhantomData }, v))
     }
 
     /// Number of distinct values.
@@ -103,5 +120,53 @@ impl<T: Hash + Eq> Interner<T> {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
+    }
+}
+
+/// Where the value with this hash is that `known` tells, or the free place where it would be.
+#[inline]
+fn place_of(places: &[u32], hash: u64, known: impl Fn(usize) -> bool) -> usize {
+    let mask = places.len() - 1;
+    let mut at = hash as usize & mask;
+    while places[at] != FREE && !known(places[at] as usize) {
+        at = (at + 1) & mask;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_get_handles_in_order_of_first_appearance() {
+        let mut interner = Interner::default();
+        let mut order: Vec<String> = Vec::new();
+        for i in 0..5_000u64 {
+            let value = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).rem_euclid(701).to_string();
+            let index = order.iter().position(|known| *known == value).unwrap_or_else(|| {
+                order.push(value.clone());
+                order.len() - 1
+            });
+            assert_eq!(interner.intern(value.clone()).index(), index);
+            assert_eq!(interner.len(), order.len());
+        }
+        let all: Vec<(usize, &String)> = interner.iter().map(|(id, value)| (id.index(), value)).collect();
+        assert_eq!(all, order.iter().enumerate().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn values_of_another_keep_their_order() {
+        let mut one = Interner::default();
+        let mut other = Interner::default();
+        for i in 0..100 {
+            one.intern(i);
+            other.intern(150 - i);
+        }
+        let handles = one.absorb(other, |value| value + 1);
+        let values: Vec<i32> = handles.iter().map(|&id| *one.get(id)).collect();
+        assert_eq!(values, (0..100).map(|i| 151 - i).collect::<Vec<_>>());
+        // 0 to 99, and 100 to 151 of 52 to 151.
+        assert_eq!(one.len(), 152);
     }
 }

@@ -153,8 +153,8 @@ impl<'a> Frame<'a> {
         let mut cursor = Cursor::new(self.tail);
         cursor.skip_varint_of_any_length().ok()?;
         let word = u64::from_le_bytes(*self.tail.get(cursor.pos()..)?.first_chunk::<8>()?);
-        let len = self.payload.len().checked_sub(cursor.pos()).filter(|&len| len < 8)? as u64;
-        NonZero::new(word & ((1 << (8 * len)) - 1) | len << 56)
+        let len = self.payload.len().checked_sub(cursor.pos()).filter(|&len| len < 8)?;
+        NonZero::new(short(word, len))
     }
 
     #[inline(always)]
@@ -203,6 +203,63 @@ impl<'a> Iterator for Frames<'a> {
             return Some(frame);
         }
     }
+}
+
+impl Frames<'_> {
+    /// Passes over the events ahead for as long as they are of the type `type_id`, at most seven bytes follow their
+    /// start time, and `count` knows these ([`Frame::short_bytes_behind_start`]). Events near the end of the bytes at
+    /// hand are left for [`next`](Self::next).
+    #[inline(always)]
+    pub fn pass_alike(&mut self, type_id: u64, mut count: impl FnMut(NonZero<u64>) -> bool) {
+        let bytes = self.current.bytes;
+        match &mut self.picked {
+            Some(picked) => {
+                while let Some(&at) = picked.as_slice().first()
+                    && let Some((alike, _)) = alike(bytes, at as usize, type_id)
+                    && count(alike)
+                {
+                    picked.next();
+                }
+            }
+            None => {
+                let mut at = self.current.pos;
+                while let Some((alike, size)) = alike(bytes, at, type_id)
+                    && count(alike)
+                {
+                    at += size;
+                }
+                self.current.pos = at;
+            }
+        }
+    }
+}
+
+/// Size and type in one and two bytes at most, a start time, seven bytes and one more.
+const ALIKE: usize = 19;
+
+/// What follows the start time of the event at `at`, and its size, if it is of this type and short.
+#[inline(always)]
+fn alike(bytes: &[u8], at: usize, type_id: u64) -> Option<(NonZero<u64>, usize)> {
+    let event = bytes.get(at..)?.first_chunk::<ALIKE>()?;
+    let word = |at: usize| event.get(at..)?.first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
+    let size = usize::from(event[0]);
+    let (encoded, head) = match event[1] < 0x80 {
+        true => (u64::from(event[1]), 2),
+        false => (u64::from(event[1] & 0x7f) | u64::from(event[2]) << 7, 3),
+    };
+    let ends = !word(head)? & 0x8080_8080_8080_8080;
+    let start = head + ends.trailing_zeros() as usize / 8 + 1;
+    let len = size.wrapping_sub(start);
+    if encoded != type_id || size >= 0x80 || event[2] >= 0x80 && head == 3 || ends == 0 || len >= 8 {
+        return None;
+    }
+    Some((NonZero::new(short(word(start)?, len))?, size))
+}
+
+/// The first `len` bytes of `word`, at most seven, with their count.
+#[inline(always)]
+fn short(word: u64, len: usize) -> u64 {
+    word & ((1 << (8 * len)) - 1) | (len as u64) << 56
 }
 
 impl<'a> Walk<'a> {

@@ -11,6 +11,8 @@ use crate::error::Malformed;
 #[derive(Clone, Debug)]
 pub struct Binding {
     actions: Vec<Action>,
+    /// Over the fields behind the last bound one.
+    rest: Vec<Step>,
     /// Bit *i*: slot *i* is bound.
     bound: u64,
     slots: usize,
@@ -31,7 +33,7 @@ impl Binding {
     /// can be bound; a missing field or one of another shape leaves its slot unbound, as do names behind the 64th.
     pub fn new(chunk: &Chunk, class: &Class, names: &[&str]) -> Self {
         let classes = chunk.types.classes();
-        let mut binding = Self { actions: Vec::new(), bound: 0, slots: names.len() };
+        let mut binding = Self { actions: Vec::new(), rest: Vec::new(), bound: 0, slots: names.len() };
         let mut skipped = 0;
         for (at, field) in class.fields.iter().enumerate() {
             let slot = names.iter().take(64).position(|&name| *name == *field.name);
@@ -59,6 +61,7 @@ impl Binding {
             binding.bound |= 1 << slot;
             skipped = at + 1;
         }
+        binding.rest = layout::steps_of(classes, &class.fields[skipped..]);
         binding
     }
 
@@ -99,6 +102,18 @@ impl Binding {
             // The values reach into the next event: what is wrong shows without it.
             _ => self.values(chunk, frame.payload),
         }
+    }
+
+    /// As [`values`](Self::values), and goes on behind the last field.
+    #[inline(always)]
+    pub(crate) fn pass<const N: usize>(
+        &self,
+        chunk: &Chunk,
+        cursor: &mut Cursor<'_>,
+    ) -> Result<[u64; N], Malformed> {
+        let values = self.run(chunk, cursor)?;
+        layout::skip(chunk.types.classes(), &self.rest, cursor, 0)?;
+        Ok(values)
     }
 
     #[inline(always)]

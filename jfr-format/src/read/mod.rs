@@ -44,6 +44,7 @@ pub(crate) mod push;
 mod references;
 pub(crate) mod resync;
 pub(crate) mod simd;
+mod stacks;
 pub(crate) mod types;
 pub mod view;
 
@@ -54,5 +55,6 @@ pub use follow::{Follow, Progress};
 pub use input::Input;
 pub use parallel::{Recording, default_jobs};
 pub use push::{ChunkEnd, Decoder, Delivery, Item};
+pub use stacks::{StackFrame, StackReader};
 pub use types::{Annotation, Class, ClassIndex, Field, Kind, Region, Setting, Types};
 pub use view::Views;
