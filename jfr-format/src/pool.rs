@@ -16,6 +16,7 @@ use crate::error::{Dubious, Malformed};
 use crate::read::cursor::Cursor;
 use crate::read::layout;
 use crate::read::{Class, ClassIndex, Kind, Types};
+use crate::strings::{Kept, TextRef};
 
 /// Head of a checkpoint event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,13 +65,19 @@ pub struct Pools {
 struct Table {
     entries: Vec<Entry>,
     lookup: OnceLock<Lookup>,
-    /// Text of the constants, as far as somebody asked for it.
-    texts: OnceLock<Vec<OnceLock<Box<str>>>>,
+    /// Text of the constants, as far as somebody asked for it, by [`Lookup::slot`].
+    texts: OnceLock<Vec<OnceLock<Kept>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key: u64,
+    place: Place,
+}
+
+/// Where a constant lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
     segment: u32,
     at: u32,
 }
@@ -92,27 +99,28 @@ impl Pools {
     }
 
     #[inline]
-    fn constant(&self, entry: &Entry) -> Option<RawConstant<'_>> {
-        let segment = self.segments.get(entry.segment as usize)?;
-        let bytes = segment.bytes.get(entry.at as usize..)?;
-        Some(RawConstant { bytes, offset: segment.offset + u64::from(entry.at) })
+    fn constant(&self, place: Place) -> Option<RawConstant<'_>> {
+        let segment = self.segments.get(place.segment as usize)?;
+        let bytes = segment.bytes.get(place.at as usize..)?;
+        Some(RawConstant { bytes, offset: segment.offset + u64::from(place.at) })
     }
 
     /// The text of the constant `key` of the pool of `class`, if it has been kept.
     #[inline]
-    pub(crate) fn known_text(&self, class: ClassIndex, key: u64) -> Option<&str> {
+    pub(crate) fn known_text(&self, class: ClassIndex, key: u64) -> Option<TextRef<'_>> {
         let table = self.by_class.get(class.0 as usize)?;
-        let index = table.lookup(&self.hash).find(&table.entries, key, &self.hash)?;
-        table.texts.get()?.get(index)?.get().map(|text| &**text)
+        let texts = table.texts.get()?;
+        texts.get(table.lookup(&self.hash).slot(&table.entries, key, &self.hash)?)?.get().map(Kept::text)
     }
 
     /// Keeps the text of a constant as long as the pools are kept.
-    pub(crate) fn keep_text(&self, class: ClassIndex, key: u64, text: Cow<'_, str>) -> Option<&str> {
+    pub(crate) fn keep_text(&self, class: ClassIndex, key: u64, text: Cow<'_, str>) -> Option<TextRef<'_>> {
         let table = self.by_class.get(class.0 as usize)?;
-        let index = table.lookup(&self.hash).find(&table.entries, key, &self.hash)?;
-        let none = || (0..table.entries.len()).map(|_| OnceLock::new()).collect();
-        let slot = table.texts.get_or_init(none).get(index)?;
-        Some(slot.get_or_init(|| text.into()))
+        let lookup = table.lookup(&self.hash);
+        let none = || (0..lookup.slots(&table.entries)).map(|_| OnceLock::new()).collect();
+        let slot = lookup.slot(&table.entries, key, &self.hash)?;
+        let slot = table.texts.get_or_init(none).get(slot)?;
+        Some(slot.get_or_init(|| text.into()).text())
     }
 
     /// How many constants the pool of `class` holds.
@@ -149,17 +157,19 @@ impl Pools {
             let mut count = 0;
             let mut first = None;
             let look = |steps: &[layout::Step]| {
-                for (index, entry) in table.entries.iter().enumerate() {
+                for entry in &table.entries {
                     let defined = table.lookup(&self.hash).find(&table.entries, entry.key, &self.hash);
-                    let (Some(defined), Some(again)) = (defined, self.constant(entry)) else { continue };
+                    let (Some(defined), Some(again)) = (defined, self.constant(entry.place)) else {
+                        continue;
+                    };
                     let mut cursor = Cursor::new(again.bytes);
-                    if defined == index || layout::skip(types.classes(), steps, &mut cursor, 0).is_err() {
+                    if defined == entry.place || layout::skip(types.classes(), steps, &mut cursor, 0).is_err()
+                    {
                         continue;
                     }
                     let value = again.bytes.get(..cursor.pos()).unwrap_or_default();
                     // A value that starts with all bytes of another is that value.
-                    let before = table.entries.get(defined).and_then(|entry| self.constant(entry));
-                    if before.is_some_and(|before| !before.bytes.starts_with(value)) {
+                    if self.constant(defined).is_some_and(|before| !before.bytes.starts_with(value)) {
                         count += 1;
                         first.get_or_insert((entry.key, again.offset));
                     }
@@ -248,24 +258,27 @@ impl Table {
                 // Events are smaller than 4 GiB: the push decoder bounds them.
                 let at = cursor.pos() as u32;
                 layout::skip(types.classes(), steps, cursor, 0)?;
-                self.entries.push(Entry { key, segment, at });
+                self.entries.push(Entry { key, place: Place { segment, at } });
                 Ok(())
             })
         });
-        if let Some(texts) = self.texts.get_mut() {
-            texts.resize_with(self.entries.len(), OnceLock::new);
-        }
         if let Some(lookup) = self.lookup.get_mut() {
+            let dense = matches!(lookup, Lookup::Dense { .. });
             for index in before..self.entries.len() {
                 lookup.insert(&self.entries, index, hash);
+            }
+            if dense != matches!(lookup, Lookup::Dense { .. }) {
+                self.texts.take();
+            } else if let Some(texts) = self.texts.get_mut() {
+                texts.resize_with(lookup.slots(&self.entries), OnceLock::new);
             }
         }
         outcome
     }
 
     #[inline]
-    fn get(&self, key: u64, hash: &KeyHash) -> Option<&Entry> {
-        self.entries.get(self.lookup(hash).find(&self.entries, key, hash)?)
+    fn get(&self, key: u64, hash: &KeyHash) -> Option<Place> {
+        self.lookup(hash).find(&self.entries, key, hash)
     }
 
     fn lookup(&self, hash: &KeyHash) -> &Lookup {
@@ -274,31 +287,33 @@ impl Table {
 
     /// Whether a key occurs twice; `false` if nobody has asked for any.
     fn repeats(&self) -> bool {
-        let (Lookup::Dense { places, .. } | Lookup::Hashed { places }) = match self.lookup.get() {
-            Some(lookup) => lookup,
+        let distinct = match self.lookup.get() {
             None => return false,
+            Some(Lookup::Dense { places, .. }) => places.iter().filter(|&&place| place != NOWHERE).count(),
+            Some(Lookup::Hashed { places }) => places.iter().filter(|&&index| index != FREE).count(),
         };
-        places.iter().filter(|&&index| index != FREE).count() < self.entries.len()
+        distinct < self.entries.len()
     }
 
     fn keys(&self, hash: &KeyHash) -> impl Iterator<Item = u64> + '_ {
         let lookup = self.lookup(hash);
         let hash = hash.clone();
-        let first = move |&(index, entry): &(usize, &Entry)| {
-            lookup.find(&self.entries, entry.key, &hash) == Some(index)
-        };
-        self.entries.iter().enumerate().filter(first).map(|(_, entry)| entry.key)
+        let first = move |entry: &&Entry| lookup.find(&self.entries, entry.key, &hash) == Some(entry.place);
+        self.entries.iter().filter(first).map(|entry| entry.key)
     }
 }
 
-/// Key → index of the first entry with it.
+/// Key → place of the first entry with it.
 #[derive(Debug)]
 enum Lookup {
-    /// By key, less the smallest: keys of symbols, stacks and threads mostly count up.
-    Dense { first: u64, places: Vec<u32> },
-    /// By hash, with the next free place taken if that one is; a power of two, at most half full.
+    /// By key, less the smallest: keys of symbols, stacks and threads mostly count up. Events name them in any order, so
+    /// that each load is a cache miss: hence the places themselves.
+    Dense { first: u64, places: Vec<Place> },
+    /// Indexes of entries by hash, the next free one taken if that one is; a power of two, at most half full.
     Hashed { places: Vec<u32> },
 }
+
+const NOWHERE: Place = Place { segment: u32::MAX, at: 0 };
 
 const FREE: u32 = u32::MAX;
 
@@ -314,11 +329,11 @@ impl Lookup {
         if last - first >= dense_limit(entries.len()) {
             return Self::hashed(entries, hash);
         }
-        let mut places = vec![FREE; (last - first) as usize + 1];
-        for (index, entry) in entries.iter().enumerate() {
+        let mut places = vec![NOWHERE; (last - first) as usize + 1];
+        for entry in entries {
             let place = &mut places[(entry.key - first) as usize];
-            if *place == FREE {
-                *place = index as u32;
+            if *place == NOWHERE {
+                *place = entry.place;
             }
         }
         Self::Dense { first, places }
@@ -335,16 +350,16 @@ impl Lookup {
 
     /// Notes one more entry, unless its key has one.
     fn insert(&mut self, entries: &[Entry], index: usize, hash: &KeyHash) {
-        let key = entries[index].key;
+        let Entry { key, place: new } = entries[index];
         match self {
             Self::Dense { first, places } => match key.checked_sub(*first) {
                 Some(at) if at < dense_limit(index + 1) => {
                     if at as usize >= places.len() {
-                        places.resize(at as usize + 1, FREE);
+                        places.resize(at as usize + 1, NOWHERE);
                     }
                     let place = &mut places[at as usize];
-                    if *place == FREE {
-                        *place = index as u32;
+                    if *place == NOWHERE {
+                        *place = new;
                     }
                 }
                 _ => *self = Self::hashed(&entries[..=index], hash),
@@ -357,12 +372,34 @@ impl Lookup {
     }
 
     #[inline]
-    fn find(&self, entries: &[Entry], key: u64, hash: &KeyHash) -> Option<usize> {
-        let index = match self {
-            Self::Dense { first, places } => *places.get(usize::try_from(key.checked_sub(*first)?).ok()?)?,
-            Self::Hashed { places } => places[place_of(places, entries, key, hash)],
-        };
-        (index != FREE).then_some(index as usize)
+    fn find(&self, entries: &[Entry], key: u64, hash: &KeyHash) -> Option<Place> {
+        match self {
+            Self::Dense { first, places } => {
+                let place = *places.get(usize::try_from(key.checked_sub(*first)?).ok()?)?;
+                (place != NOWHERE).then_some(place)
+            }
+            Self::Hashed { places } => {
+                let index = places[place_of(places, entries, key, hash)];
+                Some(entries.get(index as usize)?.place)
+            }
+        }
+    }
+
+    /// A number below [`slots`](Self::slots) that belongs to the key. It stays while a dense lookup stays dense, and a
+    /// hashed one hashed.
+    #[inline]
+    fn slot(&self, entries: &[Entry], key: u64, hash: &KeyHash) -> Option<usize> {
+        match self {
+            Self::Dense { first, .. } => usize::try_from(key.checked_sub(*first)?).ok(),
+            Self::Hashed { places } => Some(places[place_of(places, entries, key, hash)] as usize),
+        }
+    }
+
+    fn slots(&self, entries: &[Entry]) -> usize {
+        match self {
+            Self::Dense { places, .. } => places.len(),
+            Self::Hashed { .. } => entries.len(),
+        }
     }
 }
 
@@ -464,7 +501,7 @@ mod tests {
         let mut table = Table::default();
         let mut expected: HashMap<u64, u32> = HashMap::new();
         for (at, &key) in keys.iter().enumerate() {
-            table.entries.push(Entry { key, segment: 0, at: at as u32 });
+            table.entries.push(Entry { key, place: Place { segment: 0, at: at as u32 } });
             expected.entry(key).or_insert(at as u32);
             if at == asked_after {
                 table.lookup(&hash);

@@ -41,7 +41,8 @@ pub struct TextRef<'a>(Encoded<'a>);
 
 #[derive(Debug, Clone, Copy)]
 enum Encoded<'a> {
-    Str(&'a str),
+    /// Text, and its length in UTF-16 units.
+    Str(&'a str, usize),
     /// Known to be ASCII.
     Ascii(&'a [u8]),
     Utf8(&'a [u8]),
@@ -57,7 +58,7 @@ impl<'a> TextRef<'a> {
     /// The text; borrowed if it lies there as UTF-8 or ASCII. Invalid UTF-8 or UTF-16 is replaced by U+FFFD.
     pub fn to_str(self) -> Cow<'a, str> {
         match self.0 {
-            Encoded::Str(text) => Cow::Borrowed(text),
+            Encoded::Str(text, _) => Cow::Borrowed(text),
             Encoded::Ascii(bytes) | Encoded::Utf8(bytes) => utf8(bytes),
             Encoded::Latin1(bytes) => latin1(bytes),
             Encoded::Utf16 { units, count } => Cow::Owned(utf16(units, count)),
@@ -69,9 +70,8 @@ impl<'a> TextRef<'a> {
     pub fn utf16_len(self) -> usize {
         match self.0 {
             Encoded::Ascii(bytes) | Encoded::Latin1(bytes) => bytes.len(),
-            Encoded::Str(text) if text.is_ascii() => text.len(),
+            Encoded::Str(_, units) => units,
             Encoded::Utf16 { count, .. } => count,
-            Encoded::Str(text) => units(text),
             Encoded::Utf8(bytes) if bytes.is_ascii() => bytes.len(),
             Encoded::Utf8(bytes) => units(&utf8(bytes)),
         }
@@ -80,7 +80,7 @@ impl<'a> TextRef<'a> {
     /// Whether it has no character.
     pub fn is_empty(self) -> bool {
         match self.0 {
-            Encoded::Str(text) => text.is_empty(),
+            Encoded::Str(text, _) => text.is_empty(),
             Encoded::Ascii(bytes) | Encoded::Utf8(bytes) | Encoded::Latin1(bytes) => bytes.is_empty(),
             Encoded::Utf16 { count, .. } => count == 0,
         }
@@ -89,7 +89,27 @@ impl<'a> TextRef<'a> {
 
 impl<'a> From<&'a str> for TextRef<'a> {
     fn from(text: &'a str) -> Self {
-        Self(Encoded::Str(text))
+        Self(Encoded::Str(text, units(text)))
+    }
+}
+
+/// Text that is kept beside the recording.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    text: Box<str>,
+    units: usize,
+}
+
+impl Kept {
+    #[inline]
+    pub(crate) fn text(&self) -> TextRef<'_> {
+        TextRef(Encoded::Str(&self.text, self.units))
+    }
+}
+
+impl From<Cow<'_, str>> for Kept {
+    fn from(text: Cow<'_, str>) -> Self {
+        Self { units: units(&text), text: text.into() }
     }
 }
 
@@ -158,7 +178,7 @@ pub(crate) fn get_undecoded<'a>(input: &'a [u8], at: &mut usize) -> Result<Undec
             *at = pos;
             return Ok(Undecoded::Null);
         }
-        STRING_EMPTY => Encoded::Str(""),
+        STRING_EMPTY => Encoded::Str("", 0),
         STRING_POOLED => {
             let key = varint::get(input, &mut pos)?;
             *at = pos;

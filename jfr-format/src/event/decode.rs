@@ -136,14 +136,14 @@ impl<'a> ValueDecoder<'a> {
 /// The string under `key` in the pool of `index`, the class of strings.
 fn pooled_text(chunk: &Chunk, index: ClassIndex, key: u64) -> Result<ValueRef<'_>, Malformed> {
     if let Some(text) = chunk.pools.known_text(index, key) {
-        return Ok(ValueRef::Text(text.into()));
+        return Ok(ValueRef::Text(text));
     }
     let Some(raw) = chunk.pools.get(index, key) else { return Ok(ValueRef::Null) };
     // A pooled string that is itself pooled makes no sense: one step, so no cycle.
     match Cursor::new(raw.bytes).string()? {
         StringRef::Text(text) => {
             let text = chunk.pools.keep_text(index, key, text);
-            Ok(text.map_or(ValueRef::Null, |text| ValueRef::Text(text.into())))
+            Ok(text.map_or(ValueRef::Null, ValueRef::Text))
         }
         StringRef::Null | StringRef::Pooled(_) => Ok(ValueRef::Null),
     }

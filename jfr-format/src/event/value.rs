@@ -249,7 +249,7 @@ impl<'a> Reference<'a> {
     #[inline]
     pub(super) fn text(self) -> ValueRef<'a> {
         match self.class.and_then(|index| self.chunk.pools.known_text(index, self.key)) {
-            Some(text) => ValueRef::Text(text.into()),
+            Some(text) => ValueRef::Text(text),
             None => self.text_first(),
         }
     }
@@ -261,7 +261,7 @@ impl<'a> Reference<'a> {
         let value = ValueRef::Reference(self).followed().unwrap_or(ValueRef::Null);
         let (ValueRef::Text(text), Some(index)) = (value, self.class) else { return value };
         let kept = self.chunk.pools.keep_text(index, self.key, text.to_str());
-        kept.map_or(value, |text| ValueRef::Text(text.into()))
+        kept.map_or(value, ValueRef::Text)
     }
 
     /// The constant of a class of structs.

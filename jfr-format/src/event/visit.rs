@@ -110,7 +110,7 @@ impl<'a> FieldRef<'a> {
         if let (Ok(STRING_POOLED), Ok(key), Some(index)) = (cursor.byte(), cursor.varint(), self.field.class)
             && let Some(text) = self.of.chunk.pools.known_text(index, key)
         {
-            return ValueRef::Text(text.into());
+            return ValueRef::Text(text);
         }
         self.wide()
     }

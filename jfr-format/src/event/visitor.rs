@@ -157,7 +157,7 @@ impl<'a> Reference<'a> {
             },
             Plan::TextKey => {
                 match self.class.and_then(|index| self.chunk.pools.known_text(index, self.key)) {
-                    Some(text) => visitor.text(field, text.into()),
+                    Some(text) => visitor.text(field, text),
                     None => hand(self.text_first(), field, visitor),
                 }
             }
