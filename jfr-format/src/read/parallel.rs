@@ -94,7 +94,7 @@ impl Recording {
 
     /// How many threads can have something to do: chunks, as far as they can be told apart.
     pub fn pieces(&self) -> usize {
-        split(&self.bytes).len()
+        self.split().len()
     }
 
     /// Runs `decode` on the decoders of all chunks, on up to `jobs` threads, and hands what it returns to `take` in the
@@ -112,7 +112,7 @@ impl Recording {
         decode: impl Fn(&mut Decoder) -> T + Sync,
         take: impl FnMut(T) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        self.run_pieces(&split(&self.bytes), delivery, jobs, decode, take)
+        self.run_pieces(&self.split(), delivery, jobs, decode, take)
     }
 
     /// The same with fewer results: one decoder goes through many chunks, fewer towards the end. For results whose size
@@ -128,7 +128,7 @@ impl Recording {
         decode: impl Fn(&mut Decoder) -> T + Sync,
         take: impl FnMut(T) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        self.run_pieces(&grouped(&split(&self.bytes), jobs), delivery, jobs, decode, take)
+        self.run_pieces(&grouped(&self.split(), jobs), delivery, jobs, decode, take)
     }
 
     fn run_pieces<T: Send, E>(
@@ -183,6 +183,26 @@ impl Recording {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Cuts it at the ends of its finished chunks; the last piece is what could not be cut further.
+    fn split(&self) -> Vec<Piece> {
+        let bytes = &self.bytes;
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        let mut first = ChunkIndex(0);
+        while start < bytes.len() {
+            let end = chunk_end(bytes, start);
+            pieces.push(Piece { start, end: end.unwrap_or(bytes.len()), first, chunks: end.map(|_| 1) });
+            if let Some(mapped) = &self.mapped {
+                // To look at a header may have brought in megabytes.
+                mapped.release(start as u64..end.unwrap_or(bytes.len()) as u64);
+            }
+            let Some(end) = end else { break };
+            start = end;
+            first = ChunkIndex(first.0.saturating_add(1));
+        }
+        pieces
     }
 
     fn decoder(&self, delivery: Delivery, piece: Piece, types: &SharedTypes) -> Decoder {
@@ -259,21 +279,6 @@ impl Turn {
         }
         self.changed.notify_all();
     }
-}
-
-/// Cuts a recording at the ends of its finished chunks; the last piece is what could not be cut further.
-fn split(bytes: &Bytes) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    let mut start = 0;
-    let mut first = ChunkIndex(0);
-    while start < bytes.len() {
-        let end = chunk_end(bytes, start);
-        pieces.push(Piece { start, end: end.unwrap_or(bytes.len()), first, chunks: end.map(|_| 1) });
-        let Some(end) = end else { break };
-        start = end;
-        first = ChunkIndex(first.0.saturating_add(1));
-    }
-    pieces
 }
 
 /// Joins neighbours: the next group is always a share of what is left, so that all threads end at about the same time.

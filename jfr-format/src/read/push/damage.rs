@@ -1,0 +1,106 @@
+//! What cannot be read, and what is dubious.
+
+use super::{Decoder, Next, Queued, State};
+use crate::error::{Error, ErrorKind};
+use crate::header::LEN;
+use crate::read::doubts::Doubt;
+use crate::read::resync;
+
+impl Decoder {
+    /// Tells doubts about the current chunk.
+    pub(super) fn doubt(&mut self, doubts: impl IntoIterator<Item = Doubt>) {
+        let Some(chunk) = &self.chunk else { return };
+        for (doubt, at) in doubts {
+            let within = doubt.within();
+            let error = Error::new(ErrorKind::Dubious(doubt), chunk.offset.0 + at, Some(chunk.index), within);
+            self.queue.push_back(Queued::Warning(error));
+        }
+    }
+
+    /// Tells constants that were defined twice. Only when the chunk is done with: no pool is indexed for this alone.
+    pub(super) fn redefined(&mut self) {
+        let Some(chunk) = &self.chunk else { return };
+        if !std::mem::replace(&mut self.current.redefined, true) {
+            let start = chunk.offset.0;
+            let found = chunk.pools.redefined(&chunk.types);
+            self.doubt(found.into_iter().map(|(doubt, at)| (doubt, at - start)));
+        }
+    }
+
+    /// Behind a damaged event the checkpoint chain of a finished chunk still tells where events start.
+    pub(super) fn recover(&mut self) -> Next {
+        let at = self.offset + self.scanned as u64;
+        let Some(end) = self.current.end else {
+            return self.finish(false, State::Search { from: at, told: true });
+        };
+        let have = self.offset + self.buffer.bytes().len() as u64;
+        if have < end && !self.closed {
+            return Next::NeedsMore;
+        }
+        let Some(chunk) = &self.chunk else { return Next::Again };
+        let start = chunk.offset.0;
+        let inner = self.buffer.bytes().get(self.scanned..).unwrap_or_default();
+        let inner = inner.get(..usize::try_from(end - at).unwrap_or(usize::MAX)).unwrap_or(inner);
+        let steps = self.current.resync_steps.get_or_insert(inner.len() as u64 * resync::STEPS_PER_BYTE);
+        let known = resync::next_boundary(inner, at - start, &chunk.header, steps);
+        let found = if self.current.has_types {
+            resync::next_run(inner, known.unwrap_or(inner.len()), &chunk.types, have >= end, steps)
+        } else {
+            None
+        };
+        match found.or(known) {
+            Some(skipped) => {
+                self.hold();
+                self.discard(skipped);
+                self.state = State::Events;
+                Next::Again
+            }
+            None if have < end => self.finish(false, State::Search { from: at, told: true }),
+            None => self.finish(false, State::Skip { until: end }),
+        }
+    }
+
+    pub(super) fn skip(&mut self, until: u64) -> Next {
+        let want = until.saturating_sub(self.offset);
+        self.discard(usize::try_from(want).unwrap_or(usize::MAX));
+        if self.offset < until {
+            if self.closed {
+                self.state = State::Done;
+            }
+            return Next::NeedsMore;
+        }
+        self.state = State::Header;
+        Next::Again
+    }
+
+    pub(super) fn search(&mut self, from: u64, told: bool) -> Next {
+        let bytes = self.buffer.bytes();
+        // The byte at `from` itself has been tried as a header or an event.
+        let tried = usize::from(self.offset == from);
+        let found = resync::find_header(bytes.get(tried..).unwrap_or_default()).map(|at| at + tried);
+        if let Some(found) = found {
+            self.discard(found);
+        } else {
+            let keep = if self.closed { 0 } else { LEN - 1 };
+            self.discard(self.buffer.bytes().len().saturating_sub(keep));
+            if !self.closed {
+                return Next::NeedsMore;
+            }
+        }
+        if !told {
+            self.skipped(from, found.is_some());
+        }
+        self.state = if found.is_some() { State::Header } else { State::Done };
+        Next::Again
+    }
+
+    fn skipped(&mut self, from: u64, found: bool) {
+        let error = if self.chunks == 0 && !found {
+            Error::new(ErrorKind::NotJfr, from, None, "the first chunk header")
+        } else {
+            let bytes = self.offset - from;
+            Error::new(ErrorKind::Skipped { bytes }, from, None, "a chunk header")
+        };
+        self.warn(error);
+    }
+}

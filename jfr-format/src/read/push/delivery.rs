@@ -1,0 +1,131 @@
+//! When events are handed out, and the end of a chunk.
+
+use super::{Decoder, Delivery, Next, Queued, State};
+use crate::constants::{CHECKPOINT_EVENT, STATE_FINISHED};
+use crate::error::{Error, ErrorKind};
+use crate::read::batch::Region;
+
+/// Undeclared types of a chunk that are told one by one.
+const UNDECLARED_TOLD: u64 = 16;
+
+/// Bytes between two calls of a decoder's `passed` hook with [`Delivery::Unresolved`].
+const PASSED_AT_ONCE: u64 = 1 << 20;
+
+/// The largest batch otherwise.
+pub(super) const STRIDE: usize = 4 << 20;
+
+impl Decoder {
+    /// Puts aside what has been scanned, and hands it out if its constants need not be known.
+    pub(super) fn portion(&mut self) {
+        let start = self.offset;
+        self.hold();
+        if self.delivery == Delivery::Unresolved && self.current.has_types {
+            self.queue.push_back(Queued::Events(self.current.held.drain(..).collect()));
+            if start - self.passed_to >= PASSED_AT_ONCE {
+                self.pass(start);
+            }
+        } else {
+            self.pass(self.offset);
+        }
+    }
+
+    /// Takes what has been scanned out of the buffer.
+    pub(super) fn hold(&mut self) {
+        let picked = self.current.wanted.is_some().then(|| std::mem::take(&mut self.current.picked));
+        self.take_out(picked);
+    }
+
+    pub(super) fn hold_unpicked(&mut self) {
+        // Events of unknown types may want constants.
+        self.current.constants_wanted = true;
+        self.take_out(None);
+    }
+
+    fn take_out(&mut self, picked: Option<Vec<u32>>) {
+        if self.scanned > 0 {
+            let region = Region { bytes: self.buffer.take(self.scanned), offset: self.offset, picked };
+            self.offset += self.scanned as u64;
+            self.scanned = 0;
+            self.current.held.push_back(region);
+        }
+    }
+
+    /// Hands out the events whose constants are known; `flushed` says that a live writer has just written all of
+    /// them, so that waiting for more is in vain.
+    pub(super) fn deliver(&mut self, flushed: bool) {
+        if self.delivery != Delivery::Earliest || !self.current.has_types {
+            return;
+        }
+        self.hold();
+        let Some(chunk) = &self.chunk else { return };
+        let all = flushed && chunk.header.state != STATE_FINISHED;
+        let current = &mut self.current;
+        let mut out = Vec::new();
+        while let Some(region) = current.held.front_mut() {
+            let good = if all { region.bytes.len() } else { current.known.prefix(chunk, region) };
+            if good == region.bytes.len() {
+                out.extend(current.held.pop_front());
+                continue;
+            }
+            if good > 0 {
+                out.push(region.split_to(good));
+            }
+            break;
+        }
+        if !out.is_empty() {
+            self.queue.push_back(Queued::Events(out));
+        }
+    }
+
+    pub(super) fn finish(&mut self, complete: bool, then: State) -> Next {
+        let at = self.offset + self.scanned as u64;
+        if self.current.constants_wanted {
+            self.read_unwanted();
+        }
+        self.hold();
+        let Some(chunk) = &self.chunk else { return Next::Again };
+        let held: Vec<Region> = self.current.held.drain(..).collect();
+        let index = Some(chunk.index);
+        let start = chunk.offset.0;
+        if !held.is_empty() {
+            if self.current.has_types {
+                if self.passed.is_some() {
+                    // One by one, so that what is behind can be let go.
+                    self.queue.extend(held.into_iter().map(|region| Queued::Events(vec![region])));
+                } else {
+                    self.queue.push_back(Queued::Events(held));
+                }
+            } else if self.current.counts.events() > 0 {
+                self.warn(Error::new(ErrorKind::NoMetadata, start, index, "metadata"));
+                self.current.damaged = true;
+            }
+        }
+        if let (true, Some(chunk)) = (self.current.has_types, &self.chunk) {
+            let undeclared = |&(type_id, _): &(u64, _)| {
+                type_id > u64::from(CHECKPOINT_EVENT.0) && chunk.types.index_of(type_id).is_none()
+            };
+            // A damaged chunk may hold any number of ids.
+            let (mut types, mut events) = (0, 0);
+            for (type_id, count) in self.current.counts.iter().filter(undeclared) {
+                types += 1;
+                if types <= UNDECLARED_TOLD {
+                    let kind = ErrorKind::UnknownEvents { type_id, count: count.events };
+                    self.queue.push_back(Queued::Warning(Error::new(kind, start, index, "events")));
+                } else {
+                    events += count.events;
+                }
+            }
+            if types > UNDECLARED_TOLD {
+                let kind = ErrorKind::UnknownTypes { types: types - UNDECLARED_TOLD, events };
+                self.queue.push_back(Queued::Warning(Error::new(kind, start, index, "events")));
+            }
+        }
+        let complete = complete && !self.current.damaged;
+        if let (true, Some(chunk)) = (complete, &self.chunk) {
+            self.doubt(self.current.landmarks.doubts(&chunk.header, &chunk.types, at - start));
+        }
+        self.queue.push_back(Queued::ChunkEnd { size: at - start, complete });
+        self.state = then;
+        Next::Again
+    }
+}
