@@ -1,15 +1,14 @@
-//! Every field of every event as JSON against `jfr print --json` of the JDK 25, event for event.
+//! Every field of every event as JSON, byte for byte what `jfr print --json` of JDK 25 writes; and the other forms by
+//! that one.
 
-use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use flightline_consumer::print::{Format, PrintOptions, Printer};
+use flightline_consumer::print::{Categories, Format, Patterns, PrintOptions, Printer, Selection};
 use flightline_consumer::warnings::Warnings;
 use jfr_format::read::Input;
 use serde_json::Value;
-
-const DEPTH: usize = 64;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -27,20 +26,20 @@ fn jfr() -> Option<PathBuf> {
     Some(Path::new(String::from_utf8(found.stdout).unwrap().trim()).join("bin/jfr"))
 }
 
-fn events(json: &[u8]) -> Vec<Value> {
-    let mut document: Value = serde_json::from_slice(json).unwrap();
-    match document["recording"]["events"].take() {
-        Value::Array(events) => events,
-        other => panic!("no list of events: {other}"),
-    }
+fn recording(name: &str) -> Input {
+    Input::open(&root().join("fixtures/recordings").join(name)).unwrap()
+}
+
+fn options(stack_depth: usize) -> PrintOptions {
+    PrintOptions { stack_depth, ..PrintOptions::default() }
 }
 
 /// What is printed of an input, and what is warned of.
-fn printed(mut input: Input, format: Format) -> (Vec<u8>, Warnings) {
+fn printed(mut input: Input, format: Format, options: PrintOptions) -> (Vec<u8>, Warnings) {
     let mut out = Vec::new();
     let mut warnings = Warnings::default();
-    let options = PrintOptions { stack_depth: DEPTH, ..PrintOptions::default() };
     let mut printer = Printer::new(format, options);
+    printer.select(input.decoder());
     printer.begin(&mut out).unwrap();
     while let Some(item) = input.next().unwrap() {
         printer.item(item, &mut warnings, &mut out).unwrap();
@@ -49,67 +48,214 @@ fn printed(mut input: Input, format: Format) -> (Vec<u8>, Warnings) {
     (out, warnings)
 }
 
-fn ours(path: &Path) -> Vec<Value> {
-    let (out, warnings) = printed(Input::open(path).unwrap(), Format::Json);
-    assert!(warnings.is_empty(), "{warnings:?}");
-    events(&out)
+/// The same, of a sound recording, as text.
+fn text(name: &str, format: Format, options: PrintOptions) -> String {
+    let (out, warnings) = printed(recording(name), format, options);
+    assert!(warnings.is_empty(), "{name}: {warnings:?}");
+    String::from_utf8(out).unwrap()
 }
 
-/// Takes away what is the JDK's own way of saying the same.
-fn normal(value: &mut Value) {
-    match value {
-        // "None" and "without end" in words that are no durations or dates; a character outside the basic plane
-        // that HotSpot wrote as two surrogates.
-        Value::String(text) => {
-            let endless = ["PT-2562047788015215H", "PT2562047788015215H", "PT2562047788015H12M55.807S"];
-            if endless.iter().any(|e| text.starts_with(e)) || text.contains("999999999-") {
-                *value = Value::Null;
-            } else {
-                *text = text.replace('\u{1f980}', "\u{fffd}\u{fffd}");
-            }
-        }
-        Value::Array(list) => list.iter_mut().for_each(normal),
-        Value::Object(fields) => fields.values_mut().for_each(normal),
-        _ => {}
-    }
+/// The values of the events of a document of JSON, with the name of the type beside the fields.
+fn events(document: &str) -> Vec<Value> {
+    let mut document: Value = serde_json::from_str(document).unwrap();
+    let Value::Array(events) = document["recording"]["events"].take() else { panic!("no list of events") };
+    let flat = |mut event: Value| {
+        let mut values = event["values"].take();
+        values["event"] = event["type"].take();
+        values
+    };
+    events.into_iter().map(flat).collect()
 }
 
-/// Events, with or without their points in time → how often. The JDK puts the events of later chunks on the first chunk's clock, some
-/// hundred ns off.
-fn counted(events: Vec<Value>, times: bool) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
-    for mut event in events {
-        normal(&mut event);
-        if let (false, Some(fields)) = (times, event["values"].as_object_mut()) {
-            fields.remove("startTime");
-            fields.remove("allocationTime");
-        }
-        *counts.entry(event.to_string()).or_default() += 1;
-    }
-    counts
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A program fed with `input`; what it writes.
+fn python(program: &str, input: String) -> String {
+    let mut child = Command::new("python3")
+        .args(["-c", program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let feed = std::thread::spawn(move || stdin.write_all(input.as_bytes()).unwrap());
+    let output = child.wait_with_output().unwrap();
+    feed.join().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Takes the points in time of a document away.
+fn timeless(document: &str) -> String {
+    let time = |line: &&str| line.contains("\"startTime\": ") || line.contains("\"allocationTime\": ");
+    document.lines().filter(|line| !time(line)).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
 fn json_is_that_of_the_jdk() {
     let Some(jfr) = jfr() else { return };
-    let names = "jdk17 jdk25 jdk17-multichunk jdk25-multichunk ap-java-cpu ap-java-wall ap-native-cpu ap-native-ctimer \
-                 ap-native-lock ap-native-mem ap-native-wall";
-    for name in names.split_whitespace() {
+    let names = "jdk11 jdk17 jdk21-zgc jdk25 jdk25-methods jdk17-multichunk jdk25-multichunk ap-java-cpu ap-java-wall \
+                 ap-jfrsync ap-native-cpu ap-native-lock ap-native-mem";
+    for (at, name) in names.split_whitespace().enumerate() {
+        let depth = if at % 2 == 0 { 5 } else { 64 };
         let path = root().join(format!("fixtures/recordings/{name}.jfr"));
         let printed = Command::new(&jfr)
-            .args(["print", "--json", "--stack-depth", &DEPTH.to_string()])
+            .args(["print", "--json", "--stack-depth", &depth.to_string()])
             .arg(&path)
-            .env("TZ", "UTC")
             .output()
             .unwrap();
         assert!(printed.status.success(), "{name}: {}", String::from_utf8_lossy(&printed.stderr));
-        let times = !name.ends_with("multichunk");
-        let want = counted(events(&printed.stdout), times);
-        let got = counted(ours(&path), times);
-        let lost: Vec<_> = want.iter().filter(|(event, n)| got.get(*event) != Some(n)).take(2).collect();
-        let extra: Vec<_> = got.iter().filter(|(event, n)| want.get(*event) != Some(n)).take(2).collect();
-        assert!(lost.is_empty() && extra.is_empty(), "{name}: the JDK has {lost:#?}, we have {extra:#?}");
-        assert!(want.values().sum::<u64>() > 100, "{name}");
+        let mut want = String::from_utf8(printed.stdout).unwrap();
+        // Where HotSpot wrote a crab as two surrogates, the JDK reads two broken characters.
+        let mut got = text(&format!("{name}.jfr"), Format::Json, options(depth))
+            .replace("\\ud83e\\udd80", "\\ufffd\\ufffd");
+        want = want.replace("\\ud83e\\udd80", "\\ufffd\\ufffd");
+        if ["jdk17-multichunk", "jdk25-multichunk", "ap-jfrsync"].contains(&name) {
+            // The JDK puts the events of later chunks on the first chunk's clock.
+            (want, got) = (timeless(&want), timeless(&got));
+        }
+        let differ = want.lines().zip(got.lines()).enumerate().find(|(_, (want, got))| want != got);
+        assert!(want == got, "{name}: line, JDK, ours: {differ:?}");
+        assert!(want.len() > 100_000, "{name}");
+    }
+}
+
+#[test]
+fn filters_are_those_of_the_jdk() {
+    let Some(jfr) = jfr() else { return };
+    let list =
+        |text: &str| -> Vec<String> { text.split(',').filter(|t| !t.is_empty()).map(Into::into).collect() };
+    for (names, categories, some) in [
+        ("CPULoad,jdk.GC*", "", true),
+        ("", "JVM", true),
+        ("", "Java Application", true),
+        ("*Thread*", "Java*", true),
+        ("jdk.?CPhasePause", "GC", true),
+        ("CPULoad", "GC", false),
+    ] {
+        let mut command = Command::new(&jfr);
+        command.args(["print", "--json"]);
+        for (option, value) in [("--events", names), ("--categories", categories)] {
+            if !value.is_empty() {
+                command.args([option, value]);
+            }
+        }
+        let want = command.arg(root().join("fixtures/recordings/jdk25.jfr")).output().unwrap().stdout;
+        let want = String::from_utf8(want).unwrap().replace("\\ufffd\\ufffd", "\\ud83e\\udd80");
+        let selection = Selection {
+            events: Patterns::new(list(names)),
+            categories: Categories::new(list(categories)),
+            ..Selection::default()
+        };
+        let got = text("jdk25.jfr", Format::Json, PrintOptions { selection, ..options(5) });
+        assert!(got == want, "--events {names} --categories {categories}");
+        assert_eq!(!events(&got).is_empty(), some, "--events {names} --categories {categories}");
+    }
+}
+
+#[test]
+fn lines_have_the_values_of_the_document() {
+    for name in ["jdk25.jfr", "jdk17-multichunk.jfr", "ap-native-mem.jfr"] {
+        let want = events(&text(name, Format::Json, options(7)));
+        assert!(lines(&text(name, Format::Ndjson, options(7))) == want, "{name}");
+    }
+}
+
+/// As the documentation says, by the program it shows.
+#[test]
+fn compact_lines_have_the_values_of_the_document() {
+    let documentation = std::fs::read_to_string(root().join("consumer/print-formats.md")).unwrap();
+    let program = documentation.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
+    for name in ["jdk25.jfr", "jdk17-multichunk.jfr", "ap-java-cpu.jfr"] {
+        let want = events(&text(name, Format::Json, options(64)));
+        let compact = text(name, Format::Compact, options(64));
+        let size = compact.len();
+        assert!(lines(&python(program, compact)) == want, "{name}");
+        assert!(size < want.iter().map(|event| event.to_string().len()).sum::<usize>(), "{name}");
+    }
+}
+
+/// Python's own reader of tables finds the values of the document.
+#[test]
+fn tables_have_the_values_of_the_document() {
+    const READ: &str = "import csv, json, sys\nfor row in csv.DictReader(sys.stdin): print(json.dumps(row))";
+    let names = |events: &[&str]| PrintOptions {
+        selection: Selection {
+            events: Patterns::new(events.iter().map(|name| (*name).to_owned()).collect()),
+            ..Selection::default()
+        },
+        ..options(3)
+    };
+    let of = |options: PrintOptions| {
+        let rows = lines(&python(READ, text("jdk25.jfr", Format::Csv, options.clone())));
+        let events = events(&text("jdk25.jfr", Format::Json, options));
+        assert_eq!(rows.len(), events.len());
+        assert!(!rows.is_empty());
+        rows.into_iter().zip(events)
+    };
+    for (row, event) in of(names(&["jdk.ActiveSetting"])) {
+        assert_eq!((&row["name"], &row["value"]), (&event["name"], &event["value"]));
+    }
+    for (row, event) in of(names(&["jdk.ThreadPark"])) {
+        assert_eq!(row["startTime"], event["startTime"]);
+        let seconds =
+            event["duration"].as_str().unwrap().strip_prefix("PT").unwrap().strip_suffix('S').unwrap();
+        assert_eq!(row["duration"], seconds);
+        assert_eq!(row["eventThread"], event["eventThread"]["javaName"]);
+        let frames = event["stackTrace"]["frames"].as_array().unwrap();
+        let frame = |of: &Value| {
+            let method = &of["method"];
+            let class = method["type"]["name"].as_str().unwrap().replace('/', ".");
+            let line = of["lineNumber"].as_i64().filter(|&line| line > 0);
+            let line = line.map_or(String::new(), |line| format!(":{line}"));
+            format!("{class}.{}{line}", method["name"].as_str().unwrap())
+        };
+        assert_eq!(row["stackTrace"], frames.iter().map(frame).collect::<Vec<_>>().join(";"));
+        assert_eq!(row["address"], event["address"].to_string());
+    }
+    for (row, event) in of(names(&["jdk.ThreadCPULoad", "jdk.ThreadPark"])) {
+        let fields: Value = serde_json::from_str(row["fields"].as_str().unwrap()).unwrap();
+        assert_eq!((&row["event"], &row["startTime"]), (&event["event"], &event["startTime"]));
+        assert_eq!(
+            (&fields["machineTotal"], &fields["timeout"]),
+            (&event["machineTotal"], &event["timeout"])
+        );
+    }
+}
+
+#[test]
+fn a_range_of_time() {
+    let all = lines(&text("jdk25.jfr", Format::Ndjson, options(1)));
+    let at = |event: &Value| event["startTime"].as_str().unwrap().to_owned();
+    let middle = at(&all[all.len() / 2]);
+    let printed = |from: Option<&str>, to: Option<&str>| {
+        let bound = |text: &str| text.parse().unwrap();
+        let selection = Selection { from: from.map(bound), to: to.map(bound), ..Selection::default() };
+        lines(&text("jdk25.jfr", Format::Ndjson, PrintOptions { selection, ..options(1) }))
+    };
+    let before = printed(None, Some(&middle));
+    let after = printed(Some(&middle), None);
+    assert!(before.iter().all(|event| at(event) < middle) && before.len() > 100);
+    assert_eq!(before.len(), all.iter().filter(|event| at(event) < middle).count());
+    // What began before and goes on belongs to both.
+    let both = before.iter().filter(|event| after.contains(event)).count();
+    assert_eq!(before.len() + after.len() - both, all.len());
+    assert!(after.iter().filter(|event| at(event) < middle).all(|event| event["duration"] != "PT0S"));
+    assert!(printed(Some(&middle), Some(&middle)).iter().all(|event| at(event) < middle));
+}
+
+#[test]
+fn the_number_of_threads_makes_no_difference() {
+    for format in [Format::Text, Format::Json, Format::Ndjson, Format::Csv, Format::Compact] {
+        for name in ["ap-native-lock.jfr", "jdk11.jfr"] {
+            let want = text(name, format, options(5));
+            for jobs in [2, 5] {
+                let got = text(name, format, PrintOptions { jobs, ..options(5) });
+                assert!(got == want, "{name} as {format:?} by {jobs} threads");
+            }
+        }
     }
 }
 
@@ -122,8 +268,13 @@ fn damaged_recordings_print() {
         for at in (0..bytes.len()).step_by(if original.len() > 10_000 { 211 } else { 13 }) {
             bytes[at] ^= 0xff;
             let input = || Input::bytes(bytes::Bytes::copy_from_slice(&bytes));
-            let json = printed(input(), Format::Json).0;
-            printed(input(), Format::Text);
+            let json = printed(input(), Format::Json, options(64)).0;
+            for format in [Format::Text, Format::Csv] {
+                printed(input(), format, options(64));
+            }
+            for format in [Format::Ndjson, Format::Compact] {
+                lines(&String::from_utf8(printed(input(), format, options(64)).0).unwrap());
+            }
             serde_json::from_slice::<Value>(&json).unwrap_or_else(|e| panic!("{name}, byte {at}: {e}"));
             bytes[at] = original[at];
         }

@@ -177,7 +177,7 @@ mod tests {
         check(100.0, "100.0");
         check(f32::INFINITY, "null");
         // In the middle between two shortest texts.
-        check(0.322_265_625, "0.32226562");
-        check(-0.322_265_625, "-0.32226562");
+        check(f32::from_bits(0x3ea5_0000), "0.32226562");
+        check(f32::from_bits(0xbea5_0000), "-0.32226562");
     }
 }
