@@ -7,7 +7,7 @@ use jfr_format::read::{Input, Item};
 
 fn repaired(bytes: &Bytes) -> Bytes {
     let mut out = Vec::new();
-    edit::repair(bytes, &Options::default(), &mut out).unwrap();
+    edit::repair(&bytes.clone().into(), &Options::default(), &mut out).unwrap();
     out.into()
 }
 

@@ -5,19 +5,23 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use jfr_format::edit::{self, Conflicts, Part};
+use serde_json::json;
 
-use crate::edit::{count, input, output};
+use crate::edit::{count, output, quiet_input};
 use crate::{Outcome, talk};
 
 pub const EXAMPLES: &str = "\
 Examples:
   flightline assemble /tmp/2026_11_21_10_00_00_4711 -o run.jfr     the chunks of a JDK's repository
   flightline assemble run_*.jfr -o run.jfr                         what `disassemble` made
+  flightline assemble a.jfr b.jfr -o both.jfr --rebase             recordings of two programs
   flightline assemble a.jfr b.jfr -o both.jfr --keep-order
 
 Files are put in the order of their times. Their bytes stay, but for a metadata id that stands for different types in two
-files. The JDK's readers apply the clock of the first chunk to all, and show a former chunk's constants where two chunks
-use one key for different values; such conflicts are told, and the exit status is 1.";
+files. The JDK's readers apply the clock of the first chunk to all with the same metadata id, and show a former chunk's
+constants where two chunks use one key of one type id for different values; such conflicts are told, and the exit status is
+1. With --rebase the metadata and types of another recording get ids of their own; then all readers read its events,
+constants and times as they were.";
 
 /// Arguments of `assemble`.
 #[derive(Debug, Args)]
@@ -34,6 +38,12 @@ pub struct AssembleArgs {
     /// Keep the order given instead of that of the times
     #[arg(long)]
     pub keep_order: bool,
+    /// Give the types of different recordings ids of their own, so that every reader keeps them apart
+    #[arg(long)]
+    pub rebase: bool,
+    /// The report as JSON on standard output (on standard error if the recording goes there)
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Joins recordings.
@@ -58,21 +68,58 @@ pub fn run(args: AssembleArgs) -> Result<Outcome> {
             talk::warning(format_args!("{} is empty: left out", path.display()));
             continue;
         }
-        let bytes = input(path)?;
-        let header = jfr_format::header::ChunkHeader::decode(&bytes)
+        let source = quiet_input(path)?;
+        let header = jfr_format::header::ChunkHeader::decode(source.bytes())
             .with_context(|| format!("{} is not a JFR recording", talk::shown(path)))?;
-        parts.push((header.start_nanos, Part { name: talk::shown(path), bytes }));
+        parts.push((header.start_nanos, Part { name: talk::shown(path), source }));
     }
     if !args.keep_order {
         parts.sort_by_key(|(start, _)| *start);
     }
-    let parts: Vec<Part> = parts.into_iter().map(|(_, part)| part).collect();
+    let mut parts: Vec<Part> = parts.into_iter().map(|(_, part)| part).collect();
+    show_progress(&mut parts);
     let inputs: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
     let conflicts = output(&args.output, &inputs, args.force, |out| {
-        edit::assemble(&parts, out).context("cannot write the recording")
+        edit::assemble(&parts, args.rebase, out).context("cannot write the recording")
     })?;
-    tell(&conflicts);
+    if args.json {
+        crate::edit::report(Some(&args.output), &json(&conflicts))?;
+    } else {
+        tell(&conflicts);
+    }
     Ok(if conflicts.none() { Outcome::Whole } else { Outcome::Partial })
+}
+
+/// One bar for all parts.
+fn show_progress(parts: &mut [Part]) {
+    let all: usize = parts.iter().map(|part| part.source.bytes().len()).sum();
+    let progress = std::rc::Rc::new(talk::Progress::new(Some(all as u64)));
+    let mut before = 0;
+    for part in parts {
+        let progress = progress.clone();
+        let from = before;
+        before += part.source.bytes().len() as u64;
+        part.source.on_progress(move |bytes| progress.at(from + bytes));
+    }
+}
+
+fn json(conflicts: &Conflicts) -> serde_json::Value {
+    json!({
+        "sound": conflicts.none(),
+        "clocks": conflicts.clocks.iter().map(|(part, off)| json!({
+            "part": part,
+            "offNanos": (*off != i64::MAX).then_some(off),
+        })).collect::<Vec<_>>(),
+        "clashes": conflicts.clashes,
+        "examples": conflicts.examples.iter().map(|clash| json!({
+            "type": clash.type_name,
+            "key": clash.key,
+            "part": clash.part,
+        })).collect::<Vec<_>>(),
+        "metadataIdsChanged": conflicts.metadata_ids,
+        "chunksRebased": conflicts.rebased,
+        "unsound": conflicts.unsound.iter().map(|(part, why)| json!({"part": part, "why": why})).collect::<Vec<_>>(),
+    })
 }
 
 fn recordings_in(dir: &Path) -> Result<Vec<PathBuf>> {
@@ -98,11 +145,13 @@ fn tell(conflicts: &Conflicts) {
     for (name, off) in &conflicts.clocks {
         if *off == i64::MAX {
             talk::warning(format_args!(
-                "{name}: its ticks have another frequency; the JDK will show wrong times"
+                "{name}: its ticks have another frequency; the JDK will show wrong times without --rebase"
             ));
         } else {
             let ms = *off as f64 / 1e6;
-            talk::warning(format_args!("{name}: another clock; the JDK will show its times {ms:.1} ms off"));
+            talk::warning(format_args!(
+                "{name}: another clock; the JDK will show its times {ms:.1} ms off without --rebase"
+            ));
         }
     }
     if conflicts.clashes > 0 {
@@ -113,7 +162,7 @@ fn tell(conflicts: &Conflicts) {
             .map(|clash| format!("{} {} in {}", clash.type_name, clash.key, clash.part))
             .collect();
         talk::warning(format_args!(
-            "{} with other values than before under the same keys ({}, …); the JDK will show the former's",
+            "{} with other values than before under the same keys ({}, …); the JDK will show the former's without --rebase",
             count(conflicts.clashes, "constant"),
             examples.join(", ")
         ));

@@ -18,8 +18,9 @@ Examples:
   flightline cut run.jfr --from 2026-11-20T21:44:00Z --to 2026-11-20T21:45:00Z --strict
 
 An event belongs if any part of it lies in the range, whose end is not part of it. What describes the recording is kept
-wherever it stands in the chunks that are left: the machine, the JVM, its flags and properties, settings, libraries,
-flightline.ClockAnchor. --strict goes by time alone.";
+too: the machine, the JVM, its flags and properties, settings, libraries, flightline.ClockAnchor. It is taken from the
+chunks that are left and, what the first of these lacks, from the last chunk in front of them that has it. --strict goes by
+time alone.";
 
 /// Arguments of `cut`.
 #[derive(Debug, Args)]
@@ -39,6 +40,9 @@ pub struct CutArgs {
     /// Overwrite the output if it exists
     #[arg(long)]
     pub force: bool,
+    /// The report as JSON on standard output (on standard error if the recording goes there)
+    #[arg(long)]
+    pub json: bool,
     /// Drop also what describes the recording, unless it lies in the range
     #[arg(long)]
     pub strict: bool,
@@ -82,9 +86,9 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
     if args.from.is_none() && args.to.is_none() {
         bail!("give --from, --to or both");
     }
-    let bytes = input(&args.input)?;
+    let source = input(&args.input)?;
     let name = talk::shown(&args.input);
-    let Some((start, end)) = edit::time_range(&bytes) else {
+    let Some((start, end)) = edit::time_range(&source) else {
         bail!("{name} is not a JFR recording: it holds no chunk header");
     };
     // An event may end after the headers say the recording does.
@@ -107,9 +111,9 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
             Decision::Drop
         }
     };
-    let scope = Scope { all_constants: false, range: Some((from, to)) };
+    let scope = Scope { range: Some((from, to)), ..Scope::default() };
     let report = output(&path, &[&args.input], args.force, |out| {
-        let report = edit::filter(&bytes, scope, &mut decide, out).context("cannot write the recording")?;
+        let report = edit::filter(&source, scope, &mut decide, out).context("cannot write the recording")?;
         if report.written == 0 {
             let seconds = end.saturating_sub(start) as f64 / 1e9;
             bail!("{name} has no event in that range; it is {seconds:.1} s long");
@@ -117,14 +121,24 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
         Ok(report)
     })?;
     let (all, dropped) = report.types.values().fold((0, 0), |(a, d), s| (a + s.all, d + s.dropped));
-    eprintln!(
-        "wrote {}: {} of {} in {} of {}",
-        talk::shown(&path),
-        all - dropped,
-        count(all, "event"),
-        report.written,
-        count(report.chunks, "chunk")
-    );
+    if args.json {
+        let mut json = crate::scrub::json(&report);
+        json["fromNanos"] = from.max(start).into();
+        json["toNanos"] = to.min(end).into();
+        crate::edit::report(Some(&path), &json)?;
+    } else {
+        eprintln!(
+            "wrote {}: {} of {} in {} of {}",
+            talk::shown(&path),
+            all - dropped,
+            count(all, "event"),
+            report.written,
+            count(report.chunks, "chunk")
+        );
+        if report.context > 0 {
+            eprintln!("  {} of earlier chunks describe the recording", count(report.context, "event"));
+        }
+    }
     Ok(crate::scrub::unread(&args.input, report.unread))
 }
 

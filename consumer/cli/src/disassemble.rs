@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use jfr_format::edit;
+use serde_json::json;
 
 use crate::edit::{input, output};
 use crate::{Outcome, talk};
@@ -35,6 +36,9 @@ pub struct DisassembleArgs {
     /// Overwrite files that exist
     #[arg(long)]
     pub force: bool,
+    /// The report as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -52,8 +56,9 @@ fn size(text: &str) -> Result<u64, String> {
 
 /// Splits a recording between its chunks.
 pub fn run(args: DisassembleArgs) -> Result<Outcome> {
-    let bytes = input(&args.input)?;
-    let chunks: Vec<Range<usize>> = edit::chunks(&bytes).into_iter().map(|(range, _)| range).collect();
+    let source = input(&args.input)?;
+    let bytes = source.bytes();
+    let chunks: Vec<Range<usize>> = edit::chunks(&source).into_iter().map(|(range, _)| range).collect();
     let end = chunks.last().map_or(0, |last| last.end);
     if end < bytes.len() {
         bail!("{}: no whole chunk at offset {end}: `flightline repair` it first", talk::shown(&args.input));
@@ -64,12 +69,19 @@ pub fn run(args: DisassembleArgs) -> Result<Outcome> {
         .with_context(|| format!("cannot make {}", args.output.display()))?;
     let digits = parts.len().saturating_sub(1).to_string().len();
     let stem = args.input.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let mut files = Vec::new();
     for (i, part) in parts.iter().enumerate() {
         let path: PathBuf = args.output.join(format!("{stem}_{i:0digits$}.jfr"));
         output(&path, &[Path::new(&args.input)], args.force, |out| {
-            out.write_all(&bytes[part.clone()]).with_context(|| format!("cannot write {}", path.display()))
+            source.copy(part.clone(), out).with_context(|| format!("cannot write {}", path.display()))
         })?;
-        eprintln!("wrote {}: {} bytes", path.display(), part.len());
+        if !args.json {
+            eprintln!("wrote {}: {} bytes", path.display(), part.len());
+        }
+        files.push(json!({"file": path.display().to_string(), "offset": part.start, "bytes": part.len()}));
+    }
+    if args.json {
+        crate::edit::report(None, &json!({"chunks": chunks.len(), "files": files}))?;
     }
     Ok(Outcome::Whole)
 }

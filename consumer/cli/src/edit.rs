@@ -5,14 +5,22 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use bytes::Bytes;
+use jfr_format::edit::Source;
 
 use crate::input::refuse_compressed;
 use crate::output::{is_stdout, whole};
-use crate::talk::shown;
+use crate::talk::{Progress, shown};
 
-/// Maps a file; reads standard input and pipes to their end.
-pub fn input(path: &Path) -> Result<Bytes> {
+/// Maps a file; reads standard input and pipes to their end. On a terminal a bar shows how far a long one is.
+pub fn input(path: &Path) -> Result<Source> {
+    let mut source = quiet_input(path)?;
+    let progress = Progress::new(Some(source.bytes().len() as u64));
+    source.on_progress(move |bytes| progress.at(bytes));
+    Ok(source)
+}
+
+/// The same without a bar.
+pub fn quiet_input(path: &Path) -> Result<Source> {
     let cannot = || format!("cannot read {}", shown(path));
     let mut all = Vec::new();
     if is_stdout(path) {
@@ -23,12 +31,12 @@ pub fn input(path: &Path) -> Result<Bytes> {
             bail!("{} is a directory, not a recording", shown(path));
         }
         if metadata.is_file() {
-            let bytes = jfr_format::edit::open(path).with_context(cannot)?;
-            if bytes.is_empty() {
+            let source = Source::open(path).with_context(cannot)?;
+            if source.bytes().is_empty() {
                 bail!("{} is empty", shown(path));
             }
-            refuse_compressed(&bytes, path)?;
-            return Ok(bytes);
+            refuse_compressed(source.bytes(), path)?;
+            return Ok(source);
         }
         File::open(path).and_then(|mut file| file.read_to_end(&mut all)).with_context(cannot)?;
     }
@@ -76,6 +84,15 @@ pub fn output<T>(
         }
     }
     whole(path, write)
+}
+
+/// Prints a report as JSON: on standard output, or on standard error if the recording goes there.
+pub fn report(path: Option<&Path>, report: &serde_json::Value) -> Result<()> {
+    if path.is_some_and(is_stdout) {
+        eprintln!("{report}");
+        return Ok(());
+    }
+    crate::output::text(Path::new("-"), |out| writeln!(out, "{report}"))
 }
 
 /// `1 event`, `2 events`.

@@ -16,6 +16,7 @@ mod metadata;
 mod output;
 mod print;
 mod record;
+mod redact;
 mod repair;
 mod scrub;
 mod signals;

@@ -264,8 +264,8 @@ fn selection(args: &PrintArgs) -> Result<Selection> {
                 shown(path)
             );
         }
-        let bytes = edit::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
-        if let Some((start, end)) = edit::time_range(&bytes) {
+        let source = edit::Source::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
+        if let Some((start, end)) = edit::time_range(&source) {
             let (first, last) = range.unwrap_or((start, end));
             range = Some((first.min(start), last.max(end)));
         }

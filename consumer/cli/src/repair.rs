@@ -9,7 +9,7 @@ use jfr_format::edit::{self, Options, Repaired};
 use serde_json::json;
 
 use crate::Outcome;
-use crate::edit::{beside, count, input, output};
+use crate::edit::{beside, count, input, output, quiet_input};
 use crate::talk::{self, shown};
 
 pub const EXAMPLES: &str = "\
@@ -50,11 +50,11 @@ pub struct RepairArgs {
 
 /// Writes what is left of a recording as a standard file.
 pub fn run(args: RepairArgs) -> Result<Outcome> {
-    let bytes = input(&args.input)?;
-    let metadata_from = args.metadata_from.as_deref().map(input).transpose()?;
+    let source = input(&args.input)?;
+    let metadata_from = args.metadata_from.as_deref().map(quiet_input).transpose()?;
     let options = Options { metadata_from, drop_unresolved: args.drop_unresolved };
     let repair = |out: &mut dyn Write| -> Result<Repaired> {
-        let report = edit::repair(&bytes, &options, out).context("cannot write the recording")?;
+        let report = edit::repair(&source, &options, out).context("cannot write the recording")?;
         if report.output == 0 {
             bail!("{}: nothing can be saved: {}", shown(&args.input), nothing(&report));
         }
@@ -70,12 +70,7 @@ pub fn run(args: RepairArgs) -> Result<Outcome> {
         (output(&path, &[&args.input], args.force, repair)?, Some(path))
     };
     if args.json {
-        let text = json(&report).to_string();
-        if path.as_deref().is_some_and(crate::output::is_stdout) {
-            eprintln!("{text}");
-        } else {
-            crate::output::text(std::path::Path::new("-"), |out| writeln!(out, "{text}"))?;
-        }
+        crate::edit::report(path.as_deref(), &json(&report))?;
     } else {
         tell(&report, path.as_deref());
     }

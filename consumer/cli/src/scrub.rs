@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
-use jfr_format::edit::{self, Decision, Scope};
+use jfr_format::edit::{self, Decision, Filtered, Redaction, Scope};
 use jfr_format::event::EventRef;
-use jfr_format::read::Class;
+use jfr_format::read::{Class, Field};
+use serde_json::json;
 
 use crate::edit::{count, input, output};
+use crate::redact::{Fields, RedactArgs};
 use crate::{Outcome, talk};
 
 pub const EXAMPLES: &str = "\
@@ -18,13 +20,19 @@ Examples:
   flightline scrub run.jfr gc.jfr --include-categories GC
   flightline scrub run.jfr --include-threads 'worker-*'            writes run-scrubbed.jfr
   flightline scrub run.jfr --include-events 'jdk.Socket*' --exclude-threads main
+  flightline scrub run.jfr --redact                                properties, environment, command lines
+  flightline scrub run.jfr --redact-fields 'SocketRead.host,jdk.File*.path,java.lang.Thread.javaName' --mark -
 
 A filter is a list of names, by commas; * and ? are wild. An event stays if every filter agrees. Events may be named without
 their package; an event has all categories it lies in; its thread is its eventThread, by its Java name.
 
+--redact puts a mark in place of the values of system and security properties and environment variables, of command lines
+(JVMInformation, SystemProcess, ProcessStart), agents' options and string flags; --redact-fields in place of any text. Names
+of properties stay, and so does the same text elsewhere. A field that refers to a pool becomes null.
+
 What goes: the events, and all constants (stacks, names, threads, strings) that no remaining event needs; --keep-constants
-leaves those in. What stays: the types and settings that the metadata declares, and the values of events that stay:
-jdk.JVMInformation holds the command line, stacks hold names of classes and functions.";
+leaves those in. What stays: the types and settings that the metadata declares, and the values of events that stay: without
+--redact jdk.JVMInformation holds the command line, and stacks hold names of classes and functions.";
 
 /// Arguments of `scrub`.
 #[derive(Debug, Args)]
@@ -41,9 +49,15 @@ pub struct ScrubArgs {
     /// Which events.
     #[command(flatten)]
     pub filters: Filters,
+    /// What to replace.
+    #[command(flatten)]
+    pub redact: RedactArgs,
     /// Keep constants that no remaining event needs
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["redact", "redact_fields"])]
     pub keep_constants: bool,
+    /// The report as JSON on standard output (on standard error if the recording goes there)
+    #[arg(long)]
+    pub json: bool,
     /// Overwrite the output if it exists
     #[arg(long)]
     pub force: bool,
@@ -107,7 +121,7 @@ impl Filters {
     }
 }
 
-fn names(filter: &str) -> impl Iterator<Item = &str> {
+pub fn names(filter: &str) -> impl Iterator<Item = &str> {
     filter.split(',').map(|name| name.trim().trim_matches(|c| c == '"' || c == '\''))
 }
 
@@ -118,7 +132,7 @@ fn thread_name(event: &EventRef<'_>) -> Option<String> {
 }
 
 /// `*` any characters, `?` one.
-fn wild(pattern: &str, text: &str) -> bool {
+pub fn wild(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
     // Where the last star was, and up to where it reaches.
@@ -148,10 +162,12 @@ fn wild(pattern: &str, text: &str) -> bool {
 
 /// Writes a recording without some of its events.
 pub fn run(args: ScrubArgs) -> Result<Outcome> {
-    if args.filters.is_empty() {
-        bail!("nothing to leave out: give a filter such as --exclude-events InitialEnvironmentVariable");
+    if args.filters.is_empty() && !args.redact.wanted() {
+        bail!(
+            "nothing to leave out: give a filter such as --exclude-events InitialEnvironmentVariable, or --redact"
+        );
     }
-    let bytes = input(&args.input)?;
+    let source = input(&args.input)?;
     let path = match args.positional.as_ref().or(args.output.as_ref()) {
         Some(path) => path.clone(),
         None => {
@@ -170,20 +186,52 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
         };
         if stays && args.filters.thread(event) { Decision::Keep } else { Decision::Drop }
     };
-    let scope = Scope { all_constants: args.keep_constants, range: None };
+    let fields = Fields::new(&args.redact);
+    let goes = |class: &Class, field: &Field| fields.goes(class, field);
+    let redaction = args.redact.wanted().then_some(Redaction { mark: &args.redact.mark, fields: &goes });
+    let scope = Scope { all_constants: args.keep_constants, range: None, redaction };
     let report = output(&path, &[&args.input], args.force, |out| {
-        let report = edit::filter(&bytes, scope, &mut decide, out).context("cannot write the recording")?;
+        let report = edit::filter(&source, scope, &mut decide, out).context("cannot write the recording")?;
         if report.written == 0 {
             bail!("{} is not a JFR recording that can be read", talk::shown(&args.input));
         }
         Ok(report)
     })?;
-    eprintln!("wrote {}: {}", talk::shown(&path), count(report.output, "byte"));
+    if args.json {
+        crate::edit::report(Some(&path), &json(&report))?;
+    } else {
+        tell(&report, &path);
+    }
+    let met = fields.tell_unmet();
+    let outcome = unread(&args.input, report.unread);
+    Ok(if met { outcome } else { Outcome::Partial })
+}
+
+fn tell(report: &Filtered, path: &Path) {
+    eprintln!("wrote {}: {}", talk::shown(path), count(report.output, "byte"));
+    if report.redacted > 0 {
+        eprintln!("  redacted {} of events", count(report.redacted, "text"));
+    }
     let width = report.types.keys().map(String::len).max().unwrap_or(0);
     for (name, share) in report.types.iter().filter(|(_, share)| share.dropped > 0) {
         eprintln!("  removed {name:width$} {:>9}/{}", share.dropped, share.all);
     }
-    Ok(unread(&args.input, report.unread))
+}
+
+/// The report of `scrub` and `cut`.
+pub fn json(report: &Filtered) -> serde_json::Value {
+    let types = report.types.iter();
+    let types =
+        types.map(|(name, share)| (name.clone(), json!({"events": share.all, "dropped": share.dropped})));
+    json!({
+        "outputBytes": report.output,
+        "chunks": report.chunks,
+        "chunksWritten": report.written,
+        "contextEvents": report.context,
+        "redactedTexts": report.redacted,
+        "unreadBytes": report.unread,
+        "types": types.collect::<serde_json::Map<_, _>>(),
+    })
 }
 
 /// Tells of bytes that could not be read.

@@ -1,14 +1,19 @@
 //! Recordings one behind the other in one file.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::repair::{Ids, id_place, in_bytes};
-use super::scan::{self, Found, flaw, walk_pools};
+use super::flaw::flaw;
+use super::metadata::{Ids, TypeSpace, id_and_tree, id_place, in_bytes, metadata};
+use super::rebuild::{Change, Kept, Plan, rebuild};
+use super::rewrite::Rewrite;
+use super::scan::{self, Effort, Found, walk_pools};
+use super::source::Source;
+use crate::constants::CHECKPOINT_EVENT;
 use crate::header::ChunkHeader;
 
 /// Clocks further apart than this are not the same: two readings of the clocks of one JVM differ by microseconds.
@@ -19,16 +24,17 @@ const SAME_RECORDING: i128 = 100_000_000;
 const TOLD: usize = 20;
 
 /// One recording.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Part {
     /// What to call it in reports.
     pub name: String,
     /// Its bytes.
-    pub bytes: Bytes,
+    pub source: Source,
 }
 
 /// The chunks of a recording: where they are and their headers, as far as the headers' sizes lead.
-pub fn chunks(bytes: &Bytes) -> Vec<(Range<usize>, ChunkHeader)> {
+pub fn chunks(source: &Source) -> Vec<(Range<usize>, ChunkHeader)> {
+    let bytes = source.bytes();
     let mut out = Vec::new();
     let mut at = 0;
     while let Some(header) = bytes.get(at..).and_then(|rest| ChunkHeader::decode(rest).ok()) {
@@ -37,6 +43,7 @@ pub fn chunks(bytes: &Bytes) -> Vec<(Range<usize>, ChunkHeader)> {
             break;
         };
         out.push((at..end, header));
+        source.release(at..end);
         at = end;
     }
     out
@@ -65,6 +72,8 @@ pub struct Conflicts {
     pub examples: Vec<Clash>,
     /// Metadata ids changed, because the same id stood for other types: the JDK would have lost events.
     pub metadata_ids: u64,
+    /// Chunks whose types got other ids, so that neither constants nor clocks of other recordings touch theirs.
+    pub rebased: u64,
     /// Parts that are not sound, and why: repair them first.
     pub unsound: Vec<(String, &'static str)>,
 }
@@ -76,49 +85,135 @@ impl Conflicts {
     }
 }
 
+/// Whether a part goes on with the recording of the one before: one clock, no gap. Then it numbers its constants and types
+/// as that does, and readers know.
+fn continues(before: &Part, part: &Part) -> bool {
+    let (before, part) = (chunks(&before.source), chunks(&part.source));
+    let (Some((_, first)), Some((_, last)), Some((_, next))) = (before.first(), before.last(), part.first())
+    else {
+        return false;
+    };
+    let end = last.start_nanos.saturating_add(last.duration_nanos.max(0));
+    let gap = i128::from(next.start_nanos) - i128::from(end);
+    off(first, next).abs() <= SAME_CLOCK && gap.abs() <= SAME_RECORDING
+}
+
 /// Writes the parts one behind the other, in the order given. Every byte stays, but for metadata ids that stand for
 /// different types.
 ///
+/// With `rebase`, parts that do not go on with the one before get ids of their own: the metadata's, and those of all types
+/// that have constants or stood for something else. The JDK's readers find constants by type id and key in the chunk
+/// before too, and keep its clock as long as the metadata id is the same; with ids of their own, chunks of different
+/// recordings are read as they were. No event, constant or time changes.
+///
 /// # Errors
 /// Those of `out`.
-pub fn assemble(parts: &[Part], out: &mut dyn Write) -> io::Result<Conflicts> {
-    let mut conflicts = Conflicts::default();
-    let mut ids = Ids::default();
-    let mut first: Option<ChunkHeader> = None;
-    let mut before = Constants::default();
-    let mut end: Option<i64> = None;
-    let hash = RandomState::new();
-    for part in parts {
+pub fn assemble(parts: &[Part], rebase: bool, out: &mut dyn Write) -> io::Result<Conflicts> {
+    let mut joined = Joined { rebase, ..Joined::default() };
+    let follows: Vec<bool> = (0..parts.len()).map(|i| i > 0 && continues(&parts[i - 1], &parts[i])).collect();
+    for (i, part) in parts.iter().enumerate() {
+        let compare = !follows[i] || follows.get(i + 1) == Some(&false);
+        joined.part(part, follows[i], compare, out)?;
+    }
+    Ok(joined.conflicts)
+}
+
+#[derive(Default)]
+struct Joined {
+    rebase: bool,
+    conflicts: Conflicts,
+    ids: Ids,
+    /// Metadata of the current recording, and what its ids are now.
+    new_ids: HashMap<(u64, Bytes), u64>,
+    space: TypeSpace,
+    /// There was a recording before the current one.
+    other: bool,
+    first: Option<ChunkHeader>,
+    before: Constants,
+    hash: RandomState,
+}
+
+impl Joined {
+    fn part(&mut self, part: &Part, follows: bool, compare: bool, out: &mut dyn Write) -> io::Result<()> {
+        let (source, bytes) = (&part.source, part.source.bytes());
+        if !follows {
+            self.space.begin();
+            self.new_ids.clear();
+        }
+        let mut effort = Effort::default();
         let mut all = Constants::default();
         let mut at = 0;
-        // One program numbers its constants anew in each chunk and readers know; another's numbers mean others.
-        let mut continues = false;
-        while let Some(header) = scan::header_at(&part.bytes, at) {
-            let found = scan::scan(&part.bytes, at, header, None);
-            if let Some(why) = flaw(&part.bytes, &found) {
-                conflicts.unsound.push((part.name.clone(), why));
+        let mut unsound = false;
+        while let Some(header) = scan::header_at(bytes, at) {
+            let found = scan::scan(source, &mut effort, at, header, None);
+            let flaw = flaw(source, &found);
+            if let Some(why) = flaw {
+                self.conflicts.unsound.push((part.name.clone(), why));
+                unsound = true;
             }
-            let line = first.get_or_insert(header);
-            let off = off(line, &header);
-            if off.abs() > SAME_CLOCK && conflicts.clocks.last().is_none_or(|(name, _)| *name != part.name) {
-                conflicts.clocks.push((part.name.clone(), off));
+            if self.rebase && flaw.is_none() {
+                self.rebased(source, &found, out)?;
+            } else {
+                let off = off(self.first.get_or_insert(header), &header);
+                let clocks = &mut self.conflicts.clocks;
+                if off.abs() > SAME_CLOCK && clocks.last().is_none_or(|(name, _)| *name != part.name) {
+                    clocks.push((part.name.clone(), off));
+                }
+                if compare {
+                    all.note(source, &found, &self.hash);
+                }
+                self.conflicts.metadata_ids += copy(source, &found, &mut self.ids, out)?;
             }
-            if at == 0 {
-                let gap = end.map(|end| i128::from(header.start_nanos) - i128::from(end));
-                continues = off.abs() <= SAME_CLOCK && gap.is_some_and(|gap| gap.abs() <= SAME_RECORDING);
-            }
-            end = Some(header.start_nanos.saturating_add(header.duration_nanos.max(0)));
-            all.note(&part.bytes, &found, &hash);
-            conflicts.metadata_ids += copy(&part.bytes, &found, &mut ids, out)?;
+            source.release(at..found.end);
             at = found.end;
+            source.tell(at);
         }
-        out.write_all(&part.bytes[at..])?;
-        if !continues {
-            before.clashes(&all, &part.name, &mut conflicts);
+        source.copy(at..bytes.len(), out)?;
+        if !follows && (!self.rebase || unsound) {
+            self.before.clashes(&all, &part.name, &mut self.conflicts);
         }
-        before = all;
+        self.before = all;
+        self.other = true;
+        Ok(())
     }
-    Ok(conflicts)
+
+    /// Writes a sound chunk with ids that are its recording's own; the first recording stays as it is.
+    fn rebased(&mut self, source: &Source, found: &Found, out: &mut dyn Write) -> io::Result<()> {
+        let Some((_, range)) = found.metadata_of_choice(source.bytes()) else { return Ok(()) };
+        let content = source.bytes().slice(range);
+        let mut pooled = HashSet::new();
+        for checkpoint in &found.checkpoints {
+            let note = |class: crate::read::ClassIndex, _, _: Range<usize>| {
+                pooled.extend(found.types.class(class).map(|class| class.id));
+            };
+            // What cannot be read has been told as a flaw.
+            let _ = walk_pools(&found.types, &source.bytes()[checkpoint.payload.clone()], note, |_| {});
+        }
+        let type_ids = self.space.enter(&found.types, &pooled);
+        if !self.other {
+            self.conflicts.metadata_ids += copy(source, found, &mut self.ids, out)?;
+            return Ok(());
+        }
+        let known = id_and_tree(&content);
+        let id = match known.as_ref().and_then(|known| self.new_ids.get(known)) {
+            Some(&id) => Some(id),
+            None => self.ids.unused(),
+        };
+        self.new_ids.extend(known.zip(id));
+        let content = metadata(&content, &found.types, id, &type_ids);
+        let change = Change { rewrite: Rewrite::default(), type_ids };
+        let mut kept = Kept::default();
+        let mut made = Vec::new();
+        for event in found.events(source) {
+            made.clear();
+            let changed = change.event(&found.types, source.bytes(), &event, &mut made);
+            let size = if changed { made.len() } else { event.end - event.start };
+            kept.push((event.type_id > u64::from(CHECKPOINT_EVENT.0)).then_some(size));
+        }
+        let plan = Plan { header: found.header, metadata: &content, kept, used: None, change: &change };
+        self.conflicts.rebased += 1;
+        rebuild(source, found, plan).write(out)
+    }
 }
 
 /// How far the first chunk's line is off at the start of another chunk.
@@ -133,7 +228,8 @@ fn off(first: &ChunkHeader, header: &ChunkHeader) -> i64 {
 }
 
 /// Copies a chunk; gives how many metadata ids were changed.
-fn copy(bytes: &Bytes, found: &Found, ids: &mut Ids, out: &mut dyn Write) -> io::Result<u64> {
+fn copy(source: &Source, found: &Found, ids: &mut Ids, out: &mut dyn Write) -> io::Result<u64> {
+    let bytes = source.bytes();
     let mut at = found.start;
     let mut changed = 0;
     if let Some((_, range)) = found.metadata_of_choice(bytes) {
@@ -141,13 +237,13 @@ fn copy(bytes: &Bytes, found: &Found, ids: &mut Ids, out: &mut dyn Write) -> io:
         let new = ids.other(&content).zip(id_place(&content));
         let new = new.and_then(|(id, place)| Some((in_bytes(id, place.len())?, place)));
         if let Some((id, place)) = new {
-            out.write_all(&bytes[at..range.start + place.start])?;
+            source.copy(at..range.start + place.start, out)?;
             out.write_all(&id)?;
             at = range.start + place.end;
             changed = 1;
         }
     }
-    out.write_all(&bytes[at..found.end])?;
+    source.copy(at..found.end, out)?;
     Ok(changed)
 }
 
@@ -156,9 +252,11 @@ fn copy(bytes: &Bytes, found: &Found, ids: &mut Ids, out: &mut dyn Write) -> io:
 struct Constants(HashMap<String, HashMap<u64, u64>>);
 
 impl Constants {
-    fn note(&mut self, bytes: &Bytes, found: &Found, hash: &RandomState) {
+    fn note(&mut self, source: &Source, found: &Found, hash: &RandomState) {
+        let mut behind = source.behind(found.start);
         for checkpoint in &found.checkpoints {
-            let payload = &bytes[checkpoint.payload.clone()];
+            behind.at(checkpoint.at);
+            let payload = &source.bytes()[checkpoint.payload.clone()];
             let note = |class: crate::read::ClassIndex, key, value: Range<usize>| {
                 let Some(class) = found.types.class(class) else { return };
                 // Copies of the header are no constants.

@@ -1,21 +1,22 @@
 //! A recording with some of its events, and the constants that those need.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, Write};
 
-use bytes::Bytes;
-
-use super::rebuild::{self, Kept, Key, rebuild};
+use super::metadata::{Ids, TypeIds, metadata};
+use super::rebuild::{Change, Kept, Key, Plan, rebuild};
 use super::references;
-use super::repair::{Ids, header, times};
-use super::scan::{self, Found, Framed};
+use super::repair::{header, times};
+use super::rewrite::{Redaction, Rewrite};
+use super::scan::{self, Effort, Found};
+use super::source::Source;
 use crate::constants::CHECKPOINT_EVENT;
 use crate::event::EventRef;
 use crate::header::ChunkHeader;
 use crate::ids::{FileOffset, Ticks};
 use crate::pool::Pools;
 use crate::read::cursor::Cursor;
-use crate::read::{Chunk, ChunkIndex, Types};
+use crate::read::{Chunk, ChunkIndex, ClassIndex, Types};
 
 const NANOS: i64 = 1_000_000_000;
 
@@ -24,7 +25,8 @@ const NANOS: i64 = 1_000_000_000;
 pub enum Decision {
     /// It stays.
     Keep,
-    /// It stays if anything else of its chunk does.
+    /// It stays if anything else of its chunk does. With a range, of what lies in front of it the last chunk's events of
+    /// each type stay that the first chunk kept has not.
     Context,
     /// It goes.
     Drop,
@@ -32,11 +34,13 @@ pub enum Decision {
 
 /// What else to do.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Scope {
+pub struct Scope<'a> {
     /// Keep all constants, not only those that the remaining events need.
     pub all_constants: bool,
     /// The interval, in nanoseconds since 1970, that the headers shall say; chunks without events in it are dropped.
     pub range: Option<(i64, i64)>,
+    /// Text to replace.
+    pub redaction: Option<Redaction<'a>>,
 }
 
 /// How much of a type stayed.
@@ -59,6 +63,10 @@ pub struct Filtered {
     pub output: u64,
     /// Events by type.
     pub types: BTreeMap<String, Share>,
+    /// Events of chunks in front of the range that were kept as context.
+    pub context: u64,
+    /// Texts of events replaced; those of constants are not counted.
+    pub redacted: u64,
     /// Bytes that could not be read.
     pub unread: u64,
 }
@@ -68,160 +76,274 @@ pub struct Filtered {
 /// # Errors
 /// Those of `out`.
 pub fn filter(
-    bytes: &Bytes,
-    scope: Scope,
+    source: &Source,
+    scope: Scope<'_>,
     decide: &mut dyn FnMut(&EventRef<'_>) -> Decision,
     out: &mut dyn Write,
 ) -> io::Result<Filtered> {
-    let mut report = Filtered::default();
-    let mut ids = Ids::default();
-    each_chunk(bytes, &mut report.unread, |found, unread| {
-        let index = ChunkIndex(u32::try_from(report.chunks).unwrap_or(u32::MAX));
-        report.chunks += 1;
-        *unread += found.unread.iter().map(|range| range.len() as u64).sum::<u64>();
-        let Some((_, metadata)) = found.metadata_of_choice(bytes) else {
-            *unread += (found.end - found.start) as u64;
-            return Ok(());
-        };
-        let content = bytes.slice(metadata);
-        if found.metadata.len() > 1 {
-            let Some(types) = scan::types_of(&content) else { return Ok(()) };
-            found.types = types.into();
-        }
-        let chunk = Chunk {
-            index,
-            offset: FileOffset(found.start as u64),
-            header: found.header,
-            types: found.types.clone(),
-            pools: found.pools(bytes),
-        };
-        let picked = pick(bytes, found, &chunk, scope, decide, &mut report.types);
-        if scope.range.is_some() && !picked.any {
-            return Ok(());
-        }
-        let mut header = header(&found.header, found, picked.last);
-        if let Some((from, to)) = scope.range {
-            narrow(&mut header, from, to);
-        }
-        let id = ids.other(&content);
-        let content = rebuild::metadata(&content, &found.types, id);
-        let rebuilt = rebuild(bytes, found, header, &content, picked.kept, picked.used.as_ref());
-        report.written += 1;
-        report.output += rebuilt.size();
-        rebuilt.write(bytes, out)
-    })?;
-    Ok(report)
-}
-
-fn each_chunk(
-    bytes: &Bytes,
-    unread: &mut u64,
-    mut take: impl FnMut(&mut Found, &mut u64) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut at = 0;
+    let mut filter = Filter {
+        source,
+        scope,
+        decide,
+        out,
+        report: Filtered::default(),
+        ids: Ids::default(),
+        effort: Effort::default(),
+        passed: BTreeMap::new(),
+    };
+    let (bytes, mut at) = (source.bytes(), 0);
     while at < bytes.len() {
         let Some(header) = scan::header_at(bytes, at) else {
             let next = scan::next_header(bytes, at + 1).unwrap_or(bytes.len());
-            *unread += (next - at) as u64;
+            filter.report.unread += (next - at) as u64;
             at = next;
             continue;
         };
-        let mut found = scan::scan(bytes, at, header, None);
-        at = found.end;
-        take(&mut found, unread)?;
+        let end = filter.chunk(at, header)?;
+        source.release(at..end);
+        source.tell(end);
+        at = end;
     }
-    Ok(())
+    Ok(filter.report)
 }
 
+struct Filter<'a, 'd> {
+    source: &'a Source,
+    scope: Scope<'a>,
+    decide: &'d mut dyn FnMut(&EventRef<'_>) -> Decision,
+    out: &'d mut dyn Write,
+    report: Filtered,
+    ids: Ids,
+    effort: Effort,
+    /// Types of context met in chunks that were dropped so far, and the last chunk of each.
+    passed: BTreeMap<String, usize>,
+}
+
+/// A chunk understood.
+struct Opened {
+    found: Found,
+    chunk: Chunk,
+    change: Change,
+}
+
+impl Filter<'_, '_> {
+    /// Deals with the chunk at `at`; gives where it ends.
+    fn chunk(&mut self, at: usize, header: ChunkHeader) -> io::Result<usize> {
+        let opened = match self.open(at, header) {
+            Ok(opened) => opened,
+            Err(end) => {
+                self.report.chunks += 1;
+                self.report.unread += (end - at) as u64;
+                return Ok(end);
+            }
+        };
+        self.report.chunks += 1;
+        self.report.unread += opened.found.unread.iter().map(|range| range.len() as u64).sum::<u64>();
+        let end = opened.found.end;
+        let picked = self.pick(&opened, None);
+        let dropped = self.scope.range.is_some() && !picked.any;
+        self.count(&opened.chunk.types, &picked.shares, dropped);
+        if dropped {
+            if self.report.written == 0 {
+                let names = picked.context.iter().filter_map(|&index| opened.chunk.types.class(index));
+                self.passed.extend(names.map(|class| (class.name.to_string(), at)));
+            }
+            return Ok(end);
+        }
+        if self.report.written == 0 {
+            self.context(&opened.chunk.types, &picked.context)?;
+        }
+        self.write(&opened, picked)?;
+        Ok(end)
+    }
+
+    /// The chunk at `at`, or where it ends if it has no metadata.
+    fn open(&mut self, at: usize, header: ChunkHeader) -> Result<Opened, usize> {
+        let (source, bytes) = (self.source, self.source.bytes());
+        let mut found = scan::scan(source, &mut self.effort, at, header, None);
+        let Some((_, range)) = found.metadata_of_choice(bytes) else { return Err(found.end) };
+        if found.metadata.len() > 1 {
+            found.types = scan::types_of(&bytes[range]).ok_or(found.end)?.into();
+        }
+        let chunk = Chunk {
+            index: ChunkIndex(u32::try_from(self.report.chunks).unwrap_or(u32::MAX)),
+            offset: FileOffset(found.start as u64),
+            header: found.header,
+            types: found.types.clone(),
+            pools: found.pools(source),
+        };
+        let rewrite = self.scope.redaction.as_ref().map(|redaction| Rewrite::new(&found.types, redaction));
+        let change = Change { rewrite: rewrite.unwrap_or_default(), type_ids: TypeIds::new() };
+        Ok(Opened { found, chunk, change })
+    }
+
+    fn count(&mut self, types: &Types, shares: &[Share], dropped: bool) {
+        for (class, share) in types.classes().iter().zip(shares).filter(|(_, share)| share.all > 0) {
+            let sum = self.report.types.entry(class.name.to_string()).or_default();
+            sum.all += share.all;
+            sum.dropped += if dropped { share.all } else { share.dropped };
+        }
+    }
+
+    /// Writes the context that the first chunk kept, which has these types of it, lacks.
+    fn context(&mut self, types: &Types, here: &HashSet<ClassIndex>) -> io::Result<()> {
+        let mut passed = std::mem::take(&mut self.passed);
+        for class in here.iter().filter_map(|&index| types.class(index)) {
+            passed.remove(&*class.name);
+        }
+        let starts: BTreeSet<usize> = passed.values().copied().collect();
+        for at in starts {
+            let Some(header) = scan::header_at(self.source.bytes(), at) else { continue };
+            let Ok(opened) = self.open(at, header) else { continue };
+            let only = passed.iter().filter(|(_, start)| **start == at);
+            let picked = self.pick(&opened, Some(&only.map(|(name, _)| &**name).collect()));
+            for (class, share) in opened.chunk.types.classes().iter().zip(&picked.shares) {
+                let kept = share.all - share.dropped;
+                self.report.context += kept;
+                if let Some(sum) = self.report.types.get_mut(&*class.name) {
+                    sum.dropped = sum.dropped.saturating_sub(kept);
+                }
+            }
+            self.write(&opened, picked)?;
+            self.source.release(opened.found.start..opened.found.end);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, opened: &Opened, picked: Picked) -> io::Result<()> {
+        let found = &opened.found;
+        let bytes = self.source.bytes();
+        let Some((_, range)) = found.metadata_of_choice(bytes) else { return Ok(()) };
+        let mut header = header(&found.header, found, picked.last);
+        if let Some((from, to)) = self.scope.range {
+            narrow(&mut header, from, to);
+        }
+        let content = bytes.slice(range);
+        let id = self.ids.other(&content);
+        let content = metadata(&content, &found.types, id, &opened.change.type_ids);
+        let plan = Plan {
+            header,
+            metadata: &content,
+            kept: picked.kept,
+            used: picked.used.as_ref(),
+            change: &opened.change,
+        };
+        let rebuilt = rebuild(self.source, found, plan);
+        self.report.written += 1;
+        self.report.output += rebuilt.size();
+        self.report.redacted += picked.redacted;
+        rebuilt.write(self.out)
+    }
+
+    /// Decides on every event; with `only`, nothing but context of these types stays.
+    fn pick(&mut self, opened: &Opened, only: Option<&HashSet<&str>>) -> Picked {
+        let Opened { found, chunk, change } = opened;
+        let (bytes, types) = (self.source.bytes(), &*chunk.types);
+        let mut picked =
+            Picked { shares: vec![Share::default(); types.classes().len()], ..Picked::default() };
+        let mut marks = Marks { rewrite: &change.rewrite, used: HashSet::new(), todo: Vec::new() };
+        let mut made = Vec::new();
+        for event in found.events(self.source) {
+            let index = types.index_of(event.type_id);
+            let of_type = index.and_then(|index| Some((index, types.class(index)?)));
+            let (Some((index, class)), true) = (of_type, event.type_id > u64::from(CHECKPOINT_EVENT.0))
+            else {
+                picked.kept.push(None);
+                continue;
+            };
+            let payload = &bytes[event.payload..event.end];
+            let size = (event.end - event.start) as u32;
+            let offset = event.start as u64;
+            let of_event = EventRef { chunk, class, index, payload, tail: payload, offset, size };
+            let sound = scan::decodes(bytes, types, &event) == Some(true);
+            let mut decision = if sound { (self.decide)(&of_event) } else { Decision::Drop };
+            if only.is_some_and(|only| decision != Decision::Context || !only.contains(&*class.name)) {
+                decision = Decision::Drop;
+            }
+            if let Some(share) = picked.shares.get_mut(index.index()) {
+                share.all += 1;
+                share.dropped += u64::from(decision == Decision::Drop);
+            }
+            if sound {
+                let (start, duration) = times(bytes, types, &event);
+                picked.last = picked.last.max(Some(start.saturating_add(duration.max(0))));
+            }
+            match decision {
+                Decision::Keep => picked.any = true,
+                Decision::Context => drop(picked.context.insert(index)),
+                Decision::Drop => {
+                    picked.kept.push(None);
+                    continue;
+                }
+            }
+            made.clear();
+            if change.rewrite.touches(index) {
+                picked.redacted +=
+                    change.rewrite.event(types, index, bytes, &event, &mut made).unwrap_or_default();
+                picked.kept.push(Some(made.len()));
+            } else {
+                picked.kept.push(Some(event.end - event.start));
+            }
+            if !self.scope.all_constants {
+                marks.value(types, index, payload);
+            }
+        }
+        if !self.scope.all_constants {
+            picked.used = Some(marks.complete(types, &chunk.pools));
+            self.source.release(found.start..found.end);
+        }
+        picked
+    }
+}
+
+#[derive(Default)]
 struct Picked {
     kept: Kept,
     used: Option<HashSet<Key>>,
     /// Something stays for its own sake.
     any: bool,
+    /// Types of context.
+    context: HashSet<ClassIndex>,
     last: Option<i64>,
+    /// By class.
+    shares: Vec<Share>,
+    redacted: u64,
 }
 
-fn pick(
-    bytes: &Bytes,
-    found: &Found,
-    chunk: &Chunk,
-    scope: Scope,
-    decide: &mut dyn FnMut(&EventRef<'_>) -> Decision,
-    shares: &mut BTreeMap<String, Share>,
-) -> Picked {
-    let mut picked = Picked { kept: Kept::default(), used: None, any: false, last: None };
-    let mut marks = Marks::default();
-    for event in found.events(bytes) {
-        if event.type_id <= u64::from(CHECKPOINT_EVENT.0) {
-            continue;
-        }
-        let Some(index) = chunk.types.index_of(event.type_id) else { continue };
-        let Some(class) = chunk.types.class(index) else { continue };
-        let payload = &bytes[event.payload..event.end];
-        let of_event = EventRef {
-            chunk,
-            class,
-            index,
-            payload,
-            tail: payload,
-            offset: event.start as u64,
-            size: (event.end - event.start) as u32,
-        };
-        let sound = scan::decodes(bytes, &chunk.types, &event) == Some(true);
-        let decision = if sound { decide(&of_event) } else { Decision::Drop };
-        if !shares.contains_key(&*class.name) {
-            shares.insert(class.name.to_string(), Share::default());
-        }
-        if let Some(share) = shares.get_mut(&*class.name) {
-            share.all += 1;
-            share.dropped += u64::from(decision == Decision::Drop);
-        }
-        if sound {
-            let (start, duration) = times(bytes, &chunk.types, &event);
-            picked.last = picked.last.max(Some(start.saturating_add(duration.max(0))));
-        }
-        if decision == Decision::Drop {
-            continue;
-        }
-        picked.any |= decision == Decision::Keep;
-        picked.kept.push(&event);
-        if !scope.all_constants {
-            marks.event(bytes, &chunk.types, index, &event);
-        }
-    }
-    if !scope.all_constants {
-        picked.used = Some(marks.complete(&chunk.types, &chunk.pools));
-    }
-    picked
-}
-
-/// Constants that are needed.
-#[derive(Default)]
-struct Marks {
+/// Constants that are needed, by what will be written.
+struct Marks<'a> {
+    rewrite: &'a Rewrite,
     used: HashSet<Key>,
     todo: Vec<Key>,
 }
 
-impl Marks {
-    fn event(&mut self, bytes: &Bytes, types: &Types, class: crate::read::ClassIndex, event: &Framed) {
-        let mut cursor = Cursor::new(&bytes[event.payload..event.end]);
-        self.value(types, class, &mut cursor);
-    }
-
-    fn value(&mut self, types: &Types, class: crate::read::ClassIndex, cursor: &mut Cursor<'_>) {
+impl Marks<'_> {
+    fn value(&mut self, types: &Types, class: ClassIndex, bytes: &[u8]) {
         let mut refer = |class, key| {
             if self.used.insert((class, key)) {
                 self.todo.push((class, key));
             }
         };
+        let mut made = Vec::new();
+        let mut bytes = bytes;
+        if self.rewrite.touches(class) {
+            // Up to its end: what follows a constant is none of it.
+            let mut cursor = Cursor::new(bytes);
+            let whole = crate::read::layout::skip_value(types.classes(), class, &mut cursor).is_ok();
+            let read = whole.then(|| self.rewrite.value(types, class, &bytes[..cursor.pos()], &mut made));
+            if !matches!(read, Some(Ok(_))) {
+                return;
+            }
+            bytes = &made;
+        }
         // What cannot be read refers to nothing.
-        let _ = references::each(types, class, cursor, &mut refer);
+        let _ = references::each(types, class, &mut Cursor::new(bytes), &mut refer);
     }
 
     fn complete(mut self, types: &Types, pools: &Pools) -> HashSet<Key> {
         while let Some((class, key)) = self.todo.pop() {
             if let Some(raw) = pools.get(class, key) {
-                self.value(types, class, &mut Cursor::new(raw.bytes));
+                self.value(types, class, raw.bytes);
             }
         }
         self.used
@@ -253,7 +375,9 @@ fn gcd(a: i64, b: i64) -> i64 {
 
 /// First and last nanosecond since 1970 of a recording, by its headers; by the events where a header was never
 /// completed. `None` without a chunk.
-pub fn time_range(bytes: &Bytes) -> Option<(i64, i64)> {
+pub fn time_range(source: &Source) -> Option<(i64, i64)> {
+    let bytes = source.bytes();
+    let mut effort = Effort::default();
     let mut range: Option<(i64, i64)> = None;
     let mut add = |header: &ChunkHeader| {
         let end = header.start_nanos.saturating_add(header.duration_nanos.max(0));
@@ -269,12 +393,13 @@ pub fn time_range(bytes: &Bytes) -> Option<(i64, i64)> {
         let end = crate::read::push::trusted_end(&head, at as u64).and_then(|end| usize::try_from(end).ok());
         if let (Some(end), true) = (end.filter(|&end| end <= bytes.len()), head.duration_nanos > 0) {
             add(&head);
+            source.release(at..end);
             at = end;
             continue;
         }
-        let found = scan::scan(bytes, at, head, None);
+        let found = scan::scan(source, &mut effort, at, head, None);
         let ends = found
-            .events(bytes)
+            .events(source)
             .filter(|e| e.type_id > 1)
             .filter(|e| scan::decodes(bytes, &found.types, e) == Some(true));
         let last = ends
@@ -284,6 +409,7 @@ pub fn time_range(bytes: &Bytes) -> Option<(i64, i64)> {
             })
             .max();
         add(&header(&head, &found, last));
+        source.release(at..found.end);
         at = found.end;
     }
     range

@@ -5,18 +5,25 @@
 //!                    ├─ sound and unchanged ─► copied as it is
 //!                    └─ else ─► rebuild: header, metadata, checkpoints newly chained, the events that stay
 //! ```
-//! What is rebuilt keeps the bytes of its events and constants; sizes, offsets and the checkpoint chain are new. All
-//! functions take the whole input (a mapped file) and write chunk after chunk; memory goes with the largest chunk.
+//! What is rebuilt keeps the bytes of its events and constants, unless text is redacted; sizes, offsets and the checkpoint
+//! chain are new. All functions take the whole input (a [`Source`]) and write chunk after chunk, each in passes: it is read,
+//! judged, and written by the ranges and the bit per event that judging left. Pages of a mapped file are let go behind each
+//! pass. So memory is some 10 MB, a bit per event and some 50 bytes per constant of the largest chunk. What searching behind
+//! damage may cost is linear in the input (`scan::Effort`, `read/resync.rs`).
 
 mod assemble;
 mod filter;
+mod flaw;
+mod metadata;
 mod rebuild;
 mod references;
 mod repair;
+mod rewrite;
 mod scan;
 mod source;
 
 pub use assemble::{Clash, Conflicts, Part, assemble, chunks};
 pub use filter::{Decision, Filtered, Scope, Share, filter, time_range};
 pub use repair::{Cause, Lost, Options, Repaired, repair};
-pub use source::open;
+pub use rewrite::Redaction;
+pub use source::Source;

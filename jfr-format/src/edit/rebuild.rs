@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::ops::Range;
 
-use bytes::Bytes;
-
+use super::metadata::TypeIds;
 use super::references;
+use super::rewrite::{Rewrite, put_event, put_event_head};
 use super::scan::{Found, Framed, walk_pools};
+use super::source::Source;
 use crate::constants::*;
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::ChunkOffset;
@@ -15,96 +16,185 @@ use crate::pool::CheckpointHead;
 use crate::read::cursor::Cursor;
 use crate::read::push::MAX_EVENT;
 use crate::read::{ClassIndex, Types};
-use crate::{strings, varint};
+use crate::varint;
 
 /// The pool of header copies that HotSpot writes; a copy of the old header would be wrong in the new chunk.
 const CHUNK_HEADER_TYPE: &str = "jdk.types.ChunkHeader";
+/// Longest run of events written at once.
+const RUN: usize = 1 << 20;
 
 /// A constant: its type and key.
 pub(super) type Key = (ClassIndex, u64);
 
+/// What else becomes of the bytes of events and constants that stay.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    /// Texts that are replaced.
+    pub(super) rewrite: Rewrite,
+    /// Other ids of types.
+    pub(super) type_ids: TypeIds,
+}
+
+impl Change {
+    fn id(&self, old: u64) -> u64 {
+        self.type_ids.get(&old).copied().unwrap_or(old)
+    }
+
+    /// Appends the event if it is to be written otherwise than it stands; gives whether it is.
+    pub(super) fn event(&self, types: &Types, bytes: &[u8], event: &Framed, out: &mut Vec<u8>) -> bool {
+        let from = out.len();
+        let class = types.index_of(event.type_id).filter(|&class| self.rewrite.touches(class));
+        let type_id = self.id(event.type_id);
+        match class {
+            Some(class) => {
+                let renamed = Framed { type_id, ..*event };
+                if self.rewrite.event(types, class, bytes, &renamed, out).is_err() {
+                    out.truncate(from);
+                }
+                true
+            }
+            None if type_id != event.type_id => {
+                put_event(out, type_id, &bytes[event.payload..event.end]);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
 /// A chunk ready to be written.
-pub(super) struct Rebuilt {
-    head: Vec<u8>,
-    runs: Vec<Range<usize>>,
+pub(super) struct Rebuilt<'a> {
+    source: &'a Source,
+    found: &'a Found,
+    change: &'a Change,
+    header: ChunkHeader,
+    pieces: Vec<Piece>,
+    kept: Kept,
     /// Constants left out because they were defined already, belong to no type or refer to what never came.
     pub(super) dropped_constants: u64,
 }
 
-impl Rebuilt {
-    /// Writes it; `bytes` are the input.
-    pub(super) fn write(&self, bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
-        out.write_all(&self.head)?;
-        self.runs.iter().try_for_each(|run| out.write_all(&bytes[run.clone()]))
+/// Some bytes of the result.
+enum Piece {
+    Made(Vec<u8>),
+    Input(Range<usize>),
+}
+
+impl Rebuilt<'_> {
+    /// Writes it.
+    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let bytes = self.source.bytes();
+        out.write_all(&self.header.encode())?;
+        let mut behind = self.source.behind(self.found.start);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Made(made) => out.write_all(made)?,
+                Piece::Input(range) => {
+                    out.write_all(&bytes[range.clone()])?;
+                    behind.at(range.start);
+                }
+            }
+        }
+        let mut run = 0..0;
+        let mut made = Vec::new();
+        for (i, event) in self.found.events(self.source).enumerate() {
+            if !self.kept.has(i) {
+                continue;
+            }
+            made.clear();
+            let changed = self.change.event(&self.found.types, bytes, &event, &mut made);
+            if changed || event.start != run.end || run.len() > RUN {
+                out.write_all(&bytes[run])?;
+                run = event.start..event.start;
+            }
+            if changed {
+                out.write_all(&made)?;
+                run = event.end..event.end;
+            } else {
+                run.end = event.end;
+            }
+        }
+        out.write_all(&bytes[run])
     }
 
     /// Bytes it takes.
     pub(super) fn size(&self) -> u64 {
-        self.head.len() as u64 + self.runs.iter().map(|r| r.len() as u64).sum::<u64>()
+        self.header.size
     }
 }
 
-/// Events that stay, joined to runs.
+/// Which events stay: a bit for each, in the order of [`Found::events`], and the bytes that they will take.
 #[derive(Default)]
-pub(super) struct Kept(pub(super) Vec<Range<usize>>);
+pub(super) struct Kept {
+    bits: Vec<u64>,
+    seen: usize,
+    bytes: u64,
+}
 
 impl Kept {
-    pub(super) fn push(&mut self, event: &Framed) {
-        match self.0.last_mut() {
-            Some(last) if last.end == event.start => last.end = event.end,
-            _ => self.0.push(event.start..event.end),
+    /// Notes the next event: the size it will have, if it stays.
+    pub(super) fn push(&mut self, size: Option<usize>) {
+        if self.seen.is_multiple_of(64) {
+            self.bits.push(0);
         }
+        if let (Some(size), Some(last)) = (size, self.bits.last_mut()) {
+            *last |= 1 << (self.seen % 64);
+            self.bytes += size as u64;
+        }
+        self.seen += 1;
+    }
+
+    fn has(&self, i: usize) -> bool {
+        self.bits.get(i / 64).is_some_and(|bits| bits >> (i % 64) & 1 == 1)
     }
 }
 
-/// Puts a chunk together. `header` says the clock, the start and the duration; `metadata` is the content of a metadata
-/// event behind its type id; `used`: the constants to keep, all if none.
-pub(super) fn rebuild(
-    bytes: &Bytes,
-    found: &Found,
-    header: ChunkHeader,
-    metadata: &[u8],
-    kept: Kept,
-    used: Option<&HashSet<Key>>,
-) -> Rebuilt {
+/// What a chunk is put together from.
+pub(super) struct Plan<'a> {
+    /// Says the clock, the start and the duration.
+    pub(super) header: ChunkHeader,
+    /// The content of a metadata event behind its type id.
+    pub(super) metadata: &'a [u8],
+    pub(super) kept: Kept,
+    /// The constants to keep, all if none.
+    pub(super) used: Option<&'a HashSet<Key>>,
+    pub(super) change: &'a Change,
+}
+
+/// Puts a chunk together.
+pub(super) fn rebuild<'a>(source: &'a Source, found: &'a Found, plan: Plan<'a>) -> Rebuilt<'a> {
     let types = &found.types;
-    let mut out = vec![0; LEN];
-    let metadata_at = out.len() as u64;
-    event(&mut out, METADATA_EVENT.0, metadata);
-    let wanted = Wanted::new(bytes, found, used);
+    let mut out = Pieces { size: LEN as u64, pieces: Vec::new() };
+    let metadata_at = out.size;
+    out.made(|made| put_event(made, u64::from(METADATA_EVENT.0), plan.metadata));
+    let wanted = Wanted::new(source, found, plan.used);
     let mut seen = HashSet::new();
     let mut dropped = 0;
     let mut last = 0u64;
+    let mut behind = source.behind(found.start);
     for checkpoint in &found.checkpoints {
-        let payload = &bytes[checkpoint.payload.clone()];
-        let pools = pools_of(types, payload, &mut |key, _| {
+        behind.at(checkpoint.at);
+        let pools = pools_of(source, types, plan.change, checkpoint.payload.clone(), &mut |key| {
             let keep = wanted.keeps(key) && seen.insert(key);
-            dropped += u64::from(!keep && used.is_none());
+            dropped += u64::from(!keep && plan.used.is_none());
             keep
         });
         let Some((head, pools)) = pools.filter(|(_, pools)| !pools.is_empty()) else { continue };
-        for pools in in_parts(&pools) {
-            let at = out.len() as u64;
-            put_checkpoint(
-                &mut out,
-                &head,
-                if last == 0 { 0 } else { last as i64 - at as i64 },
-                payload,
-                pools,
-            );
+        for pools in in_parts(pools) {
+            let at = out.size;
+            out.checkpoint(&head, if last == 0 { 0 } else { last as i64 - at as i64 }, pools);
             last = at;
         }
     }
     if last == 0 {
-        last = out.len() as u64;
-        let head = Head { start: 0, duration: 0, flags: 0 };
-        put_checkpoint(&mut out, &head, 0, &[], &[]);
+        last = out.size;
+        out.checkpoint(&Head { start: 0, duration: 0, flags: 0 }, 0, Vec::new());
     }
-    let mut rebuilt = Rebuilt { head: out, runs: kept.0, dropped_constants: dropped };
+    let header = plan.header;
     let header = ChunkHeader {
         major: MAJOR,
         minor: header.minor.min(MINOR),
-        size: rebuilt.size(),
+        size: out.size + plan.kept.bytes,
         checkpoint: ChunkOffset(last),
         metadata: ChunkOffset(metadata_at),
         duration_nanos: header.duration_nanos.max(0),
@@ -114,8 +204,15 @@ pub(super) fn rebuild(
         flags: header.flags & FLAG_FINAL | FLAG_COMPRESSED,
         ..header
     };
-    rebuilt.head[..LEN].copy_from_slice(&header.encode());
-    rebuilt
+    Rebuilt {
+        source,
+        found,
+        change: plan.change,
+        header,
+        pieces: out.pieces,
+        kept: plan.kept,
+        dropped_constants: dropped,
+    }
 }
 
 /// Which constants stay.
@@ -126,9 +223,9 @@ struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    fn new(bytes: &Bytes, found: &Found, used: Option<&'a HashSet<Key>>) -> Self {
+    fn new(source: &Source, found: &Found, used: Option<&'a HashSet<Key>>) -> Self {
         let headers = found.types.by_name(CHUNK_HEADER_TYPE).map(|(index, _)| index);
-        Self { used, bad: incomplete(bytes, found), headers }
+        Self { used, bad: incomplete(source, found), headers }
     }
 
     fn keeps(&self, key: Key) -> bool {
@@ -144,14 +241,16 @@ const NEEDY: [&str; 4] =
     ["java.lang.Class", "jdk.types.ClassLoader", "jdk.types.Method", "jdk.types.StackTrace"];
 
 /// Constants that refer to what never came, in a chunk that lost something.
-fn incomplete(bytes: &Bytes, found: &Found) -> HashSet<Key> {
-    let types = &found.types;
+fn incomplete(source: &Source, found: &Found) -> HashSet<Key> {
+    let (types, bytes) = (&found.types, source.bytes());
     let mut bad = HashSet::new();
     if found.whole {
         return bad;
     }
     let mut defined = HashSet::new();
+    let mut behind = source.behind(found.start);
     for checkpoint in &found.checkpoints {
+        behind.at(checkpoint.at);
         let note = |class, key, _: Range<usize>| {
             defined.insert((class, key));
         };
@@ -163,7 +262,9 @@ fn incomplete(bytes: &Bytes, found: &Found) -> HashSet<Key> {
     // Each needs the one before.
     for needy in NEEDY {
         let Some((needy, _)) = types.by_name(needy) else { continue };
+        let mut behind = source.behind(found.start);
         for checkpoint in &found.checkpoints {
+            behind.at(checkpoint.at);
             let payload = &bytes[checkpoint.payload.clone()];
             let check = |class, key, value: Range<usize>| {
                 if class != needy {
@@ -191,42 +292,57 @@ struct Head {
     flags: u8,
 }
 
-/// One pool of a checkpoint and where its constants, keys included, are in the payload.
+/// One pool of a checkpoint and its constants, keys included.
 struct Pool {
     type_id: u64,
     count: u64,
     size: usize,
-    entries: Vec<Range<usize>>,
+    entries: Vec<Piece>,
 }
 
 /// The pools of a checkpoint with the constants that `keep` wants, as far as it can be read.
 fn pools_of(
+    source: &Source,
     types: &Types,
-    payload: &[u8],
-    keep: &mut impl FnMut(Key, Range<usize>) -> bool,
+    change: &Change,
+    range: Range<usize>,
+    keep: &mut impl FnMut(Key) -> bool,
 ) -> Option<(Head, Vec<Pool>)> {
+    let payload = &source.bytes()[range.clone()];
     let mut cursor = Cursor::new(payload);
     let (start, duration) = (cursor.varint().ok()?, cursor.varint().ok()?);
     let CheckpointHead { flags, .. } = CheckpointHead::read(&mut Cursor::new(payload)).ok()?;
     let mut pools: Vec<Pool> = Vec::new();
     let mut current: Option<ClassIndex> = None;
     let entry = |class: ClassIndex, key: u64, value: Range<usize>| {
-        if !keep((class, key), value.clone()) {
+        if !keep((class, key)) {
+            return;
+        }
+        if current != Some(class) {
+            current = Some(class);
+            let type_id = change.id(types.class(class).map_or(0, |c| c.id));
+            pools.push(Pool { type_id, count: 0, size: 0, entries: Vec::new() });
+        }
+        let Some(pool) = pools.last_mut() else { return };
+        pool.count += 1;
+        if change.rewrite.touches(class) {
+            let mut made = Vec::with_capacity(varint::len(key) + value.len());
+            varint::put(&mut made, key);
+            // It has been walked already, so it can be read.
+            let _ = change.rewrite.value(types, class, &payload[value], &mut made);
+            pool.size += made.len();
+            match pool.entries.last_mut() {
+                Some(Piece::Made(last)) => last.append(&mut made),
+                _ => pool.entries.push(Piece::Made(made)),
+            }
             return;
         }
         let from = value.start - key_len(payload, value.start, key);
-        let type_id = types.class(class).map_or(0, |c| c.id);
-        if current != Some(class) {
-            current = Some(class);
-            pools.push(Pool { type_id, count: 0, size: 0, entries: Vec::new() });
-        }
-        if let Some(pool) = pools.last_mut() {
-            pool.count += 1;
-            pool.size += value.end - from;
-            match pool.entries.last_mut() {
-                Some(last) if last.end == from => last.end = value.end,
-                _ => pool.entries.push(from..value.end),
-            }
+        pool.size += value.end - from;
+        let (from, to) = (range.start + from, range.start + value.end);
+        match pool.entries.last_mut() {
+            Some(Piece::Input(last)) if last.end == from => last.end = to,
+            _ => pool.entries.push(Piece::Input(from..to)),
         }
     };
     let _ = walk_pools(types, payload, entry, |_| {});
@@ -246,94 +362,66 @@ fn key_len(payload: &[u8], end: usize, key: u64) -> usize {
 }
 
 /// Pools in groups that each fit one event.
-fn in_parts(pools: &[Pool]) -> Vec<&[Pool]> {
-    let mut parts = Vec::new();
-    let (mut from, mut size) = (0, 0);
-    for (i, pool) in pools.iter().enumerate() {
+fn in_parts(pools: Vec<Pool>) -> Vec<Vec<Pool>> {
+    let mut parts: Vec<Vec<Pool>> = vec![Vec::new()];
+    let mut size = 0;
+    for pool in pools {
         let more = pool.size + 2 * varint::MAX_LEN;
-        if i > from && size + more > MAX_EVENT as usize - 64 {
-            parts.push(&pools[from..i]);
-            (from, size) = (i, 0);
+        let full = size > 0 && size + more > MAX_EVENT as usize - 64;
+        size = if full { more } else { size + more };
+        match parts.last_mut() {
+            Some(last) if !full => last.push(pool),
+            _ => parts.push(vec![pool]),
         }
-        size += more;
     }
-    parts.push(&pools[from..]);
     parts
 }
 
-fn put_checkpoint(out: &mut Vec<u8>, head: &Head, delta: i64, payload: &[u8], pools: &[Pool]) {
-    let size: usize = pools.iter().map(|p| p.size + 2 * varint::MAX_LEN).sum();
-    let mut body = Vec::with_capacity(size + 32);
-    varint::put(&mut body, head.start);
-    varint::put(&mut body, head.duration);
-    varint::put(&mut body, delta as u64);
-    body.push(head.flags);
-    varint::put(&mut body, pools.len() as u64);
-    for pool in pools {
-        varint::put(&mut body, pool.type_id);
-        varint::put(&mut body, pool.count);
-        for entries in &pool.entries {
-            body.extend_from_slice(&payload[entries.clone()]);
+/// What comes in front of the events.
+struct Pieces {
+    size: u64,
+    pieces: Vec<Piece>,
+}
+
+impl Pieces {
+    fn made(&mut self, make: impl FnOnce(&mut Vec<u8>)) {
+        if !matches!(self.pieces.last(), Some(Piece::Made(_))) {
+            self.pieces.push(Piece::Made(Vec::new()));
+        }
+        if let Some(Piece::Made(made)) = self.pieces.last_mut() {
+            let before = made.len();
+            make(made);
+            self.size += (made.len() - before) as u64;
         }
     }
-    event(out, CHECKPOINT_EVENT.0, &body);
-}
 
-/// Appends an event: four bytes of size where they suffice, as every reader takes them.
-fn event(out: &mut Vec<u8>, type_id: u32, body: &[u8]) {
-    let rest = varint::len(u64::from(type_id)) + body.len();
-    match u32::try_from(rest + 4).ok().and_then(varint::padded) {
-        Some(size) => out.extend_from_slice(&size),
-        None => varint::put(out, (rest + 5) as u64),
+    fn checkpoint(&mut self, head: &Head, delta: i64, pools: Vec<Pool>) {
+        let mut front = Vec::with_capacity(64);
+        varint::put(&mut front, head.start);
+        varint::put(&mut front, head.duration);
+        varint::put(&mut front, delta as u64);
+        front.push(head.flags);
+        varint::put(&mut front, pools.len() as u64);
+        let of_pool = |pool: &Pool| varint::len(pool.type_id) + varint::len(pool.count) + pool.size;
+        let size = front.len() + pools.iter().map(of_pool).sum::<usize>();
+        self.made(|made| {
+            put_event_head(made, u64::from(CHECKPOINT_EVENT.0), size);
+            made.extend_from_slice(&front);
+        });
+        for pool in pools {
+            self.made(|made| {
+                varint::put(made, pool.type_id);
+                varint::put(made, pool.count);
+            });
+            for entry in pool.entries {
+                match entry {
+                    Piece::Made(bytes) => self.made(|made| made.extend_from_slice(&bytes)),
+                    Piece::Input(range) => {
+                        self.size += range.len() as u64;
+                        self.pieces.push(Piece::Input(range));
+                    }
+                }
+            }
+        }
     }
-    varint::put(out, u64::from(type_id));
-    out.extend_from_slice(body);
-}
-
-/// The content of a metadata event with a region, which the JDK insists on, if it has none; and with another id.
-pub(super) fn metadata(content: &[u8], types: &Types, id: Option<u64>) -> Vec<u8> {
-    let edited = edit(content, types.region.is_none(), id);
-    edited.unwrap_or_else(|| content.to_vec())
-}
-
-fn edit(content: &[u8], region: bool, id: Option<u64>) -> Option<Vec<u8>> {
-    let mut cursor = Cursor::new(content);
-    let mut out = Vec::with_capacity(content.len() + 64);
-    varint::put(&mut out, cursor.varint().ok()?);
-    varint::put(&mut out, cursor.varint().ok()?);
-    let old = cursor.varint().ok()?;
-    varint::put(&mut out, id.unwrap_or(old));
-    if !region {
-        out.extend_from_slice(&content[cursor.pos()..]);
-        return Some(out);
-    }
-    let count = cursor.count().ok()?;
-    let table = cursor.pos();
-    (0..count).try_for_each(|_| cursor.skip_string()).ok()?;
-    let new = ["region", "locale", "en_US", "gmtOffset", "0"];
-    varint::put(&mut out, (count + new.len()) as u64);
-    out.extend_from_slice(&content[table..cursor.pos()]);
-    new.iter().for_each(|s| strings::put(&mut out, s));
-    let root = cursor.pos();
-    cursor.varint().ok()?;
-    let attributes = cursor.varint().ok()?;
-    cursor.skip_varints(attributes.checked_mul(2)?).ok()?;
-    out.extend_from_slice(&content[root..cursor.pos()]);
-    let children = cursor.varint().ok()?;
-    let first = cursor.pos();
-    let mut left = children;
-    // Elements still to come; each takes a byte at least, so this ends.
-    while left > 0 {
-        cursor.varint().ok()?;
-        let attributes = cursor.varint().ok()?;
-        cursor.skip_varints(attributes.checked_mul(2)?).ok()?;
-        left = (left - 1).checked_add(cursor.varint().ok()?)?;
-    }
-    varint::put(&mut out, children + 1);
-    out.extend_from_slice(&content[first..cursor.pos()]);
-    let at = count as u64;
-    for value in [at, 2, at + 1, at + 2, at + 3, at + 4, 0] {
-        varint::put(&mut out, value);
-    }
-    Some(out)
 }

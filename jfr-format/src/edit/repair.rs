@@ -1,14 +1,17 @@
 //! Whatever is left of a recording as a standard file.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::rebuild::{self, Kept, rebuild};
-use super::scan::{self, Found, Framed, flaw, types_of};
+use super::flaw::flaw;
+use super::metadata::{Ids, TypeIds, metadata};
+use super::rebuild::{Change, Kept, Plan, rebuild};
+use super::scan::{self, Effort, Found, Framed, types_of};
+use super::source::Source;
 use crate::constants::*;
 use crate::header::ChunkHeader;
 use crate::read::Types;
@@ -21,7 +24,7 @@ const LONGEST: i64 = 10 * 365 * 86_400 * 1_000_000_000;
 #[derive(Debug, Default)]
 pub struct Options {
     /// Another recording of the same producer, for its metadata where the input has none.
-    pub metadata_from: Option<Bytes>,
+    pub metadata_from: Option<Source>,
     /// Leave out events that refer to constants which never came.
     pub drop_unresolved: bool,
 }
@@ -112,12 +115,14 @@ impl Repaired {
     }
 }
 
-/// Writes the longest standard recording that `bytes` hold. Sound chunks are copied as they are; others are written
+/// Writes the longest standard recording that the input holds. Sound chunks are copied as they are; others are written
 /// anew with all their whole events and constants. No chunk at all leaves `out` empty.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn repair(bytes: &Bytes, options: &Options, out: &mut dyn Write) -> io::Result<Repaired> {
+pub fn repair(source: &Source, options: &Options, out: &mut dyn Write) -> io::Result<Repaired> {
+    let bytes = source.bytes();
+    let mut effort = Effort::default();
     let mut report = Repaired { input: bytes.len() as u64, ..Repaired::default() };
     let mut sources = Sources::new(options);
     let mut at = 0;
@@ -128,155 +133,99 @@ pub fn repair(bytes: &Bytes, options: &Options, out: &mut dyn Write) -> io::Resu
             at = next;
             continue;
         };
-        let types = sources.fallback.as_ref().map(|source| source.types.clone());
-        let mut found = scan::scan(bytes, at, header, types.as_ref());
-        chunk(bytes, &mut found, options, &mut sources, &mut report, out)?;
+        let types = sources.fallback.as_ref().map(|known| known.types.clone());
+        let mut found = scan::scan(source, &mut effort, at, header, types.as_ref());
+        chunk(source, &mut found, options, &mut sources, &mut report, out)?;
+        source.release(at..found.end);
         at = found.end;
+        source.tell(at);
     }
     Ok(report)
 }
 
 /// Metadata to fall back to, and the ids given to metadata so far.
 struct Sources {
-    fallback: Option<Source>,
+    fallback: Option<Known>,
     ids: Ids,
 }
 
+/// Metadata and what it declares.
 #[derive(Clone)]
-struct Source {
+struct Known {
     content: Bytes,
     types: Arc<Types>,
 }
 
 impl Sources {
     fn new(options: &Options) -> Self {
-        let fallback = options.metadata_from.as_ref().and_then(|bytes| {
-            let found = scan::scan(bytes, 0, scan::header_at(bytes, 0)?, None);
+        let fallback = options.metadata_from.as_ref().and_then(|source| {
+            let bytes = source.bytes();
+            let found = scan::scan(source, &mut Effort::default(), 0, scan::header_at(bytes, 0)?, None);
             let (_, range) = found.metadata_of_choice(bytes)?;
             let content = bytes.slice(range);
-            Some(Source { types: Arc::new(types_of(&content)?), content })
+            source.release(0..bytes.len());
+            Some(Known { types: Arc::new(types_of(&content)?), content })
         });
         Self { fallback, ids: Ids::default() }
     }
 }
 
-/// Ids of metadata: the JDK keeps the chunk before's types when the ids are equal.
-#[derive(Default)]
-pub(super) struct Ids {
-    of: HashMap<u64, Bytes>,
-}
-
-impl Ids {
-    /// The id that this content must have instead of its own; `None` if its own will do.
-    pub(super) fn other(&mut self, content: &Bytes) -> Option<u64> {
-        let (id, tree) = id_and_tree(content)?;
-        match self.of.get(&id) {
-            None => {
-                self.of.insert(id, tree);
-                None
-            }
-            Some(same) if *same == tree => None,
-            Some(_) => {
-                // The same bytes, so that nothing moves; ids of one byte are enough for 128 sets of types.
-                let len = crate::varint::len(id);
-                let last = if len >= 9 { u64::MAX } else { (1 << (7 * len)) - 1 };
-                let of = &self.of;
-                let known = (1..=last.min(1 << 16)).find(|new| of.get(new).is_some_and(|t| *t == tree));
-                let new = known.or_else(|| (1..=last.min(1 << 16)).rev().find(|new| !of.contains_key(new)));
-                self.of.insert(new?, tree);
-                new
-            }
-        }
-    }
-}
-
-fn id_and_tree(content: &Bytes) -> Option<(u64, Bytes)> {
-    let mut cursor = Cursor::new(content);
-    cursor.skip_varints(2).ok()?;
-    let id = cursor.varint().ok()?;
-    Some((id, content.slice(cursor.pos()..)))
-}
-
-/// Where the id of a metadata event is and how many bytes it takes.
-pub(super) fn id_place(content: &[u8]) -> Option<Range<usize>> {
-    let mut cursor = Cursor::new(content);
-    cursor.skip_varints(2).ok()?;
-    let from = cursor.pos();
-    cursor.varint().ok()?;
-    Some(from..cursor.pos())
-}
-
-/// `value` in exactly `len` bytes.
-pub(super) fn in_bytes(value: u64, len: usize) -> Option<Vec<u8>> {
-    if crate::varint::len(value) > len || len > crate::varint::MAX_LEN {
-        return None;
-    }
-    let mut out: Vec<u8> = (0..len).map(|i| (value >> (7 * i)) as u8 | 0x80).collect();
-    match len {
-        9 => out[8] = (value >> 56) as u8,
-        _ => out[len - 1] &= 0x7f,
-    }
-    Some(out)
-}
-
 fn chunk(
-    bytes: &Bytes,
+    source: &Source,
     found: &mut Found,
     options: &Options,
     sources: &mut Sources,
     report: &mut Repaired,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let bytes = source.bytes();
     let own = found.metadata_of_choice(bytes).and_then(|(_, range)| {
         let content = bytes.slice(range);
         let types =
             if found.metadata.len() == 1 { found.types.clone() } else { Arc::new(types_of(&content)?) };
-        Some(Source { content, types })
+        Some(Known { content, types })
     });
-    let Some(source) = own.clone().or_else(|| sources.fallback.clone()) else {
-        let events = found.events(bytes).filter(|e| e.type_id > 1).count() as u64;
+    let Some(known) = own.clone().or_else(|| sources.fallback.clone()) else {
+        let events = found.events(source).filter(|e| e.type_id > 1).count() as u64;
         report.lose(Cause::NoMetadata, found.start..found.end, events);
         return Ok(());
     };
-    let id = sources.ids.other(&source.content);
-    let why = flaw(bytes, found).or(id.map(|_| "other types under the metadata id of an earlier chunk"));
+    let id = sources.ids.other(&known.content);
+    let why = flaw(source, found).or(id.map(|_| "other types under the metadata id of an earlier chunk"));
     if own.is_some() {
-        sources.fallback = Some(source.clone());
+        sources.fallback = Some(known.clone());
     }
     let Some(why) = why else {
         report.copied += 1;
         report.output += (found.end - found.start) as u64;
-        return out.write_all(&bytes[found.start..found.end]);
+        return source.copy(found.start..found.end, out);
     };
     // Constants of types that another metadata event declared alone would have no type.
-    found.types = source.types.clone();
+    found.types = known.types.clone();
     report.borrowed += u64::from(own.is_none());
     report.rebuilt.push((found.start as u64, why));
     for range in &found.unread {
         report.lose(Cause::Unreadable, range.clone(), 0);
     }
-    let (kept, last) = kept(bytes, found, &source.types, options, report);
+    let (kept, last) = kept(source, found, options, report);
     let header = header(&found.header, found, last);
-    let content = rebuild::metadata(&source.content, &source.types, id);
-    let rebuilt = rebuild(bytes, found, header, &content, kept, None);
+    let content = metadata(&known.content, &known.types, id, &TypeIds::new());
+    let plan = Plan { header, metadata: &content, kept, used: None, change: &Change::default() };
+    let rebuilt = rebuild(source, found, plan);
     report.output += rebuilt.size();
     report.constants += rebuilt.dropped_constants;
-    rebuilt.write(bytes, out)
+    rebuilt.write(out)
 }
 
 /// The events that stay, and the last tick that any of them tells of.
-fn kept(
-    bytes: &Bytes,
-    found: &Found,
-    types: &Types,
-    options: &Options,
-    report: &mut Repaired,
-) -> (Kept, Option<i64>) {
+fn kept(source: &Source, found: &Found, options: &Options, report: &mut Repaired) -> (Kept, Option<i64>) {
+    let (bytes, types) = (source.bytes(), &*found.types);
     let mut kept = Kept::default();
     let mut last = None;
-    let pools = options.drop_unresolved.then(|| found.pools(bytes));
-    for event in found.events(bytes) {
+    let pools = options.drop_unresolved.then(|| found.pools(source));
+    for event in found.events(source) {
         if event.type_id <= u64::from(CHECKPOINT_EVENT.0) {
+            kept.push(None);
             continue;
         }
         let bad = match scan::decodes(bytes, types, &event) {
@@ -294,13 +243,16 @@ fn kept(
             missing.then_some(Cause::Unresolved)
         };
         match bad.or_else(unresolved) {
-            Some(cause) => report.lose(cause, event.start..event.end, 1),
+            Some(cause) => {
+                kept.push(None);
+                report.lose(cause, event.start..event.end, 1);
+            }
             None => {
                 let (start, duration) = times(bytes, types, &event);
                 let end = start.saturating_add(duration.max(0));
                 last = last.max(Some(end));
                 report.events += 1;
-                kept.push(&event);
+                kept.push(Some(event.end - event.start));
             }
         }
     }

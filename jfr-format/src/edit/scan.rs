@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::source::Source;
 use crate::constants::*;
 use crate::error::Malformed;
 use crate::header::{ChunkHeader, LEN};
@@ -14,12 +15,24 @@ use crate::read::cursor::Cursor;
 use crate::read::push::{MAX_EVENT, UNSIZED, trusted_end};
 use crate::read::{layout, resync};
 
-/// Events in a row that must be sound where reading goes on behind damage.
-const ROW: usize = 4;
-/// Largest event that such a row may begin with.
-const ROW_EVENT: u64 = 1 << 16;
-/// Bytes looked at per byte of input while looking for such a row.
-const SEARCH_COST: u64 = 32;
+/// What looking for events behind damage, and reading what may be cut short, have cost so far in one input. What it may
+/// cost grows with what has been reached of the input, so the whole stays linear, and a damaged chunk leaves enough for
+/// those behind it.
+#[derive(Debug, Default)]
+pub(super) struct Effort {
+    spent: u64,
+}
+
+impl Effort {
+    /// Steps that `work` may take in a chunk that reaches up to `limit`; it takes what it uses off the number.
+    fn spend<T>(&mut self, limit: usize, work: impl FnOnce(&mut u64) -> T) -> T {
+        let allowed = (limit as u64).saturating_mul(resync::STEPS_PER_BYTE).saturating_sub(self.spent);
+        let mut left = allowed;
+        let done = work(&mut left);
+        self.spent += allowed - left;
+        done
+    }
+}
 
 /// A framed event.
 #[derive(Clone, Copy)]
@@ -76,22 +89,31 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Steps over the whole events.
-    pub(super) fn events<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = Framed> + 'a {
-        self.runs.iter().flat_map(move |run| {
-            let mut at = run.start;
-            std::iter::from_fn(move || {
-                let event = framed(bytes, at, run.end)?;
-                at = event.end;
-                Some(event)
-            })
+    /// Steps over the whole events, letting go of the pages behind.
+    pub(super) fn events<'a>(&'a self, source: &'a Source) -> impl Iterator<Item = Framed> + 'a {
+        let mut behind = source.behind(self.start);
+        let mut runs = self.runs.iter();
+        let mut run = 0..0;
+        std::iter::from_fn(move || {
+            while run.is_empty() {
+                run = runs.next()?.clone();
+            }
+            let event = framed(source.bytes(), run.start, run.end)?;
+            if behind.at(event.start) {
+                source.tell(self.start + (self.end - self.start + event.start - self.start) / 2);
+            }
+            run.start = event.end;
+            Some(event)
         })
     }
 
     /// The constants of the chunk.
-    pub(super) fn pools(&self, bytes: &Bytes) -> Pools {
+    pub(super) fn pools(&self, source: &Source) -> Pools {
         let mut pools = Pools::default();
+        let bytes = source.bytes();
+        let mut behind = source.behind(self.start);
         for checkpoint in &self.checkpoints {
+            behind.at(checkpoint.at);
             // What can be read of a damaged one stays.
             let _ = pools.add(&self.types, &bytes.slice(checkpoint.payload.clone()), 0);
         }
@@ -132,7 +154,14 @@ pub(super) fn header_at(bytes: &[u8], at: usize) -> Option<ChunkHeader> {
 }
 
 /// Finds what there is of the chunk whose header is at `start`. `fallback`: types to go by where the chunk has none.
-pub(super) fn scan(bytes: &Bytes, start: usize, header: ChunkHeader, fallback: Option<&Arc<Types>>) -> Found {
+pub(super) fn scan(
+    source: &Source,
+    effort: &mut Effort,
+    start: usize,
+    header: ChunkHeader,
+    fallback: Option<&Arc<Types>>,
+) -> Found {
+    let bytes = source.bytes();
     let promised = trusted_end(&header, start as u64).and_then(|end| usize::try_from(end).ok());
     let promised = promised.filter(|&end| end <= bytes.len());
     let mut found = Found {
@@ -148,11 +177,14 @@ pub(super) fn scan(bytes: &Bytes, start: usize, header: ChunkHeader, fallback: O
         bad_metadata: false,
     };
     let mut scan = Scan {
+        source,
         bytes,
+        effort,
         found: &mut found,
         fallback,
         promised,
-        budget: bytes.len() as u64 * SEARCH_COST,
+        linked: 0,
+        next_header: None,
         checked: 0,
     };
     scan.run();
@@ -163,11 +195,16 @@ pub(super) fn scan(bytes: &Bytes, start: usize, header: ChunkHeader, fallback: O
 }
 
 struct Scan<'a> {
+    source: &'a Source,
     bytes: &'a Bytes,
+    effort: &'a mut Effort,
     found: &'a mut Found,
     fallback: Option<&'a Arc<Types>>,
     promised: Option<usize>,
-    budget: u64,
+    /// Bytes of metadata so far.
+    linked: u64,
+    /// Where the next header is, once it has been looked for: the end of the input if there is none.
+    next_header: Option<usize>,
     /// Checkpoints that have been read by the types in front of later metadata.
     checked: usize,
 }
@@ -178,7 +215,11 @@ impl Scan<'_> {
         let limit = self.promised.unwrap_or(len);
         let mut at = self.found.start + LEN;
         let mut run = at;
+        let mut behind = self.source.behind(self.found.start);
         let end = loop {
+            if behind.at(at) {
+                self.source.tell(self.found.start + (at - self.found.start) / 2);
+            }
             if at == limit {
                 break at;
             }
@@ -201,8 +242,9 @@ impl Scan<'_> {
                 continue;
             }
             self.close(run, at);
-            self.torn_checkpoint(at, limit);
-            match self.go_on(at, limit) {
+            let next = self.go_on(at, limit);
+            self.torn_checkpoint(at, limit, next.unwrap_or(limit));
+            match next {
                 Some(next) => {
                     self.found.unread.push(at..next);
                     at = next;
@@ -234,7 +276,17 @@ impl Scan<'_> {
         if event.type_id == u64::from(METADATA_EVENT.0) {
             self.check_before();
             let content = &self.bytes[payload.clone()];
-            if Arc::make_mut(&mut self.found.types).add(content).is_ok() {
+            // All types are linked again for each.
+            self.linked += content.len() as u64;
+            let known = if self.found.metadata.is_empty() { 0 } else { self.linked };
+            let affordable = self.effort.spend(event.end, |steps| {
+                let enough = *steps >= known;
+                *steps = steps.saturating_sub(known);
+                enough
+            });
+            if !affordable {
+                self.found.bad_metadata = true;
+            } else if Arc::make_mut(&mut self.found.types).add(content).is_ok() {
                 self.found.metadata.push((event.start, payload));
             } else if content.iter().any(|&b| b != 0) {
                 self.found.bad_metadata = true;
@@ -263,164 +315,58 @@ impl Scan<'_> {
     /// A checkpoint whose size was never filled in ends where its content does.
     fn unsized_checkpoint(&mut self, at: usize) -> Option<usize> {
         let from = at + UNSIZED.len();
-        let mut pools = Pools::default();
-        let (_, len) = pools.add(self.types()?, &self.bytes.slice(from..), 0).ok()?;
-        let payload = from..from + len;
-        self.found.checkpoints.push(Checkpoint { at, payload: payload.clone() });
-        Some(payload.end)
+        let types = self.types()?.clone();
+        let rest = &self.bytes[from..];
+        let (_, len) = self.effort.spend(self.bytes.len(), |steps| {
+            let reach = rest.len().min(usize::try_from(*steps).unwrap_or(usize::MAX));
+            let mut read = 0;
+            let walked = walk_pools(&types, &rest[..reach], |_, _, value| read = value.end, |_| {});
+            *steps -= read as u64;
+            walked.ok()
+        })?;
+        self.found.checkpoints.push(Checkpoint { at, payload: from..from + len });
+        Some(from + len)
     }
 
-    /// The constants at the start of a checkpoint that the input ends in.
-    fn torn_checkpoint(&mut self, at: usize, limit: usize) {
+    /// The constants at the start of a checkpoint that the input ends in, or that is damaged: what reading goes on with,
+    /// at `next`, is none of it.
+    fn torn_checkpoint(&mut self, at: usize, limit: usize, next: usize) {
         let mut cursor = Cursor::at(&self.bytes[..limit], at);
         let (Ok(size), Ok(type_id)) = (cursor.varint(), cursor.varint()) else { return };
         let from = cursor.pos();
-        let torn = size <= MAX_EVENT && type_id == u64::from(CHECKPOINT_EVENT.0);
+        let torn = size <= MAX_EVENT && type_id == u64::from(CHECKPOINT_EVENT.0) && from < next;
         if torn && CheckpointHead::read(&mut cursor).is_ok() {
-            self.found.checkpoints.push(Checkpoint { at, payload: from..limit });
+            self.found.checkpoints.push(Checkpoint { at, payload: from..next });
         }
     }
 
     /// Where reading can go on behind the damage at `at`.
     fn go_on(&mut self, at: usize, limit: usize) -> Option<usize> {
         let rest = &self.bytes[at..limit];
-        let start = self.found.start;
-        let known = self
-            .promised
-            .and_then(|_| {
-                resync::next_boundary(rest, (at - start) as u64, &self.found.header, &mut { u64::MAX })
-            })
-            .map(|skip| at + skip);
-        let header = if self.promised.is_none() { next_header(self.bytes, at + 1) } else { None };
-        let until = known.or(header).unwrap_or(limit);
-        self.row(at + 1, until).or(known).or(header)
+        let (start, head) = (self.found.start, self.found.header);
+        let known = self.promised.and_then(|_| {
+            let offset = (at - start) as u64;
+            self.effort.spend(limit, |steps| resync::next_boundary(rest, offset, &head, steps))
+        });
+        let header = if self.promised.is_none() { self.header_behind(at) } else { None };
+        let until = known.map(|skip| at + skip).or(header).unwrap_or(limit);
+        let types = self.types().cloned();
+        let found = types.and_then(|types| {
+            let rest = &self.bytes[at..until];
+            self.effort.spend(limit, |steps| resync::next_run(rest, rest.len(), &types, true, steps))
+        });
+        found.or(known).map(|skip| at + skip).or(header)
     }
 
-    /// The first place in front of `until` where sound events of declared types follow each other.
-    fn row(&mut self, from: usize, until: usize) -> Option<usize> {
-        let types = self.types()?.clone();
-        for at in from..until {
-            if self.budget == 0 {
-                return None;
-            }
-            self.budget = self.budget.saturating_sub(1);
-            if self.is_row(&types, at, until) {
-                return Some(at);
-            }
-        }
-        None
-    }
-
-    fn is_row(&mut self, types: &Types, from: usize, until: usize) -> bool {
-        let mut at = from;
-        for seen in 0..ROW {
-            if at == until {
-                return seen > 0;
-            }
-            let Some(event) = framed(self.bytes, at, until) else { return false };
-            if event.end - at > ROW_EVENT as usize {
-                return false;
-            }
-            let Some(class) = types.by_id(event.type_id).filter(|class| class.is_event()) else {
-                // Checkpoints and metadata end a row: their own reading judges them.
-                return seen > 1 && event.type_id <= 1;
-            };
-            let mut cursor = Cursor::new(&self.bytes[event.payload..event.end]);
-            let sound = layout::skip(types.classes(), &class.layout, &mut cursor, 0).is_ok();
-            self.budget = self.budget.saturating_sub(cursor.pos() as u64);
-            if !sound || cursor.left() > 0 {
-                return false;
-            }
-            at = event.end;
-        }
-        true
-    }
-}
-
-/// Why a chunk is not what every reader takes.
-pub(super) fn flaw(bytes: &Bytes, found: &Found) -> Option<&'static str> {
-    let header = &found.header;
-    if header.state != STATE_FINISHED {
-        return Some("the chunk was never finished");
-    }
-    if !found.whole {
-        return Some("the header's size or offsets are wrong, or events cannot be read");
-    }
-    if header.flags & FLAG_COMPRESSED == 0 {
-        return Some("the header does not say that integers are compressed");
-    }
-    if header.ticks_per_second <= 0 {
-        return Some("the header has no clock");
-    }
-    let at = |offset: u64| found.start as u64 + offset;
-    if !found.metadata.iter().any(|(start, _)| *start as u64 == at(header.metadata.0)) || found.bad_metadata {
-        return Some("no readable metadata where the header says");
-    }
-    if found.types.region.is_none() {
-        return Some("the metadata has no region");
-    }
-    let several = found.metadata.len() > 1;
-    let chosen = if several { found.metadata_of_choice(bytes) } else { None };
-    let alone = chosen.and_then(|(_, range)| types_of(&bytes[range]));
-    chain(bytes, found, alone.as_ref().unwrap_or(&found.types)).or_else(|| undecodable(bytes, found))
-}
-
-fn chain(bytes: &Bytes, found: &Found, types: &Types) -> Option<&'static str> {
-    let position = |at: u64| found.checkpoints.binary_search_by_key(&at, |c| c.at as u64).ok();
-    let mut linked = vec![false; found.checkpoints.len()];
-    let mut next = found.start as u64 + found.header.checkpoint.0;
-    loop {
-        let Some(index) = position(next).filter(|&i| !linked[i]) else {
-            return Some("the chain of checkpoints is broken");
+    /// Where the next header behind `at` is. Places come in ascending order, so each byte is looked at once.
+    fn header_behind(&mut self, at: usize) -> Option<usize> {
+        let next = match self.next_header {
+            Some(next) if next > at => next,
+            _ => next_header(self.bytes, at + 1).unwrap_or(self.bytes.len()),
         };
-        linked[index] = true;
-        let payload = &bytes[found.checkpoints[index].payload.clone()];
-        let Ok(head) = CheckpointHead::read(&mut Cursor::new(payload)) else {
-            return Some("a checkpoint cannot be read");
-        };
-        if head.delta == 0 {
-            break;
-        }
-        match next.checked_add_signed(head.delta) {
-            Some(previous) => next = previous,
-            None => return Some("the chain of checkpoints is broken"),
-        }
+        self.next_header = Some(next);
+        (next < self.bytes.len()).then_some(next)
     }
-    for (checkpoint, linked) in found.checkpoints.iter().zip(linked) {
-        match sound_checkpoint(types, &bytes[checkpoint.payload.clone()]) {
-            Ok(pools) if linked || pools == 0 => {}
-            Ok(_) => return Some("a checkpoint is not chained"),
-            Err(why) => return Some(why),
-        }
-    }
-    None
-}
-
-/// How many pools there are; an empty one counts as damage, as the JDK has it.
-fn sound_checkpoint(types: &Types, payload: &[u8]) -> Result<usize, &'static str> {
-    let (mut pools, mut empty) = (0, false);
-    let outcome = walk_pools(
-        types,
-        payload,
-        |_, _, _| {},
-        |count| {
-            pools += 1;
-            empty |= count == 0;
-        },
-    );
-    match outcome {
-        Ok((_, end)) if end != payload.len() => Err("a checkpoint cannot be read"),
-        Ok(_) if empty => Err("a checkpoint has an empty pool"),
-        Ok(_) => Ok(pools),
-        Err(_) => Err("a checkpoint cannot be read"),
-    }
-}
-
-fn undecodable(bytes: &Bytes, found: &Found) -> Option<&'static str> {
-    let bad = found.events(bytes).any(|event| {
-        event.type_id > u64::from(CHECKPOINT_EVENT.0) && !decodes(bytes, &found.types, &event).unwrap_or(true)
-    });
-    bad.then_some("an event cannot be read")
 }
 
 /// Whether the fields of an event are all there; `None` if its type is not declared.
@@ -452,4 +398,68 @@ pub(super) fn walk_pools(
         pool(count);
     }
     Ok((head, cursor.pos()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/cases/");
+
+    /// Reads all chunks; gives the steps it took, and the bytes of checkpoints to be read.
+    fn steps(bytes: Vec<u8>) -> (u64, u64) {
+        let source = Source::from(bytes);
+        let mut effort = Effort::default();
+        let (mut at, mut checkpoints) = (0, 0);
+        while at < source.bytes().len() {
+            let Some(header) = header_at(source.bytes(), at) else {
+                at = next_header(source.bytes(), at + 1).unwrap_or(source.bytes().len());
+                continue;
+            };
+            let found = scan(&source, &mut effort, at, header, None);
+            checkpoints += found.checkpoints.iter().map(|c| c.payload.len() as u64).sum::<u64>();
+            at = found.end;
+        }
+        (effort.spent, checkpoints)
+    }
+
+    /// A sound chunk without its end and whose size is not told, then `n` times `piece`.
+    fn hostile(n: usize, piece: &[u8]) -> Vec<u8> {
+        let mut bytes = std::fs::read(format!("{CASES}01_defs_before.jfr")).unwrap();
+        bytes[8..16].fill(0);
+        bytes[64] = 1;
+        bytes.extend(piece.iter().copied().cycle().take(n * piece.len()));
+        bytes
+    }
+
+    #[test]
+    fn effort_is_linear_in_the_input() {
+        let sound = std::fs::read(format!("{CASES}01_defs_before.jfr")).unwrap();
+        let source = Source::from(sound.clone());
+        let found = scan(&source, &mut Effort::default(), 0, ChunkHeader::decode(&sound).unwrap(), None);
+        let types = &found.types;
+        let event =
+            types.classes().iter().filter(|class| class.is_event()).map(|class| class.id).max().unwrap();
+        let event = u8::try_from(event).unwrap_or(101);
+        let header = &sound[..LEN];
+        let unsized_ = [&UNSIZED[..], &[0, 0, 0, 0, 1, 20, 200]].concat();
+        let pieces: [(&str, Vec<u8>); 7] = [
+            ("zeros", vec![0]),
+            ("ones", vec![0xff]),
+            ("events that never fit", vec![0x90, 0x80, 0x04, event]),
+            ("short events of a declared type", vec![3, event, 0x80]),
+            ("checkpoints that promise much", vec![0xff, 0xff, 0x7f, 1, 0, 0, 0, 0, 100, 20, 100, 7, 0]),
+            ("checkpoints without sizes", unsized_),
+            ("headers", header.to_vec()),
+        ];
+        for (what, piece) in pieces {
+            for n in [1 << 10, 1 << 13] {
+                let bytes = hostile(n, &piece);
+                let len = bytes.len() as u64;
+                let (steps, checkpoints) = steps(bytes);
+                assert!(checkpoints <= len, "{what}: {checkpoints} bytes of checkpoints of {len}");
+                assert!(steps <= len * resync::STEPS_PER_BYTE, "{what}: {steps} steps for {len} bytes");
+            }
+        }
+    }
 }

@@ -46,7 +46,7 @@ impl Mapped {
 
     /// Lets the pages of `range` go. They come back from the file when they are read again, so this is about memory
     /// only; a refusal costs nothing but memory and is ignored.
-    pub(super) fn release(&self, range: Range<u64>) {
+    pub(crate) fn release(&self, range: Range<u64>) {
         let Some(map) = &self.map else { return };
         let len = map.len();
         let start = usize::try_from(range.start).map_or(len, |start| start.min(len));

@@ -1,8 +1,9 @@
 //! Finding the way again behind damage.
 
 use super::cursor::Cursor;
+use super::layout;
 use super::push::MAX_EVENT;
-use super::types::{Class, Types};
+use super::types::Types;
 use crate::constants::{CHECKPOINT_EVENT, MAGIC};
 use crate::header::{ChunkHeader, LEN};
 use crate::pool::CheckpointHead;
@@ -58,12 +59,17 @@ pub(crate) fn next_boundary(bytes: &[u8], at: u64, header: &ChunkHeader, steps: 
 
 /// Events in a row, each of a declared type, that are taken for the real ones.
 const RUN: usize = 24;
-/// Steps that looking for a run may take per byte of a chunk: what is spent on damage stays linear in the input.
+/// The same of events whose fields are all there and fill them exactly.
+const SOUND_RUN: usize = 4;
+/// Largest event whose fields are looked at for that.
+const SOUND_EVENT: u64 = 1 << 16;
+/// Steps that looking for a run may take per byte of a chunk: what is spent on damage stays linear in the input. A step is
+/// an event's head or a byte of its fields.
 pub(crate) const STEPS_PER_BYTE: u64 = 32;
 
-/// The first place behind the start of `bytes` from which [`RUN`] events of declared types follow each other, or fewer
-/// up to exactly the chunk's end. It lies before `before`. `bytes` end where the chunk does if it is `whole`; `steps` says
-/// how much may be tried still.
+/// The first place behind the start of `bytes` where events go on: [`RUN`] events of declared types, or [`SOUND_RUN`]
+/// whose fields can be read as well, or fewer up to exactly the chunk's end. It lies before `before`. `bytes` end where the
+/// chunk does if it is `whole`; `steps` says how much may be tried still.
 pub(crate) fn next_run(
     bytes: &[u8],
     before: usize,
@@ -71,30 +77,50 @@ pub(crate) fn next_run(
     whole: bool,
     steps: &mut u64,
 ) -> Option<usize> {
-    (1..before.min(bytes.len())).find(|&from| {
-        let mut at = from;
-        for _ in 0..RUN {
-            if *steps == 0 {
-                return false;
-            }
-            *steps -= 1;
-            let mut cursor = Cursor::at(bytes, at);
-            let (Ok(size), Ok(type_id)) = (cursor.varint(), cursor.varint()) else { return false };
-            let head = (cursor.pos() - at) as u64;
-            if size < head || size > bytes.len().saturating_sub(at) as u64 {
-                return false;
-            }
-            let reserved = type_id <= u64::from(CHECKPOINT_EVENT.0);
-            if !reserved && !types.by_id(type_id).is_some_and(Class::is_event) {
-                return false;
-            }
-            at += size as usize;
-            if at == bytes.len() {
-                return whole;
+    for from in 1..before.min(bytes.len()) {
+        if *steps == 0 {
+            return None;
+        }
+        if is_run(bytes, from, types, whole, steps) {
+            return Some(from);
+        }
+    }
+    None
+}
+
+fn is_run(bytes: &[u8], from: usize, types: &Types, whole: bool, steps: &mut u64) -> bool {
+    let mut at = from;
+    let mut sound = 0;
+    for seen in 0..RUN {
+        if *steps == 0 {
+            return false;
+        }
+        *steps -= 1;
+        let mut cursor = Cursor::at(bytes, at);
+        let (Ok(size), Ok(type_id)) = (cursor.varint(), cursor.varint()) else { return false };
+        let head = (cursor.pos() - at) as u64;
+        if size < head || size > bytes.len().saturating_sub(at) as u64 {
+            return false;
+        }
+        let end = at + size as usize;
+        if type_id > u64::from(CHECKPOINT_EVENT.0) {
+            let Some(class) = types.by_id(type_id).filter(|class| class.is_event()) else { return false };
+            if sound == seen && size <= SOUND_EVENT {
+                let mut fields = Cursor::new(&bytes[cursor.pos()..end]);
+                let read = layout::skip(types.classes(), &class.layout, &mut fields, 0).is_ok();
+                *steps = steps.saturating_sub(fields.pos() as u64);
+                sound += usize::from(read && fields.left() == 0);
             }
         }
-        true
-    })
+        if sound == SOUND_RUN {
+            return true;
+        }
+        at = end;
+        if at == bytes.len() {
+            return whole;
+        }
+    }
+    true
 }
 
 fn checkpoint_delta(bytes: &[u8], at: u64) -> Option<i64> {
