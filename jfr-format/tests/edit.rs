@@ -1,0 +1,58 @@
+//! Editing of sound, torn and damaged recordings gives what the reader takes without a doubt.
+
+use bytes::Bytes;
+
+mod edited;
+
+fn cases() -> Vec<(String, Bytes)> {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/cases");
+    let mut found: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    found.sort();
+    found
+        .iter()
+        .map(|p| (p.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(p).unwrap().into()))
+        .collect()
+}
+
+fn everything(bytes: &Bytes, other: &Bytes, n: u64, what: &str) {
+    edited::repair(bytes, what);
+    edited::scrub(bytes, 1 + n % 5, what);
+    edited::cut(bytes, (n * 7_000_000) as i64, (n * 3_000_000) as i64, what);
+    edited::redact(bytes, what);
+    edited::assemble([other, bytes], what);
+}
+
+#[test]
+fn every_case_and_its_prefixes() {
+    let cases = cases();
+    for (i, (name, bytes)) in cases.iter().enumerate() {
+        let other = &cases[(i + 17) % cases.len()].1;
+        everything(bytes, other, i as u64, name);
+        for cut in (0..bytes.len()).step_by(397) {
+            everything(&bytes.slice(..cut), other, cut as u64, &format!("{name} cut at {cut}"));
+        }
+    }
+}
+
+#[test]
+fn bytes_changed_at_random() {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let cases = cases();
+    for (name, bytes) in &cases {
+        for round in 0..60 {
+            let mut changed = bytes.to_vec();
+            for _ in 0..=random(4) {
+                let at = if random(3) == 0 { random(68) } else { random(changed.len()) };
+                changed[at] = random(256) as u8;
+            }
+            let other = &cases[random(cases.len())].1;
+            everything(&changed.into(), other, round, &format!("{name}, round {round}"));
+        }
+    }
+}

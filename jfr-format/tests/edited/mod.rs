@@ -1,0 +1,133 @@
+//! What must hold of edited recordings, whatever the input: for the tests and for fuzzing.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jfr_format::edit::{self, Decision, Options, Part, Redaction, Scope, Source};
+use jfr_format::error::{Dubious, ErrorKind};
+use jfr_format::event::{EventRef, Value};
+use jfr_format::read::{Class, Field, Input, Item};
+
+/// Events by type name.
+pub type Counts = BTreeMap<String, u64>;
+
+/// Reads a result, which must raise no doubt, but for what a sound chunk may hold twice or undeclared.
+pub fn sound(bytes: &Bytes, what: &str, each: &mut dyn FnMut(&EventRef<'_>)) -> Counts {
+    let mut counts = Counts::new();
+    let mut input = Input::bytes(bytes.clone());
+    while let Some(item) = input.next().expect("memory does not fail") {
+        match item {
+            Item::Warning(warning) => {
+                let content = matches!(
+                    warning.kind(),
+                    ErrorKind::UnknownEvents { .. }
+                        | ErrorKind::UnknownTypes { .. }
+                        | ErrorKind::Dubious(Dubious::Redeclared { .. } | Dubious::Redefined { .. })
+                );
+                assert!(content || bytes.is_empty(), "{what}: {warning}");
+            }
+            Item::Events(batch) => {
+                for event in batch.events() {
+                    *counts.entry(event.class().name.to_string()).or_default() += 1;
+                    each(&event);
+                }
+            }
+            Item::ChunkStart(_) | Item::ChunkEnd(_) => {}
+        }
+    }
+    counts
+}
+
+/// Repairs, and checks that repairing again changes nothing.
+pub fn repair(bytes: &Bytes, what: &str) -> Bytes {
+    let once = repaired(bytes);
+    assert!(once.len() <= bytes.len() + 4096, "{what}: {} bytes of {}", once.len(), bytes.len());
+    assert_eq!(repaired(&once), once, "{what}: repairing again changes it");
+    sound(&once, what, &mut |_| {});
+    once
+}
+
+fn repaired(bytes: &Bytes) -> Bytes {
+    let mut out = Vec::new();
+    edit::repair(&Source::from(bytes.clone()), &Options::default(), &mut out).expect("memory does not fail");
+    out.into()
+}
+
+/// Leaves the events out whose type ids do not divide by `keep`, which must be all that goes.
+pub fn scrub(bytes: &Bytes, keep: u64, what: &str) {
+    let mut kept = Counts::new();
+    let mut decide = |event: &EventRef<'_>| {
+        if !event.class().id.is_multiple_of(keep.max(1)) {
+            return Decision::Drop;
+        }
+        *kept.entry(event.class().name.to_string()).or_default() += 1;
+        Decision::Keep
+    };
+    let mut out = Vec::new();
+    edit::filter(&Source::from(bytes.clone()), Scope::default(), &mut decide, &mut out)
+        .expect("memory does not fail");
+    assert_eq!(sound(&out.into(), what, &mut |_| {}), kept, "{what}: scrub");
+}
+
+/// Keeps `from..to`; every event left must be one that was wanted.
+pub fn cut(bytes: &Bytes, from: i64, to: i64, what: &str) {
+    let source = Source::from(bytes.clone());
+    let Some((start, end)) = edit::time_range(&source) else { return };
+    let (from, to) = (start.saturating_add(from), end.saturating_sub(to));
+    let wanted = |event: &EventRef<'_>| event.start_nanos().is_some_and(|at| (from..to).contains(&at));
+    let mut kept = 0;
+    let mut decide = |event: &EventRef<'_>| {
+        let wanted = wanted(event);
+        kept += u64::from(wanted);
+        if wanted { Decision::Keep } else { Decision::Drop }
+    };
+    let scope = Scope { range: Some((from, to)), ..Scope::default() };
+    let mut out = Vec::new();
+    edit::filter(&source, scope, &mut decide, &mut out).expect("memory does not fail");
+    let counts = sound(&out.into(), what, &mut |_| {});
+    assert_eq!(counts.values().sum::<u64>(), kept, "{what}: cut {from}..{to}");
+}
+
+/// Replaces all text of events; what is left must be null or the mark, and no event may be lost.
+pub fn redact(bytes: &Bytes, what: &str) {
+    const MARK: &str = "gone";
+    // A damaged super type makes events of what is none by its declaration.
+    let fields = |class: &Class, _: &Field| !class.name.starts_with("jdk.types.");
+    let scope = Scope { redaction: Some(Redaction { mark: MARK, fields: &fields }), ..Scope::default() };
+    let (mut out, mut before) = (Vec::new(), Counts::new());
+    let mut decide = |event: &EventRef<'_>| {
+        *before.entry(event.class().name.to_string()).or_default() += 1;
+        Decision::Keep
+    };
+    edit::filter(&Source::from(bytes.clone()), scope, &mut decide, &mut out).expect("memory does not fail");
+    let mut check = |event: &EventRef<'_>| {
+        if event.class().name.starts_with("jdk.types.") {
+            return;
+        }
+        for (field, value) in event.fields().iter().filter_map(Result::ok) {
+            if let Value::Text(text) = value {
+                assert_eq!(text, MARK, "{what}: {}.{}", event.class().name, field.name);
+            }
+        }
+    };
+    assert_eq!(sound(&out.into(), what, &mut check), before, "{what}: redact");
+}
+
+/// Joins repaired recordings with and without ids of their own: all events must be in the result.
+pub fn assemble(parts: [&Bytes; 2], what: &str) {
+    let parts: Vec<Bytes> = parts.iter().map(|part| repaired(part)).filter(|part| !part.is_empty()).collect();
+    let mut all = Counts::new();
+    for part in &parts {
+        for (name, count) in sound(part, what, &mut |_| {}) {
+            *all.entry(name).or_default() += count;
+        }
+    }
+    for rebase in [false, true] {
+        let part = |bytes: &Bytes| Part { name: String::new(), source: bytes.clone().into() };
+        let parts: Vec<Part> = parts.iter().map(part).collect();
+        let mut out = Vec::new();
+        edit::assemble(&parts, rebase, &mut out).expect("memory does not fail");
+        let counts = sound(&out.into(), what, &mut |_| {});
+        assert_eq!(counts, all, "{what}: assemble, rebase {rebase}");
+    }
+}
