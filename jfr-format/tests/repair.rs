@@ -51,3 +51,16 @@ fn bytes_changed_at_random() {
         }
     }
 }
+
+/// A file may hold a header for every 68 bytes, and metadata as long as all of them.
+#[test]
+fn headers_without_metadata_make_no_huge_file() {
+    let sound =
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/jdk17.jfr")).unwrap();
+    let mut bytes = sound.clone();
+    for _ in 0..sound.len() / 68 {
+        bytes.extend_from_slice(&sound[..68]);
+    }
+    let once = edited::repair(&bytes.into(), "bare headers");
+    assert_eq!(once[..sound.len()], sound);
+}

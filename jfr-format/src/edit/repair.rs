@@ -73,6 +73,9 @@ pub struct Lost {
 
 /// Ranges kept in a report.
 const RANGES: usize = 100;
+/// Chunks that get metadata from elsewhere whatever its size; more do as long as all of it is shorter than the input. A
+/// file of bare headers would become a huge one.
+const BORROWERS: u64 = 4;
 
 /// What repair did.
 #[derive(Clone, Debug, Default)]
@@ -147,6 +150,9 @@ pub fn repair(source: &Source, options: &Options, out: &mut dyn Write) -> io::Re
 struct Sources {
     fallback: Option<Known>,
     ids: Ids,
+    /// Chunks that got the fallback's metadata, and its bytes in all.
+    borrowers: u64,
+    borrowed: u64,
 }
 
 /// Metadata and what it declares.
@@ -166,7 +172,18 @@ impl Sources {
             source.release(0..bytes.len());
             Some(Known { types: Arc::new(types_of(&content)?), content })
         });
-        Self { fallback, ids: Ids::default() }
+        Self { fallback, ids: Ids::default(), borrowers: 0, borrowed: 0 }
+    }
+
+    /// The fallback, as long as not too much has been made of it.
+    fn borrow(&mut self, input: usize) -> Option<Known> {
+        let known = self.fallback.clone()?;
+        let borrowed = self.borrowed + known.content.len() as u64;
+        if self.borrowers >= BORROWERS && borrowed > input as u64 {
+            return None;
+        }
+        (self.borrowers, self.borrowed) = (self.borrowers + 1, borrowed);
+        Some(known)
     }
 }
 
@@ -185,7 +202,8 @@ fn chunk(
             if found.metadata.len() == 1 { found.types.clone() } else { Arc::new(types_of(&content)?) };
         Some(Known { content, types })
     });
-    let Some(known) = own.clone().or_else(|| sources.fallback.clone()) else {
+    let lent = if own.is_none() { sources.borrow(bytes.len()) } else { None };
+    let Some(known) = own.clone().or(lent) else {
         let events = found.events(source).filter(|e| e.type_id > 1).count() as u64;
         report.lose(Cause::NoMetadata, found.start..found.end, events);
         return Ok(());
