@@ -25,6 +25,17 @@ pub enum Error {
         /// Events with stack traces that are there.
         present: Vec<String>,
     },
+    /// What samples stand for was asked of types that measure different things.
+    MixedUnits {
+        /// An event type.
+        event: String,
+        /// What it measures in.
+        unit: &'static str,
+        /// Another one.
+        other_event: String,
+        /// What that one measures in.
+        other_unit: &'static str,
+    },
     /// There is nothing to draw.
     NoSamples,
 }
@@ -48,6 +59,11 @@ impl fmt::Display for Error {
                     present.join(", ")
                 )
             }
+            Self::MixedUnits { event, unit, other_event, other_unit } => write!(
+                f,
+                "{event} measures in {unit} and {other_event} in {other_unit}, which cannot be added: \
+                 choose events of one unit, or count samples"
+            ),
             Self::NoSamples => {
                 f.write_str("nothing is left to draw: no sample in the input passes the filters")
             }

@@ -68,16 +68,21 @@ pub const TRUNCATED: &str = "[truncated]";
 /// Stands for the stack of an event that has none.
 pub const NO_STACK: &str = "[no stack]";
 
+/// Both of its types measure the same time, and JDK 25 can record both: the first one met is taken.
+const CPU: &str = "cpu";
+
 /// Short names of event types.
 const ALIASES: &[(&str, &[&str])] = &[
-    ("cpu", &["jdk.ExecutionSample", "jdk.CPUTimeSample"]),
+    (CPU, &["jdk.ExecutionSample", "jdk.CPUTimeSample"]),
     ("wall", &["profiler.WallClockSample"]),
     (
         "alloc",
         &["jdk.ObjectAllocationSample", "jdk.ObjectAllocationInNewTLAB", "jdk.ObjectAllocationOutsideTLAB"],
     ),
+    ("live", &["profiler.LiveObject"]),
     ("lock", &["jdk.JavaMonitorEnter", "jdk.ThreadPark", "profiler.NativeLock"]),
     ("nativemem", &["profiler.Malloc"]),
+    ("trace", &["jdk.MethodTrace"]),
     ("exception", &["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow"]),
 ];
 
@@ -110,10 +115,10 @@ pub fn event_names(names: &[String]) -> Vec<String> {
 /// Folds the chosen samples.
 ///
 /// # Errors
-/// An event that was asked for is not in the recording.
+/// An event that was asked for is not in the recording; what samples stand for is wanted of types that cannot be added.
 pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
     let kinds = choose(model, options)?;
-    let unit = unit(model, options, &kinds);
+    let unit = unit(model, options, &kinds)?;
     let mut folder =
         Folder { model, options, builder: Builder::default(), labels: vec![None; model.frames.len()] };
     for (key, weight) in &model.samples {
@@ -129,43 +134,76 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
     for (key, weight) in &model.samples {
         seen[key.kind.index()] += weight.count;
     }
-    let present = |name: &str| {
-        let kind = model.kinds.iter().find(|(_, kind)| *kind.name == *name);
-        kind.map(|(id, _)| id).filter(|id| seen[id.index()] > 0)
+    let present = |name: &str| -> Vec<Id<EventKind>> {
+        let kinds = model.kinds.iter().filter(|(id, kind)| *kind.name == *name && seen[id.index()] > 0);
+        kinds.map(|(id, _)| id).collect()
     };
     if options.events.is_empty() {
-        let preferred = PREFERRED.iter().find_map(|name| present(name));
-        let most = model.kinds.iter().map(|(id, _)| id).max_by_key(|id| seen[id.index()]);
-        return Ok(preferred.or(most).into_iter().collect());
+        let preferred = PREFERRED.iter().map(|name| present(name)).find(|kinds| !kinds.is_empty());
+        let most = || {
+            let most = model.kinds.iter().max_by_key(|(id, _)| seen[id.index()]);
+            most.map(|(_, kind)| present(&kind.name)).unwrap_or_default()
+        };
+        return Ok(preferred.unwrap_or_else(most));
     }
-    let kinds: Vec<Id<EventKind>> = event_names(&options.events).iter().filter_map(|n| present(n)).collect();
+    let mut kinds: Vec<Id<EventKind>> = Vec::new();
+    for asked in &options.events {
+        let names = event_names(std::slice::from_ref(asked));
+        let mut met = names.iter().map(|name| present(name)).filter(|kinds| !kinds.is_empty());
+        if asked == CPU {
+            kinds.extend(met.next().into_iter().flatten());
+        } else {
+            kinds.extend(met.flatten());
+        }
+    }
     if kinds.is_empty() {
         let recorded = model.kinds.iter().filter(|(id, _)| seen[id.index()] > 0);
-        let recorded = recorded.map(|(_, kind)| kind.name.to_string());
+        let mut recorded: Vec<String> = recorded.map(|(_, kind)| kind.name.to_string()).collect();
+        recorded.dedup();
         return Err(Error::NoSuchEvent {
             asked: options.events.join(", "),
-            present: recorded.chain(model.passed_over.keys().cloned()).collect(),
+            present: recorded.into_iter().chain(model.passed_over.keys().cloned()).collect(),
         });
     }
     Ok(kinds)
 }
 
-/// CPU samples of the JDK's own type carry no value; the recording's period is it.
+/// Samples that carry no value stand for the period of their chunk, or else of the first chunk that tells one.
+fn period(model: &Model, kind: &EventKind) -> Option<u64> {
+    kind.period_nanos.or_else(|| model.periods.get(&kind.name).copied())
+}
+
 fn scaled(model: &Model, options: &FoldOptions, key: &SampleKey, weight: Weight) -> u64 {
-    match (options.measure, model.kinds.get(key.kind).unit, model.period_nanos) {
-        (Measure::Samples, ..) => weight.count,
-        (Measure::Total, Unit::Samples, Some(period)) => weight.count.saturating_mul(period),
-        (Measure::Total, Unit::Samples, None) => weight.count,
-        (Measure::Total, _, _) => weight.value,
+    let kind = model.kinds.get(key.kind);
+    match (options.measure, kind.unit) {
+        (Measure::Samples, _) => weight.count,
+        (Measure::Total, Unit::Samples) => weight.count.saturating_mul(period(model, kind).unwrap_or(1)),
+        (Measure::Total, _) => weight.value,
     }
 }
 
-fn unit(model: &Model, options: &FoldOptions, kinds: &[Id<EventKind>]) -> &'static str {
-    let unit = kinds.first().map_or(Unit::Samples, |&kind| model.kinds.get(kind).unit);
-    match (options.measure, unit) {
-        (Measure::Samples, _) => Unit::Samples.name(),
-        (Measure::Total, Unit::Samples) if model.period_nanos.is_some() => Unit::Nanoseconds.name(),
-        (Measure::Total, unit) => unit.name(),
+/// What the widths are in: one unit for all.
+fn unit(model: &Model, options: &FoldOptions, kinds: &[Id<EventKind>]) -> Result<&'static str, Error> {
+    if options.measure == Measure::Samples {
+        return Ok(Unit::Samples.name());
+    }
+    let measured = |&kind: &Id<EventKind>| {
+        let kind = model.kinds.get(kind);
+        match kind.unit {
+            Unit::Samples if period(model, kind).is_some() => (kind, Unit::Nanoseconds.name()),
+            unit => (kind, unit.name()),
+        }
+    };
+    let mut all = kinds.iter().map(measured);
+    let Some((first, unit)) = all.next() else { return Ok(Unit::Samples.name()) };
+    match all.find(|&(_, other)| other != unit) {
+        Some((kind, other)) => Err(Error::MixedUnits {
+            event: first.name.to_string(),
+            unit,
+            other_event: kind.name.to_string(),
+            other_unit: other,
+        }),
+        None => Ok(unit),
     }
 }
 

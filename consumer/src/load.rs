@@ -3,24 +3,27 @@
 //! Events are added up by the keys of their thread, stack and state first; what the keys stand for is looked up once
 //! per distinct combination, when the chunk is over.
 
+mod bound;
 mod resolve;
 mod settings;
 mod sums;
 
 use std::collections::HashMap;
 use std::io::Read;
-use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jfr_format::error::{Error, ErrorKind};
 use jfr_format::read::{
-    Batch, Binding, Chunk, ChunkEnd, Class, Decoder, Delivery, Frame, Input, Interest, Item, Kind, Recording,
+    Batch, Chunk, ChunkEnd, Class, Decoder, Delivery, Frame, Input, Interest, Item, Recording,
 };
 
-use crate::model::{EventKind, Id, Model, SampleKey, Unit, Weight};
+use crate::model::{EventKind, Id, Model, SampleKey, Unit};
 use crate::warnings::Warnings;
+use bound::Bound;
 use resolve::Resolver;
-use sums::{RawKey, Repeats, Sums};
+use settings::Settings;
+use sums::Sums;
 
 /// Which events to take in.
 #[derive(Clone, Debug, Default)]
@@ -88,6 +91,7 @@ pub struct Loader {
     roles: Roles,
     resolver: Resolver,
     sums: Sums,
+    settings: Settings,
 }
 
 /// What events of a class are to the loader.
@@ -98,22 +102,6 @@ enum Role {
     Ignored,
     Setting,
     Sample(Bound),
-}
-
-/// A sample event type of the current chunk.
-#[derive(Debug)]
-struct Bound {
-    kind: Id<EventKind>,
-    binding: Binding,
-    value_is_ticks: bool,
-    has_state: bool,
-    has_count: bool,
-    /// The start matters, and there is one.
-    timed: bool,
-    /// All fields but the start are thread, stack and state.
-    plain: bool,
-    /// Samples that are all alike but for their start, if `plain`.
-    repeats: Repeats,
 }
 
 /// Largest type id looked up by array.
@@ -131,9 +119,12 @@ impl Roles {
         self.sparse.clear();
     }
 
-    /// Ascending by type id, as far as these are small.
+    /// Ascending by type id, so that a result does not depend on chance.
     fn samples(&self) -> impl Iterator<Item = &Bound> {
-        self.dense.iter().chain(self.sparse.values()).filter_map(|role| match role {
+        let mut sparse: Vec<(&u64, &Role)> = self.sparse.iter().collect();
+        sparse.sort_unstable_by_key(|&(id, _)| id);
+        let sparse = sparse.into_iter().map(|(_, role)| role);
+        self.dense.iter().chain(sparse).filter_map(|role| match role {
             Role::Sample(bound) => Some(bound),
             _ => None,
         })
@@ -154,57 +145,6 @@ impl Roles {
 
 const SETTING: &str = "jdk.ActiveSetting";
 
-/// Slots of [`Bound::binding`].
-const START: usize = 0;
-const THREAD: usize = 1;
-const STACK: usize = 2;
-const STATE: usize = 3;
-const COUNT: usize = 4;
-const VALUE: usize = 5;
-
-impl Bound {
-    /// What equal samples have in common, if that can be told without decoding.
-    #[inline(always)]
-    fn likeness(&self, frame: &Frame<'_>) -> Option<NonZero<u64>> {
-        if self.plain { frame.short_bytes_behind_start() } else { None }
-    }
-
-    /// The sample in `frame`; `None` if it is outside the time asked for.
-    #[inline(always)]
-    fn read(
-        &self,
-        options: &LoadOptions,
-        model: &Model,
-        batch: &Batch<'_>,
-        frame: &Frame<'_>,
-    ) -> Result<Option<(RawKey, Weight)>, Error> {
-        let chunk = batch.chunk();
-        let fields = match self.binding.values_in::<6>(chunk, frame) {
-            Ok(fields) => fields,
-            Err(fault) => {
-                let class = batch.event(frame).map(|event| event.class());
-                let what = format!("an event {}", class.map_or("", |class| &class.name));
-                return Err(Error::from_fault(fault, frame.offset, chunk.index, what));
-            }
-        };
-        if self.timed && !options.wants(model, chunk, fields[START] as i64) {
-            return Ok(None);
-        }
-        let value = match (self.value_is_ticks, fields[VALUE] as i64) {
-            (true, ticks) => u64::try_from(chunk.span_nanos(ticks)).unwrap_or(0),
-            (false, value) => u64::try_from(value).unwrap_or(0),
-        };
-        let key = RawKey {
-            kind: self.kind.index() as u32,
-            thread: fields[THREAD],
-            stack: fields[STACK],
-            state: if self.has_state { fields[STATE] } else { u64::MAX },
-        };
-        let count = if self.has_count { fields[COUNT] } else { 1 };
-        Ok(Some((key, Weight { count, value })))
-    }
-}
-
 impl LoadOptions {
     fn wants_type(&self, class: &Class) -> bool {
         let named = || self.events.is_empty() || self.events.iter().any(|name| *name == *class.name);
@@ -215,6 +155,7 @@ impl LoadOptions {
     fn interest(&self) -> impl Fn(&Class) -> Interest + Send + use<> {
         let options = self.clone();
         move |class| match &*class.name {
+            SETTING if class.fields.iter().any(|field| field.pooled) => Interest::Constants,
             SETTING => Interest::Plain,
             _ if options.wants_type(class) => Interest::Constants,
             _ => Interest::None,
@@ -363,8 +304,9 @@ impl Loader {
         }
         match self.roles.of(frame.type_id) {
             Role::Setting => {
-                let known = &mut self.loaded.model.period_nanos;
-                *known = known.or_else(|| settings::period_nanos(&batch.event(frame)?));
+                if let Some(event) = batch.event(frame) {
+                    self.settings.take(&event, frame.type_id);
+                }
             }
             Role::Sample(bound) => match bound.read(&self.options, &self.loaded.model, batch, frame) {
                 Ok(Some((key, weight))) => self.sums.add(key, weight),
@@ -379,40 +321,10 @@ impl Loader {
         if &*class.name == SETTING {
             return Role::Setting;
         }
-        self.bind(chunk, class).map_or(Role::Ignored, Role::Sample)
-    }
-
-    fn bind(&mut self, chunk: &Chunk, class: &Class) -> Option<Bound> {
         if !self.options.wants_type(class) {
-            return None;
+            return Role::Ignored;
         }
-        let thread = ["sampledThread", "eventThread"].into_iter().find(|n| class.field_index(n).is_some());
-        let value = VALUES.iter().find(|(name, _)| class.field_index(name).is_some());
-        let (value_name, unit) = value.copied().unwrap_or(("", Unit::Samples));
-        let timed = self.options.is_timed();
-        // A name no field has leaves its slot unbound.
-        let start = if timed { "startTime" } else { "" };
-        let names = [start, thread.unwrap_or(""), "stackTrace", "state", "samples", value_name];
-        let kind = self.loaded.model.kinds.intern(EventKind { name: class.name.clone(), unit });
-        let ticks = class.field_index(value_name).and_then(|i| class.fields.get(i)).is_some_and(|f| {
-            f.annotation("jdk.jfr.Timespan").and_then(|a| a.value()).is_none_or(|unit| unit == "TICKS")
-        });
-        let binding = Binding::new(chunk, class, &names);
-        let fields = [THREAD, STACK, STATE].into_iter().filter(|&slot| binding.is_bound(slot)).count();
-        let starts_with_time = class.fields.first().is_some_and(|field| {
-            let kind = field.class.and_then(|index| chunk.types.class(index)).map(|of| of.kind);
-            &*field.name == "startTime" && kind == Some(Kind::Long) && !field.pooled && !field.array
-        });
-        Some(Bound {
-            kind,
-            value_is_ticks: ticks && unit == Unit::Nanoseconds,
-            has_state: binding.is_bound(STATE),
-            has_count: binding.is_bound(COUNT),
-            timed: binding.is_bound(START),
-            plain: !timed && class.fields.len() == fields + 1 && starts_with_time,
-            repeats: Repeats::default(),
-            binding,
-        })
+        Role::Sample(Bound::new(chunk, class, self.options.is_timed(), &mut self.loaded.model.kinds))
     }
 
     /// Notes the types of samples that were there but not asked for.
@@ -432,10 +344,15 @@ impl Loader {
     fn resolve(&mut self, chunk: &Chunk) {
         let Loaded { model, warnings } = &mut self.loaded;
         self.resolver.begin(chunk);
-        let kinds: Vec<Id<EventKind>> = model.kinds.iter().map(|(id, _)| id).collect();
+        let periods = self.settings.finish(chunk);
+        for (name, period) in &periods {
+            model.periods.entry(name.clone()).or_insert(*period);
+        }
+        let mut kinds: Vec<Option<Id<EventKind>>> = vec![None; model.kinds.len()];
         let repeats = self.roles.samples().flat_map(|bound| bound.repeats.sums());
         for (raw, weight) in self.sums.drain().chain(repeats) {
-            let Some(&kind) = kinds.get(raw.kind as usize) else { continue };
+            let Some(known) = kinds.get_mut(raw.kind.index()) else { continue };
+            let kind = *known.get_or_insert_with(|| timed(model, raw.kind, &periods));
             let key = SampleKey {
                 kind,
                 thread: self.resolver.thread(chunk, model, raw.thread, warnings),
@@ -447,12 +364,13 @@ impl Loader {
     }
 }
 
-/// Fields that say how much an event stands for; the first that a type has is taken.
-const VALUES: &[(&str, Unit)] = &[
-    ("timeSpan", Unit::Nanoseconds),
-    ("samplingPeriod", Unit::Nanoseconds),
-    ("weight", Unit::Bytes),
-    ("allocationSize", Unit::Bytes),
-    ("size", Unit::Bytes),
-    ("duration", Unit::Nanoseconds),
-];
+/// The kind with what its samples stand for in this chunk.
+fn timed(model: &mut Model, kind: Id<EventKind>, periods: &[(Arc<str>, u64)]) -> Id<EventKind> {
+    let of = model.kinds.get(kind);
+    let period = periods.iter().find(|(name, _)| *name == of.name).map(|(_, period)| *period);
+    if of.unit != Unit::Samples || period.is_none() {
+        return kind;
+    }
+    let with_period = EventKind { period_nanos: period, ..of.clone() };
+    model.kinds.intern(with_period)
+}

@@ -101,7 +101,10 @@ fn a_recording_without_sizes_is_whole() {
     let Loaded { model, warnings } = loaded(&path);
     // That the header was never completed is told; nothing is lost by it.
     let [warning] = warnings.kept() else { panic!("{warnings:?}") };
-    assert!(matches!(warning.kind(), ErrorKind::Dubious(Dubious::Unpatched)) && warning.at() == 8, "{warning}");
+    assert!(
+        matches!(warning.kind(), ErrorKind::Dubious(Dubious::Unpatched)) && warning.at() == 8,
+        "{warning}"
+    );
     assert!(!warnings.damage());
     let tree = fold(&model, &FoldOptions::default()).unwrap();
     assert_eq!(tree.total, 351);
@@ -126,6 +129,94 @@ fn wall_clock_samples_count_what_they_stand_for() {
 
 const WALL_SAMPLES: u64 = 402;
 const WALL_NANOS: u64 = 990_187_814;
+
+/// File, event, its number, the sum of what it stands for and in what: numbers and sums by `jfr print --json` of JDK 25,
+/// of events without a value their number times the period that `jdk.ActiveSetting` tells of them.
+const TOTALS: &[(&str, &str, u64, u64, &str)] = &[
+    ("ap-java-multichunk", "jdk.ObjectAllocationInNewTLAB", 882, 29_595_009_024, "bytes"),
+    ("ap-java-multichunk", "cpu", 1_985, 1_985 * 5_000_000, "ns"),
+    ("ap-native-lock", "lock", 5_209, 369_154_599, "ns"),
+    ("ap-native-mem", "nativemem", 93, 279_000, "bytes"),
+    ("jdk11", "ObjectAllocationInNewTLAB", 4_045, 2_693_968_272, "bytes"),
+    ("jdk17", "jdk.ExecutionSample", 64, 64 * 10_000_000, "ns"),
+    ("jdk17", "NativeMethodSample", 17, 17 * 20_000_000, "ns"),
+    ("jdk17-multichunk", "ThreadPark", 2, 20_705_462, "ns"),
+    ("jdk25", "jdk.ExecutionSample", 281, 281 * 10_000_000, "ns"),
+    // Not both of the types that measure CPU time.
+    ("jdk25", "cpu", 281, 281 * 10_000_000, "ns"),
+    ("jdk25", "NativeMethodSample", 23, 23 * 20_000_000, "ns"),
+    ("jdk25", "jdk.CPUTimeSample", 391, 3_970_000_000, "ns"),
+    ("jdk25", "JavaMonitorEnter", 3, 46_568_801, "ns"),
+    ("jdk25", "ObjectAllocationSample", 480, 9_972_387_208, "bytes"),
+    ("jdk25", "OldObjectSample", 17, 111_488, "bytes"),
+    ("jdk25-methods", "trace", 361, 762_699_791, "ns"),
+];
+
+#[test]
+fn events_stand_for_what_their_producers_say() {
+    for &(file, event, count, total, unit) in TOTALS {
+        let model = loaded(&fixtures().join(format!("recordings/{file}.jfr"))).model;
+        let tree = |measure| {
+            let events = vec![event.to_owned()];
+            fold(&model, &FoldOptions { events, measure, ..FoldOptions::default() }).unwrap()
+        };
+        assert_eq!(tree(Measure::Samples).total, count, "{event} of {file}");
+        let sum = tree(Measure::Total);
+        assert_eq!((sum.total, &*sum.unit), (total, unit), "{event} of {file}");
+    }
+}
+
+#[test]
+fn what_cannot_be_added_is_refused() {
+    let model = loaded(&fixtures().join("recordings/jdk25.jfr")).model;
+    let events = vec!["cpu".to_owned(), "alloc".to_owned()];
+    let options = FoldOptions { events, measure: Measure::Total, ..FoldOptions::default() };
+    let refused = fold(&model, &options).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("jdk.ExecutionSample measures in ns and jdk.ObjectAllocationSample in bytes"),
+        "{refused}"
+    );
+    let counted = fold(&model, &FoldOptions { measure: Measure::Samples, ..options }).unwrap();
+    assert_eq!(counted.total, 281 + 480);
+}
+
+/// The first setting of the case, whose name lies in a pool, made one that tells the period of 10 ms: the pooled string
+/// as UTF-16 with padded units, the value with leading zeros, so that no length changes.
+fn with_pooled_interval() -> Vec<u8> {
+    let mut bytes = std::fs::read(fixtures().join("cases/58_strings.jfr")).unwrap();
+    let mut replace = |old: &[u8], new: &[u8]| {
+        assert_eq!(old.len(), new.len());
+        let at: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(old)).collect();
+        let &[at] = &at[..] else { panic!("{old:x?} at {at:?}") };
+        bytes[at..at + new.len()].copy_from_slice(new);
+    };
+    let mut name = vec![4, 8];
+    for (i, unit) in b"interval".iter().enumerate() {
+        // 8 units in 19 bytes.
+        let padding: &[u8] = [&[0x80, 0][..], &[0][..], &[][..]][usize::from(i > 4) + usize::from(i > 5)];
+        name.push(unit | if padding.is_empty() { 0 } else { 0x80 });
+        name.extend(padding);
+    }
+    replace(b"\x03\x13pooled-setting-name", &name);
+    replace("v-utf8 \u{2603}".as_bytes(), b"0010000000");
+    bytes
+}
+
+#[test]
+fn a_setting_with_a_pooled_string_tells_the_period() {
+    let bytes = bytes::Bytes::from(with_pooled_interval());
+    let stream = load(&mut Input::bytes(bytes.clone()), &LoadOptions::default(), |_| {}).unwrap();
+    // Here the setting is met before the pool it refers to is read.
+    let whole = load_recording(&Recording::bytes(bytes), &LoadOptions::default(), 1, |_| {}).unwrap();
+    for loaded in [stream, whole] {
+        let tree = |measure| fold(&loaded.model, &FoldOptions { measure, ..FoldOptions::default() }).unwrap();
+        let (samples, time) = (tree(Measure::Samples), tree(Measure::Total));
+        assert_eq!((samples.total, time.total, &*time.unit), (SAMPLES_58, SAMPLES_58 * 10_000_000, "ns"));
+    }
+}
+
+/// By `jfr summary`.
+const SAMPLES_58: u64 = 5;
 
 #[test]
 fn damaged_recordings_fold_without_panic() {
@@ -163,7 +254,7 @@ fn threads_do_not_change_the_result() {
                 let warnings: Vec<String> = loaded.warnings.kept().iter().map(|w| w.to_string()).collect();
                 let names: Vec<Arc<str>> = loaded.model.kinds.iter().map(|(_, k)| k.name.clone()).collect();
                 let Loaded { model, .. } = loaded;
-                let numbers = (model.chunks, model.start_nanos, model.period_nanos, model.samples.len());
+                let numbers = (model.chunks, model.start_nanos, model.periods.clone(), model.samples.len());
                 (String::from_utf8(out).unwrap(), outcome.is_ok(), warnings, names, numbers)
             };
             let one_by_one = seen(loaded(&path));

@@ -103,7 +103,7 @@ pub struct StackArgs {
     /// Recordings or folded text; `-` is standard input
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub inputs: Vec<PathBuf>,
-    /// Event type: cpu, wall, alloc, lock, nativemem, exception, or a name; may be repeated
+    /// Event type: cpu, wall, alloc, live, lock, nativemem, trace, exception, or a name; may be repeated
     /// [default: CPU samples, else wall-clock samples, else the most frequent]
     #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
     pub events: Vec<String>,

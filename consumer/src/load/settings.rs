@@ -1,20 +1,95 @@
 //! What the recording says about its own sampling.
 
-use jfr_format::event::EventRef;
+use std::borrow::Cow;
+use std::sync::Arc;
 
-/// The sampling period, if this `jdk.ActiveSetting` tells it: `interval` in ns as async-profiler and Flightline write
-/// it, or `period` of `jdk.ExecutionSample` as the JDK does (`20 ms`).
-pub(super) fn period_nanos(event: &EventRef<'_>) -> Option<u64> {
-    let name = event.field("name").ok()??.text().ok()??;
-    let value = event.field("value").ok()??.text().ok()??;
-    match &*name {
-        "interval" => value.parse().ok().filter(|&n| n > 0),
-        "period" => {
-            let id = event.field("id").ok()??.as_i64()?;
-            let of = event.chunk().types.by_id(u64::try_from(id).ok()?)?;
-            if &*of.name == "jdk.ExecutionSample" { span(&value) } else { None }
+use jfr_format::event::EventRef;
+use jfr_format::read::Chunk;
+
+/// What the samples of the current chunk stand for, as its `jdk.ActiveSetting` events say.
+#[derive(Debug, Default)]
+pub(super) struct Settings {
+    periods: Vec<Period>,
+    /// The producer counts something else than time.
+    counts_events: bool,
+    /// Settings whose strings were not known yet when they were met, and those behind them: type id, payload, offset.
+    kept: Vec<(u64, Box<[u8]>, u64)>,
+}
+
+#[derive(Debug)]
+struct Period {
+    event: Arc<str>,
+    nanos: u64,
+    /// Said by `interval`, which counts what the producer counts.
+    is_interval: bool,
+}
+
+/// Whose `interval` is in ns where async-profiler's `event` says what is counted.
+const TIMES: &[&str] = &["cpu", "itimer", "ctimer", "wall", "cpu-clock", "task-clock"];
+
+/// A string is not known: it is null, or lies in a pool that has not been read.
+struct NotKnown;
+
+impl Settings {
+    /// Takes a setting in.
+    pub(super) fn take(&mut self, event: &EventRef<'_>, type_id: u64) {
+        // The first setting counts, so none may overtake another.
+        if !self.kept.is_empty() || self.read(event).is_err() {
+            self.kept.push((type_id, event.payload().into(), event.offset()));
         }
-        _ => None,
+    }
+
+    /// Reads `interval` in ns as async-profiler and Flightline write it, and `period` as the JDK does (`20 ms`).
+    fn read(&mut self, event: &EventRef<'_>) -> Result<(), NotKnown> {
+        let Some(name) = text(event, "name")? else { return Ok(()) };
+        if !["interval", "period", "event"].contains(&&*name) {
+            return Ok(());
+        }
+        let Some(value) = text(event, "value")? else { return Ok(()) };
+        let id = event.field("id").ok().flatten().and_then(|id| id.as_i64());
+        let of = id.and_then(|id| event.chunk().types.by_id(id.cast_unsigned()));
+        let sample = of.filter(|class| class.field_index("stackTrace").is_some());
+        let (event, nanos) = match (&*name, sample) {
+            ("interval", Some(class)) => (class.name.clone(), value.parse().ok()),
+            ("interval", None) => ("jdk.ExecutionSample".into(), value.parse().ok()),
+            ("period", Some(class)) => (class.name.clone(), span(&value)),
+            ("event", None) if of.is_some_and(|class| &*class.name == "jdk.ActiveRecording") => {
+                self.counts_events |= !TIMES.contains(&&*value);
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        if let Some(nanos) = nanos.filter(|&nanos: &u64| nanos > 0) {
+            self.periods.push(Period { event, nanos, is_interval: &*name == "interval" });
+        }
+        Ok(())
+    }
+
+    /// Event types and what a sample of them stands for, in ns, now that the chunk is over.
+    pub(super) fn finish(&mut self, chunk: &Chunk) -> Vec<(Arc<str>, u64)> {
+        for (type_id, payload, offset) in std::mem::take(&mut self.kept) {
+            if let Some(event) = chunk.event(type_id, &payload, offset) {
+                // What is not known now is null.
+                let _ = self.read(&event);
+            }
+        }
+        let Self { periods, counts_events, .. } = std::mem::take(self);
+        let mut first: Vec<(Arc<str>, u64)> = Vec::new();
+        for period in periods.into_iter().filter(|period| !(counts_events && period.is_interval)) {
+            if first.iter().all(|(event, _)| *event != period.event) {
+                first.push((period.event, period.nanos));
+            }
+        }
+        first
+    }
+}
+
+/// The text of a field; `None` if there is no such field, or a malformed one.
+fn text<'a>(event: &EventRef<'a>, name: &str) -> Result<Option<Cow<'a, str>>, NotKnown> {
+    match event.field(name).ok().flatten().map(|value| value.text()) {
+        Some(Ok(Some(text))) => Ok(Some(text)),
+        Some(Ok(None)) => Err(NotKnown),
+        Some(Err(_)) | None => Ok(None),
     }
 }
 

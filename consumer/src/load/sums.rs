@@ -5,12 +5,12 @@ use std::num::NonZero;
 
 use jfr_format::pool::KeyHash;
 
-use crate::model::Weight;
+use crate::model::{EventKind, Id, Weight};
 
 /// A sample's references as they stand in the chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RawKey {
-    pub(super) kind: u32,
+    pub(super) kind: Id<EventKind>,
     pub(super) thread: u64,
     pub(super) stack: u64,
     pub(super) state: u64,
@@ -117,7 +117,7 @@ impl Sums {
     #[inline]
     fn place_of(&self, key: &RawKey) -> usize {
         let mask = self.places.len() - 1;
-        let mixed = key.thread.rotate_left(32) ^ u64::from(key.kind) << 16 ^ key.state.rotate_left(56);
+        let mixed = key.thread.rotate_left(32) ^ (key.kind.index() as u64) << 16 ^ key.state.rotate_left(56);
         let mut at = self.hash.pair(key.stack, mixed) as usize & mask;
         loop {
             let index = self.places[at];
@@ -149,14 +149,22 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{Interner, Unit};
     use std::collections::HashMap;
+
+    fn kinds() -> [Id<EventKind>; 3] {
+        let mut kinds = Interner::default();
+        let kind = |name: &str| EventKind { name: name.into(), unit: Unit::Samples, period_nanos: None };
+        ["a", "b", "c"].map(|name| kinds.intern(kind(name)))
+    }
 
     #[test]
     fn repeats_are_counted_as_by_a_map() {
         let mut repeats = Repeats::default();
         let mut expected: HashMap<u64, u64> = HashMap::new();
         let mut order = Vec::new();
-        let key = |bytes: u64| RawKey { kind: 0, thread: bytes, stack: !bytes, state: 0 };
+        let kind = kinds()[0];
+        let key = |bytes: u64| RawKey { kind, thread: bytes, stack: !bytes, state: 0 };
         for i in 0..20_000u64 {
             let x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
             let bytes = (x % 1009 + 1) << (x % 5 * 8);
@@ -177,14 +185,19 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_a_map_and_keep_their_order() {
+        let kinds = kinds();
         let mut sums = Sums::default();
         for round in 0..2u64 {
-            let mut expected: HashMap<(u32, u64, u64, u64), u64> = HashMap::new();
+            let mut expected: HashMap<(Id<EventKind>, u64, u64, u64), u64> = HashMap::new();
             let mut order = Vec::new();
             for i in 0..20_000u64 {
                 let x = (i + round).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-                let key =
-                    RawKey { kind: (x % 3) as u32, thread: x % 7, stack: x % 1009, state: x % 2 * u64::MAX };
+                let key = RawKey {
+                    kind: kinds[(x % 3) as usize],
+                    thread: x % 7,
+                    stack: x % 1009,
+                    state: x % 2 * u64::MAX,
+                };
                 let id = (key.kind, key.thread, key.stack, key.state);
                 if !expected.contains_key(&id) {
                     order.push(id);

@@ -36,8 +36,8 @@ pub struct Model {
     pub chunks: u32,
     /// Start of the first chunk, ns since 1970.
     pub start_nanos: Option<i64>,
-    /// CPU time one `jdk.ExecutionSample` stands for, if the recording says so, in ns.
-    pub period_nanos: Option<u64>,
+    /// Time one event of a type stands for, in ns, as the first chunk says that tells it.
+    pub periods: BTreeMap<Arc<str>, u64>,
 }
 
 impl Model {
@@ -65,6 +65,8 @@ impl Model {
         }
         self.chunks = self.chunks.saturating_add(later.chunks);
         self.start_nanos = self.start_nanos.or(later.start_nanos);
-        self.period_nanos = self.period_nanos.or(later.period_nanos);
+        for (event, period) in later.periods {
+            self.periods.entry(event).or_insert(period);
+        }
     }
 }

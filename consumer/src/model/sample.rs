@@ -35,6 +35,8 @@ pub struct EventKind {
     pub name: Arc<str>,
     /// Unit of [`Weight::value`].
     pub unit: Unit,
+    /// Time an event stands for that carries no value, in ns, if its chunk says so. Chunks may differ.
+    pub period_nanos: Option<u64>,
 }
 
 /// What samples are added up by.

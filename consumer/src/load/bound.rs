@@ -1,0 +1,160 @@
+//! Sample event types: which of their fields say what.
+
+use std::num::NonZero;
+
+use jfr_format::error::Error;
+use jfr_format::read::{Batch, Binding, Chunk, Class, Field, Frame, Kind};
+
+use super::LoadOptions;
+use super::sums::{RawKey, Repeats};
+use crate::model::{EventKind, Id, Interner, Model, Unit, Weight};
+
+/// A sample event type of the current chunk.
+#[derive(Debug)]
+pub(super) struct Bound {
+    kind: Id<EventKind>,
+    binding: Binding,
+    scale: Scale,
+    has_state: bool,
+    has_count: bool,
+    /// The start matters, and there is one.
+    timed: bool,
+    /// All fields but the start are thread, stack and state.
+    pub(super) plain: bool,
+    /// Samples that are all alike but for their start, if `plain`.
+    pub(super) repeats: Repeats,
+}
+
+/// From a value as it is stored to nanoseconds or bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    Times(u64),
+    Ticks,
+}
+
+/// Fields that say how much an event stands for; the first that a type has is taken. An allocation in a new TLAB stands
+/// for all of the TLAB: what is allocated in it later is not told.
+const VALUES: &[(&str, Unit)] = &[
+    ("timeSpan", Unit::Nanoseconds),
+    ("samplingPeriod", Unit::Nanoseconds),
+    ("weight", Unit::Bytes),
+    ("tlabSize", Unit::Bytes),
+    ("allocationSize", Unit::Bytes),
+    ("objectSize", Unit::Bytes),
+    ("size", Unit::Bytes),
+    ("duration", Unit::Nanoseconds),
+];
+
+/// Whose events are known, so that a field means what its name says, annotated or not.
+const KNOWN: &[&str] = &["jdk.", "profiler.", "flightline."];
+
+/// Slots of [`Bound::binding`].
+const START: usize = 0;
+const THREAD: usize = 1;
+const STACK: usize = 2;
+const STATE: usize = 3;
+const COUNT: usize = 4;
+const VALUE: usize = 5;
+
+impl Bound {
+    pub(super) fn new(chunk: &Chunk, class: &Class, timed: bool, kinds: &mut Interner<EventKind>) -> Self {
+        let known = KNOWN.iter().any(|prefix| class.name.starts_with(prefix));
+        let thread = ["sampledThread", "eventThread"].into_iter().find(|n| class.field_index(n).is_some());
+        let value = VALUES.iter().find_map(|&(name, unit)| {
+            let field = &class.fields[class.field_index(name)?];
+            Some((name, unit, scale(chunk, field, unit, known)?))
+        });
+        let (value_name, unit, scale) = value.unwrap_or(("", Unit::Samples, Scale::Times(1)));
+        // A name no field has leaves its slot unbound.
+        let start = if timed { "startTime" } else { "" };
+        let count = if known { "samples" } else { "" };
+        let names = [start, thread.unwrap_or(""), "stackTrace", "state", count, value_name];
+        let kind = kinds.intern(EventKind { name: class.name.clone(), unit, period_nanos: None });
+        let binding = Binding::new(chunk, class, &names);
+        let fields = [THREAD, STACK, STATE].into_iter().filter(|&slot| binding.is_bound(slot)).count();
+        let starts_with_time = class.fields.first().is_some_and(|field| {
+            &*field.name == "startTime" && kind_of(chunk, field) == Some(Kind::Long) && !field.pooled
+        });
+        Self {
+            kind,
+            scale,
+            has_state: binding.is_bound(STATE),
+            has_count: binding.is_bound(COUNT),
+            timed: binding.is_bound(START),
+            plain: !timed && class.fields.len() == fields + 1 && starts_with_time,
+            repeats: Repeats::default(),
+            binding,
+        }
+    }
+
+    /// What equal samples have in common, if that can be told without decoding.
+    #[inline(always)]
+    pub(super) fn likeness(&self, frame: &Frame<'_>) -> Option<NonZero<u64>> {
+        if self.plain { frame.short_bytes_behind_start() } else { None }
+    }
+
+    /// The sample in `frame`; `None` if it is outside the time asked for.
+    #[inline(always)]
+    pub(super) fn read(
+        &self,
+        options: &LoadOptions,
+        model: &Model,
+        batch: &Batch<'_>,
+        frame: &Frame<'_>,
+    ) -> Result<Option<(RawKey, Weight)>, Error> {
+        let chunk = batch.chunk();
+        let fields = match self.binding.values_in::<6>(chunk, frame) {
+            Ok(fields) => fields,
+            Err(fault) => {
+                let class = batch.event(frame).map(|event| event.class());
+                let what = format!("an event {}", class.map_or("", |class| &class.name));
+                return Err(Error::from_fault(fault, frame.offset, chunk.index, what));
+            }
+        };
+        if self.timed && !options.wants(model, chunk, fields[START] as i64) {
+            return Ok(None);
+        }
+        let value = fields[VALUE] as i64;
+        let value = match self.scale {
+            Scale::Ticks => u64::try_from(chunk.span_nanos(value)).unwrap_or(0),
+            Scale::Times(factor) => u64::try_from(value).unwrap_or(0).saturating_mul(factor),
+        };
+        let key = RawKey {
+            kind: self.kind,
+            thread: fields[THREAD],
+            stack: fields[STACK],
+            state: if self.has_state { fields[STATE] } else { u64::MAX },
+        };
+        let count = if self.has_count { fields[COUNT] } else { 1 };
+        Ok(Some((key, Weight { count, value })))
+    }
+}
+
+/// How a field measures `unit`; `None` if it does not, whatever it is called.
+fn scale(chunk: &Chunk, field: &Field, unit: Unit, known: bool) -> Option<Scale> {
+    let whole = matches!(kind_of(chunk, field), Some(Kind::Int | Kind::Long)) && !field.pooled;
+    if !whole {
+        return None;
+    }
+    if unit == Unit::Bytes {
+        let bytes = field.annotation("jdk.jfr.DataAmount").map(|amount| amount.value() != Some("BITS"));
+        return bytes.unwrap_or(known).then_some(Scale::Times(1));
+    }
+    let span = field.annotation("jdk.jfr.Timespan");
+    match span.map(|span| span.value().unwrap_or("TICKS")) {
+        Some("TICKS") => Some(Scale::Ticks),
+        Some("NANOSECONDS") => Some(Scale::Times(1)),
+        Some("MICROSECONDS") => Some(Scale::Times(1_000)),
+        Some("MILLISECONDS") => Some(Scale::Times(1_000_000)),
+        Some("SECONDS") => Some(Scale::Times(1_000_000_000)),
+        Some(_) => None,
+        // `duration` is a field of the format, not of the event.
+        None => (known || &*field.name == "duration").then_some(Scale::Ticks),
+    }
+}
+
+/// How the values of a field that is no list are encoded.
+fn kind_of(chunk: &Chunk, field: &Field) -> Option<Kind> {
+    let class = field.class.filter(|_| !field.array).and_then(|index| chunk.types.class(index));
+    class.map(|class| class.kind)
+}
