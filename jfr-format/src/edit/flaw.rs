@@ -23,8 +23,8 @@ pub(super) fn flaw(source: &Source, found: &Found) -> Option<&'static str> {
     if header.ticks_per_second <= 0 {
         return Some("the header has no clock");
     }
-    let at = |offset: u64| found.start as u64 + offset;
-    if !found.metadata.iter().any(|(start, _)| *start as u64 == at(header.metadata.0)) || found.bad_metadata {
+    let pointed = found.place(header.metadata);
+    if !found.metadata.iter().any(|(start, _)| *start as u64 == pointed) || found.bad_metadata {
         return Some("no readable metadata where the header says");
     }
     if found.types.region.is_none() {
@@ -40,7 +40,7 @@ fn chain(source: &Source, found: &Found, types: &Types) -> Option<&'static str> 
     let bytes = source.bytes();
     let position = |at: u64| found.checkpoints.binary_search_by_key(&at, |c| c.at as u64).ok();
     let mut linked = vec![false; found.checkpoints.len()];
-    let mut next = found.start as u64 + found.header.checkpoint.0;
+    let mut next = found.place(found.header.checkpoint);
     loop {
         let Some(index) = position(next).filter(|&i| !linked[i]) else {
             return Some("the chain of checkpoints is broken");

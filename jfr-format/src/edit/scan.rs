@@ -9,6 +9,7 @@ use super::source::Source;
 use crate::constants::*;
 use crate::error::Malformed;
 use crate::header::{ChunkHeader, LEN};
+use crate::ids::ChunkOffset;
 use crate::pool::{CheckpointHead, Pools};
 use crate::read::Types;
 use crate::read::cursor::Cursor;
@@ -120,9 +121,14 @@ impl Found {
         pools
     }
 
+    /// Where an offset that the header tells is in the input; it may be any number.
+    pub(super) fn place(&self, offset: ChunkOffset) -> u64 {
+        (self.start as u64).saturating_add(offset.0)
+    }
+
     /// The metadata to go by: what the header points to, else what declares most.
     pub(super) fn metadata_of_choice(&self, bytes: &Bytes) -> Option<(usize, Range<usize>)> {
-        let pointed = self.start as u64 + self.header.metadata.0;
+        let pointed = self.place(self.header.metadata);
         if let Some(found) = self.metadata.iter().find(|(at, _)| *at as u64 == pointed) {
             return Some(found.clone());
         }
