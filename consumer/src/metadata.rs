@@ -7,7 +7,10 @@ use jfr_format::read::{Annotation, Chunk, Class, Field};
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::print::Patterns;
+use crate::print::{Categories, Patterns};
+
+/// Simple types followed: there is no reason for more than one.
+const MOST_SIMPLE: usize = 8;
 
 /// A declared type, apart from its chunk.
 #[derive(Clone, Debug)]
@@ -15,6 +18,30 @@ struct Declared {
     class: Class,
     /// Names of the fields' types.
     field_types: Vec<String>,
+    /// The same with simple types replaced by what they stand for.
+    shown_types: Vec<String>,
+}
+
+/// Which types to show, and how much of them.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// Event types by name; none: all types, other ones too, unless there are categories.
+    pub events: Option<Patterns>,
+    /// Event types by category; none: as above.
+    pub categories: Option<Categories>,
+    /// Also ids, settings, and which values are constants.
+    pub details: bool,
+}
+
+impl Shown {
+    fn chooses(&self, class: &Class) -> bool {
+        if self.events.is_none() && self.categories.is_none() {
+            return true;
+        }
+        class.is_event()
+            && self.events.as_ref().is_none_or(|events| events.choose(&class.name))
+            && self.categories.as_ref().is_none_or(|categories| categories.choose(class))
+    }
 }
 
 /// Types of all chunks, by name; the first declaration of a name is kept.
@@ -26,24 +53,41 @@ pub struct Declarations {
 impl Declarations {
     /// Takes in the types of a chunk that has been read.
     pub fn add(&mut self, chunk: &Chunk) {
-        for class in chunk.types.classes() {
-            self.types.entry(class.name.to_string()).or_insert_with(|| {
-                let name = |field: &Field| {
-                    let of = field.class.and_then(|c| chunk.types.class(c));
-                    of.map_or_else(|| format!("type {}", field.type_id), |c| c.name.to_string())
-                };
-                Declared { class: class.clone(), field_types: class.fields.iter().map(name).collect() }
+        let types = &chunk.types;
+        let name = |field: &Field| {
+            let of = field.class.and_then(|c| types.class(c));
+            of.map_or_else(|| format!("type {}", field.type_id), |c| c.name.to_string())
+        };
+        // A simple type may stand for another one.
+        let shown = |field: &Field| {
+            let mut field = field;
+            for _ in 0..MOST_SIMPLE {
+                match field.class.and_then(|c| types.class(c)) {
+                    Some(class) if class.simple && class.fields.len() == 1 => field = &class.fields[0],
+                    _ => break,
+                }
+            }
+            name(field)
+        };
+        for class in types.classes() {
+            self.types.entry(class.name.to_string()).or_insert_with(|| Declared {
+                class: class.clone(),
+                field_types: class.fields.iter().map(name).collect(),
+                shown_types: class.fields.iter().map(shown).collect(),
             });
         }
     }
 
-    /// Writes the chosen types as declarations.
+    /// Writes the chosen types as declarations, as the JDK's `jfr metadata` does: primitive types, structs,
+    /// annotations, settings, events.
     ///
     /// # Errors
     /// `out` cannot be written.
-    pub fn write_text(&self, which: &Patterns, out: &mut dyn Write) -> Result<(), Error> {
-        for declared in self.chosen(which) {
-            out.write_all(text(declared).as_bytes()).map_err(Error::Write)?;
+    pub fn write_text(&self, shown: &Shown, out: &mut dyn Write) -> Result<(), Error> {
+        let mut chosen: Vec<&Declared> = self.chosen(shown).collect();
+        chosen.sort_by_key(|declared| group(&declared.class));
+        for declared in chosen {
+            out.write_all(text(declared, shown.details).as_bytes()).map_err(Error::Write)?;
         }
         Ok(())
     }
@@ -52,52 +96,78 @@ impl Declarations {
     ///
     /// # Errors
     /// `out` cannot be written.
-    pub fn write_json(&self, which: &Patterns, out: &mut dyn Write) -> Result<(), Error> {
-        let types: Vec<Value> = self.chosen(which).map(to_json).collect();
+    pub fn write_json(&self, shown: &Shown, out: &mut dyn Write) -> Result<(), Error> {
+        let types: Vec<Value> = self.chosen(shown).map(to_json).collect();
         serde_json::to_writer_pretty(&mut *out, &json!({ "types": types }))
             .map_err(|e| Error::Write(e.into()))?;
         writeln!(out).map_err(Error::Write)
     }
 
-    fn chosen<'a>(&'a self, which: &'a Patterns) -> impl Iterator<Item = &'a Declared> {
-        self.types.values().filter(|declared| which.choose(&declared.class.name))
+    fn chosen<'a>(&'a self, shown: &'a Shown) -> impl Iterator<Item = &'a Declared> {
+        self.types.values().filter(|declared| shown.chooses(&declared.class))
     }
 }
 
-fn text(declared: &Declared) -> String {
-    let Declared { class, field_types } = declared;
-    let mut out = format!("// type id {}\n", class.id);
-    annotations(&class.annotations, "", &mut out);
+/// Position of a kind of types among the others.
+fn group(class: &Class) -> u8 {
+    match class.super_type.as_deref() {
+        None if !class.name.contains('.') => 0,
+        None => 1,
+        Some("java.lang.annotation.Annotation") => 2,
+        Some("jdk.jfr.SettingControl") => 3,
+        Some(_) => 4,
+    }
+}
+
+fn simple(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or_default()
+}
+
+fn text(declared: &Declared, details: bool) -> String {
+    let Declared { class, shown_types, .. } = declared;
+    let mut out = String::new();
+    if details {
+        out.push_str(&format!("// type id {}\n", class.id));
+    }
+    if class.name.contains('.') {
+        out.push_str(&format!("@Name(\"{}\")\n", class.name));
+    }
+    let notes = class.annotations.iter().filter(|note| &*note.type_name != "jdk.jfr.Name");
+    annotations(notes, "", &mut out);
     let extends = class.super_type.as_ref().map(|of| format!(" extends {of}")).unwrap_or_default();
-    out.push_str(&format!("class {}{extends} {{\n", class.name));
-    for (i, (field, of)) in class.fields.iter().zip(field_types).enumerate() {
+    out.push_str(&format!("class {}{extends} {{\n", simple(&class.name)));
+    for (i, (field, of)) in class.fields.iter().zip(shown_types).enumerate() {
         if i > 0 {
             out.push('\n');
         }
-        annotations(&field.annotations, "  ", &mut out);
+        annotations(field.annotations.iter(), "  ", &mut out);
         let brackets = if field.array { "[]" } else { "" };
-        let pooled = if field.pooled { " // constant pool" } else { "" };
-        out.push_str(&format!("  {of}{brackets} {};{pooled}\n", field.name));
+        let pooled = if details && field.pooled { " // constant pool" } else { "" };
+        out.push_str(&format!("  {}{brackets} {};{pooled}\n", simple(of), field.name));
+    }
+    if details {
+        for setting in &class.settings {
+            out.push_str(&format!("  // setting {} = {:?}\n", setting.name, setting.default));
+        }
     }
     out.push_str("}\n\n");
     out
 }
 
-fn annotations(list: &[Annotation], indent: &str, out: &mut String) {
+fn annotations<'a>(list: impl Iterator<Item = &'a Annotation>, indent: &str, out: &mut String) {
     for annotation in list {
-        let name = annotation.type_name.rsplit('.').next().unwrap_or_default();
-        let values: Vec<String> = annotation.values.iter().map(|(_, value)| format!("{value:?}")).collect();
+        let values: Vec<String> = annotation.values.iter().map(|(_, value)| format!("\"{value}\"")).collect();
         let values = match values.len() {
             0 => String::new(),
             1 => format!("({})", values[0]),
             _ => format!("({{{}}})", values.join(", ")),
         };
-        out.push_str(&format!("{indent}@{name}{values}\n"));
+        out.push_str(&format!("{indent}@{}{values}\n", simple(&annotation.type_name)));
     }
 }
 
 fn to_json(declared: &Declared) -> Value {
-    let Declared { class, field_types } = declared;
+    let Declared { class, field_types, .. } = declared;
     let notes = |list: &[Annotation]| -> Vec<Value> {
         let value = |a: &Annotation| a.values.iter().map(|(_, v)| v.to_string()).collect::<Vec<_>>();
         list.iter().map(|a| json!({ "type": &*a.type_name, "values": value(a) })).collect()

@@ -71,7 +71,8 @@ pub enum Command {
     #[command(after_help = crate::print::EXAMPLES)]
     Print(Box<crate::print::PrintArgs>),
     /// List the types a recording declares
-    Metadata(MetadataArgs),
+    #[command(after_help = crate::metadata::EXAMPLES)]
+    Metadata(crate::metadata::MetadataArgs),
     /// Ready tables: hot methods, pauses, allocation, contention, I/O, …
     #[command(after_help = crate::view::EXAMPLES)]
     View(crate::view::ViewArgs),
@@ -203,18 +204,4 @@ pub struct SummaryArgs {
     /// Threads that read a recording of several chunks [default: one a processor, 4 at most]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
-}
-
-/// Arguments of `metadata`.
-#[derive(Debug, Args)]
-pub struct MetadataArgs {
-    /// A recording; `-` is standard input
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub input: PathBuf,
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Types, by name with or without package; `*` stands for anything
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    pub events: Vec<String>,
 }

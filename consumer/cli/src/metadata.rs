@@ -1,32 +1,88 @@
 //! `flightline metadata`
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use flightline_consumer::metadata::Declarations;
-use flightline_consumer::print::Patterns;
+use clap::{Args, ValueHint};
+use flightline_consumer::metadata::{Declarations, Shown};
+use flightline_consumer::print::{Categories, Patterns};
 use flightline_consumer::warnings::Warnings;
-use jfr_format::read::Item;
+use jfr_format::read::{Interest, Item};
 
-use crate::args::MetadataArgs;
-use crate::talk::{self, shown};
+use crate::talk::{self, Progress, shown};
+use crate::wanted::Wanted;
 use crate::{Outcome, input, output};
 
-/// Lists the types a recording declares.
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline metadata run.jfr | less
+  flightline metadata run.jfr --events ThreadPark,'jdk.Thread*'
+  flightline metadata run.jfr --categories 'GC,Java*' --details
+  flightline metadata run.jfr --json | jq '.types[].name'
+
+The text is that of the JDK's `jfr metadata`: all types, or with --events or --categories the event types chosen. Of a
+type that chunks declare differently, the first declaration is shown.";
+
+/// Arguments of `metadata`.
+#[derive(Debug, Args)]
+pub struct MetadataArgs {
+    /// Recordings, taken together; `-` is standard input
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    inputs: Vec<PathBuf>,
+    /// As JSON, with all details
+    #[arg(long)]
+    json: bool,
+    /// Event types, by name with or without package; `*` stands for anything, `?` for one character
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    events: Vec<String>,
+    /// Event types by category, with `*` and `?`; initials as JVM do for names of several words
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    categories: Vec<String>,
+    /// Also type ids, settings with their defaults, and which values are constants
+    #[arg(long)]
+    details: bool,
+    /// Where to; `-` is standard output
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: PathBuf,
+}
+
+/// Lists the types recordings declare.
 pub fn run(args: MetadataArgs) -> Result<Outcome> {
-    let mut input = input::recording(&args.input)?;
     let mut declarations = Declarations::default();
-    let mut warnings = Warnings::default();
-    while let Some(item) = input.next().with_context(|| shown(&args.input))? {
-        match item {
-            Item::ChunkEnd(end) => declarations.add(end.chunk),
-            Item::Warning(warning) => warnings.push(warning),
-            _ => {}
+    let mut wanted = Wanted::new(&args.events, &args.categories);
+    let mut outcome = Outcome::Whole;
+    for path in &args.inputs {
+        let mut input = input::recording(path)?;
+        input.decoder().select(|_| Interest::None);
+        wanted.next_input();
+        let progress = Progress::new(input.size());
+        let mut warnings = Warnings::default();
+        loop {
+            progress.at(input.consumed());
+            match input.next().with_context(|| shown(path))? {
+                None => break,
+                Some(Item::ChunkEnd(end)) => {
+                    declarations.add(end.chunk);
+                    wanted.see(end.chunk);
+                }
+                Some(Item::Warning(warning)) => warnings.push(warning),
+                Some(_) => {}
+            }
+        }
+        drop(progress);
+        if talk::warnings(path, &warnings) == Outcome::Partial {
+            outcome = Outcome::Partial;
         }
     }
-    let which = Patterns::new(args.events.clone());
-    output::text(Path::new("-"), |out| {
+    let given = |names: &Vec<String>| (!names.is_empty()).then(|| names.clone());
+    let which = Shown {
+        events: given(&args.events).map(Patterns::new),
+        categories: given(&args.categories).map(Categories::new),
+        details: args.details,
+    };
+    output::text(&args.output, |out| {
         if args.json { declarations.write_json(&which, out) } else { declarations.write_text(&which, out) }
     })?;
-    Ok(talk::warnings(&args.input, &warnings))
+    wanted.check(&talk::all_shown(&args.inputs))?;
+    Ok(outcome)
 }

@@ -118,7 +118,7 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
     };
     let mut session = Session {
         printer: Printer::new(format, options),
-        wanted: Wanted::new(&args.events, &args.categories, false),
+        wanted: Wanted::new(&args.events, &args.categories),
         outcome: Outcome::Whole,
         bar: !is_stdout(&args.output) || !io::stdout().is_terminal(),
     };
@@ -141,7 +141,7 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
         }
         Ok(session.printer.end(out)?)
     })?;
-    session.wanted.check(&names(&args.inputs))?;
+    session.wanted.check(&talk::all_shown(&args.inputs))?;
     Ok(session.outcome)
 }
 
@@ -286,8 +286,4 @@ fn refuse_input(args: &PrintArgs) -> Result<()> {
         bail!("{} is the input: name another output with -o", args.output.display());
     }
     Ok(())
-}
-
-fn names(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ")
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{IsTerminal, stderr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flightline_consumer::warnings::Warnings;
@@ -56,6 +56,11 @@ pub fn warnings(path: &Path, warnings: &Warnings) -> Outcome {
 /// The name of an input for people.
 pub fn shown(path: &Path) -> String {
     if path.as_os_str() == "-" { "standard input".into() } else { path.display().to_string() }
+}
+
+/// The names of inputs for people.
+pub fn all_shown(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ")
 }
 
 /// A bar on a terminal, nothing elsewhere.

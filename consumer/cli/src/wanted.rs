@@ -17,20 +17,17 @@ pub struct Wanted {
     categories: Vec<(String, Categories, bool)>,
     known_events: BTreeSet<String>,
     known_categories: BTreeSet<String>,
-    /// Types that are no events count as well.
-    all_types: bool,
     last: Option<(u32, usize)>,
 }
 
 impl Wanted {
-    /// Names of `--events` and `--categories`; `all_types` if the first are not of events only.
-    pub fn new(events: &[String], categories: &[String], all_types: bool) -> Self {
+    /// Names of `--events` and `--categories`.
+    pub fn new(events: &[String], categories: &[String]) -> Self {
         let event = |name: &String| (name.clone(), Patterns::new(vec![name.clone()]), false);
         let category = |name: &String| (name.clone(), Categories::new(vec![name.clone()]), false);
         Self {
             events: events.iter().map(event).collect(),
             categories: categories.iter().map(category).collect(),
-            all_types,
             ..Self::default()
         }
     }
@@ -43,16 +40,12 @@ impl Wanted {
             return;
         }
         self.last = now;
-        for class in classes {
-            if class.is_event() {
-                self.category(class);
+        for class in classes.iter().filter(|class| class.is_event()) {
+            self.category(class);
+            for (_, pattern, found) in &mut self.events {
+                *found |= pattern.choose(&class.name);
             }
-            if class.is_event() || self.all_types {
-                for (_, pattern, found) in &mut self.events {
-                    *found |= pattern.choose(&class.name);
-                }
-                keep(&mut self.known_events, &class.name);
-            }
+            keep(&mut self.known_events, &class.name);
         }
     }
 
@@ -74,9 +67,8 @@ impl Wanted {
     /// # Errors
     /// A name nothing had.
     pub fn check(&self, within: &str) -> Result<()> {
-        let what = if self.all_types { "type" } else { "event type" };
         if let Some((name, ..)) = self.events.iter().find(|(.., found)| !found) {
-            bail!("no {what} in {within} is called {name:?}{}", self.hint(name));
+            bail!("no event type in {within} is called {name:?}{}", self.hint(name));
         }
         if let Some((name, ..)) = self.categories.iter().find(|(.., found)| !found) {
             let known: Vec<&str> = self.known_categories.iter().map(String::as_str).collect();
