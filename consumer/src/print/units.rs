@@ -88,6 +88,12 @@ impl Units {
                 span(i128::from(whole) * SECOND + i128::from(nanos), exact, out);
             }
             _ if least && !self.unsigned => none(out),
+            meaning => self.amount(meaning, exact, if self.unsigned { unsigned as i64 } else { raw }, out),
+        }
+    }
+
+    fn amount(self, meaning: Meaning, exact: bool, raw: i64, out: &mut Vec<u8>) {
+        match meaning {
             Meaning::Percentage => percentage(raw as f64, exact, out),
             Meaning::Data { bits, per_second } => data(raw, bits, per_second, exact, out),
             Meaning::Address => address(raw, out),
@@ -95,8 +101,8 @@ impl Units {
                 decimal(raw.into(), out);
                 out.extend_from_slice(b" Hz");
             }
-            Meaning::Plain if self.unsigned => decimal(unsigned.into(), out),
-            Meaning::Plain => decimal(raw.into(), out),
+            Meaning::Plain if self.unsigned => decimal((raw as u64).into(), out),
+            Meaning::Plain | Meaning::Stamp(_) | Meaning::Span(_) => decimal(raw.into(), out),
         }
     }
 

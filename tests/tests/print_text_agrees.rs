@@ -1,0 +1,221 @@
+//! `flightline print` and `flightline metadata` beside `jfr print` and `jfr metadata` of JDK 25: the same text, line by line, on
+//! every fixture the JDK can read, and on events with every unit and the smallest and largest numbers there are.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use flightline_tests::run::run;
+use flightline_tests::{foreign, victim};
+
+fn recordings() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
+    let mut files: Vec<PathBuf> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn stem(path: &Path) -> &str {
+    path.file_stem().unwrap().to_str().unwrap()
+}
+
+/// Of processes that were killed, or written through a pipe: the JDK refuses them.
+const REFUSED: &[&str] = &["ap-native-fifo", "ap-native-killed", "jdk17-killed", "jdk25-killed"];
+/// Chunks of two producers.
+const TWO_PRODUCERS: &str = "ap-jfrsync";
+
+/// The JDK tells the time in all chunks by the first one's header, which is some nanoseconds off in the others, or hours
+/// where they are another producer's.
+fn has_later_chunks(file: &Path) -> bool {
+    let bytes = std::fs::read(file).unwrap();
+    let size = u64::from_be_bytes(bytes[8..16].try_into().unwrap());
+    (size as usize) < bytes.len()
+}
+
+fn jdk_text(home: &Path, args: &[&str], file: &Path) -> String {
+    let mut command = Command::new(home.join("bin/jfr"));
+    command.arg("-J-Dstdout.encoding=UTF-8").args(args).arg(file);
+    command.env("TZ", "UTC").env("LC_ALL", "C.UTF-8");
+    run(&mut command, Duration::from_secs(120)).expect_success("jfr").stdout_text()
+}
+
+fn our_text(args: &[&str], file: &Path) -> String {
+    let mut command = Command::new(victim::flightline());
+    command.args(args).arg(file);
+    run(&mut command, Duration::from_secs(120)).expect_success("flightline").stdout_text()
+}
+
+/// What is left of a line once what the JDK garbles is one sign: characters beyond U+FFFF, and lone surrogates.
+fn comparable(line: &str) -> String {
+    let mut text = String::new();
+    for c in line.chars() {
+        let c = if c.is_ascii() { c } else { '?' };
+        if c != '?' || !text.ends_with('?') {
+            text.push(c);
+        }
+    }
+    text
+}
+
+/// Spans beyond 2⁵³ ns, 104 days, as the JDK writes them with all digits: through a double.
+fn rounded(line: &str) -> Option<String> {
+    let (name, span) = line.split_once(" = ")?;
+    let seconds: f64 = span.strip_suffix(" s")?.parse().ok()?;
+    (seconds.abs() > 9_007_199.0).then(|| format!("{name} = {seconds:.12e} s"))
+}
+
+/// The events, or types, of a text.
+fn blocks(text: &str) -> Vec<Vec<String>> {
+    let mut blocks = vec![Vec::new()];
+    for line in text.lines() {
+        // Which event of another type an event happened in, told from JDK 25 on.
+        if line.starts_with("  Context: ") {
+            continue;
+        }
+        blocks.last_mut().unwrap().push(comparable(line));
+        if line == "}" {
+            blocks.push(Vec::new());
+        }
+    }
+    let rest = blocks.pop().unwrap();
+    assert!(rest.iter().all(|line| line.is_empty()), "{rest:?}");
+    blocks
+}
+
+/// Nanoseconds: of `23:30:36.123456789 (2026-11-20)`, or of `1.000000001 s`.
+fn nanos(text: &str) -> Option<i128> {
+    let number = |text: &str| text.replacen('.', "", 1).parse::<i128>().ok();
+    if let Some(span) = text.strip_suffix(" s") {
+        return number(span);
+    }
+    let (time, date) = text.split_once(" (")?;
+    let [h, m, s] = time.split(':').collect::<Vec<_>>().try_into().ok()?;
+    let day: i128 = date.trim_end_matches(')').replace('-', "").parse().ok()?;
+    Some(((day * 24 + number(h)?) * 60 + number(m)?) * 60_000_000_000 + number(s)?)
+}
+
+/// When an event printed with all digits ended. Dates are no numbers of days here, but in order as those are.
+fn end(block: &[String]) -> Option<i128> {
+    let field = |name: &str| block.iter().find_map(|line| line.strip_prefix("  ")?.strip_prefix(name));
+    let start = nanos(field("startTime = ")?)?;
+    Some(start + field("duration = ").and_then(nanos).unwrap_or(0))
+}
+
+/// Events that ended at once come in no order the JDK promises: here by their text.
+fn sort_ties(blocks: &mut [Vec<String>]) {
+    let mut from = 0;
+    while from < blocks.len() {
+        let now = end(&blocks[from]);
+        let run = blocks[from..].iter().take_while(|block| end(block) == now).count();
+        blocks[from..from + run].sort();
+        from += run;
+    }
+}
+
+#[track_caller]
+fn same(what: &str, ours: &[Vec<String>], theirs: &[Vec<String>]) {
+    for (at, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+        assert_eq!(ours, theirs, "{what}: block {at}");
+    }
+    assert_eq!(ours.len(), theirs.len(), "{what}");
+}
+
+/// Compares a recording as it is printed; the number of events.
+fn compare(home: &Path, file: &Path) -> usize {
+    let name = stem(file);
+    let later_chunks = has_later_chunks(file);
+    let both = |args: &[&str]| {
+        let [mut ours, mut theirs] =
+            [our_text(args, file), jdk_text(home, args, file)].map(|text| blocks(&text));
+        if later_chunks {
+            for block in ours.iter_mut().chain(&mut theirs) {
+                let timed = |line: &String| line.contains("Time = ") || line.contains("recordingStart = ");
+                block.retain(|line| !timed(line));
+            }
+        }
+        (ours, theirs)
+    };
+    let (mut ours, mut theirs) = both(&["print"]);
+    ours.sort();
+    theirs.sort();
+    same(&format!("print {name}"), &ours, &theirs);
+    let (mut ours, mut theirs) = both(&["print", "--exact", "--stack-depth", "64"]);
+    for line in ours.iter_mut().chain(&mut theirs).flatten() {
+        if let Some(span) = rounded(line) {
+            *line = span;
+        }
+    }
+    if later_chunks {
+        ours.sort();
+        theirs.sort();
+    } else {
+        sort_ties(&mut ours);
+        sort_ties(&mut theirs);
+    }
+    same(&format!("print --exact {name}"), &ours, &theirs);
+    ours.len()
+}
+
+#[test]
+fn fixtures_are_printed_as_the_jdk_prints_them() {
+    let Some(home) = foreign::jdk(25) else { return };
+    let mut events = 0;
+    for file in recordings() {
+        if !REFUSED.contains(&stem(&file)) {
+            let count = compare(&home, &file);
+            eprintln!("{}: {count} events", stem(&file));
+            events += count;
+        }
+    }
+    assert!(events > 100_000, "{events}");
+}
+
+#[test]
+fn every_unit_is_printed_as_the_jdk_prints_it() {
+    let Some(home) = foreign::jdk(25) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("jdk/Formats.java");
+    let mut javac = Command::new(home.join("bin/javac"));
+    run(javac.arg("-d").arg(folder.path()).arg(source), Duration::from_secs(120)).expect_success("javac");
+    // A time zone of its own: times are told by it, whoever prints them.
+    let file = folder.path().join("formats.jfr");
+    let mut java = Command::new(home.join("bin/java"));
+    java.args(["-Xmx64m", "-Duser.timezone=Asia/Kolkata", "-cp"])
+        .arg(folder.path())
+        .arg("Formats")
+        .arg(&file);
+    run(&mut java, Duration::from_secs(120)).expect_success("java Formats");
+    assert!(compare(&home, &file) > 250);
+    for choice in [["--events", "t.*"], ["--categories", "Uncategorized"], ["--stack-depth", "0"]] {
+        let args = [&["print"], &choice[..]].concat();
+        let [mut ours, mut theirs] =
+            [our_text(&args, &file), jdk_text(&home, &args, &file)].map(|text| blocks(&text));
+        assert!(ours.len() > 200, "{choice:?}");
+        ours.sort();
+        theirs.sort();
+        same(&format!("{choice:?}"), &ours, &theirs);
+    }
+}
+
+#[test]
+fn types_are_listed_as_the_jdk_lists_them() {
+    let Some(home) = foreign::jdk(25) else { return };
+    for file in recordings() {
+        let name = stem(&file);
+        if REFUSED.contains(&name) {
+            continue;
+        }
+        for choice in
+            [&["metadata"][..], &["metadata", "--categories", "JVM,Java*", "--events", "*GC*,Thread*"]]
+        {
+            let [mut ours, theirs] =
+                [our_text(choice, &file), jdk_text(&home, choice, &file)].map(|text| blocks(&text));
+            if name == TWO_PRODUCERS {
+                // The JDK lists those of one of the two producers.
+                ours.retain(|block| theirs.contains(block));
+            }
+            same(&format!("{choice:?} {name}"), &ours, &theirs);
+            assert!(!ours.is_empty(), "{choice:?} {name}");
+        }
+    }
+}
