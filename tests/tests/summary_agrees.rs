@@ -1,0 +1,173 @@
+//! `flightline summary --json` beside `jfr summary` of JDK 17 and 25 on all fixtures: version, chunks, start, duration, and of
+//! each event type how many events of how many bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use flightline_tests::run::run;
+use flightline_tests::{foreign, victim};
+use serde_json::Value as Json;
+
+/// What both tell. Start in seconds, duration in the nearest number of them, as the JDK has it.
+#[derive(Debug, PartialEq)]
+struct Summary {
+    version: String,
+    chunks: u64,
+    start: String,
+    seconds: u64,
+    /// Of each type that occurs: events, bytes.
+    events: BTreeMap<String, (u64, u64)>,
+}
+
+/// Names that the JDKs do not agree on themselves, and of types that are not declared.
+fn plain(name: &str) -> String {
+    match name.split_once(" (missing event metadata)") {
+        Some((id, _)) => format!("type {id}"),
+        None => name.replace("jdk.Checkpoint", "jdk.CheckPoint"),
+    }
+}
+
+fn ours(file: &Path) -> Summary {
+    let mut command = Command::new(victim::flightline());
+    command.args(["summary", "--json", "--top", "0"]).arg(file);
+    // Exit status 1 tells of what is dubious in the file.
+    let done = run(&mut command, Duration::from_secs(60));
+    let told: Json = serde_json::from_slice(&done.stdout)
+        .unwrap_or_else(|e| panic!("{}: {e}: {}", file.display(), done.stderr));
+    let row = |event: &Json| {
+        let number = |key: &str| event[key].as_u64().unwrap();
+        (plain(event["type"].as_str().unwrap()), (number("count"), number("bytes")))
+    };
+    let events = told["events"].as_array().unwrap().iter().map(row).filter(|(_, (count, _))| *count > 0);
+    Summary {
+        version: told["version"].as_str().unwrap().to_owned(),
+        chunks: told["chunks"].as_u64().unwrap(),
+        start: told["start"].as_str().unwrap()[..19].replace('T', " "),
+        seconds: (told["durationNanos"].as_u64().unwrap() + 500_000_000) / 1_000_000_000,
+        events: events.collect(),
+    }
+}
+
+/// What `jfr summary` says; `None` if it fails, or takes longer than anything takes.
+fn theirs(jfr: &Path, file: &Path) -> Option<Summary> {
+    let mut command = Command::new("timeout");
+    command.args(["60"]).arg(jfr).arg("summary").arg(file).env("TZ", "UTC");
+    let done = run(&mut command, Duration::from_secs(90));
+    if !done.status.success() {
+        return None;
+    }
+    let text = done.stdout_text();
+    let head =
+        |name: &str| text.lines().find_map(|l| l.trim().strip_prefix(name)).map(str::trim).map(str::to_owned);
+    let rows = text.lines().skip_while(|line| !line.starts_with("===")).skip(1);
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split_whitespace().collect();
+        let [name @ .., count, bytes] = &cells[..] else { panic!("{line:?}") };
+        (plain(&name.join(" ")), (count.parse().unwrap(), bytes.parse().unwrap()))
+    };
+    let events = rows
+        .filter(|line| !line.trim().is_empty())
+        .map(row)
+        .filter(|(_, (count, _)): &(_, (u64, u64))| *count > 0);
+    Some(Summary {
+        version: head("Version:")?,
+        chunks: head("Chunks:")?.parse().unwrap(),
+        start: head("Start:")?[..19].to_owned(),
+        seconds: head("Duration:")?.trim_end_matches(" s").parse().unwrap(),
+        events: events.collect(),
+    })
+}
+
+fn fixtures(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures").join(folder);
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// What `jfr summary` of one JDK at least refuses. The rows of unfinished ones are compared in `fixtures.rs` and
+/// `print_agrees.rs`.
+const REFUSED: &[&str] = &[
+    "20_unpatched_zero_state0",
+    "22_unpatched_size68_state1",
+    "23_huge_size_meta68_cp0_state0",
+    "25_full_but_state1",
+    "26_full_but_state255",
+    "27_huge_size_cp_ok_state0",
+    "28_size_maxlong_cp_first_state0",
+    "31_truncated_tail",
+    "32_trailing_garbage",
+    "33_state1_size_ok_truncmid",
+    "54_no_region",
+    "82_arrays",
+    "ap-native-fifo",
+    "ap-native-killed",
+    "jdk17-killed",
+    "jdk25-killed",
+];
+/// What it waits on for ever.
+const HANGS: &[&str] = &["21_unpatched_zero_state1", "29_size0_rest_ok"];
+/// The JDK adds up the durations of chunks; ours is from the first start to the last end. Here chunks overlap or lie apart.
+const OTHER_DURATION: &[&str] = &[
+    "ap-jfrsync",
+    "40_two_chunks_same_ids_same_vals",
+    "41_two_chunks_id_clash_same_mid",
+    "42_two_chunks_id_clash_diff_mid",
+    "43_two_chunks_disjoint_ids",
+    "79_same_mid_diff_types",
+];
+/// The JDK counts by type id, which in each chunk of these is another type. `fixtures.rs` compares the counts with
+/// `RecordingFile`.
+const OTHER_TYPES: &[&str] = &["ap-jfrsync"];
+
+#[test]
+fn every_fixture() {
+    let homes = [17, 25].map(|release| Some((release, foreign::jdk(release)?.join("bin/jfr"))));
+    let [Some(old), Some(new)] = homes else { return };
+    let files: Vec<PathBuf> = fixtures("recordings").into_iter().chain(fixtures("cases")).collect();
+    let name = |file: &Path| file.file_stem().unwrap().to_str().unwrap().to_owned();
+    let files: Vec<&PathBuf> = files.iter().filter(|file| !HANGS.contains(&&*name(file))).collect();
+    let mut wrong = Vec::new();
+    let mut refused = BTreeSet::new();
+    for (release, jfr) in [old, new] {
+        for file in &files {
+            let mut ours = ours(file);
+            let theirs = theirs(&jfr, file).inspect(|theirs| {
+                if OTHER_DURATION.contains(&&*name(file)) {
+                    ours.seconds = theirs.seconds;
+                }
+            });
+            match theirs {
+                None => {
+                    refused.insert(name(file));
+                }
+                Some(theirs) if ours == theirs => {}
+                Some(theirs) if OTHER_TYPES.contains(&&*name(file)) => {
+                    let all = |s: &Summary| s.events.values().map(|(count, _)| count).sum::<u64>();
+                    assert_eq!(all(&ours), all(&theirs), "{}", name(file));
+                }
+                Some(theirs) => {
+                    let types: BTreeSet<_> =
+                        ours.events.iter().chain(&theirs.events).map(|(t, _)| t).collect();
+                    let types: Vec<_> = types
+                        .into_iter()
+                        .filter(|t| ours.events.get(*t) != theirs.events.get(*t))
+                        .map(|t| format!("{t}: {:?}, JDK {:?}", ours.events.get(t), theirs.events.get(t)))
+                        .collect();
+                    let of = |s: &Summary| format!("{} {} {} {}", s.version, s.chunks, s.start, s.seconds);
+                    wrong.push(format!(
+                        "{}, JDK {release}: {}, JDK {}; {types:?}",
+                        name(file),
+                        of(&ours),
+                        of(&theirs)
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(refused, REFUSED.iter().map(|name| (*name).to_owned()).collect());
+}
