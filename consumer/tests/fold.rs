@@ -133,11 +133,16 @@ const WALL_NANOS: u64 = 990_187_814;
 /// File, event, its number, the sum of what it stands for and in what: numbers and sums by `jfr print --json` of JDK 25,
 /// of events without a value their number times the period that `jdk.ActiveSetting` tells of them.
 const TOTALS: &[(&str, &str, u64, u64, &str)] = &[
+    ("ap-java-live", "alloc", 494, 129_499_136, "bytes"),
+    ("ap-java-live", "live", 119, 459_176, "bytes"),
     ("ap-java-multichunk", "jdk.ObjectAllocationInNewTLAB", 882, 29_595_009_024, "bytes"),
     ("ap-java-multichunk", "cpu", 1_985, 1_985 * 5_000_000, "ns"),
     ("ap-native-lock", "lock", 5_209, 369_154_599, "ns"),
     ("ap-native-mem", "nativemem", 93, 279_000, "bytes"),
+    ("ap-java-trace", "trace", 2_266, 207_693_300, "ns"),
+    ("flightline", "cpu", 95, 95 * 2_000_000, "ns"),
     ("jdk11", "ObjectAllocationInNewTLAB", 4_045, 2_693_968_272, "bytes"),
+    ("jdk11", "ObjectAllocationOutsideTLAB", 346, 24_502_440, "bytes"),
     ("jdk17", "jdk.ExecutionSample", 64, 64 * 10_000_000, "ns"),
     ("jdk17", "NativeMethodSample", 17, 17 * 20_000_000, "ns"),
     ("jdk17-multichunk", "ThreadPark", 2, 20_705_462, "ns"),

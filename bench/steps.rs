@@ -1,0 +1,160 @@
+//! Where the time of `fold` goes: each step by itself, in one process and on one thread, best of many rounds (other load
+//! only ever adds time). Recordings are read from memory, so that page faults do not count.
+//!
+//! `cargo bench -p flightline-consumer --bench steps [-- FILE…]`, by default on fixtures repeated to 32 MB.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use flightline_consumer::fold::{self, FoldOptions, fold};
+use flightline_consumer::folded;
+use flightline_consumer::load::{LoadOptions, Loaded, load_recording};
+use jfr_format::read::{Decoder, Delivery, Interest, Item, Recording};
+
+const FIXTURES: &[&str] = &["jdk17-multichunk", "jdk25-multichunk", "ap-java-multichunk", "ap-native-lock"];
+const REPEATED_TO: usize = 32 << 20;
+const ROUNDS: usize = 9;
+const CHUNK_HEADER: usize = 68;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // `cargo bench` gives an option of its own harness.
+    let files: Vec<PathBuf> =
+        std::env::args_os().skip(1).filter(|argument| argument != "--bench").map(PathBuf::from).collect();
+    for path in &files {
+        measure(&path.display().to_string(), std::fs::read(path)?.into())?;
+    }
+    if files.is_empty() {
+        for name in FIXTURES {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
+            let once = std::fs::read(folder.join(format!("{name}.jfr")))?;
+            // Recordings one behind the other are a recording.
+            measure(name, once.repeat(REPEATED_TO.div_ceil(once.len())).into())?;
+        }
+    }
+    Ok(())
+}
+
+fn measure(name: &str, bytes: Bytes) -> Result<(), Box<dyn Error>> {
+    let (walk, events) = best(|| walk(&bytes));
+    let recording = Recording::bytes(bytes.clone());
+    let (count, counted) = best(|| count(&recording));
+    let counted = counted?;
+    assert_eq!(counted, events, "the reader passes the events that the walk does");
+
+    let options = load_options(&recording)?;
+    let (load, loaded) = best(|| load_recording(&recording, &options, 1, |_| {}));
+    let model = loaded?.model;
+    let samples: u64 = model.samples.values().map(|weight| weight.count).sum();
+    let fold_options = FoldOptions { by_thread: true, ..FoldOptions::default() };
+    let (tree_time, tree) = best(|| fold(&model, &fold_options));
+    let tree = tree?;
+    let (text, lines) = best(|| {
+        let mut out = Vec::new();
+        folded::write(&tree, &mut out).map(|()| out)
+    });
+    let lines = lines?;
+    assert_eq!(total(&lines), tree.total, "no sample is lost between tree and text");
+
+    let mb = bytes.len() as f64 / 1e6;
+    println!("{name}: {mb:.1} MB, {events} events, {samples} samples, {} distinct", model.samples.len());
+    let row = |step: &str, time: Duration, per: &str, of: u64| {
+        let nanos = time.as_nanos() as f64 / of.max(1) as f64;
+        let (speed, floor) = (mb / time.as_secs_f64(), time.as_secs_f64() / walk.as_secs_f64());
+        println!(
+            "  {step:22} {:9.3} ms {speed:8.0} MB/s {floor:6.2} walks {nanos:8.1} ns per {per}",
+            time.as_secs_f64() * 1e3
+        );
+    };
+    row("walk of event sizes", walk, "event", events);
+    row("count by type", count, "event", events);
+    row("load samples", load, "event", events);
+    row("model to tree", tree_time, "distinct sample", model.samples.len() as u64);
+    row("tree to folded text", text, "line", lines.split(|&byte| byte == b'\n').count() as u64 - 1);
+    row("all of fold", load + tree_time + text, "event", events);
+    Ok(())
+}
+
+/// The shortest time `step` took, and what it gave.
+fn best<T>(mut step: impl FnMut() -> T) -> (Duration, T) {
+    let mut once = || {
+        let start = Instant::now();
+        let result = black_box(step());
+        (start.elapsed(), result)
+    };
+    let (mut shortest, result) = once();
+    for _ in 1..ROUNDS {
+        shortest = shortest.min(once().0);
+    }
+    (shortest, result)
+}
+
+/// The least a reader does, as `walk_floor.c` has it: from event to event by their sizes. The number of events.
+fn walk(bytes: &[u8]) -> u64 {
+    let mut events = 0;
+    let mut rest = bytes;
+    while let Some(size) = rest.get(8..16).map(|size| u64::from_be_bytes(size.try_into().unwrap_or_default()))
+    {
+        let Some((chunk, behind)) = rest.split_at_checked(usize::try_from(size).unwrap_or(usize::MAX)) else {
+            break;
+        };
+        let mut at = CHUNK_HEADER;
+        while let Some(&first) = chunk.get(at) {
+            let mut step = usize::from(first & 0x7f);
+            if first & 0x80 != 0 {
+                for (i, &byte) in chunk[at + 1..].iter().take(8).enumerate() {
+                    step |= usize::from(byte & 0x7f) << (7 * (i + 1));
+                    if byte & 0x80 == 0 {
+                        break;
+                    }
+                }
+            }
+            if step == 0 {
+                break;
+            }
+            at += step;
+            events += 1;
+        }
+        rest = behind;
+    }
+    events
+}
+
+/// Events of all types, as the decoder counts them in its walk.
+fn count(recording: &Recording) -> Result<u64, jfr_format::error::Error> {
+    let part = |decoder: &mut Decoder| {
+        decoder.select(|_| Interest::None);
+        let mut events = 0;
+        while let Some(item) = decoder.next() {
+            if let Item::ChunkEnd(end) = item {
+                events += end.counts.iter().map(|(_, count)| count.events).sum::<u64>();
+            }
+        }
+        events
+    };
+    let mut events = 0;
+    recording.run_grouped(Delivery::Unresolved, 1, part, |part| {
+        events += part;
+        Ok(())
+    })?;
+    Ok(events)
+}
+
+/// What `fold` without `-e` loads.
+fn load_options(recording: &Recording) -> Result<LoadOptions, jfr_format::error::Error> {
+    let of = |events: Vec<String>| LoadOptions { events, ..LoadOptions::default() };
+    let first = of(fold::FIRST_LOADED.iter().map(|&name| name.to_owned()).collect());
+    let Loaded { model, .. } = load_recording(recording, &first, 1, |_| {})?;
+    if !model.samples.is_empty() {
+        return Ok(first);
+    }
+    Ok(of(fold::else_loaded(&model.passed_over).map(str::to_owned).into_iter().collect()))
+}
+
+/// The sum of the numbers at the ends of lines.
+fn total(lines: &[u8]) -> u64 {
+    let lines = String::from_utf8_lossy(lines);
+    lines.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+}
