@@ -1,9 +1,21 @@
 //! Malformed recordings: what can be read is read, the rest is told with its place; little time, little memory.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 
 use flightline_tests::canonical;
 use flightline_tests::malformed::cases;
+use jfr_format::read::{Input, Item};
+
+/// A stream that gives little at once: whether an event's constants are all there is asked after each piece.
+struct Pieces<'a>(&'a [u8]);
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let len = buffer.len().min(256);
+        self.0.read(&mut buffer[..len])
+    }
+}
 
 #[test]
 fn there_are_many_kinds() {
@@ -22,7 +34,8 @@ fn what_can_be_read_is_read_and_the_rest_told() {
         std::fs::write(&path, &case.bytes).unwrap();
         let file = canonical::of_file(&path).unwrap();
         let stream = canonical::of_stream(&case.bytes[..]).unwrap();
-        for (driver, contents) in [("file", &file), ("stream", &stream)] {
+        let pieces = canonical::of_stream(Pieces(&case.bytes)).unwrap();
+        for (driver, contents) in [("file", &file), ("stream", &stream), ("pieces", &pieces)] {
             let events: u64 = contents.types.values().sum();
             if events != case.events {
                 wrong.push(format!(
@@ -44,4 +57,25 @@ fn what_can_be_read_is_read_and_the_rest_told() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Iterating over fields and visiting them decode apart from each other; they see as many and end with the same fault.
+#[test]
+fn both_ways_to_the_fields_agree() {
+    let mut faults = 0;
+    for case in cases() {
+        let mut input = Input::bytes(case.bytes.into());
+        while let Some(item) = input.next().unwrap() {
+            let Item::Events(batch) = item else { continue };
+            for event in batch.events() {
+                let mut visited = 0;
+                let fault = event.visit(|_| visited += 1).err().map(|error| error.to_string());
+                let (fields, failed): (Vec<_>, Vec<_>) = event.fields().iter().partition(Result::is_ok);
+                let failed = failed.into_iter().find_map(Result::err).map(|error| error.to_string());
+                assert_eq!((visited, &fault), (fields.len(), &failed), "{}", case.name);
+                faults += usize::from(fault.is_some());
+            }
+        }
+    }
+    assert!(faults > 3, "{faults} events with a fault");
 }

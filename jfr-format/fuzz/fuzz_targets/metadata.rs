@@ -3,12 +3,12 @@
 
 #[path = "../chunk.rs"]
 mod chunk;
-#[path = "../../tests/dump/mod.rs"]
-mod dump;
+#[path = "../look.rs"]
+mod look;
 
 use jfr_format::read::Delivery;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    dump::Dump::of(&[&chunk::with_metadata(data)], Delivery::WholeChunks);
+    look::Looked::at(&chunk::with_metadata(data), Delivery::WholeChunks);
 });

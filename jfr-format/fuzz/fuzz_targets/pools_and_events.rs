@@ -4,15 +4,15 @@
 
 #[path = "../chunk.rs"]
 mod chunk;
-#[path = "../../tests/dump/mod.rs"]
-mod dump;
+#[path = "../look.rs"]
+mod look;
 
 use jfr_format::read::Delivery;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let recording = chunk::with_events(data);
-    let whole = dump::Dump::of(&[&recording], Delivery::WholeChunks);
-    let stream = dump::Dump::of(&[&recording], Delivery::Earliest);
-    assert_eq!(whole.events.len(), stream.events.len());
+    let whole = look::Looked::at(&recording, Delivery::WholeChunks);
+    let stream = look::Looked::at(&recording, Delivery::Earliest);
+    assert_eq!((whole.events, whole.chunks), (stream.events, stream.chunks));
 });

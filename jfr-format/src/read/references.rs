@@ -40,7 +40,7 @@ impl Known {
     fn event(&mut self, chunk: &Chunk, class: &Class, payload: &[u8]) -> bool {
         self.trail.clear();
         self.todo = 0;
-        let mut good = self.fields(chunk, class, &mut Cursor::new(payload), 0);
+        let mut good = self.content(chunk, class, payload);
         while let (true, Some(&(class, key))) = (good, self.trail.get(self.todo)) {
             self.todo += 1;
             good = self.constant(chunk, class, key);
@@ -57,16 +57,32 @@ impl Known {
         let Some(class) = chunk.types.class(index) else { return true };
         match chunk.pools.get(index, key) {
             Some(raw) => match class.kind {
-                Kind::Struct => self.fields(chunk, class, &mut Cursor::new(raw.bytes), 0),
+                Kind::Struct => self.content(chunk, class, raw.bytes),
                 _ => true,
             },
             None => key == 0,
         }
     }
 
-    /// Looks through the fields of one struct; malformed values count as complete, waiting would not mend them.
-    fn fields(&mut self, chunk: &Chunk, class: &Class, cursor: &mut Cursor<'_>, depth: usize) -> bool {
-        class.fields.iter().all(|field| self.field(chunk, field, cursor, depth) != Ok(false))
+    /// Looks through an event or a constant; a malformed one counts as complete, waiting would not mend it.
+    fn content(&mut self, chunk: &Chunk, class: &Class, bytes: &[u8]) -> bool {
+        self.fields(chunk, class, &mut Cursor::new(bytes), 0).unwrap_or(true)
+    }
+
+    /// Ends with the first fault, however deep: to go on from where a nested value failed would cost twice per level.
+    fn fields(
+        &mut self,
+        chunk: &Chunk,
+        class: &Class,
+        cursor: &mut Cursor<'_>,
+        depth: usize,
+    ) -> Result<bool, Malformed> {
+        for field in class.fields.iter() {
+            if !self.field(chunk, field, cursor, depth)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn field(
@@ -92,7 +108,7 @@ impl Known {
             } else if class.kind == Kind::Text {
                 self.text(chunk, index, cursor)?
             } else {
-                self.fields(chunk, class, cursor, depth + 1)
+                self.fields(chunk, class, cursor, depth + 1)?
             };
             if !good {
                 return Ok(false);
