@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stdout};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -12,7 +13,7 @@ use flightline_consumer::view::{
     self, Category, Layout, Options, Plan, Table, Truncate, View, Viewer, how_to_record, similar, write_csv,
     write_json, write_json_list, write_text,
 };
-use jfr_format::read::Item;
+use jfr_format::read::{Item, default_jobs};
 
 use crate::args::Cli;
 use crate::talk::{self, Progress, shown};
@@ -67,6 +68,9 @@ pub struct ViewArgs {
     /// Lines a cell may have; of a stack, frames
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     cell_height: u16,
+    /// Chunks read at the same time [default: one per processor]
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
     /// Tell how each table comes about
     #[arg(long)]
     verbose: bool,
@@ -161,7 +165,19 @@ impl Wanted {
 fn read(args: &ViewArgs, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Outcome> {
     let needs_end = [args.from, args.to].iter().flatten().any(|bound| bound.needs_end());
     let mut outcome = Outcome::Whole;
+    let jobs = args.jobs.map_or_else(default_jobs, NonZeroUsize::get);
+    let timed = args.from.is_some() || args.to.is_some();
     for path in inputs {
+        // Times count from the first chunk, which a thread in the middle does not know.
+        if let Some(recording) = if timed || jobs == 1 { None } else { input::whole(path)? } {
+            let progress = Progress::new(Some(recording.size()));
+            viewer.take_recording(&recording, jobs, |at| progress.at(at));
+            drop(progress);
+            if talk::warnings(path, &viewer.take_warnings()) == Outcome::Partial {
+                outcome = Outcome::Partial;
+            }
+            continue;
+        }
         let end = if needs_end { end_of(path)? } else { i64::MAX };
         let mut input = input::recording(path)?;
         let progress = Progress::new(input.size());

@@ -38,10 +38,17 @@ fn inputs(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn summary_and_fold_do_not_depend_on_threads_or_the_way_in() {
+fn neither_threads_nor_the_way_in_change_what_is_told() {
     let folder = tempfile::tempdir().unwrap();
+    let all: [&[&str]; 5] = [
+        &["summary", "--json"],
+        &["summary"],
+        &["fold", "-tp"],
+        &["view", "all-views", "--json"],
+        &["view", "all-events", "--csv"],
+    ];
     for path in inputs(folder.path()) {
-        for args in [&["summary", "--json"][..], &["summary"], &["fold", "-tp"]] {
+        for args in all {
             let expected = told(&[args, &["--jobs", "1"]].concat(), &path, false);
             for jobs in ["2", "5"] {
                 let found = told(&[args, &["--jobs", jobs]].concat(), &path, false);

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use jfr_format::event::Value;
 use jfr_format::read::{Field, Kind};
@@ -66,11 +66,11 @@ pub enum Datum {
     /// Any number.
     Real(f64, Unit),
     /// Text.
-    Text(Rc<str>),
+    Text(Arc<str>),
     /// Text that several things share, and which of them is meant.
-    Named(Rc<str>, u64),
+    Named(Arc<str>, u64),
     /// A stack, topmost frame first.
-    Stack(Rc<[Rc<str>]>),
+    Stack(Arc<[Arc<str>]>),
 }
 
 impl Datum {

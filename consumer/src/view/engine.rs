@@ -3,6 +3,8 @@
 //! For each event type of a chunk it is settled once which plans want which of its fields; an event then costs those
 //! fields, and what its keys stand for is looked up once per chunk.
 
+mod parallel;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jfr_format::error::Error;
@@ -327,7 +329,9 @@ impl Reader<'_, '_> {
             }
         }
         rows.seen += 1;
-        if using.latest_only && !rows.is_latest_moment(time) {
+        if !using.latest_only {
+            rows.any_moment();
+        } else if !rows.is_latest_moment(time) {
             return Ok(());
         }
         if using.is_list {

@@ -29,6 +29,7 @@ mod datum;
 pub mod definition;
 mod engine;
 mod export;
+mod live;
 mod names;
 mod path;
 mod plan;

@@ -1,7 +1,7 @@
 //! What values are called in tables: threads, classes, methods, stacks and whatever else a reference leads to.
 
 use std::collections::{HashMap, HashSet};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use jfr_format::error::Error;
 use jfr_format::event::{StructRef, Value};
@@ -46,13 +46,13 @@ impl Part {
 /// Names of the current chunk's methods, and all names so far.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    all: HashSet<Rc<str>>,
+    all: HashSet<Arc<str>>,
     methods: HashMap<u64, Method>,
 }
 
 #[derive(Clone, Debug)]
 struct Method {
-    text: Rc<str>,
+    text: Arc<str>,
     constructor: bool,
     application: bool,
     allocator: bool,
@@ -64,11 +64,11 @@ impl Names {
         self.methods.clear();
     }
 
-    fn intern(&mut self, text: &str) -> Rc<str> {
+    fn intern(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.all.get(text) {
             return known.clone();
         }
-        let new: Rc<str> = Rc::from(text);
+        let new: Arc<str> = Arc::from(text);
         self.all.insert(new.clone());
         new
     }
@@ -77,14 +77,14 @@ impl Names {
     pub(super) fn datum(&mut self, chunk: &Chunk, value: Value<'_>, measure: Measure) -> Result<Datum> {
         let value = value.resolved()?;
         Ok(match value {
-            Value::Text(text) => Datum::Text(Rc::from(cut(&text))),
+            Value::Text(text) => Datum::Text(Arc::from(cut(&text))),
             Value::Struct(record) => self.record(&record)?,
             Value::Array(list) => {
                 let mut texts = Vec::new();
                 for element in list.iter().take(MAX_FRAMES) {
                     texts.push(plain(element?, 0)?);
                 }
-                Datum::Text(Rc::from(cut(&texts.join(", "))))
+                Datum::Text(Arc::from(cut(&texts.join(", "))))
             }
             number => measure.datum(chunk, &number),
         })
@@ -121,13 +121,13 @@ impl Names {
         Ok(Datum::Named(self.intern(cut(&name)), id))
     }
 
-    fn class(&mut self, of: &StructRef<'_>) -> Result<Rc<str>> {
+    fn class(&mut self, of: &StructRef<'_>) -> Result<Arc<str>> {
         let name = text(of, "name")?.unwrap_or_default().replace('/', ".");
         let readable = java_type(&name).unwrap_or(name);
         Ok(self.intern(cut(&readable)))
     }
 
-    fn loader(&mut self, of: &StructRef<'_>) -> Result<Rc<str>> {
+    fn loader(&mut self, of: &StructRef<'_>) -> Result<Arc<str>> {
         let class = record(of, "type")?.map(|class| self.class(&class)).transpose()?;
         let name = text(of, "name")?.filter(|name| !name.is_empty());
         match (class, name) {
@@ -204,7 +204,7 @@ impl Names {
         let class = record(of, "type")?;
         let class_name = match &class {
             Some(class) => self.class(class)?,
-            None => Rc::from(""),
+            None => Arc::from(""),
         };
         let loader = match &class {
             Some(class) => record(class, "classLoader")?,

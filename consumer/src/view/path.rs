@@ -1,7 +1,7 @@
 //! Paths bound to the fields of one event type in one chunk.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use jfr_format::error::Error;
 use jfr_format::event::{EventRef, Value};
@@ -25,7 +25,7 @@ pub(super) enum Source {
     /// The same for all events of the type.
     Fixed(Datum),
     /// A field or something in it.
-    Field { slot: usize, rest: Vec<Rc<str>>, measure: Measure, id: usize },
+    Field { slot: usize, rest: Vec<Arc<str>>, measure: Measure, id: usize },
 }
 
 /// The fields of an event type that its users want.
@@ -90,16 +90,16 @@ impl<'a> Binder<'a> {
             return Some(Source::Fixed(Datum::Int(number, super::Unit::One)));
         }
         match path {
-            "@type" => return Some(Source::Fixed(Datum::Text(Rc::from(&*self.class.name)))),
+            "@type" => return Some(Source::Fixed(Datum::Text(Arc::from(&*self.class.name)))),
             "@label" => {
                 let label = plan::label(&self.class.annotations).unwrap_or(&self.class.name);
-                return Some(Source::Fixed(Datum::Text(Rc::from(label))));
+                return Some(Source::Fixed(Datum::Text(Arc::from(label))));
             }
             _ => {}
         }
         let mut parts = path.split('.');
         let at = self.class.field_index(parts.next()?)?;
-        let rest: Vec<Rc<str>> = parts.map(Rc::from).collect();
+        let rest: Vec<Arc<str>> = parts.map(Arc::from).collect();
         let field = self.class.fields.get(at)?;
         let measure = Measure::of(self.last_field(field, &rest)?);
         let slot = self.wanted.iter().position(|&known| known == at).unwrap_or_else(|| {
@@ -112,7 +112,7 @@ impl<'a> Binder<'a> {
     }
 
     /// The field whose annotations say what the number at the end of the path counts; `None` if the path leads nowhere.
-    fn last_field(&self, first: &'a Field, rest: &[Rc<str>]) -> Option<&'a Field> {
+    fn last_field(&self, first: &'a Field, rest: &[Arc<str>]) -> Option<&'a Field> {
         let mut field = first;
         for name in rest {
             let class = self.chunk.types.class(field.class?)?;
@@ -184,7 +184,7 @@ fn is_loader(class: &Class) -> bool {
 /// The event type of this id, as people call it; else the id.
 fn event_type(chunk: &Chunk, id: i64) -> Datum {
     match chunk.types.by_id(id as u64) {
-        Some(class) => Datum::Text(Rc::from(plan::label(&class.annotations).unwrap_or(&class.name))),
+        Some(class) => Datum::Text(Arc::from(plan::label(&class.annotations).unwrap_or(&class.name))),
         None => Datum::Int(id, super::Unit::One),
     }
 }
@@ -243,7 +243,7 @@ impl Lookup {
                     rest.is_empty() && field.class.and_then(|c| chunk.types.class(c)).is_some_and(is_loader);
                 let datum = match value {
                     Some(value) => self.follow(chunk, value, rest, measure)?,
-                    None if loader => Datum::Text(Rc::from("bootstrap")),
+                    None if loader => Datum::Text(Arc::from("bootstrap")),
                     None => Datum::Null,
                 };
                 // Loaders of one class are many; the JVM keeps their keys from chunk to chunk.
@@ -265,7 +265,7 @@ impl Lookup {
         &mut self,
         chunk: &Chunk,
         value: Value<'_>,
-        rest: &[Rc<str>],
+        rest: &[Arc<str>],
         measure: Measure,
     ) -> Result<Datum, Error> {
         let mut value = value;

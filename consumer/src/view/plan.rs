@@ -25,7 +25,7 @@ pub struct Plan {
     pub(super) order: Option<Order>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct PlanColumn {
     pub(super) title: String,
     pub(super) take: Take,

@@ -24,9 +24,28 @@ impl Quantiles {
         }
         self.exact.push(value);
         if self.exact.len() > EXACT {
-            for value in std::mem::take(&mut self.exact) {
-                *self.steps.entry(rounded(value)).or_default() += 1;
-            }
+            self.in_steps();
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds all values of another: what comes out does not depend on how they were divided.
+    pub(super) fn merge(&mut self, other: Self) {
+        let counted = self.count + other.count;
+        for (value, count) in other.steps {
+            self.in_steps();
+            *self.steps.entry(value).or_default() += count;
+        }
+        other.exact.into_iter().for_each(|value| self.add(value));
+        self.count = counted;
+    }
+
+    fn in_steps(&mut self) {
+        for value in std::mem::take(&mut self.exact) {
+            *self.steps.entry(rounded(value)).or_default() += 1;
         }
     }
 
@@ -85,6 +104,21 @@ mod tests {
         assert_eq!(nine().quantile(0.9), Some(90.0));
         assert_eq!(nine().quantile(0.85), Some(85.0));
         assert_eq!(nine().quantile(0.01), Some(10.0));
+    }
+
+    #[test]
+    fn parts_make_the_whole() {
+        for (all, cut) in
+            [(10, 3), (EXACT as i64 + 5, 7), (200_000, 100_000), (200_000, 199_999), (140_000, 70_000)]
+        {
+            let value = |v: i64| (v * 7919) % 100_003;
+            let mut whole = of((0..all).map(value));
+            let mut parts = of((0..cut).map(value));
+            parts.merge(of((cut..all).map(value)));
+            for q in [0.0, 0.5, 0.99, 1.0] {
+                assert_eq!(parts.quantile(q), whole.quantile(q), "{q} of {all} cut at {cut}");
+            }
+        }
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Rows of one plan while events come in.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::accumulator::Accumulator;
 use super::datum::{Datum, Unit};
 use super::definition::{Order, Take};
+use super::live::Live;
 use super::plan::Plan;
 use super::table::{Heading, Table};
 
@@ -13,8 +14,6 @@ use super::table::{Heading, Table};
 const MAX_GROUPS: usize = 1 << 18;
 /// Rows of a list that are kept unless there is a limit; further ones are counted.
 const MAX_LISTED: usize = 1 << 18;
-/// Allocations not freed yet that are kept.
-const MAX_LIVE: usize = 1 << 22;
 
 /// What has come together for one plan.
 #[derive(Debug)]
@@ -26,13 +25,22 @@ pub(super) struct Rows {
     pub(super) in_place: bool,
     /// Events or rows there was no room for.
     more: u64,
-    groups: HashMap<Rc<[Datum]>, usize>,
-    keys: Vec<Rc<[Datum]>>,
-    cells: Vec<Vec<Accumulator>>,
+    /// There were too many groups.
+    full: bool,
+    groups: HashMap<Arc<[Datum]>, usize>,
+    keys: Vec<Arc<[Datum]>>,
+    /// Of all rows, one after the other: those of columns that are no keys.
+    cells: Vec<Accumulator>,
+    /// Per column its place among a row's cells.
+    places: Vec<Option<usize>>,
+    /// Cells of a row.
+    width: usize,
     list: Vec<(i64, Vec<Datum>)>,
     limit: Option<usize>,
     /// Of the plan's `latest` event type: when.
     moment: i64,
+    /// There were events of a type besides `latest`.
+    others: bool,
     /// How often the rows have been cleared.
     pub(super) generation: u64,
     live: Live,
@@ -42,17 +50,28 @@ impl Rows {
     /// Without any row.
     pub(super) fn new(plan: Plan, limit: Option<usize>) -> Self {
         let limit = limit.or(plan.limit);
+        let mut width = 0;
+        let places = plan.columns.iter().map(|column| {
+            let place = (!matches!(column.take, Take::Key | Take::Each)).then_some(width);
+            width += usize::from(place.is_some());
+            place
+        });
+        let places = places.collect();
         Self {
             plan,
             seen: 0,
             in_place: false,
             more: 0,
+            full: false,
             groups: HashMap::new(),
             keys: Vec::new(),
             cells: Vec::new(),
+            places,
+            width,
             list: Vec::new(),
             limit,
             moment: i64::MIN,
+            others: false,
             generation: 0,
             live: Live::default(),
         }
@@ -70,33 +89,45 @@ impl Rows {
             return Some(row);
         }
         if self.keys.len() >= MAX_GROUPS {
+            self.full = true;
             self.more += 1;
             return None;
         }
-        let keys: Rc<[Datum]> = keys.into();
+        let keys: Arc<[Datum]> = keys.into();
         self.groups.insert(keys.clone(), self.keys.len());
         self.keys.push(keys);
-        self.cells.push(self.plan.columns.iter().map(|column| Accumulator::new(column.take)).collect());
+        let values = self.plan.columns.iter().filter(|column| !matches!(column.take, Take::Key | Take::Each));
+        self.cells.extend(values.map(|column| Accumulator::new(column.take)));
         Some(self.keys.len() - 1)
     }
 
     /// The cell in `row` and `column`.
     pub(super) fn cell(&mut self, row: usize, column: usize) -> Option<&mut Accumulator> {
-        self.cells.get_mut(row)?.get_mut(column)
+        let place = (*self.places.get(column)?)?;
+        self.cells.get_mut(row * self.width + place)
     }
 
     /// Whether an event of the type of which only the latest moment counts is to be taken in; a later moment than any
     /// before clears the rows.
     pub(super) fn is_latest_moment(&mut self, time: i64) -> bool {
         if time > self.moment && self.moment != i64::MIN {
-            self.groups.clear();
-            self.keys.clear();
-            self.cells.clear();
+            self.clear();
             self.generation += 1;
         }
         let counts = time >= self.moment;
         self.moment = self.moment.max(time);
         counts
+    }
+
+    /// Notes that an event counts whatever the latest moment.
+    pub(super) fn any_moment(&mut self) {
+        self.others = true;
+    }
+
+    fn clear(&mut self) {
+        self.groups.clear();
+        self.keys.clear();
+        self.cells.clear();
     }
 
     /// Adds a row of a list.
@@ -115,6 +146,57 @@ impl Rows {
             self.more += (self.list.len() - limit) as u64;
             self.list.truncate(limit);
         }
+    }
+
+    /// Rows of the same plan that no event has been seen of.
+    pub(super) fn blank(&self) -> Self {
+        let mut blank = Self::new(self.plan.clone(), self.limit);
+        blank.in_place = self.in_place;
+        blank
+    }
+
+    /// Whether [`merge`](Self::merge) with the rows of later events makes what all the events together would have.
+    pub(super) fn can_merge(&self, later: &Self) -> bool {
+        // What a later moment clears away depends on the order of the events.
+        let moments = (self.moment, later.moment) != (i64::MIN, i64::MIN);
+        let one_order = !moments || !(self.others || later.others);
+        let fits = !self.full && !later.full && self.keys.len() + later.keys.len() <= MAX_GROUPS;
+        self.plan.columns == later.plan.columns && one_order && fits && self.live.can_merge(&later.live)
+    }
+
+    /// Takes what rows of the same plan made of later events.
+    pub(super) fn merge(&mut self, mut later: Self) {
+        self.seen += later.seen;
+        self.more += later.more;
+        self.others |= later.others;
+        if self.moment != later.moment && later.moment != i64::MIN {
+            if later.moment < self.moment {
+                return;
+            }
+            if self.moment != i64::MIN {
+                self.clear();
+            }
+            self.moment = later.moment;
+        }
+        for (time, row) in std::mem::take(&mut later.list) {
+            self.push(time, row);
+        }
+        let mut rows = Vec::with_capacity(later.keys.len());
+        let mut cells = later.cells.into_iter();
+        for keys in later.keys {
+            let cells = cells.by_ref().take(self.width);
+            if let Some(&row) = self.groups.get(&keys) {
+                let own = self.cells.iter_mut().skip(row * self.width);
+                own.zip(cells).for_each(|(own, later)| own.merge(later));
+                rows.push(row);
+            } else {
+                rows.push(self.keys.len());
+                self.groups.insert(keys.clone(), self.keys.len());
+                self.keys.push(keys);
+                self.cells.extend(cells);
+            }
+        }
+        self.live.merge(later.live, &rows);
     }
 
     /// Notes an allocation in `row`.
@@ -173,20 +255,24 @@ impl Rows {
         let is_live = |take| matches!(take, Take::LiveCount | Take::LiveSum);
         let of_live: Vec<usize> =
             (0..self.plan.columns.len()).filter(|&at| is_live(self.plan.columns[at].take)).collect();
-        for &(_, row, size) in self.live.held.values() {
+        for &(row, size) in self.live.held.values() {
             for &column in &of_live {
-                if let Some(cell) = self.cells.get_mut(row).and_then(|cells| cells.get_mut(column)) {
+                let place = self.places.get(column).copied().flatten();
+                if let Some(cell) = place.and_then(|place| self.cells.get_mut(row * self.width + place)) {
                     cell.live(size);
                 }
             }
         }
         self.more += self.live.lost;
+        self.groups = HashMap::new();
         let mut rows = Vec::with_capacity(self.keys.len());
-        for (keys, cells) in std::mem::take(&mut self.keys).into_iter().zip(std::mem::take(&mut self.cells)) {
+        let mut cells = std::mem::take(&mut self.cells).into_iter();
+        for keys in std::mem::take(&mut self.keys) {
             let mut keys = keys.iter().cloned();
-            let row = cells.into_iter().zip(&self.plan.columns).map(|(cell, column)| match column.take {
+            let row = self.plan.columns.iter().map(|column| match column.take {
                 Take::Key => keys.next().unwrap_or_default(),
-                _ => cell.finish(),
+                Take::Each => Datum::Null,
+                _ => cells.next().map_or(Datum::Null, Accumulator::finish),
             });
             rows.push(row.collect());
         }
@@ -230,36 +316,6 @@ fn headings(plan: &Plan, rows: &[Vec<Datum>]) -> Vec<Heading> {
         }
     };
     plan.columns.iter().map(|column| &column.title).enumerate().map(heading).collect()
-}
-
-/// Row and size.
-type Allocation = (usize, i64);
-
-/// Allocations not freed.
-#[derive(Debug, Default)]
-struct Live {
-    /// By address: when, in which row, how large.
-    held: HashMap<i64, (i64, usize, i64)>,
-    /// Of the current batch, in file order: threads write on their own, so a free may come before its allocation.
-    waiting: Vec<(i64, i64, Option<Allocation>)>,
-    lost: u64,
-}
-
-impl Live {
-    fn settle(&mut self) {
-        self.waiting.sort_by_key(|&(time, _, what)| (time, what.is_some()));
-        for (time, address, what) in self.waiting.drain(..) {
-            match what {
-                None => {
-                    self.held.remove(&address);
-                }
-                Some(_) if self.held.len() >= MAX_LIVE => self.lost += 1,
-                Some((row, size)) => {
-                    self.held.insert(address, (time, row, size));
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -318,5 +374,91 @@ mod tests {
             [4999, 4998, 4997].map(|v| Datum::Int(v, Unit::Span)).iter().collect::<Vec<_>>()
         );
         assert_eq!(table.more, 4997);
+    }
+
+    /// Rows after these steps: (address, time, bytes, or `None` for a free).
+    fn rows_after(steps: &[(i64, i64, Option<i64>)]) -> Rows {
+        let view = find("native-allocation-by-thread").unwrap();
+        let mut rows = Rows::new(Plan::of_view(view), None);
+        for &(address, time, size) in steps {
+            rows.seen += 1;
+            match size {
+                Some(size) => {
+                    let row = rows.row(vec![Datum::Int(size % 3, Unit::One)]).unwrap();
+                    rows.cell(row, 1).unwrap().add(&Datum::Bool(true), time);
+                    rows.allocated(address, time, row, size);
+                }
+                None => rows.freed(address, time),
+            }
+            rows.settle();
+        }
+        rows
+    }
+
+    #[test]
+    fn allocations_of_parts_make_those_of_the_whole() {
+        let mut state = 1_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..200 {
+            let steps: Vec<(i64, i64, Option<i64>)> = (0..60)
+                .map(|time| (random(9) as i64, time, (random(2) == 0).then(|| random(1000) as i64)))
+                .collect();
+            let (first, second) = (random(60) as usize, random(60) as usize);
+            let (a, b) = (first.min(second), first.max(second));
+            let join = |mut earlier: Rows, later: Rows| {
+                assert!(earlier.can_merge(&later));
+                earlier.merge(later);
+                earlier
+            };
+            let part = |from: usize, to: usize| rows_after(&steps[from..to]);
+            let whole = rows_after(&steps).finish();
+            let left = join(join(part(0, a), part(a, b)), part(b, 60));
+            let right = join(part(0, a), join(part(a, b), part(b, 60)));
+            for parts in [left.finish(), right.finish()] {
+                assert_eq!(
+                    (parts.rows, parts.more),
+                    (whole.rows.clone(), whole.more),
+                    "{steps:?} cut at {a}, {b}"
+                );
+            }
+        }
+    }
+
+    /// Rows of `memory-leaks-by-class` after these events: (moment, class, whether of the type that has moments).
+    fn leaks(events: &[(i64, i64, bool)]) -> Rows {
+        let mut rows = Rows::new(Plan::of_view(find("memory-leaks-by-class").unwrap()), None);
+        for &(time, class, moments) in events {
+            rows.seen += 1;
+            if !moments {
+                rows.any_moment();
+            } else if !rows.is_latest_moment(time) {
+                continue;
+            }
+            let row = rows.row(vec![Datum::Int(class, Unit::One)]).unwrap();
+            rows.cell(row, 1).unwrap().add(&Datum::Bool(true), time);
+        }
+        rows
+    }
+
+    #[test]
+    fn only_the_latest_moment_of_all_parts_counts() {
+        let events = [(1, 7, true), (1, 8, true), (5, 7, true), (5, 9, true), (5, 9, true), (3, 6, true)];
+        let whole = leaks(&events).finish();
+        let counts: Vec<&[Datum]> = whole.rows.iter().map(|row| &row[..2]).collect();
+        let row = |class, count| [Datum::Int(class, Unit::One), Datum::Int(count, Unit::One)];
+        assert!(counts.len() == 2 && counts.contains(&&row(7, 1)[..]) && counts.contains(&&row(9, 2)[..]));
+        for at in 0..=events.len() {
+            let mut parts = leaks(&events[..at]);
+            let later = leaks(&events[at..]);
+            assert!(parts.can_merge(&later));
+            parts.merge(later);
+            assert_eq!(parts.finish().rows, whole.rows, "cut at {at}");
+        }
+        // Whether the others are cleared away depends on where they were: not for parts to tell.
+        assert!(!leaks(&[(1, 7, false)]).can_merge(&leaks(&events)));
+        assert!(leaks(&[(1, 7, false)]).can_merge(&leaks(&[(2, 8, false)])));
     }
 }
