@@ -1,11 +1,13 @@
 //! Model → tree: which samples, by what measure, under what names.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regex::Regex;
 
 use crate::error::Error;
+use crate::load::SETTING;
 use crate::model::{EventKind, Frame, FrameKind, Id, Model, SampleKey, Stack, Unit, Weight};
 use crate::tree::{Builder, Label, LabelId, Tree};
 
@@ -95,8 +97,16 @@ pub const FIRST_LOADED: &[&str] = PREFERRED.split_at(3).0;
 
 /// What to load if there is nothing of [`FIRST_LOADED`]: `events` are those of each type with stack traces.
 pub fn else_loaded(events: &BTreeMap<String, u64>) -> Option<&str> {
-    let preferred = PREFERRED.iter().find_map(|&name| events.get_key_value(name));
-    preferred.or_else(|| events.iter().max_by_key(|&(_, &count)| count)).map(|(name, _)| name.as_str())
+    if let Some(name) = PREFERRED.iter().find(|&&name| events.contains_key(name)) {
+        return Some(name);
+    }
+    // Settings are declared with a stack, too.
+    most(events.iter().map(|(name, &count)| (name.as_str(), count)).filter(|&(name, _)| name != SETTING))
+}
+
+/// The type with most events; of several, the first by name, whatever the order they came in.
+fn most<'a>(types: impl Iterator<Item = (&'a str, u64)>) -> Option<&'a str> {
+    types.max_by_key(|&(name, count)| (count, Reverse(name))).map(|(name, _)| name)
 }
 
 /// Full names of the event types that `names` and aliases stand for.
@@ -140,11 +150,14 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
     };
     if options.events.is_empty() {
         let preferred = PREFERRED.iter().map(|name| present(name)).find(|kinds| !kinds.is_empty());
-        let most = || {
-            let most = model.kinds.iter().max_by_key(|(id, _)| seen[id.index()]);
-            most.map(|(_, kind)| present(&kind.name)).unwrap_or_default()
+        let other = || {
+            let mut events: BTreeMap<&str, u64> = BTreeMap::new();
+            for (id, kind) in model.kinds.iter() {
+                *events.entry(&kind.name).or_default() += seen[id.index()];
+            }
+            most(events.into_iter()).map(present).unwrap_or_default()
         };
-        return Ok(preferred.unwrap_or_else(most));
+        return Ok(preferred.unwrap_or_else(other));
     }
     let mut kinds: Vec<Id<EventKind>> = Vec::new();
     for asked in &options.events {

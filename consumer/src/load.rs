@@ -143,7 +143,8 @@ impl Roles {
     }
 }
 
-const SETTING: &str = "jdk.ActiveSetting";
+/// The event that tells a setting.
+pub(crate) const SETTING: &str = "jdk.ActiveSetting";
 
 impl LoadOptions {
     fn wants_type(&self, class: &Class) -> bool {
