@@ -110,6 +110,8 @@ class Contestant:
     # What it must give: the key of a reference, and what else may be known to differ.
     reference: str
     knows: object = None
+    # Of those that print events (`read` is None): json, ndjson or compact.
+    form: str = ""
     runs: list = field(default_factory=list)
     verdict: str = ""
     equal: bool = False
@@ -127,28 +129,22 @@ def java(version):
     return Path(out.stdout.strip()) / "bin"
 
 
-def has_flag(command, flag):
-    return flag in subprocess.run([FLIGHTLINE, command, "--help"], capture_output=True, text=True).stdout
-
-
 def contestants(files):
     bins = {v: java(v) for v in (17, 25)}
     classes = f"{READERS}/classes:{READERS}/lib/*"
     converter = next((READERS / "lib").glob("jfr-converter-*.jar"))
     jvm = lambda v, *args: [bins[v] / "java", "-cp", classes, *args]
-    two = {c: has_flag(c, "--jobs") for c in ("summary", "fold", "print")}
-    one = lambda c: ["--jobs", "1"] if two[c] else []
+    one = ["--jobs", "1"]
     out = []
 
-    def add(job, name, reader, command, read, reference, knows=None):
+    def add(job, name, reader, command, read, reference, knows=None, form=""):
         if (path := files.get(name)) and path.exists():
-            out.append(Contestant(job, path, reader, [*command, path], read, f"{reference} {name}", knows))
+            out.append(Contestant(job, path, reader, [*command, path], read, f"{reference} {name}", knows, form))
 
     for name in ["big17", "exec", "ap-mem"]:
         job = "count by type"
-        add(job, name, "flightline summary", [FLIGHTLINE, "summary", "--top", "0", "--json", *one("summary")], ours_types, "types")
-        if two["summary"]:
-            add(job, name, "flightline summary, 2 jobs", [FLIGHTLINE, "summary", "--top", "0", "--json", "--jobs", "2"], ours_types, "types")
+        add(job, name, "flightline summary", [FLIGHTLINE, "summary", "--top", "0", "--json", *one], ours_types, "types")
+        add(job, name, "flightline summary, 2 jobs", [FLIGHTLINE, "summary", "--top", "0", "--json", "--jobs", "2"], ours_types, "types")
         for v in bins:
             add(job, name, f"JDK {v} jfr summary", [bins[v] / "jfr", "summary"], jfr_summary, "types")
             add(job, name, f"JDK {v} RecordingFile", jvm(v, "JdkJobs", "file", "types"), tabbed, "types")
@@ -161,9 +157,8 @@ def contestants(files):
     for name in ["big17", "exec"]:
         job = "samples to folded stacks"
         fold = [FLIGHTLINE, "fold", "--threads", "-e", "jdk.ExecutionSample"]
-        add(job, name, "flightline fold", [*fold, *one("fold")], ours_folded, "collapsed")
-        if two["fold"]:
-            add(job, name, "flightline fold, 2 jobs", [*fold, "--jobs", "2"], ours_folded, "collapsed")
+        add(job, name, "flightline fold", [*fold, *one], ours_folded, "collapsed")
+        add(job, name, "flightline fold, 2 jobs", [*fold, "--jobs", "2"], ours_folded, "collapsed")
         for v in bins:
             add(job, name, f"JDK {v} RecordingFile", jvm(v, "JdkJobs", "file", "collapsed"), folded, "collapsed")
             add(job, name, f"JDK {v} EventStream", jvm(v, "JdkJobs", "stream", "collapsed"), folded, "collapsed")
@@ -182,12 +177,21 @@ def contestants(files):
             add(job, name, f"JDK {v} RecordingFile", jvm(v, "JdkJobs", "file", "fields"), numbers, "fields")
         add(job, name, "jfrs", [READERS / "jfrs/release/jfrs-lines", "fields"], numbers, "fields")
 
-    job = "JSON in the JDK's shape"
-    add(job, "prof", "flightline print --json", [FLIGHTLINE, "print", "--json", *one("print")], None, "json")
-    if two["print"]:
-        add(job, "prof", "flightline print --json, 2 jobs", [FLIGHTLINE, "print", "--json", "--jobs", "2"], None, "json")
+    printing = [FLIGHTLINE, "print"]
+    job = "every event as JSON"
+    for form in ["json", "ndjson", "compact"]:
+        depth = ["--stack-depth", "5"] if form == "compact" else []
+        for jobs in (1, 2):
+            note = ", 5 frames" * bool(depth) + ", 2 jobs" * (jobs == 2)
+            add(job, "prof", f"flightline print --{form}{note}", [*printing, f"--{form}", *depth, "--jobs", str(jobs)], None, "json", form=form)
     for v in bins:
-        add(job, "prof", f"JDK {v} jfr print --json", [bins[v] / "jfr", "print", "--json"], None, "json")
+        add(job, "prof", f"JDK {v} jfr print --json", [bins[v] / "jfr", "print", "--json"], None, "json", form="json")
+
+    job = "every event as JSON, whole stacks by reference"
+    for name in ["big17", "exec", "ap-mem"]:
+        for jobs in (1, 2):
+            add(job, name, f"flightline print --compact{', 2 jobs' * (jobs == 2)}", [*printing, "--compact", "--jobs", str(jobs)], None, "types",
+                form="compact")
 
     job = "a small file, whole process"
     add(job, "prof", "flightline summary", [FLIGHTLINE, "summary", "--top", "0", "--json"], ours_types, "types")
@@ -283,6 +287,40 @@ def json_events(stream):
             yield event
 
 
+def line_events(stream):
+    """The events of `print --ndjson` and `--compact` in the same form; consumer/print-formats.md tells how they are written."""
+    constants, settled = {}, set()
+
+    def resolved(value):
+        if isinstance(value, list):
+            return [resolved(v) for v in value]
+        if not isinstance(value, dict):
+            return value
+        if "#" not in value:
+            return {k: resolved(v) for k, v in value.items()}
+        key = value["#"]
+        if key not in settled:
+            settled.add(key)
+            constants[key] = resolved(constants[key])
+        return constants[key]
+
+    while block := stream.read(4 << 20):
+        # The rest of the last line.
+        while not block.endswith("\n") and (more := stream.read(4096)):
+            block += more
+        for line in block.split("\n"):
+            record = json.loads(line) if line else {"chunk": 0}
+            if "constant" in record:
+                constants[record["constant"]] = record["value"]
+            elif "event" in record:
+                name = record.pop("event")
+                values = {("event" if k == "event_" else k): resolved(v) for k, v in record.items()}
+                yield {"type": name, "values": values}
+            elif line:
+                constants.clear()
+                settled.clear()
+
+
 # What the JDK makes of the longs that stand for "none" and "for ever".
 LIMITS = re.compile(r'"(PT-?2562047788015215H-?30M-?[78](\.9+)?S|[-+]9{9}-[^"]*)"')
 
@@ -298,14 +336,20 @@ def nanos(text):
     return (int(minutes) * 60 + int(seconds or 0)) * 10**9 + int((fraction or "0").ljust(9, "0"))
 
 
-def json_digests(command):
+def printed(c):
+    """Starts a contestant that prints events; its output as text."""
+    process = subprocess.Popen([str(x) for x in c.command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return process, open(process.stdout.fileno(), encoding="utf-8", errors="replace", newline="", closefd=False)
+
+
+def json_digests(c):
     """A digest of each event but its times, with its fields in a fixed order; the type of each digest; the start times,
     sorted; the bytes printed; the exit status."""
-    process = subprocess.Popen([str(x) for x in command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     digests, kinds, times, size = Counter(), {}, [], [0]
-    with open(process.stdout.fileno(), encoding="utf-8", errors="replace", newline="", closefd=False) as stream:
+    process, stream = printed(c)
+    with stream:
         counted = type("", (), {"read": lambda _, n: size.__setitem__(0, size[0] + len((b := stream.read(n)).encode())) or b})()
-        for event in json_events(counted):
+        for event in (json_events if c.form == "json" else line_events)(counted):
             text = LIMITS.sub("null", plain(json.dumps(event, sort_keys=True, ensure_ascii=False)))
             digest = hash(TIMES.sub('"time"', text))
             digests[digest] += 1
@@ -318,9 +362,9 @@ def json_digests(command):
 def check_json(cs):
     """The events each prints against those of the newest JDK: every field by value; layout and order are free."""
     base = next(c for c in cs if "JDK 25" in c.reader)
-    right, kinds, right_times, _, _ = json_digests(base.command)
+    right, kinds, right_times, _, _ = json_digests(base)
     for c in cs:
-        got, mine, times, c.out_bytes, status = json_digests(c.command)
+        got, mine, times, c.out_bytes, status = json_digests(c)
         missing, other = right - got, got - right
         drift = max((abs(nanos(a) - nanos(b)) for a, b in zip(right_times, times) if a != b), default=0)
         if missing or other:
@@ -333,10 +377,26 @@ def check_json(cs):
             c.equal, c.verdict = True, f"equal, times of later chunks by {drift} ns" if drift else "equal"
 
 
+def check_lines(c, right):
+    """The events by type among the lines that one prints, where the JDK's JSON would take hours."""
+    got, c.out_bytes = Counter(), 0
+    process = subprocess.Popen([str(x) for x in c.command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    for line in process.stdout:
+        c.out_bytes += len(line)
+        if line.startswith(b'{"event":"'):
+            got[line[10:line.index(b'"', 10)].decode()] += 1
+    c.equal = got == right and process.wait() == 0
+    c.verdict = "types and numbers of events equal" if c.equal else f"DIFFERS: {got.total():,} events, not {right.total():,}"
+
+
 def race(cs, known, rounds):
-    jsons = [c for c in cs if c.read is None]
-    if jsons and any("JDK 25" in c.reader for c in jsons):
-        check_json(jsons)
+    printing = [c for c in cs if c.read is None]
+    for c in printing:
+        if c.reference in known:
+            check_lines(c, known[c.reference])
+    against_jdk = [c for c in printing if c.reference not in known]
+    if any("JDK 25" in c.reader for c in against_jdk):
+        check_json(against_jdk)
     left = {id(c): rounds for c in cs}
     for turn in range(rounds):
         for c in cs:

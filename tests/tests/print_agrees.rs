@@ -210,3 +210,57 @@ fn what_differs_is_told() {
     let agreement = compare(victim::flightline(), &jfr, &a, &b, None);
     assert!(!agreement.differences.is_empty(), "{agreement}");
 }
+
+/// A recording with one sample of a thread in `groups` thread groups within each other.
+fn nested(groups: u64, into: &Path) {
+    use jfr_format::ids::{FileOffset, Ticks};
+    use jfr_format::schema::{self, thread_state};
+    use jfr_format::write::{ChunkWriter, ClockLine, FileOutput, Geometry};
+
+    let line = ClockLine {
+        start_ticks: Ticks(0),
+        start_epoch_ns: 1_700_000_000_000_000_000,
+        ticks_per_second: 1_000,
+    };
+    let mut out = FileOutput::new(std::fs::File::create(into).unwrap()).unwrap();
+    let mut chunk = ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0)).unwrap();
+    for group in 1..=groups {
+        let outer = if group == groups { 0 } else { group + 1 };
+        chunk
+            .constant(schema::THREAD_GROUP, group, |g| {
+                g.key(outer).string(&format!("group {group}"));
+            })
+            .unwrap();
+    }
+    chunk
+        .constant(schema::THREAD, 7, |t| {
+            t.string("deep").long(7).string("deep").long(7).key(1);
+        })
+        .unwrap();
+    chunk
+        .event(schema::EXECUTION_SAMPLE, |e| {
+            e.ticks(Ticks(5)).key(7).key(0).key(thread_state::DEFAULT);
+        })
+        .unwrap();
+    chunk.finish(Ticks(10), true, &mut out).unwrap();
+}
+
+#[test]
+fn constants_deep_within_each_other() {
+    let Some(tools) = tools() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nested.jfr");
+    // As deep as the chains of objects that a JDK writes.
+    nested(400, &file);
+    for (release, jfr) in tools {
+        let agreement = compare(victim::flightline(), &jfr, &file, &file, None);
+        assert_eq!((agreement.events, agreement.same_bytes), (1, 1), "JDK {release}: {agreement}");
+    }
+    // Deeper than any: cut, and no stack overflows.
+    nested(100_000, &file);
+    for form in ["--json", "--ndjson", "--compact", "--csv"] {
+        let mut print = std::process::Command::new(victim::flightline());
+        let done = run(print.args(["print", form]).arg(&file), Duration::from_secs(60)).expect_success(form);
+        assert!(done.stdout_text().contains("group 479"), "{form}");
+    }
+}

@@ -41,6 +41,12 @@ pub use pattern::Patterns;
 pub use printer::{EventWriter, Printer};
 pub use selection::{Categories, Selection};
 
+/// Constants within each other before the rest is cut. A JDK writes chains of 200 objects that hold each other
+/// (`jdk.OldObjectSample`), which are 400 constants.
+const MAX_DEPTH: usize = 480;
+/// Stack of a thread that prints so deep, in bytes.
+const STACK: usize = 16 << 20;
+
 /// What events look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {

@@ -10,14 +10,12 @@ use jfr_format::read::{Chunk, Class, Field};
 use super::moment::Clock;
 use super::things::{self, is_set, number_of, record_of, text_of};
 use super::units::{Units, decimal};
-use super::{EventWriter, PrintOptions};
+use super::{EventWriter, MAX_DEPTH, PrintOptions};
 
 type Error = jfr_format::error::Error;
 
 /// Values of one event before the rest is cut: references can make a small file describe an endless tree.
 const MAX_VALUES: usize = 1 << 13;
-/// Structs in structs before the rest is cut: real ones need fewer than ten.
-const MAX_DEPTH: usize = 24;
 /// Bytes of constants kept as text; when there are more, they are written anew.
 const MAX_KEPT: usize = 8 << 20;
 
@@ -261,7 +259,7 @@ impl TextPrinter {
         }
         self.path.push(here);
         let start = out.len();
-        self.resolved(shown, ValueRef::Reference(reference), depth, out);
+        self.resolved(shown, ValueRef::Reference(reference.unbounded()), depth, out);
         self.path.pop();
         if kept {
             self.kept.keep(here, &out[start..]);

@@ -12,7 +12,10 @@ pub(super) fn text_of<'a>(of: &StructRef<'a>, field: &str) -> Option<Cow<'a, str
 }
 
 pub(super) fn record_of<'a>(of: &StructRef<'a>, field: &str) -> Option<StructRef<'a>> {
-    of.field(field).ok()??.record().ok()?
+    match of.field(field).ok()?? {
+        Value::Reference(to) => to.unbounded().resolve().ok()??.record().ok()?,
+        value => value.record().ok()?,
+    }
 }
 
 pub(super) fn number_of(of: &StructRef<'_>, field: &str) -> Option<i64> {

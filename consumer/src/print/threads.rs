@@ -8,6 +8,7 @@ use std::thread;
 use jfr_format::error::Error as Warning;
 use jfr_format::read::Chunk;
 
+use super::STACK;
 use super::order::{Held, Place};
 use super::printer::{BLOCK, EventWriter};
 use crate::error::Error;
@@ -46,7 +47,8 @@ pub(super) fn print(
             let (sender, pieces) = mpsc::sync_channel(AHEAD);
             let (spare, spares) = mpsc::channel();
             let lane = Lane { writer: writer.as_mut(), chunk, held, sender, spares };
-            scope.spawn(move || lane.run(first, threads, any));
+            let thread = thread::Builder::new().stack_size(STACK);
+            thread.spawn_scoped(scope, move || lane.run(first, threads, any)).map_err(Error::Write)?;
             lanes.push((pieces, spare));
         }
         (0..turns).try_for_each(|turn| take(&lanes[turn % threads], warnings, out))

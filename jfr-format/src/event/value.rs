@@ -222,10 +222,18 @@ impl<'a> Reference<'a> {
         self.chunk.types.class(self.class?)
     }
 
+    /// The same reference as if it stood in an event. What constants refer to can lead in circles, so following references
+    /// ends after some 16 constants within each other; this lifts that bound, for those who keep one of their own. Real
+    /// recordings go 200 constants deep (`jdk.OldObjectSample`).
+    #[must_use]
+    pub fn unbounded(self) -> Self {
+        Self { depth: 0, ..self }
+    }
+
     /// The constant; `None` if the key has none, as key 0 usually has.
     ///
     /// # Errors
-    /// The constant is malformed.
+    /// The constant is malformed, or lies too deep within others ([`unbounded`](Self::unbounded)).
     pub fn resolve(&self) -> Result<Option<Value<'a>>, Error> {
         Ok(self.constant()?.map(Value::from))
     }

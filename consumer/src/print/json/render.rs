@@ -6,6 +6,7 @@ use jfr_format::error::Error;
 use jfr_format::event::{self, ArrayRef, EventRef, Reference, StructRef, Value};
 use jfr_format::read::{Chunk, ClassIndex, Field};
 
+use super::super::MAX_DEPTH;
 use super::super::moment::Clock;
 use super::super::number;
 use super::cache::{Cache, Cost, Name};
@@ -13,14 +14,10 @@ use super::escape;
 use super::shape::{FieldShape, Meaning, Shape, Shapes};
 use super::{EVENT_INDENT, Style};
 
-/// References followed below an event before the rest is cut: real ones need fewer than ten.
-const MAX_DEPTH: usize = 24;
 /// Values of one event before the rest is cut: references can make a small file describe an endless tree.
 const MAX_VALUES: usize = 1 << 18;
 /// Bytes of one event, likewise.
 const MAX_BYTES: usize = 32 << 20;
-
-const BLANKS: &[u8; 128] = &[b' '; 128];
 
 /// Prints values; keeps what it printed of constants.
 #[derive(Debug)]
@@ -227,7 +224,7 @@ impl Renderer {
             return;
         }
         // A damaged constant is as good as none; the decoder has told of the damage.
-        let Ok(Some(value)) = reference.resolve() else { return out.extend_from_slice(b"null") };
+        let Ok(Some(value)) = reference.unbounded().resolve() else { return out.extend_from_slice(b"null") };
         let (start, values) = (out.len(), self.bounds.values);
         let cut = std::mem::replace(&mut self.bounds.cut, false);
         let deepest = std::mem::replace(&mut self.bounds.deepest, self.bounds.path.len());
@@ -254,7 +251,7 @@ impl Renderer {
         let key = reference.key();
         let number = match links.numbers.get(&(class, key)) {
             Some(&number) => number,
-            None if matches!(reference.resolve(), Ok(Some(_))) => {
+            None if matches!(reference.unbounded().resolve(), Ok(Some(_))) => {
                 links.last += 1;
                 links.numbers.insert((class, key), links.last);
                 links.untold.push((class, key, links.last));
@@ -300,7 +297,6 @@ impl Renderer {
         out: &mut Vec<u8>,
     ) {
         let pretty = self.style == Style::Document;
-        let blanks = &BLANKS[..(indent + 2).min(BLANKS.len())];
         out.extend_from_slice(if pretty { b"{\n" } else { b"{" });
         // A damaged constant prints as far as it goes; the decoder has told of the damage.
         for (at, (value, shape)) in of.iter().map_while(Result::ok).zip(&shape.fields).enumerate() {
@@ -309,7 +305,7 @@ impl Renderer {
                 if at > 0 {
                     out.extend_from_slice(b", \n");
                 }
-                out.extend_from_slice(blanks);
+                blanks(indent + 2, out);
             } else if at > 0 {
                 out.push(b',');
             }
@@ -318,7 +314,7 @@ impl Renderer {
         }
         if pretty {
             out.push(b'\n');
-            out.extend_from_slice(&blanks[..blanks.len().saturating_sub(2)]);
+            blanks(indent, out);
         }
         out.push(b'}');
     }
@@ -346,5 +342,13 @@ impl Renderer {
             self.value(shapes, field, shape, value, indent, out);
         }
         out.push(b']');
+    }
+}
+
+fn blanks(count: usize, out: &mut Vec<u8>) {
+    const BLANKS: &[u8; 64] = &[b' '; 64];
+    match BLANKS.get(..count) {
+        Some(blanks) => out.extend_from_slice(blanks),
+        None => out.resize(out.len() + count, b' '),
     }
 }
