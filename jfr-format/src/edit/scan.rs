@@ -348,20 +348,15 @@ impl Scan<'_> {
 
     /// Where reading can go on behind the damage at `at`.
     fn go_on(&mut self, at: usize, limit: usize) -> Option<usize> {
-        let rest = &self.bytes[at..limit];
-        let (start, head) = (self.found.start, self.found.header);
-        let known = self.promised.and_then(|_| {
-            let offset = (at - start) as u64;
-            self.effort.spend(limit, |steps| resync::next_boundary(rest, offset, &head, steps))
+        let next = if self.promised.is_none() { self.header_behind(at) } else { None };
+        let rest = &self.bytes[at..next.unwrap_or(limit)];
+        let (within, types) = ((at - self.found.start) as u64, self.types().cloned());
+        // Without its end the header's offsets are nothing to go by.
+        let header = self.promised.map(|_| self.found.header);
+        let found = self.effort.spend(limit, |steps| {
+            resync::go_on(rest, within, header.as_ref(), types.as_deref(), true, steps)
         });
-        let header = if self.promised.is_none() { self.header_behind(at) } else { None };
-        let until = known.map(|skip| at + skip).or(header).unwrap_or(limit);
-        let types = self.types().cloned();
-        let found = types.and_then(|types| {
-            let rest = &self.bytes[at..until];
-            self.effort.spend(limit, |steps| resync::next_run(rest, rest.len(), &types, true, steps))
-        });
-        found.or(known).map(|skip| at + skip).or(header)
+        found.map(|skip| at + skip).or(next)
     }
 
     /// Where the next header behind `at` is. Places come in ascending order, so each byte is looked at once.

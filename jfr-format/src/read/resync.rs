@@ -37,9 +37,27 @@ pub(crate) fn find_header(bytes: &[u8]) -> Option<usize> {
     None
 }
 
+/// Where reading can go on behind damage, as a distance from it: at the next event that can be told from noise, else where
+/// header or checkpoint chain say that one is. `bytes` start at the damage, which is `at` bytes into the chunk, and end
+/// where the chunk does if they are `whole`. Without a `header` its offsets are not trusted, without `types` events are not
+/// known. `steps` says how much may be tried still.
+pub(crate) fn go_on(
+    bytes: &[u8],
+    at: u64,
+    header: Option<&ChunkHeader>,
+    types: Option<&Types>,
+    whole: bool,
+    steps: &mut u64,
+) -> Option<usize> {
+    let known = header.and_then(|header| next_boundary(bytes, at, header, steps));
+    let between = &bytes[..known.unwrap_or(bytes.len())];
+    let found = types.and_then(|types| next_run(between, types, whole || known.is_some(), steps));
+    found.or(known)
+}
+
 /// The first event boundary behind `at` that the header or its checkpoint chain tells of, as a distance from `at`.
 /// `bytes` start at `at`, which like the header's offsets is counted from the chunk's start.
-pub(crate) fn next_boundary(bytes: &[u8], at: u64, header: &ChunkHeader, steps: &mut u64) -> Option<usize> {
+fn next_boundary(bytes: &[u8], at: u64, header: &ChunkHeader, steps: &mut u64) -> Option<usize> {
     let mut best = (header.metadata.0 > at).then_some(header.metadata.0);
     let mut checkpoint = header.checkpoint.0;
     while checkpoint > at {
@@ -68,16 +86,9 @@ const SOUND_EVENT: u64 = 1 << 16;
 pub(crate) const STEPS_PER_BYTE: u64 = 32;
 
 /// The first place behind the start of `bytes` where events go on: [`RUN`] events of declared types, or [`SOUND_RUN`]
-/// whose fields can be read as well, or fewer up to exactly the chunk's end. It lies before `before`. `bytes` end where the
-/// chunk does if it is `whole`; `steps` says how much may be tried still.
-pub(crate) fn next_run(
-    bytes: &[u8],
-    before: usize,
-    types: &Types,
-    whole: bool,
-    steps: &mut u64,
-) -> Option<usize> {
-    for from in 1..before.min(bytes.len()) {
+/// whose fields can be read as well, or fewer up to exactly the end of `bytes` if an event is known to end there.
+fn next_run(bytes: &[u8], types: &Types, whole: bool, steps: &mut u64) -> Option<usize> {
+    for from in 1..bytes.len() {
         if *steps == 0 {
             return None;
         }

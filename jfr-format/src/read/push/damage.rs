@@ -42,13 +42,8 @@ impl Decoder {
         let inner = self.buffer.bytes().get(self.scanned..).unwrap_or_default();
         let inner = inner.get(..usize::try_from(end - at).unwrap_or(usize::MAX)).unwrap_or(inner);
         let steps = self.current.resync_steps.get_or_insert(inner.len() as u64 * resync::STEPS_PER_BYTE);
-        let known = resync::next_boundary(inner, at - start, &chunk.header, steps);
-        let found = if self.current.has_types {
-            resync::next_run(inner, known.unwrap_or(inner.len()), &chunk.types, have >= end, steps)
-        } else {
-            None
-        };
-        match found.or(known) {
+        let types = self.current.has_types.then_some(&*chunk.types);
+        match resync::go_on(inner, at - start, Some(&chunk.header), types, have >= end, steps) {
             Some(skipped) => {
                 self.hold();
                 self.discard(skipped);
