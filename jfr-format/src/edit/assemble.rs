@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::clock::{Clock, Line};
 use super::flaw::flaw;
 use super::metadata::{Ids, TypeSpace, id_and_tree, id_place, in_bytes, metadata};
 use super::rebuild::{Change, Kept, Plan, rebuild};
@@ -72,7 +73,8 @@ pub struct Conflicts {
     pub examples: Vec<Clash>,
     /// Metadata ids changed, because the same id stood for other types: the JDK would have lost events.
     pub metadata_ids: u64,
-    /// Chunks whose types got other ids, so that neither constants nor clocks of other recordings touch theirs.
+    /// Chunks with other ids of types and the first part's clock, so that neither constants nor clocks of other recordings
+    /// touch theirs.
     pub rebased: u64,
     /// Parts that are not sound, and why: repair them first.
     pub unsound: Vec<(String, &'static str)>,
@@ -102,9 +104,10 @@ fn continues(before: &Part, part: &Part) -> bool {
 /// different types.
 ///
 /// With `rebase`, parts that do not go on with the one before get ids of their own: the metadata's, and those of all types
-/// that have constants or stood for something else. The JDK's readers find constants by type id and key in the chunk
-/// before too, and keep its clock as long as the metadata id is the same; with ids of their own, chunks of different
-/// recordings are read as they were. No event, constant or time changes.
+/// that have constants or stood for something else; and the clock of the first part, by which their ticks are told anew, to
+/// the nanosecond if it is that fine. The JDK's readers find constants by type id and key in the chunk before too, and apply
+/// the first chunk's clock to all (JDK 25, whatever the metadata id); so chunks of different recordings are read as they
+/// were. No event, constant or time changes.
 ///
 /// # Errors
 /// Those of `out`.
@@ -128,7 +131,9 @@ struct Joined {
     space: TypeSpace,
     /// There was a recording before the current one.
     other: bool,
+    /// The first chunk of all, and of the current recording.
     first: Option<ChunkHeader>,
+    recording: Option<ChunkHeader>,
     before: Constants,
     hash: RandomState,
 }
@@ -139,6 +144,7 @@ impl Joined {
         if !follows {
             self.space.begin();
             self.new_ids.clear();
+            self.recording = None;
         }
         let mut effort = Effort::default();
         let mut all = Constants::default();
@@ -151,10 +157,12 @@ impl Joined {
                 self.conflicts.unsound.push((part.name.clone(), why));
                 unsound = true;
             }
+            let first = *self.first.get_or_insert(header);
+            self.recording.get_or_insert(header);
             if self.rebase && flaw.is_none() {
                 self.rebased(source, &found, out)?;
             } else {
-                let off = off(self.first.get_or_insert(header), &header);
+                let off = off(&first, &header);
                 let clocks = &mut self.conflicts.clocks;
                 if off.abs() > SAME_CLOCK && clocks.last().is_none_or(|(name, _)| *name != part.name) {
                     clocks.push((part.name.clone(), off));
@@ -201,7 +209,9 @@ impl Joined {
         };
         self.new_ids.extend(known.zip(id));
         let content = metadata(&content, &found.types, id, &type_ids);
-        let change = Change { rewrite: Rewrite::default(), type_ids };
+        let clock = self.clock(&found.header);
+        let header = clock.map_or(found.header, |clock| clock.header(&found.header));
+        let change = Change { rewrite: Rewrite::renumber(&found.types, clock, &type_ids), type_ids };
         let mut kept = Kept::default();
         let mut made = Vec::new();
         for event in found.events(source) {
@@ -210,9 +220,18 @@ impl Joined {
             let size = if changed { made.len() } else { event.end - event.start };
             kept.push((event.type_id > u64::from(CHECKPOINT_EVENT.0)).then_some(size));
         }
-        let plan = Plan { header: found.header, metadata: &content, kept, used: None, change: &change };
+        let plan = Plan { header, metadata: &content, kept, used: None, change: &change };
         self.conflicts.rebased += 1;
         rebuild(source, found, plan).write(out)
+    }
+}
+
+impl Joined {
+    /// From the clock of the current recording, by which the JDK reads all its chunks alone, to that of the first.
+    fn clock(&self, header: &ChunkHeader) -> Option<Clock> {
+        let same = |other: &ChunkHeader| other.ticks_per_second == header.ticks_per_second;
+        let own = self.recording.filter(same).unwrap_or(*header);
+        Clock::new(Line::of(&own), Line::of(&self.first?))
     }
 }
 

@@ -172,7 +172,7 @@ impl Filter<'_, '_> {
             types: found.types.clone(),
             pools: found.pools(source),
         };
-        let rewrite = self.scope.redaction.as_ref().map(|redaction| Rewrite::new(&found.types, redaction));
+        let rewrite = self.scope.redaction.as_ref().map(|redaction| Rewrite::redact(&found.types, redaction));
         let change = Change { rewrite: rewrite.unwrap_or_default(), type_ids: TypeIds::new() };
         Ok(Opened { found, chunk, change })
     }

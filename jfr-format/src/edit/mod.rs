@@ -12,6 +12,7 @@
 //! damage may cost is linear in the input (`scan::Effort`, `read/resync.rs`).
 
 mod assemble;
+mod clock;
 mod filter;
 mod flaw;
 mod metadata;

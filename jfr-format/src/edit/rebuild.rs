@@ -347,6 +347,9 @@ fn pools_of(
     };
     let _ = walk_pools(types, payload, entry, |_| {});
     let flags = flags & !(CHECKPOINT_HEADER | CHECKPOINT_FLUSH);
+    let clock = change.rewrite.clock;
+    let start = clock.map_or(start, |clock| clock.stamp(start as i64) as u64);
+    let duration = clock.map_or(duration, |clock| clock.span(duration as i64) as u64);
     Some((Head { start, duration, flags }, pools))
 }
 

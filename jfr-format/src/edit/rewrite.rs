@@ -1,5 +1,7 @@
-//! Values written anew: text replaced by a mark.
+//! Values written anew: text replaced by a mark; ticks by another clock and ids of types by others.
 
+use super::clock::Clock;
+use super::metadata::TypeIds;
 use super::scan::Framed;
 use crate::constants::STRING_NULL;
 use crate::error::Malformed;
@@ -23,45 +25,62 @@ impl std::fmt::Debug for Redaction<'_> {
     }
 }
 
+/// What becomes of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Keep,
+    /// Text, or what holds it: all of it goes.
+    Mark,
+    /// A point in time.
+    Stamp,
+    Span,
+    /// The id of a type.
+    Id,
+}
+
 /// The same for the types of one chunk.
 #[derive(Debug, Default)]
 pub(super) struct Rewrite {
     /// The mark as a string.
     mark: Vec<u8>,
-    /// By class: which fields go; empty where none of the class, nor of what lies within it, does.
-    fields: Vec<Vec<bool>>,
+    pub(super) clock: Option<Clock>,
+    type_ids: TypeIds,
+    /// By class: what becomes of its fields; empty where all of the class, and of what lies within it, stay.
+    fields: Vec<Vec<Change>>,
 }
 
 impl Rewrite {
-    /// Looks the fields up.
-    pub(super) fn new(types: &Types, redaction: &Redaction<'_>) -> Self {
-        let classes = types.classes();
+    /// Replaces text.
+    pub(super) fn redact(types: &Types, redaction: &Redaction<'_>) -> Self {
         let text =
             |field: &Field| field.class.and_then(|index| types.class(index)).is_some_and(|c| c.textual);
-        let of = |class: &Class| {
-            let goes = |field: &Field| text(field) && (redaction.fields)(class, field);
-            class.fields.iter().map(goes).collect::<Vec<bool>>()
-        };
-        let mut fields: Vec<Vec<bool>> = classes.iter().map(of).collect();
-        let mut touched: Vec<bool> = fields.iter().map(|fields| fields.contains(&true)).collect();
-        for _ in 0..MAX_DEPTH {
-            let within = |class: &Class| {
-                let inline = class.fields.iter().filter(|field| !field.pooled);
-                inline.filter_map(|field| field.class).any(|index| touched.get(index.index()) == Some(&true))
-            };
-            let next: Vec<bool> =
-                classes.iter().zip(&touched).map(|(c, &touched)| touched || within(c)).collect();
-            if next == touched {
-                break;
-            }
-            touched = next;
-        }
-        for (fields, _) in fields.iter_mut().zip(&touched).filter(|(_, touched)| !**touched) {
-            fields.clear();
-        }
         let mut mark = Vec::new();
         strings::put(&mut mark, redaction.mark);
-        Self { mark, fields }
+        let fields = changes(types, |class, _, field| {
+            if text(field) && (redaction.fields)(class, field) { Change::Mark } else { Change::Keep }
+        });
+        Self { mark, fields, ..Self::default() }
+    }
+
+    /// Gives ticks by another clock, and ids of types as they are now.
+    pub(super) fn renumber(types: &Types, clock: Option<Clock>, type_ids: &TypeIds) -> Self {
+        let fields = changes(types, |class, i, field| {
+            let ticks = |annotation| field.annotation(annotation).and_then(|a| a.value()) == Some("TICKS");
+            let first = |at, name| class.is_event() && i == at && &*field.name == name;
+            let number = field.class.and_then(|index| types.class(index));
+            if field.pooled || !number.is_some_and(|c| c.kind == Kind::Long) {
+                Change::Keep
+            } else if clock.is_some() && (ticks("jdk.jfr.Timestamp") || first(0, "startTime")) {
+                Change::Stamp
+            } else if clock.is_some() && (ticks("jdk.jfr.Timespan") || first(1, "duration")) {
+                Change::Span
+            } else if (&*class.name, &*field.name) == ("jdk.ActiveSetting", "id") && !type_ids.is_empty() {
+                Change::Id
+            } else {
+                Change::Keep
+            }
+        });
+        Self { clock, type_ids: type_ids.clone(), fields, ..Self::default() }
     }
 
     /// Whether values of the class may have to be written anew.
@@ -99,6 +118,15 @@ impl Rewrite {
         Ok(replaced)
     }
 
+    fn number(&self, change: Change, old: u64) -> u64 {
+        match (change, &self.clock) {
+            (Change::Stamp, Some(clock)) => clock.stamp(old as i64) as u64,
+            (Change::Span, Some(clock)) => clock.span(old as i64) as u64,
+            (Change::Id, _) => self.type_ids.get(&old).copied().unwrap_or(old),
+            _ => old,
+        }
+    }
+
     #[allow(clippy::too_many_arguments)] // a walk with a place to write to
     fn fields(
         &self,
@@ -116,7 +144,19 @@ impl Rewrite {
         }
         let mut replaced = 0;
         for (i, field) in found.fields.iter().enumerate() {
-            let goes = all || self.fields.get(class.index()).and_then(|f| f.get(i)) == Some(&true);
+            let change = self.fields.get(class.index()).and_then(|f| f.get(i)).copied();
+            let change = change.unwrap_or(Change::Keep);
+            if !all && !matches!(change, Change::Keep | Change::Mark) {
+                let count = if field.array { cursor.count()? } else { 1 };
+                if field.array {
+                    varint::put(out, count as u64);
+                }
+                for _ in 0..count {
+                    varint::put(out, self.number(change, cursor.varint()?));
+                }
+                continue;
+            }
+            let goes = all || change == Change::Mark;
             let target = field.class.and_then(|index| Some((index, types.class(index)?)));
             let into = target.filter(|(index, class)| {
                 !class.nothing
@@ -150,6 +190,31 @@ impl Rewrite {
         }
         Ok(replaced)
     }
+}
+
+/// By class what becomes of its fields, by class, position and field.
+fn changes(types: &Types, of: impl Fn(&Class, usize, &Field) -> Change) -> Vec<Vec<Change>> {
+    let of = |class: &Class| class.fields.iter().enumerate().map(|(i, field)| of(class, i, field)).collect();
+    let classes = types.classes();
+    let mut fields: Vec<Vec<Change>> = classes.iter().map(of).collect();
+    let mut touched: Vec<bool> =
+        fields.iter().map(|fields| fields.iter().any(|&change| change != Change::Keep)).collect();
+    for _ in 0..MAX_DEPTH {
+        let within = |class: &Class| {
+            let inline = class.fields.iter().filter(|field| !field.pooled);
+            inline.filter_map(|field| field.class).any(|index| touched.get(index.index()) == Some(&true))
+        };
+        let next: Vec<bool> =
+            classes.iter().zip(&touched).map(|(c, &touched)| touched || within(c)).collect();
+        if next == touched {
+            break;
+        }
+        touched = next;
+    }
+    for (fields, _) in fields.iter_mut().zip(&touched).filter(|(_, touched)| !**touched) {
+        fields.clear();
+    }
+    fields
 }
 
 /// Appends an event: four bytes of size where they suffice, as every reader takes them.

@@ -1,0 +1,147 @@
+//! What `repair`, `cut`, `scrub` and `assemble` write, sample for sample: every foreign reader sees in it what it sees in
+//! the recordings it was made of.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use flightline_tests::run::{Finished, run};
+use flightline_tests::{foreign, victim};
+
+/// Made by a JVM; jfrs cannot read its thread names.
+const JVM: (&str, &[&str]) = ("jdk17-multichunk", &["jdk17", "jdk25", "jmc", "converter", "go"]);
+const NATIVE: (&str, &[&str]) = ("ap-native-cpu", &foreign::ALL);
+/// Made in the same minute, with the clock at another frequency.
+const LATER: (&str, &[&str]) = ("ap-native-ctimer", &foreign::ALL);
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings").join(format!("{name}.jfr"))
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn flightline(args: &[&str]) -> Finished {
+    run(Command::new(victim::flightline()).args(args), Duration::from_secs(60)).expect_success(args[0])
+}
+
+/// The samples of all files as a reader sees them, sorted.
+#[track_caller]
+fn lines(reader: &str, files: &[&Path]) -> Vec<String> {
+    let read = |file: &&Path| {
+        foreign::lines(reader, file).unwrap_or_else(|e| panic!("{reader} on {}: {e}", file.display()))
+    };
+    let mut lines: Vec<String> = files.iter().flat_map(read).collect();
+    lines.sort_unstable();
+    assert!(lines.len() > 20, "{reader}: {} samples in {files:?}", lines.len());
+    lines
+}
+
+/// Every reader must see the same in both.
+#[track_caller]
+fn same(readers: &[&str], before: &[&Path], after: &[&Path]) {
+    for reader in readers {
+        let (before, after) = (lines(reader, before), lines(reader, after));
+        assert_eq!(before.len(), after.len(), "{reader}: samples of {before:?}, {after:?}");
+        for (before, after) in before.iter().zip(&after) {
+            assert_eq!(before, after, "{reader}");
+        }
+    }
+}
+
+/// Where the last chunk starts.
+fn last_chunk(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        let next = at + u64::from_be_bytes(bytes[at + 8..at + 16].try_into().unwrap()) as usize;
+        if next >= bytes.len() {
+            return at;
+        }
+        at = next;
+    }
+}
+
+#[test]
+fn repaired() {
+    if !foreign::ready() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (killed, out) = (dir.path().join("killed.jfr"), dir.path().join("out.jfr"));
+    for (name, readers) in [JVM, NATIVE] {
+        let whole = fixture(name);
+        let mut bytes = fs::read(&whole).unwrap();
+        // The last header was never completed: no size, no offsets, being written.
+        let at = last_chunk(&bytes);
+        bytes[at + 8..at + 32].fill(0);
+        bytes[at + 64] = 1;
+        fs::write(&killed, &bytes).unwrap();
+        flightline(&["repair", path(&killed), "-o", path(&out), "--force"]);
+        same(readers, &[&whole], &[&out]);
+    }
+}
+
+#[test]
+fn cut_in_two() {
+    if !foreign::ready() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (dir.path().join("a.jfr"), dir.path().join("b.jfr"));
+    for (name, readers) in [JVM, NATIVE] {
+        let whole = fixture(name);
+        for (out, range) in [(&a, ["--to", "0.25"]), (&b, ["--from", "0.25"])] {
+            flightline(&["cut", path(&whole), range[0], range[1], "-o", path(out), "--strict", "--force"]);
+        }
+        for reader in readers {
+            let mut both = Vec::new();
+            for part in [&a, &b] {
+                let part = foreign::lines(reader, part).unwrap();
+                assert!(!part.is_empty(), "{reader}: no sample in one part of {name}");
+                both.extend(part);
+            }
+            both.sort_unstable();
+            assert_eq!(both, lines(reader, &[&whole]), "{reader}: {name}");
+        }
+    }
+}
+
+#[test]
+fn scrubbed() {
+    if !foreign::ready() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.jfr");
+    for (name, readers) in [JVM, NATIVE] {
+        let whole = fixture(name);
+        let others = "jdk.*Flag,jdk.Thread*,jdk.Initial*,jdk.ActiveSetting,jdk.CPULoad";
+        flightline(&["scrub", path(&whole), path(&out), "--exclude-events", others, "--redact", "--force"]);
+        assert!(fs::metadata(&out).unwrap().len() < fs::metadata(&whole).unwrap().len());
+        same(readers, &[&whole], &[&out]);
+    }
+}
+
+/// Of another program, with another clock and other meanings of the same ids.
+#[test]
+fn joined_with_ids_and_clock_of_their_own() {
+    if !foreign::ready() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.jfr");
+    for ((first, some), (second, others)) in [(JVM, NATIVE), (NATIVE, LATER)] {
+        let parts = [fixture(first), fixture(second)];
+        let parts: Vec<&Path> = parts.iter().map(PathBuf::as_path).collect();
+        flightline(&["assemble", path(parts[0]), path(parts[1]), "-o", path(&out), "--rebase", "--force"]);
+        let readers: Vec<&str> = some.iter().copied().filter(|reader| others.contains(reader)).collect();
+        same(&readers, &parts, &[&out]);
+        // Bytes one behind the other will not do.
+        let plain = dir.path().join("plain.jfr");
+        fs::write(&plain, parts.iter().flat_map(|part| fs::read(part).unwrap()).collect::<Vec<u8>>())
+            .unwrap();
+        assert!(lines("jdk25", &[&plain]) != lines("jdk25", &parts), "{first}, {second}");
+    }
+}
