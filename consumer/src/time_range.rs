@@ -37,13 +37,14 @@ impl FromStr for Bound {
     type Err = NotATime;
 
     /// `12.5`, `90s`, `250ms`, `2m`, `1h`: from the start; with a minus: before the end; `2026-11-20T21:44:22.5Z`, also
-    /// with `+01:00` for `Z`: a moment. A date without zone is UTC.
+    /// with `+01:00` for `Z`: a moment. Without zone it is UTC, without time midnight.
     fn from_str(text: &str) -> Result<Self, NotATime> {
         let fail = || NotATime(text.to_owned());
         if text.len() > 64 || !text.is_ascii() {
             return Err(fail());
         }
-        if text.contains('T') {
+        let is_day = || text.bytes().filter(|&b| b == b'-').count() == 2;
+        if text.contains('T') || is_day() {
             return date(text).map(Self::Absolute).ok_or_else(fail);
         }
         let (end, span) = match text.strip_prefix('-') {
@@ -103,7 +104,7 @@ fn scaled(fraction: &str, unit: i64) -> Option<i64> {
 }
 
 fn date(text: &str) -> Option<i64> {
-    let (day, rest) = text.split_once('T')?;
+    let (day, rest) = text.split_once('T').unwrap_or((text, "00:00"));
     let [year, month, day] = three(day, '-', [4, 2, 2])?;
     let (time, zone) = match rest.find(['Z', '+', '-']) {
         Some(at) => (&rest[..at], &rest[at..]),
@@ -178,6 +179,7 @@ mod tests {
         check("2026-11-20T21:44:22.020153111", Bound::Absolute(1_795_211_062_020_153_111));
         check("2026-11-20T22:44:22+01:00", Bound::Absolute(1_795_211_062_000_000_000));
         check("2000-02-29T00:00Z", Bound::Absolute(951_782_400_000_000_000));
+        check("2026-11-20", Bound::Absolute(1_795_132_800_000_000_000));
         check("1969-12-31T23:59:59.5Z", Bound::Absolute(-500_000_000));
     }
 
@@ -192,7 +194,8 @@ mod tests {
             "1e3",
             "inf",
             "99999999999",
-            "2026-11-20",
+            "2026-11",
+            "2026-11-31",
             "2026-13-01T00:00:00Z",
             "2026-02-29T00:00:00Z",
             "2026-11-20T24:00:00Z",

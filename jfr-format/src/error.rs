@@ -340,6 +340,10 @@ impl fmt::Display for Error {
                 write!(f, "skipped {events} events of {types} more undeclared types")?;
             }
         }
+        // Nothing was read: the place is the name of the input.
+        if matches!(self.0.kind, ErrorKind::Io(_)) && self.0.at == 0 {
+            return Ok(());
+        }
         write!(f, " (at offset {}", self.0.at)?;
         if let Some(chunk) = self.0.chunk {
             write!(f, ", chunk {}", chunk.number())?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use flightline_consumer::time_range::Bound;
 use regex::Regex;
 
 /// Record native programs; draw, fold and print any JFR recording.
@@ -138,12 +139,12 @@ pub struct StackArgs {
     /// Keep samples in a thread state that matches
     #[arg(long, value_name = "REGEX")]
     pub state: Option<Regex>,
-    /// Leave out what was before this many seconds of the recording
-    #[arg(long, value_name = "SECONDS")]
-    pub from: Option<f64>,
-    /// Leave out what was after this many seconds of the recording
-    #[arg(long, value_name = "SECONDS")]
-    pub to: Option<f64>,
+    /// Leave out what was before: seconds (also 90s, 2m, 1h) from the start, with a minus before the end, or a date
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub from: Option<Bound>,
+    /// Leave out what was after, in the same forms
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub to: Option<Bound>,
     /// Threads that read a recording of several chunks [default: one a processor, 4 at most]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,

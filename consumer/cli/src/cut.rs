@@ -115,6 +115,9 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
     let report = output(&path, &[&args.input], args.force, |out| {
         let report = edit::filter(&source, scope, &mut decide, out).context("cannot write the recording")?;
         if report.written == 0 {
+            if report.unread > 0 && report.types.is_empty() {
+                bail!(crate::edit::nothing_read(&args.input));
+            }
             let seconds = end.saturating_sub(start) as f64 / 1e9;
             bail!("{name} has no event in that range; it is {seconds:.1} s long");
         }
@@ -129,7 +132,7 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
     } else {
         eprintln!(
             "wrote {}: {} of {} in {} of {}",
-            talk::shown(&path),
+            talk::shown_output(&path),
             all - dropped,
             count(all, "event"),
             report.written,

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use jfr_format::edit::Source;
 
 use crate::input::refuse_compressed;
-use crate::output::{is_stdout, whole};
+use crate::output::{is_stdout, refuse_input, whole};
 use crate::talk::{Progress, shown};
 
 /// Maps a file; reads standard input and pipes to their end. On a terminal a bar shows how far a long one is.
@@ -28,7 +28,10 @@ pub fn quiet_input(path: &Path) -> Result<Source> {
     } else {
         let metadata = fs::metadata(path).with_context(cannot)?;
         if metadata.is_dir() {
-            bail!("{} is a directory, not a recording", shown(path));
+            bail!(
+                "{} is a directory, not a recording (flightline assemble joins what is in one)",
+                shown(path)
+            );
         }
         if metadata.is_file() {
             let source = Source::open(path).with_context(cannot)?;
@@ -75,13 +78,9 @@ pub fn output<T>(
         out.flush().context("cannot write to standard output")?;
         return Ok(done);
     }
-    if let Ok(to) = path.canonicalize() {
-        if inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == to)) {
-            bail!("{} is the input, which is never changed: name another output with -o", path.display());
-        }
-        if !force {
-            bail!("{} exists: give --force to overwrite it, or another name with -o", path.display());
-        }
+    refuse_input(path, inputs.iter().copied())?;
+    if !force && path.is_file() {
+        bail!("{} exists: give --force to overwrite it, or another name with -o", path.display());
     }
     whole(path, write)
 }
@@ -93,6 +92,12 @@ pub fn report(path: Option<&Path>, report: &serde_json::Value) -> Result<()> {
         return Ok(());
     }
     crate::output::text(Path::new("-"), |out| writeln!(out, "{report}"))
+}
+
+/// Why there is no output: no event of the input could be read.
+pub fn nothing_read(input: &Path) -> String {
+    let name = shown(input);
+    format!("{name}: no event in it can be read (flightline repair --dry-run {name} tells why)")
 }
 
 /// `1 event`, `2 events`.

@@ -12,6 +12,7 @@ use crate::{Outcome, output, stacks};
 
 /// Draws a flame graph.
 pub fn run(args: FlameArgs) -> Result<Outcome> {
+    output::refuse_input(&args.output, args.stacks.inputs.iter().map(PathBuf::as_path))?;
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
     let profile = stacks::read(&args.stacks, format == PictureFormat::Html)?;
     let options = PictureOptions {

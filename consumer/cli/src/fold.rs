@@ -1,5 +1,7 @@
 //! `flightline fold`
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use flightline_consumer::folded;
 
@@ -8,6 +10,7 @@ use crate::{Outcome, output, stacks};
 
 /// Writes folded stacks.
 pub fn run(args: FoldArgs) -> Result<Outcome> {
+    output::refuse_input(&args.output, args.stacks.inputs.iter().map(PathBuf::as_path))?;
     let profile = stacks::read(&args.stacks, false)?;
     output::text(&args.output, |mut out| folded::write(&profile.tree, &mut out))?;
     Ok(profile.outcome)

@@ -28,7 +28,8 @@ pub fn open(path: &Path) -> Result<Source> {
     let metadata = file.metadata().with_context(cannot)?;
     if metadata.is_dir() {
         bail!(
-            "{} is a directory, not a recording (flightline print --follow follows a repository)",
+            "{} is a directory, not a recording (flightline assemble joins the recordings in one, print --follow \
+             follows a repository)",
             shown(path)
         );
     }

@@ -1,11 +1,14 @@
 //! `flightline list`: which engines work here.
 
-use std::{io::Write, process::ExitCode};
+use std::path::Path;
 
+use anyhow::Result;
 use flightline_recorder::engines;
 
+use crate::{Outcome, output};
+
 /// Prints one line per engine.
-pub fn run() -> ExitCode {
+pub fn run() -> Result<Outcome> {
     let mut out = String::new();
     let mut best = None;
     for engine in engines::list() {
@@ -24,6 +27,6 @@ pub fn run() -> ExitCode {
         }
         None => "\nnothing can sample here\n".to_owned(),
     };
-    let written = std::io::stdout().write_all(out.as_bytes());
-    if best.is_some() && written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    output::text(Path::new("-"), |to| to.write_all(out.as_bytes()))?;
+    Ok(if best.is_some() { Outcome::Whole } else { Outcome::Partial })
 }

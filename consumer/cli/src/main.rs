@@ -15,6 +15,7 @@ mod list;
 mod metadata;
 mod output;
 mod print;
+mod range;
 mod record;
 mod redact;
 mod repair;
@@ -26,6 +27,7 @@ mod talk;
 mod view;
 mod wanted;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Record(args) => return record::run(&args),
-        Command::List => return list::run(),
+        Command::List => list::run(),
         Command::Drain(args) => return drain::run(&args),
         Command::Flame(args) => flame::run(args),
         Command::Fold(args) => fold::run(args),
@@ -59,8 +61,9 @@ fn main() -> ExitCode {
         Command::Assemble(args) => assemble::run(args),
         Command::Disassemble(args) => disassemble::run(args),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "flightline", &mut std::io::stdout());
-            Ok(Outcome::Whole)
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "flightline", &mut script);
+            output::text(Path::new("-"), |out| out.write_all(&script)).map(|()| Outcome::Whole)
         }
     };
     match outcome {

@@ -48,6 +48,7 @@ pub struct MetadataArgs {
 
 /// Lists the types recordings declare.
 pub fn run(args: MetadataArgs) -> Result<Outcome> {
+    output::refuse_input(&args.output, args.inputs.iter().map(PathBuf::as_path))?;
     let mut declarations = Declarations::default();
     let mut wanted = Wanted::new(&args.events, &args.categories);
     let mut outcome = Outcome::Whole;

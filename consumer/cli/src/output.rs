@@ -15,6 +15,18 @@ pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
+/// # Errors
+/// Writing to `path` would destroy one of the inputs.
+pub fn refuse_input<'a>(path: &Path, inputs: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+    // Without a canonical name there is nothing there yet; devices and pipes lose nothing.
+    let Ok(to) = path.canonicalize() else { return Ok(()) };
+    let mut inputs = inputs.into_iter();
+    if to.is_file() && inputs.any(|input| input.canonicalize().is_ok_and(|input| input == to)) {
+        bail!("{} is the input, which is never changed: name another output with -o", path.display());
+    }
+    Ok(())
+}
+
 /// Writes a finished document to a file or standard output; a terminal is not a place for pictures.
 pub fn document(path: &Path, bytes: &[u8]) -> Result<()> {
     if is_stdout(path) && io::stdout().is_terminal() {

@@ -1,6 +1,6 @@
 //! `flightline print`
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use clap::{Args, ValueHint};
 use flightline_consumer::print::{Categories, Format, Order, Patterns, PrintOptions, Printer, Selection};
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::warnings::Warnings;
-use jfr_format::edit;
-use jfr_format::read::{self, Follow, Item, default_jobs};
+use jfr_format::read::{self, Follow, Input, Item, default_jobs};
 
-use crate::output::{Tame, is_stdout};
+use crate::output::{Tame, is_stdout, refuse_input};
+use crate::range::{self, Times};
 use crate::signals::Signals;
 use crate::talk::{self, shown};
 use crate::wanted::Wanted;
@@ -126,7 +126,9 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
         return session.follow(&args);
     }
     let tame = format == Format::Text && io::stdout().is_terminal() && is_stdout(&args.output);
-    refuse_input(&args)?;
+    refuse_input(&args.output, args.inputs.iter().map(PathBuf::as_path))?;
+    // Before anything is written: what is no recording leaves no beginning of a document.
+    let mut first = Some(input::recording(&args.inputs[0])?);
     output::text(&args.output, |out| -> Result<()> {
         let mut tamed;
         let out: &mut dyn Write = if tame {
@@ -137,7 +139,8 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
         };
         session.printer.begin(out)?;
         for path in &args.inputs {
-            session.one(path, out)?;
+            let input = first.take().map_or_else(|| input::recording(path), Ok)?;
+            session.one(path, input, out)?;
         }
         Ok(session.printer.end(out)?)
     })?;
@@ -156,8 +159,7 @@ struct Session {
 
 impl Session {
     /// Prints one recording.
-    fn one(&mut self, path: &Path, out: &mut dyn Write) -> Result<()> {
-        let mut input = input::recording(path)?;
+    fn one(&mut self, path: &Path, mut input: Input<Box<dyn Read>>, out: &mut dyn Write) -> Result<()> {
         self.printer.select(input.decoder());
         self.wanted.next_input();
         let progress = self.bar.then(|| talk::Progress::new(input.size()));
@@ -197,7 +199,7 @@ impl Session {
         let mut follow = Follow::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
         self.printer.select(follow.decoder());
         let mut out: Box<dyn Write> = if !is_stdout(&args.output) {
-            refuse_input(args)?;
+            refuse_input(&args.output, [path.as_path()])?;
             let create = std::fs::File::create(&args.output);
             Box::new(create.with_context(|| format!("cannot write {}", args.output.display()))?)
         } else if args.form.format() == Format::Text && io::stdout().is_terminal() {
@@ -207,6 +209,7 @@ impl Session {
         };
         let mut warnings = Warnings::default();
         self.printer.begin(&mut out)?;
+        let mut silent = path.is_dir();
         let ended = loop {
             let progress = follow.poll().with_context(|| shown(path))?;
             let wait = match progress {
@@ -214,6 +217,9 @@ impl Session {
                 read::Progress::Ready => Duration::ZERO,
                 read::Progress::Waiting => {
                     out.flush().context("cannot write")?;
+                    if std::mem::take(&mut silent) {
+                        eprintln!("waiting for a recording in {}; Ctrl-C ends", shown(path));
+                    }
                     interval
                 }
             };
@@ -223,6 +229,7 @@ impl Session {
             if progress == read::Progress::Ready
                 && let Some(item) = follow.next().with_context(|| shown(path))?
             {
+                silent = false;
                 self.item(item, &mut warnings, &mut out)?;
             }
         };
@@ -245,6 +252,7 @@ fn selection(args: &PrintArgs) -> Result<Selection> {
         to: args.to,
         end: None,
     };
+    range::check(args.from, args.to)?;
     let bounds = || [args.from, args.to].into_iter().flatten();
     let from_end = bounds().any(Bound::needs_end);
     let relative = bounds().any(|bound| !matches!(bound, Bound::Absolute(_)));
@@ -256,34 +264,10 @@ fn selection(args: &PrintArgs) -> Result<Selection> {
             "a time before the end cannot be told while the recording is written: its end is not known yet"
         );
     }
-    let mut range: Option<(i64, i64)> = None;
-    for path in &args.inputs {
-        if !path.is_file() {
-            bail!(
-                "{}: what counts from the start or end of a recording needs a file to look it up in",
-                shown(path)
-            );
-        }
-        let source = edit::Source::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
-        if let Some((start, end)) = edit::time_range(&source) {
-            let (first, last) = range.unwrap_or((start, end));
-            range = Some((first.min(start), last.max(end)));
-        }
-    }
-    if let Some((start, end)) = range {
-        let at = |bound: Bound| Bound::Absolute(bound.at(start, end));
+    if let Some(times) = Times::of(&args.inputs)? {
+        let at = |bound: Bound| Bound::Absolute(bound.at(times.start, times.end));
         selection.from = args.from.map(at);
         selection.to = args.to.map(at);
     }
     Ok(selection)
-}
-
-/// # Errors
-/// The output is one of the inputs.
-fn refuse_input(args: &PrintArgs) -> Result<()> {
-    let Ok(to) = args.output.canonicalize() else { return Ok(()) };
-    if to.is_file() && args.inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == to)) {
-        bail!("{} is the input: name another output with -o", args.output.display());
-    }
-    Ok(())
 }

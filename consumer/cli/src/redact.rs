@@ -5,8 +5,9 @@ use std::cell::RefCell;
 use clap::Args;
 use jfr_format::read::{Class, Field};
 
-use crate::scrub::{names, wild};
+use crate::scrub::names;
 use crate::talk;
+use flightline_consumer::print::glob;
 
 /// Fields that hold what programs are told in confidence: values of system properties and environment variables, command
 /// lines and the options of agents.
@@ -67,7 +68,7 @@ impl<'a> Fields<'a> {
             return true;
         }
         let simple = class.name.rsplit('.').next().map(|name| format!("{name}.{}", field.name));
-        let named = |name: &&str| wild(name, &full) || simple.as_deref().is_some_and(|s| wild(name, s));
+        let named = |name: &&str| glob(name, &full) || simple.as_deref().is_some_and(|s| glob(name, s));
         let found = self.args.redact_fields.iter().flat_map(|list| names(list)).find(named);
         let mut met = self.met.borrow_mut();
         if let Some(name) = found

@@ -87,7 +87,7 @@ fn nothing(report: &Repaired) -> &'static str {
 
 fn tell(report: &Repaired, path: Option<&std::path::Path>) {
     if let Some(path) = path {
-        eprintln!("wrote {}: {}", talk::shown(path), count(report.output, "byte"));
+        eprintln!("wrote {}: {}", talk::shown_output(path), count(report.output, "byte"));
     }
     eprintln!(
         "{} copied, {} rebuilt with {}",

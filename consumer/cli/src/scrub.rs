@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
+use flightline_consumer::print::{Categories, Patterns, glob};
 use jfr_format::edit::{self, Decision, Filtered, Redaction, Scope};
 use jfr_format::event::EventRef;
 use jfr_format::read::{Class, Field};
@@ -12,6 +13,7 @@ use serde_json::json;
 
 use crate::edit::{count, input, output};
 use crate::redact::{Fields, RedactArgs};
+use crate::wanted::Wanted;
 use crate::{Outcome, talk};
 
 pub const EXAMPLES: &str = "\
@@ -94,16 +96,22 @@ impl Filters {
             .all(Vec::is_empty)
     }
 
-    fn class(&self, class: &Class) -> bool {
-        let named = |filter: &String| {
-            names(filter).any(|name| {
-                let simple = class.name.rsplit('.').next().unwrap_or(&class.name);
-                wild(name, &class.name) || wild(name, simple)
-            })
+    /// The names of event types and categories.
+    fn wanted(&self) -> Wanted {
+        let all = |include: &[String], exclude: &[String]| {
+            let lists = include.iter().chain(exclude);
+            lists.flat_map(|list| names(list)).map(str::to_owned).collect::<Vec<_>>()
         };
-        let categories = class.annotation("jdk.jfr.Category").map_or(&[][..], |a| &a.values);
-        let categorised =
-            |filter: &String| names(filter).any(|name| categories.iter().any(|(_, value)| wild(name, value)));
+        Wanted::new(
+            &all(&self.include_events, &self.exclude_events),
+            &all(&self.include_categories, &self.exclude_categories),
+        )
+    }
+
+    fn class(&self, class: &Class) -> bool {
+        let all = |filter: &String| names(filter).map(str::to_owned).collect();
+        let named = |filter: &String| Patterns::new(all(filter)).choose(&class.name);
+        let categorised = |filter: &String| Categories::new(all(filter)).choose(class);
         self.include_events.iter().all(named)
             && !self.exclude_events.iter().any(named)
             && self.include_categories.iter().all(categorised)
@@ -116,7 +124,7 @@ impl Filters {
         }
         let name = thread_name(event);
         let named =
-            |filter: &String| name.as_deref().is_some_and(|n| names(filter).any(|name| wild(name, n)));
+            |filter: &String| name.as_deref().is_some_and(|n| names(filter).any(|name| glob(name, n)));
         self.include_threads.iter().all(named) && !self.exclude_threads.iter().any(named)
     }
 }
@@ -131,35 +139,6 @@ fn thread_name(event: &EventRef<'_>) -> Option<String> {
     Some(name.into_owned())
 }
 
-/// `*` any characters, `?` one.
-pub fn wild(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut p, mut t) = (0, 0);
-    // Where the last star was, and up to where it reaches.
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(&c) if c == '?' || c == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match star {
-                Some((at, reach)) => {
-                    star = Some((at, reach + 1));
-                    p = at + 1;
-                    t = reach + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|&c| c == '*')
-}
-
 /// Writes a recording without some of its events.
 pub fn run(args: ScrubArgs) -> Result<Outcome> {
     if args.filters.is_empty() && !args.redact.wanted() {
@@ -167,6 +146,7 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
             "nothing to leave out: give a filter such as --exclude-events InitialEnvironmentVariable, or --redact"
         );
     }
+    let mut wanted = args.filters.wanted();
     let source = input(&args.input)?;
     let path = match args.positional.as_ref().or(args.output.as_ref()) {
         Some(path) => path.clone(),
@@ -180,6 +160,7 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
     let mut known: HashMap<String, bool> = HashMap::new();
     let mut decide = |event: &EventRef<'_>| {
         let class = event.class();
+        wanted.see(event.chunk());
         let stays = match known.get(&*class.name) {
             Some(&stays) => stays,
             None => *known.entry(class.name.to_string()).or_insert_with(|| args.filters.class(class)),
@@ -193,7 +174,7 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
     let report = output(&path, &[&args.input], args.force, |out| {
         let report = edit::filter(&source, scope, &mut decide, out).context("cannot write the recording")?;
         if report.written == 0 {
-            bail!("{} is not a JFR recording that can be read", talk::shown(&args.input));
+            bail!(crate::edit::nothing_read(&args.input));
         }
         Ok(report)
     })?;
@@ -203,12 +184,18 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
         tell(&report, &path);
     }
     let met = fields.tell_unmet();
+    // A slip in a name must not pass for a clean recording.
+    let name = talk::shown(&args.input);
+    wanted.unmet(&name).iter().for_each(talk::warning);
+    if report.redacted == 0 && report.types.values().all(|share| share.dropped == 0) {
+        talk::warning(format_args!("{name}: nothing was left out"));
+    }
     let outcome = unread(&args.input, report.unread);
     Ok(if met { outcome } else { Outcome::Partial })
 }
 
 fn tell(report: &Filtered, path: &Path) {
-    eprintln!("wrote {}: {}", talk::shown(path), count(report.output, "byte"));
+    eprintln!("wrote {}: {}", talk::shown_output(path), count(report.output, "byte"));
     if report.redacted > 0 {
         eprintln!("  redacted {} of events", count(report.redacted, "text"));
     }
@@ -245,24 +232,4 @@ pub fn unread(input: &Path, bytes: u64) -> Outcome {
         count(bytes, "byte")
     ));
     Outcome::Partial
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wild_names() {
-        for (pattern, text, want) in [
-            ("jdk.Socket*", "jdk.SocketRead", true),
-            ("jdk.Socket?ead", "jdk.SocketRead", true),
-            ("*", "", true),
-            ("", "a", false),
-            ("*a*b", "xaxxbxb", true),
-            ("*a*b", "xaxxbxc", false),
-            ("crab-*", "crab-🦀", true),
-        ] {
-            assert_eq!(wild(pattern, text), want, "{pattern} {text}");
-        }
-    }
 }

@@ -9,6 +9,7 @@ use flightline_consumer::fold::{self, Filter, FoldOptions, Measure};
 use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loader};
 use flightline_consumer::model::Model;
+use flightline_consumer::time_range::Bound;
 use flightline_consumer::tree::Tree;
 use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Input, Recording, default_jobs};
@@ -16,6 +17,7 @@ use jfr_format::read::{Input, Recording, default_jobs};
 use crate::Outcome;
 use crate::args::StackArgs;
 use crate::input::{self, Source};
+use crate::range::{self, Times};
 use crate::talk::{self, Progress, shown};
 
 /// A tree and where it comes from.
@@ -58,7 +60,7 @@ pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
         return Ok(Profile { tree, outcome: Outcome::Whole, model: None });
     }
     let jobs = args.jobs.map_or_else(default_jobs, NonZeroUsize::get);
-    let (model, outcome) = load(recordings, load_options(args), jobs)?;
+    let (model, outcome) = load(recordings, load_options(args)?, jobs)?;
     let tree = fold::fold(&model, &options)?;
     if args.total && tree.unit == "samples" {
         talk::warning("the recording does not say what a sample stands for; counting samples");
@@ -157,13 +159,16 @@ fn options(args: &StackArgs, split_modules: bool) -> FoldOptions {
     }
 }
 
-fn load_options(args: &StackArgs) -> LoadOptions {
-    // Seconds beyond the range saturate, which is what such a limit means.
-    let nanos = |seconds: f64| (seconds * 1e9) as i64;
-    LoadOptions {
+fn load_options(args: &StackArgs) -> Result<LoadOptions> {
+    range::check(args.from, args.to)?;
+    let looked_up = [args.from, args.to].iter().flatten().any(|bound| !matches!(bound, Bound::FromStart(_)));
+    let times = if looked_up { Times::of(&args.inputs)? } else { None };
+    let times = times.unwrap_or(Times { first: 0, start: 0, end: i64::MAX });
+    let since_start = |bound: Bound| bound.at(times.first, times.end).saturating_sub(times.first);
+    Ok(LoadOptions {
         events: fold::event_names(&args.events),
         lines: args.lines,
-        from_nanos: args.from.map(nanos),
-        to_nanos: args.to.map(nanos),
-    }
+        from_nanos: args.from.map(since_start),
+        to_nanos: args.to.map(since_start),
+    })
 }

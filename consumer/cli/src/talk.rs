@@ -58,6 +58,11 @@ pub fn shown(path: &Path) -> String {
     if path.as_os_str() == "-" { "standard input".into() } else { path.display().to_string() }
 }
 
+/// The name of an output for people.
+pub fn shown_output(path: &Path) -> String {
+    if path.as_os_str() == "-" { "standard output".into() } else { path.display().to_string() }
+}
+
 /// The names of inputs for people.
 pub fn all_shown(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ")

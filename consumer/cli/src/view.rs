@@ -17,7 +17,7 @@ use jfr_format::read::{Item, default_jobs};
 
 use crate::args::Cli;
 use crate::talk::{self, Progress, shown};
-use crate::{Outcome, input, output};
+use crate::{Outcome, input, output, range};
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\
@@ -52,7 +52,7 @@ pub struct ViewArgs {
     csv: bool,
     /// Rows at most [default: depends on the view]
     #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    limit: Option<NonZeroUsize>,
     /// Leave out what began before: 12.5 or 2m (from the start), -30 (before the end), 2026-11-20T21:44:22Z
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     from: Option<Bound>,
@@ -106,11 +106,19 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
         if let Some(unknown) = wanted.event_types.iter().find(|name| !name.contains('.')) {
             bail!("{}", unknown_name(unknown, view::all().map(|view| view.name)));
         }
-        let message = format!("no recording given: flightline view {name} FILE\n");
-        Cli::command().error(ErrorKind::MissingRequiredArgument, message).exit();
+        let message = format!("no recording given: flightline view {name} FILE");
+        usage(ErrorKind::MissingRequiredArgument, &message);
     }
+    if wanted.is_empty() {
+        usage(ErrorKind::InvalidValue, "no view named (flightline view --list tells all)");
+    }
+    if Path::new(name).is_file() && args.inputs.iter().all(|input| !input.is_file()) {
+        let message = format!("the view comes first: flightline view {} {name}", args.inputs[0].display());
+        usage(ErrorKind::InvalidValue, &message);
+    }
+    range::check(args.from, args.to)?;
     let options = Options {
-        limit: args.limit,
+        limit: args.limit.map(NonZeroUsize::get),
         event_types: wanted.event_types.clone(),
         all_event_types: wanted.all_events,
         ..Options::default()
@@ -134,7 +142,7 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
     let mut tables = viewer.finish();
     if !wanted.all_views && !wanted.all_events {
         for table in tables.iter().filter(|table| table.is_empty()) {
-            talk::warning(missing(table, &args.inputs));
+            talk::warning(missing(table, &args));
         }
     } else {
         tables.retain(|table| !table.is_empty());
@@ -143,7 +151,22 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// Ends with the usage of this command.
+fn usage(kind: ErrorKind, message: &str) -> ! {
+    let mut all = Cli::command();
+    // The name by which the whole command calls it.
+    all.build();
+    match all.find_subcommand_mut("view") {
+        Some(view) => view.error(kind, message).exit(),
+        None => all.error(kind, message).exit(),
+    }
+}
+
 impl Wanted {
+    fn is_empty(&self) -> bool {
+        self.plans.is_empty() && self.event_types.is_empty() && !self.all_views && !self.all_events
+    }
+
     fn of(names: &str) -> Self {
         let mut wanted = Self::default();
         for name in names.split(',').filter(|name| !name.is_empty()) {
@@ -262,7 +285,11 @@ fn names(inputs: &[PathBuf]) -> String {
 }
 
 /// Why a table is empty, and what to do about it.
-fn missing(table: &Table, inputs: &[PathBuf]) -> String {
+fn missing(table: &Table, args: &ViewArgs) -> String {
+    let inputs = &args.inputs;
+    if args.from.is_some() || args.to.is_some() {
+        return format!("{}: nothing to show in that range of {}", table.name, names(inputs));
+    }
     let needs: Vec<&str> = table.needs.iter().map(String::as_str).collect();
     let how = needs.first().map(|first| how_to_record(first)).unwrap_or_default();
     let some = if needs.len() > 4 { format!("{}, …", needs[..4].join(", ")) } else { needs.join(", ") };

@@ -67,18 +67,36 @@ impl Wanted {
     /// # Errors
     /// A name nothing had.
     pub fn check(&self, within: &str) -> Result<()> {
-        if let Some((name, ..)) = self.events.iter().find(|(.., found)| !found) {
-            bail!("no event type in {within} is called {name:?}{}", self.hint(name));
+        match self.unmet(within).into_iter().next() {
+            Some(unmet) => bail!(unmet),
+            None => Ok(()),
         }
-        if let Some((name, ..)) = self.categories.iter().find(|(.., found)| !found) {
-            let known: Vec<&str> = self.known_categories.iter().map(String::as_str).collect();
-            let there = if known.is_empty() { "none".into() } else { known.join(", ") };
-            bail!("no event type in {within} is of category {name:?}; there are: {there}");
-        }
-        Ok(())
+    }
+
+    /// What to tell of each name that nothing had.
+    pub fn unmet(&self, within: &str) -> Vec<String> {
+        let events = self
+            .events
+            .iter()
+            .filter(|(.., found)| !found)
+            .map(|(name, ..)| format!("no event type in {within} is called {name:?}{}", self.hint(name)));
+        let categories = self.categories.iter().filter(|(.., found)| !found).map(|(name, ..)| {
+            let known = || self.known_categories.iter().map(String::as_str);
+            let like = similar(name, known());
+            let hint = match &like[..] {
+                [] if known().next().is_none() => "; none has a category".to_owned(),
+                [] => format!("; there are: {}", known().collect::<Vec<_>>().join(", ")),
+                like => format!("; did you mean {}?", like.join(", ")),
+            };
+            format!("no event type in {within} is of category {name:?}{hint}")
+        });
+        events.chain(categories).collect()
     }
 
     fn hint(&self, name: &str) -> String {
+        if name.is_empty() {
+            return "; leave the option out for all".into();
+        }
         let simple = |full: &str| full.rsplit('.').next().unwrap_or_default().to_owned();
         let all = || self.known_events.iter().map(String::as_str);
         let near = |name: &str, known: BTreeSet<String>| -> Vec<String> {
@@ -105,10 +123,17 @@ impl Wanted {
     }
 }
 
-/// Whether all characters of `short` stand in `long` in their order.
+/// Whether `short` is made of the beginnings of words of `long`, as `TPark` is of `ThreadPark`.
 fn abbreviates(short: &str, long: &str) -> bool {
-    let mut long = long.chars();
-    short.chars().all(|c| long.any(|other| other.eq_ignore_ascii_case(&c)))
+    let mut rest = long.chars().peekable();
+    short.chars().enumerate().all(|(at, c)| {
+        let next = rest.peek().is_some_and(|next| next.eq_ignore_ascii_case(&c));
+        if next && at > 0 {
+            rest.next();
+            return true;
+        }
+        rest.any(|other| other.is_ascii_uppercase() && other.eq_ignore_ascii_case(&c))
+    })
 }
 
 fn keep(names: &mut BTreeSet<String>, name: &str) {

@@ -285,7 +285,10 @@ fn names_nothing_has() {
     assert!(error(&[&file, "--events", "jdk.GarbageColection"]).contains("jdk.GarbageCollection"));
     assert!(error(&[&file, "--events", "ExecSample"]).contains("ExecutionSample"));
     let told = error(&[&file, "--categories", "Gc"]);
+    assert!(told.contains("did you mean GC?"), "{told}");
+    let told = error(&[&file, "--categories", "Nothing"]);
     assert!(told.contains("GC,") && told.contains("Java Application"), "{told}");
+    assert!(!error(&[&file, "--events", "Nope"]).contains("did you mean"));
     // Some names are right: their events are printed, the wrong one is told.
     let output = print(&[&file, "--events", "CPULoad,Nothing"]);
     assert!(text(&output.stdout).starts_with("jdk.CPULoad {") && output.status.code() == Some(1));

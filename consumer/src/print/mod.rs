@@ -37,7 +37,7 @@ mod things;
 mod threads;
 mod units;
 
-pub use pattern::Patterns;
+pub use pattern::{Patterns, glob};
 pub use printer::{EventWriter, Printer};
 pub use selection::{Categories, Selection};
 

@@ -13,12 +13,12 @@ impl Patterns {
     /// Whether a type of this full name is chosen: the pattern matches it, or what follows its last dot.
     pub fn choose(&self, name: &str) -> bool {
         let simple = name.rsplit('.').next().unwrap_or(name);
-        self.0.is_empty() || self.0.iter().any(|p| matches(p, name) || matches(p, simple))
+        self.0.is_empty() || self.0.iter().any(|p| glob(p, name) || glob(p, simple))
     }
 }
 
-/// Whether `pattern` matches the whole of `text`.
-pub(super) fn matches(pattern: &str, text: &str) -> bool {
+/// Whether `pattern`, with `*` for any run of characters and `?` for any one, matches the whole of `text`.
+pub fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
     // The last star, and where what follows it was last tried.
@@ -74,6 +74,6 @@ mod tests {
     #[test]
     fn many_stars_take_no_time_without_end() {
         let text = "a".repeat(2000);
-        assert!(!matches(&"*a".repeat(200).replace("a*a", "a*b"), &text));
+        assert!(!glob(&"*a".repeat(200).replace("a*a", "a*b"), &text));
     }
 }

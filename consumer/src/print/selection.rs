@@ -2,7 +2,7 @@
 
 use jfr_format::read::{Chunk, Class};
 
-use super::Patterns;
+use super::{Patterns, glob};
 use crate::time_range::Bound;
 
 /// Which events to print: those that pass all of its conditions.
@@ -80,7 +80,7 @@ impl Categories {
 
     fn matches(&self, category: &str) -> bool {
         let capitals = category.contains(' ').then(|| capitals(category));
-        self.0.iter().any(|name| super::pattern::matches(name, category) || capitals.as_ref() == Some(name))
+        self.0.iter().any(|name| glob(name, category) || capitals.as_ref() == Some(name))
     }
 }
 

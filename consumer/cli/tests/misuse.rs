@@ -1,0 +1,177 @@
+//! Every command with outputs that cannot be written, readers that go away, and wrong names, times and orders.
+
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/recordings/jdk25.jfr");
+
+/// Every command that reads a recording and writes to standard output.
+const COMMANDS: &[&[&str]] = &[
+    &["summary"],
+    &["summary", "--json"],
+    &["print"],
+    &["print", "--json"],
+    &["print", "--ndjson"],
+    &["print", "--csv"],
+    &["print", "--compact"],
+    &["metadata"],
+    &["metadata", "--json"],
+    &["fold"],
+    &["flame"],
+    &["view", "hot-methods"],
+    &["view", "--list"],
+    &["repair", "-o", "-"],
+    &["cut", "--from", "0.1", "-o", "-"],
+    &["scrub", "--exclude-events", "ThreadPark", "-o", "-"],
+    &["assemble", "-o", "-"],
+];
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flightline"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn flightline(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    str::from_utf8(&output.stderr).unwrap()
+}
+
+fn with_recording<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [args, &[RECORDING]].concat()
+}
+
+fn check_full_disk(args: &[&str]) {
+    let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else {
+        eprintln!("no /dev/full here");
+        return;
+    };
+    let output = command(args).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr(&output));
+    let told = stderr(&output);
+    assert!(told.starts_with("error: cannot write") && told.lines().count() == 1, "{args:?}: {told}");
+}
+
+fn check_reader_gone(args: &[&str]) {
+    let mut child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    assert!(!stderr(&output).contains("error") && !stderr(&output).contains("panic"), "{args:?}");
+}
+
+#[test]
+fn a_full_disk_is_told_in_one_line() {
+    for args in COMMANDS {
+        check_full_disk(&with_recording(args));
+    }
+    check_full_disk(&["completions", "zsh"]);
+    check_full_disk(&["list"]);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for args in COMMANDS {
+        check_reader_gone(&with_recording(args));
+    }
+    check_reader_gone(&["completions", "zsh"]);
+}
+
+#[test]
+fn the_input_is_never_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let [input, link] = ["run.jfr", "link.jfr"].map(|name| folder.path().join(name));
+    let before = fs::read(RECORDING).unwrap();
+    fs::write(&input, &before).unwrap();
+    std::os::unix::fs::symlink(&input, &link).unwrap();
+    let commands: &[&[&str]] = &[
+        &["fold"],
+        &["flame"],
+        &["print"],
+        &["metadata"],
+        &["repair", "--force"],
+        &["cut", "--from", "0.1", "--force"],
+        &["scrub", "--exclude-events", "ThreadPark", "--force"],
+        &["assemble", "--force"],
+    ];
+    for args in commands {
+        for output in [&input, &link] {
+            let told =
+                flightline(&[*args, &[input.to_str().unwrap(), "-o", output.to_str().unwrap()]].concat());
+            assert_eq!(told.status.code(), Some(1), "{args:?}");
+            assert!(stderr(&told).contains("is the input"), "{args:?}: {}", stderr(&told));
+            assert!(fs::read(&input).unwrap() == before, "{args:?}");
+        }
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 2, "nothing is left behind");
+}
+
+/// As `jfr summary` tells, this recording starts at 23:30:39 UTC on 2026-11-20 and lasts less than 2 s.
+#[test]
+fn times_mean_the_same_to_every_command() {
+    let fold = |args: &[&str]| {
+        let output = flightline(&[&["fold", RECORDING], args].concat());
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        output.stdout
+    };
+    let all = fold(&[]);
+    assert_eq!(fold(&["--from", "2026-11-20"]), all);
+    assert_eq!(fold(&["--from", "-1h", "--to", "1h"]), all);
+    assert!(fold(&["--to", "2026-11-20"]).is_empty());
+    assert!(fold(&["--from", "1m"]).is_empty());
+    let part = fold(&["--from", "700ms"]);
+    assert!(!part.is_empty() && part != all);
+    assert_eq!(fold(&["--from", "0.7s"]), part);
+    for command in [&["fold"][..], &["flame"], &["print"], &["view", "hot-methods"]] {
+        for range in [["5", "2"], ["-1", "-2"], ["2026-11-21", "2026-11-20T23:59:59Z"]] {
+            let output = flightline(&[command, &[RECORDING, "--from", range[0], "--to", range[1]]].concat());
+            assert_eq!(output.status.code(), Some(1), "{command:?} {range:?}");
+            assert!(stderr(&output).contains("--from is after --to"), "{}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn a_slip_in_a_filter_does_not_pass_for_a_clean_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |filter: &[&str], told: &[&str]| {
+        let to = folder.path().join("out.jfr");
+        let output = flightline(&[&["scrub", RECORDING, to.to_str().unwrap(), "--force"], filter].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        for told in told {
+            assert!(stderr(&output).contains(told), "{filter:?}: {}", stderr(&output));
+        }
+        stderr(&output).contains("warning")
+    };
+    let nothing = "nothing was left out";
+    assert!(check(&["--exclude-events", "InitialSystemPropertie"], &["InitialSystemProperty?", nothing]));
+    assert!(check(&["--exclude-categories", "Profilin,GC"], &["did you mean Profiling?"]));
+    assert!(check(&["--exclude-threads", "mian"], &[nothing]));
+    // As in print and in the JDK's tool: the capitals of a category of several words.
+    assert!(!check(&["--exclude-categories", "JVM"], &["removed jdk."]));
+}
+
+#[test]
+fn wrong_orders_and_names() {
+    let check = |args: &[&str], status: i32, told: &str| {
+        let output = flightline(args);
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(told), "{args:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{args:?}");
+    };
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let text = text.to_str().unwrap();
+    let swapped = format!("the view comes first: flightline view hot-methods {RECORDING}");
+    check(&["view", RECORDING, "hot-methods"], 2, &swapped);
+    check(&["view", ",", RECORDING], 2, "no view named");
+    check(&["view", "hot-methods"], 2, "Usage: flightline view");
+    check(&["view", "hot-methods", RECORDING, "--limit", "0"], 2, "--limit");
+    check(&["print", "--json", text], 1, "not a JFR recording");
+    check(&["scrub", text, "-o", "-", "--redact"], 1, "no event in it can be read");
+    check(&["summary", env!("CARGO_MANIFEST_DIR")], 1, "flightline assemble");
+    check(&["print", RECORDING, "--events", ""], 1, "leave the option out");
+}
