@@ -4,6 +4,8 @@ use crate::header::ChunkHeader;
 use crate::ids::Ticks;
 
 const NANOS: i128 = 1_000_000_000;
+/// No time is longer, in nanoseconds: 146 years, by which any frequency can be multiplied.
+const LONGEST: i128 = 1 << 62;
 
 /// Where a clock was at some time, and how fast it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ impl Line {
     /// The inverse of [`Self::span`]: ticks that are `nanos` for all readers, also for those that reckon in floating point,
     /// so best from the middle of that nanosecond; the nearest ticks where they are longer.
     fn ticks_in(&self, nanos: i128) -> i128 {
-        let frequency = i128::from(self.frequency);
+        let (nanos, frequency) = (nanos.clamp(-LONGEST, LONGEST), i128::from(self.frequency));
         match frequency / NANOS {
             0 => self.nearest(nanos),
             1 => nanos.signum() * ((nanos.abs() * frequency + NANOS - 1) / NANOS),
@@ -39,6 +41,7 @@ impl Line {
     }
 
     fn nearest(&self, nanos: i128) -> i128 {
+        let nanos = nanos.clamp(-LONGEST, LONGEST);
         nanos.signum() * ((2 * nanos.abs() * i128::from(self.frequency) + NANOS) / (2 * NANOS))
     }
 }
@@ -115,6 +118,18 @@ mod tests {
         assert_eq!((clock.stamp(49), clock.stamp(50), clock.span(151)), (10, 11, 2));
         for none in [i64::MIN, i64::MAX] {
             assert_eq!((clock.stamp(none), clock.span(none)), (none, none));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_no_panic() {
+        for (from, to) in [(i64::MAX, 1), (1, i64::MAX), (i64::MAX, i64::MAX)] {
+            for (ticks, nanos) in [(i64::MIN, i64::MAX), (i64::MAX, 0)] {
+                let clock = Clock::new(line(ticks, nanos, from), line(!ticks / 2, 0, to)).unwrap();
+                for value in [i64::MIN, -1, 0, 1, i64::MAX - 1] {
+                    (clock.stamp(value), clock.span(value));
+                }
+            }
         }
     }
 
