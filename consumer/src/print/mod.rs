@@ -36,6 +36,7 @@ mod text;
 mod things;
 mod threads;
 mod units;
+mod window;
 
 pub use pattern::{Patterns, glob};
 pub use printer::{EventWriter, Printer};

@@ -1,95 +1,361 @@
-//! The events of a chunk in the order of their ends.
+//! The events of a chunk in the order of their ends, in bounded memory.
+//!
+//! Events lie nearly in order, but one that took long lies far behind others that ended with it, and a thread's
+//! buffer behind that of another. So a chunk with more events than memory is for is looked through in segments: of each
+//! is known when its first and its last event ended. The events that come next are those of the segments that begin
+//! first; as many as there is room for are copied, printed, and the next ones sought.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
-use jfr_format::event::EventRef;
-use jfr_format::read::{Batch, Chunk, Class};
+use jfr_format::read::{Batch, Chunk, Class, ClassIndex, Pages, Types};
 use jfr_format::varint;
 
 use super::selection::Range;
+use super::window::{Key, LARGEST, Window};
+use super::{Order, Selection};
 
-/// Events put aside until their chunk ends: where they lie and when they ended. Their bytes are not copied.
-#[derive(Debug, Default)]
+/// Bytes of memory for events that are put in order.
+const ROOM: usize = 8 << 20;
+/// Bytes of input in a segment.
+const SEGMENT: u64 = 8 << 10;
+/// Bytes that are in memory before their pages are let go.
+const PAGES: u64 = 4 << 20;
+/// Bytes around one that is looked at that come into memory with it.
+const AROUND: u64 = 64 << 10;
+/// Bytes looked through for one that is copied, before more room is taken: up to this part of the chunk.
+const SCATTERED: u64 = 32;
+
+/// Events put aside until their chunk ends.
+#[derive(Debug)]
 pub(super) struct Held {
-    /// Runs of events, each with its offset in the input, ascending.
+    order: Order,
+    picks: Picks,
+    range: Range,
+    window: Window,
+    /// Where the events lie, with their offsets in the input, ascending.
     runs: Vec<(u64, Bytes)>,
-    places: Vec<Place>,
+    segments: Vec<Segment>,
+    pages: Pages,
+    /// There were more than there is room for: the window holds none of them yet.
+    many: bool,
+    /// What has been printed.
+    printed: Option<Key>,
+    /// At first.
+    usual_room: usize,
+    room: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    /// Ticks.
-    end: i64,
-    /// In the input.
-    offset: u64,
+/// Consecutive events, and the first and the last of the chosen among them.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    start: u64,
+    end: u64,
+    first: Key,
+    last: Key,
 }
 
 impl Held {
+    /// Events to be put in `order`.
+    pub(super) fn new(order: Order) -> Self {
+        Self {
+            order,
+            picks: Picks::default(),
+            range: Range::ALL,
+            window: Window::default(),
+            runs: Vec::new(),
+            segments: Vec::new(),
+            pages: Pages::default(),
+            many: false,
+            printed: None,
+            usual_room: ROOM,
+            room: ROOM,
+        }
+    }
+
+    /// Forgets all events; of those that follow, the ones in `range` are wanted.
+    pub(super) fn start(&mut self, range: Range) {
+        self.range = range;
+        self.clear();
+    }
+
+    /// Forgets all events.
+    pub(super) fn clear(&mut self) {
+        self.window.clear();
+        self.runs.clear();
+        self.segments.clear();
+        self.many = false;
+        self.printed = None;
+        self.room = self.usual_room;
+    }
+
     /// Puts the chosen events of a batch aside.
-    pub(super) fn add(&mut self, batch: &Batch<'_>, chosen: &[bool], range: Range) {
-        let before = self.places.len();
+    pub(super) fn add(&mut self, batch: &Batch<'_>, selection: &Selection) {
+        let chunk = batch.chunk();
+        self.picks.update(&chunk.types, selection);
+        self.pages = batch.pages();
+        let before = self.segments.len();
+        let mut runs = batch.runs();
+        let mut run_end = 0;
         for event in batch.events() {
-            if !chosen.get(event.class_index().index()).copied().unwrap_or(false) {
+            let Some((start, end)) = self.picks.ticks(event.class_index(), event.payload()) else { continue };
+            if !self.range.meets(chunk, start, end) {
                 continue;
             }
-            let (start, end) = ticks(&event);
-            if range == Range::ALL || range.meets(batch.chunk(), start, end) {
-                self.places.push(Place { end, offset: event.offset() });
+            let (offset, after) = (event.offset(), event.offset() + u64::from(event.size()));
+            let key = self.key(end, after - event.payload().len() as u64);
+            match self.segments.last_mut() {
+                Some(segment) if offset < run_end && after - segment.start <= SEGMENT => {
+                    segment.add(key, after);
+                }
+                _ => self.segments.push(Segment { start: offset, end: after, first: key, last: key }),
+            }
+            while offset >= run_end
+                && let Some((start, bytes)) = runs.next()
+            {
+                run_end = start + bytes.len() as u64;
+            }
+            if !self.many {
+                self.window.push(key, event.class().id, event.payload());
+                self.many = self.window.size() > self.room;
             }
         }
-        if self.places.len() > before {
+        if self.segments.len() > before {
             self.runs.extend(batch.runs().map(|(offset, bytes)| (offset, bytes.clone())));
         }
     }
 
-    /// The events by their ends; those that ended at once as they lie in the input.
-    pub(super) fn sort(&mut self) -> &[Place] {
-        self.places.sort();
-        &self.places
+    fn key(&self, end: i64, offset: u64) -> Key {
+        Key { end: if self.order == Order::EndTime { end } else { 0 }, offset }
     }
 
-    pub(super) fn places(&self) -> &[Place] {
-        &self.places
+    /// Says that no more events belong in the same order: [`next`](Self::next) gives them.
+    pub(super) fn sort(&mut self) {
+        if self.many {
+            self.window.clear();
+            self.segments.sort_unstable_by_key(|segment| segment.first);
+        }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.runs.clear();
-        self.places.clear();
+    /// The next events in order; `None` if there are no more.
+    pub(super) fn next(&mut self, chunk: &Chunk) -> Option<&Window> {
+        if self.many {
+            self.fill(chunk);
+        } else if self.printed.is_some() {
+            return None;
+        }
+        self.printed = Some(self.window.sort()?);
+        Some(&self.window)
     }
 
-    /// The event at a place.
-    pub(super) fn event<'a>(&'a self, chunk: &'a Chunk, place: Place) -> Option<EventRef<'a>> {
-        let after = self.runs.partition_point(|(offset, _)| *offset <= place.offset);
-        let (offset, bytes) = self.runs.get(after.checked_sub(1)?)?;
-        let start = usize::try_from(place.offset - offset).ok()?;
-        let mut at = start;
-        let size = usize::try_from(varint::get(bytes, &mut at).ok()?).ok()?;
-        let type_id = varint::get(bytes, &mut at).ok()?;
-        let payload = bytes.get(at..start.checked_add(size)?)?;
-        chunk.event(type_id, payload, place.offset)
+    /// Copies the events that follow what was printed, as many as there is room for.
+    fn fill(&mut self, chunk: &Chunk) {
+        self.window.clear();
+        let printed = self.printed;
+        self.segments.retain(|segment| printed.is_none_or(|printed| segment.last > printed));
+        // Which of them come next is not known before, so the segments are not borrowed meanwhile.
+        let segments = std::mem::take(&mut self.segments);
+        // The first event for which there is no room.
+        let mut limit = None;
+        let (mut walked, mut mapped, mut last) = (0, 0, 0);
+        for segment in &segments {
+            if limit.is_some_and(|limit| segment.first >= limit) {
+                break;
+            }
+            self.take(chunk, segment, &mut limit);
+            let len = segment.end - segment.start;
+            walked += len;
+            mapped += if segment.start / AROUND == last / AROUND { len } else { len.max(AROUND) };
+            last = segment.end;
+            if mapped >= PAGES {
+                mapped = 0;
+                self.let_go();
+            }
+        }
+        self.let_go();
+        self.segments = segments;
+        let total: u64 = self.runs.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let scattered = walked > SCATTERED * self.window.size() as u64;
+        if scattered && (self.room as u64) < total / SCATTERED && self.room <= LARGEST / 2 {
+            self.room *= 2;
+        }
+    }
+
+    /// Copies the events of a segment that are wanted now; `limit` is the first for which there is no room.
+    fn take(&mut self, chunk: &Chunk, segment: &Segment, limit: &mut Option<Key>) {
+        let at = self.runs.partition_point(|(offset, _)| *offset <= segment.start);
+        let Some((offset, bytes)) = at.checked_sub(1).and_then(|at| self.runs.get(at)).cloned() else {
+            return;
+        };
+        segment.walk(offset, &bytes, |type_id, offset, payload| {
+            let Some(class) = chunk.types.index_of(type_id) else { return };
+            let Some((start, end)) = self.picks.ticks(class, payload) else { return };
+            let key = self.key(end, offset);
+            if self.printed.is_some_and(|printed| key <= printed)
+                || limit.is_some_and(|limit| key >= limit)
+                || !self.range.meets(chunk, start, end)
+            {
+                return;
+            }
+            self.window.push(key, type_id, payload);
+            if self.window.size() > self.room {
+                *limit = self.window.keep_first(self.room / 4 * 3).or(*limit);
+            }
+        });
+    }
+
+    fn let_go(&self) {
+        if let (Some((start, _)), Some((last, bytes))) = (self.runs.first(), self.runs.last()) {
+            self.pages.release(*start..last + bytes.len() as u64);
+        }
     }
 }
 
-/// When an event started and ended. One without a duration ended when it started.
-pub(super) fn ticks(event: &EventRef<'_>) -> (i64, i64) {
-    let mut at = 0;
-    let mut next = || varint::get(event.payload(), &mut at).map_or(0, u64::cast_signed);
-    match clock_fields(event.class()) {
-        0 => (0, 0),
-        1 => {
-            let start = next();
-            (start, start)
-        }
-        _ => {
-            let start = next();
-            (start, start.wrapping_add(next()))
+impl Segment {
+    fn add(&mut self, key: Key, after: u64) {
+        self.end = after;
+        self.first = self.first.min(key);
+        self.last = self.last.max(key);
+    }
+
+    /// Calls `see` with type, offset and bytes of the fields of each event; `run` are the bytes from `offset` on.
+    fn walk(&self, offset: u64, run: &Bytes, mut see: impl FnMut(u64, u64, &[u8])) {
+        let within = |at: u64| usize::try_from(at - offset).unwrap_or(usize::MAX);
+        let (mut at, end) = (within(self.start), within(self.end));
+        while at < end {
+            let (start, mut pos) = (at, at);
+            let head = varint::get(run, &mut pos).and_then(|size| Ok((size, varint::get(run, &mut pos)?)));
+            // The decoder has walked over them, so there are no others.
+            let Ok((size, type_id)) = head else { return };
+            at = start.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
+            let Some(payload) = run.get(pos..at) else { return };
+            see(type_id, offset + pos as u64, payload);
         }
     }
 }
 
-/// Whether an event type starts with a start time (1), followed by a duration (2).
-fn clock_fields(class: &Class) -> usize {
-    let is = |at: usize, name: &str| {
-        class.fields.get(at).is_some_and(|f| &*f.name == name && !f.pooled && !f.array)
-    };
-    usize::from(is(0, "startTime")) + usize::from(is(0, "startTime") && is(1, "duration"))
+/// By class, whether its events are chosen and how their times are found.
+#[derive(Debug, Default)]
+pub(super) struct Picks {
+    of: Arc<Types>,
+    picks: Vec<Option<Times>>,
+}
+
+/// With which fields the events of a class begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Times {
+    None,
+    Start,
+    StartAndDuration,
+}
+
+impl Picks {
+    /// Of the types of a chunk; chunks of a recording mostly share them.
+    fn update(&mut self, types: &Arc<Types>, selection: &Selection) {
+        if Arc::ptr_eq(&self.of, types) && self.picks.len() == types.classes().len() {
+            return;
+        }
+        self.of = types.clone();
+        let pick = |class: &Class| selection.chooses(class).then(|| Times::of(class));
+        self.picks = types.classes().iter().map(pick).collect();
+    }
+
+    /// When an event of the class started and ended; `None` if it is not chosen. One without a duration ended when it
+    /// started.
+    #[inline]
+    fn ticks(&self, class: ClassIndex, payload: &[u8]) -> Option<(i64, i64)> {
+        let times = (*self.picks.get(class.index())?)?;
+        let mut at = 0;
+        let mut next = || varint::get(payload, &mut at).map_or(0, u64::cast_signed);
+        Some(match times {
+            Times::None => (0, 0),
+            Times::Start => {
+                let start = next();
+                (start, start)
+            }
+            Times::StartAndDuration => {
+                let start = next();
+                (start, start.wrapping_add(next()))
+            }
+        })
+    }
+}
+
+impl Times {
+    fn of(class: &Class) -> Self {
+        let is = |at: usize, name: &str| {
+            class.fields.get(at).is_some_and(|f| &*f.name == name && !f.pooled && !f.array)
+        };
+        match (is(0, "startTime"), is(1, "duration")) {
+            (false, _) => Self::None,
+            (true, false) => Self::Start,
+            (true, true) => Self::StartAndDuration,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use jfr_format::event::EventRef;
+    use jfr_format::read::{Input, Item};
+
+    use super::*;
+
+    fn recordings() -> Vec<PathBuf> {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
+        let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|of| of == "jfr")).collect();
+        assert!(files.len() > 3);
+        files
+    }
+
+    /// Offset of the fields of an event and when it ended, by the names of its fields.
+    fn found(event: &EventRef<'_>) -> (i64, u64) {
+        let ticks = |field| event.field(field).unwrap().and_then(|value| value.as_i64()).unwrap_or(0);
+        let end = ticks("startTime").wrapping_add(ticks("duration"));
+        (end, event.offset() + u64::from(event.size()) - event.payload().len() as u64)
+    }
+
+    #[test]
+    fn whatever_the_room_events_come_by_their_ends() {
+        for path in recordings() {
+            for (room, order) in
+                [(1 << 30, Order::EndTime), (1 << 14, Order::EndTime), (1 << 14, Order::AsFound)]
+            {
+                let mut held = Held { usual_room: room, ..Held::new(order) };
+                let mut input = Input::open(&path).unwrap();
+                let (mut want, mut windows, mut bytes) = (Vec::new(), 0, 0);
+                while let Some(item) = input.next().unwrap() {
+                    match item {
+                        Item::ChunkStart(_) => held.start(Range::ALL),
+                        Item::Events(batch) => {
+                            held.add(&batch, &Selection::default());
+                            want.extend(batch.events().map(|event| found(&event)));
+                        }
+                        Item::ChunkEnd(end) => {
+                            match order {
+                                Order::EndTime => want.sort_unstable(),
+                                Order::AsFound => want.sort_unstable_by_key(|&(_, offset)| offset),
+                            }
+                            let mut want = want.drain(..);
+                            held.sort();
+                            while let Some(window) = held.next(end.chunk) {
+                                windows += 1;
+                                bytes += window.size();
+                                for place in window.places() {
+                                    let event = window.event(end.chunk, place).unwrap();
+                                    assert_eq!(found(&event), want.next().unwrap(), "{}", path.display());
+                                }
+                            }
+                            assert_eq!(want.next(), None);
+                        }
+                        Item::Warning(_) => {}
+                    }
+                }
+                assert!(windows >= bytes / (room * 8), "{windows} windows of {bytes} bytes in all");
+            }
+        }
+    }
 }

@@ -51,8 +51,6 @@ pub struct Printer {
     writers: Vec<Box<dyn EventWriter>>,
     held: Held,
     range: Option<Range>,
-    /// By class of the chunk.
-    chosen: Vec<bool>,
     out: Vec<u8>,
     headed: bool,
     any: bool,
@@ -71,16 +69,8 @@ impl Printer {
     /// A printer that has not printed anything.
     pub fn new(format: Format, options: PrintOptions) -> Self {
         let writers = vec![super::writer(format, &options)];
-        Self {
-            options,
-            writers,
-            held: Held::default(),
-            range: None,
-            chosen: Vec::new(),
-            out: Vec::new(),
-            headed: false,
-            any: false,
-        }
+        let held = Held::new(options.order);
+        Self { options, writers, held, range: None, out: Vec::new(), headed: false, any: false }
     }
 
     /// Tells the decoder which events are wanted, so that others are passed over.
@@ -122,23 +112,16 @@ impl Printer {
         match item {
             Item::ChunkStart(chunk) => {
                 let start = chunk.header.start_nanos;
-                self.range.get_or_insert_with(|| self.options.selection.range(start));
-                self.held.clear();
+                let range = self.range.get_or_insert_with(|| self.options.selection.range(start));
+                self.held.start(*range);
             }
             Item::Events(batch) => {
-                let chunk = batch.chunk();
-                let classes = chunk.types.classes();
-                self.chosen.clear();
-                self.chosen.extend(classes.iter().map(|class| self.options.selection.chooses(class)));
-                self.held.add(&batch, &self.chosen, self.range.unwrap_or(Range::ALL));
+                self.held.add(&batch, &self.options.selection);
                 if self.options.order == Order::AsFound {
-                    self.print(chunk, warnings, out)?;
+                    self.print(batch.chunk(), warnings, out)?;
                 }
             }
-            Item::ChunkEnd(end) => {
-                self.held.sort();
-                self.print(end.chunk, warnings, out)?;
-            }
+            Item::ChunkEnd(end) => self.print(end.chunk, warnings, out)?,
             Item::Warning(warning) => warnings.push(warning),
         }
         Ok(())
@@ -150,35 +133,35 @@ impl Printer {
             self.headed = true;
             self.writers[0].head(chunk, &mut self.out);
         }
-        if self.options.jobs > 1 && threads::worth_it(self.held.places().len()) {
-            while self.writers.len() < self.options.jobs
+        self.held.sort();
+        while let Some(window) = self.held.next(chunk) {
+            let jobs = if threads::worth_it(window.places().len()) { self.options.jobs } else { 1 };
+            while self.writers.len() < jobs
                 && let Some(another) = self.writers[0].another()
             {
                 self.writers.push(another);
             }
-        }
-        if self.writers.len() > 1 && threads::worth_it(self.held.places().len()) {
-            out.write_all(&self.out).map_err(Error::Write)?;
-            self.out.clear();
-            threads::print(&mut self.writers, chunk, &self.held, self.any, warnings, out)?;
-            self.any = true;
-            self.held.clear();
-            return Ok(());
-        }
-        let writer = &mut self.writers[0];
-        writer.chunk(chunk);
-        for &place in self.held.places() {
-            let Some(event) = self.held.event(chunk, place) else { continue };
-            if self.any {
-                self.out.extend_from_slice(writer.between());
-            }
-            self.any = true;
-            if let Err(warning) = writer.event(&event, &mut self.out) {
-                warnings.push(warning);
-            }
-            if self.out.len() >= BLOCK {
+            if jobs > 1 && self.writers.len() > 1 {
                 out.write_all(&self.out).map_err(Error::Write)?;
                 self.out.clear();
+                threads::print(&mut self.writers, chunk, window, self.any, warnings, out)?;
+                self.any = true;
+                continue;
+            }
+            let writer = &mut self.writers[0];
+            writer.chunk(chunk);
+            for event in window.places().iter().filter_map(|place| window.event(chunk, place)) {
+                if self.any {
+                    self.out.extend_from_slice(writer.between());
+                }
+                self.any = true;
+                if let Err(warning) = writer.event(&event, &mut self.out) {
+                    warnings.push(warning);
+                }
+                if self.out.len() >= BLOCK {
+                    out.write_all(&self.out).map_err(Error::Write)?;
+                    self.out.clear();
+                }
             }
         }
         self.held.clear();

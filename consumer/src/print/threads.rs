@@ -1,4 +1,4 @@
-//! The events of a chunk printed by several threads: in turn, each prints the next few; what they print is written in
+//! The events of a window printed by several threads: in turn, each prints the next few; what they print is written in
 //! order.
 
 use std::io::Write;
@@ -9,8 +9,8 @@ use jfr_format::error::Error as Warning;
 use jfr_format::read::Chunk;
 
 use super::STACK;
-use super::order::{Held, Place};
 use super::printer::{BLOCK, EventWriter};
+use super::window::{Place, Window};
 use crate::error::Error;
 use crate::warnings::Warnings;
 
@@ -31,22 +31,22 @@ struct Piece {
     last: bool,
 }
 
-/// Prints all that is held; `any` says that something was printed before.
+/// Prints the events of a window; `any` says that something was printed before.
 pub(super) fn print(
     writers: &mut [Box<dyn EventWriter>],
     chunk: &Chunk,
-    held: &Held,
+    window: &Window,
     any: bool,
     warnings: &mut Warnings,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    let (threads, turns) = (writers.len(), held.places().len().div_ceil(TURN));
+    let (threads, turns) = (writers.len(), window.places().len().div_ceil(TURN));
     thread::scope(|scope| {
         let mut lanes = Vec::with_capacity(threads);
         for (first, writer) in writers.iter_mut().enumerate() {
             let (sender, pieces) = mpsc::sync_channel(AHEAD);
             let (spare, spares) = mpsc::channel();
-            let lane = Lane { writer: writer.as_mut(), chunk, held, sender, spares };
+            let lane = Lane { writer: writer.as_mut(), chunk, window, sender, spares };
             let thread = thread::Builder::new().stack_size(STACK);
             thread.spawn_scoped(scope, move || lane.run(first, threads, any)).map_err(Error::Write)?;
             lanes.push((pieces, spare));
@@ -78,7 +78,7 @@ fn take(
 struct Lane<'p> {
     writer: &'p mut dyn EventWriter,
     chunk: &'p Chunk,
-    held: &'p Held,
+    window: &'p Window,
     sender: SyncSender<Piece>,
     spares: Receiver<Vec<u8>>,
 }
@@ -86,7 +86,7 @@ struct Lane<'p> {
 impl Lane<'_> {
     fn run(mut self, first: usize, threads: usize, any: bool) {
         self.writer.chunk(self.chunk);
-        for (turn, places) in self.held.places().chunks(TURN).enumerate().skip(first).step_by(threads) {
+        for (turn, places) in self.window.places().chunks(TURN).enumerate().skip(first).step_by(threads) {
             if !self.turn(places, any || turn > 0) {
                 return;
             }
@@ -98,8 +98,8 @@ impl Lane<'_> {
         let mut bytes = self.spares.try_recv().unwrap_or_default();
         bytes.clear();
         let mut warnings = Vec::new();
-        for &place in places {
-            let Some(event) = self.held.event(self.chunk, place) else { continue };
+        for place in places {
+            let Some(event) = self.window.event(self.chunk, place) else { continue };
             if any {
                 bytes.extend_from_slice(self.writer.between());
             }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::chunk::Chunk;
 use super::cursor::Cursor;
+use super::push::Pages;
 use super::types::{Class, Types};
 use crate::constants::{CHECKPOINT_EVENT, MAGIC};
 use crate::event::EventRef;
@@ -43,6 +44,7 @@ pub struct Batch<'a> {
     pub(crate) chunk: &'a Chunk,
     pub(crate) regions: Vec<Region>,
     pub(crate) wanted: Option<&'a Wanted>,
+    pub(crate) pages: &'a Pages,
 }
 
 impl<'a> Batch<'a> {
@@ -66,6 +68,12 @@ impl<'a> Batch<'a> {
     /// keeps them can have an event again by its offset: see [`Chunk::event`].
     pub fn runs(&self) -> impl Iterator<Item = (u64, &Bytes)> {
         self.regions.iter().map(|region| (region.offset, &region.bytes))
+    }
+
+    /// Lets pages under [`runs`](Self::runs) go. Those of the batch itself need no help; whoever looks at earlier ones
+    /// again does.
+    pub fn pages(&self) -> Pages {
+        self.pages.clone()
     }
 
     /// The events in file order; metadata, checkpoints and events of undeclared types are left out.

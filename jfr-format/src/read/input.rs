@@ -7,7 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 
 use super::map::Mapped;
-use super::push::{Decoder, Delivery, Item, Passed};
+use super::push::{Decoder, Delivery, Item, Pages};
 use crate::error::{Error, Result};
 
 /// Bytes asked of a stream at a time.
@@ -41,7 +41,7 @@ impl Input {
         let file = File::open(path).map_err(|e| Error::io(e, 0))?;
         let mapped = Mapped::file(&file).map_err(|e| Error::io(e, 0))?;
         let mut input = Self::whole(mapped.bytes(), delivery);
-        input.decoder.on_passed(Passed(Box::new(move |range| mapped.release(range))));
+        input.decoder.on_passed(Pages::new(move |range| mapped.release(range)));
         Ok(input)
     }
 

@@ -54,7 +54,7 @@ pub use chunk::{Chunk, ChunkIndex};
 pub use follow::{Follow, Progress};
 pub use input::Input;
 pub use parallel::{Recording, default_jobs};
-pub use push::{ChunkEnd, Decoder, Delivery, Item};
+pub use push::{ChunkEnd, Decoder, Delivery, Item, Pages};
 pub use stacks::{StackFrame, StackReader};
 pub use types::{Annotation, Class, ClassIndex, Field, Kind, Region, Setting, Types};
 pub use view::Views;

@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use super::chunk::ChunkIndex;
 use super::map::Mapped;
-use super::push::{Decoder, Delivery, Passed, SharedTypes, trusted_end};
+use super::push::{Decoder, Delivery, Pages, SharedTypes, trusted_end};
 use super::resync;
 use crate::error::{Error, Result};
 use crate::header::{ChunkHeader, LEN};
@@ -209,7 +209,7 @@ impl Recording {
         let bytes = self.bytes.slice(piece.start..piece.end);
         let mut decoder = Decoder::piece(delivery, bytes, piece.start as u64, piece.first, types.clone());
         if let Some(mapped) = self.mapped.clone() {
-            decoder.on_passed(Passed(Box::new(move |range| mapped.release(range))));
+            decoder.on_passed(Pages::new(move |range| mapped.release(range)));
         }
         decoder
     }

@@ -36,7 +36,7 @@ use crate::pool::Pools;
 use buffer::Buffer;
 pub(crate) use checkpoints::UNSIZED;
 pub(crate) use metadata::SharedTypes;
-pub(crate) use passed::Passed;
+pub use passed::Pages;
 
 /// Larger events are taken for damage; the four-byte padded size that writers use cannot say more.
 pub(crate) const MAX_EVENT: u64 = 1 << 28;
@@ -137,8 +137,8 @@ pub struct Decoder {
     current: Current,
     last_types: SharedTypes,
     select: Option<Select>,
-    passed: Option<Passed>,
-    /// The input up to here has been told to `passed`.
+    pages: Pages,
+    /// The pages of the input up to here have been let go.
     passed_to: u64,
     /// The batch that was handed out last.
     lent: Option<Range<u64>>,
@@ -199,7 +199,7 @@ impl Decoder {
             current: Current::default(),
             last_types: SharedTypes::default(),
             select: None,
-            passed: None,
+            pages: Pages::default(),
             passed_to: 0,
             lent: None,
             ended: None,
@@ -291,7 +291,7 @@ impl Decoder {
         }
         if let Some(Queued::Events(regions)) = self.queue.front()
             && let (Some(first), Some(last)) = (regions.first(), regions.last())
-            && self.passed.is_some()
+            && self.pages.any()
             && self.delivery != Delivery::Unresolved
         {
             self.lent = Some(first.offset..last.offset + last.bytes.len() as u64);
@@ -300,7 +300,8 @@ impl Decoder {
             (Queued::Warning(error), _) => Some(Item::Warning(error)),
             (Queued::ChunkStart, Some(chunk)) => Some(Item::ChunkStart(chunk)),
             (Queued::Events(regions), Some(chunk)) => {
-                Some(Item::Events(Batch { chunk, regions, wanted: self.current.wanted.as_ref() }))
+                let (wanted, pages) = (self.current.wanted.as_ref(), &self.pages);
+                Some(Item::Events(Batch { chunk, regions, wanted, pages }))
             }
             (Queued::ChunkEnd { size, complete }, Some(chunk)) => {
                 Some(Item::ChunkEnd(ChunkEnd { chunk, size, complete, counts: &self.current.counts }))

@@ -8,8 +8,11 @@ use crate::read::batch::Region;
 /// Undeclared types of a chunk that are told one by one.
 const UNDECLARED_TOLD: u64 = 16;
 
-/// Bytes between two calls of a decoder's `passed` hook with [`Delivery::Unresolved`].
+/// Bytes between two calls of letting pages go with [`Delivery::Unresolved`].
 const PASSED_AT_ONCE: u64 = 1 << 20;
+
+/// Bytes of held events for each one whose place is kept.
+const BYTES_PER_PICK: usize = 256;
 
 /// The largest batch otherwise.
 pub(super) const STRIDE: usize = 4 << 20;
@@ -32,6 +35,11 @@ impl Decoder {
     /// Takes what has been scanned out of the buffer.
     pub(super) fn hold(&mut self) {
         let picked = self.current.wanted.is_some().then(|| std::mem::take(&mut self.current.picked));
+        // Many places take more memory than walking over the events once more takes time.
+        let few = |picked: &Vec<u32>| {
+            self.delivery == Delivery::Unresolved || picked.len() <= self.scanned / BYTES_PER_PICK
+        };
+        let picked = picked.filter(few);
         self.take_out(picked);
     }
 
@@ -89,7 +97,7 @@ impl Decoder {
         let start = chunk.offset.0;
         if !held.is_empty() {
             if self.current.has_types {
-                if self.passed.is_some() {
+                if self.pages.any() {
                     // One by one, so that what is behind can be let go.
                     self.queue.extend(held.into_iter().map(|region| Queued::Events(vec![region])));
                 } else {

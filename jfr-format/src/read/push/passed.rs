@@ -1,39 +1,56 @@
 //! Pages of the input that can be let go.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::Decoder;
 
-/// Told which bytes of the input are not looked at again soon.
-pub(crate) struct Passed(pub(crate) Box<dyn Fn(Range<u64>) + Send>);
+/// Lets pages of an input that lies in a mapped file go; they come back when they are looked at again. Of other inputs
+/// there is nothing to let go.
+#[derive(Clone, Default)]
+pub struct Pages(Option<Arc<dyn Fn(Range<u64>) + Send + Sync>>);
 
-impl std::fmt::Debug for Passed {
+impl std::fmt::Debug for Pages {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Passed")
+        f.write_str("Pages")
+    }
+}
+
+impl Pages {
+    pub(crate) fn new(release: impl Fn(Range<u64>) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(release)))
+    }
+
+    /// Whether there is anything to let go.
+    pub(super) fn any(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Says that these bytes of the input are not looked at again soon: only memory is at stake.
+    pub fn release(&self, range: Range<u64>) {
+        if let Some(release) = &self.0 {
+            release(range);
+        }
     }
 }
 
 impl Decoder {
-    /// Has `passed` told of the bytes that have been dealt with.
-    pub(crate) fn on_passed(&mut self, passed: Passed) {
-        self.passed = Some(passed);
+    /// Has the pages let go that have been dealt with.
+    pub(crate) fn on_passed(&mut self, pages: Pages) {
+        self.pages = pages;
     }
 
     /// Tells of the input up to `end`.
     pub(super) fn pass(&mut self, end: u64) {
-        if let Some(Passed(passed)) = &self.passed
-            && end > self.passed_to
-        {
-            passed(self.passed_to..end);
+        if end > self.passed_to {
+            self.pages.release(self.passed_to..end);
         }
         self.passed_to = self.passed_to.max(end);
     }
 
     /// Tells of bytes that were looked at a second time.
     pub(super) fn pass_again(&self, range: Range<u64>) {
-        if let Some(Passed(passed)) = &self.passed {
-            passed(range);
-        }
+        self.pages.release(range);
     }
 
     /// Tells of the chunk that is over: constants were looked up all over it.

@@ -1,0 +1,132 @@
+//! Copies of some events, sorted by their ends.
+
+use std::ops::Range;
+
+use jfr_format::event::EventRef;
+use jfr_format::read::Chunk;
+
+/// What decides about the order: when an event ended, in ticks; of those that ended at once where its fields lie in the
+/// input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) end: i64,
+    pub(super) offset: u64,
+}
+
+/// Where the copy of an event lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    key: Key,
+    at: u32,
+    len: u32,
+}
+
+/// Events of one chunk.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    /// Of each event the id of its type, and the bytes of its fields.
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+}
+
+const TYPE_ID: usize = size_of::<u64>();
+
+/// The largest size that events are to be added to.
+pub(super) const LARGEST: usize = 1 << 30;
+
+impl Window {
+    /// Copies an event of type `type_id` whose fields are `payload`.
+    pub(super) fn push(&mut self, key: Key, type_id: u64, payload: &[u8]) {
+        // An event is not larger than 256 MiB, and the window before not than `LARGEST`.
+        let (at, len) = (self.bytes.len() as u32, (TYPE_ID + payload.len()) as u32);
+        self.bytes.extend_from_slice(&type_id.to_le_bytes());
+        self.bytes.extend_from_slice(payload);
+        self.places.push(Place { key, at, len });
+    }
+
+    /// Bytes of memory that the events take.
+    pub(super) fn size(&self) -> usize {
+        self.bytes.len() + self.places.len() * size_of::<Place>()
+    }
+
+    pub(super) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.places.clear();
+    }
+
+    /// Sorts the events; the key of the last one.
+    pub(super) fn sort(&mut self) -> Option<Key> {
+        self.places.sort_unstable_by_key(|place| place.key);
+        self.places.last().map(|place| place.key)
+    }
+
+    /// Forgets those that ended last, so that what is left takes no more than `size` bytes of memory or is one event;
+    /// the key of the first that is forgotten.
+    pub(super) fn keep_first(&mut self, size: usize) -> Option<Key> {
+        self.sort();
+        let mut sum = 0;
+        let keep = self.places.iter().position(|place| {
+            sum += size_of::<Place>() + place.len as usize;
+            sum > size
+        });
+        let keep = keep?.max(1);
+        let first = self.places.get(keep)?.key;
+        self.places.truncate(keep);
+        self.places.sort_unstable_by_key(|place| place.at);
+        let mut end = 0;
+        for place in &mut self.places {
+            self.bytes.copy_within(place.span(), end);
+            place.at = end as u32;
+            end += place.len as usize;
+        }
+        self.bytes.truncate(end);
+        Some(first)
+    }
+
+    /// The event at a place.
+    pub(super) fn event<'a>(&'a self, chunk: &'a Chunk, place: &Place) -> Option<EventRef<'a>> {
+        let (type_id, payload) = self.bytes.get(place.span())?.split_first_chunk()?;
+        chunk.event(u64::from_le_bytes(*type_id), payload, place.key.offset)
+    }
+}
+
+impl Place {
+    fn span(&self) -> Range<usize> {
+        let at = self.at as usize;
+        at..at + self.len as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_ones_stay_whole() {
+        let mut window = Window::default();
+        // Ends in no order, each with a payload that tells it.
+        for n in 0..1000u64 {
+            let key = Key { end: (n * 389 % 1000).cast_signed(), offset: n };
+            window.push(key, 7, &vec![key.end as u8; n as usize % 50]);
+        }
+        let bytes = 100 * (size_of::<Place>() + TYPE_ID + 25);
+        let first = window.keep_first(bytes).unwrap();
+        assert!(window.size() <= bytes);
+        let count = first.end as usize;
+        assert!((90..110).contains(&count), "{count}");
+        assert_eq!(window.sort().unwrap().end, first.end - 1);
+        for (at, place) in window.places().iter().enumerate() {
+            assert_eq!(place.key.end, at as i64);
+            let payload = &window.bytes[place.span()][TYPE_ID..];
+            assert_eq!(payload, vec![at as u8; place.key.offset as usize % 50]);
+        }
+        assert_eq!(window.keep_first(usize::MAX), None);
+        // One event is always kept.
+        assert_eq!(window.keep_first(0).unwrap().end, 1);
+        assert_eq!(window.places().len(), 1);
+    }
+}
