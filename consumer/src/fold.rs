@@ -1,5 +1,7 @@
 //! Model → tree: which samples, by what measure, under what names.
 
+mod functions;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,9 +9,10 @@ use std::sync::Arc;
 use regex::Regex;
 
 use crate::error::Error;
-use crate::load::SETTING;
 use crate::model::{EventKind, Frame, FrameKind, Id, Model, SampleKey, Stack, Unit, Weight};
 use crate::tree::{Builder, Label, LabelId, Tree};
+
+pub(crate) use functions::{Function, Functions, functions};
 
 /// What widths measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,8 +103,7 @@ pub fn else_loaded(events: &BTreeMap<String, u64>) -> Option<&str> {
     if let Some(name) = PREFERRED.iter().find(|&&name| events.contains_key(name)) {
         return Some(name);
     }
-    // Settings are declared with a stack, too.
-    most(events.iter().map(|(name, &count)| (name.as_str(), count)).filter(|&(name, _)| name != SETTING))
+    most(events.iter().map(|(name, &count)| (name.as_str(), count)))
 }
 
 /// The type with most events; of several, the first by name, whatever the order they came in.
@@ -129,8 +131,7 @@ pub fn event_names(names: &[String]) -> Vec<String> {
 pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
     let kinds = choose(model, options)?;
     let unit = unit(model, options, &kinds)?;
-    let mut folder =
-        Folder { model, options, builder: Builder::default(), labels: vec![None; model.frames.len()] };
+    let mut folder = Folder::new(model, options);
     for (key, weight) in &model.samples {
         if kinds.contains(&key.kind) {
             folder.sample(key, scaled(model, options, key, *weight));
@@ -228,7 +229,11 @@ struct Folder<'m> {
     labels: Vec<Option<LabelId>>,
 }
 
-impl Folder<'_> {
+impl<'m> Folder<'m> {
+    fn new(model: &'m Model, options: &'m FoldOptions) -> Self {
+        Self { model, options, builder: Builder::default(), labels: vec![None; model.frames.len()] }
+    }
+
     fn sample(&mut self, key: &SampleKey, weight: u64) {
         let Some(mut path) = self.prefix(key) else { return };
         match key.stack.map(|stack| self.model.stacks.get(stack)) {
@@ -270,6 +275,7 @@ impl Folder<'_> {
             path.push(self.marker(NO_STACK));
             return;
         }
+        path.reserve(stack.frames.len() + 1);
         if stack.truncated {
             path.push(self.marker(TRUNCATED));
         }

@@ -144,12 +144,17 @@ impl Roles {
 }
 
 /// The event that tells a setting.
-pub(crate) const SETTING: &str = "jdk.ActiveSetting";
+const SETTING: &str = "jdk.ActiveSetting";
+
+/// Whether events of a type are samples. Settings have stack traces in some recordings, but tell of the recorder.
+pub(crate) fn is_sample(class: &Class) -> bool {
+    class.field_index("stackTrace").is_some() && &*class.name != SETTING
+}
 
 impl LoadOptions {
     fn wants_type(&self, class: &Class) -> bool {
         let named = || self.events.is_empty() || self.events.iter().any(|name| *name == *class.name);
-        class.field_index("stackTrace").is_some() && named()
+        is_sample(class) && named()
     }
 
     /// For [`Decoder::select`].
@@ -334,7 +339,7 @@ impl Loader {
             return;
         }
         for (type_id, count) in end.counts.iter() {
-            let class = end.chunk.types.by_id(type_id).filter(|c| c.field_index("stackTrace").is_some());
+            let class = end.chunk.types.by_id(type_id).filter(|class| is_sample(class));
             if let Some(class) = class.filter(|class| !self.options.wants_type(class)) {
                 let passed_over = &mut self.loaded.model.passed_over;
                 *passed_over.entry(class.name.to_string()).or_default() += count.events;

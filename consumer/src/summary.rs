@@ -14,7 +14,7 @@ use jfr_format::read::{
 
 use crate::error::Error;
 use crate::fold::{self, FoldOptions};
-use crate::load::{LoadOptions, Loader};
+use crate::load::{LoadOptions, Loader, is_sample};
 use crate::warnings::Warnings;
 
 pub use ledger::{Cause, Ledger, ThreadTime};
@@ -26,7 +26,7 @@ pub struct Summary {
     loader: Loader,
     ledger: Ledger,
     events: BTreeMap<String, TypeCount>,
-    /// How many of the events have a stack trace, by type.
+    /// Events of the types of samples.
     with_stack: BTreeMap<String, u64>,
     chunks: Vec<ChunkFacts>,
     last_nanos: Option<i64>,
@@ -145,7 +145,7 @@ impl Scope {
     fn interest(&self, class: &Class) -> Interest {
         let name = &*class.name;
         let sample = self.samples.as_ref().is_none_or(|samples| samples.iter().any(|sample| sample == name));
-        if Ledger::knows(name) || (sample && class.field_index("stackTrace").is_some()) {
+        if Ledger::knows(name) || (sample && is_sample(class)) {
             Interest::Constants
         } else if report::is_fact(name) || name == "jdk.ActiveSetting" {
             Interest::Plain
@@ -239,7 +239,7 @@ impl Summary {
             sum.events += count.events;
             sum.bytes += count.bytes;
             let class = end.chunk.types.by_id(type_id);
-            if let Some(class) = class.filter(|class| class.field_index("stackTrace").is_some()) {
+            if let Some(class) = class.filter(|class| is_sample(class)) {
                 *self.with_stack.entry(class.name.to_string()).or_default() += count.events;
             }
         }
@@ -259,8 +259,8 @@ impl Summary {
     fn finish(self, top: usize) -> Result<(Report, Warnings), Error> {
         let loaded = self.loader.finish();
         let options = FoldOptions { split_modules: true, ..FoldOptions::default() };
-        let tree = fold::fold(&loaded.model, &options)?;
-        let report = Report::new(&loaded.model, &tree, self.ledger, self.events, &self.chunks, top)
+        let functions = fold::functions(&loaded.model, &options)?;
+        let report = Report::new(functions, self.ledger, self.events, &self.chunks, top)
             .with_end(self.last_nanos)
             .with_facts(self.facts);
         Ok((report, loaded.warnings))

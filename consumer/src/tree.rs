@@ -65,12 +65,16 @@ pub struct Builder {
     nodes: Vec<Growing>,
     children: HashMap<(u32, u32), u32, KeyHash>,
     own_of_root: u64,
+    /// See [`Growing::latest`].
+    latest_root: u32,
 }
 
 #[derive(Debug)]
 struct Growing {
     label: LabelId,
     parent: u32,
+    /// The child that was asked for last: mostly the next one, too.
+    latest: u32,
     own: u64,
 }
 
@@ -98,17 +102,36 @@ impl Builder {
     pub fn add(&mut self, path: impl IntoIterator<Item = LabelId>, weight: u64) {
         let mut at = NONE;
         for label in path {
-            let next = self.nodes.len() as u32;
-            at = *self.children.entry((at, label.0)).or_insert_with(|| {
-                self.nodes.push(Growing { label, parent: at, own: 0 });
-                next
-            });
+            let latest = self.nodes.get(at as usize).map_or(self.latest_root, |node| node.latest);
+            at = match self.nodes.get(latest as usize) {
+                Some(child) if child.label == label && child.parent == at => latest,
+                _ => self.child(at, label),
+            };
         }
         let own = match self.nodes.get_mut(at as usize) {
             Some(node) => &mut node.own,
             None => &mut self.own_of_root,
         };
         *own = own.saturating_add(weight);
+    }
+
+    /// The child of `parent` that is called `label`, new or known.
+    fn child(&mut self, parent: u32, label: LabelId) -> u32 {
+        let next = self.nodes.len() as u32;
+        let child = *self.children.entry((parent, label.0)).or_insert_with(|| {
+            self.nodes.push(Growing { label, parent, latest: NONE, own: 0 });
+            next
+        });
+        match self.nodes.get_mut(parent as usize) {
+            Some(node) => node.latest = child,
+            None => self.latest_root = child,
+        }
+        child
+    }
+
+    /// The labels alone.
+    pub(crate) fn into_labels(self) -> Vec<Label> {
+        self.labels
     }
 
     /// Sorts and sums up. Stacks without frames count in the total only.

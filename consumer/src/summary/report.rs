@@ -10,9 +10,8 @@ use serde_json::{Value, json};
 use super::ChunkFacts;
 use super::ledger::{Ledger, ThreadTime};
 use crate::error::Error;
-use crate::model::Model;
+use crate::fold::{self, Functions};
 use crate::print::clock;
-use crate::tree::Tree;
 
 /// Everything a summary tells.
 #[derive(Clone, Debug, Default)]
@@ -73,8 +72,7 @@ pub(super) fn take_facts(event: &EventRef<'_>, facts: &mut BTreeMap<&'static str
 
 impl Report {
     pub(super) fn new(
-        model: &Model,
-        tree: &Tree,
+        functions: Functions,
         ledger: Ledger,
         events: BTreeMap<String, TypeCount>,
         chunks: &[ChunkFacts],
@@ -92,7 +90,7 @@ impl Report {
             facts: BTreeMap::new(),
             events,
             ledger,
-            samples: Samples::new(model, tree, top),
+            samples: Samples::new(functions, top),
         }
     }
 
@@ -260,31 +258,21 @@ impl Report {
 }
 
 impl Samples {
-    fn new(model: &Model, tree: &Tree, top: usize) -> Self {
-        let under = |marker: &str| {
-            let roots = tree.nodes.iter().filter(|n| n.depth == 0 && &*tree.label(n).text == marker);
-            roots.map(|n| n.total).sum()
-        };
-        let mut functions: Vec<Function> = tree
-            .by_label()
-            .into_iter()
-            .map(|(id, own, total)| {
-                let label = &tree.labels[id.index()];
-                let module = label.module.as_deref().map(str::to_owned);
-                Function { name: label.text.to_string(), module, own, total }
-            })
-            .filter(|f| f.own > 0 && f.name != crate::fold::NO_STACK)
-            .collect();
-        functions.sort_by(|a, b| b.own.cmp(&a.own).then_with(|| a.name.cmp(&b.name)));
+    fn new(of: Functions, top: usize) -> Self {
+        let Functions { mut functions, total, unit, truncated, without_stack } = of;
+        functions.retain(|f| f.own > 0);
+        functions.sort_unstable_by(|a, b| {
+            let by_name = |f: &fold::Function| (f.label.text.clone(), f.label.module.clone(), f.label.kind);
+            b.own.cmp(&a.own).then_with(|| by_name(a).cmp(&by_name(b)))
+        });
         functions.truncate(top);
-        debug_assert!(model.samples.is_empty() || !model.kinds.is_empty());
-        Self {
-            total: tree.total,
-            unit: tree.unit.clone(),
-            truncated: under(crate::fold::TRUNCATED),
-            without_stack: under(crate::fold::NO_STACK),
-            top: functions,
-        }
+        let top = functions.into_iter().map(|f| Function {
+            name: f.label.text.to_string(),
+            module: f.label.module.as_deref().map(str::to_owned),
+            own: f.own,
+            total: f.total,
+        });
+        Self { total, unit: unit.to_owned(), truncated, without_stack, top: top.collect() }
     }
 }
 

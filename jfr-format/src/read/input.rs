@@ -41,7 +41,7 @@ impl Input {
         let file = File::open(path).map_err(|e| Error::io(e, 0))?;
         let mapped = Mapped::file(&file).map_err(|e| Error::io(e, 0))?;
         let mut input = Self::whole(mapped.bytes(), delivery);
-        input.decoder.on_passed(Pages::new(move |range| mapped.release(range)));
+        input.decoder.on_passed(Pages::new(mapped));
         Ok(input)
     }
 

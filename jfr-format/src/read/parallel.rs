@@ -209,7 +209,7 @@ impl Recording {
         let bytes = self.bytes.slice(piece.start..piece.end);
         let mut decoder = Decoder::piece(delivery, bytes, piece.start as u64, piece.first, types.clone());
         if let Some(mapped) = self.mapped.clone() {
-            decoder.on_passed(Pages::new(move |range| mapped.release(range)));
+            decoder.on_passed(Pages::new(mapped));
         }
         decoder
     }

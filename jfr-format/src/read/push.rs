@@ -36,6 +36,7 @@ use crate::pool::Pools;
 use buffer::Buffer;
 pub(crate) use checkpoints::UNSIZED;
 pub(crate) use metadata::SharedTypes;
+pub(crate) use passed::Paged;
 pub use passed::Pages;
 
 /// Larger events are taken for damage; the four-byte padded size that writers use cannot say more.
@@ -367,6 +368,7 @@ impl Decoder {
         let pools = self.chunk.take().map_or_else(Pools::default, |chunk| chunk.pools.emptied());
         self.chunk = Some(Chunk { index, offset: FileOffset(offset), header, types: Arc::default(), pools });
         self.current = Current { end: trusted_end(&header, offset), ..Current::default() };
+        self.prepare(offset);
         self.queue.push_back(Queued::ChunkStart);
         self.doubt(doubts::of_header(&header));
         self.state = State::Events;

@@ -9,7 +9,7 @@ use crate::read::batch::Region;
 const UNDECLARED_TOLD: u64 = 16;
 
 /// Bytes between two calls of letting pages go with [`Delivery::Unresolved`].
-const PASSED_AT_ONCE: u64 = 1 << 20;
+pub(super) const PASSED_AT_ONCE: u64 = 1 << 20;
 
 /// Bytes of held events for each one whose place is kept.
 const BYTES_PER_PICK: usize = 256;

@@ -11,7 +11,7 @@ use crate::read::cursor::Cursor;
 use crate::read::resync;
 
 /// Bytes of events handed out at a time with [`Delivery::Unresolved`].
-const CACHED: usize = 256 * 1024;
+pub(super) const CACHED: usize = 256 * 1024;
 
 impl Decoder {
     /// Walks whole events from the scan position on.

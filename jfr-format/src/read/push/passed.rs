@@ -4,11 +4,25 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Decoder;
+use super::delivery::PASSED_AT_ONCE;
+use super::events::CACHED;
+
+/// Bytes prepared at a time: what is walked until pages are let go again.
+const AHEAD: u64 = PASSED_AT_ONCE + CACHED as u64;
+
+/// A mapped file, or the like. Only memory and time are at stake.
+pub(crate) trait Paged: Send + Sync {
+    /// These bytes are not looked at again soon.
+    fn release(&self, range: Range<u64>);
+
+    /// These are next.
+    fn prepare(&self, range: Range<u64>);
+}
 
 /// Lets pages of an input that lies in a mapped file go; they come back when they are looked at again. Of other inputs
 /// there is nothing to let go.
 #[derive(Clone, Default)]
-pub struct Pages(Option<Arc<dyn Fn(Range<u64>) + Send + Sync>>);
+pub struct Pages(Option<Arc<dyn Paged>>);
 
 impl std::fmt::Debug for Pages {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -17,8 +31,8 @@ impl std::fmt::Debug for Pages {
 }
 
 impl Pages {
-    pub(crate) fn new(release: impl Fn(Range<u64>) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(release)))
+    pub(crate) fn new(of: impl Paged + 'static) -> Self {
+        Self(Some(Arc::new(of)))
     }
 
     /// Whether there is anything to let go.
@@ -28,8 +42,8 @@ impl Pages {
 
     /// Says that these bytes of the input are not looked at again soon: only memory is at stake.
     pub fn release(&self, range: Range<u64>) {
-        if let Some(release) = &self.0 {
-            release(range);
+        if let Some(paged) = &self.0 {
+            paged.release(range);
         }
     }
 }
@@ -44,8 +58,17 @@ impl Decoder {
     pub(super) fn pass(&mut self, end: u64) {
         if end > self.passed_to {
             self.pages.release(self.passed_to..end);
+            self.prepare(end);
         }
         self.passed_to = self.passed_to.max(end);
+    }
+
+    /// Tells of the input from `start` on.
+    pub(super) fn prepare(&self, start: u64) {
+        if let Some(paged) = &self.pages.0 {
+            let end = self.offset + self.buffer.bytes().len() as u64;
+            paged.prepare(start..end.min(start.saturating_add(AHEAD)));
+        }
     }
 
     /// Tells of bytes that were looked at a second time.

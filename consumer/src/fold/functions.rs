@@ -1,0 +1,88 @@
+//! Functions by weight, without the tree that pictures need.
+
+use super::{FoldOptions, Folder, choose, scaled, unit};
+use crate::error::Error;
+use crate::model::Model;
+use crate::tree::Label;
+
+/// What the samples of a model say of functions.
+#[derive(Debug)]
+pub(crate) struct Functions {
+    /// All that are on a stack.
+    pub functions: Vec<Function>,
+    /// Weight of all samples.
+    pub total: u64,
+    /// What the weights count.
+    pub unit: &'static str,
+    /// Weight of the stacks that were not walked to their roots.
+    pub truncated: u64,
+    /// Weight of the samples without a stack.
+    pub without_stack: u64,
+}
+
+/// A function and the weight of the stacks it is in.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub label: Label,
+    /// Of the stacks that end in it.
+    pub own: u64,
+    /// Of all, each counted once.
+    pub total: u64,
+}
+
+/// Adds up the chosen samples by function. Those of a stack count the same whatever their thread and state are:
+/// `options` are to have no filter.
+///
+/// # Errors
+/// As [`super::fold`].
+pub(crate) fn functions(model: &Model, options: &FoldOptions) -> Result<Functions, Error> {
+    let kinds = choose(model, options)?;
+    let unit = unit(model, options, &kinds)?;
+    let mut sum = Functions { functions: Vec::new(), total: 0, unit, truncated: 0, without_stack: 0 };
+    let mut of_stacks = vec![0u64; model.stacks.len()];
+    for (key, weight) in model.samples.iter().filter(|(key, _)| kinds.contains(&key.kind)) {
+        let weight = scaled(model, options, key, *weight);
+        let of_stack = match key.stack {
+            Some(stack) => &mut of_stacks[stack.index()],
+            None => &mut sum.without_stack,
+        };
+        *of_stack = of_stack.saturating_add(weight);
+        sum.total = sum.total.saturating_add(weight);
+    }
+    let mut folder = Folder::new(model, options);
+    let mut sums: Vec<Sum> = Vec::new();
+    for ((id, stack), weight) in model.stacks.iter().zip(of_stacks).filter(|&(_, weight)| weight > 0) {
+        if stack.frames.is_empty() {
+            sum.without_stack = sum.without_stack.saturating_add(weight);
+        } else if stack.truncated {
+            sum.truncated = sum.truncated.saturating_add(weight);
+        }
+        // The leaf comes first.
+        for (at, &frame) in stack.frames.iter().enumerate() {
+            let label = folder.frame(frame).index();
+            if label >= sums.len() {
+                sums.resize(label + 1, Sum::default());
+            }
+            let of = &mut sums[label];
+            if at == 0 {
+                of.own = of.own.saturating_add(weight);
+            }
+            if of.latest != Some(id.index()) {
+                of.latest = Some(id.index());
+                of.total = of.total.saturating_add(weight);
+            }
+        }
+    }
+    let labels = folder.builder.into_labels().into_iter();
+    sum.functions =
+        labels.zip(sums).map(|(label, Sum { own, total, .. })| Function { label, own, total }).collect();
+    Ok(sum)
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    own: u64,
+    total: u64,
+    /// The stack it was met in last.
+    latest: Option<usize>,
+}
