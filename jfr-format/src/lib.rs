@@ -58,3 +58,8 @@ pub mod schema;
 pub mod strings;
 pub mod varint;
 pub mod write;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
