@@ -8,6 +8,7 @@ use jfr_format::edit::{self, Conflicts, Part};
 use serde_json::json;
 
 use crate::edit::{count, output, quiet_input};
+use crate::output::is_stdout;
 use crate::{Outcome, talk};
 
 pub const EXAMPLES: &str = "\
@@ -85,6 +86,10 @@ pub fn run(args: AssembleArgs) -> Result<Outcome> {
     if args.json {
         crate::edit::report(Some(&args.output), &json(&conflicts))?;
     } else {
+        if let Some(file) = args.output.metadata().ok().filter(|m| m.is_file() && !is_stdout(&args.output)) {
+            let from = count(parts.len() as u64, "recording");
+            eprintln!("wrote {}: {} of {from}", talk::shown_output(&args.output), count(file.len(), "byte"));
+        }
         tell(&conflicts);
     }
     Ok(if conflicts.none() { Outcome::Whole } else { Outcome::Partial })
@@ -172,5 +177,8 @@ fn tell(conflicts: &Conflicts) {
             "changed the metadata id of {}: it stood for other types before",
             count(conflicts.metadata_ids, "chunk")
         );
+    }
+    if conflicts.rebased > 0 {
+        eprintln!("gave {} ids and ticks of their own", count(conflicts.rebased, "chunk"));
     }
 }

@@ -60,6 +60,9 @@ pub fn run(args: DisassembleArgs) -> Result<Outcome> {
     let bytes = source.bytes();
     let chunks: Vec<Range<usize>> = edit::chunks(&source).into_iter().map(|(range, _)| range).collect();
     let end = chunks.last().map_or(0, |last| last.end);
+    if !bytes.starts_with(&jfr_format::constants::MAGIC) {
+        bail!("{} is not a JFR recording: it does not start with \"FLR\\0\"", talk::shown(&args.input));
+    }
     if end < bytes.len() {
         bail!("{}: no whole chunk at offset {end}: `flightline repair` it first", talk::shown(&args.input));
     }

@@ -56,7 +56,11 @@ pub fn run(args: RepairArgs) -> Result<Outcome> {
     let repair = |out: &mut dyn Write| -> Result<Repaired> {
         let report = edit::repair(&source, &options, out).context("cannot write the recording")?;
         if report.output == 0 {
-            bail!("{}: nothing can be saved: {}", shown(&args.input), nothing(&report));
+            bail!(
+                "{}: nothing can be saved: {}",
+                shown(&args.input),
+                nothing(&report, args.metadata_from.as_deref())
+            );
         }
         Ok(report)
     };
@@ -77,11 +81,11 @@ pub fn run(args: RepairArgs) -> Result<Outcome> {
     Ok(Outcome::Whole)
 }
 
-fn nothing(report: &Repaired) -> &'static str {
-    if report.lost.contains_key(&edit::Cause::NoMetadata) {
-        "no metadata in it; give a recording of the same program with --metadata-from"
-    } else {
-        "no JFR chunk header in it"
+fn nothing(report: &Repaired, metadata_from: Option<&std::path::Path>) -> String {
+    match metadata_from {
+        _ if !report.lost.contains_key(&edit::Cause::NoMetadata) => "no JFR chunk header in it".into(),
+        Some(path) => format!("no metadata in it, nor in {}", shown(path)),
+        None => "no metadata in it; give a recording of the same program with --metadata-from".into(),
     }
 }
 
