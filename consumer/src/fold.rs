@@ -1,17 +1,18 @@
 //! Model → tree: which samples, by what measure, under what names.
 
+mod folder;
 mod functions;
+mod trie;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use regex::Regex;
 
 use crate::error::Error;
-use crate::model::{EventKind, Frame, FrameKind, Id, Model, SampleKey, Stack, Unit, Weight};
-use crate::tree::{Builder, Label, LabelId, Tree};
-
+use crate::model::{EventKind, Id, Model, SampleKey, Unit, Weight};
+use crate::tree::Tree;
+use folder::Folder;
 pub(crate) use functions::{Function, Functions, functions};
 
 /// What widths measure.
@@ -72,6 +73,8 @@ impl Filter {
 pub const TRUNCATED: &str = "[truncated]";
 /// Stands for the stack of an event that has none.
 pub const NO_STACK: &str = "[no stack]";
+/// Stands for the frames of a stack that there is no room for: only input made to do harm has that many.
+pub const TOO_MANY_FRAMES: &str = "[too many frames]";
 
 /// Both of its types measure the same time, and JDK 25 can record both: the first one met is taken.
 const CPU: &str = "cpu";
@@ -131,19 +134,18 @@ pub fn event_names(names: &[String]) -> Vec<String> {
 pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
     let kinds = choose(model, options)?;
     let unit = unit(model, options, &kinds)?;
-    let mut folder = Folder::new(model, options);
-    for (key, weight) in &model.samples {
-        if kinds.contains(&key.kind) {
-            folder.sample(key, scaled(model, options, key, *weight));
-        }
-    }
-    Ok(folder.builder.finish(unit))
+    let mut chosen = vec![false; model.kinds.len()];
+    kinds.iter().for_each(|kind| chosen[kind.index()] = true);
+    let samples = model.samples.iter().filter(|(key, _)| chosen[key.kind.index()]);
+    let weighed = samples.map(|(key, weight)| (key, scaled(model, options, key, *weight)));
+    Ok(Folder::new(model, options).fold(weighed).finish(unit))
 }
 
 fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Error> {
     let mut seen = vec![0u64; model.kinds.len()];
     for (key, weight) in &model.samples {
-        seen[key.kind.index()] += weight.count;
+        let seen = &mut seen[key.kind.index()];
+        *seen = seen.saturating_add(weight.count);
     }
     let present = |name: &str| -> Vec<Id<EventKind>> {
         let kinds = model.kinds.iter().filter(|(id, kind)| *kind.name == *name && seen[id.index()] > 0);
@@ -154,7 +156,8 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
         let other = || {
             let mut events: BTreeMap<&str, u64> = BTreeMap::new();
             for (id, kind) in model.kinds.iter() {
-                *events.entry(&kind.name).or_default() += seen[id.index()];
+                let events = events.entry(&kind.name).or_default();
+                *events = events.saturating_add(seen[id.index()]);
             }
             most(events.into_iter()).map(present).unwrap_or_default()
         };
@@ -219,101 +222,4 @@ fn unit(model: &Model, options: &FoldOptions, kinds: &[Id<EventKind>]) -> Result
         }),
         None => Ok(unit),
     }
-}
-
-struct Folder<'m> {
-    model: &'m Model,
-    options: &'m FoldOptions,
-    builder: Builder,
-    /// By frame, as far as they were met.
-    labels: Vec<Option<LabelId>>,
-}
-
-impl<'m> Folder<'m> {
-    fn new(model: &'m Model, options: &'m FoldOptions) -> Self {
-        Self { model, options, builder: Builder::default(), labels: vec![None; model.frames.len()] }
-    }
-
-    fn sample(&mut self, key: &SampleKey, weight: u64) {
-        let Some(mut path) = self.prefix(key) else { return };
-        match key.stack.map(|stack| self.model.stacks.get(stack)) {
-            None => path.push(self.marker(NO_STACK)),
-            Some(stack) => self.stack(stack, &mut path),
-        }
-        let labels = path.iter().map(|&id| self.builder.text(id));
-        if self.options.filter.frames(labels) {
-            self.builder.add(path, weight);
-        }
-    }
-
-    /// Process and thread frames; `None` if the sample is filtered out by them.
-    fn prefix(&mut self, key: &SampleKey) -> Option<Vec<LabelId>> {
-        let Filter { thread, process, state, .. } = &self.options.filter;
-        let of = key.thread.map(|id| self.model.threads.get(id));
-        let label = || of.map_or_else(|| "[no thread]".to_owned(), |t| t.label());
-        let group = of.and_then(|t| t.group.as_deref()).unwrap_or("[unknown process]");
-        let state_name = key.state.map_or("", |id| self.model.states.get(id));
-        let rejects = |filter: &Option<Regex>, text: &str| filter.as_ref().is_some_and(|r| !r.is_match(text));
-        if thread.is_some() && rejects(thread, &label())
-            || rejects(process, group)
-            || rejects(state, state_name)
-        {
-            return None;
-        }
-        let mut path = Vec::new();
-        if self.options.by_process {
-            path.push(self.marker(group));
-        }
-        if self.options.by_thread {
-            path.push(self.marker(&label()));
-        }
-        Some(path)
-    }
-
-    fn stack(&mut self, stack: &Stack, path: &mut Vec<LabelId>) {
-        if stack.frames.is_empty() {
-            path.push(self.marker(NO_STACK));
-            return;
-        }
-        path.reserve(stack.frames.len() + 1);
-        if stack.truncated {
-            path.push(self.marker(TRUNCATED));
-        }
-        for &frame in stack.frames.iter().rev() {
-            path.push(self.frame(frame));
-        }
-    }
-
-    fn marker(&mut self, text: &str) -> LabelId {
-        self.builder.label(Label { text: Arc::from(text), module: None, kind: FrameKind::Marker })
-    }
-
-    fn frame(&mut self, id: Id<Frame>) -> LabelId {
-        if let Some(&Some(label)) = self.labels.get(id.index()) {
-            return label;
-        }
-        let label = self.builder.label(label(self.model.frames.get(id), self.options));
-        if let Some(slot) = self.labels.get_mut(id.index()) {
-            *slot = Some(label);
-        }
-        label
-    }
-}
-
-fn label(frame: &Frame, options: &FoldOptions) -> Label {
-    let Frame { function, class, kind, line } = frame;
-    let library = matches!(kind, FrameKind::Native | FrameKind::Kernel);
-    let mut text = match (class.is_empty(), library) {
-        (true, _) => function.to_string(),
-        (false, false) => format!("{class}.{function}"),
-        (false, true) if options.modules => format!("{class}`{function}"),
-        (false, true) => function.to_string(),
-    };
-    if options.lines && *line > 0 {
-        text = format!("{text}:{line}");
-    }
-    let module = (library && options.split_modules && !class.is_empty()).then(|| class.clone());
-    // How the virtual machine ran a method does not make it another method.
-    let kind = if kind.is_java() { FrameKind::Compiled } else { *kind };
-    Label { text: text.into(), module, kind }
 }

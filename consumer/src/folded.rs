@@ -7,24 +7,32 @@ use crate::error::Error;
 use crate::model::FrameKind;
 use crate::tree::{Builder, Label, LabelId, Tree};
 
+/// Bytes written at a time, about.
+const BLOCK: usize = 64 << 10;
+
 /// Writes the stacks of `tree`, in order of names.
 ///
 /// # Errors
 /// `out` cannot be written.
 pub fn write(tree: &Tree, out: &mut impl Write) -> Result<(), Error> {
     let names: Vec<String> = tree.labels.iter().map(|l| clean(&l.text)).collect();
-    let mut line = String::new();
+    let mut text: Vec<u8> = Vec::with_capacity(2 * BLOCK);
     let mut stacks = tree.stacks();
     while let Some((path, weight)) = stacks.next() {
-        line.clear();
         for (i, label) in path.iter().enumerate() {
             if i > 0 {
-                line.push(';');
+                text.push(b';');
             }
-            line.push_str(&names[label.index()]);
+            text.extend_from_slice(names[label.index()].as_bytes());
+            // Within a line, too: stacks may be deep and names long.
+            if text.len() >= BLOCK {
+                out.write_all(&text).map_err(Error::Write)?;
+                text.clear();
+            }
         }
-        writeln!(out, "{line} {weight}").map_err(Error::Write)?;
+        writeln!(text, " {weight}").map_err(Error::Write)?;
     }
+    out.write_all(&text).map_err(Error::Write)?;
     Ok(())
 }
 

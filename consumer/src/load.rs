@@ -4,6 +4,7 @@
 //! per distinct combination, when the chunk is over.
 
 mod bound;
+mod names;
 mod resolve;
 mod settings;
 mod sums;

@@ -65,16 +65,12 @@ pub struct Builder {
     nodes: Vec<Growing>,
     children: HashMap<(u32, u32), u32, KeyHash>,
     own_of_root: u64,
-    /// See [`Growing::latest`].
-    latest_root: u32,
 }
 
 #[derive(Debug)]
 struct Growing {
     label: LabelId,
     parent: u32,
-    /// The child that was asked for last: mostly the next one, too.
-    latest: u32,
     own: u64,
 }
 
@@ -93,40 +89,36 @@ impl Builder {
         id
     }
 
-    /// The name of a label.
-    pub fn text(&self, id: LabelId) -> &str {
-        &self.labels[id.index()].text
+    /// The names of all labels, by their handles.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.labels.iter().map(|label| &*label.text)
+    }
+
+    /// Number of nodes.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
     }
 
     /// Adds a stack, root first.
     pub fn add(&mut self, path: impl IntoIterator<Item = LabelId>, weight: u64) {
-        let mut at = NONE;
-        for label in path {
-            let latest = self.nodes.get(at as usize).map_or(self.latest_root, |node| node.latest);
-            at = match self.nodes.get(latest as usize) {
-                Some(child) if child.label == label && child.parent == at => latest,
-                _ => self.child(at, label),
-            };
-        }
-        let own = match self.nodes.get_mut(at as usize) {
-            Some(node) => &mut node.own,
-            None => &mut self.own_of_root,
-        };
-        *own = own.saturating_add(weight);
+        let node = path.into_iter().fold(NONE, |node, label| self.child(node, label));
+        self.weigh(node, weight);
     }
 
-    /// The child of `parent` that is called `label`, new or known.
-    fn child(&mut self, parent: u32, label: LabelId) -> u32 {
+    /// The node `label` on `parent`, new or known; on [`NONE`] it is a root.
+    pub(crate) fn child(&mut self, parent: u32, label: LabelId) -> u32 {
         let next = self.nodes.len() as u32;
-        let child = *self.children.entry((parent, label.0)).or_insert_with(|| {
-            self.nodes.push(Growing { label, parent, latest: NONE, own: 0 });
+        *self.children.entry((parent, label.0)).or_insert_with(|| {
+            self.nodes.push(Growing { label, parent, own: 0 });
             next
-        });
-        match self.nodes.get_mut(parent as usize) {
-            Some(node) => node.latest = child,
-            None => self.latest_root = child,
-        }
-        child
+        })
+    }
+
+    /// A new node on `parent`, of which the caller knows that it has none of that label. [`Builder::child`] does not
+    /// find it.
+    pub(crate) fn append(&mut self, parent: u32, label: LabelId) -> u32 {
+        self.nodes.push(Growing { label, parent, own: 0 });
+        self.nodes.len() as u32 - 1
     }
 
     /// The labels alone.
@@ -134,19 +126,30 @@ impl Builder {
         self.labels
     }
 
+    /// Adds to the weight of the stacks that end at `node`.
+    pub(crate) fn weigh(&mut self, node: u32, weight: u64) {
+        let own = match self.nodes.get_mut(node as usize) {
+            Some(node) => &mut node.own,
+            None => &mut self.own_of_root,
+        };
+        *own = own.saturating_add(weight);
+    }
+
     /// Sorts and sums up. Stacks without frames count in the total only.
     pub fn finish(self, unit: impl Into<String>) -> Tree {
-        let Self { labels, nodes, own_of_root, .. } = self;
+        let Self { labels, nodes, own_of_root, label_ids, children } = self;
+        // There may be millions of nodes, and what follows takes as much again.
+        drop((label_ids, children));
         let totals = totals(&nodes);
         let rank = ranks(&labels);
         // Siblings become neighbours, in order of their names.
-        let all: Vec<u32> = (0..nodes.len() as u32).collect();
-        let (by_name, _) = sorted_by(&all, labels.len(), |i| rank[nodes[i as usize].label.index()] as usize);
+        let rank_of = |i: u32| rank[nodes[i as usize].label.index()] as usize;
+        let (by_name, _) = sorted_by(0..nodes.len() as u32, labels.len(), rank_of);
         let parent = |i: u32| nodes[i as usize].parent.wrapping_add(1) as usize;
-        let (by_parent, first) = sorted_by(&by_name, nodes.len() + 1, parent);
+        let (by_parent, first) = sorted_by(by_name.into_iter(), nodes.len() + 1, parent);
         let children = |of: u32| {
             let slot = of.wrapping_add(1) as usize;
-            &by_parent[first[slot]..first[slot + 1]]
+            &by_parent[first[slot] as usize..first[slot + 1] as usize]
         };
         let mut sorted: Vec<Node> = Vec::with_capacity(nodes.len());
         // What is still to be visited, last first; `true` when everything above a node has been placed.
@@ -172,21 +175,26 @@ impl Builder {
 
 /// `items` in the order of their keys, which are less than `keys`, those of one key in the order they were; and where
 /// the items of each key begin, with the end as the last.
-fn sorted_by(items: &[u32], keys: usize, key: impl Fn(u32) -> usize) -> (Vec<u32>, Vec<usize>) {
-    let mut first = vec![0usize; keys + 1];
-    for &item in items {
-        first[key(item) + 1] += 1;
+fn sorted_by(
+    items: impl ExactSizeIterator<Item = u32> + Clone,
+    keys: usize,
+    key: impl Fn(u32) -> usize,
+) -> (Vec<u32>, Vec<u32>) {
+    let mut sorted = vec![0; items.len()];
+    // One place further than in the end, so that placing the items puts them right.
+    let mut first = vec![0u32; keys + 2];
+    for item in items.clone() {
+        first[key(item) + 2] += 1;
     }
     for i in 1..first.len() {
         first[i] += first[i - 1];
     }
-    let mut next = first.clone();
-    let mut sorted = vec![0; items.len()];
-    for &item in items {
-        let at = &mut next[key(item)];
-        sorted[*at] = item;
+    for item in items {
+        let at = &mut first[key(item) + 1];
+        sorted[*at as usize] = item;
         *at += 1;
     }
+    first.pop();
     (sorted, first)
 }
 

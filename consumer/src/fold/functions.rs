@@ -73,7 +73,7 @@ pub(crate) fn functions(model: &Model, options: &FoldOptions) -> Result<Function
             }
         }
     }
-    let labels = folder.builder.into_labels().into_iter();
+    let labels = folder.into_labels().into_iter();
     sum.functions =
         labels.zip(sums).map(|(label, Sum { own, total, .. })| Function { label, own, total }).collect();
     Ok(sum)

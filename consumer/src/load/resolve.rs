@@ -8,6 +8,7 @@ use jfr_format::event::{StructRef, Value, constant};
 use jfr_format::pool::KeyHash;
 use jfr_format::read::{Chunk, StackReader};
 
+use super::names::Names;
 use crate::model::{Frame, FrameKind, Id, Model, Stack, Thread};
 use crate::warnings::Warnings;
 
@@ -23,6 +24,9 @@ pub(super) struct Resolver {
     methods: HashMap<u64, (Arc<str>, Arc<str>), KeyHash>,
     kinds: HashMap<u64, FrameKind, KeyHash>,
     frames: HashMap<RawFrame, Id<Frame>, KeyHash>,
+    names: Names,
+    /// Whether the producer distinguishes kernel frames, as only native profilers do.
+    knows_kernel: Option<bool>,
     /// `None` if stacks have to be read field by field.
     reader: Option<StackReader>,
 }
@@ -54,7 +58,7 @@ impl Resolver {
         if let Some(&known) = self.threads.get(&key) {
             return known;
         }
-        let thread = thread(chunk, key).unwrap_or_else(|error| {
+        let thread = self.read_thread(chunk, key).unwrap_or_else(|error| {
             warnings.push(error);
             None
         });
@@ -64,11 +68,30 @@ impl Resolver {
     }
 
     pub(super) fn state(&mut self, chunk: &Chunk, model: &mut Model, key: u64) -> Option<Id<Arc<str>>> {
-        *self.states.entry(key).or_insert_with(|| {
-            let value = lookup(chunk, "jdk.types.ThreadState", key).ok()??;
-            let name = value.text().ok()??;
-            Some(model.states.intern(Arc::from(name)))
-        })
+        if let Some(&known) = self.states.get(&key) {
+            return known;
+        }
+        let value = lookup(chunk, "jdk.types.ThreadState", key).ok().flatten();
+        let name = value.and_then(|value| self.names.of(value).ok()?);
+        let id = name.map(|name| model.states.intern(name));
+        self.states.insert(key, id);
+        id
+    }
+
+    fn read_thread(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Thread>> {
+        let Some(Value::Struct(fields)) = lookup(chunk, "java.lang.Thread", key)? else { return Ok(None) };
+        let number = |name| Ok(fields.field(name)?.and_then(|v| v.as_i64()).unwrap_or(0));
+        let group = match record_field(&fields, "group")? {
+            Some(group) => self.names.of_field(&group, "name")?,
+            None => None,
+        };
+        Ok(Some(Thread {
+            os_name: self.names.of_field(&fields, "osName")?,
+            os_id: number("osThreadId")?,
+            java_name: self.names.of_field(&fields, "javaName")?,
+            java_id: number("javaThreadId")?,
+            group,
+        }))
     }
 
     pub(super) fn stack(
@@ -152,10 +175,11 @@ impl Resolver {
         }
         let kind = self.kind(chunk, raw.kind)?;
         let (class, function) = self.method(chunk, raw.method)?;
-        let class = if kind == FrameKind::Native || kind == FrameKind::Kernel {
+        let is_library = kind == FrameKind::Native || kind == FrameKind::Kernel;
+        let class = if is_library || !class.contains('/') {
             class
         } else {
-            Arc::from(class.replace('/', "."))
+            self.names.keep(&class.replace('/', "."))
         };
         let id = model.frames.intern(Frame { function, class, kind, line: raw.line });
         self.frames.insert(raw, id);
@@ -169,11 +193,11 @@ impl Resolver {
         }
         let mut names = (Arc::from(""), Arc::from("[unknown]"));
         if let Some(Value::Struct(method)) = lookup(chunk, "jdk.types.Method", key)? {
-            if let Some(name) = text_field(&method, "name")? {
+            if let Some(name) = self.names.of_field(&method, "name")? {
                 names.1 = name;
             }
             if let Some(class) = record_field(&method, "type")? {
-                names.0 = text_field(&class, "name")?.unwrap_or(names.0);
+                names.0 = self.names.of_field(&class, "name")?.unwrap_or(names.0);
             }
         }
         self.methods.insert(key, names.clone());
@@ -185,7 +209,7 @@ impl Resolver {
             return Ok(known);
         }
         let text = match lookup(chunk, "jdk.types.FrameType", key)? {
-            Some(value) => value.text()?,
+            Some(value) => self.names.of(value)?,
             None => None,
         };
         let kind = match text.as_deref() {
@@ -195,53 +219,35 @@ impl Resolver {
             Some("C++") => FrameKind::Native,
             Some("Kernel") => FrameKind::Kernel,
             // Of the JDK: a Java method written in C, with a Java class. Of async-profiler: a C function.
-            Some("Native") if knows_kernel_frames(chunk)? => FrameKind::Native,
+            Some("Native") if self.knows_kernel(chunk)? => FrameKind::Native,
             Some("Native") => FrameKind::Compiled,
             _ => FrameKind::Unknown,
         };
         self.kinds.insert(key, kind);
         Ok(kind)
     }
-}
 
-/// Whether the producer distinguishes kernel frames, as only native profilers do.
-fn knows_kernel_frames(chunk: &Chunk) -> Result<bool> {
-    let Some((index, _)) = chunk.types.by_name("jdk.types.FrameType") else { return Ok(false) };
-    for key in chunk.pools.keys(index) {
-        let Some(value) = constant(chunk, index, key, 0)? else { continue };
-        if value.text()?.as_deref() == Some("Kernel") {
-            return Ok(true);
+    fn knows_kernel(&mut self, chunk: &Chunk) -> Result<bool> {
+        if let Some(known) = self.knows_kernel {
+            return Ok(known);
         }
+        // Whatever goes wrong below, goes wrong once.
+        self.knows_kernel = Some(false);
+        let Some((index, _)) = chunk.types.by_name("jdk.types.FrameType") else { return Ok(false) };
+        for key in chunk.pools.keys(index) {
+            let Some(value) = constant(chunk, index, key, 0)? else { continue };
+            if self.names.of(value)?.as_deref() == Some("Kernel") {
+                self.knows_kernel = Some(true);
+                break;
+            }
+        }
+        Ok(self.knows_kernel == Some(true))
     }
-    Ok(false)
-}
-
-fn thread(chunk: &Chunk, key: u64) -> Result<Option<Thread>> {
-    let Some(Value::Struct(fields)) = lookup(chunk, "java.lang.Thread", key)? else { return Ok(None) };
-    let number = |name| Ok(fields.field(name)?.and_then(|v| v.as_i64()).unwrap_or(0));
-    let group = match record_field(&fields, "group")? {
-        Some(group) => text_field(&group, "name")?,
-        None => None,
-    };
-    Ok(Some(Thread {
-        os_name: text_field(&fields, "osName")?,
-        os_id: number("osThreadId")?,
-        java_name: text_field(&fields, "javaName")?,
-        java_id: number("javaThreadId")?,
-        group,
-    }))
 }
 
 fn lookup<'a>(chunk: &'a Chunk, class: &str, key: u64) -> Result<Option<Value<'a>>> {
     match chunk.types.by_name(class) {
         Some((index, _)) => constant(chunk, index, key, 0),
-        None => Ok(None),
-    }
-}
-
-fn text_field(of: &StructRef<'_>, name: &str) -> Result<Option<Arc<str>>> {
-    match of.field(name)? {
-        Some(value) => Ok(value.text()?.map(Arc::from)),
         None => Ok(None),
     }
 }

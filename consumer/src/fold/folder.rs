@@ -1,0 +1,239 @@
+//! Stacks under their processes and threads. Each distinct stack is walked once, and below a thread only as far as nothing
+//! of it is there yet: time and memory go by the boxes of the result.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jfr_format::pool::KeyHash;
+use regex::Regex;
+
+use super::trie::{Place, ROOT, Trie};
+use super::{FoldOptions, NO_STACK, TOO_MANY_FRAMES, TRUNCATED};
+use crate::model::{Frame, FrameKind, Id, Model, SampleKey, Stack, Thread};
+use crate::tree::{Builder, Label, LabelId};
+
+/// Boxes that any profile may have. Beyond that a profile of many threads has room in proportion to its stacks and
+/// samples, and stacks keep their last frames only: one deep stack in thousands of threads is a small file.
+const BOXES: usize = 3 << 20;
+/// Frames kept of a stack that there is no room for.
+const LAST_FRAMES: usize = 8;
+/// Bytes of names of any length; beyond that, names are cut to [`SHORT`].
+const NAMES: usize = 64 << 20;
+const SHORT: usize = 256;
+
+pub(super) struct Folder<'m> {
+    model: &'m Model,
+    options: &'m FoldOptions,
+    builder: Builder,
+    trie: Trie,
+    /// By frame, as far as they were met.
+    labels: Vec<Option<LabelId>>,
+    /// By stack, as far as they were met.
+    ends: Vec<Option<Place>>,
+    /// Left of [`NAMES`].
+    names: usize,
+}
+
+/// What samples have in common that may become one.
+type Group = (Option<Id<Thread>>, Option<Id<Stack>>);
+
+/// The boxes below all stacks of a thread.
+struct Prefix {
+    /// Of the tree.
+    node: u32,
+    /// By regex asked for: whether it matches one of them.
+    included: Vec<bool>,
+}
+
+impl<'m> Folder<'m> {
+    pub(super) fn new(model: &'m Model, options: &'m FoldOptions) -> Self {
+        Self {
+            model,
+            options,
+            builder: Builder::default(),
+            trie: Trie::default(),
+            labels: vec![None; model.frames.len()],
+            ends: vec![None; model.stacks.len()],
+            names: NAMES,
+        }
+    }
+
+    pub(super) fn fold(mut self, samples: impl Iterator<Item = (&'m SampleKey, u64)>) -> Builder {
+        let groups = self.groups(samples);
+        let mut threads: HashMap<Option<Id<Thread>>, Option<Prefix>, KeyHash> = HashMap::default();
+        let mut stacks: Vec<(u32, Place, u64, Option<Id<Thread>>)> = Vec::with_capacity(groups.len());
+        for ((thread, stack), weight) in groups {
+            let prefix = threads.entry(thread).or_insert_with(|| self.prefix(thread));
+            let Some(node) = prefix.as_ref().map(|prefix| prefix.node) else { continue };
+            stacks.push((node, self.end(stack), weight, thread));
+        }
+        self.trie.seal();
+        let filter = &self.options.filter;
+        let hits = |regexes: &[Regex]| -> Vec<Vec<bool>> {
+            regexes.iter().map(|regex| self.trie.matches(regex, &self.builder)).collect()
+        };
+        let (include, exclude) = (hits(&filter.include), hits(&filter.exclude));
+        stacks.retain(|&(_, end, _, thread)| {
+            let Some(Some(prefix)) = threads.get(&thread) else { return false };
+            let mut included = include.iter().zip(&prefix.included);
+            included.all(|(hits, &already)| already || hits[end as usize])
+                && !exclude.iter().any(|hits| hits[end as usize])
+        });
+        // Those of one thread in a row.
+        stacks.sort_unstable_by_key(|&(node, end, ..)| (node, end));
+        self.place(&stacks);
+        self.builder
+    }
+
+    /// The labels met so far, by their handles.
+    pub(super) fn into_labels(self) -> Vec<Label> {
+        self.builder.into_labels()
+    }
+
+    /// Samples added up by all that makes a difference.
+    fn groups(&self, samples: impl Iterator<Item = (&'m SampleKey, u64)>) -> HashMap<Group, u64, KeyHash> {
+        let FoldOptions { by_process, by_thread, filter, .. } = self.options;
+        let threads_matter = *by_process
+            || *by_thread
+            || [&filter.thread, &filter.process].iter().any(|regex| regex.is_some());
+        let passes = |name: &str| filter.state.as_ref().is_none_or(|regex| regex.is_match(name));
+        let states: Vec<bool> = self.model.states.iter().map(|(_, name)| passes(name)).collect();
+        let unknown = passes("");
+        let mut groups: HashMap<Group, u64, KeyHash> = HashMap::default();
+        for (key, weight) in samples {
+            if key.state.map_or(unknown, |state| states[state.index()]) {
+                let sum = groups.entry((key.thread.filter(|_| threads_matter), key.stack)).or_default();
+                *sum = sum.saturating_add(weight);
+            }
+        }
+        groups
+    }
+
+    /// Process and thread frames; `None` if the thread is filtered out by them.
+    fn prefix(&mut self, thread: Option<Id<Thread>>) -> Option<Prefix> {
+        let FoldOptions { by_process, by_thread, filter, .. } = self.options;
+        let of = thread.map(|id| self.model.threads.get(id));
+        let name = of.map_or_else(|| "[no thread]".to_owned(), |thread| thread.label());
+        let process = of.and_then(|thread| thread.group.as_deref()).unwrap_or("[unknown process]");
+        let passes = |regex: &Option<Regex>, text: &str| regex.as_ref().is_none_or(|r| r.is_match(text));
+        if !passes(&filter.thread, &name) || !passes(&filter.process, process) {
+            return None;
+        }
+        let mut node = ROOT;
+        let mut included = vec![false; filter.include.len()];
+        for text in [by_process.then_some(process), by_thread.then_some(&*name)].into_iter().flatten() {
+            if filter.exclude.iter().any(|regex| regex.is_match(text)) {
+                return None;
+            }
+            let matched = filter.include.iter().map(|regex| regex.is_match(text));
+            included.iter_mut().zip(matched).for_each(|(any, matched)| *any |= matched);
+            let label = self.marker(text);
+            node = self.builder.child(node, label);
+        }
+        Some(Prefix { node, included })
+    }
+
+    /// Where the stack ends in the trie.
+    fn end(&mut self, stack: Option<Id<Stack>>) -> Place {
+        let known = stack.and_then(|id| self.ends[id.index()]);
+        known.unwrap_or_else(|| {
+            let path = self.path(stack.map(|id| self.model.stacks.get(id)));
+            let end = self.trie.add(&path);
+            if let Some(id) = stack {
+                self.ends[id.index()] = Some(end);
+            }
+            end
+        })
+    }
+
+    fn path(&mut self, stack: Option<&Stack>) -> Vec<LabelId> {
+        let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else {
+            return vec![self.marker(NO_STACK)];
+        };
+        let mut path = Vec::with_capacity(stack.frames.len() + 1);
+        if stack.truncated {
+            path.push(self.marker(TRUNCATED));
+        }
+        for &frame in stack.frames.iter().rev() {
+            path.push(self.frame(frame));
+        }
+        path
+    }
+
+    /// Makes the tree: `stacks` are by the node they stand on.
+    fn place(&mut self, stacks: &[(u32, Place, u64, Option<Id<Thread>>)]) {
+        let room = BOXES.saturating_add(self.trie.len() * 2).saturating_add(stacks.len() * LAST_FRAMES);
+        // By place: the last node its part of the trie was put on, and what it became there.
+        let mut placed: Vec<(u32, u32)> = vec![(0, 0); self.trie.len()];
+        let (mut turn, mut last) = (0, None);
+        let mut missing = Vec::new();
+        for &(base, end, weight, _) in stacks {
+            if last != Some(base) {
+                last = Some(base);
+                turn += 1;
+            }
+            missing.clear();
+            let mut at = end;
+            while at != ROOT && placed[at as usize].0 != turn {
+                missing.push(at);
+                at = self.trie.node(at).0;
+            }
+            if self.builder.len() + missing.len() > room && missing.len() > LAST_FRAMES {
+                let node = self.shortened(base, &missing[..LAST_FRAMES]);
+                self.builder.weigh(node, weight);
+                continue;
+            }
+            let mut node = if at == ROOT { base } else { placed[at as usize].1 };
+            for &place in missing.iter().rev() {
+                node = self.builder.append(node, self.trie.node(place).1);
+                placed[place as usize] = (turn, node);
+            }
+            self.builder.weigh(node, weight);
+        }
+    }
+
+    fn shortened(&mut self, base: u32, last: &[Place]) -> u32 {
+        let marker = self.marker(TOO_MANY_FRAMES);
+        let node = self.builder.child(base, marker);
+        last.iter().rev().fold(node, |node, &place| self.builder.child(node, self.trie.node(place).1))
+    }
+
+    fn marker(&mut self, text: &str) -> LabelId {
+        self.builder.label(Label { text: Arc::from(text), module: None, kind: FrameKind::Marker })
+    }
+
+    /// What is written on the boxes of a frame.
+    pub(super) fn frame(&mut self, id: Id<Frame>) -> LabelId {
+        if let Some(label) = self.labels[id.index()] {
+            return label;
+        }
+        let mut label = label(self.model.frames.get(id), self.options);
+        if label.text.len() > SHORT {
+            match self.names.checked_sub(label.text.len()) {
+                Some(left) => self.names = left,
+                None => label.text = Arc::from(&label.text[..label.text.floor_char_boundary(SHORT)]),
+            }
+        }
+        let label = self.builder.label(label);
+        self.labels[id.index()] = Some(label);
+        label
+    }
+}
+
+fn label(frame: &Frame, options: &FoldOptions) -> Label {
+    let Frame { function, class, kind, line } = frame;
+    let library = matches!(kind, FrameKind::Native | FrameKind::Kernel);
+    let mut text = match (class.is_empty(), library) {
+        (true, _) => function.to_string(),
+        (false, false) => format!("{class}.{function}"),
+        (false, true) if options.modules => format!("{class}`{function}"),
+        (false, true) => function.to_string(),
+    };
+    if options.lines && *line > 0 {
+        text = format!("{text}:{line}");
+    }
+    let module = (library && options.split_modules && !class.is_empty()).then(|| class.clone());
+    // How the virtual machine ran a method does not make it another method.
+    let kind = if kind.is_java() { FrameKind::Compiled } else { *kind };
+    Label { text: text.into(), module, kind }
+}

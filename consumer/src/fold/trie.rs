@@ -1,0 +1,89 @@
+//! Distinct stacks by what they have in common from the root on.
+
+use std::collections::HashMap;
+
+use jfr_format::pool::KeyHash;
+use regex::Regex;
+
+use crate::tree::{Builder, LabelId};
+
+/// Handle of a node; parents have smaller ones.
+pub(super) type Place = u32;
+/// The parent of the first frames.
+pub(super) const ROOT: Place = u32::MAX;
+
+/// Paths of labels, each begun by its root.
+#[derive(Debug)]
+pub(super) struct Trie {
+    nodes: Vec<Node>,
+    /// See [`Node::latest`].
+    latest_root: Place,
+    children: HashMap<(Place, u32), Place, KeyHash>,
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: Place,
+    label: LabelId,
+    /// The child that was asked for last: mostly the next one, too.
+    latest: Place,
+}
+
+impl Default for Trie {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), latest_root: ROOT, children: HashMap::default() }
+    }
+}
+
+impl Trie {
+    /// The end of `path`, new or known.
+    pub(super) fn add(&mut self, path: &[LabelId]) -> Place {
+        path.iter().fold(ROOT, |parent, &label| {
+            let latest = self.nodes.get(parent as usize).map_or(self.latest_root, |node| node.latest);
+            match self.nodes.get(latest as usize) {
+                Some(child) if child.label == label => latest,
+                _ => self.child(parent, label),
+            }
+        })
+    }
+
+    fn child(&mut self, parent: Place, label: LabelId) -> Place {
+        let next = self.nodes.len() as Place;
+        let child = *self.children.entry((parent, label.index() as u32)).or_insert_with(|| {
+            self.nodes.push(Node { parent, label, latest: ROOT });
+            next
+        });
+        match self.nodes.get_mut(parent as usize) {
+            Some(node) => node.latest = child,
+            None => self.latest_root = child,
+        }
+        child
+    }
+
+    /// Gives up what only [`Trie::add`] needs.
+    pub(super) fn seal(&mut self) {
+        self.children = HashMap::default();
+    }
+
+    /// Number of nodes.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Parent and label of a node.
+    pub(super) fn node(&self, place: Place) -> (Place, LabelId) {
+        let Node { parent, label, .. } = self.nodes[place as usize];
+        (parent, label)
+    }
+
+    /// Which nodes end a path with a label that matches.
+    pub(super) fn matches(&self, regex: &Regex, names: &Builder) -> Vec<bool> {
+        let labels: Vec<bool> = names.texts().map(|text| regex.is_match(text)).collect();
+        let mut found: Vec<bool> = Vec::with_capacity(self.nodes.len());
+        for &Node { parent, label, .. } in &self.nodes {
+            let above = found.get(parent as usize).is_some_and(|&found| found);
+            found.push(above || labels[label.index()]);
+        }
+        found
+    }
+}
