@@ -145,3 +145,43 @@ fn joined_with_ids_and_clock_of_their_own() {
         assert!(lines("jdk25", &[&plain]) != lines("jdk25", &parts), "{first}, {second}");
     }
 }
+
+/// What JDK 25 prints of all files, sorted; the ids of types, which may change, as the names of what they stand for do not.
+fn printed(jfr: &Path, files: &[&Path]) -> Vec<String> {
+    let mut events = Vec::new();
+    for file in files {
+        let mut print = Command::new(jfr);
+        print.args(["print", "--json", "--stack-depth", "2"]).arg(file);
+        let text = run(&mut print, Duration::from_secs(120)).expect_success("jfr print").stdout_text();
+        let mut all: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for event in all["recording"]["events"].as_array_mut().unwrap() {
+            if event["type"] == "jdk.ActiveSetting" {
+                event["values"]["id"].take();
+            }
+            events.push(event.to_string());
+        }
+    }
+    events.sort_unstable();
+    events
+}
+
+/// Every event and field, with a clock of 1 GHz told by one of 2.6 GHz and the other way round.
+#[test]
+fn joined_field_by_field() {
+    let Some(jdk) = foreign::jdk(25) else { return };
+    let jfr = jdk.join("bin/jfr");
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.jfr");
+    for (first, second) in [("ap-native-cpu", "jdk25"), ("jdk17", "ap-java-wall")] {
+        let parts = [fixture(first), fixture(second)];
+        let parts: Vec<&Path> = parts.iter().map(PathBuf::as_path).collect();
+        let named = [path(parts[0]), path(parts[1]), "-o", path(&out)];
+        flightline(&[&["assemble", "--rebase", "--keep-order", "--force"], &named[..]].concat());
+        let (before, after) = (printed(&jfr, &parts), printed(&jfr, &[&out]));
+        assert!(before.len() > 10_000, "{} events", before.len());
+        assert_eq!(before.len(), after.len());
+        for (before, after) in before.iter().zip(&after) {
+            assert_eq!(before, after);
+        }
+    }
+}
