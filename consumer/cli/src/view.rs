@@ -147,6 +147,14 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
     } else {
         tables.retain(|table| !table.is_empty());
     }
+    // Text and JSON tell it by themselves.
+    let full: Vec<&str> = tables.iter().filter(|table| table.full).map(|table| &*table.name).collect();
+    if let (true, [first, others @ ..]) = (args.csv, &*full) {
+        let others = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        talk::warning(format_args!(
+            "only the first rows of {first}{others}: --limit N keeps N, flightline print --csv has all events"
+        ));
+    }
     write(&args, &tables)?;
     Ok(outcome)
 }

@@ -16,7 +16,7 @@ use super::datum::Datum;
 use super::definition::Take;
 use super::path::{Binder, Fields, Lookup, Raw, Source};
 use super::plan::Plan;
-use super::rows::Rows;
+use super::rows::{Room, Rows, share_lists};
 use super::table::Table;
 use crate::warnings::Warnings;
 
@@ -47,6 +47,7 @@ pub struct Viewer {
     counts: BTreeMap<String, u64>,
     declared: BTreeSet<String>,
     lookup: Lookup,
+    room: Room,
     warnings: Warnings,
 }
 
@@ -58,6 +59,9 @@ struct Bound {
     uses: Vec<Use>,
     events: u64,
 }
+
+/// Raw keys whose rows are remembered; the bytes of an event can claim any.
+const MAX_KNOWN: usize = 1 << 16;
 
 /// The raw keys of an event; views have no more.
 type RawKeys = (u64, u64, u64);
@@ -105,6 +109,7 @@ impl Viewer {
             rows.push(Rows::new(plan, options.limit));
             rows.extend(second.map(|plan| Rows::new(plan, options.limit).in_place_of_the_one_before()));
         }
+        share_lists(&mut rows);
         Self {
             options,
             rows,
@@ -113,6 +118,7 @@ impl Viewer {
             counts: BTreeMap::new(),
             declared: BTreeSet::new(),
             lookup: Lookup::default(),
+            room: Room::default(),
             warnings: Warnings::default(),
         }
     }
@@ -220,6 +226,7 @@ impl Viewer {
         if wanted && !self.own.contains_key(&*class.name) {
             self.own.insert(class.name.to_string(), self.rows.len());
             self.rows.push(Rows::new(Plan::of_class(class, &chunk.types), self.options.limit));
+            share_lists(&mut self.rows);
         }
         let mut binder = Binder::new(chunk, class);
         let start = binder.start();
@@ -233,7 +240,7 @@ impl Viewer {
     }
 
     fn event<'a>(&mut self, at: usize, event: &EventRef<'a>, raw: &mut Vec<Raw<'a>>) -> Result<(), Error> {
-        let Self { options, rows, classes, lookup, .. } = self;
+        let Self { options, rows, classes, lookup, room, .. } = self;
         let Some(Some(bound)) = classes.get_mut(at) else { return Ok(()) };
         bound.fields.read(event, raw)?;
         let ticks = bound.start.and_then(|slot| raw.get(slot)).and_then(|raw| match raw {
@@ -247,7 +254,7 @@ impl Viewer {
             return Ok(());
         }
         bound.events += 1;
-        let mut reader = Reader { event, fields: &bound.fields, raw, lookup };
+        let mut reader = Reader { event, fields: &bound.fields, raw, lookup, room };
         for using in &mut bound.uses {
             if let Some(rows) = rows.get_mut(using.plan) {
                 reader.add(using, rows, time)?;
@@ -301,6 +308,7 @@ struct Reader<'r, 'a> {
     fields: &'r Fields,
     raw: &'r [Raw<'a>],
     lookup: &'r mut Lookup,
+    room: &'r mut Room,
 }
 
 impl Reader<'_, '_> {
@@ -331,7 +339,11 @@ impl Reader<'_, '_> {
         rows.seen += 1;
         if !using.latest_only {
             rows.any_moment();
-        } else if !rows.is_latest_moment(time) {
+        } else if !rows.is_latest_moment(time, self.room) {
+            return Ok(());
+        }
+        if using.is_list && rows.is_closed() {
+            rows.leave_out();
             return Ok(());
         }
         if using.is_list {
@@ -375,8 +387,11 @@ impl Reader<'_, '_> {
             return Ok(Some(row));
         }
         let keys = using.keys.iter().map(|key| self.datum(&key.source)).collect::<Result<_, _>>()?;
-        let row = rows.row(keys);
+        let row = rows.row(keys, self.room);
         if let (Some(row), Some(bits)) = (row, bits) {
+            if using.known.len() >= MAX_KNOWN {
+                using.known.clear();
+            }
             using.known.insert(bits, row);
         }
         Ok(row)

@@ -189,6 +189,9 @@ fn event_type(chunk: &Chunk, id: i64) -> Datum {
     }
 }
 
+/// Values that are remembered; the bytes of an event can claim any key.
+const MAX_KNOWN: usize = 1 << 18;
+
 /// Values behind keys, looked up once per chunk.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
@@ -251,6 +254,9 @@ impl Lookup {
                     Datum::Text(name) if loader => Datum::Named(name, bits),
                     datum => datum,
                 };
+                if self.known.len() >= MAX_KNOWN {
+                    self.known.clear();
+                }
                 self.known.insert(place, datum.clone());
                 Ok(datum)
             }

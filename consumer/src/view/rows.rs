@@ -12,8 +12,54 @@ use super::table::{Heading, Table};
 
 /// Groups told apart; events of further ones are counted.
 const MAX_GROUPS: usize = 1 << 18;
-/// Rows of a list that are kept unless there is a limit; further ones are counted.
-const MAX_LISTED: usize = 1 << 18;
+/// What all lists together may hold for which nobody set a limit, in bytes; further rows are counted.
+const MAX_LISTED: usize = 32 << 20;
+/// What all groups together may hold, in bytes; events of further ones are counted.
+const MAX_GROUPED: usize = 128 << 20;
+
+/// What is left for groups, in bytes: one for all plans.
+#[derive(Debug)]
+pub(super) struct Room(usize);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(MAX_GROUPED)
+    }
+}
+
+impl Room {
+    /// What these rows leave.
+    pub(super) fn beside(rows: &[Rows]) -> Self {
+        Self(MAX_GROUPED.saturating_sub(rows.iter().map(|rows| rows.grouped).sum()))
+    }
+
+    /// Whether the groups of a later part fit, even if none of them is here yet.
+    pub(super) fn has_for(&self, later: &[Rows]) -> bool {
+        later.iter().map(|rows| rows.grouped).sum::<usize>() <= self.0
+    }
+}
+
+/// Divides what lists may hold between those without a limit. Each keeps its first rows, so that the outcome does not
+/// depend on when it was divided.
+pub(super) fn share_lists(rows: &mut [Rows]) {
+    let unlimited = |rows: &Rows| rows.limit.is_none() && rows.plan.is_list();
+    let share = MAX_LISTED / rows.iter().filter(|rows| unlimited(rows)).count().max(1);
+    rows.iter_mut().filter(|rows| unlimited(rows)).for_each(|rows| rows.hold(share));
+}
+
+fn listed_size(row: &[Datum]) -> usize {
+    size_of::<(i64, Vec<Datum>)>() + 16 + row.iter().map(size).sum::<usize>()
+}
+
+/// Bytes that belong to a datum.
+fn size(datum: &Datum) -> usize {
+    size_of::<Datum>()
+        + match datum {
+            Datum::Text(text) => text.len() + 16,
+            Datum::Stack(frames) => size_of_val(&**frames) + 16,
+            _ => 0,
+        }
+}
 
 /// What has come together for one plan.
 #[derive(Debug)]
@@ -35,7 +81,14 @@ pub(super) struct Rows {
     places: Vec<Option<usize>>,
     /// Cells of a row.
     width: usize,
+    /// Bytes of the groups.
+    grouped: usize,
     list: Vec<(i64, Vec<Datum>)>,
+    /// Bytes of the list, if it has no limit, and how many there may be.
+    listed: usize,
+    share: usize,
+    /// A row of the list had to be left out, so that all later ones are.
+    closed: bool,
     limit: Option<usize>,
     /// Of the plan's `latest` event type: when.
     moment: i64,
@@ -68,7 +121,11 @@ impl Rows {
             cells: Vec::new(),
             places,
             width,
+            grouped: 0,
             list: Vec::new(),
+            listed: 0,
+            share: MAX_LISTED,
+            closed: false,
             limit,
             moment: i64::MIN,
             others: false,
@@ -84,21 +141,29 @@ impl Rows {
     }
 
     /// The row of these keys; `None` if there are too many.
-    pub(super) fn row(&mut self, keys: Vec<Datum>) -> Option<usize> {
+    pub(super) fn row(&mut self, keys: Vec<Datum>, room: &mut Room) -> Option<usize> {
         if let Some(&row) = self.groups.get(&*keys) {
             return Some(row);
         }
-        if self.keys.len() >= MAX_GROUPS {
+        let size = self.group_size(&keys);
+        if self.keys.len() >= MAX_GROUPS || size > room.0 {
             self.full = true;
             self.more += 1;
             return None;
         }
+        room.0 -= size;
+        self.grouped += size;
         let keys: Arc<[Datum]> = keys.into();
         self.groups.insert(keys.clone(), self.keys.len());
         self.keys.push(keys);
         let values = self.plan.columns.iter().filter(|column| !matches!(column.take, Take::Key | Take::Each));
         self.cells.extend(values.map(|column| Accumulator::new(column.take)));
         Some(self.keys.len() - 1)
+    }
+
+    fn group_size(&self, keys: &[Datum]) -> usize {
+        // The keys are in a list and a table of which a part is free.
+        128 + keys.iter().map(size).sum::<usize>() + self.width * size_of::<Accumulator>()
     }
 
     /// The cell in `row` and `column`.
@@ -109,8 +174,9 @@ impl Rows {
 
     /// Whether an event of the type of which only the latest moment counts is to be taken in; a later moment than any
     /// before clears the rows.
-    pub(super) fn is_latest_moment(&mut self, time: i64) -> bool {
+    pub(super) fn is_latest_moment(&mut self, time: i64, room: &mut Room) -> bool {
         if time > self.moment && self.moment != i64::MIN {
+            room.0 += self.grouped;
             self.clear();
             self.generation += 1;
         }
@@ -125,21 +191,47 @@ impl Rows {
     }
 
     fn clear(&mut self) {
+        self.grouped = 0;
         self.groups.clear();
         self.keys.clear();
         self.cells.clear();
     }
 
+    /// Whether rows of a list are only counted from here on.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Counts a row of a list that is not kept.
+    pub(super) fn leave_out(&mut self) {
+        self.more += 1;
+    }
+
+    fn hold(&mut self, share: usize) {
+        self.share = share;
+        while self.listed > share
+            && let Some((_, row)) = self.list.pop()
+        {
+            self.listed -= listed_size(&row);
+            self.more += 1;
+            self.closed = true;
+        }
+    }
+
     /// Adds a row of a list.
     pub(super) fn push(&mut self, time: i64, row: Vec<Datum>) {
-        self.list.push((time, row));
         let Some(limit) = self.limit else {
-            if self.list.len() > MAX_LISTED {
-                self.list.pop();
+            let size = listed_size(&row);
+            self.closed |= self.listed + size > self.share;
+            if self.closed {
                 self.more += 1;
+            } else {
+                self.listed += size;
+                self.list.push((time, row));
             }
             return;
         };
+        self.list.push((time, row));
         // Twice the rows before the worse half goes: each row is looked at a constant number of times.
         if self.list.len() > limit.saturating_mul(2).max(1024) {
             self.sort_list();
@@ -181,6 +273,7 @@ impl Rows {
         for (time, row) in std::mem::take(&mut later.list) {
             self.push(time, row);
         }
+        self.closed |= later.closed;
         let mut rows = Vec::with_capacity(later.keys.len());
         let mut cells = later.cells.into_iter();
         for keys in later.keys {
@@ -191,6 +284,7 @@ impl Rows {
                 rows.push(row);
             } else {
                 rows.push(self.keys.len());
+                self.grouped += self.group_size(&keys);
                 self.groups.insert(keys.clone(), self.keys.len());
                 self.keys.push(keys);
                 self.cells.extend(cells);
@@ -244,6 +338,7 @@ impl Rows {
             headings,
             form: self.plan.is_form(),
             more,
+            full: self.full || self.closed,
             events: self.seen,
             needs: self.plan.events.clone(),
             explained: self.plan.explain(),
@@ -319,146 +414,4 @@ fn headings(plan: &Plan, rows: &[Vec<Datum>]) -> Vec<Heading> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::view::find;
-
-    /// Rows of `native-allocation-by-thread` after these allocations (address, time, bytes) and frees.
-    fn live(steps: &[(i64, i64, Option<i64>)]) -> (Datum, Datum) {
-        let view = find("native-allocation-by-thread").unwrap();
-        let mut rows = Rows::new(Plan::of_view(view), None);
-        let row = rows.row(vec![Datum::Text("main".into())]).unwrap();
-        rows.seen = 1;
-        for &(address, time, size) in steps {
-            match size {
-                Some(size) => rows.allocated(address, time, row, size),
-                None => rows.freed(address, time),
-            }
-        }
-        rows.settle();
-        let table = rows.finish();
-        (table.rows[0][4].clone(), table.rows[0][5].clone())
-    }
-
-    #[test]
-    fn what_is_freed_is_not_live() {
-        let check = |steps: &[(i64, i64, Option<i64>)], count: i64, bytes: i64| {
-            assert_eq!(
-                live(steps),
-                (Datum::Int(count, Unit::One), Datum::Int(bytes, Unit::Bytes)),
-                "{steps:?}"
-            );
-        };
-        check(&[(16, 1, Some(100)), (32, 2, Some(50))], 2, 150);
-        check(&[(16, 1, Some(100)), (32, 2, Some(50)), (16, 3, None)], 1, 50);
-        // Another thread's free comes first in the file, but happened later.
-        check(&[(16, 3, None), (16, 1, Some(100))], 0, 0);
-        // The address is used again: its first tenant is gone, also at the same tick.
-        check(&[(16, 1, Some(100)), (16, 2, None), (16, 2, Some(7))], 1, 7);
-        check(&[(16, 1, None)], 0, 0);
-    }
-
-    #[test]
-    fn lists_keep_the_best_rows() {
-        let view = find("longest-compilations").unwrap();
-        let mut rows = Rows::new(Plan::of_view(view), Some(3));
-        for i in 0..5000_i64 {
-            let duration = Datum::Int((i * 7919) % 5000, Unit::Span);
-            rows.push(i, vec![Datum::Int(i, Unit::Time), duration]);
-        }
-        rows.seen = 5000;
-        let table = rows.finish();
-        let durations: Vec<&Datum> = table.rows.iter().map(|row| &row[1]).collect();
-        assert_eq!(
-            durations,
-            [4999, 4998, 4997].map(|v| Datum::Int(v, Unit::Span)).iter().collect::<Vec<_>>()
-        );
-        assert_eq!(table.more, 4997);
-    }
-
-    /// Rows after these steps: (address, time, bytes, or `None` for a free).
-    fn rows_after(steps: &[(i64, i64, Option<i64>)]) -> Rows {
-        let view = find("native-allocation-by-thread").unwrap();
-        let mut rows = Rows::new(Plan::of_view(view), None);
-        for &(address, time, size) in steps {
-            rows.seen += 1;
-            match size {
-                Some(size) => {
-                    let row = rows.row(vec![Datum::Int(size % 3, Unit::One)]).unwrap();
-                    rows.cell(row, 1).unwrap().add(&Datum::Bool(true), time);
-                    rows.allocated(address, time, row, size);
-                }
-                None => rows.freed(address, time),
-            }
-            rows.settle();
-        }
-        rows
-    }
-
-    #[test]
-    fn allocations_of_parts_make_those_of_the_whole() {
-        let mut state = 1_u64;
-        let mut random = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
-        for _ in 0..200 {
-            let steps: Vec<(i64, i64, Option<i64>)> = (0..60)
-                .map(|time| (random(9) as i64, time, (random(2) == 0).then(|| random(1000) as i64)))
-                .collect();
-            let (first, second) = (random(60) as usize, random(60) as usize);
-            let (a, b) = (first.min(second), first.max(second));
-            let join = |mut earlier: Rows, later: Rows| {
-                assert!(earlier.can_merge(&later));
-                earlier.merge(later);
-                earlier
-            };
-            let part = |from: usize, to: usize| rows_after(&steps[from..to]);
-            let whole = rows_after(&steps).finish();
-            let left = join(join(part(0, a), part(a, b)), part(b, 60));
-            let right = join(part(0, a), join(part(a, b), part(b, 60)));
-            for parts in [left.finish(), right.finish()] {
-                assert_eq!(
-                    (parts.rows, parts.more),
-                    (whole.rows.clone(), whole.more),
-                    "{steps:?} cut at {a}, {b}"
-                );
-            }
-        }
-    }
-
-    /// Rows of `memory-leaks-by-class` after these events: (moment, class, whether of the type that has moments).
-    fn leaks(events: &[(i64, i64, bool)]) -> Rows {
-        let mut rows = Rows::new(Plan::of_view(find("memory-leaks-by-class").unwrap()), None);
-        for &(time, class, moments) in events {
-            rows.seen += 1;
-            if !moments {
-                rows.any_moment();
-            } else if !rows.is_latest_moment(time) {
-                continue;
-            }
-            let row = rows.row(vec![Datum::Int(class, Unit::One)]).unwrap();
-            rows.cell(row, 1).unwrap().add(&Datum::Bool(true), time);
-        }
-        rows
-    }
-
-    #[test]
-    fn only_the_latest_moment_of_all_parts_counts() {
-        let events = [(1, 7, true), (1, 8, true), (5, 7, true), (5, 9, true), (5, 9, true), (3, 6, true)];
-        let whole = leaks(&events).finish();
-        let counts: Vec<&[Datum]> = whole.rows.iter().map(|row| &row[..2]).collect();
-        let row = |class, count| [Datum::Int(class, Unit::One), Datum::Int(count, Unit::One)];
-        assert!(counts.len() == 2 && counts.contains(&&row(7, 1)[..]) && counts.contains(&&row(9, 2)[..]));
-        for at in 0..=events.len() {
-            let mut parts = leaks(&events[..at]);
-            let later = leaks(&events[at..]);
-            assert!(parts.can_merge(&later));
-            parts.merge(later);
-            assert_eq!(parts.finish().rows, whole.rows, "cut at {at}");
-        }
-        // Whether the others are cleared away depends on where they were: not for parts to tell.
-        assert!(!leaks(&[(1, 7, false)]).can_merge(&leaks(&events)));
-        assert!(leaks(&[(1, 7, false)]).can_merge(&leaks(&[(2, 8, false)])));
-    }
-}
+mod tests;

@@ -17,6 +17,8 @@ pub struct Table {
     pub form: bool,
     /// Rows, or events of rows, left out.
     pub more: u64,
+    /// Some of these because memory is bounded, not because of a limit.
+    pub full: bool,
     /// Events it was made from.
     pub events: u64,
     /// Event types it can be made from.

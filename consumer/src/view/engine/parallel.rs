@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use jfr_format::read::{Decoder, Delivery, Recording};
 
-use super::{Options, Rows, Viewer};
+use super::{Options, Room, Rows, Viewer, share_lists};
 
 /// Tables of two parts of a recording cannot be put together.
 #[derive(Debug)]
@@ -28,14 +28,15 @@ impl Blank {
     }
 
     fn viewer(&self) -> Viewer {
-        let rows = self.rows.iter().map(Rows::blank).collect();
+        let mut rows: Vec<Rows> = self.rows.iter().map(Rows::blank).collect();
+        share_lists(&mut rows);
         Viewer { rows, ..Viewer::new(Vec::new(), self.options.clone()) }
     }
 }
 
 impl Viewer {
     /// Takes a recording in, on up to `jobs` threads; the tables are the same whatever the number. Where they would not
-    /// be (allocations freed in another part of the recording, more groups than are kept), one thread does it all.
+    /// be (more groups than are kept), one thread does it all; also where events are listed one by one without a limit.
     /// `progress` is told bytes.
     pub fn take_recording(&mut self, recording: &Recording, jobs: usize, progress: impl Fn(u64) + Sync) {
         let done = AtomicU64::new(0);
@@ -49,7 +50,10 @@ impl Viewer {
             }
             viewer.next_chunk();
         };
-        if jobs > 1 {
+        // Each part would hold what all of them may.
+        let lists = self.options.limit.is_none()
+            && (self.options.all_event_types || !self.options.event_types.is_empty());
+        if jobs > 1 && !lists {
             let blank = Blank::of(self);
             let mut sum: Option<Self> = None;
             let part = |decoder: &mut Decoder| {
@@ -94,7 +98,7 @@ impl Viewer {
             Some(at) => self.rows.get(*at).is_some_and(|own| own.can_merge(rows)),
             None => true,
         });
-        if !merges {
+        if !merges || !self.room.has_for(&later.rows) {
             return Err(Unlike);
         }
         for (at, (place, rows)) in places.into_iter().zip(later.rows).enumerate() {
@@ -108,6 +112,8 @@ impl Viewer {
                 }
             }
         }
+        self.room = Room::beside(&self.rows);
+        share_lists(&mut self.rows);
         for (name, events) in later.counts {
             *self.counts.entry(name).or_default() += events;
         }
