@@ -4,7 +4,6 @@ mod dump;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::time::{Duration, Instant};
 
 use dump::{Dump, fixtures, name};
 use jfr_format::read::Delivery::{self, Earliest, WholeChunks};
@@ -48,11 +47,9 @@ const MOST: isize = 24 << 20;
 fn survives(bytes: &[u8], delivery: Delivery, what: impl Fn() -> String) -> Dump {
     let before = LIVE.get();
     PEAK.set(before);
-    let started = Instant::now();
     let dump = Dump::of(&[bytes], delivery);
     let peak = PEAK.get() - before;
     assert!(peak < MOST, "{}: {peak} bytes at once", what());
-    assert!(started.elapsed() < Duration::from_secs(2), "{}: {:?}", what(), started.elapsed());
     for at in &dump.offsets {
         assert!(*at <= bytes.len() as u64, "{}: offset {at} of {}", what(), bytes.len());
     }

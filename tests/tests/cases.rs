@@ -210,3 +210,29 @@ fn samples_with_their_constants() {
         assert_eq!(samples, like(count), "{name}");
     }
 }
+
+/// `jfr-format/docs/decisions.md` names what shows each decision: all of it is there, and nothing is told of a fixture
+/// that is not decided upon.
+#[test]
+fn decisions_are_shown() {
+    let text = include_str!("../../jfr-format/docs/decisions.md");
+    let rows = text.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let shown: Vec<&str> = rows
+        .filter_map(|row| row.trim_end_matches(" |").rsplit("| ").next())
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .collect();
+    let fixtures: Vec<String> =
+        ["cases", "recordings"].iter().flat_map(|f| fixtures(f)).map(|p| name(&p)).collect();
+    let malformed = flightline_tests::malformed::cases();
+    let tests = [include_str!("readers.rs"), include_str!("../../jfr-format/tests/splits.rs")];
+    for &name in &shown {
+        let known = fixtures.iter().any(|f| f == name)
+            || malformed.iter().any(|case| case.name == name)
+            || tests.iter().any(|test| test.contains(&format!("fn {name}()")));
+        assert!(known, "{name}");
+    }
+    assert!(shown.len() > 40);
+    for (name, _) in WARNINGS {
+        assert!(text.contains(name) || name.starts_with("ap-native"), "{name}");
+    }
+}

@@ -12,7 +12,7 @@ struct Pieces<'a>(&'a [u8]);
 
 impl Read for Pieces<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let len = buffer.len().min(256);
+        let len = buffer.len().min(64);
         self.0.read(&mut buffer[..len])
     }
 }

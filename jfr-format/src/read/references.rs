@@ -10,9 +10,16 @@ use super::types::{Class, ClassIndex, Field, Kind};
 use crate::constants::{CHECKPOINT_EVENT, STRING_POOLED};
 use crate::error::Malformed;
 
+/// Fields that may be looked at per byte of the chunk, and for nothing: an event whose constants come one by one is looked
+/// at again each time, and structs without content cost no byte. What is not found out in time waits for the chunk's end.
+const STEPS_PER_BYTE: u64 = 64;
+const FREE_STEPS: u64 = 1 << 20;
+
 /// Constants known to be complete: they and all they refer to are defined.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
+    steps: u64,
+    most_steps: u64,
     complete: HashSet<(ClassIndex, u64)>,
     /// Constants found during the current event: taken back if it turns out incomplete.
     trail: Vec<(ClassIndex, u64)>,
@@ -21,8 +28,9 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Bytes at the start of `region` whose events refer to nothing undefined.
-    pub(crate) fn prefix(&mut self, chunk: &Chunk, region: &Region) -> usize {
+    /// Bytes at the start of `region` whose events refer to nothing undefined. `read` is how much of the chunk is there.
+    pub(crate) fn prefix(&mut self, chunk: &Chunk, region: &Region, read: u64) -> usize {
+        self.most_steps = read.saturating_mul(STEPS_PER_BYTE).saturating_add(FREE_STEPS);
         let mut walk = Walk::new(region);
         loop {
             let before = walk.pos;
@@ -92,6 +100,9 @@ impl Known {
         cursor: &mut Cursor<'_>,
         depth: usize,
     ) -> Result<bool, Malformed> {
+        if !self.step() {
+            return Ok(false);
+        }
         let classes = chunk.types.classes();
         let Some(index) = field.class else { return Ok(true) };
         let Some(class) = chunk.types.class(index) else { return Ok(true) };
@@ -102,7 +113,9 @@ impl Known {
         }
         let count = if field.array { cursor.count()? } else { 1 };
         for _ in 0..count {
-            let good = if field.pooled {
+            let good = if !self.step() {
+                false
+            } else if field.pooled {
                 let key = cursor.varint()?;
                 self.reference(chunk, index, key)
             } else if class.kind == Kind::Text {
@@ -115,6 +128,12 @@ impl Known {
             }
         }
         Ok(true)
+    }
+
+    /// Whether another step may be taken.
+    fn step(&mut self) -> bool {
+        self.steps += u64::from(self.steps < self.most_steps);
+        self.steps < self.most_steps
     }
 
     fn text(&mut self, chunk: &Chunk, index: ClassIndex, cursor: &mut Cursor<'_>) -> Result<bool, Malformed> {

@@ -67,10 +67,11 @@ impl Decoder {
         self.hold();
         let Some(chunk) = &self.chunk else { return };
         let all = flushed && chunk.header.state != STATE_FINISHED;
+        let read = self.offset.saturating_sub(chunk.offset.0);
         let current = &mut self.current;
         let mut out = Vec::new();
         while let Some(region) = current.held.front_mut() {
-            let good = if all { region.bytes.len() } else { current.known.prefix(chunk, region) };
+            let good = if all { region.bytes.len() } else { current.known.prefix(chunk, region, read) };
             if good == region.bytes.len() {
                 out.extend(current.held.pop_front());
                 continue;
