@@ -63,6 +63,8 @@ pub enum Malformed {
     StringEncoding,
     /// Structures are nested deeper than any recording needs.
     Depth,
+    /// An event has more values than any recording needs, most of them the same ones over and over.
+    Values,
     /// A field, pool or event names a type that the chunk's metadata does not declare.
     UnknownType,
     /// An event is smaller than its own head or larger than the chunk or the limit.
@@ -80,6 +82,7 @@ impl Malformed {
             Self::Count => "a count is larger than the bytes left",
             Self::StringEncoding => "unknown string encoding",
             Self::Depth => "structures nested too deeply",
+            Self::Values => "an event of too many or too deep values",
             Self::UnknownType => "a type is not declared in the metadata",
             Self::EventSize => "impossible event size",
             Self::StringIndex => "a string index is out of range",

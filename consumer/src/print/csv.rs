@@ -97,6 +97,11 @@ impl CsvPrinter {
         );
         for ((value, shape), column) in event.fields().iter().zip(&shape.fields).zip(map) {
             let (field, value) = value?;
+            // The one that has more so far, for they grow apart.
+            let longer = if self.text.len() > self.rest.len() { &self.text } else { &self.rest };
+            if !self.render.spend(longer) {
+                break;
+            }
             match column {
                 Some(column) => {
                     let start = self.text.len();
@@ -162,6 +167,7 @@ impl EventWriter for CsvPrinter {
         self.cells.clear();
         self.cells.resize(self.count(), (0, 0));
         let outcome = self.fields(event);
+        let outcome = self.render.outcome(event, outcome);
         let cells = self.cells.iter().map(|&(start, end)| self.text.get(start..end).unwrap_or_default());
         if let Some(Columns::Of(_)) = self.columns.as_deref() {
             row(cells, out);

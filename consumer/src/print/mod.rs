@@ -22,6 +22,7 @@
 //! # Ok(()) }
 //! ```
 
+mod budget;
 pub mod clock;
 mod csv;
 mod java;

@@ -16,7 +16,7 @@ use super::window::{Key, LARGEST, Window};
 use super::{Order, Selection};
 
 /// Bytes of memory for events that are put in order.
-const ROOM: usize = 8 << 20;
+const ROOM: usize = 6 << 20;
 /// Bytes of input in a segment.
 const SEGMENT: u64 = 8 << 10;
 /// Bytes that are in memory before their pages are let go.

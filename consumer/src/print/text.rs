@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jfr_format::event::{ArrayRef, EventRef, Reference, StructRef, Value, ValueRef};
 use jfr_format::read::{Chunk, Class, Field};
 
+use super::budget::Budget;
 use super::moment::Clock;
 use super::things::{self, is_set, number_of, record_of, text_of};
 use super::units::{Units, decimal};
@@ -14,8 +15,6 @@ use super::{EventWriter, MAX_DEPTH, PrintOptions};
 
 type Error = jfr_format::error::Error;
 
-/// Values of one event before the rest is cut: references can make a small file describe an endless tree.
-const MAX_VALUES: usize = 1 << 13;
 /// Bytes of constants kept as text; when there are more, they are written anew.
 const MAX_KEPT: usize = 8 << 20;
 
@@ -30,8 +29,8 @@ pub(super) struct TextPrinter {
     kept: Kept,
     /// Elements of the array an old object is, told by the event beside it.
     elements: Option<i64>,
-    /// Values the event may still have.
-    budget: usize,
+    /// Of the event.
+    budget: Budget,
     /// The constants being written.
     path: Vec<(u64, u64)>,
 }
@@ -148,7 +147,7 @@ impl EventWriter for TextPrinter {
     }
 
     fn event(&mut self, event: &EventRef<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
-        self.budget = MAX_VALUES;
+        self.budget.start(out.len());
         self.path.clear();
         out.extend_from_slice(event.class().name.as_bytes());
         out.extend_from_slice(b" {\n");
@@ -174,7 +173,7 @@ impl EventWriter for TextPrinter {
             }
         }
         out.extend_from_slice(b"}\n\n");
-        outcome
+        self.budget.outcome(event, outcome)
     }
 }
 
@@ -196,7 +195,7 @@ impl TextPrinter {
             plans: Vec::new(),
             kept: Kept::default(),
             elements: None,
-            budget: 0,
+            budget: Budget::default(),
             path: Vec::new(),
         }
     }
@@ -237,10 +236,9 @@ impl TextPrinter {
     }
 
     fn value(&mut self, shown: &Shown, value: ValueRef<'_>, depth: usize, out: &mut Vec<u8>) {
-        if self.budget == 0 {
+        if !self.budget.spend(out.len()) {
             return out.extend_from_slice(b"...");
         }
-        self.budget -= 1;
         match value {
             ValueRef::Reference(reference) => self.reference(shown, reference, depth, out),
             value => self.resolved(shown, value, depth, out),
@@ -254,7 +252,11 @@ impl TextPrinter {
         if kept && let Some(text) = self.kept.at.get(&here) {
             return out.extend_from_slice(&self.kept.text[text.clone()]);
         }
-        if self.path.len() >= MAX_DEPTH || self.path.contains(&here) {
+        if self.path.len() >= MAX_DEPTH {
+            self.budget.lose();
+            return none(out);
+        }
+        if self.path.contains(&here) {
             return none(out);
         }
         self.path.push(here);
@@ -292,7 +294,10 @@ impl TextPrinter {
             Kind::Frame => self.frame(of, out),
             Kind::Method => things::method(of, out),
             Kind::OldObject => self.old_object(of, depth, out),
-            Kind::Other if depth >= MAX_DEPTH => out.extend_from_slice(b"..."),
+            Kind::Other if depth >= MAX_DEPTH => {
+                self.budget.lose();
+                out.extend_from_slice(b"...");
+            }
             Kind::Other => {
                 out.extend_from_slice(b"{\n");
                 let plan = self.plan(of);
@@ -311,6 +316,9 @@ impl TextPrinter {
     fn list(&mut self, shown: &Shown, list: &ArrayRef<'_>, depth: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(b"[\n");
         for value in list.iter().flatten() {
+            if !self.budget.spend(out.len()) {
+                break;
+            }
             indent(depth + 1, out);
             match value {
                 Value::Text(text) => quoted(&text, out),
@@ -319,11 +327,7 @@ impl TextPrinter {
                 Value::Array(_) | Value::Null => none(out),
                 number => self.number(shown, &number, out),
             }
-            self.budget = self.budget.saturating_sub(1);
             out.push(b'\n');
-            if self.budget == 0 {
-                break;
-            }
         }
         indent(depth, out);
         out.push(b']');
@@ -400,10 +404,9 @@ impl TextPrinter {
         things::object(of, self.elements, out);
         let mut referrer = record_of(of, "referrer");
         while let Some(by) = referrer {
-            if self.budget == 0 {
+            if !self.budget.spend(out.len()) {
                 break;
             }
-            self.budget -= 1;
             if number_of(&by, "skip").is_some_and(|skipped| skipped > 0) {
                 indent(depth + 1, out);
                 out.extend_from_slice(b"...\n");

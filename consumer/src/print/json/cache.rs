@@ -1,7 +1,7 @@
 //! Constants as they were printed before, in bounded memory.
 
-/// Bytes kept.
-const BYTES: usize = 8 << 20;
+/// Bytes kept: there is one of it for each thread.
+const BYTES: usize = 4 << 20;
 /// Larger ones are printed anew each time; what they consist of is kept.
 const LARGEST: usize = 64 << 10;
 const PLACES: usize = 1 << 14;

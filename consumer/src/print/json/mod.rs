@@ -68,7 +68,7 @@ impl EventWriter for JsonPrinter {
         out.extend_from_slice(&shape.head);
         let outcome = self.render.event(&self.shapes, event, out);
         out.extend_from_slice(b"\n      }\n    }");
-        outcome
+        self.render.outcome(event, outcome)
     }
 }
 
@@ -101,7 +101,7 @@ impl EventWriter for LinePrinter {
         out.extend_from_slice(&shape.head);
         let outcome = self.render.event(&self.shapes, event, out);
         out.extend_from_slice(b"}\n");
-        outcome
+        self.render.outcome(event, outcome)
     }
 }
 
@@ -162,6 +162,6 @@ impl EventWriter for CompactPrinter {
         self.line.extend_from_slice(b"}\n");
         self.render.definitions(&self.shapes, event.chunk(), out);
         out.extend_from_slice(&self.line);
-        outcome
+        self.render.outcome(event, outcome)
     }
 }

@@ -7,17 +7,13 @@ use jfr_format::event::{self, ArrayRef, EventRef, Reference, StructRef, Value};
 use jfr_format::read::{Chunk, ClassIndex, Field};
 
 use super::super::MAX_DEPTH;
+use super::super::budget::Budget;
 use super::super::moment::Clock;
 use super::super::number;
 use super::cache::{Cache, Cost, Name};
 use super::escape;
 use super::shape::{FieldShape, Meaning, Shape, Shapes};
 use super::{EVENT_INDENT, Style};
-
-/// Values of one event before the rest is cut: references can make a small file describe an endless tree.
-const MAX_VALUES: usize = 1 << 18;
-/// Bytes of one event, likewise.
-const MAX_BYTES: usize = 32 << 20;
 
 /// Prints values; keeps what it printed of constants.
 #[derive(Debug)]
@@ -33,9 +29,7 @@ pub(in crate::print) struct Renderer {
 /// Bounds the expansion of one event.
 #[derive(Debug, Default)]
 struct Bounds {
-    values: usize,
-    /// Length of the output at which the event is too long.
-    end: usize,
+    budget: Budget,
     path: Vec<(ClassIndex, u64)>,
     /// The longest path since this was set.
     deepest: usize,
@@ -45,30 +39,31 @@ struct Bounds {
 
 impl Bounds {
     fn start(&mut self, out: &[u8]) {
-        let path = std::mem::take(&mut self.path);
-        *self = Self { values: MAX_VALUES, end: out.len() + MAX_BYTES, path, deepest: 0, cut: false };
+        self.budget.start(out.len());
         self.path.clear();
+        (self.deepest, self.cut) = (0, false);
     }
 
     fn spend(&mut self, out: &[u8]) -> bool {
-        if self.values == 0 || out.len() >= self.end {
-            self.cut = true;
-            return false;
-        }
-        self.values -= 1;
-        true
+        let good = self.budget.spend(out.len());
+        self.cut |= !good;
+        good
     }
 
     fn has_room(&self, cost: Cost, len: usize, out: &[u8]) -> bool {
-        cost.values <= self.values
+        cost.values <= self.budget.values
             && self.path.len() + cost.depth <= MAX_DEPTH
-            && out.len().saturating_add(len) <= self.end
+            && out.len().saturating_add(len) <= self.budget.end
     }
 
     /// Goes down a reference, unless that leads in a circle or too deep.
     fn enter(&mut self, class: ClassIndex, key: u64) -> bool {
-        if self.path.len() >= MAX_DEPTH || self.path.contains(&(class, key)) {
+        let deep = self.path.len() >= MAX_DEPTH;
+        if deep || self.path.contains(&(class, key)) {
             self.cut = true;
+            if deep {
+                self.budget.lose();
+            }
             return false;
         }
         self.path.push((class, key));
@@ -105,6 +100,20 @@ impl Renderer {
     /// Another event begins, whose text will be appended to `out`.
     pub(in crate::print) fn start(&mut self, out: &[u8]) {
         self.bounds.start(out);
+    }
+
+    /// What came of an event and the constants told beside it.
+    pub(in crate::print) fn outcome(
+        &mut self,
+        event: &EventRef<'_>,
+        outcome: Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.bounds.budget.outcome(event, outcome)
+    }
+
+    /// Whether there is room for more behind so many bytes of output.
+    pub(in crate::print) fn spend(&mut self, out: &[u8]) -> bool {
+        self.bounds.spend(out)
     }
 
     /// The fields of an event, each with its name and what stands before it.
@@ -219,13 +228,13 @@ impl Renderer {
             && self.bounds.has_room(cost, text.len(), out)
         {
             out.extend_from_slice(text);
-            self.bounds.values -= cost.values;
+            self.bounds.budget.values -= cost.values;
             self.bounds.deepest = self.bounds.deepest.max(self.bounds.path.len() + cost.depth);
             return;
         }
         // A damaged constant is as good as none; the decoder has told of the damage.
         let Ok(Some(value)) = reference.unbounded().resolve() else { return out.extend_from_slice(b"null") };
-        let (start, values) = (out.len(), self.bounds.values);
+        let (start, values) = (out.len(), self.bounds.budget.values);
         let cut = std::mem::replace(&mut self.bounds.cut, false);
         let deepest = std::mem::replace(&mut self.bounds.deepest, self.bounds.path.len());
         if self.bounds.enter(class, key) {
@@ -236,7 +245,7 @@ impl Renderer {
         }
         if of.record && !self.bounds.cut {
             let cost = Cost {
-                values: values - self.bounds.values,
+                values: values - self.bounds.budget.values,
                 depth: self.bounds.deepest - self.bounds.path.len(),
             };
             self.cache.put(name, &out[start..], cost);
@@ -332,8 +341,9 @@ impl Renderer {
         let separator: &[u8] = if self.style == Style::Document { b", " } else { b"," };
         out.push(b'[');
         for (at, value) in list.iter().take(limit).map_while(Result::ok).enumerate() {
-            if self.bounds.values == 0 || out.len() >= self.bounds.end {
+            if self.bounds.budget.values == 0 || out.len() >= self.bounds.budget.end {
                 self.bounds.cut = true;
+                self.bounds.budget.lose();
                 break;
             }
             if at > 0 {
