@@ -78,7 +78,7 @@ def ours(path, work):
     with open(out, "rb") as lines:
         samples = sum(line.startswith(b"jdk.ExecutionSample {") for line in lines)
     first = told.strip().splitlines()
-    first = first[0].split(": ", 2)[-1].replace(os.path.dirname(path) + "/", "") if first else ""
+    first = first[0].split(": ", 2)[-1].replace(os.path.dirname(path) + "/", "").replace("|", "\\|") if first else ""
     sign = {0: "✓", 1: "!", None: "hangs"}.get(code, "crash")
     return f"{sign} {samples}", first, kb, cpu
 

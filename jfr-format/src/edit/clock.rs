@@ -127,7 +127,8 @@ mod tests {
             for (ticks, nanos) in [(i64::MIN, i64::MAX), (i64::MAX, 0)] {
                 let clock = Clock::new(line(ticks, nanos, from), line(!ticks / 2, 0, to)).unwrap();
                 for value in [i64::MIN, -1, 0, 1, i64::MAX - 1] {
-                    (clock.stamp(value), clock.span(value));
+                    clock.stamp(value);
+                    clock.span(value);
                 }
             }
         }
