@@ -16,7 +16,7 @@ use super::datum::Datum;
 use super::definition::Take;
 use super::path::{Binder, Fields, Lookup, Raw, Source};
 use super::plan::Plan;
-use super::rows::{Room, Rows, share_lists};
+use super::rows::{Room, Rows, cut_lists};
 use super::table::Table;
 use crate::warnings::Warnings;
 
@@ -62,6 +62,9 @@ struct Bound {
 
 /// Raw keys whose rows are remembered; the bytes of an event can claim any.
 const MAX_KNOWN: usize = 1 << 16;
+
+/// Events after which lists are looked at whether they hold too much.
+const CUT_AFTER: usize = 4096;
 
 /// The raw keys of an event; views have no more.
 type RawKeys = (u64, u64, u64);
@@ -109,7 +112,6 @@ impl Viewer {
             rows.push(Rows::new(plan, options.limit));
             rows.extend(second.map(|plan| Rows::new(plan, options.limit).in_place_of_the_one_before()));
         }
-        share_lists(&mut rows);
         Self {
             options,
             rows,
@@ -155,7 +157,8 @@ impl Viewer {
     }
 
     /// The tables: of the plans in their order, then of event types by name.
-    pub fn finish(self) -> Vec<Table> {
+    pub fn finish(mut self) -> Vec<Table> {
+        cut_lists(&mut self.rows);
         let own: Vec<usize> = self.own.values().copied().collect();
         let (mut tables, mut of_types) = (Vec::new(), Vec::new());
         for (at, rows) in self.rows.into_iter().enumerate() {
@@ -196,7 +199,10 @@ impl Viewer {
 
     fn batch(&mut self, batch: &Batch<'_>) {
         let mut raw = Vec::new();
-        for event in batch.events() {
+        for (number, event) in batch.events().enumerate() {
+            if number % CUT_AFTER == 0 {
+                cut_lists(&mut self.rows);
+            }
             let at = event.class_index().index();
             if at >= self.classes.len() {
                 self.classes.resize_with(at + 1, || None);
@@ -226,7 +232,6 @@ impl Viewer {
         if wanted && !self.own.contains_key(&*class.name) {
             self.own.insert(class.name.to_string(), self.rows.len());
             self.rows.push(Rows::new(Plan::of_class(class, &chunk.types), self.options.limit));
-            share_lists(&mut self.rows);
         }
         let mut binder = Binder::new(chunk, class);
         let start = binder.start();

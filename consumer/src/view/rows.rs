@@ -39,12 +39,27 @@ impl Room {
     }
 }
 
-/// Divides what lists may hold between those without a limit. Each keeps its first rows, so that the outcome does not
-/// depend on when it was divided.
-pub(super) fn share_lists(rows: &mut [Rows]) {
-    let unlimited = |rows: &Rows| rows.limit.is_none() && rows.plan.is_list();
-    let share = MAX_LISTED / rows.iter().filter(|rows| unlimited(rows)).count().max(1);
-    rows.iter_mut().filter(|rows| unlimited(rows)).for_each(|rows| rows.hold(share));
+/// Cuts the longest lists without a limit to one length, so that all together hold no more than they may. Each keeps
+/// its first rows, so that the outcome does not depend on when it was done before.
+pub(super) fn cut_lists(rows: &mut [Rows]) {
+    let unlimited = |rows: &&mut Rows| rows.limit.is_none() && rows.plan.is_list();
+    // One that was cut would have been longer.
+    let size = |rows: &mut Rows| if rows.closed { rows.share } else { rows.listed };
+    let mut sizes: Vec<usize> = rows.iter_mut().filter(unlimited).map(size).collect();
+    if sizes.iter().sum::<usize>() <= MAX_LISTED {
+        return;
+    }
+    sizes.sort_unstable();
+    let (mut left, mut others) = (MAX_LISTED, sizes.len());
+    let longest = sizes.iter().find_map(|&size| {
+        let share = left / others;
+        left = left.saturating_sub(size);
+        others -= 1;
+        (size > share).then_some(share)
+    });
+    if let Some(longest) = longest {
+        rows.iter_mut().filter(unlimited).for_each(|rows| rows.hold(longest));
+    }
 }
 
 fn listed_size(row: &[Datum]) -> usize {
@@ -208,8 +223,8 @@ impl Rows {
     }
 
     fn hold(&mut self, share: usize) {
-        self.share = share;
-        while self.listed > share
+        self.share = self.share.min(share);
+        while self.listed > self.share
             && let Some((_, row)) = self.list.pop()
         {
             self.listed -= listed_size(&row);

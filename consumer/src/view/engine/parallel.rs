@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use jfr_format::read::{Decoder, Delivery, Recording};
 
-use super::{Options, Room, Rows, Viewer, share_lists};
+use super::{Options, Room, Rows, Viewer, cut_lists};
 
 /// Tables of two parts of a recording cannot be put together.
 #[derive(Debug)]
@@ -28,8 +28,7 @@ impl Blank {
     }
 
     fn viewer(&self) -> Viewer {
-        let mut rows: Vec<Rows> = self.rows.iter().map(Rows::blank).collect();
-        share_lists(&mut rows);
+        let rows = self.rows.iter().map(Rows::blank).collect();
         Viewer { rows, ..Viewer::new(Vec::new(), self.options.clone()) }
     }
 }
@@ -113,7 +112,7 @@ impl Viewer {
             }
         }
         self.room = Room::beside(&self.rows);
-        share_lists(&mut self.rows);
+        cut_lists(&mut self.rows);
         for (name, events) in later.counts {
             *self.counts.entry(name).or_default() += events;
         }

@@ -133,39 +133,46 @@ fn only_the_latest_moment_of_all_parts_counts() {
     assert!(leaks(&[(1, 7, false)]).can_merge(&leaks(&[(2, 8, false)])));
 }
 
-/// A list of an event type with two columns, after so many rows with texts of growing length.
-fn listed(rows: std::ops::Range<i64>, tables: usize) -> Rows {
+/// Lists with two columns: so many rows in each, with texts of changing length; cut to what they may hold now and then.
+fn listed(ranges: &[std::ops::Range<i64>], cut_after: i64) -> Vec<Rows> {
     let mut plan = Plan::of_view(find("longest-compilations").unwrap());
     plan.limit = None;
     plan.order = None;
-    let mut all: Vec<Rows> = (0..tables).map(|_| Rows::new(plan.clone(), None)).collect();
-    share_lists(&mut all);
-    for i in rows {
-        let text: String = "x".repeat((i % 100) as usize * 10);
-        all[0].seen += 1;
-        all[0].push(i, vec![Datum::Int(i, Unit::One), Datum::Text(text.into())]);
+    let mut all: Vec<Rows> = ranges.iter().map(|_| Rows::new(plan.clone(), None)).collect();
+    for (at, range) in ranges.iter().enumerate() {
+        for i in range.clone() {
+            let text: String = "x".repeat((i % 100) as usize * 10);
+            all[at].seen += 1;
+            all[at].push(i, vec![Datum::Int(i, Unit::One), Datum::Text(text.into())]);
+            if i % cut_after == 0 {
+                cut_lists(&mut all);
+            }
+        }
     }
-    all.swap_remove(0)
+    all
 }
 
 #[test]
 fn lists_without_limit_share_what_there_is() {
-    let alone = listed(0..200_000, 1);
-    // 32 MB by rows of two cells, with 495 bytes of text on average.
-    assert!((40_000..60_000).contains(&alone.list.len()), "{}", alone.list.len());
-    assert_eq!(alone.list.len() as u64 + alone.more, 200_000);
-    // Divided later or at once, in parts or not: the same first rows.
-    let expected = listed(0..200_000, 4);
-    assert!((10_000..15_000).contains(&expected.list.len()), "{}", expected.list.len());
-    let mut divided_later = vec![alone];
-    divided_later.extend((0..3).map(|_| listed(0..0, 1)));
-    share_lists(&mut divided_later);
-    for cut in [0, 1_000, 12_000, 100_000] {
-        let mut parts = vec![listed(0..cut, 2), listed(0..0, 1), listed(0..0, 1), listed(0..0, 1)];
-        parts[0].merge(listed(cut..200_000, 3));
-        share_lists(&mut parts);
-        for found in [&parts[0], &divided_later[0]] {
-            assert_eq!((&found.list, found.more), (&expected.list, expected.more), "cut at {cut}");
+    let ranges = [0..100, 0..60_000, 0..10_000, 0..40_000];
+    let mut expected = listed(&ranges, i64::MAX);
+    cut_lists(&mut expected);
+    // The short ones are whole, the long ones share what is left of 32 MB: about 600 bytes a row.
+    let kept: Vec<usize> = expected.iter().map(|rows| rows.list.len()).collect();
+    assert_eq!((kept[0], kept[2], kept[1]), (100, 10_000, kept[3]));
+    assert!((20_000..25_000).contains(&kept[1]), "{kept:?}");
+    assert_eq!(kept[1] as u64 + expected[1].more, 60_000);
+    // Cut often or at the end, in parts or not: the same first rows.
+    let mut often = listed(&ranges, 777);
+    cut_lists(&mut often);
+    let mut parts = listed(&ranges.clone().map(|range| range.start..range.end / 3), 555);
+    for (own, later) in parts.iter_mut().zip(listed(&ranges.map(|range| range.end / 3..range.end), 999)) {
+        own.merge(later);
+    }
+    cut_lists(&mut parts);
+    for found in [often, parts] {
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!((&found.list, found.more), (&expected.list, expected.more));
         }
     }
 }
