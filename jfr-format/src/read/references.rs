@@ -12,7 +12,7 @@ use crate::error::Malformed;
 
 /// Fields that may be looked at per byte of the chunk, and for nothing: an event whose constants come one by one is looked
 /// at again each time, and structs without content cost no byte. What is not found out in time waits for the chunk's end.
-const STEPS_PER_BYTE: u64 = 64;
+const STEPS_PER_BYTE: u64 = 4;
 const FREE_STEPS: u64 = 1 << 20;
 
 /// Constants known to be complete: they and all they refer to are defined.
