@@ -86,3 +86,48 @@ struct Sum {
     /// The stack it was met in last.
     latest: Option<usize>,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use jfr_format::read::Input;
+
+    use super::super::{NO_STACK, TRUNCATED, fold};
+    use super::*;
+    use crate::load::{LoadOptions, load};
+
+    /// What the tree of a flame graph says, found another way.
+    #[test]
+    fn functions_weigh_what_they_do_in_the_tree() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let model =
+                load(&mut Input::open(&path).unwrap(), &LoadOptions::default(), |_| {}).unwrap().model;
+            let options = FoldOptions { split_modules: true, ..FoldOptions::default() };
+            let tree = fold(&model, &options).unwrap();
+            let found = functions(&model, &options).unwrap();
+
+            let mut expected = BTreeMap::new();
+            for (id, own, total) in tree.by_label() {
+                let label = &tree.labels[id.index()];
+                if ![NO_STACK, TRUNCATED].contains(&&*label.text) {
+                    expected.insert((label.text.clone(), label.module.clone(), label.kind), (own, total));
+                }
+            }
+            let weights = found
+                .functions
+                .iter()
+                .map(|f| ((f.label.text.clone(), f.label.module.clone(), f.label.kind), (f.own, f.total)));
+            assert_eq!(weights.collect::<BTreeMap<_, _>>(), expected, "{}", path.display());
+            let roots = |marker: &str| -> u64 {
+                let roots = tree.nodes.iter().filter(|n| n.depth == 0 && &*tree.label(n).text == marker);
+                roots.map(|n| n.total).sum()
+            };
+            let (cut, without) = (found.truncated, found.without_stack);
+            assert_eq!((found.total, cut, without), (tree.total, roots(TRUNCATED), roots(NO_STACK)));
+        }
+    }
+}
