@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use jfr_format::read::{Annotation, Chunk, Class, Field};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::error::Error;
 use crate::print::{Categories, Patterns};
@@ -87,7 +87,7 @@ impl Declarations {
         let mut chosen: Vec<&Declared> = self.chosen(shown).collect();
         chosen.sort_by_key(|declared| group(&declared.class));
         for declared in chosen {
-            out.write_all(text(declared, shown.details).as_bytes()).map_err(Error::Write)?;
+            out.write_all(self.text(declared, shown.details).as_bytes()).map_err(Error::Write)?;
         }
         Ok(())
     }
@@ -101,6 +101,66 @@ impl Declarations {
         serde_json::to_writer_pretty(&mut *out, &json!({ "types": types }))
             .map_err(|e| Error::Write(e.into()))?;
         writeln!(out).map_err(Error::Write)
+    }
+
+    fn text(&self, declared: &Declared, details: bool) -> String {
+        let Declared { class, shown_types, .. } = declared;
+        let mut out = String::new();
+        if details {
+            out.push_str(&format!("// type id {}\n", class.id));
+        }
+        if class.name.contains('.') {
+            out.push_str(&format!("@Name(\"{}\")\n", class.name));
+        }
+        let notes = class.annotations.iter().filter(|note| &*note.type_name != "jdk.jfr.Name");
+        notes.for_each(|note| self.annotation(note, "", &mut out));
+        let extends = class.super_type.as_ref().map(|of| format!(" extends {of}")).unwrap_or_default();
+        out.push_str(&format!("class {}{extends} {{\n", simple(&class.name)));
+        for (i, (field, of)) in class.fields.iter().zip(shown_types).enumerate() {
+            if i > 0 {
+                out.push('\n');
+            }
+            field.annotations.iter().for_each(|note| self.annotation(note, "  ", &mut out));
+            let brackets = if field.array { "[]" } else { "" };
+            let pooled = if details && field.pooled { " // constant pool" } else { "" };
+            out.push_str(&format!("  {}{brackets} {};{pooled}\n", simple(of), field.name));
+        }
+        if details {
+            for setting in &class.settings {
+                out.push_str(&format!("  // setting {} = {:?}\n", setting.name, setting.default));
+            }
+        }
+        out.push_str("}\n\n");
+        out
+    }
+
+    /// `@Label("…")`, or `@Of(name="…", number=1)` if the annotation's type declares more than a `value`.
+    fn annotation(&self, annotation: &Annotation, indent: &str, out: &mut String) {
+        out.push_str(&format!("{indent}@{}", simple(&annotation.type_name)));
+        let values = values(annotation);
+        let declared = self.types.get(&*annotation.type_name);
+        let fields = declared.map_or(&[][..], |declared| &declared.class.fields);
+        let elements: Vec<String> = match (declared, fields) {
+            (Some(_), [only]) if &*only.name == "value" => {
+                values.values().map(|v| element(v, true)).collect()
+            }
+            (Some(declared), [_, ..]) => fields
+                .iter()
+                .zip(&declared.field_types)
+                .filter_map(|(field, of)| {
+                    let empty = || field.array.then(|| json!([]));
+                    let value = values.get(&*field.name).cloned().or_else(empty)?;
+                    let quoted = !PRIMITIVE.contains(&of.as_str());
+                    Some(format!("{}={}", field.name, element(&value, quoted)))
+                })
+                .collect(),
+            // Not declared: as it is stored.
+            _ => values.values().map(|v| element(v, true)).collect(),
+        };
+        if !elements.is_empty() {
+            out.push_str(&format!("({})", elements.join(", ")));
+        }
+        out.push('\n');
     }
 
     fn chosen<'a>(&'a self, shown: &'a Shown) -> impl Iterator<Item = &'a Declared> {
@@ -123,54 +183,45 @@ fn simple(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or_default()
 }
 
-fn text(declared: &Declared, details: bool) -> String {
-    let Declared { class, shown_types, .. } = declared;
-    let mut out = String::new();
-    if details {
-        out.push_str(&format!("// type id {}\n", class.id));
-    }
-    if class.name.contains('.') {
-        out.push_str(&format!("@Name(\"{}\")\n", class.name));
-    }
-    let notes = class.annotations.iter().filter(|note| &*note.type_name != "jdk.jfr.Name");
-    annotations(notes, "", &mut out);
-    let extends = class.super_type.as_ref().map(|of| format!(" extends {of}")).unwrap_or_default();
-    out.push_str(&format!("class {}{extends} {{\n", simple(&class.name)));
-    for (i, (field, of)) in class.fields.iter().zip(shown_types).enumerate() {
-        if i > 0 {
-            out.push('\n');
+/// Types whose values stand without quotation marks.
+const PRIMITIVE: &[&str] = &["boolean", "byte", "char", "short", "int", "long", "float", "double"];
+
+/// A value of an annotation; arrays of one without braces, as the JDK writes them.
+fn element(value: &Value, quoted: bool) -> String {
+    match value {
+        Value::Array(elements) => {
+            let texts: Vec<String> = elements.iter().map(|value| element(value, quoted)).collect();
+            if texts.len() == 1 { texts.concat() } else { format!("{{{}}}", texts.join(", ")) }
         }
-        annotations(field.annotations.iter(), "  ", &mut out);
-        let brackets = if field.array { "[]" } else { "" };
-        let pooled = if details && field.pooled { " // constant pool" } else { "" };
-        out.push_str(&format!("  {}{brackets} {};{pooled}\n", simple(of), field.name));
+        Value::String(text) if quoted => format!("\"{text}\""),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
     }
-    if details {
-        for setting in &class.settings {
-            out.push_str(&format!("  // setting {} = {:?}\n", setting.name, setting.default));
-        }
-    }
-    out.push_str("}\n\n");
-    out
 }
 
-fn annotations<'a>(list: impl Iterator<Item = &'a Annotation>, indent: &str, out: &mut String) {
-    for annotation in list {
-        let values: Vec<String> = annotation.values.iter().map(|(_, value)| format!("\"{value}\"")).collect();
-        let values = match values.len() {
-            0 => String::new(),
-            1 => format!("({})", values[0]),
-            _ => format!("({{{}}})", values.join(", ")),
-        };
-        out.push_str(&format!("{indent}@{}{values}\n", simple(&annotation.type_name)));
+/// The values by the names of the annotation's elements; arrays are stored as `name-0`, `name-1` and so on.
+fn values(annotation: &Annotation) -> Map<String, Value> {
+    let mut values = Map::new();
+    for (name, value) in &annotation.values {
+        let element = name.rsplit_once('-').filter(|(_, index)| index.parse::<u32>().is_ok());
+        match element {
+            None => {
+                values.insert(name.to_string(), json!(&**value));
+            }
+            Some((array, _)) => match values.entry(array).or_insert_with(|| json!([])) {
+                Value::Array(elements) => elements.push(json!(&**value)),
+                // The element has a value of its own.
+                scalar => *scalar = json!([scalar.take(), &**value]),
+            },
+        }
     }
+    values
 }
 
 fn to_json(declared: &Declared) -> Value {
     let Declared { class, field_types, .. } = declared;
     let notes = |list: &[Annotation]| -> Vec<Value> {
-        let value = |a: &Annotation| a.values.iter().map(|(_, v)| v.to_string()).collect::<Vec<_>>();
-        list.iter().map(|a| json!({ "type": &*a.type_name, "values": value(a) })).collect()
+        list.iter().map(|a| json!({ "type": &*a.type_name, "values": values(a) })).collect()
     };
     let field = |(field, of): (&Field, &String)| {
         json!({

@@ -1,5 +1,6 @@
 //! The README's commands do what it says, and its examples name options that exist.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
@@ -34,17 +35,42 @@ fn the_first_command() {
     assert!(page.contains("</html>") && page.len() > 10_000, "{} bytes", page.len());
 }
 
-/// Every `flightline` subcommand that the README names exists.
+fn help(args: &[&str]) -> String {
+    run(Command::new(victim::flightline()).args(args).arg("--help"), Duration::from_secs(20)).stdout_text()
+}
+
+/// Every command and option in the README's examples exists, and every command has an example.
 #[test]
-fn subcommands_exist() {
-    let help = run(Command::new(victim::flightline()).arg("--help"), Duration::from_secs(20));
-    let help = help.stdout_text();
-    for name in ["record", "flame", "fold", "summary", "print", "metadata"] {
-        assert!(
-            README.contains(&format!("flightline {name}"))
-                || README.contains(&format!("|{name}"))
-                || name == "metadata"
-        );
-        assert!(help.lines().any(|l| l.trim_start().starts_with(name)), "{name} is not in --help:\n{help}");
+fn examples_are_of_commands_that_exist() {
+    let all = help(&[]);
+    let (_, commands) = all.split_once("Commands:\n").unwrap();
+    let (commands, _) = commands.split_once("\n\n").unwrap();
+    let commands = commands.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let mut without_example: BTreeSet<&str> =
+        commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect();
+    assert!(without_example.len() > 10, "{all}");
+    let mut options = 0;
+    for line in README.lines() {
+        let (line, _) = line.split_once(" # ").unwrap_or((line, ""));
+        let calls = line.split("flightline ").skip(1).filter(|_| line.contains("flightline "));
+        for call in calls.filter(|_| line.starts_with("flightline ") || line.contains("/flightline ")) {
+            let name = call.split_whitespace().next().unwrap();
+            let help = help(&[name]);
+            assert!(help.contains(&format!("Usage: flightline {name}")), "{name} of {line:?}: {help}");
+            without_example.remove(name);
+            // What follows is another program's.
+            let own = call.split([' ']).take_while(|word| !["--", "|", ">"].contains(word));
+            for word in own.filter(|word| word.len() > 1 && word.starts_with('-')) {
+                // A number is a time before the end, as in `--to -30`.
+                if word[1..].starts_with(|c: char| c.is_ascii_digit()) {
+                    continue;
+                }
+                let known = help.split([' ', '\n', ',']).any(|known| known == word);
+                assert!(known, "{word} of {line:?} is not in the help of {name}");
+                options += 1;
+            }
+        }
     }
+    assert!(without_example.is_empty(), "no example of {without_example:?}");
+    assert!(options > 15, "{options}");
 }
