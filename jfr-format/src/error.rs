@@ -261,6 +261,20 @@ pub enum ErrorKind {
     },
 }
 
+/// Longest name in a message, in bytes: a recording may declare a name of megabytes and a thousand faults under it.
+const LONGEST_NAME: usize = 300;
+
+/// A name from the recording as a message shows it.
+pub(crate) fn shortened(name: impl Into<String>) -> String {
+    let mut name = name.into();
+    if name.len() > LONGEST_NAME {
+        let end = name.floor_char_boundary(LONGEST_NAME);
+        // The rest is given back, not only hidden.
+        name = format!("{}…", &name[..end]);
+    }
+    name
+}
+
 /// A fault, the offset in the input, the chunk and what was being read.
 #[derive(Debug)]
 pub struct Error(Box<Fault>);
@@ -281,7 +295,7 @@ impl Error {
         chunk: Option<ChunkIndex>,
         within: impl Into<String>,
     ) -> Self {
-        Self(Box::new(Fault { kind, at, chunk, within: within.into() }))
+        Self(Box::new(Fault { kind, at, chunk, within: shortened(within.into()) }))
     }
 
     pub(crate) fn malformed(what: Malformed, at: u64, chunk: ChunkIndex, within: impl Into<String>) -> Self {

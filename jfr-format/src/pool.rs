@@ -9,10 +9,11 @@
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-use crate::error::{Dubious, Malformed};
+use crate::error::{Dubious, Malformed, shortened};
 use crate::read::cursor::Cursor;
 use crate::read::layout;
 use crate::read::{Class, ClassIndex, Kind, Types};
@@ -50,6 +51,9 @@ struct Segment {
     offset: u64,
 }
 
+/// Bytes of text kept per byte of checkpoint: UTF-16 grows threefold in UTF-8, and symbols and strings share theirs.
+const TEXTS_PER_BYTE: usize = 4;
+
 /// All constants of a chunk met so far.
 ///
 /// Reading a checkpoint only notes where its constants lie, in file order. A pool gets its index when somebody first
@@ -59,6 +63,10 @@ pub struct Pools {
     segments: Vec<Segment>,
     by_class: Vec<Table>,
     hash: KeyHash,
+    /// Sum of the segments' bytes.
+    bytes: usize,
+    /// Bytes of all texts kept.
+    kept: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -113,13 +121,22 @@ impl Pools {
         texts.get(table.lookup(&self.hash).slot(&table.entries, key, &self.hash)?)?.get().map(Kept::text)
     }
 
-    /// Keeps the text of a constant as long as the pools are kept.
+    /// Keeps the text of a constant as long as the pools are kept. Not beyond a small multiple of their bytes: a few
+    /// bytes make a constant whose text is that of another one.
     pub(crate) fn keep_text(&self, class: ClassIndex, key: u64, text: Cow<'_, str>) -> Option<TextRef<'_>> {
         let table = self.by_class.get(class.0 as usize)?;
         let lookup = table.lookup(&self.hash);
         let none = || (0..lookup.slots(&table.entries)).map(|_| OnceLock::new()).collect();
         let slot = lookup.slot(&table.entries, key, &self.hash)?;
         let slot = table.texts.get_or_init(none).get(slot)?;
+        if let Some(kept) = slot.get() {
+            return Some(kept.text());
+        }
+        let before = self.kept.fetch_add(text.len(), Ordering::Relaxed);
+        if before.saturating_add(text.len()) > TEXTS_PER_BYTE * self.bytes {
+            self.kept.fetch_sub(text.len(), Ordering::Relaxed);
+            return None;
+        }
         Some(slot.get_or_init(|| text.into()).text())
     }
 
@@ -180,7 +197,7 @@ impl Pools {
                 continue;
             }
             if let Some((key, offset)) = first {
-                found.push((Dubious::Redefined { class: declared.name.to_string(), key, count }, offset));
+                found.push((Dubious::Redefined { class: shortened(&*declared.name), key, count }, offset));
             }
         }
         found
@@ -189,6 +206,8 @@ impl Pools {
     /// Nothing, in the memory of what was there: chunks of one recording are much alike.
     pub(crate) fn emptied(mut self) -> Self {
         self.segments.clear();
+        self.bytes = 0;
+        self.kept = AtomicUsize::new(0);
         for table in &mut self.by_class {
             table.entries.clear();
             table.lookup.take();
@@ -216,6 +235,7 @@ impl Pools {
         if matches!(&outcome, Ok((head, _)) if head.pools == 0) {
             return outcome.map_err(|fault| (fault, 0));
         }
+        self.bytes += payload.len();
         self.segments.push(Segment { bytes: payload.clone(), offset });
         outcome.map_err(|fault| (fault, cursor.pos()))
     }

@@ -6,7 +6,7 @@ use crate::read::cursor::Cursor;
 use crate::read::layout::{self, MAX_DEPTH};
 use crate::read::types::Plan;
 use crate::read::{Chunk, Class, ClassIndex, Field, Kind};
-use crate::strings::{StringRef, Undecoded};
+use crate::strings::Undecoded;
 
 /// The constant `key` of the pool of `class`.
 ///
@@ -140,11 +140,11 @@ fn pooled_text(chunk: &Chunk, index: ClassIndex, key: u64) -> Result<ValueRef<'_
     }
     let Some(raw) = chunk.pools.get(index, key) else { return Ok(ValueRef::Null) };
     // A pooled string that is itself pooled makes no sense: one step, so no cycle.
-    match Cursor::new(raw.bytes).string()? {
-        StringRef::Text(text) => {
-            let text = chunk.pools.keep_text(index, key, text);
-            Ok(text.map_or(ValueRef::Null, ValueRef::Text))
+    match Cursor::new(raw.bytes).undecoded()? {
+        Undecoded::Text(text) => {
+            let kept = chunk.pools.keep_text(index, key, text.to_str());
+            Ok(ValueRef::Text(kept.unwrap_or(text)))
         }
-        StringRef::Null | StringRef::Pooled(_) => Ok(ValueRef::Null),
+        Undecoded::Null | Undecoded::Pooled(_) => Ok(ValueRef::Null),
     }
 }

@@ -2,7 +2,7 @@
 //! else. `docs/decisions.md` tells what each of them does.
 
 use crate::constants::{FLAG_COMPRESSED, STATE_FINISHED, STATE_UPDATING};
-use crate::error::Dubious;
+use crate::error::{Dubious, shortened};
 use crate::header::{self, ChunkHeader};
 use crate::read::Types;
 
@@ -40,7 +40,7 @@ impl Landmarks {
     pub(crate) fn doubts(&self, header: &ChunkHeader, types: &Types, size: u64) -> Vec<Doubt> {
         let mut doubts = Vec::new();
         if let Some(class) = types.contradicted.and_then(|index| types.class(index)) {
-            let again = Dubious::Redeclared { class: class.name.to_string(), id: class.id };
+            let again = Dubious::Redeclared { class: shortened(&*class.name), id: class.id };
             doubts.push((again, self.metadata.last().copied().unwrap_or(0)));
         }
         match header.state {

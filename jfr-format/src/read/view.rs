@@ -78,7 +78,7 @@ use super::chunk::Chunk;
 use super::cursor::Cursor;
 use super::layout::{self, Step};
 use super::types::{Class, Field, Kind};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, shortened};
 use crate::event::{ArrayRef, EventRef, Reference, StructRef, Value};
 use crate::ids::Ticks;
 
@@ -335,8 +335,9 @@ impl Views {
 }
 
 fn plan(chunk: &Chunk, class: &Class, wanted: &[ViewField]) -> Result<Vec<Pick>, Error> {
-    let wrong =
-        |text| Err(Error::new(ErrorKind::View(text), chunk.offset.0, Some(chunk.index), &*class.name));
+    let wrong = |text| {
+        Err(Error::new(ErrorKind::View(shortened(text)), chunk.offset.0, Some(chunk.index), &*class.name))
+    };
     let mut picks = Vec::new();
     for (slot, want) in wanted.iter().enumerate() {
         match class.field_index(want.name).and_then(|at| Some((at, class.fields.get(at)?))) {

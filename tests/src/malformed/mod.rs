@@ -13,6 +13,7 @@ mod strings;
 mod structs;
 
 use chunk::{Chunk, sample, with};
+pub use strings::of_one_text;
 
 /// Takes a case: name, what is wrong, bytes, events, what is told.
 type Add<'a> = &'a mut dyn FnMut(&'static str, &'static str, Vec<u8>, u64, &'static [&'static str]);

@@ -70,3 +70,17 @@ pub(super) fn add(case: Add<'_>) {
         &[],
     );
 }
+
+/// Well-formed: symbols of two bytes each whose text is one pooled string of `len` bytes, and an event for each.
+pub fn of_one_text(symbols: u64, len: usize) -> Vec<u8> {
+    const NAMED: u64 = 900;
+    let text = [&[3][..], &varint(len as u64), &vec![b'x'; len]].concat();
+    let keys = 1000..1000 + symbols;
+    let constants = keys.clone().flat_map(|key| [&varint(key)[..], &[2, 5]].concat());
+    let pools = [&[1][..], &varint(31), &varint(symbols), &constants.collect::<Vec<u8>>()].concat();
+    typed(|c| {
+        c.declare([event_class("t.Named", NAMED, vec![pooled(field("name", 31))])]);
+        c.insert([checkpoint(pool(20, 5, &text)), checkpoint(pools)]);
+        c.insert(keys.map(|key| Piece::Event { type_id: NAMED, body: [&[1][..], &varint(key)].concat() }));
+    })
+}
