@@ -17,9 +17,9 @@ Examples:
   flightline cut run.jfr --from -30                          the last half minute, to run.cut.jfr
   flightline cut run.jfr --from 2026-11-20T21:44:00Z --to 2026-11-20T21:45:00Z --strict
 
-An event belongs if any part of it lies in the range, whose end is not part of it. What describes the recording is kept
-too: the machine, the JVM, its flags and properties, settings, libraries, flightline.ClockAnchor. It is taken from the
-chunks that are left and, what the first of these lacks, from the last chunk in front of them that has it. --strict goes by
+An event belongs if any part of it lies in the range, whose end is not part of it. What describes the recording is kept \
+too: the machine, the JVM, its flags and properties, settings, libraries, flightline.ClockAnchor. It is taken from the \
+chunks that are left and, what the first of these lacks, from the last chunk in front of them that has it. --strict goes by \
 time alone.";
 
 /// Arguments of `cut`.

@@ -20,7 +20,7 @@ Examples:
   flightline metadata run.jfr --categories 'GC,Java*' --details
   flightline metadata run.jfr --json | jq '.types[].name'
 
-The text is that of the JDK's `jfr metadata`: all types, or with --events or --categories the event types chosen. Of a
+The text is that of the JDK's `jfr metadata`: all types, or with --events or --categories the event types chosen. Of a \
 type that chunks declare differently, the first declaration is shown.";
 
 /// Arguments of `metadata`.

@@ -30,8 +30,8 @@ Examples:
   flightline print --follow --events GarbageCollection run.jfr   until Ctrl-C, while it is recorded
   flightline record -o - -- ./server | flightline print - --ndjson
 
-Text and JSON are those of the JDK's `jfr print`: the events of a chunk by when they ended, five frames of each
-stack. Points in time are told by the recording's own time zone. A range of time takes in every event of which any
+Text and JSON are those of the JDK's `jfr print`: the events of a chunk by when they ended, five frames of each \
+stack. Points in time are told by the recording's own time zone. A range of time takes in every event of which any \
 part lies in it; its end is not part of it.";
 
 /// Arguments of `print`.

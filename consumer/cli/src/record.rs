@@ -33,7 +33,7 @@ Examples:
   flightline record -o 'run-%p.jfr' -- make                     a file for each process
   flightline record -o - -- python3 script.py | flightline flame - -o x.svg
 
-SIGINT and SIGTERM finish the recording properly; a second one finishes at once. The exit status is the program's
+SIGINT and SIGTERM finish the recording properly; a second one finishes at once. The exit status is the program's \
 (128 + n if signal n ended it), 1 if the program succeeded but the recording could not be written.";
 
 /// Arguments of `record`.

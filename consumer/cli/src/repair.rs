@@ -19,7 +19,7 @@ Examples:
   flightline repair torn.jfr --dry-run --json       only says what would be kept and lost
   flightline repair 2026_11_21.jfr -o run.jfr --metadata-from earlier.jfr
 
-Sound chunks are copied byte for byte. Of others (unfinished, unpatched, torn, damaged) every whole event and constant is
+Sound chunks are copied byte for byte. Of others (unfinished, unpatched, torn, damaged) every whole event and constant is \
 kept, and header, sizes and the chain of checkpoints are written anew. A sound file comes out as it is.";
 
 /// Arguments of `repair`.

@@ -25,15 +25,15 @@ Examples:
   flightline scrub run.jfr --redact                                properties, environment, command lines
   flightline scrub run.jfr --redact-fields 'SocketRead.host,jdk.File*.path,java.lang.Thread.javaName' --mark -
 
-A filter is a list of names, by commas; * and ? are wild. An event stays if every filter agrees. Events may be named without
+A filter is a list of names, by commas; * and ? are wild. An event stays if every filter agrees. Events may be named without \
 their package; an event has all categories it lies in; its thread is its eventThread, by its Java name.
 
---redact puts a mark in place of the values of system and security properties and environment variables, of command lines
-(JVMInformation, SystemProcess, ProcessStart), agents' options and string flags; --redact-fields in place of any text. Names
+--redact puts a mark in place of the values of system and security properties and environment variables, of command lines \
+(JVMInformation, SystemProcess, ProcessStart), agents' options and string flags; --redact-fields in place of any text. Names \
 of properties stay, and so does the same text elsewhere. A field that refers to a pool becomes null.
 
-What goes: the events, and all constants (stacks, names, threads, strings) that no remaining event needs; --keep-constants
-leaves those in. What stays: the types and settings that the metadata declares, and the values of events that stay: without
+What goes: the events, and all constants (stacks, names, threads, strings) that no remaining event needs; --keep-constants \
+leaves those in. What stays: the types and settings that the metadata declares, and the values of events that stay: without \
 --redact jdk.JVMInformation holds the command line, and stacks hold names of classes and functions.";
 
 /// Arguments of `scrub`.
