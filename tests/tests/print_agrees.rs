@@ -256,11 +256,18 @@ fn constants_deep_within_each_other() {
         let agreement = compare(victim::flightline(), &jfr, &file, &file, None);
         assert_eq!((agreement.events, agreement.same_bytes), (1, 1), "JDK {release}: {agreement}");
     }
-    // Deeper than any: cut, and no stack overflows.
+    // Deeper than any: cut, which is told, and no stack overflows.
     nested(100_000, &file);
-    for form in ["--json", "--ndjson", "--compact", "--csv"] {
+    let print = |form| {
         let mut print = std::process::Command::new(victim::flightline());
-        let done = run(print.args(["print", form]).arg(&file), Duration::from_secs(60)).expect_success(form);
+        run(print.args(["print", form]).arg(&file), Duration::from_secs(60))
+    };
+    for form in ["--json", "--ndjson", "--csv"] {
+        let done = print(form);
+        assert_eq!(done.code(), 1, "{form}: {}", done.stderr);
+        assert!(done.stderr.contains("too deep values (at offset"), "{form}: {}", done.stderr);
         assert!(done.stdout_text().contains("group 479"), "{form}");
     }
+    // Constants by reference lie side by side.
+    assert!(print("--compact").expect_success("--compact").stdout_text().contains("group 100000"));
 }

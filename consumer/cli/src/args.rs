@@ -145,7 +145,7 @@ pub struct StackArgs {
     /// Leave out what was after, in the same forms
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<Bound>,
-    /// Threads that read a recording of several chunks [default: one a processor, 4 at most]
+    /// Threads that read a recording of several chunks [default: one for 16 MB, up to the processors, 4 at most]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
 }
@@ -202,7 +202,7 @@ pub struct SummaryArgs {
     /// How many of the most sampled functions to list; with 0 no sample is looked at, which is fastest
     #[arg(long, default_value_t = 15, value_name = "N")]
     pub top: usize,
-    /// Threads that read a recording of several chunks [default: one a processor, 4 at most]
+    /// Threads that read a recording of several chunks [default: one for 16 MB, up to the processors, 4 at most]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
 }

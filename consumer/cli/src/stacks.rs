@@ -12,7 +12,7 @@ use flightline_consumer::model::Model;
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::tree::Tree;
 use flightline_consumer::warnings::Warnings;
-use jfr_format::read::{Input, Recording, default_jobs};
+use jfr_format::read::{Input, Recording};
 
 use crate::Outcome;
 use crate::args::StackArgs;
@@ -59,8 +59,7 @@ pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
         let tree = tree.with_context(|| names.join(", "))?;
         return Ok(Profile { tree, outcome: Outcome::Whole, model: None });
     }
-    let jobs = args.jobs.map_or_else(default_jobs, NonZeroUsize::get);
-    let (model, outcome) = load(recordings, load_options(args)?, jobs)?;
+    let (model, outcome) = load(recordings, load_options(args)?, args.jobs)?;
     let tree = fold::fold(&model, &options)?;
     if args.total && tree.unit == "samples" {
         talk::warning("the recording does not say what a sample stands for; counting samples");
@@ -82,13 +81,18 @@ impl Loaded {
     }
 }
 
-fn attempt(recordings: Vec<(&PathBuf, Opened)>, options: LoadOptions, jobs: usize) -> Result<Loaded> {
+fn attempt(
+    recordings: Vec<(&PathBuf, Opened)>,
+    options: LoadOptions,
+    jobs: Option<NonZeroUsize>,
+) -> Result<Loaded> {
     let mut loader = Loader::new(options);
     let mut warnings = Vec::new();
     for (path, recording) in recordings {
         match recording {
             Opened::Whole(recording) => {
                 let progress = Progress::new(Some(recording.size()));
+                let jobs = jobs.map_or_else(|| recording.jobs(), NonZeroUsize::get);
                 let read = loader.take_recording(&recording, jobs, |bytes| progress.at(bytes));
                 read.with_context(|| shown(path))?;
             }
@@ -108,7 +112,11 @@ fn attempt(recordings: Vec<(&PathBuf, Opened)>, options: LoadOptions, jobs: usiz
 
 /// Reads recordings into one model. If no event is asked for and all can be read again, those that are taken first
 /// are loaded first, and others only if there are none of them.
-fn load(recordings: Vec<(&PathBuf, Opened)>, options: LoadOptions, jobs: usize) -> Result<(Model, Outcome)> {
+fn load(
+    recordings: Vec<(&PathBuf, Opened)>,
+    options: LoadOptions,
+    jobs: Option<NonZeroUsize>,
+) -> Result<(Model, Outcome)> {
     let whole = |(path, opened): &(_, _)| match opened {
         Opened::Whole(recording) => Some((*path, recording.clone())),
         Opened::Stream(_) => None,

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use flightline_consumer::summary;
-use jfr_format::read::default_jobs;
 
 use crate::args::SummaryArgs;
 use crate::talk::{self, Progress, shown};
@@ -16,7 +15,7 @@ pub fn run(args: SummaryArgs) -> Result<Outcome> {
     let path = &args.input;
     let told = match input::whole(path)? {
         Some(recording) => {
-            let jobs = args.jobs.map_or_else(default_jobs, NonZeroUsize::get);
+            let jobs = args.jobs.map_or_else(|| recording.jobs(), NonZeroUsize::get);
             let progress = Progress::new(Some(recording.size()));
             summary::of_recording(&recording, args.top, jobs, |at| progress.at(at))
         }

@@ -60,6 +60,9 @@ pub struct Recording {
     mapped: Option<Mapped>,
 }
 
+/// Bytes for whose sake another thread is worth its start and memory of its own: measured with `summary` and `fold`.
+pub const JOB: usize = 16 << 20;
+
 /// Consecutive bytes of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
@@ -90,6 +93,11 @@ impl Recording {
     /// Its size in bytes.
     pub fn size(&self) -> u64 {
         self.bytes.len() as u64
+    }
+
+    /// Threads that pay where nobody asked for a number: [`default_jobs`], but one only for each [`JOB`] bytes.
+    pub fn jobs(&self) -> usize {
+        default_jobs().min(self.bytes.len() / JOB).max(1)
     }
 
     /// How many threads can have something to do: chunks, as far as they can be told apart.
