@@ -61,7 +61,7 @@ pub struct Recording {
 }
 
 /// Bytes for whose sake another thread is worth its start and memory of its own: measured with `summary` and `fold`.
-pub const JOB: usize = 16 << 20;
+const JOB: usize = 16 << 20;
 
 /// Consecutive bytes of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Recording {
         self.bytes.len() as u64
     }
 
-    /// Threads that pay where nobody asked for a number: [`default_jobs`], but one only for each [`JOB`] bytes.
+    /// Threads that pay where nobody asked for a number: [`default_jobs`], but one only for each 16 MiB.
     pub fn jobs(&self) -> usize {
         default_jobs().min(self.bytes.len() / JOB).max(1)
     }
