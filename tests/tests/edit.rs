@@ -240,3 +240,35 @@ fn two_cuts_are_the_whole() {
         }
     }
 }
+
+/// What describes the recording comes from the chunks of the range: not from those behind it, though
+/// `jdk.ActiveRecording` lasts from before the range into them.
+#[test]
+fn a_cut_is_not_described_by_what_is_behind_it() {
+    const NAMES: [&str; 2] = ["jdk17-multichunk", "jdk25-multichunk"];
+    let dir = tempfile::tempdir().unwrap();
+    for name in NAMES {
+        let file = fixture(&format!("recordings/{name}.jfr"));
+        let bytes = fs::read(&file).unwrap();
+        let field = |at: usize| usize::try_from(u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap()));
+        // Of the first chunk: its size and how long it lasts.
+        let (size, nanos) = (field(8).unwrap(), field(40).unwrap());
+        fs::write(dir.path().join(format!("{name}.first")), &bytes[..size]).unwrap();
+        let (from, to) = (nanos as f64 * 0.5e-9, nanos as f64 * 0.9e-9);
+        let out = dir.path().join(format!("{name}.cut"));
+        let (from, to) = (format!("{from:.6}"), format!("{to:.6}"));
+        flightline(&["cut", path(&file), "--from", &from, "--to", &to, "-o", path(&out)])
+            .expect_success("cut");
+    }
+    for jdk in jdks() {
+        let read = read_by(&jdk, dir.path());
+        for name in NAMES {
+            let settings = |part: &str| {
+                let types = &read[&format!("{name}.{part}")].types;
+                types.split(['{', '}', ',', ' ']).find(|t| t.starts_with("jdk.ActiveSetting=")).map(str::to_owned)
+            };
+            assert!(settings("first").is_some(), "{:?}", read[&format!("{name}.first")].types);
+            assert_eq!(settings("cut"), settings("first"), "{name}");
+        }
+    }
+}

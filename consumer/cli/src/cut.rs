@@ -19,8 +19,8 @@ Examples:
 
 An event belongs if any part of it lies in the range, whose end is not part of it. What describes the recording is kept \
 too: the machine, the JVM, its flags and properties, settings, libraries, flightline.ClockAnchor. It is taken from the \
-chunks that are left and, what the first of these lacks, from the last chunk in front of them that has it. --strict goes by \
-time alone.";
+chunks that are left and begin before the range ends and, what the first of these lacks, from the last chunk in front of them \
+that has it. --strict goes by time alone.";
 
 /// Arguments of `cut`.
 #[derive(Debug, Args)]
@@ -103,10 +103,12 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
     };
     let strict = args.strict;
     let mut decide = |event: &EventRef<'_>| {
-        if within(event, from, to) {
+        let describes = !strict && CONTEXT.contains(&&*event.class().name);
+        // What describes the recording spans whole chunks; that is no reason to keep them.
+        if describes && event.start_nanos().is_some_and(|start| !(from..to).contains(&start)) {
+            if event.chunk().header.start_nanos < to { Decision::Context } else { Decision::Drop }
+        } else if within(event, from, to) {
             Decision::Keep
-        } else if !strict && CONTEXT.contains(&&*event.class().name) {
-            Decision::Context
         } else {
             Decision::Drop
         }
