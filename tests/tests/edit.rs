@@ -265,7 +265,10 @@ fn a_cut_is_not_described_by_what_is_behind_it() {
         for name in NAMES {
             let settings = |part: &str| {
                 let types = &read[&format!("{name}.{part}")].types;
-                types.split(['{', '}', ',', ' ']).find(|t| t.starts_with("jdk.ActiveSetting=")).map(str::to_owned)
+                types
+                    .split(['{', '}', ',', ' '])
+                    .find(|t| t.starts_with("jdk.ActiveSetting="))
+                    .map(str::to_owned)
             };
             assert!(settings("first").is_some(), "{:?}", read[&format!("{name}.first")].types);
             assert_eq!(settings("cut"), settings("first"), "{name}");
