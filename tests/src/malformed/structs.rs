@@ -3,6 +3,18 @@
 use super::Add;
 use super::chunk::*;
 
+/// 40 structs, each with the one before twice; the first has the fields `first`.
+fn doubling(first: Vec<Element>) -> Vec<u8> {
+    typed(|c| {
+        c.declare([class("t.D0", 300, first)]);
+        for i in 1..40 {
+            c.declare([class(&format!("t.D{i}"), 300 + i, vec![field("a", 299 + i), field("b", 299 + i)])]);
+        }
+        c.declare([event_class("t.Odd", 400, vec![field("d", 339)])]);
+        c.insert([Piece::Event { type_id: 400, body: vec![1; 1000] }]);
+    })
+}
+
 pub(super) fn add(case: Add<'_>) {
     case(
         "struct-in-itself",
@@ -79,36 +91,14 @@ pub(super) fn add(case: Add<'_>) {
     case(
         "structs-doubling",
         "40 structs, each with the one before twice: 2^40 fields",
-        typed(|c| {
-            c.declare([class("t.D0", 300, vec![field("a", 11)])]);
-            for i in 1..40 {
-                c.declare([class(
-                    &format!("t.D{i}"),
-                    300 + i,
-                    vec![field("a", 299 + i), field("b", 299 + i)],
-                )]);
-            }
-            c.declare([event_class("t.Odd", 400, vec![field("d", 339)])]);
-            c.insert([Piece::Event { type_id: 400, body: vec![1; 1000] }]);
-        }),
+        doubling(vec![field("a", 11)]),
         16,
         &[],
     );
     case(
         "structs-doubling-nothing",
         "the same without any field at the end: 2^40 structs in no byte",
-        typed(|c| {
-            c.declare([class("t.D0", 300, vec![])]);
-            for i in 1..40 {
-                c.declare([class(
-                    &format!("t.D{i}"),
-                    300 + i,
-                    vec![field("a", 299 + i), field("b", 299 + i)],
-                )]);
-            }
-            c.declare([event_class("t.Odd", 400, vec![field("d", 339)])]);
-            c.insert([Piece::Event { type_id: 400, body: vec![1; 1000] }]);
-        }),
+        doubling(vec![]),
         16,
         &[],
     );
