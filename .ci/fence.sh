@@ -3,7 +3,8 @@
 #   1. The object code of recorder/in-signal needs no symbol outside allowed-symbols.txt: no heap, no panic, no libc,
 #      no __tls_get_addr.
 #   2. In the linked libflightline.so, everything reachable by calls from on_signal is inside the object and in the
-#      in-signal crate or an allowed symbol; indirect calls occur only in the functions listed below.
+#      in-signal crate or an allowed symbol; indirect calls occur only in the functions listed below. The same of what runs
+#      when a fatal signal came, which may also use the system calls of recorder/capture.
 # Usage: .ci/fence.sh [TARGET-TRIPLE]    (default: the host's)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -48,4 +49,11 @@ fi
 case $target in x86_64*) ;; *) exit 0 ;; esac
 objdump -d --no-show-raw-insn "$so" >"$out/so.asm"
 objdump -R "$so" >"$out/slots.txt"
-awk -f .ci/reachable.awk "$allowed" "$out/slots.txt" "$out/so.asm"
+reachable() {
+  awk -v what="$1" -v entry="$2" -v within="$3" -f .ci/reachable.awk "$allowed" "$out/slots.txt" "$out/so.asm"
+}
+reachable on_signal 'in_signal.*handler.*on_signal' in_signal
+# What comes before a fatal signal's own course lies beside the fronts of dispositions; its paths are made there.
+for entry in last_words caught; do
+  reachable "$entry" "capture.*signals.*fatal.*$entry" 'in_signal|flightline_capture|core3ffi5c_str'
+done

@@ -1,8 +1,9 @@
-# Call graph of an x86_64 disassembly: everything reachable from on_signal.
-# Input files: allowed symbols, objdump -R, objdump -d --no-show-raw-insn (in this order).
+# Call graph of an x86_64 disassembly: everything reachable from one function.
+# Input files: allowed symbols, objdump -R, objdump -d --no-show-raw-insn (in this order); variables: what, how the
+# function is called; entry, a pattern for its symbol; within, a pattern for the symbols that it may reach.
 #
 # Edges: calls and jumps to named targets, and every mention of a GOT slot or of a function's address (so a call
-# through a register that was loaded from a slot is covered). Fails on an edge that leaves the in-signal crate for
+# through a register that was loaded from a slot is covered). Fails on an edge that leaves these for
 # anything not allowed, on unresolved slots, and on a call through a register in a function that mentions no slot, unless
 # it is one of the two that call a pointer on purpose: the vDSO's clock, glibc's _dl_find_object. A jump
 # through a register is a switch table if a table load (movslq) precedes it closely.
@@ -27,7 +28,7 @@ FILENAME == ARGV[2] {
 /^[0-9a-f]+ <.*>:$/ {
   name = $2; sub(/^</, "", name); sub(/>:$/, "", name)
   at = hex($1); start[at] = name; functions++
-  if (name ~ /in_signal.*handler.*on_signal/) root = name
+  if (name ~ entry) root = name
   table = 0
   next
 }
@@ -53,7 +54,7 @@ name == "" { next }
   }
 }
 END {
-  if (root == "") { fail("on_signal is not in the disassembly"); exit 1 }
+  if (root == "") { fail(what " is not in the disassembly"); exit 1 }
   todo[1] = root; seen[root] = 1; n = 1
   for (i = 1; i <= n; i++) {
     f = todo[i]
@@ -79,12 +80,12 @@ END {
       plain = to; sub(/@.*/, "", plain)
       if (to ~ /@plt/) { if (plain in allowed) left[plain] = 1; else fail(f " needs " plain " from outside the object"); continue }
       if (plain in allowed || plain ~ /compiler_builtins/) { left[plain] = 1; if (plain in allowed) continue }
-      else if (to !~ /in_signal/) { fail(f " reaches " to ", which is not of the in-signal crate"); continue }
+      else if (to !~ within) { fail(f " reaches " to ", which is out of bounds"); continue }
       todo[++n] = to
     }
   }
   line = ""
   for (f in left) line = line " " f
-  if (!bad) print "fence 2: " n " of " functions " functions of the object are reachable from on_signal; beside in-signal:" (line == "" ? " nothing" : line)
+  if (!bad) print "fence 2: " n " of " functions " functions of the object are reachable from " what "; beside those within bounds:" (line == "" ? " nothing" : line)
   exit bad
 }

@@ -77,8 +77,9 @@ def folded(text):
 
 
 def ours_folded(text):
-    # The thread id and the mark of truncated stacks are no other reader's.
-    return folded(re.sub(r"(?m)^\[(.*?) tid=\d+\]", r"\1", text).replace(";[truncated]", ""))
+    # The thread id, the mark of truncated stacks and the word for missing ones are no other reader's.
+    text = text.replace(";[truncated]", "").replace("[no stack]", "?")
+    return folded(re.sub(r"(?m)^\[(.*?) tid=\d+\]", r"\1", text))
 
 
 def jfrconv_folded(text):

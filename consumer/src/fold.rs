@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use regex::Regex;
 
 use crate::error::Error;
+use crate::load::VARIED;
 use crate::model::{EventKind, Id, Model, SampleKey, Unit, Weight};
 use crate::tree::Tree;
 use folder::Folder;
@@ -76,22 +77,40 @@ pub const NO_STACK: &str = "[no stack]";
 /// Stands for the frames of a stack that there is no room for: only input made to do harm has that many.
 pub const TOO_MANY_FRAMES: &str = "[too many frames]";
 
-/// Both of its types measure the same time, and JDK 25 can record both: the first one met is taken.
-const CPU: &str = "cpu";
-
-/// Short names of event types.
-const ALIASES: &[(&str, &[&str])] = &[
-    (CPU, &["jdk.ExecutionSample", "jdk.CPUTimeSample"]),
-    ("wall", &["profiler.WallClockSample"]),
+/// Short names of event types: groups of types, of which the first that was recorded is taken. Both types of `cpu` measure
+/// the same time, and JDK 25 can record both; `alloc` is of the JVM's heap where there is one.
+const ALIASES: &[(&str, &[&[&str]])] = &[
+    ("cpu", &[&["jdk.ExecutionSample"], &["jdk.CPUTimeSample"]]),
+    ("wall", &[&["profiler.WallClockSample"]]),
     (
         "alloc",
-        &["jdk.ObjectAllocationSample", "jdk.ObjectAllocationInNewTLAB", "jdk.ObjectAllocationOutsideTLAB"],
+        &[
+            &[
+                "jdk.ObjectAllocationSample",
+                "jdk.ObjectAllocationInNewTLAB",
+                "jdk.ObjectAllocationOutsideTLAB",
+            ],
+            &["profiler.Malloc"],
+        ],
     ),
-    ("live", &["profiler.LiveObject"]),
-    ("lock", &["jdk.JavaMonitorEnter", "jdk.ThreadPark", "profiler.NativeLock"]),
-    ("nativemem", &["profiler.Malloc"]),
-    ("trace", &["jdk.MethodTrace"]),
-    ("exception", &["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow"]),
+    ("live", &[&["profiler.LiveObject"], &["flightline.LiveAllocation"]]),
+    ("lock", &[&["jdk.JavaMonitorEnter", "jdk.JavaMonitorWait", "jdk.ThreadPark", "profiler.NativeLock"]]),
+    (
+        "io",
+        &[&[
+            "jdk.FileRead",
+            "jdk.FileWrite",
+            "jdk.FileForce",
+            "jdk.SocketRead",
+            "jdk.SocketWrite",
+            "flightline.SocketConnect",
+            "flightline.SocketAccept",
+        ]],
+    ),
+    ("nativemem", &[&["profiler.Malloc"]]),
+    ("trace", &[&["jdk.MethodTrace", "flightline.FunctionCall"]]),
+    ("exception", &[&["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow", "flightline.Throw"]]),
+    ("throw", &[&["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow", "flightline.Throw"]]),
 ];
 
 /// Taken when no event is asked for: the first that was recorded.
@@ -119,12 +138,22 @@ pub fn event_names(names: &[String]) -> Vec<String> {
     let mut full = Vec::new();
     for name in names {
         match ALIASES.iter().find(|(alias, _)| alias == name) {
-            Some((_, events)) => full.extend(events.iter().map(|&e| e.to_owned())),
-            None if name.contains('.') => full.push(name.clone()),
-            None => full.extend(["jdk.", "profiler.", "flightline."].map(|prefix| format!("{prefix}{name}"))),
+            Some((_, groups)) => full.extend(groups.iter().flat_map(|g| g.iter()).map(|&e| e.to_owned())),
+            None => {
+                full.extend(spellings(name));
+                // It may be one of the things that events of this type tell of.
+                full.push(VARIED.to_owned());
+            }
         }
     }
     full
+}
+
+fn spellings(name: &str) -> Vec<String> {
+    match name.contains('.') {
+        true => vec![name.to_owned()],
+        false => ["jdk.", "profiler.", "flightline."].map(|prefix| format!("{prefix}{name}")).to_vec(),
+    }
 }
 
 /// Folds the chosen samples.
@@ -133,6 +162,7 @@ pub fn event_names(names: &[String]) -> Vec<String> {
 /// An event that was asked for is not in the recording; what samples stand for is wanted of types that cannot be added.
 pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
     let kinds = choose(model, options)?;
+    let options = &FoldOptions { measure: measure(model, options, &kinds), ..options.clone() };
     let unit = unit(model, options, &kinds)?;
     let mut chosen = vec![false; model.kinds.len()];
     kinds.iter().for_each(|kind| chosen[kind.index()] = true);
@@ -156,26 +186,34 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
         let other = || {
             let mut events: BTreeMap<&str, u64> = BTreeMap::new();
             for (id, kind) in model.kinds.iter() {
-                let events = events.entry(&kind.name).or_default();
+                let events = events.entry(label(kind)).or_default();
                 *events = events.saturating_add(seen[id.index()]);
             }
-            most(events.into_iter()).map(present).unwrap_or_default()
+            let most = most(events.into_iter());
+            let kinds =
+                model.kinds.iter().filter(|(id, kind)| Some(label(kind)) == most && seen[id.index()] > 0);
+            kinds.map(|(id, _)| id).collect()
         };
         return Ok(preferred.unwrap_or_else(other));
     }
     let mut kinds: Vec<Id<EventKind>> = Vec::new();
     for asked in &options.events {
-        let names = event_names(std::slice::from_ref(asked));
-        let mut met = names.iter().map(|name| present(name)).filter(|kinds| !kinds.is_empty());
-        if asked == CPU {
-            kinds.extend(met.next().into_iter().flatten());
-        } else {
-            kinds.extend(met.flatten());
+        let named = |names: &[&str]| -> Vec<_> { names.iter().flat_map(|name| present(name)).collect() };
+        if let Some((_, groups)) = ALIASES.iter().find(|(alias, _)| alias == asked) {
+            let met = groups.iter().map(|names| named(names)).find(|kinds| !kinds.is_empty());
+            kinds.extend(met.into_iter().flatten());
+            continue;
         }
+        kinds.extend(spellings(asked).iter().flat_map(|name| present(name)));
+        let variants = model
+            .kinds
+            .iter()
+            .filter(|(id, kind)| kind.variant.as_deref() == Some(asked) && seen[id.index()] > 0);
+        kinds.extend(variants.map(|(id, _)| id));
     }
     if kinds.is_empty() {
         let recorded = model.kinds.iter().filter(|(id, _)| seen[id.index()] > 0);
-        let mut recorded: Vec<String> = recorded.map(|(_, kind)| kind.name.to_string()).collect();
+        let mut recorded: Vec<String> = recorded.map(|(_, kind)| label(kind).to_owned()).collect();
         recorded.dedup();
         return Err(Error::NoSuchEvent {
             asked: options.events.join(", "),
@@ -183,6 +221,20 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
         });
     }
     Ok(kinds)
+}
+
+/// What users call a kind of events.
+fn label(kind: &EventKind) -> &str {
+    kind.variant.as_deref().unwrap_or(&kind.name)
+}
+
+/// Counts where nothing of what was chosen has a value, as exceptions, which last no time.
+fn measure(model: &Model, options: &FoldOptions, kinds: &[Id<EventKind>]) -> Measure {
+    let chosen = |key: &SampleKey| kinds.contains(&key.kind);
+    let mut samples = model.samples.iter().filter(|(key, _)| chosen(key)).peekable();
+    let counted = samples.peek().is_some()
+        && samples.all(|(key, weight)| model.kinds.get(key.kind).unit != Unit::Samples && weight.value == 0);
+    if counted { Measure::Samples } else { options.measure }
 }
 
 /// Samples that carry no value stand for the period of their chunk, or else of the first chunk that tells one.

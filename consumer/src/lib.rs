@@ -18,6 +18,7 @@ pub mod print;
 pub mod render;
 pub mod summary;
 pub mod time_range;
+pub mod top;
 pub mod tree;
 pub mod view;
 pub mod warnings;

@@ -147,6 +147,10 @@ impl Roles {
 /// The event that tells a setting.
 const SETTING: &str = "jdk.ActiveSetting";
 
+/// The type whose events tell of several things, and the field that says which.
+pub(crate) const VARIED: &str = "flightline.EventSample";
+const VARIANT: &str = "event";
+
 /// Whether events of a type are samples. Settings have stack traces in some recordings, but tell of the recorder.
 pub(crate) fn is_sample(class: &Class) -> bool {
     class.field_index("stackTrace").is_some() && &*class.name != SETTING
@@ -159,7 +163,7 @@ impl LoadOptions {
     }
 
     /// For [`Decoder::select`].
-    fn interest(&self) -> impl Fn(&Class) -> Interest + Send + use<> {
+    pub(crate) fn interest(&self) -> impl Fn(&Class) -> Interest + Send + use<> {
         let options = self.clone();
         move |class| match &*class.name {
             SETTING if class.fields.iter().any(|field| field.pooled) => Interest::Constants,
@@ -186,6 +190,13 @@ impl Loader {
     pub fn new(options: LoadOptions) -> Self {
         let resolver = Resolver::new(options.lines);
         Self { options, resolver, ..Self::default() }
+    }
+
+    /// The same with the times in `options` counted from 1970.
+    pub fn since_epoch(options: LoadOptions) -> Self {
+        let mut loader = Self::new(options);
+        loader.loaded.model.start_nanos = Some(0);
+        loader
     }
 
     /// Takes one item in.
@@ -251,6 +262,13 @@ impl Loader {
     pub fn merge(&mut self, later: Loaded) {
         self.loaded.model.merge(later.model);
         self.loaded.warnings.merge(later.warnings);
+    }
+
+    /// Adds to the model what was taken of a chunk that is not over yet. What its constants are must be known, as it is
+    /// with [`Delivery::Earliest`].
+    pub fn settle(&mut self, chunk: &Chunk) {
+        self.resolve(chunk);
+        self.roles.clear();
     }
 
     /// What has been read of the chunks that are over.
@@ -355,11 +373,24 @@ impl Loader {
         for (name, period) in &periods {
             model.periods.entry(name.clone()).or_insert(*period);
         }
-        let mut kinds: Vec<Option<Id<EventKind>>> = vec![None; model.kinds.len()];
+        let mut kinds: HashMap<(Id<EventKind>, u64), Id<EventKind>> = HashMap::new();
         let repeats = self.roles.samples().flat_map(|bound| bound.repeats.sums());
         for (raw, weight) in self.sums.drain().chain(repeats) {
-            let Some(known) = kinds.get_mut(raw.kind.index()) else { continue };
-            let kind = *known.get_or_insert_with(|| timed(model, raw.kind, &periods));
+            let kind = match kinds.get(&(raw.kind, raw.variant)) {
+                Some(&kind) => kind,
+                None => {
+                    let kind = timed(model, raw.kind, &periods);
+                    let kind = match self.resolver.variant(chunk, raw.variant, warnings) {
+                        Some(variant) => {
+                            let of = model.kinds.get(kind).clone();
+                            model.kinds.intern(EventKind { variant: Some(variant), ..of })
+                        }
+                        None => kind,
+                    };
+                    kinds.insert((raw.kind, raw.variant), kind);
+                    kind
+                }
+            };
             let key = SampleKey {
                 kind,
                 thread: self.resolver.thread(chunk, model, raw.thread, warnings),

@@ -1,5 +1,6 @@
 //! What is in a recording: chunks, time, events by type, where samples were lost, what ran most.
 
+mod ends;
 mod ledger;
 mod report;
 
@@ -16,6 +17,7 @@ use crate::error::Error;
 use crate::fold::{self, FoldOptions};
 use crate::load::{LoadOptions, Loader, is_sample};
 use crate::warnings::Warnings;
+use ends::Ends;
 
 pub use ledger::{Cause, Ledger, ThreadTime};
 pub use report::Report;
@@ -25,6 +27,7 @@ pub use report::Report;
 pub struct Summary {
     loader: Loader,
     ledger: Ledger,
+    ends: Ends,
     events: BTreeMap<String, TypeCount>,
     /// Events of the types of samples.
     with_stack: BTreeMap<String, u64>,
@@ -75,22 +78,35 @@ pub fn of_recording(
     jobs: usize,
     progress: impl Fn(u64) + Sync,
 ) -> Result<(Report, Warnings), Error> {
+    of_recordings(std::slice::from_ref(recording), top, jobs, progress)
+}
+
+/// The same of several recordings that are parts of one, in their order: the chunks of a repository.
+///
+/// # Errors
+/// One of them is no recording.
+pub fn of_recordings(
+    recordings: &[Recording],
+    top: usize,
+    jobs: usize,
+    progress: impl Fn(u64) + Sync,
+) -> Result<(Report, Warnings), Error> {
     let first = if top > 0 { fold::FIRST_LOADED } else { &[] };
     let mut scope = Scope { samples: Some(first.iter().map(|&n| n.to_owned()).collect()), all: false };
-    let mut summary = read(recording, &scope, jobs, &progress)?;
+    let mut summary = read(recordings, &scope, jobs, &progress)?;
     let without_time = !summary.chunks.is_empty() && summary.chunks.iter().all(|c| c.duration_nanos <= 0);
     let other = summary.other_samples().filter(|_| top > 0);
     if without_time || other.is_some() {
         // What is rare is read again rather than all that is common more slowly.
         scope.all = without_time;
         scope.samples = other.map(|name| vec![name]).or(scope.samples);
-        summary = read(recording, &scope, jobs, &progress)?;
+        summary = read(recordings, &scope, jobs, &progress)?;
     }
     summary.finish(top)
 }
 
 fn read(
-    recording: &Recording,
+    recordings: &[Recording],
     scope: &Scope,
     jobs: usize,
     progress: &(impl Fn(u64) + Sync),
@@ -114,13 +130,15 @@ fn read(
         Ok(summary)
     };
     let mut sum: Option<Summary> = None;
-    recording.run_grouped(Delivery::Unresolved, jobs, part, |part: Result<Summary, ReadError>| {
-        match &mut sum {
-            Some(sum) => sum.merge(part?),
-            None => sum = Some(part?),
-        }
-        Ok::<(), Error>(())
-    })?;
+    for recording in recordings {
+        recording.run_grouped(Delivery::Unresolved, jobs, part, |part: Result<Summary, ReadError>| {
+            match &mut sum {
+                Some(sum) => sum.merge(part?),
+                None => sum = Some(part?),
+            }
+            Ok::<(), Error>(())
+        })?;
+    }
     Ok(sum.unwrap_or_else(|| Summary::new(scope)))
 }
 
@@ -145,7 +163,7 @@ impl Scope {
     fn interest(&self, class: &Class) -> Interest {
         let name = &*class.name;
         let sample = self.samples.as_ref().is_none_or(|samples| samples.iter().any(|sample| sample == name));
-        if Ledger::knows(name) || (sample && is_sample(class)) {
+        if Ledger::knows(name) || Ends::knows(name) || (sample && is_sample(class)) {
             Interest::Constants
         } else if report::is_fact(name) || name == "jdk.ActiveSetting" {
             Interest::Plain
@@ -172,6 +190,7 @@ impl Summary {
     fn merge(&mut self, later: Self) {
         self.loader.merge(later.loader.finish());
         self.ledger.merge(later.ledger);
+        self.ends.merge(later.ends);
         for (name, count) in later.events {
             let sum = self.events.entry(name).or_default();
             sum.events += count.events;
@@ -198,7 +217,9 @@ impl Summary {
 
     fn batch(&mut self, batch: &Batch<'_>) {
         let types = &batch.chunk().types;
-        let told = |class: &Class| Ledger::knows(&class.name) || report::is_fact(&class.name);
+        let told = |class: &Class| {
+            Ledger::knows(&class.name) || Ends::knows(&class.name) || report::is_fact(&class.name)
+        };
         let told: Vec<u64> =
             types.classes().iter().filter(|class| told(class)).map(|class| class.id).collect();
         for frame in batch.frames() {
@@ -218,6 +239,7 @@ impl Summary {
         for Kept { type_id, payload, offset } in self.kept.drain(..) {
             if let Some(event) = end.chunk.event(type_id, &payload, offset) {
                 self.ledger.take(&event);
+                self.ends.take(&event);
                 report::take_facts(&event, &mut self.facts);
             }
         }
@@ -261,6 +283,7 @@ impl Summary {
         let options = FoldOptions { split_modules: true, ..FoldOptions::default() };
         let functions = fold::functions(&loaded.model, &options)?;
         let report = Report::new(functions, self.ledger, self.events, &self.chunks, top)
+            .with_ends(self.ends)
             .with_end(self.last_nanos)
             .with_facts(self.facts);
         Ok((report, loaded.warnings))

@@ -58,6 +58,7 @@ fn main() {
                 .key(2_000_000)
                 .long(1_000_000_000 + i as i64)
                 .long(990_000_000)
+                .long(0)
                 .long(0);
         });
         black_box(written).expect("there is room");
@@ -86,5 +87,5 @@ fn main() {
         }
         chunk.flush(Ticks(0), &mut StreamOutput::new(io::sink())).expect("a sink takes everything");
     });
-    println!("metadata: {} bytes", jfr_format::metadata::of_schema().len());
+    println!("metadata: {} bytes", jfr_format::metadata::Declared::all().event().len());
 }

@@ -163,7 +163,7 @@ impl<'a> Recording<'a> {
         for (index, (thread, _)) in THREADS.into_iter().enumerate() {
             self.thread(index)?;
             self.chunk.event(schema::THREAD_CPU, |e| {
-                e.ticks(now).key(thread).long(330_000_000).long(320_000_000).long(7_000_000);
+                e.ticks(now).key(thread).long(330_000_000).long(320_000_000).long(7_000_000).long(0);
             })?;
         }
         self.chunk.event(schema::SAMPLE_LOSS, |e| {

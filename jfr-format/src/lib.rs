@@ -23,7 +23,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: 1_700_000_000_000_000_000, ticks_per_second: 1_000_000 };
 //! let mut pipe = StreamOutput::new(Vec::new());
-//! let mut chunk = ChunkWriter::begin(Geometry::Fixed { size: 16 << 10 }, &line, FileOffset(0), Ticks(0))?;
+//! let mut chunk = ChunkWriter::begin(Geometry::Fixed { size: 32 << 10 }, &line, FileOffset(0), Ticks(0))?;
 //! chunk.event(schema::NOTICE, |e| {
 //!     e.ticks(Ticks(2_500_000)).string("hello");
 //! })?;

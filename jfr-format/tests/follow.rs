@@ -269,3 +269,44 @@ fn the_repository_of_a_running_jvm_is_followed_to_its_end() {
     assert_eq!(numbers, (0..40).collect::<Vec<i64>>());
     assert!(while_running > 0, "all came after the end");
 }
+
+#[test]
+fn files_from_before_the_time_asked_for_are_passed_over() {
+    let bytes = fixture(MULTI);
+    let chunks = finished(&bytes);
+    let directory = tempfile::tempdir().unwrap();
+    for (at, chunk) in chunks.iter().enumerate() {
+        std::fs::write(directory.path().join(format!("{}.jfr", 90 - at)), chunk).unwrap();
+    }
+    let start = |at: usize| ChunkHeader::decode(chunks[at]).unwrap().start_nanos;
+    for (at, _) in chunks.iter().enumerate() {
+        for (since, first) in [(start(at), at), (start(at) - 1, at.saturating_sub(1))] {
+            let mut follow = Follow::open(directory.path()).unwrap().since(since);
+            let mut seen = Seen::default();
+            seen.poll(&mut follow);
+            let sizes: Vec<(u64, bool)> = chunks[first..].iter().map(|c| (c.len() as u64, true)).collect();
+            assert_eq!(seen.chunks, sizes, "since the start of chunk {at}");
+        }
+    }
+}
+
+#[test]
+fn without_its_writer_a_file_is_left_for_the_next_one() {
+    let bytes = fixture(MULTI);
+    let chunks = finished(&bytes);
+    let directory = tempfile::tempdir().unwrap();
+    let header = ChunkHeader { state: 3, ..ChunkHeader::decode(chunks[0]).unwrap() };
+    std::fs::write(directory.path().join("a.jfr"), [&header.encode()[..], &chunks[0][LEN..]].concat())
+        .unwrap();
+    std::fs::write(directory.path().join("b.jfr"), chunks[1]).unwrap();
+    let mut follow = Follow::open(directory.path()).unwrap();
+    let mut seen = Seen::default();
+    assert!(!seen.poll(&mut follow) && seen.chunks.is_empty(), "the first chunk is being written");
+    follow.let_go().unwrap();
+    assert!(!seen.poll(&mut follow) && seen.chunks.is_empty(), "its bytes were taken as they are");
+    follow.let_go().unwrap();
+    seen.poll(&mut follow);
+    let whole = Seen::of(&chunks[..2].concat());
+    assert_eq!(seen.events.len(), whole.events.len());
+    assert_eq!(seen.chunks.len(), 2);
+}

@@ -20,7 +20,7 @@ use flightline_in_signal::memo::{Memo, Tag};
 use flightline_in_signal::modules::Modules;
 use flightline_in_signal::stack::Local;
 use flightline_in_signal::state::{self, ProcState};
-use flightline_in_signal::walk::{Lookup, Walked, walk};
+use flightline_in_signal::walk::{Lookup, Walked, prefetch, walk};
 use flightline_in_signal::{handler, thread};
 
 macro_rules! chain {
@@ -63,11 +63,17 @@ fn middle(mut values: Vec<f64>) -> (f64, f64) {
     (values[values.len() / 2], values[values.len() / 10])
 }
 
-fn time(batch: u32, cold: bool, mut f: impl FnMut()) -> (f64, f64) {
+fn time(batch: u32, cold: bool, f: impl FnMut()) -> (f64, f64) {
+    time_after(batch, cold, || (), f)
+}
+
+/// `prepare` runs before each batch and does not count.
+fn time_after(batch: u32, cold: bool, prepare: impl Fn(), mut f: impl FnMut()) -> (f64, f64) {
     let rounds = if cold { 101 } else { 201 };
     let batch = if cold { 1 } else { batch };
     f();
     let one = || {
+        prepare();
         if cold {
             evict();
         }
@@ -94,16 +100,19 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
     let depth = std::cell::Cell::new(0);
     for cold in [false, true] {
         let heat = if cold { "cold" } else { "warm" };
-        for (name, tables, keep) in [
-            ("memo", state.tables, true),
-            ("rows", state.tables, false),
-            ("interpreter", without_rows(state), false),
+        for (name, tables, keep, again) in [
+            ("memo", state.tables, true, true),
+            // As after a sample with nothing in common.
+            ("memo, new", state.tables, true, false),
+            ("rows", state.tables, false, true),
+            ("interpreter", without_rows(state), false, true),
         ] {
             let tag = AtomicU32::new(0);
             let run = || {
                 // Another tag makes the memo miss.
                 let tag = if keep { 0 } else { tag.fetch_add(1, Relaxed) };
-                let walked = walk_once(state, tables, &state.private.memo, Tag(tag as u16), &regs, stack);
+                let walked =
+                    walk_once(state, tables, &state.private.memo, Tag(tag as u16), &regs, stack, again);
                 assert_eq!(walked.flags, 0, "{walked:?}");
                 depth.set(walked.depth);
             };
@@ -118,17 +127,30 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
         let generation = slot.state.load(Relaxed) / (slot_state::MASK + 1);
         let slot_index = thread::index(state, slot);
         info[3] = Cookie { source: FROM_PERF, generation: generation as u8, slot: slot_index }.pack();
-        let run = || {
-            // SAFETY: a siginfo as the kernel fills it for a perf trap, and the kernel's context.
-            assert!(unsafe { handler::on_signal(SIGTRAP, info.as_ptr().cast(), context) });
-        };
-        let (ns, low) = time(50, cold, run);
-        println!("handler {heat}           {ns:8.0} ns                   (p10 {low:.0} ns)");
-        in_process::drain(state);
+        // As in the middle of a recording.
+        slot.stage.store(flightline_in_signal::engine::stage::PERF, Relaxed);
+        for again in [true, false] {
+            let run = || {
+                if !again {
+                    forget(state, slot_index);
+                }
+                // SAFETY: a siginfo as the kernel fills it for a perf trap, and the kernel's context.
+                assert!(unsafe { handler::on_signal(SIGTRAP, info.as_ptr().cast(), context) });
+            };
+            // Regular samples ask the CPU clock one time in sixteen, whose cost is told below.
+            let regular = || slot.last_mono_ns.store(u64::MAX, Relaxed);
+            let (ns, low) = time_after(50, cold, regular, run);
+            let stack = if again { "" } else { ", new" };
+            println!("handler {heat}{stack:<13} {ns:8.0} ns                   (p10 {low:.0} ns)");
+            in_process::drain(state);
+        }
     }
-    let (cpu, _) = time(200, false, || _ = black_box(flightline_in_signal::clock::thread_cpu_ns()));
-    let (mono, _) = time(200, false, || _ = black_box(flightline_in_signal::clock::monotonic_ns()));
-    println!("of the handler: thread CPU clock {cpu:.0} ns, monotonic clock {mono:.0} ns");
+    for cold in [false, true] {
+        let (cpu, _) = time(200, cold, || _ = black_box(flightline_in_signal::clock::thread_cpu_ns()));
+        let (mono, _) = time(200, cold, || _ = black_box(flightline_in_signal::clock::monotonic_ns()));
+        let heat = if cold { "cold" } else { "warm" };
+        println!("clocks {heat}: CPU time of the thread {cpu:.0} ns, monotonic {mono:.0} ns");
+    }
     println!("{} frames, {} bytes of stack", depth.get(), stack.1 - regs.sp());
 }
 
@@ -156,6 +178,7 @@ fn walk_once(
     tag: Tag,
     regs: &Regs,
     stack: (u64, u64),
+    again: bool,
 ) -> Walked {
     let mut lease = state.private.scratch.take().unwrap();
     let scratch = lease.scratch();
@@ -165,7 +188,16 @@ fn walk_once(
         (modules, Local::new(state.header.pid, stack, regs.sp(), &mut scratch.windows))
     };
     let lookup = Lookup { modules, rows: state.rows, memo, tag };
-    walk(&lookup, regs, &mut memory, &mut scratch.machine, &mut scratch.frames)
+    let last = if again { scratch.frames.get(..scratch.depth).unwrap() } else { &[] };
+    prefetch(&lookup, regs, &memory, last);
+    let walked = walk(&lookup, regs, &mut memory, &mut scratch.machine, &mut scratch.frames);
+    scratch.depth = walked.depth;
+    walked
+}
+
+/// As if the thread's last sample had nothing in common with the next.
+fn forget(state: &ProcState, slot: u32) {
+    state.private.scratch.take_for(slot).unwrap().scratch().depth = 0;
 }
 
 fn main() {

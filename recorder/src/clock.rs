@@ -19,6 +19,11 @@ pub fn realtime_ns() -> u64 {
     ns(ClockId::CLOCK_REALTIME)
 }
 
+/// A time that a program tells, at most the present: `now_ns` was read a while ago, and what happened since is true.
+pub fn not_in_future(told_ns: u64, now_ns: u64) -> u64 {
+    if told_ns <= now_ns { told_ns } else { told_ns.min(monotonic_ns()) }
+}
+
 /// Both clocks at the same moment as nearly as three readings allow: the pair with the least time between.
 pub fn both_ns() -> (u64, u64) {
     (0..5)
@@ -41,6 +46,11 @@ pub fn process_cpu_ns(pid: u32) -> Option<u64> {
         .map(|t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }
 
+/// CPU time of the calling thread, ns.
+pub fn thread_cpu_ns() -> u64 {
+    ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
 /// The line from CLOCK_MONOTONIC to ticks of one output.
 #[derive(Clone, Copy, Debug)]
 pub struct TickLine {
@@ -51,6 +61,11 @@ impl TickLine {
     /// Ticks count from `origin_ns`.
     pub fn new(origin_ns: u64) -> TickLine {
         TickLine { origin_ns }
+    }
+
+    /// CLOCK_MONOTONIC ns of tick 0.
+    pub fn origin_ns(&self) -> u64 {
+        self.origin_ns
     }
 
     /// Ticks of a CLOCK_MONOTONIC time; times before the origin are the origin.
@@ -71,6 +86,16 @@ mod tests {
             x = std::hint::black_box(x + 1);
         }
         assert_eq!(process_cpu_ns(u32::MAX >> 4), None);
+    }
+
+    #[test]
+    fn told_after_the_round_began() {
+        let round_ns = monotonic_ns();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let told_ns = round_ns + 1_000_000;
+        assert_eq!(not_in_future(told_ns, round_ns), told_ns);
+        assert_eq!(not_in_future(round_ns - 5, round_ns), round_ns - 5);
+        assert!(not_in_future(u64::MAX, round_ns) <= monotonic_ns());
     }
 
     #[test]

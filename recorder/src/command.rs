@@ -7,15 +7,17 @@ use std::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::process::ExitStatusExt,
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicI32, Ordering},
+    time::Duration,
 };
 
 use flightline_in_signal::layout::SESSION_ENV;
 use nix::{
     errno::Errno,
     fcntl::OFlag,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         resource::{Resource, getrlimit, setrlimit},
         signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction},
@@ -23,7 +25,14 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{Drain, Error, Report, Settings, Target, proc_file::pidfd, program, sigbus};
+use crate::{
+    Drain, Error, Report, Settings, Target,
+    control::{self, Condition},
+    helper::Left,
+    left_behind, memory,
+    process::proc_file::pidfd,
+    program, sigbus,
+};
 
 /// A program to be run and recorded.
 #[derive(Clone, Debug)]
@@ -59,29 +68,187 @@ pub fn record(
     say: &mut dyn FnMut(&str),
 ) -> Result<Ended, Error> {
     let path = program::find(&recorded.program).map_err(Error::Program)?;
-    program::check(&path).map_err(Error::Program)?;
+    let outside = match program::check(&path) {
+        Ok(()) => None,
+        Err(refusal) if settings.cpu && refusal.reason.leaves_outside() => Some(refusal),
+        Err(refusal) => return Err(Error::Program(refusal)),
+    };
     sigbus::survive();
+    memory::keep_little();
+    let settings = Settings { program: Some(path.clone()), ..settings };
     let mut drain = Drain::start(settings, target)?;
-    let signals = Signals::catch()?;
-    let mut child = spawn(recorded, &path, &drain)?;
+    let signals = Signals::catch(&drain.trigger_signals())?;
+    if let Some(refusal) = &outside {
+        if let Err(error) = drain.attach_child() {
+            say(&error.to_string());
+            return Err(Error::Program(refusal.clone()));
+        }
+        say(&format!("{}, so it is recorded from outside", refusal.what()));
+        say_left_out(drain.settings(), say);
+    }
+    let preloads = outside.as_ref().is_none_or(|r| !matches!(r.reason, program::Reason::OtherLibc(_)));
+    let startup = if outside.is_none() { drain.expect_program() } else { None };
+    let mut child = spawn(recorded, &path, &drain, preloads)?;
+    drain.program_started(startup, child.id());
     raise_file_limit();
+    if outside.is_some_and(|r| matches!(r.reason, program::Reason::ChangesUser(_)))
+        && let Err(error) = drain.attach_again(child.id())
+    {
+        // The kernel takes the events away from a program that changes its user.
+        say(&format!("{error}; the program runs on unrecorded"));
+    }
     let outcome = supervise(&mut child, &mut drain, &signals, recorded.wait_for_children, say);
-    // A signal from now on cuts the waiting for symbols and readers short.
+    // A signal from now on cuts the waiting for symbols and readers short; if the program still runs, it is the program's.
+    let stopped = matches!(outcome, Outcome::Stopped);
+    let report = drain.finish(&|| !stopped && !signals.take().is_empty());
+    for notice in &report.notices {
+        say(notice);
+    }
+    let outcome = match outcome {
+        Outcome::Stopped => {
+            say(&format!("recording stopped: {report}; the program runs on"));
+            outlive(&mut child, &signals)
+        }
+        other => other,
+    };
+    drop(signals);
+    let code = match outcome {
+        Outcome::Ended(status) => code_of(status),
+        Outcome::Interrupted(signal) => 128 + signal,
+        Outcome::Stopped => 0,
+    };
+    Ok(Ended { code, unseen: report.processes == 0, report })
+}
+
+/// Says which of the wanted engines see nothing from outside.
+fn say_left_out(settings: &Settings, say: &mut dyn FnMut(&str)) {
+    let engines = settings.inside_only();
+    if !engines.is_empty() {
+        say(&format!(
+            "from outside only cpu and metrics are recorded, not {}: these work in programs that are started by \
+             `flightline record -- PROGRAM` and can be preloaded",
+            engines.join(", ")
+        ));
+    }
+}
+
+/// Records running processes until they end, the recording is over or a signal comes: those that wait for it by having
+/// them join, all others from outside.
+pub fn watch(
+    pids: &[u32],
+    settings: Settings,
+    target: Target,
+    say: &mut dyn FnMut(&str),
+) -> Result<Ended, Error> {
+    let mut waiting = Vec::new();
+    let mut outside = Vec::new();
+    for pid in pids {
+        let found = match control::find(*pid) {
+            Ok(found) => found,
+            // It may not be looked at; why, and what to do about it, comes out of the attempt to watch it.
+            Err(_) if Path::new(&format!("/proc/{pid}")).exists() => {
+                outside.push(*pid);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        match found.condition {
+            Condition::Waiting => waiting.push(*pid),
+            Condition::Recorded(_) => {
+                let problem =
+                    format!("{} ({pid}) is being recorded already; see `flightline ctl`", found.name);
+                return Err(Error::Setting { name: "pid", problem });
+            }
+            Condition::Deaf | Condition::NotLoaded => outside.push(*pid),
+        }
+    }
+    if !settings.cpu && !outside.is_empty() {
+        return Err(Error::Setting {
+            name: "event",
+            problem:
+                "a process that was not preloaded can only be asked for cpu: leave -e away, or start it by \
+                      `flightline record -- PROGRAM`"
+                    .into(),
+        });
+    }
+    if !outside.is_empty() {
+        say_left_out(&settings, say);
+    }
+    sigbus::survive();
+    memory::keep_little();
+    raise_file_limit();
+    let mut drain = Drain::start(settings, target)?;
+    let signals = Signals::catch(&drain.trigger_signals())?;
+    let mut code = 0;
+    let mut begun = false;
+    let mut joining = Vec::new();
+    while !drain.stop_wanted() {
+        // From outside there is no pause: a delay is a later beginning.
+        if !begun && !drain.paused() {
+            begun = true;
+            outside.iter().try_for_each(|pid| drain.attach(*pid))?;
+            for pid in &waiting {
+                joining.push((*pid, control::join(*pid, drain.session_dir(), false)?));
+            }
+        }
+        joining.retain(|(pid, _)| !drain.records(*pid));
+        for (_, joining) in &mut joining {
+            joining.urge()?;
+        }
+        if begun && joining.is_empty() && drain.running() == 0 {
+            break;
+        }
+        let mut asked = signals.take();
+        asked.retain(|(signal, _)| !drain.signalled(*signal));
+        if let Some((signal, _)) = asked.first() {
+            // Control-C is the usual way to end such a recording.
+            code = if i32::from(*signal) == Signal::SIGINT as i32 { 0 } else { 128 + signal };
+            break;
+        }
+        let pause = if joining.is_empty() { Duration::MAX } else { Duration::from_millis(2) };
+        drain.wait_at_most(pause, &[signals.reader()]);
+        drain.round();
+        for notice in drain.take_notices() {
+            say(&notice);
+        }
+    }
     let report = drain.finish(&|| !signals.take().is_empty());
     drop(signals);
     for notice in &report.notices {
         say(notice);
     }
-    let code = match outcome {
-        Outcome::Ended(status) => code_of(status),
-        Outcome::Interrupted(signal) => 128 + signal,
-    };
     Ok(Ended { code, unseen: report.processes == 0, report })
 }
 
 enum Outcome {
     Ended(ExitStatus),
     Interrupted(u8),
+    /// The recording was ended from outside or by its schedule; the program runs on.
+    Stopped,
+}
+
+/// Waits for a program that is not recorded any more; its signals are passed on.
+fn outlive(child: &mut Child, signals: &Signals) -> Outcome {
+    let pidfd = pidfd(child.id());
+    loop {
+        let mut fds: Vec<PollFd<'_>> =
+            pidfd.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)).collect();
+        fds.push(PollFd::new(signals.reader(), PollFlags::POLLIN));
+        let _ = poll(&mut fds, PollTimeout::from(1000u16));
+        if let Ok(Some(status)) = child.try_wait() {
+            return Outcome::Ended(status);
+        }
+        for (signal, from_terminal) in signals.take() {
+            if !from_terminal {
+                pass_on(child, signal);
+            }
+        }
+    }
+}
+
+fn pass_on(child: &Child, signal: u8) {
+    let pid = Pid::from_raw(child.id() as i32);
+    let _ = kill(pid, Signal::try_from(i32::from(signal)).unwrap_or(Signal::SIGTERM));
 }
 
 fn supervise(
@@ -94,39 +261,55 @@ fn supervise(
     let pidfd = pidfd(child.id());
     let mut ended = None;
     let mut asked = 0;
+    let mut left = Left::default();
     loop {
         let mut wake = vec![signals.reader()];
         wake.extend(pidfd.iter().filter(|_| ended.is_none()).map(AsFd::as_fd));
         drain.wait(&wake);
+        // Before the round that lets go of its recording.
+        if ended.is_none()
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            ended = Some(status);
+            drain.program_ended(child.id(), status);
+        }
         drain.round();
         for notice in drain.take_notices() {
             say(&notice);
         }
         for (signal, from_terminal) in signals.take() {
+            if drain.signalled(signal) {
+                continue;
+            }
             asked += 1;
             // The terminal has told the program already. Later ones mean: enough.
             if ended.is_none() && !from_terminal {
-                let pid = Pid::from_raw(child.id() as i32);
-                let _ = kill(pid, Signal::try_from(i32::from(signal)).unwrap_or(Signal::SIGTERM));
+                pass_on(child, signal);
             }
             if asked > 1 || ended.is_some() {
                 return ended.map_or(Outcome::Interrupted(signal), Outcome::Ended);
             }
         }
-        if ended.is_none()
-            && let Ok(Some(status)) = child.try_wait()
-        {
-            ended = Some(status);
+        if ended.is_none() && drain.stop_wanted() {
+            return Outcome::Stopped;
+        }
+        if drain.running() > 0 {
+            left.joined();
         }
         if let Some(status) = ended
-            && (!wait_for_children || drain.running() == 0)
+            && (!wait_for_children || drain.running() == 0 && !left.wait(drain))
         {
+            if !wait_for_children && (drain.running() > 0 || left_behind::any(drain.session_dir())) {
+                say(
+                    "processes that the program left behind run on unrecorded; --wait records until they end",
+                );
+            }
             return Outcome::Ended(status);
         }
     }
 }
 
-fn spawn(recorded: &Recorded, path: &std::path::Path, drain: &Drain) -> Result<Child, Error> {
+fn spawn(recorded: &Recorded, path: &Path, drain: &Drain, preloads: bool) -> Result<Child, Error> {
     use std::os::unix::process::CommandExt;
     let mut preload = recorded.preload.clone().into_os_string();
     if let Some(others) = env::var_os("LD_PRELOAD").filter(|o| !o.is_empty()) {
@@ -135,7 +318,10 @@ fn spawn(recorded: &Recorded, path: &std::path::Path, drain: &Drain) -> Result<C
     }
     let mut command = Command::new(path);
     command.arg0(&recorded.program).args(&recorded.arguments);
-    command.env("LD_PRELOAD", preload).env(SESSION_ENV, drain.session_dir());
+    // What our object preloads into records itself, a static program's children too.
+    if preloads {
+        command.env("LD_PRELOAD", preload).env(SESSION_ENV, drain.session_dir());
+    }
     if recorded.stdout_to_stderr {
         let stderr = std::io::stderr().as_fd().try_clone_to_owned();
         let stderr = stderr.map_err(|e| Error::Io { doing: "use standard error".into(), source: e })?;
@@ -189,7 +375,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    pub(crate) fn catch() -> Result<Signals, Error> {
+    /// `more`: signals that mean something by the schedule, caught even if they were ignored.
+    pub(crate) fn catch(more: &[Signal]) -> Result<Signals, Error> {
         let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
             .map_err(|e| Error::Io { doing: "make a pipe".into(), source: e.into() })?;
         WRITER.store(writer.as_raw_fd(), Ordering::Relaxed);
@@ -199,10 +386,12 @@ impl Signals {
             SigSet::empty(),
         );
         let mut old = Vec::new();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        let usual = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+        let more = more.iter().filter(|signal| !usual.contains(signal));
+        for &signal in usual.iter().chain(more) {
             // SAFETY: the handler only calls write and keeps errno.
             let Ok(before) = (unsafe { sigaction(signal, &action) }) else { continue };
-            if matches!(before.handler(), SigHandler::SigIgn) {
+            if matches!(before.handler(), SigHandler::SigIgn) && usual.contains(&signal) {
                 // SAFETY: puts back what was there.
                 let _ = unsafe { sigaction(signal, &before) };
             } else {

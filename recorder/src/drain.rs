@@ -1,43 +1,65 @@
 //! The loop of the separate process: finds recorded processes, empties their rings, writes the recording.
 
 use std::{
-    collections::HashSet,
-    fs,
+    collections::{HashSet, VecDeque},
     os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
-use flightline_in_signal::layout::{PROC_SUFFIX, proc_state};
+use flightline_in_signal::layout::proc_state;
 use nix::{
-    poll::{PollFd, PollFlags, PollTimeout, poll},
+    poll::{PollFd, PollFlags, ppoll},
     sys::inotify::{AddWatchFlags, InitFlags, Inotify},
+    sys::time::TimeSpec,
 };
 
 use crate::{
-    clock::monotonic_ns,
+    allocators::Allocators,
+    clock::{monotonic_ns, thread_cpu_ns},
+    dump::Condition,
     error::Error,
-    images::Images,
-    loss::{Report, unrecorded},
-    proc_file::ProcFile,
+    exposition::Exposition,
+    loss::Report,
+    metrics::Metrics,
+    names::images::Images,
     process::Process,
     recording::Recording,
+    repository::tidy,
     session::Session,
     settings::Settings,
-    sink::{Target, per_process},
-    system::Load,
+    sink::{Syncer, Target, per_process},
     tell,
-    threads::Account,
+    wall::Beat,
 };
+
+mod bounds;
+mod control;
+mod cost;
+mod dumps;
+mod ends;
+mod exposition;
+mod finish;
+mod outputs;
+mod outside;
+mod processes;
+mod reach;
+mod startup;
 
 /// Shortest and longest pause between two rounds.
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
 /// Time between two comparisons of a process's CPU clock with what its threads' samples account for, ns.
 const SEARCH_NS: u64 = 90_000_000;
+/// Ended processes whose names are remembered.
+const GONE: usize = 64;
 /// Time for symbols still being read when everything else is done.
 const SYMBOLS_WAIT: Duration = Duration::from_secs(20);
 /// Time a reader of the pipe gets to take the rest when everything else is done.
 const READER_WAIT: Duration = Duration::from_secs(60);
+
+/// Instead of a process id: an output that is over, whose place is free.
+const NO_PROCESS: u32 = u32::MAX;
 
 /// The drain of a session.
 pub struct Drain {
@@ -45,53 +67,113 @@ pub struct Drain {
     settings: Settings,
     target: Target,
     images: Images,
+    allocators: Allocators,
     processes: Vec<Process>,
+    /// What is recorded from outside.
+    watch: Option<Box<crate::attach::Watch>>,
+    /// A program that does not sample itself yet.
+    starting: Option<startup::Starting>,
     recordings: Vec<(u32, Recording)>,
     inotify: Option<Inotify>,
     seen: HashSet<PathBuf>,
     told_libraries: HashSet<(usize, u64, u32)>,
-    load: Load,
+    told_refusals: HashSet<(String, i32)>,
+    metrics: Metrics,
+    /// Period with which programs sample CPU time.
+    period_ns: u64,
     pause: Duration,
+    beat: Beat,
     second_ns: u64,
+    /// Processes that had joined a second ago.
+    joined: u64,
     search_ns: u64,
+    tidy_ns: u64,
+    /// Journals made so far.
+    journals: u64,
+    syncer: Option<Arc<Syncer>>,
     report: Report,
     seen_failures: HashSet<usize>,
     notices: Vec<String>,
+    /// Programs announced that are not there yet.
+    wanted: Vec<reach::Wanted>,
     notice_seq: std::collections::HashMap<PathBuf, u32>,
     stopped: bool,
+    steering: control::Steering,
+    costs: cost::Costs,
+    exposition: Exposition,
+    dumps: dumps::Dumps,
+    killed: Option<ends::Killed>,
+    /// Names of processes that ended lately, by id.
+    gone: VecDeque<(u32, String)>,
 }
 
 impl Drain {
     /// Makes the session and, unless each process gets its own, opens the output.
-    pub fn start(settings: Settings, target: Target) -> Result<Drain, Error> {
+    pub fn start(mut settings: Settings, target: Target) -> Result<Drain, Error> {
         settings.check()?;
+        let asked = settings.dumps.as_ref().is_some_and(|policy| policy.on.contains(&Condition::Signal));
+        settings.fatal_signals.get_or_insert(asked || matches!(target, Target::Repository(_)));
         let session = Session::create(&settings)?;
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok();
         let inotify = inotify.filter(|i| i.add_watch(session.dir(), AddWatchFlags::IN_MOVED_TO).is_ok());
+        let beat = Beat::new(settings.wall_ns());
+        let metrics = Metrics::new(settings.metrics);
+        let period_ns = settings.period_ns();
+        let syncer = settings.sync.then(Syncer::start).transpose();
+        let syncer = syncer.map_err(|e| Error::io("start", Path::new("a thread"), e))?.map(Arc::new);
+        let exposition = Exposition::open(&settings.exposition)?;
+        let costs = cost::Costs::new(&settings, monotonic_ns());
+        let steering = control::Steering::new(&settings, session.dir());
         let mut drain = Drain {
             session,
             settings,
             target,
             images: Images::new(),
+            allocators: Allocators::default(),
             processes: Vec::new(),
+            watch: None,
+            starting: None,
             recordings: Vec::new(),
             inotify,
             seen: HashSet::new(),
             told_libraries: HashSet::new(),
-            load: Load::default(),
+            told_refusals: HashSet::new(),
+            metrics,
+            period_ns,
             pause: PAUSE[0],
+            beat,
             second_ns: monotonic_ns(),
+            joined: 0,
             search_ns: 0,
+            tidy_ns: 0,
+            journals: 0,
+            syncer,
             report: Report::default(),
             seen_failures: HashSet::new(),
             notices: Vec::new(),
+            wanted: Vec::new(),
             notice_seq: std::collections::HashMap::new(),
             stopped: false,
+            steering,
+            costs,
+            exposition,
+            dumps: dumps::Dumps::default(),
+            killed: None,
+            gone: VecDeque::new(),
         };
+        if let Target::Repository(repository) = &drain.target {
+            // Without it everything else works.
+            let _ = drain.session.note_root(&repository.root);
+        }
         if !per_process(&drain.target) {
             drain.open_recording(0)?;
         }
         Ok(drain)
+    }
+
+    /// What is recorded.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The session directory, for `FLIGHTLINE_SESSION`.
@@ -104,9 +186,14 @@ impl Drain {
         self.session.stopped()
     }
 
+    /// Whether a process has joined and still runs.
+    pub fn records(&self, pid: u32) -> bool {
+        self.processes.iter().any(|p| p.file.pid == pid && !p.book.over)
+    }
+
     /// Recorded processes that still run.
     pub fn running(&self) -> usize {
-        self.processes.iter().filter(|p| !p.book.over).count()
+        self.processes.iter().filter(|p| !p.book.over).count() + self.watched()
     }
 
     /// Processes that were recorded at all.
@@ -125,62 +212,137 @@ impl Drain {
         std::mem::take(&mut self.notices)
     }
 
-    fn open_recording(&mut self, pid: u32) -> Result<usize, Error> {
-        if let Some(index) = self.recordings.iter().position(|(p, _)| *p == pid) {
-            return Ok(index);
-        }
-        let mut recording = Recording::open(&self.target, pid, &self.settings)?;
-        tell::setting(&mut recording, &self.settings, monotonic_ns());
-        self.recordings.push((pid, recording));
-        Ok(self.recordings.len() - 1)
+    /// Sleeps until there is something to do, at most the present pause; `wake` ends it early.
+    pub fn wait(&mut self, wake: &[BorrowedFd<'_>]) {
+        self.wait_at_most(self.pause, wake);
     }
 
-    /// Sleeps until there is something to do, at most the present pause; `wake` ends it early.
-    pub fn wait(&self, wake: &[BorrowedFd<'_>]) {
+    /// The same with a shorter limit.
+    pub fn wait_at_most(&mut self, limit: Duration, wake: &[BorrowedFd<'_>]) {
+        let limit = limit.min(if self.starting.is_some() { startup::PAUSE } else { self.pause });
+        let pause = self.steering.pause().map_or(limit, |due| due.min(limit));
+        let end_ns = monotonic_ns() + pause.as_nanos() as u64;
+        while !self.wait_until(wake, self.beat.next_ns().map_or(end_ns, |next| next.min(end_ns))) {
+            let now = monotonic_ns();
+            if self.beat.next_ns().is_some_and(|next| next <= now) {
+                self.look_at_threads(now);
+            }
+            if now >= end_ns {
+                return;
+            }
+        }
+    }
+
+    /// `true` if something happened before `until_ns`.
+    fn wait_until(&self, wake: &[BorrowedFd<'_>], until_ns: u64) -> bool {
         let mut fds: Vec<PollFd<'_>> = wake.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
         if let Some(inotify) = &self.inotify {
             fds.push(PollFd::new(inotify.as_fd(), PollFlags::POLLIN));
         }
         let ends = self.processes.iter().filter(|p| !p.book.over).filter_map(|p| p.file.pidfd());
         fds.extend(ends.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        let millis = u16::try_from(self.pause.as_millis()).unwrap_or(u16::MAX);
-        let _ = poll(&mut fds, PollTimeout::from(millis));
+        fds.extend(self.watch_wakes().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        fds.extend(self.steering.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let left = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
+        // Whatever goes wrong with waiting must not make a loop of it without pause.
+        ppoll(&mut fds, Some(TimeSpec::from_duration(left)), None).map_or(true, |ready| ready > 0)
+    }
+
+    /// After a pause or a change of engines: tells the waits up to now; what is recorded from now on begins here.
+    fn change_wall(&mut self, now: u64) {
+        let (wall_ns, cpu) = (self.settings.wall_ns(), self.settings.cpu);
+        for process in self.processes.iter_mut().filter(|p| !p.book.over) {
+            let recording = &mut self.recordings[process.book.recording].1;
+            finish_waits(process, recording, &mut self.images, &mut self.session, now);
+            match wall_ns {
+                Some(wall_ns) => process.watch(wall_ns, cpu),
+                None => process.unwatch(),
+            }
+            if let Some(wall) = &mut process.wall {
+                wall.restart(now);
+            }
+        }
+        self.beat = Beat::new(wall_ns);
+    }
+
+    /// Lets the wall clock look at the threads of all processes.
+    fn look_at_threads(&mut self, now: u64) {
+        let mut any = false;
+        if !self.stopped && !self.paused() {
+            let rows = self.session.rows().words();
+            for process in self.processes.iter_mut().filter(|p| !p.book.over) {
+                let recording = &mut self.recordings[process.book.recording].1;
+                if let Some((sampler, mut out)) = process.wall(recording, &mut self.images, rows, now) {
+                    any |= sampler.tick(&mut out);
+                    self.notices.extend(sampler.notice());
+                }
+            }
+        }
+        self.beat.done(now, any);
     }
 
     /// One round.
     pub fn round(&mut self) {
         let now = monotonic_ns();
+        self.steer();
         self.find_processes(now);
-        let fill = self.drain_all(now);
+        self.hand_over(now);
+        let fill = self.drain_all(now).max(self.watch_round(now));
+        self.costs.ring_peak = self.costs.ring_peak.max(fill);
         self.adapt(fill);
-        if self.images.take_loaded(self.session.rows(), Duration::ZERO) {
+        for index in 0..self.processes.len() {
+            self.note_at(index);
+        }
+        self.reach(now);
+        let begun_ns = thread_cpu_ns();
+        let loaded = self.images.take_loaded(self.session.rows(), Duration::ZERO);
+        self.costs.loading_ns += thread_cpu_ns().saturating_sub(begun_ns);
+        if loaded || self.processes.iter().any(|p| p.book.has_news()) {
             self.resolve_all(false);
         }
         if now.saturating_sub(self.search_ns) >= SEARCH_NS {
             self.search_ns = now;
-            let period = self.settings.period_ns();
+            let period = self.period_ns;
             for process in self.processes.iter_mut().filter(|p| !p.book.over) {
                 process.book.threads.search_blocked(&process.file, period, false);
             }
         }
         if now.saturating_sub(self.second_ns) >= 1_000_000_000 {
             self.second_ns = now;
-            self.each_second(now);
+            self.each_second();
+        }
+        if self.metrics.due(now) {
+            let outside = self.watch.as_ref().map_or_else(Vec::new, |watch| watch.processes());
+            self.metrics.read(&mut self.processes, &outside, &mut self.recordings, now);
         }
         let wanted = self.session.flush_wanted();
         let flush = wanted != self.report.flushes_done;
         for index in 0..self.recordings.len() {
+            if let Some(message) = self.recordings[index].1.retry(now) {
+                tell::notice(&mut self.recordings[index].1, &message, now);
+                self.seen_failures.remove(&index);
+                if self.seen_failures.is_empty() {
+                    self.notices.push(message);
+                }
+            }
+            self.tell_again(index, now);
+            if flush {
+                self.recordings[index].1.tell_sums(now);
+            }
             if flush || self.recordings[index].1.flush_due(now) {
                 self.flush(index, now);
             }
             let recording = &mut self.recordings[index].1;
             recording.settle(now);
             recording.push();
+            // At once: the process may have ended by the next round.
+            self.tell_again(index, now);
         }
         if flush {
             self.report.flushes_done = wanted;
             self.session.flush_done(wanted);
         }
+        self.dump_round(now);
         self.note_failures();
     }
 
@@ -192,50 +354,7 @@ impl Drain {
             0..8 => self.pause * 2,
             _ => self.pause,
         }
-        .clamp(PAUSE[0], PAUSE[1]);
-    }
-
-    fn find_processes(&mut self, now: u64) {
-        if let Some(inotify) = &self.inotify {
-            match inotify.read_events() {
-                Ok(events) if !events.is_empty() => {}
-                _ if !self.seen.is_empty() && !self.stopped => return,
-                _ => {}
-            }
-        }
-        let Ok(entries) = fs::read_dir(self.session.dir()) else { return };
-        let mut paths: Vec<PathBuf> = entries
-            .flatten()
-            .map(|e| e.path())
-            .filter(|p| p.to_str().is_some_and(|n| n.ends_with(PROC_SUFFIX)) && !self.seen.contains(p))
-            .collect();
-        paths.sort_by_key(|p| order(p));
-        for path in paths {
-            self.seen.insert(path.clone());
-            match ProcFile::open(&path) {
-                Ok(file) => self.add_process(file, now),
-                Err(error) => self.notices.push(error.to_string()),
-            }
-        }
-    }
-
-    fn add_process(&mut self, file: ProcFile, now: u64) {
-        let pid = if per_process(&self.target) { file.pid } else { 0 };
-        let index = match self.open_recording(pid) {
-            Ok(index) => index,
-            Err(error) => return self.notices.push(error.to_string()),
-        };
-        let recording = &mut self.recordings[index].1;
-        let name = called(&file);
-        let group = recording.add_group(format!("{name} ({})", file.pid));
-        let mut process = Process::new(file, index, group, self.settings.period_ns());
-        process.book.threads.resume(self.end_image(process.file.pid, now));
-        let recording = &mut self.recordings[index].1;
-        process.refresh_modules(&mut self.images, now);
-        tell::process(recording, &process, self.settings.redact_args, now);
-        self.report.processes += 1;
-        self.report.engine(process.file.engine());
-        self.processes.push(process);
+        .clamp(PAUSE[0], self.longest_pause());
     }
 
     fn drain_all(&mut self, now: u64) -> u32 {
@@ -255,217 +374,65 @@ impl Drain {
             process.refresh_modules(&mut self.images, now);
             if dead {
                 process.close(recording, &mut self.images, now, self.stopped);
+                finish_waits(process, recording, &mut self.images, &mut self.session, now);
             }
         }
         self.remove_settled(now);
         fill
     }
 
-    /// After exec the same pid writes a new file: the old one gets nothing any more. Returns the account of the
-    /// thread that goes on in the new image.
-    fn end_image(&mut self, pid: u32, now: u64) -> Option<(u32, Box<Account>)> {
-        let process = self.processes.iter_mut().rev().find(|p| p.file.pid == pid && !p.book.over)?;
-        let recording = &mut self.recordings[process.book.recording].1;
-        process.close_image(recording, &mut self.images, now);
-        // Tell what is known by now: the account goes on from there.
-        tell::threads(recording, process, now);
-        process.book.threads.take_account(pid)
-    }
-
-    fn remove_settled(&mut self, now: u64) {
-        let mut i = 0;
-        while i < self.processes.len() {
-            if !self.processes[i].settled() {
-                i += 1;
-                continue;
-            }
-            let mut process = self.processes.remove(i);
-            let recording = &mut self.recordings[process.book.recording].1;
-            libraries(&process, recording, &self.images, &mut self.told_libraries, now);
-            tell::threads(recording, &mut process, now);
-            self.note(&process);
-            self.report.engine(process.file.engine());
-            self.report.add(&process);
-            let _ = fs::remove_file(&process.file.path);
-        }
-    }
-
     fn resolve_all(&mut self, anyway: bool) {
         for process in &mut self.processes {
             if process.book.waiting() > 0 {
                 let recording = &mut self.recordings[process.book.recording].1;
+                let begun_ns = thread_cpu_ns();
                 process.resolve_pending(recording, &mut self.images, anyway);
+                process.book.reading_ns += thread_cpu_ns().saturating_sub(begun_ns);
             }
         }
+        self.watch_resolve(anyway);
     }
 
-    fn each_second(&mut self, now: u64) {
+    fn each_second(&mut self) {
+        self.note_rate();
         for i in 0..self.processes.len() {
             let process = &mut self.processes[i];
             if !process.book.over {
                 process.book.threads.look(&process.file);
-                process.book.threads.search_blocked(&process.file, self.settings.period_ns(), true);
+                process.book.threads.search_blocked(&process.file, self.period_ns, true);
                 self.report.engine(process.file.engine());
-            }
-            self.note_at(i);
-        }
-        let pids = self.processes.iter().filter(|p| !p.book.over).map(|p| p.file.pid);
-        if let Some(load) = self.load.look(pids, now) {
-            for (_, recording) in self.recordings.iter_mut().filter(|(_, r)| !r.full()) {
-                tell::load(recording, load, now);
-            }
-        }
-    }
-
-    fn note_at(&mut self, index: usize) {
-        let process = &self.processes[index];
-        let (seq, path, reason) = process.file.notice();
-        let old = self.notice_seq.insert(process.file.path.clone(), seq).unwrap_or(0);
-        if seq != old {
-            let message = unrecorded(&path, reason, process.file.pid);
-            let recording = &mut self.recordings[process.book.recording].1;
-            tell::notice(recording, &message, monotonic_ns());
-            self.notices.push(message);
-        }
-    }
-
-    fn note(&mut self, process: &Process) {
-        let (seq, path, reason) = process.file.notice();
-        let old = self.notice_seq.remove(&process.file.path).unwrap_or(0);
-        if seq != old {
-            let message = unrecorded(&path, reason, process.file.pid);
-            let recording = &mut self.recordings[process.book.recording].1;
-            tell::notice(recording, &message, monotonic_ns());
-            self.notices.push(message);
-        }
-        if process.book.damaged {
-            let message =
-                format!("process {} damaged its shared memory; its later samples are lost", process.file.pid);
-            self.notices.push(message);
-        }
-    }
-
-    fn note_failures(&mut self) {
-        for (index, (_, recording)) in self.recordings.iter().enumerate() {
-            if let Some(reason) = recording.failure()
-                && self.seen_failures.insert(index)
-            {
-                self.notices.push(format!("{reason}; recording stopped, the program runs on"));
-            }
-        }
-        // With no output left there is nothing to sample for.
-        if !self.recordings.is_empty() && self.seen_failures.len() == self.recordings.len() && !self.stopped {
-            self.stop_sampling();
-        }
-    }
-
-    /// Writes the accounts and whatever is queued.
-    fn flush(&mut self, index: usize, now: u64) {
-        // While a reader is too far behind not even accounts are written: they carry totals, nothing is lost by waiting.
-        if self.recordings[index].1.full() {
-            return;
-        }
-        for process in self.processes.iter_mut().filter(|p| p.book.recording == index) {
-            let recording = &mut self.recordings[index].1;
-            if !process.book.over {
-                process.book.threads.read_slots(&process.file, self.settings.period_ns());
-            }
-            libraries(process, recording, &self.images, &mut self.told_libraries, now);
-            tell::threads(recording, process, now);
-            if process.book.waiting() == 0 {
-                for thread in process.book.threads.list.iter().filter(|t| t.told.end) {
-                    self.report.add_thread(thread);
+                if self.settings.live {
+                    let every_ns = u64::try_from(self.settings.live_interval.as_nanos()).unwrap_or(u64::MAX);
+                    process.book.tell_alive(every_ns, monotonic_ns());
                 }
-                process.book.threads.forget_told();
             }
         }
-        self.recordings[index].1.flush(now);
-    }
-
-    /// Ends everything: rings read for the last time, symbols waited for, chunks closed, directory removed.
-    /// `hurry` is asked from time to time whether to go without the last symbols and slow readers.
-    pub fn finish(mut self, hurry: &dyn Fn() -> bool) -> Report {
-        self.stop_sampling();
-        // Handlers that began before the stop are done in microseconds, or lose their sample.
-        std::thread::sleep(Duration::from_millis(2));
         let now = monotonic_ns();
-        self.find_processes(now);
-        for process in self.processes.iter_mut().filter(|p| !p.book.over) {
-            let recording = &mut self.recordings[process.book.recording].1;
-            let alive = process.file.alive();
-            process.drain(recording, &mut self.images, now, true);
-            if alive {
-                process.book.threads.search_blocked(&process.file, self.settings.period_ns(), true);
-            }
-            self.report.engine(process.file.engine());
-            process.close(recording, &mut self.images, now, alive);
-        }
-        let deadline = std::time::Instant::now() + SYMBOLS_WAIT;
-        while self.images.outstanding() > 0 && self.processes.iter().any(|p| p.book.waiting() > 0) {
-            let left = deadline.saturating_duration_since(std::time::Instant::now());
-            if left.is_zero() || hurry() {
-                break;
-            }
-            self.images.take_loaded(self.session.rows(), left.min(Duration::from_millis(100)));
-            self.resolve_all(false);
-            self.push_all();
-        }
-        self.resolve_all(true);
-        self.remove_settled(now);
-        for (_, recording) in &mut self.recordings {
-            recording.finish();
-        }
-        let deadline = std::time::Instant::now() + READER_WAIT;
-        while self.recordings.iter().any(|(_, r)| r.waiting() > 0) {
-            if std::time::Instant::now() >= deadline || hurry() {
-                break;
-            }
-            self.push_all();
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        self.note_failures();
-        for (_, recording) in &self.recordings {
-            self.report.add_recording(recording);
-        }
-        self.report.notices = std::mem::take(&mut self.notices);
-        self.report.own_cpu_ns = crate::clock::process_cpu_ns(std::process::id()).unwrap_or(0);
-        self.report
-    }
-
-    fn push_all(&mut self) {
-        for (_, recording) in &mut self.recordings {
-            recording.push();
+        self.watch_second(now);
+        self.keep_budget(now);
+        self.expose(false);
+        self.dump_triggers(now);
+        self.trim();
+        self.count_processes(now);
+        self.retire();
+        if let Target::Repository(repository) = &self.target
+            && now.saturating_sub(self.tidy_ns) >= repository.tidy_ns()
+        {
+            self.tidy_ns = now;
+            tidy(repository);
         }
     }
 }
 
-/// Tells libraries that were mapped since the last call.
-fn libraries(
-    process: &Process,
+/// Tells what the wall clock still has to say of a process that is over.
+fn finish_waits(
+    process: &mut Process,
     recording: &mut Recording,
-    images: &Images,
-    told: &mut HashSet<(usize, u64, u32)>,
+    images: &mut Images,
+    session: &mut Session,
     now: u64,
 ) {
-    for mapping in process.book.modules.current() {
-        if mapping.image != crate::images::ANONYMOUS
-            && told.insert((process.book.recording, mapping.start, mapping.image))
-        {
-            let name = images.get(mapping.image).path.to_string_lossy();
-            tell::library(recording, &name, (mapping.start, mapping.end), now);
-        }
+    if let Some((sampler, mut out)) = process.wall(recording, images, session.rows().words(), now) {
+        sampler.finish(&mut out, true);
     }
-}
-
-/// What a process is called: as it was started (one file may have several names), else by its file.
-fn called(file: &ProcFile) -> String {
-    let started_as = file.arguments().into_iter().next().unwrap_or_default();
-    let last = |path: &Path| path.file_name().map(|n| n.to_string_lossy().into_owned());
-    last(Path::new(&started_as)).or_else(|| last(&file.exe())).unwrap_or_default()
-}
-
-/// Process files in the order in which they were made: by their number.
-fn order(path: &Path) -> u64 {
-    let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or("");
-    name.rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(u64::MAX)
 }

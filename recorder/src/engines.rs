@@ -28,10 +28,20 @@ pub fn list() -> Vec<Availability> {
             "timer",
             "a CPU-time timer per thread; user and kernel time, up to the kernel's tick",
         ),
+        (
+            engine::ITIMER,
+            "itimer",
+            "one CPU-time timer per process, its signal to a thread that runs; right for the process, not for each thread",
+        ),
     ];
     engines
         .into_iter()
         .map(|(code, name, about)| {
+            if code == engine::ITIMER && kernel_before(6, 4) {
+                let refused =
+                    "needs Linux 6.4: before, the signal goes to the main thread and ends its waits";
+                return Availability { name, about, refused: Some(refused.into()) };
+            }
             let refused = match probe(code, 10_000_000, 100) {
                 (found, _) if found == code => None,
                 (_, errno) => Some(explain(code, errno)),
@@ -39,6 +49,12 @@ pub fn list() -> Vec<Availability> {
             Availability { name, about, refused }
         })
         .collect()
+}
+
+fn kernel_before(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (major, minor)
 }
 
 fn explain(code: u32, errno: i32) -> String {
@@ -69,8 +85,9 @@ mod tests {
     #[test]
     fn a_timer_works_everywhere() {
         let list = list();
-        assert_eq!(list.iter().map(|a| a.name).collect::<Vec<_>>(), ["perf", "perf-user", "timer"]);
+        assert_eq!(list.iter().map(|a| a.name).collect::<Vec<_>>(), ["perf", "perf-user", "timer", "itimer"]);
         assert_eq!(list[2].refused, None);
+        assert_eq!(list[3].refused.is_none(), !kernel_before(6, 4), "{:?}", list[3]);
         assert!(explain(engine::PERF, libc::EACCES).contains("perf_event_paranoid"));
     }
 }

@@ -20,7 +20,7 @@ use std::{
 use flightline_capture::{Moment, session::Refused};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 
-use crate::{Drain, Engine, Error, Settings, Target, session::Seen};
+use crate::{Drain, Engine, Error, Settings, Target, repository::Repository, session::Seen};
 
 /// Time between two looks for threads that started meanwhile.
 const THREADS_EVERY: Duration = Duration::from_millis(10);
@@ -47,6 +47,7 @@ impl Recorder {
             settings: Settings::default(),
             rate: None,
             output: PathBuf::from("flightline.jfr"),
+            repository: None,
             program: None,
             in_process: false,
         }
@@ -59,6 +60,7 @@ pub struct Builder {
     settings: Settings,
     rate: Option<f64>,
     output: PathBuf,
+    repository: Option<Repository>,
     program: Option<PathBuf>,
     in_process: bool,
 }
@@ -76,10 +78,42 @@ impl Builder {
         self
     }
 
+    /// Record into a rolling repository instead of a file: the last hours, for as long as the program runs.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// use flightline_recorder::repository::Repository;
+    /// let mut last_day = Repository::new("/var/lib/flightline");
+    /// last_day.max_age = Some(Duration::from_secs(24 * 3600));
+    /// last_day.max_size = Some(1 << 30);
+    /// let recording = flightline_recorder::Recorder::builder().repository(last_day).label("zone", "eu-1").start()?;
+    /// # Ok::<(), flightline_recorder::Error>(())
+    /// ```
+    pub fn repository(mut self, repository: Repository) -> Builder {
+        self.repository = Some(repository);
+        self
+    }
+
+    /// Says in every chunk what the recording belongs to, beside what is found by itself; see [`crate::labels`].
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Builder {
+        self.settings.labels.push((name.into(), value.into()));
+        self
+    }
+
     /// How to sample; default: the best that works.
     pub fn engine(mut self, engine: Engine) -> Builder {
         self.settings.engine = engine;
         self
+    }
+
+    /// What to record instead of CPU time, as `cpu@10ms,wall,alloc@512k,lock`; see [`crate::settings::ENGINES`].
+    ///
+    /// # Errors
+    /// A name or interval that cannot be understood.
+    pub fn events(mut self, list: &str) -> Result<Builder, Error> {
+        self.settings = self.settings.without_engines();
+        self.settings.add(list)?;
+        Ok(self)
     }
 
     /// Frames kept per stack; default 1024.
@@ -116,6 +150,15 @@ impl Builder {
             self.settings.period = Settings::period_of_rate(rate)?;
         }
         self.settings.check()?;
+        for (name, value) in &self.settings.labels {
+            let checked = crate::labels::parse(&format!("{name}={value}"));
+            checked.map_err(|problem| Error::Setting { name: "label", problem })?;
+        }
+        if let Some(repository) = &mut self.repository {
+            let root = std::path::absolute(&repository.root);
+            repository.root = root.map_err(|e| Error::io("find", &repository.root, e))?;
+            repository.check()?;
+        }
         if flightline_capture::is_active() || preloaded() {
             let source = std::io::Error::other("it is being recorded already");
             return Err(Error::Io { doing: "record this process".into(), source });
@@ -142,7 +185,7 @@ impl Builder {
                 }
             }
         });
-        Ok(Recording { stop, watcher: watcher.ok(), drain, seen })
+        Ok(Recording { stop, watcher: watcher.ok(), drain, seen, session: dir })
     }
 
     fn find_helper(&self) -> Option<PathBuf> {
@@ -160,18 +203,20 @@ impl Builder {
         let failed = |e: std::io::Error| Error::io("start the recorder process", program, e);
         let (reader, writer) =
             nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
-        let engine = match self.settings.engine {
-            Engine::Auto => "auto",
-            Engine::Perf => "perf",
-            Engine::PerfUser => "perf-user",
-            Engine::Timer => "timer",
-        };
         let mut command = Command::new("/bin/sh");
         command.args(["-c", r#""$@" & "#, "flightline"]).arg(program);
         command.args(["drain", "--ready-fd", "3", "--pid", &std::process::id().to_string()]);
-        command.args(["--interval", &format!("{}ns", self.settings.period_ns()), "--engine", engine]);
+        command.args(["--event", &self.settings.spec(), "--engine", self.settings.engine.name()]);
         command.args(["--depth", &self.settings.depth.to_string()]);
-        command.args(["--flush", &format!("{}ms", self.settings.flush.as_millis()), "-o"]).arg(&self.output);
+        command.args(["--live-interval", &format!("{}ms", self.settings.live_interval.as_millis())]);
+        command.args(["--flush", &format!("{}ms", self.settings.flush.as_millis())]);
+        for (name, value) in &self.settings.labels {
+            command.args(["--label", &format!("{name}={value}")]);
+        }
+        match &self.repository {
+            Some(repository) => command.args(repository.as_options()),
+            None => command.arg("-o").arg(&self.output),
+        };
         command.env_remove("LD_PRELOAD").env_remove(flightline_in_signal::layout::SESSION_ENV);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         give_as_3(&mut command, writer);
@@ -181,9 +226,16 @@ impl Builder {
         Ok((read_ready(&reader).map_err(failed)?, None))
     }
 
+    fn target(&self) -> Target {
+        match &self.repository {
+            Some(repository) => Target::Repository(repository.clone()),
+            None => Target::Path(self.output.clone()),
+        }
+    }
+
     /// Drains in a thread of this process.
     fn with_thread(&self, stop: &Arc<AtomicBool>) -> Result<(PathBuf, Option<JoinHandle<()>>), Error> {
-        let mut drain = Drain::start(self.settings.clone(), Target::Path(self.output.clone()))?;
+        let mut drain = Drain::start(self.settings.clone(), self.target())?;
         let dir = drain.session_dir().to_owned();
         let stop = stop.clone();
         let thread = spawn_blocked("flightline", move || {
@@ -206,6 +258,7 @@ pub struct Recording {
     watcher: Option<JoinHandle<()>>,
     drain: Option<JoinHandle<()>>,
     seen: Seen,
+    session: PathBuf,
 }
 
 impl Recording {
@@ -226,6 +279,27 @@ impl Recording {
         self.end()
     }
 
+    /// Records nothing until [`Recording::resume`].
+    ///
+    /// # Errors
+    /// The recorder does not answer.
+    pub fn pause(&self) -> Result<(), Error> {
+        crate::control::client::ask(&self.session, "pause").map(drop)
+    }
+
+    /// Records again.
+    ///
+    /// # Errors
+    /// The recorder does not answer.
+    pub fn resume(&self) -> Result<(), Error> {
+        crate::control::client::ask(&self.session, "resume").map(drop)
+    }
+
+    /// The directory by which [`crate::control::client::ask`] reaches the recorder of this process.
+    pub fn session(&self) -> &Path {
+        &self.session
+    }
+
     fn end(&mut self) -> Result<(), Error> {
         if self.stop.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -234,7 +308,7 @@ impl Recording {
             watcher.thread().unpark();
             let _ = watcher.join();
         }
-        flightline_capture::stop();
+        drop(flightline_capture::stop());
         self.seen.ask_stop();
         match self.drain.take() {
             Some(thread) => {

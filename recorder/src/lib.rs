@@ -5,46 +5,56 @@
 //! The way of a sample:
 //! ```text
 //! session.rs    directory of shared memory, told to programs by FLIGHTLINE_SESSION
-//! proc_file.rs  one program's file, mapped and mistrusted          threads.rs, ledger.rs  who, and how much CPU time
-//! process.rs    ring → samples                                     modules.rs, images.rs, symbols.rs, rows.rs
-//! intern.rs     stack → key, method → key                          tell.rs   everything that is no sample
-//! recording.rs  samples → chunks                                   sink/     file, pipe
+//! process/      one program's file, mapped and mistrusted; ring → samples; who its threads are, how much CPU time they took
+//! events/       one file for each engine beside CPU time           wall/     the wall clock
+//! names/        address → frame with a name, stack → key           rows.rs   unwind rows for the handlers
+//! recording/    samples → chunks     tell.rs  everything else      sink/     file, pipe
+//! attach/       processes that are recorded from outside           outside.rs  their stacks, walked from here
+//! control/      asked from outside: pause, resume, stop, dump, status, join     schedule.rs  when it begins and ends
+//! cost/         what all that costs, and the budget it is kept under
 //! drain.rs      the loop around all that                           command.rs, helper.rs, guard.rs   who runs it
 //! ```
-//! Memory is bounded: per process its ring (256 KiB to 16 MiB) and 24 MiB of remembered stacks; per output 48 MiB of
-//! dictionary, then forgotten at a chunk boundary, and 8 MiB of queue for a slow reader; symbols as long as their module is
-//! used, 16 bytes each.
+//! Memory is bounded: per process its ring (256 KiB to 16 MiB) and up to 16 MiB of remembered stacks, 64 MiB for all of them; per
+//! output 32 MiB of dictionary, then forgotten at a chunk boundary, and 8 MiB of queue for a slow reader; symbols as long as their
+//! module is used, 16 bytes each. `memory.rs` has the allocator give back what was let go.
 
+mod allocators;
+mod attach;
+pub mod black_box;
 mod clock;
 pub mod command;
-mod demangle;
+pub mod control;
+mod cost;
 pub mod drain;
-mod elf;
+pub mod dump;
 pub mod engines;
 mod error;
+mod events;
+pub mod exposition;
 mod guard;
 pub mod helper;
-mod images;
-mod intern;
-mod ledger;
+pub mod labels;
+mod left_behind;
 pub mod loss;
-mod modules;
+mod memory;
+mod metrics;
+pub mod names;
+mod outside;
+pub mod perf_events;
 pub mod preload;
-mod proc_file;
-
 mod process;
 pub mod program;
 mod recording;
+pub mod repository;
 pub mod rows;
-mod sequences;
-mod session;
+pub mod schedule;
+pub mod session;
 pub mod settings;
 mod sigbus;
 pub mod sink;
-mod symbols;
 mod system;
 mod tell;
-mod threads;
+mod wall;
 
 pub use drain::Drain;
 pub use error::Error;

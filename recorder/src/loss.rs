@@ -3,12 +3,13 @@
 use std::fmt;
 
 use flightline_in_signal::layout::{
-    engine,
+    engine, event_kind,
+    event_kind::NAMES as NAMES_OF_EVENTS,
     loss::{CAUSES, NAMES},
     unrecorded as reason,
 };
 
-use crate::{process::Process, recording::Recording, threads::Thread};
+use crate::{process::Process, process::thread::Thread, recording::Recording};
 
 /// The sum of a recording.
 #[derive(Debug, Default, Clone)]
@@ -31,13 +32,15 @@ pub struct Report {
     pub processes: u64,
     /// Threads recorded.
     pub threads: u64,
+    /// Processes that were not recorded because too many were there.
+    pub refused: u64,
     /// Threads that found no place in the shared memory.
     pub no_slot: u64,
     /// Bytes written.
     pub bytes: u64,
     /// Chunks written.
     pub chunks: u64,
-    /// Outputs and why they failed.
+    /// Why outputs failed: the first of them.
     pub failures: Vec<String>,
     /// An output failed otherwise than by a reader that left.
     pub broken: bool,
@@ -45,10 +48,19 @@ pub struct Report {
     pub notices: Vec<String>,
     /// Engine in force, and the errno with which a better one was refused.
     pub engine: Option<(u32, i32)>,
+    /// Of `samples`, those that a timer took.
+    pub by_timer: u64,
+    /// Events of engines other than CPU time, by kind: recorded, lost.
+    pub kinds: [(u64, u64); event_kind::KINDS],
+    /// CPU time was not sampled.
+    pub cpu_off: bool,
     /// CPU time of this process, ns.
     pub own_cpu_ns: u64,
     pub(crate) flushes_done: u64,
 }
+
+/// Failures kept: each of many short processes may have one.
+const MANY_FAILURES: usize = 64;
 
 impl Report {
     pub(crate) fn engine(&mut self, said: (u32, i32)) {
@@ -60,13 +72,17 @@ impl Report {
 
     pub(crate) fn add(&mut self, process: &Process) {
         self.no_slot = self.no_slot.saturating_add(process.file.no_slot());
+        for (sum, (count, lost)) in self.kinds.iter_mut().zip(process.book.engines.counts()) {
+            sum.0 = sum.0.saturating_add(count);
+            sum.1 = sum.1.saturating_add(lost);
+        }
         for thread in &process.book.threads.list {
             self.add_thread(thread);
         }
     }
 
     pub(crate) fn add_thread(&mut self, thread: &Thread) {
-        if thread.moved {
+        if thread.moved || thread.left_out() {
             return;
         }
         let ledger = &thread.ledger;
@@ -76,6 +92,7 @@ impl Report {
         add(&mut self.samples, ledger.samples);
         add(&mut self.sampled_ns, ledger.sampled_ns);
         add(&mut self.cut, thread.cut.iter().sum());
+        add(&mut self.by_timer, thread.by_timer);
         add(&mut self.cpu_ns, ledger.known_ns());
         for (sum, (samples, ns)) in self.lost.iter_mut().zip(ledger.lost.iter().zip(&ledger.lost_ns)) {
             add(&mut sum.0, *samples);
@@ -88,7 +105,8 @@ impl Report {
         self.unwritten += recording.unwritten();
         self.bytes += recording.bytes();
         self.chunks += recording.chunks;
-        self.failures.extend(recording.failure().map(str::to_owned));
+        let failure = recording.failure().filter(|_| self.failures.len() < MANY_FAILURES);
+        self.failures.extend(failure.map(str::to_owned));
         self.broken |= recording.broken();
     }
 
@@ -97,11 +115,19 @@ impl Report {
         let Some((code, errno)) = self.engine else { return "no engine".into() };
         let name = engine_name(code);
         match errno {
+            0 if code == engine::PERF && self.by_timer > 0 => {
+                format!("{name}, timer for {} samples of threads that often wait", self.by_timer)
+            }
             0 => name.to_owned(),
             e => format!("{name} (perf_event_open refused: {})", nix::errno::Errno::from_raw(e).desc()),
         }
     }
 }
+
+/// Sampled from outside by perf events of the drain (beside the codes of [`engine`], which programs use).
+pub const OUTSIDE: u32 = 32;
+/// The same without time in the kernel.
+pub const OUTSIDE_USER: u32 = 33;
 
 /// The name of an engine as on the command line.
 pub fn engine_name(code: u32) -> &'static str {
@@ -109,13 +135,19 @@ pub fn engine_name(code: u32) -> &'static str {
         engine::PERF => "perf",
         engine::PERF_USER => "perf-user with timer",
         engine::TIMER => "timer",
+        engine::ITIMER => "itimer",
         engine::NONE => "none",
+        OUTSIDE => "perf from outside",
+        OUTSIDE_USER => "perf from outside without stacks of the kernel",
         _ => "auto",
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.cpu_off {
+            return self.kinds_text(f, "");
+        }
         write!(f, "{} samples, {} CPU time", self.samples, seconds(self.cpu_ns))?;
         let lost: Vec<String> = self
             .lost
@@ -132,7 +164,30 @@ impl fmt::Display for Report {
         if self.unwritten > 0 {
             write!(f, ", {} events not written", self.unwritten)?;
         }
-        write!(f, ", {share:.2} % of stacks cut, engine {}", self.engine_text())
+        if self.refused > 0 {
+            write!(f, ", {} programs not recorded", self.refused)?;
+        }
+        write!(f, ", {share:.2} % of stacks cut, engine {}", self.engine_text())?;
+        self.kinds_text(f, ", ")
+    }
+}
+
+impl Report {
+    fn kinds_text(&self, f: &mut fmt::Formatter<'_>, before: &str) -> fmt::Result {
+        let text: Vec<String> = NAMES_OF_EVENTS
+            .iter()
+            .zip(self.kinds)
+            .filter(|(_, (count, lost))| count + lost > 0)
+            .map(|(name, (count, lost))| match lost {
+                0 => format!("{count} {name}"),
+                lost => format!("{count} {name} ({lost} lost)"),
+            })
+            .collect();
+        match text.is_empty() {
+            true if before.is_empty() => f.write_str("no events"),
+            true => Ok(()),
+            false => write!(f, "{before}{} events", text.join(", ")),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 
 use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
-use crate::elf::Head;
+use crate::names::elf::{Head, note};
 
 /// Interpreters of interpreters followed at most.
 const MAX_SCRIPTS: usize = 5;
@@ -48,7 +48,31 @@ pub enum Reason {
     Go,
 }
 
+impl Reason {
+    /// Whether the program can be recorded from outside, though not from inside.
+    pub fn leaves_outside(&self) -> bool {
+        match self {
+            Reason::Static | Reason::OtherLibc(_) | Reason::Go => true,
+            // The kernel takes the events of an ordinary user away when the user changes.
+            Reason::ChangesUser(_) => geteuid().is_root(),
+            _ => false,
+        }
+    }
+}
+
 impl Refusal {
+    /// What is the matter, without what to do about it.
+    pub fn what(&self) -> String {
+        let path = self.path.display();
+        match &self.reason {
+            Reason::Static => format!("{path}: is statically linked"),
+            Reason::ChangesUser(how) => format!("{path}: {how}"),
+            Reason::OtherLibc(loader) => format!("{path}: uses another C library ({loader})"),
+            Reason::Go => format!("{path}: is a Go program"),
+            _ => self.to_string(),
+        }
+    }
+
     /// Exit status as shells have it.
     pub fn exit_code(&self) -> u8 {
         if self.reason == Reason::NotFound { 127 } else { 126 }
@@ -191,12 +215,20 @@ fn has_attribute(path: &Path, name: &std::ffi::CStr) -> bool {
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Whether a note of the Go linker is in the file.
+/// Whether a process runs a Go program.
+pub fn runs_go(pid: u32) -> bool {
+    let exe = File::open(format!("/proc/{pid}/exe")).ok();
+    exe.and_then(|file| Some(is_go(&Head::read(&file)?, &file))).unwrap_or(false)
+}
+
+/// Type of the note that the Go linker writes.
+const GO_BUILD_ID: u32 = 4;
+
+/// Whether a note of the Go linker is in the file: with cgo the C linker's own stand before it.
 fn is_go(head: &Head, file: &File) -> bool {
     head.segments.iter().filter(|s| s.kind == object::elf::PT_NOTE.0).any(|s| {
         let mut bytes = vec![0; usize::try_from(s.filesz).unwrap_or(0).min(4096)];
-        // A note's name follows its three words.
-        file.read_exact_at(&mut bytes, s.offset).is_ok() && bytes.get(12..16) == Some(b"Go\0\0")
+        file.read_exact_at(&mut bytes, s.offset).is_ok() && note(&bytes, b"Go\0\0", GO_BUILD_ID).is_some()
     })
 }
 
@@ -263,7 +295,7 @@ mod tests {
         let own = format!("#!{}\n", dir.path().join("loop").display());
         assert_eq!(check(&file(dir.path(), "loop", own.as_bytes(), 0o755)), Ok(()), "exec says ELOOP");
         elf[4] = 2;
-        elf[18..20].copy_from_slice(&crate::elf::NATIVE_MACHINE.to_le_bytes());
+        elf[18..20].copy_from_slice(&crate::names::elf::NATIVE_MACHINE.to_le_bytes());
         assert_eq!(check(&file(dir.path(), "static", &elf, 0o755)).unwrap_err().reason, Reason::Static);
     }
 }

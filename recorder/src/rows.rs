@@ -294,7 +294,8 @@ impl RowList {
         let mut out = Vec::with_capacity(bytes);
         out.extend_from_slice(&MAGIC.to_le_bytes());
         out.extend_from_slice(&self.base.to_le_bytes());
-        for word in [self.rows.len() as u32, buckets, shift, bytes as u32] {
+        // The image is filled in when the rows get a place.
+        for word in [self.rows.len() as u32, buckets, shift, 0] {
             out.extend_from_slice(&word.to_le_bytes());
         }
         for first in firsts {
@@ -335,7 +336,7 @@ mod tests {
         }
         let rows = list.rows.clone();
         let words = arena(&list.into_bytes());
-        let found = Rows::at(&words, 0).unwrap();
+        let found = Rows::at(&words, 0, 0).unwrap();
         for probe in (0xf00..address + 5000).step_by(13) {
             let expected = rows
                 .iter()
@@ -345,7 +346,7 @@ mod tests {
             // Behind the last bucket nothing is known; the last row of real rows is a gap.
             let last = u64::from(rows.last().unwrap().loc) + 0x1000;
             if probe <= last {
-                assert_eq!(found.rule(probe), expected, "{probe:#x}");
+                assert_eq!(found.rule(probe), Some(expected), "{probe:#x}");
             }
         }
     }
@@ -354,7 +355,7 @@ mod tests {
     fn no_address_outside_every_fde_has_a_rule() {
         let elf = own_executable();
         let words = arena(&build(&elf).unwrap());
-        let rows = Rows::at(&words, 0).unwrap();
+        let rows = Rows::at(&words, 0, 0).unwrap();
         let file = object::File::parse(&*elf).unwrap();
         let section = file.section_by_name(".eh_frame").unwrap();
         let mut frame = EhFrame::new(section.data().unwrap(), LittleEndian);
@@ -372,18 +373,18 @@ mod tests {
         let (mut covered, mut gaps) = (0, 0);
         for pair in extents.windows(2) {
             let [(start, end), (next, _)] = pair else { unreachable!() };
-            assert_ne!(rows.rule(*start), Rule::Gap, "{start:#x}");
-            assert_ne!(rows.rule(end - 1), Rule::Gap, "{end:#x}");
+            assert_ne!(rows.rule(*start), Some(Rule::Gap), "{start:#x}");
+            assert_ne!(rows.rule(end - 1), Some(Rule::Gap), "{end:#x}");
             covered += 1;
             if end < next {
-                assert_eq!(rows.rule(*end), Rule::Gap, "{end:#x}");
-                assert_eq!(rows.rule(next - 1), Rule::Gap, "{next:#x}");
+                assert_eq!(rows.rule(*end), Some(Rule::Gap), "{end:#x}");
+                assert_eq!(rows.rule(next - 1), Some(Rule::Gap), "{next:#x}");
                 gaps += 1;
             }
         }
         assert!(covered > 1000 && gaps > 100, "{covered} functions, {gaps} gaps");
-        assert_eq!(rows.rule(extents[0].0 - 1), Rule::Gap);
-        assert_eq!(rows.rule(extents.last().unwrap().1), Rule::Gap);
+        assert_eq!(rows.rule(extents[0].0 - 1), Some(Rule::Gap));
+        assert_eq!(rows.rule(extents.last().unwrap().1), Some(Rule::Gap));
     }
 
     #[test]
@@ -406,7 +407,7 @@ mod tests {
             }
             if let Ok(rows) = build(&damaged) {
                 let words = arena(&rows);
-                let found = Rows::at(&words, 0).unwrap();
+                let found = Rows::at(&words, 0, 0).unwrap();
                 for _ in 0..1000 {
                     found.rule(random() % (8 << 20));
                 }

@@ -1,24 +1,68 @@
 //! The session directory: where programs find out that and how they are recorded.
 
 use std::{
-    env, fs,
+    fs,
     fs::{File, OpenOptions},
     io,
-    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
 
-use flightline_in_signal::layout::{MAGIC, ROWS_FILE, SESSION_FILE, SIZES, SessionPage, session_flags};
+use flightline_in_signal::layout::{
+    EventSpec, MAGIC, MAX_EVENTS, MAX_TRACES, ROWS_FILE, RowsHeader, SESSION_BYTES, SESSION_FILE, SIZES,
+    SessionPage, TraceSpec, session_flags,
+};
 use memmap2::MmapRaw;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
 
-use crate::{clock, error::Error, settings};
+use crate::{clock, error::Error, perf_events, settings, settings::PerfEvent};
+
+mod on_machine;
+mod room;
+mod rows;
+mod seen;
+
+pub(crate) use on_machine::is_abandoned;
+use on_machine::remove_stale;
+pub use on_machine::{OnMachine, abandoned, on_machine, parents};
+use room::most_processes;
+pub use rows::RowsArena;
+pub use seen::Seen;
 
 const PREFIX: &str = "flightline-";
+/// Time for which the shared memory of a killed drain is kept for a recovery.
+const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
+/// Longest wait for a lock that outlives its drain.
+const LOCK_WAIT: Duration = Duration::from_millis(300);
+/// Sessions older than that have no such lock.
+const YOUNG: Duration = Duration::from_secs(10);
+/// Names the repository of the session: where a process belongs that the drain had not seen yet.
+const ROOT_FILE: &str = "repository";
 /// First byte of the arena that can hold rows: offset 0 means "not ready".
 const ROWS_START: u64 = 64;
+/// Where the image is named in a module's rows.
+const IMAGE_AT: usize = std::mem::offset_of!(RowsHeader, image);
+
+const NO_EVENT: EventSpec = EventSpec {
+    kind: 0,
+    flags: 0,
+    config: 0,
+    config1: 0,
+    config2: 0,
+    period: 0,
+    path: [0; flightline_in_signal::layout::EVENT_PATH_BYTES],
+};
+
+/// So many bits from the lowest.
+fn all_of(count: usize) -> u32 {
+    (1 << count.min(MAX_EVENTS)) - 1
+}
+
+fn ns(time: Option<Duration>) -> u64 {
+    time.map_or(0, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX))
+}
 
 /// A session directory of our own. Dropping it stops sampling in every program and removes the directory.
 pub struct Session {
@@ -27,6 +71,8 @@ pub struct Session {
     /// Held for as long as the session lives: by it others see that the directory is in use.
     _lock: Flock<File>,
     rows: RowsArena,
+    /// Perf events that have a place in the page, in its order.
+    events: Vec<PerfEvent>,
 }
 
 impl Session {
@@ -66,33 +112,70 @@ impl Session {
             .map_err(|(_, e)| Error::io("lock", &path, e.into()))?;
         let file = &*lock;
         // Real pages now, so that a full tmpfs is an error here and not a SIGBUS later.
-        fallocate(file, FallocateFlags::empty(), 0, 4096)
+        fallocate(file, FallocateFlags::empty(), 0, SESSION_BYTES as i64)
             .map_err(|e| Error::io("allocate", &path, e.into()))?;
         let page = MmapRaw::map_raw(file).map_err(|e| Error::io("map", &path, e))?;
-        let rows = RowsArena::create(&dir.join(ROWS_FILE), settings::ROWS_BYTES)?;
+        let rows = RowsArena::create(&dir.join(ROWS_FILE), settings.rows_size())?;
+        let specs = perf_events::specs(&settings.events)?;
+        let mut events = [NO_EVENT; MAX_EVENTS];
+        for (to, spec) in events.iter_mut().zip(&specs) {
+            *to = *spec;
+        }
+        let functions = perf_events::traces(settings)?;
+        let mut traces = [TraceSpec::default(); MAX_TRACES];
+        for (to, spec) in traces.iter_mut().zip(&functions) {
+            *to = *spec;
+        }
         let contents = SessionPage {
             magic: MAGIC,
             sizes: SIZES,
             drain_pid: AtomicU32::new(std::process::id()),
             stop: AtomicU32::new(0),
-            period_ns: settings.period_ns(),
+            period_ns: AtomicU64::new(settings.period_ns()),
             engine: settings.engine.code(),
             max_depth: settings.depth,
             ring_bytes: settings.ring_size(),
             thread_slots: settings::THREAD_SLOTS,
             flags: if settings.follow { session_flags::FOLLOW } else { 0 }
-                | if settings.measure { session_flags::MEASURE } else { 0 },
-            rows_bytes: settings::ROWS_BYTES,
+                | if settings.measure { session_flags::MEASURE } else { 0 }
+                | if settings.fatal_signals == Some(true) { session_flags::FATAL_SIGNALS } else { 0 },
+            rows_bytes: settings.rows_size(),
             start_mono_ns: clock::monotonic_ns(),
             seed: random(),
             processes: AtomicU64::new(0),
+            aggregate_ns: AtomicU64::new(settings.aggregate_ns().unwrap_or(0)),
+            processes_gone: AtomicU64::new(0),
+            processes_refused: AtomicU64::new(0),
+            most_processes: most_processes(dir, settings.ring_size()),
             flush_wanted: AtomicU64::new(0),
             flush_done: AtomicU64::new(0),
+            engines: AtomicU32::new(if settings.schedule.waits() { 0 } else { settings.engine_bits() }),
+            paused: AtomicU32::new(u32::from(settings.schedule.waits())),
+            alloc_bytes: AtomicU64::new(settings.alloc.unwrap_or(0)),
+            lock_ns: AtomicU64::new(ns(settings.lock)),
+            io_ns: AtomicU64::new(ns(settings.io)),
+            wall_ns: AtomicU64::new(ns(settings.wall)),
+            event_count: AtomicU32::new(specs.len().min(MAX_EVENTS) as u32),
+            control: AtomicU32::new(0),
+            trace_count: functions.len().min(MAX_TRACES) as u32,
+            event_mask: AtomicU32::new(all_of(specs.len())),
+            event_ns: AtomicU64::new(settings.period_ns()),
+            traces,
+            events,
         };
-        // SAFETY: the mapping is 4096 bytes (fallocate above), page aligned, and SessionPage fits into a page
-        // (asserted in layout.rs); nobody else knows the directory yet.
+        // SAFETY: the mapping is SESSION_BYTES long (fallocate above), page aligned, and SessionPage fits
+        // (asserted in layout); nobody else knows the directory yet.
         unsafe { page.as_mut_ptr().cast::<SessionPage>().write(contents) };
-        Ok(Session { dir: dir.to_owned(), page, _lock: lock, rows })
+        Ok(Session { dir: dir.to_owned(), page, _lock: lock, rows, events: settings.events.clone() })
+    }
+
+    /// Says which repository the session records to.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn note_root(&self, root: &Path) -> io::Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        fs::write(self.dir.join(ROOT_FILE), std::path::absolute(root)?.as_os_str().as_bytes())
     }
 
     /// The directory, to be given to programs in `FLIGHTLINE_SESSION`.
@@ -122,6 +205,79 @@ impl Session {
         self.word(|p| unsafe { &raw const (*p).stop }).load(Ordering::Acquire) != 0
     }
 
+    /// Perf events recorded now or before, by the index that programs know them by.
+    pub fn events(&self) -> &[PerfEvent] {
+        &self.events
+    }
+
+    /// Finds places for the perf events of `wanted`, which [`Session::change`] then makes those that are recorded. A place
+    /// once given keeps its event, as samples of it may be on their way.
+    ///
+    /// # Errors
+    /// One cannot be recorded here, or no place is left.
+    pub fn place_events(&mut self, wanted: &[PerfEvent]) -> Result<(), Error> {
+        let new: Vec<PerfEvent> = wanted.iter().filter(|e| !self.events.contains(e)).cloned().collect();
+        let specs = perf_events::specs(&new)?;
+        if self.events.len() + new.len() > MAX_EVENTS {
+            let problem = format!(
+                "a recording has place for {MAX_EVENTS} different perf events, and had {}; stop it and start another",
+                self.events.len()
+            );
+            return Err(Error::Setting { name: "event", problem });
+        }
+        for (event, spec) in new.into_iter().zip(specs) {
+            let page: *mut SessionPage = self.page.as_mut_ptr().cast();
+            // SAFETY: inside the mapped page, by the check above; programs read no entry before the count says that it is there.
+            unsafe { (&raw mut (*page).events).cast::<EventSpec>().add(self.events.len()).write(spec) };
+            self.events.push(event);
+        }
+        // SAFETY: as in `stop`.
+        let count = self.word(|p| unsafe { &raw const (*p).event_count });
+        count.store(self.events.len() as u32, Ordering::Release);
+        Ok(())
+    }
+
+    /// Says what is to be recorded from now on, nothing of it while `paused`; returns the number of this change, which
+    /// programs repeat in their headers when they have applied it.
+    ///
+    /// An event of CPU time stands for `event_ns`, however far apart samples are.
+    pub fn change(&self, settings: &settings::Settings, event_ns: u64, paused: bool) -> u32 {
+        // SAFETY: as in `stop`; so below.
+        let alloc = self.word(|p| unsafe { &raw const (*p).alloc_bytes });
+        // SAFETY: as above.
+        let lock = self.word(|p| unsafe { &raw const (*p).lock_ns });
+        // SAFETY: as above.
+        let io = self.word(|p| unsafe { &raw const (*p).io_ns });
+        // SAFETY: as above.
+        let wall = self.word(|p| unsafe { &raw const (*p).wall_ns });
+        alloc.store(settings.alloc.unwrap_or(0), Ordering::Relaxed);
+        for (word, time) in [(lock, settings.lock), (io, settings.io), (wall, settings.wall)] {
+            word.store(ns(time), Ordering::Relaxed);
+        }
+        // SAFETY: as above.
+        self.word(|p| unsafe { &raw const (*p).paused }).store(u32::from(paused), Ordering::Release);
+        // SAFETY: as above.
+        let period = self.word(|p| unsafe { &raw const (*p).period_ns });
+        period.store(settings.period_ns(), Ordering::Relaxed);
+        // SAFETY: as above.
+        self.word(|p| unsafe { &raw const (*p).event_ns }).store(event_ns, Ordering::Relaxed);
+        let chosen = self.events.iter().enumerate().filter(|(_, event)| settings.events.contains(event));
+        // SAFETY: as above.
+        let mask = self.word(|p| unsafe { &raw const (*p).event_mask });
+        mask.store(chosen.fold(0, |mask, (index, _)| mask | 1 << index), Ordering::Relaxed);
+        let bits = if paused { 0 } else { settings.engine_bits() };
+        // SAFETY: as above.
+        self.word(|p| unsafe { &raw const (*p).engines }).store(bits, Ordering::SeqCst);
+        // SAFETY: as above.
+        self.word(|p| unsafe { &raw const (*p).control }).fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Adds one to the flushes asked for, as a program would; returns its number.
+    pub fn ask_flush(&self) -> u64 {
+        // SAFETY: as in `stop`.
+        self.word(|p| unsafe { &raw const (*p).flush_wanted }).fetch_add(1, Ordering::AcqRel) + 1
+    }
+
     /// Number of the newest flush a program asked for (`flightline_dump`).
     pub fn flush_wanted(&self) -> u64 {
         // SAFETY: as in `stop`.
@@ -144,81 +300,32 @@ impl Drop for Session {
     }
 }
 
-/// A program's view of its session.
-pub struct Seen {
-    page: MmapRaw,
+/// Whether a directory is named as sessions are.
+pub fn is_named(dir: &Path) -> bool {
+    let name = dir.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix(PREFIX));
+    name.and_then(|n| n.split_once('-')).is_some_and(|(uid, id)| uid.parse::<u32>().is_ok() && id.len() == 16)
 }
 
-impl Seen {
-    /// Maps the page of the session in `dir`.
-    pub fn open(dir: &Path) -> Result<Seen, Error> {
-        let path = dir.join(SESSION_FILE);
-        let file = OpenOptions::new().read(true).write(true).open(&path);
-        let file = file.map_err(|e| Error::io("open", &path, e))?;
-        if file.metadata().is_ok_and(|m| m.len() < size_of::<SessionPage>() as u64) {
-            return Err(Error::shared(&path, "is too short"));
-        }
-        Ok(Seen { page: MmapRaw::map_raw(&file).map_err(|e| Error::io("map", &path, e))? })
-    }
-
-    fn word<T>(&self, field: fn(*const SessionPage) -> *const T) -> &T {
-        // SAFETY: the mapping holds a SessionPage for as long as self lives; only used with atomic fields.
-        unsafe { &*field(self.page.as_ptr().cast()) }
-    }
-
-    /// Asks the drain for the end.
-    pub fn ask_stop(&self) {
-        // SAFETY: projection to an atomic inside the mapped page; so below.
-        self.word(|p| unsafe { &raw const (*p).stop }).store(1, Ordering::Release);
-    }
-
-    /// Asks for a flush; returns its number.
-    pub fn ask_flush(&self) -> u64 {
-        // SAFETY: as in `ask_stop`.
-        self.word(|p| unsafe { &raw const (*p).flush_wanted }).fetch_add(1, Ordering::AcqRel) + 1
-    }
-
-    /// Number of the last flush done.
-    pub fn flushed(&self) -> u64 {
-        // SAFETY: as in `ask_stop`.
-        self.word(|p| unsafe { &raw const (*p).flush_done }).load(Ordering::Acquire)
-    }
-
-    /// Whether the drain has completed the output.
-    pub fn drain_ended(&self) -> bool {
-        // SAFETY: as in `ask_stop`.
-        let pid = self.word(|p| unsafe { &raw const (*p).drain_pid }).load(Ordering::Acquire);
-        pid == 0 || !Path::new(&format!("/proc/{pid}")).exists()
-    }
+/// The repository that a session records to, if it is one.
+pub fn root_of(session: &Path) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    let root = fs::read(session.join(ROOT_FILE)).ok()?;
+    Some(PathBuf::from(std::ffi::OsString::from_vec(root))).filter(|root| root.is_absolute())
 }
 
-/// The file of unwind rows: appended to by the drain, mapped read-only by every program.
-pub struct RowsArena {
-    file: File,
-    used: u64,
-    size: u64,
+/// Process files in the order in which they were made: by their number.
+pub fn order_of_process(path: &Path) -> u64 {
+    let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or("");
+    name.rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(u64::MAX)
 }
 
-impl RowsArena {
-    fn create(path: &Path, size: u64) -> Result<RowsArena, Error> {
-        let file = new_file(path)?;
-        file.set_len(size).map_err(|e| Error::io("size", path, e))?;
-        Ok(RowsArena { file, used: ROWS_START, size })
-    }
-
-    /// Stores one module's rows and says at which offset; `None` when the arena or the tmpfs is full
-    /// (handlers then go on reading `.eh_frame`).
-    pub fn store(&mut self, rows: &[u8]) -> Option<u64> {
-        let at = self.used;
-        let end = at.checked_add(rows.len() as u64)?;
-        if end > self.size {
-            return None;
-        }
-        // By pwrite and not through a mapping: a full tmpfs is then an error and not a SIGBUS.
-        self.file.write_all_at(rows, at).ok()?;
-        self.used = end.next_multiple_of(64);
-        Some(at)
-    }
+/// The session whose drain is process `pid`.
+pub fn of_drain(pid: u32) -> Option<PathBuf> {
+    let dirs = parents().into_iter().filter_map(|parent| fs::read_dir(parent).ok());
+    dirs.flat_map(|entries| entries.flatten())
+        .map(|entry| entry.path())
+        .filter(|dir| is_named(dir))
+        .find(|dir| Seen::open(dir).is_ok_and(|seen| seen.drain_pid() == pid))
 }
 
 fn new_file(path: &Path) -> Result<File, Error> {
@@ -231,17 +338,6 @@ fn new_file(path: &Path) -> Result<File, Error> {
         .map_err(|e| Error::io("create", path, e))
 }
 
-/// Directories tried for a session, best first: memory file systems before disks.
-fn parents() -> Vec<PathBuf> {
-    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let temporary = env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-    [Some(PathBuf::from("/dev/shm")), runtime, Some(temporary)]
-        .into_iter()
-        .flatten()
-        .filter(|p| p.is_absolute())
-        .collect()
-}
-
 fn random() -> u64 {
     let mut bytes = [0u8; 8];
     // SAFETY: the buffer is 8 bytes long.
@@ -250,32 +346,6 @@ fn random() -> u64 {
         u64::from_ne_bytes(bytes)
     } else {
         clock::monotonic_ns() ^ u64::from(std::process::id()) << 32
-    }
-}
-
-/// Removes session directories of this user whose drain died without doing it.
-fn remove_stale(parent: &Path, uid: u32) {
-    let Ok(entries) = fs::read_dir(parent) else { return };
-    let prefix = format!("{PREFIX}{uid}-");
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        if !name.to_str().is_some_and(|n| n.starts_with(&prefix) && n.len() == prefix.len() + 16) {
-            continue;
-        }
-        let dir = entry.path();
-        let Ok(meta) = fs::symlink_metadata(&dir) else { continue };
-        // Ours only, and really directories.
-        if meta.uid() != uid || !meta.is_dir() {
-            continue;
-        }
-        let page = File::open(dir.join(SESSION_FILE)).ok();
-        let complete = page.as_ref().is_some_and(|p| p.metadata().is_ok_and(|m| m.len() > 0));
-        let unused = page.is_none_or(|p| Flock::lock(p, FlockArg::LockExclusiveNonblock).is_ok());
-        // A young one without a page may be just being made.
-        let age = meta.modified().ok().and_then(|t| t.elapsed().ok()).unwrap_or_default();
-        if unused && (complete || age > Duration::from_secs(5)) {
-            let _ = fs::remove_dir_all(&dir);
-        }
     }
 }
 
@@ -290,35 +360,16 @@ mod tests {
         let dir = session.dir().to_owned();
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
         let page = fs::read(dir.join(SESSION_FILE)).unwrap();
+        let rows = settings::Settings::default().rows_size() as usize;
         assert_eq!(page[..8], MAGIC.to_le_bytes());
-        assert_eq!(session.rows().store(&[7; 100]), Some(64));
-        assert_eq!(session.rows().store(&[8; 10]), Some(192));
-        assert_eq!(session.rows().store(&vec![0; settings::ROWS_BYTES as usize]), None);
+        assert_eq!(session.rows().store(&[7; 100], 0x0707_0707), Some(64));
+        assert_eq!(session.rows().store(&[8; 10], 1), Some(192));
+        assert_eq!(session.rows().store(&vec![0; rows], 1), None);
         assert_eq!(fs::read(dir.join(ROWS_FILE)).unwrap()[64..164], [7; 100]);
+        let words = session.rows().words();
+        assert_eq!((words.len(), words[8].load(Ordering::Relaxed)), (rows / 8, 0x0707_0707_0707_0707));
         assert!(!session.stopped());
         drop(session);
         assert!(!dir.exists());
-    }
-
-    #[test]
-    fn only_abandoned_directories_are_removed() {
-        let parent = tempfile::tempdir().unwrap();
-        let uid = nix::unistd::getuid().as_raw();
-        let make = |n: u64, page: &[u8]| {
-            let dir = parent.path().join(format!("{PREFIX}{uid}-{n:016x}"));
-            fs::create_dir(&dir).unwrap();
-            fs::write(dir.join(SESSION_FILE), page).unwrap();
-            dir
-        };
-        let (used, dead, young, cut) = (make(1, &[0; 8]), make(2, &[0; 8]), make(3, &[]), make(4, &[]));
-        let held = Flock::lock(File::open(used.join(SESSION_FILE)).unwrap(), FlockArg::LockExclusiveNonblock)
-            .unwrap();
-        for dir in [&used, &cut] {
-            let old = std::time::SystemTime::now() - Duration::from_secs(60);
-            File::open(dir).unwrap().set_modified(old).unwrap();
-        }
-        remove_stale(parent.path(), uid);
-        assert!(used.exists() && !dead.exists() && young.exists() && !cut.exists());
-        drop(held);
     }
 }

@@ -21,6 +21,14 @@ pub fn os_version() -> String {
     .to_owned()
 }
 
+/// Resident memory of a process.
+pub fn resident_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let pages: u64 = text.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096);
+    pages.saturating_mul(u64::try_from(page).unwrap_or(4096))
+}
+
 /// The processors.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
@@ -67,55 +75,153 @@ fn parse_cpuinfo(text: &str) -> Cpu {
     cpu
 }
 
-/// CPU time in clock ticks of the machine: busy and all.
-fn machine() -> Option<(u64, u64)> {
-    let text = fs::read_to_string("/proc/stat").ok()?;
+/// `/proc/stat`: CPU time in clock ticks, busy and all, and context switches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    busy: u64,
+    all: u64,
+    switches: u64,
+}
+
+impl Machine {
+    /// Share of all processors that was busy.
+    pub fn busy_since(&self, old: Machine) -> f32 {
+        let (busy, all) = (self.busy.saturating_sub(old.busy), self.all.saturating_sub(old.all));
+        if all == 0 { 0.0 } else { (busy as f64 / all as f64).clamp(0.0, 1.0) as f32 }
+    }
+
+    /// Context switches.
+    pub fn switches_since(&self, old: Machine) -> u64 {
+        self.switches.saturating_sub(old.switches)
+    }
+}
+
+/// Reads it.
+pub fn machine() -> Option<Machine> {
+    parse_machine(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+fn parse_machine(text: &str) -> Option<Machine> {
     let numbers: Vec<u64> =
         text.lines().next()?.split_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect();
     let all: u64 = numbers.iter().sum();
     // user nice system idle iowait irq softirq steal
     let idle = numbers.get(3)? + numbers.get(4)?;
-    Some((all - idle, all))
+    let switches = text.lines().find_map(|l| l.strip_prefix("ctxt ")?.trim().parse().ok()).unwrap_or(0);
+    Some(Machine { busy: all - idle, all, switches })
 }
 
-/// User and system time of a process in clock ticks.
-fn process(pid: u32) -> Option<(u64, u64)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; the fields after it are numbers, state first.
-    let mut fields = text.get(text.rfind(')')? + 1..)?.split_whitespace().skip(11);
-    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+/// A process as `/proc/PID/stat` and `status` have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// User and system time in clock ticks.
+    ticks: [u64; 2],
+    /// Threads.
+    pub threads: i32,
+    /// Page faults without input and output, since its start.
+    pub minor_faults: u64,
+    /// Page faults with it.
+    pub major_faults: u64,
+    /// Resident memory, bytes.
+    pub resident: u64,
+    /// The most it ever was, bytes.
+    pub resident_peak: u64,
 }
 
-/// Share of the machine's CPU time since the last look.
-#[derive(Default)]
-pub struct Load {
-    machine: Option<(u64, u64)>,
-    processes: HashMap<u32, (u64, u64)>,
-    at_ns: u64,
-}
-
-impl Load {
-    /// User and system share of these processes, and the whole machine's; `None` on the first call.
-    pub fn look(&mut self, pids: impl Iterator<Item = u32>, now_ns: u64) -> Option<(f32, f32, f32)> {
-        let now = machine()?;
-        let processes: HashMap<u32, (u64, u64)> = pids.filter_map(|p| Some((p, process(p)?))).collect();
-        let before = self.machine.replace(now);
-        let old = std::mem::replace(&mut self.processes, processes);
-        let elapsed = now_ns.saturating_sub(std::mem::replace(&mut self.at_ns, now_ns));
-        let (busy, all) = before?;
-        let (mut user, mut system) = (0, 0);
-        for (pid, (u, s)) in &self.processes {
-            let (u0, s0) = old.get(pid).copied().unwrap_or_default();
-            user += u.saturating_sub(u0);
-            system += s.saturating_sub(s0);
-        }
-        let cpus = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
-        let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1) as f64;
-        let ticks = elapsed as f64 / 1e9 * per_second * cpus;
-        let share = |n: u64, of: f64| if of > 0.0 { (n as f64 / of).clamp(0.0, 1.0) as f32 } else { 0.0 };
-        let machine_share = share(now.0.saturating_sub(busy), now.1.saturating_sub(all) as f64);
-        Some((share(user, ticks), share(system, ticks), machine_share))
+impl ProcessStat {
+    /// User and system time since then, seconds.
+    pub fn used_since(&self, old: ProcessStat) -> [f64; 2] {
+        [0, 1].map(|i| self.ticks[i].saturating_sub(old.ticks[i]) as f64 / ticks_per_second())
     }
+}
+
+/// Reads a process.
+pub fn process(pid: u32) -> Option<ProcessStat> {
+    let mut stat = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let kb = |key: &str| status.lines().find_map(|l| parse_kb(l, key)).unwrap_or(0);
+    stat.resident = kb("VmRSS:");
+    stat.resident_peak = kb("VmHWM:").max(stat.resident);
+    Some(stat)
+}
+
+/// User and system time of a thread in clock ticks.
+pub fn thread(pid: u32, tid: u32) -> Option<[u64; 2]> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    parse_stat(&stat).map(|stat| stat.ticks)
+}
+
+fn parse_stat(text: &str) -> Option<ProcessStat> {
+    // The name in parentheses may hold anything; the fields after it are numbers, state first.
+    let fields: Vec<u64> =
+        text.get(text.rfind(')')? + 1..)?.split_whitespace().map(|n| n.parse().unwrap_or(0)).collect();
+    let field = |number: usize| fields.get(number - 3).copied();
+    Some(ProcessStat {
+        ticks: [field(14)?, field(15)?],
+        threads: field(20)? as i32,
+        minor_faults: field(10)?,
+        major_faults: field(12)?,
+        ..ProcessStat::default()
+    })
+}
+
+/// `Key:   123 kB` → bytes.
+fn parse_kb(line: &str, key: &str) -> Option<u64> {
+    let number = line.strip_prefix(key)?.trim().strip_suffix("kB")?.trim();
+    number.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Memory of the machine, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// All.
+    pub total: u64,
+    /// Used for nothing.
+    pub free: u64,
+    /// Swap space.
+    pub swap_total: u64,
+    /// Free swap space.
+    pub swap_free: u64,
+}
+
+/// Reads `/proc/meminfo`.
+pub fn memory() -> Option<Memory> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let bytes = |key: &str| text.lines().find_map(|l| parse_kb(l, key));
+    Some(Memory {
+        total: bytes("MemTotal:")?,
+        free: bytes("MemFree:")?,
+        swap_total: bytes("SwapTotal:").unwrap_or(0),
+        swap_free: bytes("SwapFree:").unwrap_or(0),
+    })
+}
+
+/// Name, bytes received, bytes sent of each interface of a `/proc/net/dev`.
+pub fn interfaces(text: &str) -> impl Iterator<Item = (&str, u64, u64)> {
+    text.lines().filter_map(|line| {
+        let (name, numbers) = line.split_once(':')?;
+        let mut numbers = numbers.split_whitespace();
+        let received = numbers.next()?.parse().ok()?;
+        let sent = numbers.nth(7)?.parse().ok()?;
+        Some((name.trim(), received, sent))
+    })
+}
+
+/// Processors that we might use when this was asked first: finding out reads files.
+pub fn processors() -> usize {
+    static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// Processors in use, whichever of them we may run on.
+pub fn processors_online() -> u64 {
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten().unwrap_or(1);
+    u64::try_from(online).unwrap_or(1).max(1)
+}
+
+/// Clock ticks of `/proc` per second.
+pub fn ticks_per_second() -> f64 {
+    sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1) as f64
 }
 
 #[cfg(test)]
@@ -131,16 +237,31 @@ mod tests {
     }
 
     #[test]
-    fn own_load() {
-        let mut load = Load::default();
-        let pid = std::process::id();
-        assert_eq!(load.look([pid].into_iter(), 0), None);
+    fn lines_of_proc() {
+        let text = "cpu  10 1 9 70 5 1 2 2 0 0\ncpu0 1 2 3\nintr 5 5\nctxt 4242\n";
+        let old = parse_machine("cpu 0 0 0 0 0 0 0 0\nctxt 42").unwrap();
+        let new = parse_machine(text).unwrap();
+        assert_eq!((new.busy_since(old), new.switches_since(old)), (0.25, 4200));
+        assert_eq!(new.busy_since(new), 0.0);
+        let stat = "7 (a) b) R 1 7 7 0 -1 64 100 0 3 0 250 50 0 0 20 0 12 0 99 1 2";
+        let stat = parse_stat(stat).unwrap();
+        assert_eq!((stat.ticks, stat.threads, stat.minor_faults, stat.major_faults), ([250, 50], 12, 100, 3));
+        assert_eq!(parse_stat("7 (cut) R 1 2"), None);
+        assert_eq!(parse_kb("VmRSS:\t    12 kB", "VmRSS:"), Some(12288));
+        let text = "Inter-|\n face |bytes\n  eth0: 100 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n lo:5 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n";
+        assert_eq!(interfaces(text).collect::<Vec<_>>(), [("eth0", 100, 7), ("lo", 5, 5)]);
+    }
+
+    #[test]
+    fn own_process() {
         let start = std::time::Instant::now();
-        while start.elapsed().as_millis() < 150 {
-            std::hint::black_box(0);
+        let before = process(std::process::id()).unwrap();
+        while process(std::process::id()).unwrap().used_since(before).iter().sum::<f64>() < 0.02 {
+            assert!(start.elapsed().as_secs() < 60, "our CPU time does not show");
+            std::hint::black_box((0..100_000u64).map(std::hint::black_box).sum::<u64>());
         }
-        let (user, system, machine) = load.look([pid, u32::MAX].into_iter(), 150_000_000).unwrap();
-        assert!(user + system > 0.0 && machine > 0.0, "{user} {system} {machine}");
+        assert!(before.resident > 100_000 && before.resident_peak >= before.resident && before.threads > 0);
+        assert!(memory().unwrap().total > memory().unwrap().free && machine().is_some());
         assert!(os_version().contains("Linux"));
     }
 }

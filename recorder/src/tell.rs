@@ -1,15 +1,25 @@
 //! What a recording says besides samples: who was recorded, where, and each thread's account.
 
+use std::{
+    collections::HashSet,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
 use flightline_in_signal::layout::loss::NAMES;
 use jfr_format::schema;
 
 use crate::{
     clock::realtime_ns,
+    labels::Label,
+    names::images::{ANONYMOUS, Images},
     process::Process,
+    process::modules::ModuleMap,
+    process::proc_file::ProcFile,
+    process::thread::{Thread, WALK_ENDS},
     recording::Recording,
-    settings::{Engine, Settings},
+    settings::Settings,
     system,
-    threads::{Thread, WALK_ENDS},
 };
 
 /// Names of [`flightline_in_signal::layout::walk_end`], as they appear in recordings.
@@ -36,23 +46,20 @@ pub fn setting(recording: &mut Recording, settings: &Settings, now_ns: u64) {
         e.ticks(now).long(1).string("flightline").string(&destination);
         e.long(i64::MAX).long(0).long(start_ms).long(i64::MAX);
     });
-    let engine = match settings.engine {
-        Engine::Auto => "auto",
-        Engine::Perf => "perf",
-        Engine::PerfUser => "perf-user",
-        Engine::Timer => "timer",
-    };
     let values = [
-        ("event", "cpu".to_owned()),
+        ("event", if settings.cpu { "cpu" } else { settings.wall.map_or("", |_| "wall") }.to_owned()),
+        ("engines", settings.spec()),
         ("interval", settings.period_ns().to_string()),
-        ("engine", engine.to_owned()),
+        ("engine", settings.engine.name().to_owned()),
+        ("budget", settings.budget.map_or(String::new(), |share| format!("{} %", share * 100.0))),
+        ("aggregate", settings.aggregate.map_or(String::new(), |time| format!("{} ms", time.as_millis()))),
         ("depth", settings.depth.to_string()),
         ("flush", format!("{} ms", settings.flush.as_millis())),
         ("ringSize", settings.ring_size().to_string()),
         ("followChildren", settings.follow.to_string()),
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
     ];
-    for (name, value) in values {
+    for (name, value) in values.into_iter().filter(|(_, value)| !value.is_empty()) {
         recording.event(schema::ACTIVE_SETTING, None, name.len() + value.len(), |e, _| {
             e.ticks(now).long(i64::from(schema::EXECUTION_SAMPLE.0)).string(name).string(&value);
         });
@@ -68,43 +75,135 @@ pub fn setting(recording: &mut Recording, settings: &Settings, now_ns: u64) {
     });
 }
 
+/// What there is to tell of a process as a whole.
+pub struct About {
+    /// Process id.
+    pub pid: u32,
+    /// Its executable.
+    pub exe: PathBuf,
+    /// The program's name and its arguments.
+    pub arguments: Vec<String>,
+    /// CLOCK_MONOTONIC ns of its start.
+    pub start_mono_ns: u64,
+}
+
+impl About {
+    /// As the program itself says.
+    pub fn of(file: &ProcFile) -> About {
+        About {
+            pid: file.pid,
+            exe: file.exe(),
+            arguments: file.arguments(),
+            start_mono_ns: file.start_mono_ns,
+        }
+    }
+
+    /// What to call it: as it was started (one file may have several names), else by its file.
+    pub fn called(&self) -> String {
+        let file = self.file_name();
+        self.arguments.first().and_then(|first| name_in(first, &file)).unwrap_or(file)
+    }
+
+    /// File name of the program: unlike its first argument nothing that it could have changed.
+    pub fn file_name(&self) -> String {
+        self.exe.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+}
+
+/// The name in a program's first argument, which may be its path, or a title that it has written there:
+/// `nginx: worker process`, `redis-server *:6379`. `file` is the name of its file.
+fn name_in(first: &str, file: &str) -> Option<String> {
+    let word = |text: &str| text.split([' ', ':']).next().unwrap_or_default().to_owned();
+    let last = Path::new(first).file_name().map(|n| n.to_string_lossy()).unwrap_or_default();
+    let name = match word(first) {
+        _ if last == file => last.into_owned(),
+        bare if !bare.is_empty() && !bare.contains('/') => bare,
+        _ => word(&last),
+    };
+    (!name.is_empty()).then_some(name)
+}
+
+/// The name that a process was started by, if its file has that name too: `redis-server` and `redis-check-rdb` are one.
+pub(crate) fn alias(pid: u32) -> Option<String> {
+    let about = crate::attach::watched::about(pid, 0)?;
+    let called = about.called();
+    let seen = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let beside = about.exe.parent()?.strip_prefix("/").ok()?.join(&called);
+    let file = seen(&PathBuf::from(format!("/proc/{pid}/exe")))?;
+    (seen(&PathBuf::from(format!("/proc/{pid}/root")).join(beside)) == Some(file)).then_some(called)
+}
+
 /// A process that showed up: program, arguments, start.
-pub fn process(recording: &mut Recording, process: &Process, redact: bool, now_ns: u64) {
-    let file = &process.file;
+pub fn process(recording: &mut Recording, about: &About, redact: bool, now_ns: u64) {
     let now = recording.ticks(now_ns);
-    let exe = file.exe().to_string_lossy().into_owned();
-    let mut arguments = file.arguments();
+    let exe = about.exe.to_string_lossy().into_owned();
+    let mut arguments = about.arguments.clone();
     let program = if arguments.is_empty() { String::new() } else { arguments.remove(0) };
     let mut rest =
         if redact && !arguments.is_empty() { "[redacted]".to_owned() } else { arguments.join(" ") };
     let cut = (0..=rest.len().min(MAX_ARGUMENTS)).rev().find(|&i| rest.is_char_boundary(i)).unwrap_or(0);
     rest.truncate(cut);
-    let started_ago = now_ns.saturating_sub(file.start_mono_ns) / 1_000_000;
+    let started_ago = now_ns.saturating_sub(about.start_mono_ns) / 1_000_000;
     let start_ms = (realtime_ns() / 1_000_000).saturating_sub(started_ago) as i64;
     let size = exe.len() + program.len() + rest.len() + 80;
     recording.event(schema::JVM_INFORMATION, None, size, |e, _| {
         e.ticks(now).string(&exe).string("").string("").string("");
-        e.string(&rest).long(start_ms).long(i64::from(file.pid));
+        e.string(&rest).long(start_ms).long(i64::from(about.pid));
     });
     let command = if rest.is_empty() { program } else { format!("{program} {rest}") };
     recording.event(schema::SYSTEM_PROCESS, None, command.len() + 16, |e, _| {
-        e.ticks(now).string(&file.pid.to_string()).string(&command);
+        e.ticks(now).string(&about.pid.to_string()).string(&command);
     });
+}
+
+/// What a process belongs to.
+pub fn labels(recording: &mut Recording, pid: u32, labels: &[Label], now_ns: u64) {
+    let now = recording.ticks(now_ns);
+    for (name, value) in labels {
+        recording.event(schema::PROCESS_LABEL, None, name.len() + value.len() + 24, |e, _| {
+            e.ticks(now).long(i64::from(pid)).string(name).string(value);
+        });
+    }
+}
+
+/// Libraries of a process that were mapped since the last call; `told` holds (recording, address, image).
+pub fn libraries(
+    modules: &ModuleMap,
+    index: usize,
+    recording: &mut Recording,
+    images: &Images,
+    told: &mut HashSet<(usize, u64, u32)>,
+    now_ns: u64,
+) {
+    for mapping in modules.current() {
+        if mapping.image != ANONYMOUS && told.insert((index, mapping.start, mapping.image)) {
+            let name = images.get(mapping.image).path.to_string_lossy();
+            library(recording, &name, (mapping.start, mapping.end), now_ns);
+        }
+    }
+}
+
+/// Libraries told below which all are remembered.
+const MANY_LIBRARIES: usize = 1 << 15;
+
+/// Where many libraries were told, keeps in mind those that are mapped now, by recording.
+pub fn forget_libraries<'a>(
+    told: &mut HashSet<(usize, u64, u32)>,
+    mapped: impl Iterator<Item = (usize, &'a ModuleMap)>,
+) {
+    if told.len() > MANY_LIBRARIES {
+        let mapped = mapped.flat_map(|(index, modules)| {
+            modules.current().iter().map(move |mapping| (index, mapping.start, mapping.image))
+        });
+        *told = mapped.filter(|library| told.contains(library)).collect();
+    }
 }
 
 /// A mapped library.
-pub fn library(recording: &mut Recording, name: &str, range: (u64, u64), now_ns: u64) {
+fn library(recording: &mut Recording, name: &str, range: (u64, u64), now_ns: u64) {
     let now = recording.ticks(now_ns);
     recording.event(schema::NATIVE_LIBRARY, None, name.len() + 24, |e, _| {
         e.ticks(now).string(name).long(range.0 as i64).long(range.1 as i64);
-    });
-}
-
-/// Shares of CPU time since the last such event.
-pub fn load(recording: &mut Recording, (user, system, machine): (f32, f32, f32), now_ns: u64) {
-    let now = recording.ticks(now_ns);
-    recording.event(schema::CPU_LOAD, None, 0, |e, _| {
-        e.ticks(now).float(user).float(system).float(machine);
     });
 }
 
@@ -119,29 +218,47 @@ pub fn notice(recording: &mut Recording, message: &str, now_ns: u64) {
 /// The news of all threads of a process: starts, ends, accounts.
 pub fn threads(recording: &mut Recording, process: &mut Process, now_ns: u64) {
     let waiting = process.book.waiting() > 0;
-    let Process { file, book } = process;
+    let Process { file, book, .. } = process;
     let group = book.group;
-    for thread in book.threads.list.iter_mut().filter(|t| !t.moved) {
-        if !thread.told.start {
-            thread.told.start = true;
-            let constant = thread.constant(file, group, recording);
-            let start = recording.ticks(thread.start_ns);
-            recording.event(schema::THREAD_START, Some(constant), 0, |e, key| {
-                e.ticks(start).key(key).key(0).key(key).key(0);
-            });
-        }
+    book.engines.tell_losses(recording, &file.events_lost(), now_ns);
+    book.engines.tell_short(recording, &file.events_short(), now_ns);
+    let accounts = !book.threads.cpu_off;
+    for thread in book.threads.list.iter_mut().filter(|t| !t.moved && !t.told.end) {
         let constant = thread.constant(file, group, recording);
+        self::thread(recording, thread, constant, accounts, !waiting, now_ns);
+    }
+    process.keep_told(recording);
+}
+
+/// The news of a thread: its start, its account, its end if nothing of it is still to come.
+pub fn thread(
+    recording: &mut Recording,
+    thread: &mut Thread,
+    constant: usize,
+    accounts: bool,
+    complete: bool,
+    now_ns: u64,
+) {
+    if !thread.told.start {
+        thread.told.start = true;
+        let start = recording.ticks(thread.start_ns);
+        recording.event(schema::THREAD_START, Some(constant), 0, |e, key| {
+            e.ticks(start).key(key).key(0).key(key).key(0);
+        });
+    }
+    if accounts && !thread.left_out() {
         account(recording, thread, constant, now_ns);
-        if let Some(end) = thread.end_ns
-            && !thread.told.end
-            && !waiting
-        {
-            thread.told.end = true;
-            let end = recording.ticks(end);
-            recording.event(schema::THREAD_END, Some(constant), 0, |e, key| {
-                e.ticks(end).key(key).key(key);
-            });
-        }
+    }
+    thread.told.counted = thread.accounted();
+    if let Some(end) = thread.end_ns
+        && !thread.told.end
+        && complete
+    {
+        thread.told.end = true;
+        let end = recording.ticks(end);
+        recording.event(schema::THREAD_END, Some(constant), 0, |e, key| {
+            e.ticks(end).key(key).key(key);
+        });
     }
 }
 
@@ -152,11 +269,14 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
     let ledger = &thread.ledger;
     let told = &mut thread.told;
     let lost = ledger.lost_total_ns();
-    let totals = [ledger.known_ns(), ledger.sampled_ns, lost];
+    let totals = [ledger.known_ns(), ledger.sampled_ns, lost, thread.by_timer];
     if totals != told.cpu {
         told.cpu = totals;
         recording.event(schema::THREAD_CPU, Some(constant), 0, |e, key| {
-            e.ticks(now).key(key).long(totals[0] as i64).long(totals[1] as i64).long(totals[2] as i64);
+            e.ticks(now).key(key);
+            totals.iter().for_each(|total| {
+                e.long(*total as i64);
+            });
         });
     }
     for (cause, name) in NAMES.iter().enumerate() {
@@ -167,9 +287,7 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
         }
         told.lost.1[cause] += samples;
         told.lost.0[cause] += ns;
-        recording.event(schema::SAMPLE_LOSS, Some(constant), name.len(), |e, key| {
-            e.ticks(now).key(key).string(name).long(samples as i64).long(ns as i64);
-        });
+        sample_loss(recording, constant, name, (samples, ns), now_ns);
     }
     for (reason, name) in WALK_END_NAMES.iter().enumerate() {
         let samples = thread.cut[reason].saturating_sub(told.cut[reason]);
@@ -179,5 +297,70 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
                 e.ticks(now).key(key).string(name).long(samples as i64);
             });
         }
+    }
+}
+
+/// Samples of a thread that were lost, and the CPU time that they stood for.
+pub fn sample_loss(
+    recording: &mut Recording,
+    constant: usize,
+    cause: &str,
+    (samples, ns): (u64, u64),
+    now_ns: u64,
+) {
+    let now = recording.ticks(now_ns);
+    recording.event(schema::SAMPLE_LOSS, Some(constant), cause.len(), |e, key| {
+        e.ticks(now).key(key).string(cause).long(samples as i64).long(ns as i64);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_first_arguments() {
+        for (first, file, name) in [
+            ("/usr/bin/xz", "xz", "xz"),
+            ("redis-server *:6379", "redis-check-rdb", "redis-server"),
+            ("/usr/bin/redis-server *:6379 [cluster]", "redis-check-rdb", "redis-server"),
+            ("nginx: master process nginx -p /srv/www -c nginx.conf", "nginx", "nginx"),
+            ("postgres: walwriter ", "postgres", "postgres"),
+            ("/opt/My App/run", "real", "run"),
+            ("/opt/My App", "My App", "My App"),
+            ("-bash", "bash", "-bash"),
+        ] {
+            assert_eq!(name_in(first, file).as_deref(), Some(name), "{first}");
+        }
+        for nothing in ["", "/", " "] {
+            assert_eq!(name_in(nothing, "x"), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn another_name_of_the_file_that_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("one");
+        std::fs::copy("/bin/sleep", &file).unwrap();
+        std::os::unix::fs::symlink("one", dir.path().join("other")).unwrap();
+        let called = |name: &str, title: &str| {
+            use std::os::unix::process::CommandExt;
+            let mut child =
+                std::process::Command::new(dir.path().join(name)).arg0(title).arg("600").spawn().unwrap();
+            // Until then it is what this process is, and for a moment nobody.
+            let of = |what: &str| format!("/proc/{}/{what}", child.id());
+            while std::fs::read_link(of("exe")).unwrap() != file
+                || std::fs::read(of("cmdline")).unwrap().is_empty()
+            {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            let called = alias(child.id());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            called
+        };
+        assert_eq!(called("other", "other"), Some("other".into()));
+        assert_eq!(called("one", "one"), Some("one".into()));
+        assert_eq!(called("one", "worker 7"), None);
     }
 }

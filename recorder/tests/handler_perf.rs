@@ -3,6 +3,7 @@
 
 mod in_process;
 
+use std::io::{Read, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 use flightline_in_signal::layout::{engine, sample_flags};
@@ -29,6 +30,9 @@ fn perf_engine() {
     conservation(state);
     assert_eq!(descriptors(), before, "no descriptor stays open");
     short_threads(state);
+    if engine == engine::PERF {
+        std::thread::scope(|scope| scope.spawn(|| engine_by_waits(state)).join().unwrap());
+    }
     stop(state);
 }
 
@@ -75,6 +79,49 @@ fn short_threads(state: &'static flightline_in_signal::state::ProcState) {
     let slack = 4.0 * expected.sqrt();
     assert!((samples - expected).abs() < slack, "{samples} samples, {expected} expected");
     assert_eq!(state.header.no_slot.load(Relaxed), 0);
+}
+
+/// A thread that often waits goes on with a timer, and gets its event back when it only computes; each ns of its CPU time is
+/// in one sample meanwhile.
+fn engine_by_waits(state: &'static flightline_in_signal::state::ProcState) {
+    in_process::drain(state);
+    let (mut from_us, mut to_other) = std::io::pipe().unwrap();
+    let (mut from_other, mut to_us) = std::io::pipe().unwrap();
+    let other = std::thread::spawn(move || std::io::copy(&mut from_us, &mut to_us));
+    let slot = in_process::register();
+    let mut ping_pong_until = |done: &dyn Fn() -> bool| {
+        (0..1_000_000).any(|_| {
+            to_other.write_all(&[1]).unwrap();
+            from_other.read_exact(&mut [0]).unwrap();
+            done()
+        })
+    };
+    let (samples, stage) = (|| slot.samples.load(Relaxed), || slot.stage.load(Relaxed));
+    let handles = || [&slot.engine_handle, &slot.engine_handle2].map(|handle| handle.load(Relaxed) != 0);
+    arming::arm(slot).unwrap();
+    assert!(ping_pong_until(&|| samples() >= 20));
+    assert_eq!((stage(), handles()), (arming::stage::PERF, [true, false]), "there is no choice yet");
+    state.private.timer_from_ns.store(1, Relaxed);
+    assert!(ping_pong_until(&|| stage() == arming::stage::TIMER));
+    assert_eq!(handles(), [false, true]);
+    let before = samples();
+    assert!(ping_pong_until(&|| samples() >= before + 10));
+    assert_eq!((stage(), handles()), (arming::stage::TIMER, [false, true]), "it stays");
+    in_process::burn(2_000_000_000);
+    assert_eq!((stage(), handles()), (arming::stage::PERF, [true, false]), "half a second without waits");
+    arming::disarm(slot);
+    assert_eq!(handles(), [false, false]);
+    state.private.timer_from_ns.store(0, Relaxed);
+    drop(to_other);
+    other.join().unwrap().unwrap();
+    let taken = in_process::drain(state);
+    let by_timer = taken.iter().filter(|s| s.fixed.flags & sample_flags::TIMER != 0).count();
+    assert!(by_timer >= 10 && taken.len() >= by_timer + 20, "{by_timer} of {} by timer", taken.len());
+    let sum: u64 = taken.iter().map(|s| s.fixed.weight_ns).sum();
+    let lost: u64 = slot.lost_ns.iter().map(|n| n.load(Relaxed)).sum();
+    let (armed, last) = (slot.armed_cpu_ns.load(Relaxed), slot.last_cpu_ns.load(Relaxed));
+    assert_eq!(armed + sum + lost, last, "every ns is accounted for");
+    thread::end();
 }
 
 fn stop(state: &'static flightline_in_signal::state::ProcState) {

@@ -34,6 +34,7 @@ lines() {
   case $1 in
     jdk17 | jdk25) run_java "$1" JdkFile "$2" ;;
     jdk25-bare) run_java jdk25 JdkFile --bare-native "$2" ;;
+    jdk25-fold) run_java jdk25 JdkFile --fold "$2" ;;
     jdk25-merged) run_java jdk25 JdkFile --merged "$2" ;;
     jmc) run_java "$1" Jmc "$2" ;;
     converter) run_java "$1" Converter "$2" ;;

@@ -3,23 +3,43 @@
 //! * [`victim`] builds the programs of `tests/victims` with the system's compilers.
 //! * [`run`] runs anything with a time-out.
 //! * [`record`] is `flightline record` as a person types it.
+//! * [`guest`] runs a program alone and recorded, and compares.
 //! * [`truth`] is what a victim says of itself (its own clock reads).
 //! * [`recording`] reads a recording back, by our reader or by the JDK's; [`canonical`] as lines to compare.
+//! * [`allocations`] reads what a recording says of them.
+//! * [`folded`] folds a recording by our own command.
+//! * [`walls`] reads what it says of wall-clock time and of metrics.
 //! * [`malformed`] makes recordings with one thing wrong each.
+//! * [`cgroup`] makes control groups with little memory.
+//! * [`controlled`] is a victim that works when told to, and `flightline ctl` for it.
+//! * [`crashes`] is a program of which every allocation is known, to be killed; `stepping` stops it between instructions.
 //! * [`foreign`] runs readers that others wrote; [`print_agreement`] compares what they print, read by [`json_events`].
+//! * [`spans`] reads what engines beside CPU time record.
+//! * [`whole`] says how much CPU time is on stacks that reach the root.
 //! * [`shares`] turns both into shares that can be compared.
 //! * [`shared_memory`] looks into a live session's shared memory, independently of the drain.
 
+pub mod allocations;
 pub mod canonical;
+pub mod cgroup;
+pub mod controlled;
+pub mod crashes;
+pub mod folded;
 pub mod foreign;
+pub mod guest;
 pub mod json_events;
 pub mod malformed;
 pub mod print_agreement;
 pub mod record;
 pub mod recording;
+pub mod repository;
 pub mod run;
 pub mod shared_memory;
 pub mod shares;
 pub mod skip;
+pub mod spans;
+pub mod stepping;
 pub mod truth;
 pub mod victim;
+pub mod walls;
+pub mod whole;

@@ -18,6 +18,7 @@ pub struct Record {
     options: Vec<OsString>,
     output: Option<OsString>,
     limit: Duration,
+    one_processor: bool,
 }
 
 /// A recording that was made.
@@ -39,7 +40,8 @@ impl Record {
     /// A recording at 1 kHz with a time-out of two minutes.
     pub fn new() -> Record {
         let folder = TempDir::with_prefix("flightline-test-").unwrap();
-        Record { folder, options: Vec::new(), output: None, limit: Duration::from_secs(120) }.rate(1000)
+        let limit = Duration::from_secs(120);
+        Record { folder, options: Vec::new(), output: None, limit, one_processor: false }.rate(1000)
     }
 
     /// Samples per second of CPU time.
@@ -47,7 +49,7 @@ impl Record {
         self.option("--rate").option(hz.to_string())
     }
 
-    /// `perf`, `perf-user`, `timer` or `auto`.
+    /// `perf`, `perf-user`, `timer`, `itimer` or `auto`.
     pub fn engine(self, name: &str) -> Record {
         self.option("--engine").option(name)
     }
@@ -67,6 +69,12 @@ impl Record {
     /// How long it may take.
     pub fn limit(mut self, limit: Duration) -> Record {
         self.limit = limit;
+        self
+    }
+
+    /// All threads of the program on one processor, the first that is allowed here.
+    pub fn one_processor(mut self) -> Record {
+        self.one_processor = true;
         self
     }
 
@@ -90,7 +98,14 @@ impl Record {
         let mut command = Command::new(flightline());
         let output = self.output.clone().unwrap_or_else(|| self.path().into_os_string());
         command.arg("record").args(later_wins(&self.options)).arg("-o").arg(output);
-        command.arg("--").arg(program.as_ref()).args(args);
+        command.arg("--");
+        if self.one_processor {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+            let first = allowed.split(['-', ',']).next().unwrap();
+            command.args(["taskset", "-c", first]);
+        }
+        command.arg(program.as_ref()).args(args);
         command.current_dir(self.folder.path()).env("TRUTH_FILE", self.truth_path()).stdin(Stdio::null());
         command
     }

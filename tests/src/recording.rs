@@ -156,28 +156,14 @@ impl Collector {
         if let Some(trace) = Value::Reference(reference).record()? {
             stack.truncated = matches!(trace.field("truncated")?, Some(Value::Boolean(true)));
             if let Some(Value::Array(frames)) = trace.field("frames")? {
-                for frame in frames.iter() {
-                    stack.frames.push(Self::frame(frame?)?);
+                for one in frames.iter() {
+                    stack.frames.push(frame(one?)?);
                 }
             }
         }
         let id = self.intern(stack);
         self.by_key.insert(reference.key(), id);
         Ok(id)
-    }
-
-    fn frame(frame: Value<'_>) -> Result<Frame, Failed> {
-        let mut out = Frame { class: String::new(), method: String::new() };
-        let Some(method) = frame.record()?.map(|f| f.field("method")).transpose()?.flatten() else {
-            return Ok(out);
-        };
-        if let Some(method) = method.record()? {
-            out.method = text(method.field("name")?)?;
-            if let Some(class) = method.field("type")?.map(|v| v.record()).transpose()?.flatten() {
-                out.class = text(class.field("name")?)?;
-            }
-        }
-        Ok(out)
     }
 
     fn intern(&mut self, stack: Stack) -> usize {
@@ -190,6 +176,21 @@ impl Collector {
             }
         }
     }
+}
+
+/// A frame of a stack.
+pub(crate) fn frame(frame: Value<'_>) -> Result<Frame, Failed> {
+    let mut out = Frame { class: String::new(), method: String::new() };
+    let Some(method) = frame.record()?.map(|f| f.field("method")).transpose()?.flatten() else {
+        return Ok(out);
+    };
+    if let Some(method) = method.record()? {
+        out.method = text(method.field("name")?)?;
+        if let Some(class) = method.field("type")?.map(|v| v.record()).transpose()?.flatten() {
+            out.class = text(class.field("name")?)?;
+        }
+    }
+    Ok(out)
 }
 
 fn text(value: Option<Value<'_>>) -> Result<String, Failed> {

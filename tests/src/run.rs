@@ -131,6 +131,16 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
+/// Children of a process that run another program than it does.
+pub fn programs(pid: u32) -> Vec<u32> {
+    let image = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let own = image(pid);
+    children(pid)
+        .into_iter()
+        .filter(|child| image(*child).is_some_and(|i| Some(&i) != own.as_ref()))
+        .collect()
+}
+
 /// A value in kB from `/proc/PID/status`, such as `VmRSS`; `None` when the process is gone.
 pub fn status_kb(pid: u32, field: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -78,6 +78,11 @@ impl ProcFile {
         self.header().taken.load(Ordering::Acquire)
     }
 
+    /// Events of a kind that found no room.
+    pub fn events_lost(&self, kind: u16) -> u64 {
+        self.header().event_lost[usize::from(kind)].load(Ordering::Acquire)
+    }
+
     /// Engine in force.
     pub fn engine(&self) -> u32 {
         self.header().engine.load(Ordering::Acquire)

@@ -11,6 +11,11 @@ pub fn skip(reason: &str) {
     eprintln!("\n*** SKIPPED: {reason} ***\n");
 }
 
+/// Says what can only be shown to another user than the present one; no failure in CI, where that user is root.
+pub fn other_user(reason: &str) {
+    eprintln!("\n*** NOT SHOWN as this user: {reason} ***\n");
+}
+
 /// Whether a command exists on the search path.
 pub fn have(program: &str) -> bool {
     std::env::var_os("PATH")

@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::run::run;
@@ -22,8 +23,9 @@ pub fn sources() -> PathBuf {
 /// Cargo's target folder, from where this test runs.
 pub fn target_dir() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
-    // target/<profile>/deps/<test>
-    exe.ancestors().nth(3).unwrap().to_path_buf()
+    // target/<profile>/deps/<test>, target/<profile>/<program>
+    let profile = exe.ancestors().skip(1).find(|dir| !dir.ends_with("deps")).unwrap();
+    profile.parent().unwrap().to_path_buf()
 }
 
 fn folder() -> PathBuf {
@@ -60,6 +62,33 @@ pub fn rust(name: &str, flags: &[&str]) -> PathBuf {
     compile("rustc", &format!("{name}.rs"), flags, &[])
 }
 
+/// A Go victim, `None` where there is no Go; `flags` are those of `go build`.
+#[track_caller]
+pub fn go(name: &str, flags: &[&str]) -> Option<PathBuf> {
+    if !crate::skip::have("go") {
+        return None;
+    }
+    let from = sources().join(format!("{name}.go"));
+    let out = folder().join(format!("{name}-go{}", flags.len()));
+    let time = |p: &Path| p.metadata().and_then(|m| m.modified()).ok();
+    if time(&out) <= time(&from) {
+        let new = unfinished(&out);
+        let mut command = Command::new("go");
+        command.env("CGO_ENABLED", "0").env("GO111MODULE", "off").env("GOFLAGS", "");
+        command.args(["build", "-o"]).arg(&new).args(flags).arg(&from);
+        run(&mut command, Duration::from_secs(300)).expect_success(&format!("{command:?}"));
+        std::fs::rename(&new, &out).unwrap();
+    }
+    Some(out)
+}
+
+/// A name to write to before the file has its own: two tests, of one process too, may want the same at the same time.
+fn unfinished(out: &Path) -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    out.with_extension(format!("new-{}-{number}", std::process::id()))
+}
+
 /// Compiles `victims/<source>` to the target folder unless that is newer than the source.
 #[track_caller]
 pub fn compile(compiler: &str, source: &str, flags: &[&str], tail: &[&str]) -> PathBuf {
@@ -73,7 +102,7 @@ pub fn compile(compiler: &str, source: &str, flags: &[&str], tail: &[&str]) -> P
     if time(&out) > newest {
         return out;
     }
-    let new = out.with_extension(format!("new-{}", std::process::id()));
+    let new = unfinished(&out);
     let mut command = Command::new(compiler);
     command.args(["-g"]).args(flags).arg(&from).arg("-o").arg(&new).args(tail);
     run(&mut command, Duration::from_secs(120)).expect_success(&format!("{command:?}"));

@@ -77,7 +77,11 @@ fn not_executable() {
 #[test]
 fn static_program() {
     let program = victim::c("ticking", &["-O2", "-static"]);
-    let (finished, _) = record(program, &["50"]);
+    let mut command = Command::new(victim::flightline());
+    let folder = tempfile::tempdir().unwrap();
+    // Without CPU time nothing can be asked of it from outside.
+    command.args(["record", "-e", "alloc", "-o"]).arg(folder.path().join("run.jfr")).arg("--");
+    let finished = run(command.arg(program).arg("50").stdin(Stdio::null()), LIMIT);
     expect_message(&finished, 126, &["static", "perf"]);
 }
 
@@ -92,34 +96,31 @@ fn foreign_architecture() {
     }
 }
 
+/// Root records such programs from outside (`outside.rs`); others are told beforehand that they cannot.
 #[test]
 fn setuid_program() {
     // SAFETY: geteuid has no effects.
     if unsafe { libc::geteuid() } == 0 {
-        // Root's set-user-id-root programs run as before; a set-user-id program of another user does not preload.
-        let folder = tempfile::tempdir_in(victim::target_dir()).unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let path = folder.path().join("set-user-id");
-        fs::copy(victim::c("ticking", victim::OPTIMISED), &path).unwrap();
-        std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
-        let (finished, _) = record(&path, &["50"]);
-        expect_message(&finished, 126, &["set-user-id"]);
-    } else {
-        let su = ["/usr/bin/su", "/bin/su", "/usr/bin/passwd"].into_iter().find(|p| Path::new(p).exists());
-        let Some(su) = su else { return skip::skip("no set-user-id program here") };
-        let (finished, _) = record(su, &["--help"]);
-        expect_message(&finished, 126, &["set-user-id"]);
+        return skip::other_user("refusal of a set-user-id program");
     }
+    let su = ["/usr/bin/su", "/bin/su", "/usr/bin/passwd"].into_iter().find(|p| Path::new(p).exists());
+    let Some(su) = su else { return skip::skip("no set-user-id program here") };
+    let (finished, _) = record(su, &["--help"]);
+    expect_message(&finished, 126, &["set-user-id"]);
 }
 
-/// A child that cannot be recorded runs as it would alone, and is told of.
+/// A child that cannot be recorded (not even from outside, which gives CPU time only) runs as it would alone, and is
+/// told of.
 #[test]
 fn static_child() {
     let _turn = turn();
     let child = victim::c("ticking", &["-O2", "-static"]);
     let spawner = victim::c("spawner", victim::OPTIMISED);
-    let (finished, folder) = record(spawner, &[child.to_str().unwrap(), "50"]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(victim::flightline());
+    command.args(["record", "-e", "alloc", "-o"]).arg(folder.path().join("run.jfr")).arg("--");
+    command.arg(spawner).arg(&child).arg("50").current_dir(folder.path()).stdin(Stdio::null());
+    let finished = run(&mut command, LIMIT);
     assert_eq!(finished.stdout_text().lines().count(), 10, "the child's own output");
     expect_message(&finished, 23, &["static", &child.file_name().unwrap().to_string_lossy()]);
     Recording::read(&folder.path().join("run.jfr")).unwrap();

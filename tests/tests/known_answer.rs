@@ -6,10 +6,10 @@ use flightline_tests::record::Record;
 use flightline_tests::run::turn;
 use flightline_tests::{shares, skip, victim};
 
-fn known_answer(flags: &[&str], engine: &str, rate: u32, seconds: &str, tolerance: f64) {
+fn known_answer(record: Record, flags: &[&str], seconds: &str, tolerance: f64) {
     let _turn = turn();
     let program = victim::c("known_answer", flags);
-    let recorded = Record::new().rate(rate).engine(engine).run(program, &[seconds]).expect_code(0);
+    let recorded = record.run(program, &[seconds]).expect_code(0);
     let (truth, recording) = (recorded.truth(), recorded.read());
     let n = recording.samples.len();
     assert!(n >= 20_000, "only {n} samples\n{}", recorded.finished.stderr);
@@ -52,7 +52,7 @@ fn without_frame_pointers() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: known answer by the perf engine");
     }
-    known_answer(victim::OPTIMISED, "auto", 5000, "1.2", 1.5);
+    known_answer(Record::new().rate(5000).engine("auto"), victim::OPTIMISED, "1.2", 1.5);
 }
 
 #[test]
@@ -60,12 +60,19 @@ fn with_frame_pointers() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: known answer by the perf engine");
     }
-    known_answer(victim::FRAME_POINTERS, "auto", 5000, "1.2", 1.5);
+    known_answer(Record::new().rate(5000).engine("auto"), victim::FRAME_POINTERS, "1.2", 1.5);
 }
 
 #[test]
 fn by_timers() {
     // At most CONFIG_HZ signals per second and thread, each worth several events by its weight: 20,000 events
     // are 5,000 looks (at 250 Hz), so chance alone moves a share of 30 % by 0.65 points (one sigma).
-    known_answer(victim::OPTIMISED, "timer", 1000, "5.1", 3.0);
+    known_answer(Record::new().engine("timer"), victim::OPTIMISED, "5.1", 3.0);
+}
+
+#[test]
+fn by_one_timer_of_the_process() {
+    // On one processor: of threads that run at the same time the kernel's ticks prefer some, which is not ours to mend (1,390
+    // looks instead of 5,087 on four processors, single threads off by 6 points). Shares of threads are chance here too.
+    known_answer(Record::new().engine("itimer").one_processor(), victim::OPTIMISED, "5.1", 3.0);
 }

@@ -84,15 +84,17 @@ fn pipe_cut_anywhere_leaves_whole_chunks_readable() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (_, fixed) = write_demo(folder.path(), 2000, 24 << 10);
+    // A chunk begins with the metadata, some 20 KB.
+    const CHUNK: usize = 64 << 10;
+    let (_, fixed) = write_demo(folder.path(), 12_000, CHUNK as u32);
     let whole = chunks(&fixed).len();
     let bytes = std::fs::read(&fixed).unwrap();
     let cut = folder.path().join("cut.jfr");
-    std::fs::write(&cut, &bytes[..(whole - 1) * (24 << 10)]).unwrap();
+    std::fs::write(&cut, &bytes[..(whole - 1) * CHUNK]).unwrap();
     foreign::agree(&[&cut]);
 
     // In the middle of the last chunk: our stream reader still gives everything that was flushed before the cut.
-    let torn = &bytes[..(whole - 1) * (24 << 10) + (14 << 10)];
+    let torn = &bytes[..(whole - 1) * CHUNK + CHUNK / 4 * 3];
     let kept = canonical::of_file(&cut).unwrap().samples.len();
     let streamed = canonical::of_stream(torn).unwrap();
     assert!(streamed.samples.len() > kept, "{} of the torn chunk", streamed.samples.len() - kept);

@@ -44,7 +44,7 @@ fn every_reader_agrees(path: &Path) -> usize {
     assert_eq!(ours.types, foreign::types(path), "events per type");
     let streamed = canonical::of_stream(File::open(path).unwrap()).unwrap();
     assert_eq!(streamed.sorted(), reference, "our reader on a stream");
-    assert_eq!(fold_of(path), folded(&foreign::lines("jdk25-bare", path).unwrap()), "flightline fold");
+    assert_eq!(fold_of(path), folded(&foreign::lines("jdk25-fold", path).unwrap()), "flightline fold");
     reference.len()
 }
 

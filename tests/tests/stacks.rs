@@ -52,7 +52,7 @@ fn deep_recursion() {
 #[test]
 fn beyond_the_limit_is_marked_truncated() {
     let _turn = turn();
-    let (_, recording) = record(victim::c("deep", victim::OPTIMISED), &["6000", "0.5"]);
+    let (_, recording) = record(victim::c("deep", victim::OPTIMISED), &["6000", "2"]);
     expect(
         recording.share(|s| s.truncated && s.has_in_order(&["bottom", "level"])),
         NEARLY_ALL,

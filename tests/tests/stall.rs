@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use flightline_tests::record::Record;
 use flightline_tests::recording::Recording;
-use flightline_tests::run::{children, collect, run, signal, spawn, status_kb, turn, wait};
+use flightline_tests::run::{collect, programs, run, signal, spawn, status_kb, turn, wait};
 use flightline_tests::truth::Truth;
 use flightline_tests::{skip, victim};
 
@@ -37,7 +37,7 @@ fn through_a_pipe(args: &[&str], stop: Duration) -> Outcome {
     let stderr = collect(drain.stderr.take().unwrap());
     let mut pipe = drain.stdout.take().unwrap();
     let path = record.path();
-    let copy = path.clone();
+    let (copy, truth) = (path.clone(), record.truth_path());
     let (stop_now, stopped) = std::sync::mpsc::channel::<Duration>();
     let reader = std::thread::spawn(move || {
         let mut file = std::fs::File::create(copy).unwrap();
@@ -45,6 +45,11 @@ fn through_a_pipe(args: &[&str], stop: Duration) -> Outcome {
         loop {
             if let Ok(pause) = stopped.try_recv() {
                 std::thread::sleep(pause);
+                // A laden machine needs longer for the program's work, all of which is to meet a stopped reader.
+                let ended = || std::fs::read_to_string(&truth).is_ok_and(|t| t.contains("main"));
+                while !pause.is_zero() && !ended() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
             }
             match pipe.read(&mut buffer).unwrap() {
                 0 => return,
@@ -60,7 +65,7 @@ fn through_a_pipe(args: &[&str], stop: Duration) -> Outcome {
     for _ in 0..(stop.as_millis() / 100).saturating_sub(5) {
         std::thread::sleep(Duration::from_millis(100));
         drain_kb.extend(status_kb(pid, "VmRSS"));
-        program_kb.extend(children(pid).first().and_then(|p| status_kb(*p, "VmRSS")));
+        program_kb.extend(programs(pid).first().and_then(|p| status_kb(*p, "VmRSS")));
     }
     let status = wait(&mut drain, LIMIT, "recording through a pipe");
     let stderr = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
@@ -133,8 +138,9 @@ fn not_felt(args: &[&str]) -> Outcome {
     let ratio = stopped.units as f64 / reading.units as f64;
     assert!((0.7..1.5).contains(&ratio), "work per CPU second changed by {ratio:.2} with a stopped reader");
     // Memory stays bounded in both processes while the reader stands still: the queue is 8 MiB, the program's is fixed.
+    // The dictionary of stacks (48 MiB at most) may still fill in the meantime.
     let grown = |(first, last): (u64, u64)| last.saturating_sub(first);
-    assert!(grown(stopped.drain_kb) < 12 << 10, "the drain grew: {:?} kB", stopped.drain_kb);
+    assert!(grown(stopped.drain_kb) < 32 << 10, "the drain grew: {:?} kB", stopped.drain_kb);
     assert!(grown(stopped.program_kb) < 1 << 10, "the program grew: {:?} kB", stopped.program_kb);
     stopped
 }

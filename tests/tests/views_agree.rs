@@ -230,6 +230,26 @@ fn agrees(jdk: &str, ours: &Json, kind: Kind) -> bool {
     }
 }
 
+/// Finds a row of ours for the JDK's row `number`, moving others where they may be more than one: what the JDK shows
+/// is rounded, so the first that agrees may be another row's only one.
+fn assign(
+    number: usize,
+    candidates: &[Vec<usize>],
+    row_of: &mut [Option<usize>],
+    tried: &mut [bool],
+) -> bool {
+    for &own in &candidates[number] {
+        if std::mem::replace(&mut tried[own], true) {
+            continue;
+        }
+        if row_of[own].is_none_or(|other| assign(other, candidates, row_of, tried)) {
+            row_of[own] = Some(number);
+            return true;
+        }
+    }
+    false
+}
+
 /// Compares one view; `None` if neither has anything to show.
 fn compare(
     case: &Case,
@@ -248,8 +268,9 @@ fn compare(
             Err(format!("{view}: the JDK has no {title:?}, ours {} rows", ours.len()))
         };
     };
+    // The JDK adds up phases of one name at different levels.
+    let mut single = Vec::new();
     for row in rows {
-        // The JDK adds up phases of one name at different levels.
         let levels = |own: &&Json| *view == "gc-pause-phases" && own["Phase"] == *row[1];
         if ours.iter().filter(levels).count() > 1 {
             let count: i64 = ours.iter().filter(levels).filter_map(|own| own["Count"].as_i64()).sum();
@@ -257,25 +278,27 @@ fn compare(
             ours.retain(|own| !levels(&own));
             continue;
         }
-        let same = |own: &Json| {
-            columns
-                .iter()
-                .all(|&(at, title, kind)| row.get(at).is_some_and(|cell| agrees(cell, &own[title], kind)))
-        };
-        let Some(found) = ours.iter().position(same) else {
-            let near: Vec<&Json> = ours
-                .iter()
-                .filter(|own| {
-                    let (at, title, kind) =
-                        columns.iter().find(|c| matches!(c.2, Text | Frame)).unwrap_or(&columns[0]);
-                    row.get(*at).is_some_and(|cell| agrees(cell, &own[title], *kind))
-                })
-                .take(3)
-                .collect();
-            return Err(format!("{view}: the JDK's row {row:?} is not ours; the nearest: {near:?}"));
-        };
-        ours.swap_remove(found);
+        single.push(row);
     }
+    let cell_agrees = |row: &[String], own: &Json, &(at, title, kind): &(usize, &str, Kind)| {
+        row.get(at).is_some_and(|cell| agrees(cell, &own[title], kind))
+    };
+    let same = |row: &[String], own: &Json| columns.iter().all(|column| cell_agrees(row, own, column));
+    let candidates: Vec<Vec<usize>> =
+        single.iter().map(|row| (0..ours.len()).filter(|&at| same(row, &ours[at])).collect()).collect();
+    let mut row_of = vec![None; ours.len()];
+    for (number, row) in single.iter().enumerate() {
+        if !assign(number, &candidates, &mut row_of, &mut vec![false; ours.len()]) {
+            let key = columns.iter().find(|c| matches!(c.2, Text | Frame)).unwrap_or(&columns[0]);
+            let near: Vec<_> =
+                ours.iter().zip(&row_of).filter(|(own, _)| cell_agrees(row, own, key)).take(5).collect();
+            return Err(format!(
+                "{view}: the JDK's row {row:?} is not ours; the nearest, and which row each is: {near:?}"
+            ));
+        }
+    }
+    let mut taken = row_of.iter().map(Option::is_some);
+    ours.retain(|_| !taken.next().unwrap_or(false));
     // The JDK leaves out what is beyond 25 rows or below one percent, and settings but of the last moment they were written.
     let cut = rows.len() == 25 || matches!(*view, "object-statistics" | "active-settings");
     if !cut && !ours.is_empty() {

@@ -54,6 +54,29 @@ static inline void truth_thread(const char *name) {
 static inline void truth_function(const char *name, int64_t ns) { truth_line("function", "", name, ns); }
 static inline void truth_count(const char *name, int64_t n) { truth_line("count", "", name, n); }
 
+// From half to one and a half of n, as good as random: calls of one length would come in a pattern, and a sampling period
+// that is a multiple of it hits the same ones.
+static inline uint64_t about(uint64_t n, uint64_t seed) { return n / 2 + (seed * 0x9E3779B97F4A7C15u >> 32) % n; }
+
+// Until a thread of this process sleeps in the kernel: only then can it be said to wait.
+static inline void until_asleep(int tid) {
+    char path[64], text[256];
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    for (;;) {
+        // By system calls: what the C library offers is what some victims measure.
+        long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+        long n = fd < 0 ? 0 : syscall(SYS_read, fd, text, sizeof text - 1);
+        if (fd >= 0) syscall(SYS_close, fd);
+        if (n <= 0) abort();
+        text[n] = 0;
+        // The name is in brackets and may hold anything.
+        const char *end = strrchr(text, ')');
+        if (end && end[1] && end[2] == 'S') return;
+        struct timespec t = {0, 200000};
+        syscall(SYS_nanosleep, &t, NULL);
+    }
+}
+
 // Registers only, no memory: time is spent exactly where it is written.
 #define SPIN(seed, rounds)                                                            \
     ({                                                                                \

@@ -54,7 +54,17 @@ Examples:
 pub enum Command {
     /// Run a program and record it
     Record(Box<crate::record::RecordArgs>),
-    /// Tell which ways of sampling work here
+    /// Start, stop, pause or change the recording of a running program
+    #[command(after_help = crate::ctl::EXAMPLES)]
+    Ctl(Box<crate::ctl::CtlArgs>),
+    /// Copy the last minutes of a recording that goes on, or of a repository, to a file
+    #[command(after_help = crate::dump::EXAMPLES)]
+    Dump(crate::dump::DumpArgs),
+    /// List what is being recorded on this machine, and what killed recorders left
+    #[command(after_help = crate::repositories::EXAMPLES)]
+    Repositories(crate::repositories::RepositoriesArgs),
+    /// Tell which engines and events work here, and why others do not
+    #[command(after_help = crate::list::EXAMPLES)]
     List,
     /// Write the recording of a program that records itself
     #[command(hide = true)]
@@ -71,6 +81,9 @@ pub enum Command {
     /// Print events
     #[command(after_help = crate::print::EXAMPLES)]
     Print(Box<crate::print::PrintArgs>),
+    /// Follow a recording, a repository or a program while it is recorded: events, or a live table of functions
+    #[command(after_help = crate::tail::EXAMPLES)]
+    Tail(Box<crate::tail::TailArgs>),
     /// List the types a recording declares
     #[command(after_help = crate::metadata::EXAMPLES)]
     Metadata(crate::metadata::MetadataArgs),
@@ -80,12 +93,18 @@ pub enum Command {
     /// Save what is left of a torn, unfinished or damaged recording as a standard file
     #[command(after_help = crate::repair::EXAMPLES)]
     Repair(crate::repair::RepairArgs),
+    /// Complete recordings whose recorder was killed, from what it left in shared memory
+    #[command(after_help = crate::recover::EXAMPLES)]
+    Recover(crate::recover::RecoverArgs),
     /// Keep a range of time
     #[command(after_help = crate::cut::EXAMPLES)]
     Cut(crate::cut::CutArgs),
     /// Leave out events by name, category or thread
     #[command(after_help = crate::scrub::EXAMPLES)]
     Scrub(crate::scrub::ScrubArgs),
+    /// Add function names, source lines and inlined frames to a recording made without debug files
+    #[command(after_help = crate::symbolize::EXAMPLES)]
+    Symbolize(crate::symbolize::SymbolizeArgs),
     /// Join recordings, or the chunks of a repository
     #[command(after_help = crate::assemble::EXAMPLES)]
     Assemble(crate::assemble::AssembleArgs),
@@ -102,10 +121,11 @@ pub enum Command {
 /// Which samples, and under what names: common to `flame` and `fold`.
 #[derive(Debug, Args)]
 pub struct StackArgs {
-    /// Recordings or folded text; `-` is standard input
-    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// Recordings, repositories, or folded text; `-` is standard input
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub inputs: Vec<PathBuf>,
-    /// Event type: cpu, wall, alloc, live, lock, nativemem, trace, exception, or a name; may be repeated
+    /// Event type: cpu, wall, alloc, live, lock, io, throw, trace, a perf event as it was recorded (page-faults), or the
+    /// name of a type; may be repeated
     /// [default: CPU samples, else wall-clock samples, else the most frequent]
     #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
     pub events: Vec<String>,
@@ -145,6 +165,9 @@ pub struct StackArgs {
     /// Leave out what was after, in the same forms
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<Bound>,
+    /// Only so much before the end: 30s, 10m, 2h
+    #[arg(long, value_name = "SPAN", value_parser = crate::range::last, conflicts_with_all = ["from", "to"])]
+    pub last: Option<Bound>,
     /// Threads that read a recording of several chunks [default: one for 16 MB, up to the processors, 4 at most]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
@@ -193,9 +216,12 @@ pub struct FoldArgs {
 /// Arguments of `summary`.
 #[derive(Debug, Args)]
 pub struct SummaryArgs {
-    /// A recording; `-` is standard input
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// A recording or a repository; `-` is standard input
+    #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub input: PathBuf,
+    /// Of a repository, only the chunks that have something of so much before the end: 30s, 10m, 2h
+    #[arg(long, value_name = "SPAN", value_parser = crate::range::last)]
+    pub last: Option<Bound>,
     /// As JSON
     #[arg(long)]
     pub json: bool,

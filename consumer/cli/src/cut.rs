@@ -1,11 +1,12 @@
 //! `flightline cut`
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use flightline_consumer::time_range::Bound;
-use jfr_format::edit::{self, Decision, Scope};
+use jfr_format::edit::{self, Decision, Filtered, Scope, Source};
 use jfr_format::event::EventRef;
 
 use crate::edit::{beside, count, input, output};
@@ -101,21 +102,8 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
         Some(path) => path.clone(),
         None => beside(&args.input, "cut")?,
     };
-    let strict = args.strict;
-    let mut decide = |event: &EventRef<'_>| {
-        let describes = !strict && CONTEXT.contains(&&*event.class().name);
-        // What describes the recording spans whole chunks; that is no reason to keep them.
-        if describes && event.start_nanos().is_some_and(|start| !(from..to).contains(&start)) {
-            if event.chunk().header.start_nanos < to { Decision::Context } else { Decision::Drop }
-        } else if within(event, from, to) {
-            Decision::Keep
-        } else {
-            Decision::Drop
-        }
-    };
-    let scope = Scope { range: Some((from, to)), ..Scope::default() };
     let report = output(&path, &[&args.input], args.force, |out| {
-        let report = edit::filter(&source, scope, &mut decide, out).context("cannot write the recording")?;
+        let report = part(&source, from, to, args.strict, out)?;
         if report.written == 0 {
             if report.unread > 0 && report.types.is_empty() {
                 bail!(crate::edit::nothing_read(&args.input));
@@ -145,6 +133,23 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
         }
     }
     Ok(crate::scrub::unread(&args.input, report.unread))
+}
+
+/// Writes what lies in `from..to`, in nanoseconds since 1970, and, unless `strict`, what describes it.
+pub fn part(source: &Source, from: i64, to: i64, strict: bool, out: &mut dyn Write) -> Result<Filtered> {
+    let mut decide = |event: &EventRef<'_>| {
+        let describes = !strict && CONTEXT.contains(&&*event.class().name);
+        // What describes the recording spans whole chunks; that is no reason to keep them.
+        if describes && event.start_nanos().is_some_and(|start| !(from..to).contains(&start)) {
+            if event.chunk().header.start_nanos < to { Decision::Context } else { Decision::Drop }
+        } else if within(event, from, to) {
+            Decision::Keep
+        } else {
+            Decision::Drop
+        }
+    };
+    let scope = Scope { range: Some((from, to)), ..Scope::default() };
+    edit::filter(source, scope, &mut decide, out).context("cannot write the recording")
 }
 
 /// Whether any part of the event lies in `from..to`.

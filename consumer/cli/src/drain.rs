@@ -1,11 +1,14 @@
 //! `flightline drain`: writes the recording of a program that records itself (linked library, bare preload).
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{os::unix::net::UnixDatagram, path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueHint};
-use flightline_recorder::{Error, Target, helper};
+use flightline_recorder::{
+    Error, Target,
+    helper::{self, Program},
+};
 
-use crate::record::{SamplingArgs, say};
+use crate::record::{DEFAULT_OUTPUT, RepositoryArgs, SamplingArgs, say};
 
 /// Arguments of `drain`; programs, not people, give them.
 #[derive(Debug, Args)]
@@ -16,11 +19,22 @@ pub struct DrainArgs {
     /// The program
     #[arg(long, value_name = "PID")]
     pid: u32,
+    /// The program runs already and waits for the command to join
+    #[arg(long)]
+    join: bool,
+    /// It may see an EINTR that it would not see otherwise
+    #[arg(long)]
+    interrupt: bool,
     /// Where the recording goes
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    output: PathBuf,
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    repository: RepositoryArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
+    /// What there is to say goes to the system's log
+    #[arg(long)]
+    syslog: bool,
     /// Tell the sum at the end
     #[arg(short, long)]
     verbose: bool,
@@ -38,10 +52,25 @@ pub fn run(args: &DrainArgs) -> ExitCode {
 }
 
 fn serve(args: &DrainArgs) -> Result<(), Error> {
-    let target = Target::Path(args.output.clone());
-    let report = helper::serve(args.pid, args.ready_fd, args.sampling.settings()?, target, &mut say)?;
+    let target = match args.repository.repository()? {
+        Some(repository) => Target::Repository(repository),
+        None => Target::Path(args.output.clone().unwrap_or_else(|| DEFAULT_OUTPUT.into())),
+    };
+    let program = Program { pid: args.pid, waiting: args.join, interrupt: args.interrupt };
+    let mut tell = |message: &str| if args.syslog { syslog(message, args.pid) } else { say(message) };
+    let report = helper::serve(&program, Some(args.ready_fd), args.sampling.settings()?, target, &mut tell)?;
     if args.verbose {
-        say(&report.to_string());
+        tell(&report.to_string());
     }
     Ok(())
+}
+
+/// A warning of a daemon; without a log there is nobody to tell.
+fn syslog(message: &str, pid: u32) {
+    const DAEMON_WARNING: u32 = 3 << 3 | 4;
+    let line = format!("<{DAEMON_WARNING}>flightline[{}]: process {pid}: {message}", std::process::id());
+    if let Ok(socket) = UnixDatagram::unbound() {
+        let _ = socket.set_nonblocking(true);
+        let _ = socket.send_to(line.as_bytes(), "/dev/log");
+    }
 }

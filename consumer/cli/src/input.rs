@@ -28,13 +28,17 @@ pub fn open(path: &Path) -> Result<Source> {
     let metadata = file.metadata().with_context(cannot)?;
     if metadata.is_dir() {
         bail!(
-            "{} is a directory, not a recording (flightline assemble joins the recordings in one, print --follow \
-             follows a repository)",
+            "{} is a directory, not a recording (flightline assemble joins the recordings in one, tail follows a \
+             repository)",
             shown(path)
         );
     }
     if !metadata.is_file() {
         return stream(Box::new(file), path);
+    }
+    crate::recover::before_reading(path);
+    if let Some(bytes) = crate::repository::live(&file) {
+        return Ok(Source::Recording(Box::new(Input::bytes(bytes.into()).boxed())));
     }
     let mut magic = Vec::new();
     file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut magic).with_context(cannot)?;
@@ -61,9 +65,13 @@ pub fn whole(path: &Path) -> Result<Option<Recording>> {
     if path.as_os_str() == "-" || !path.is_file() {
         return Ok(None);
     }
+    crate::recover::before_reading(path);
     let cannot = || format!("cannot open {}", shown(path));
     let mut magic = Vec::new();
     let file = File::open(path).with_context(cannot)?;
+    if let Some(bytes) = crate::repository::live(&file) {
+        return Ok(Some(Recording::bytes(bytes.into())));
+    }
     file.take(MAGIC.len() as u64).read_to_end(&mut magic).with_context(cannot)?;
     if !is_recording(&magic) {
         return Ok(None);

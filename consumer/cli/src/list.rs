@@ -1,32 +1,60 @@
-//! `flightline list`: which engines work here.
+//! `flightline list`: which engines and events work here, and what to do about the others.
 
+use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use flightline_recorder::engines;
+use flightline_recorder::settings::ENGINES;
+use flightline_recorder::{engines, perf_events};
 
 use crate::{Outcome, output};
 
-/// Prints one line per engine.
+/// What help says behind the options.
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline list                               all engines and events, tried out
+  flightline record -e cpu,page-faults@100 -- PROGRAM
+  flightline record -e uprobe:libc.so.6:malloc@1000 -- PROGRAM
+  flightline record -e sched:sched_switch -- PROGRAM
+
+Exit status: 0 if CPU time can be sampled here, 1 if not.";
+
+/// Tries everything and prints it.
 pub fn run() -> Result<Outcome> {
-    let mut out = String::new();
+    let mut out = String::from("Ways to sample CPU time (--engine):\n");
     let mut best = None;
     for engine in engines::list() {
-        let state = match &engine.refused {
-            None => {
-                best.get_or_insert(engine.name);
-                "works".to_owned()
-            }
-            Some(why) => format!("refused: {why}"),
-        };
-        out += &format!("{:10} {state}\n{:10} {}\n", engine.name, "", engine.about);
+        if engine.refused.is_none() {
+            best.get_or_insert(engine.name);
+        }
+        line(&mut out, engine.name, engine.about, engine.refused.as_deref(), false);
     }
     out += &match best {
         Some(name) => {
-            format!("\nauto takes the first that works: {name} (timer where it keeps up with the rate)\n")
+            format!("  auto takes the first that works: {name} (timer where it keeps up with the rate)\n")
         }
-        None => "\nnothing can sample here\n".to_owned(),
+        None => "  nothing can sample here\n".to_owned(),
     };
+    out += "\nEngines (-e NAME[@INTERVAL]):\n";
+    for engine in ENGINES {
+        let _ = writeln!(out, "  {:25} {}; @{}", engine.name, engine.about, engine.interval);
+    }
+    out += "\nPerf events (-e NAME[@COUNT], a sample each COUNT events):\n";
+    for event in perf_events::list() {
+        line(&mut out, &event.name, event.about, event.refused.as_deref(), event.user_only);
+    }
+    out += "\nFunctions (--trace FUNCTION:TIME):\n";
+    let about = "calls that take longer, by the processor's breakpoints: two functions at once";
+    line(&mut out, "--trace", about, perf_events::trace_refused().as_deref(), false);
     output::text(Path::new("-"), |to| to.write_all(out.as_bytes()))?;
     Ok(if best.is_some() { Outcome::Whole } else { Outcome::Partial })
+}
+
+fn line(out: &mut String, name: &str, about: &str, refused: Option<&str>, user_only: bool) {
+    let state = match (refused, user_only) {
+        (None, false) => "works".to_owned(),
+        (None, true) => "works, without what happens in the kernel".to_owned(),
+        (Some(why), _) => format!("refused: {why}"),
+    };
+    let _ = writeln!(out, "  {name:25} {about}\n  {:25} {state}", "");
 }

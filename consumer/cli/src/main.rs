@@ -4,9 +4,13 @@
 
 mod args;
 mod assemble;
+mod attach;
+mod ctl;
 mod cut;
 mod disassemble;
 mod drain;
+mod dump;
+mod dump_policy;
 mod edit;
 mod flame;
 mod fold;
@@ -17,12 +21,18 @@ mod output;
 mod print;
 mod range;
 mod record;
+mod recover;
 mod redact;
 mod repair;
+mod repositories;
+mod repository;
 mod scrub;
 mod signals;
 mod stacks;
+mod status;
 mod summary;
+mod symbolize;
+mod tail;
 mod talk;
 mod view;
 mod wanted;
@@ -47,17 +57,23 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Record(args) => return record::run(&args),
+        Command::Ctl(args) => return ctl::run(&args),
+        Command::Dump(args) => dump::run(&args),
+        Command::Repositories(args) => repositories::run(&args),
         Command::List => list::run(),
         Command::Drain(args) => return drain::run(&args),
         Command::Flame(args) => flame::run(args),
         Command::Fold(args) => fold::run(args),
         Command::Summary(args) => summary::run(args),
         Command::Print(args) => print::run(*args),
+        Command::Tail(args) => tail::run(&args),
         Command::Metadata(args) => metadata::run(args),
         Command::View(args) => view::run(args),
         Command::Repair(args) => repair::run(args),
+        Command::Recover(args) => recover::run(&args),
         Command::Cut(args) => cut::run(args),
         Command::Scrub(args) => scrub::run(args),
+        Command::Symbolize(args) => symbolize::run(args),
         Command::Assemble(args) => assemble::run(args),
         Command::Disassemble(args) => disassemble::run(args),
         Command::Completions { shell } => {

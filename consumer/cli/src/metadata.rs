@@ -11,7 +11,7 @@ use jfr_format::read::{Interest, Item};
 
 use crate::talk::{self, Progress, shown};
 use crate::wanted::Wanted;
-use crate::{Outcome, input, output};
+use crate::{Outcome, input, output, repository};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -26,8 +26,8 @@ type that chunks declare differently, the first declaration is shown.";
 /// Arguments of `metadata`.
 #[derive(Debug, Args)]
 pub struct MetadataArgs {
-    /// Recordings, taken together; `-` is standard input
-    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// Recordings or repositories, taken together; `-` is standard input
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
     /// As JSON, with all details
     #[arg(long)]
@@ -52,8 +52,11 @@ pub fn run(args: MetadataArgs) -> Result<Outcome> {
     let mut declarations = Declarations::default();
     let mut wanted = Wanted::new(&args.events, &args.categories);
     let mut outcome = Outcome::Whole;
-    for path in &args.inputs {
-        let mut input = input::recording(path)?;
+    for path in &repository::expand(&args.inputs, None)? {
+        let mut input = match input::recording(path) {
+            Err(_) if repository::rolled_away(path, &args.inputs) => continue,
+            input => input?,
+        };
         input.decoder().select(|_| Interest::None);
         wanted.next_input();
         let progress = Progress::new(input.size());

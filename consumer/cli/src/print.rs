@@ -17,7 +17,7 @@ use crate::range::{self, Times};
 use crate::signals::Signals;
 use crate::talk::{self, shown};
 use crate::wanted::Wanted;
-use crate::{Outcome, input, output};
+use crate::{Outcome, input, output, repository};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -37,8 +37,8 @@ part lies in it; its end is not part of it.";
 /// Arguments of `print`.
 #[derive(Debug, Args)]
 pub struct PrintArgs {
-    /// Recordings, one after the other; `-` is standard input
-    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::AnyPath)]
+    /// Recordings or repositories, one after the other; `-` is standard input
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
     #[command(flatten)]
     form: Form,
@@ -60,6 +60,9 @@ pub struct PrintArgs {
     /// Leave out what was after, in the same forms
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     to: Option<Bound>,
+    /// Only so much before the end: 30s, 10m, 2h
+    #[arg(long, value_name = "SPAN", value_parser = crate::range::last, conflicts_with_all = ["from", "to"])]
+    last: Option<Bound>,
     /// Go on while the recording is written, until it ends or Ctrl-C; FILE may be the repository of a JVM
     #[arg(long)]
     follow: bool,
@@ -107,10 +110,11 @@ impl Form {
 
 /// Prints events.
 pub fn run(args: PrintArgs) -> Result<Outcome> {
+    let paths = if args.follow { args.inputs.clone() } else { repository::expand(&args.inputs, args.last)? };
     let format = args.form.format();
     let stack_depth = args.stack_depth.unwrap_or(if format == Format::Compact { usize::MAX } else { 5 });
     let options = PrintOptions {
-        selection: selection(&args)?,
+        selection: selection(&args, &paths)?,
         stack_depth,
         exact: args.exact,
         order: if args.follow { Order::AsFound } else { Order::EndTime },
@@ -128,7 +132,10 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
     let tame = format == Format::Text && io::stdout().is_terminal() && is_stdout(&args.output);
     refuse_input(&args.output, args.inputs.iter().map(PathBuf::as_path))?;
     // Before anything is written: what is no recording leaves no beginning of a document.
-    let mut first = Some(input::recording(&args.inputs[0])?);
+    let mut first = match input::recording(&paths[0]) {
+        Err(error) if !repository::rolled_away(&paths[0], &args.inputs) => return Err(error),
+        input => Some(input),
+    };
     output::text(&args.output, |out| -> Result<()> {
         let mut tamed;
         let out: &mut dyn Write = if tame {
@@ -138,9 +145,12 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
             out
         };
         session.printer.begin(out)?;
-        for path in &args.inputs {
-            let input = first.take().map_or_else(|| input::recording(path), Ok)?;
-            session.one(path, input, out)?;
+        for path in &paths {
+            match first.take().unwrap_or_else(|| input::recording(path)) {
+                Ok(input) => session.one(path, input, out)?,
+                Err(_) if repository::rolled_away(path, &args.inputs) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(session.printer.end(out)?)
     })?;
@@ -244,19 +254,19 @@ impl Session {
 }
 
 /// Which events, with times that count from the first recording's start or the last one's end made absolute.
-fn selection(args: &PrintArgs) -> Result<Selection> {
+fn selection(args: &PrintArgs, paths: &[PathBuf]) -> Result<Selection> {
     let mut selection = Selection {
         events: Patterns::new(args.events.clone()),
         categories: Categories::new(args.categories.clone()),
-        from: args.from,
+        from: args.from.or(args.last),
         to: args.to,
         end: None,
     };
     range::check(args.from, args.to)?;
-    let bounds = || [args.from, args.to].into_iter().flatten();
+    let bounds = || [args.from.or(args.last), args.to].into_iter().flatten();
     let from_end = bounds().any(Bound::needs_end);
     let relative = bounds().any(|bound| !matches!(bound, Bound::Absolute(_)));
-    if !from_end && (!relative || args.inputs.len() == 1) {
+    if !from_end && (!relative || paths.len() == 1) {
         return Ok(selection);
     }
     if args.follow {
@@ -264,9 +274,9 @@ fn selection(args: &PrintArgs) -> Result<Selection> {
             "a time before the end cannot be told while the recording is written: its end is not known yet"
         );
     }
-    if let Some(times) = Times::of(&args.inputs)? {
+    if let Some(times) = Times::of(paths)? {
         let at = |bound: Bound| Bound::Absolute(bound.at(times.start, times.end));
-        selection.from = args.from.map(at);
+        selection.from = selection.from.map(at);
         selection.to = args.to.map(at);
     }
     Ok(selection)

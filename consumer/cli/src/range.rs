@@ -24,6 +24,17 @@ pub fn check(from: Option<Bound>, to: Option<Bound>) -> Result<()> {
     Ok(())
 }
 
+/// The value of `--last`: a span before the end.
+///
+/// # Errors
+/// It is no span.
+pub fn last(text: &str) -> Result<Bound, String> {
+    match text.parse::<Bound>() {
+        Ok(Bound::FromStart(nanos)) if nanos > 0 => Ok(Bound::FromEnd(nanos)),
+        _ => Err("give a span: 30s, 10m, 2h".into()),
+    }
+}
+
 /// What recordings in files tell of their time.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {

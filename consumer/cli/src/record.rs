@@ -13,24 +13,39 @@ use std::{
 use clap::{Args, Parser, ValueEnum, ValueHint};
 use flightline_recorder::{
     Engine, Error, Settings, Target,
-    command::{Ended, Recorded, record},
-    loss, preload,
-    settings::{DEFAULT_DEPTH, DEFAULT_RATE},
+    command::{Ended, Recorded, record, watch},
+    dump::Condition,
+    exposition::Places,
+    labels, loss, preload,
+    repository::{self, Repository},
+    settings::{
+        DEFAULT_DEPTH, DEFAULT_RATE, ThreadSelection,
+        text::{bytes, duration, percent},
+    },
 };
 
-use crate::args::Cli;
+use crate::{
+    args::Cli,
+    attach::{self, AttachArgs},
+    ctl::{ScheduleArgs, run_dormant},
+    dump_policy::PolicyArgs,
+};
 
 /// The shared object for recorded programs, empty if the build did not put it into the command.
 const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libflightline.so"));
 
 /// Output if neither `-o` nor `--flame` is given.
-const DEFAULT_OUTPUT: &str = "flightline.jfr";
+pub const DEFAULT_OUTPUT: &str = "flightline.jfr";
 
 const EXAMPLES: &str = "\
 Examples:
   flightline record --flame flame.html -- sqlite3 big.db 'select …'
   flightline record -F 1000 -o run.jfr -- xz -9 -T2 big.bin
+  flightline record -e cpu,wall@20ms,lock,io -o run.jfr -- redis-server
   flightline record -o 'run-%p.jfr' -- make                     a file for each process
+  flightline record --repository /var/lib/fl --max-age 24h --max-size 1g -- nginx   the last day, always
+  flightline record --repository /var/lib/fl --label zone=eu-1 --wait -- ./start-daemon
+  flightline record -p 1234 --duration 30s --flame flame.html   a running process, from outside
   flightline record -o - -- python3 script.py | flightline flame - -o x.svg
 
 SIGINT and SIGTERM finish the recording properly; a second one finishes at once. The exit status is the program's \
@@ -44,29 +59,93 @@ pub struct RecordArgs {
     /// name gives each process a file of its own [default: flightline.jfr]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub repository: RepositoryArgs,
     /// Draw a flame graph when the program has ended: FILE.html or FILE.svg
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "repository")]
     pub flame: Option<PathBuf>,
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Go on until all processes the program left behind have ended
     #[arg(short, long)]
     pub wait: bool,
+    /// Do not record, only run the program so that `flightline ctl -p PID start` can record it later
+    #[arg(long)]
+    pub dormant: bool,
     /// Say nothing but errors
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Say more at the end
     #[arg(short, long)]
     pub verbose: bool,
+    #[command(flatten)]
+    pub attach: AttachArgs,
     /// Program and arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(
+        required_unless_present = "pid",
+        conflicts_with = "pid",
+        trailing_var_arg = true,
+        value_name = "COMMAND"
+    )]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// A rolling repository instead of a file.
+#[derive(Debug, Args)]
+pub struct RepositoryArgs {
+    /// Record into this folder, a folder for each process and a file for each chunk, and remove what is old: the layout of the
+    /// JDK's repositories, which `jfr`, JMC and EventStream.openRepository read. `%u` stands for the user's id
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "output")]
+    repository: Option<PathBuf>,
+    /// Remove chunks older than this, as 24h, 7d
+    #[arg(long, value_name = "TIME", requires = "repository", value_parser = duration)]
+    max_age: Option<Duration>,
+    /// Never take more disk than this with all recordings of the repository: the oldest chunks go, as 500m, 1g
+    #[arg(long, value_name = "BYTES", requires = "repository", value_parser = bytes)]
+    max_size: Option<u64>,
+    /// Close a chunk at this age [default: 15m, at most an eighth of --max-age]
+    #[arg(long, value_name = "TIME", requires = "repository", value_parser = duration)]
+    chunk_age: Option<Duration>,
+    /// Close a chunk at this size [default: 12m, at most an eighth of --max-size]
+    #[arg(long, value_name = "BYTES", requires = "repository", value_parser = bytes)]
+    chunk_size: Option<u64>,
+}
+
+impl RepositoryArgs {
+    /// The repository, if one is asked for.
+    pub fn repository(&self) -> Result<Option<Repository>, Error> {
+        let Some(root) = &self.repository else { return Ok(None) };
+        // The recorder and whoever asks for it may stand in different folders.
+        let root = repository::of_user(root);
+        let root = std::path::absolute(&root).map_err(|e| Error::io("find", &root, e))?;
+        let new = Repository::new(root);
+        let repository = Repository {
+            max_age: self.max_age,
+            max_size: self.max_size,
+            chunk_age: self.chunk_age.unwrap_or(new.chunk_age),
+            chunk_bytes: self.chunk_size.unwrap_or(new.chunk_bytes),
+            ..new
+        };
+        repository.check()?;
+        Ok(Some(repository))
+    }
 }
 
 /// How to sample: common to `record` and the drain of programs that record themselves.
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
+    /// What to record, as NAME or NAME@INTERVAL: cpu@10ms, wall, alloc@512k, live, lock@1ms, io@10ms, throw, metrics, or any perf
+    /// event (page-faults, sched:sched_switch, uprobe:libc.so.6:malloc); several with commas or by repeating
+    /// [default: cpu]
+    #[arg(short, long, value_name = "EVENT")]
+    event: Vec<String>,
+    /// Record everything that can be recorded together, and what --event adds
+    #[arg(long)]
+    all: bool,
+    /// Record calls of a function that take longer: FUNCTION:THRESHOLD or LIBRARY:FUNCTION:THRESHOLD
+    #[arg(long, value_name = "FN:TIME")]
+    trace: Vec<String>,
     /// Samples per second of CPU time, 1 to 10000
     #[arg(short = 'F', long, alias = "freq", value_name = "HZ", default_value_t = DEFAULT_RATE, conflicts_with = "interval")]
     #[arg(value_parser = rate)]
@@ -74,24 +153,63 @@ pub struct SamplingArgs {
     /// CPU time between samples instead, as 10ms, 500us
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     interval: Option<Duration>,
-    /// How to sample; `flightline list` tells what works here
-    #[arg(short, long, value_enum, default_value_t = EngineArg::Auto)]
+    /// Most that recording may cost, in percent of the CPU time of the programs, or of one processor where they use less, as 0.5%:
+    /// samples come less often than asked for while it costs more, and stand for more
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    budget: Option<f64>,
+    /// How to sample CPU time; `flightline list` tells what works here
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     engine: EngineArg,
     /// Frames kept per stack, at most 2048
     #[arg(long, value_name = "FRAMES", default_value_t = DEFAULT_DEPTH, value_parser = clap::value_parser!(u32).range(1..=2048))]
     depth: u32,
-    /// Time between flushes: how late a reader may see a sample
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
-    flush: Duration,
+    /// Have each flush written to the disk: a power failure costs what came since the last one, not what the kernel kept
+    #[arg(long)]
+    sync: bool,
+    /// Time between flushes: how late a reader may see a sample [default: 1s, or that of --aggregate]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    flush: Option<Duration>,
+    /// Add equal samples of CPU time up for so long and write them as one profiler.WallClockSample, as 10s: a tenth of the bytes;
+    /// stacks of the same functions are equal; no lines are told, and no functions that the compiler put into others
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    aggregate: Option<Duration>,
+    /// With --aggregate: tell lines, addresses and inlined functions; stacks that differ by them are not equal
+    #[arg(long, requires = "aggregate")]
+    aggregate_lines: bool,
+    /// Write metrics about the recorder to this file every ten seconds, for Prometheus' text file collector
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    metrics_file: Option<PathBuf>,
+    /// Serve them at http://ADDRESS/metrics, as 127.0.0.1:9464, to whoever can connect
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<std::net::SocketAddr>,
+    /// With -e live: time between two tellings of what is alive, by stack, at least 1s; and at the end each allocation is told
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    live_interval: Duration,
     /// Memory for samples per recorded process, a power of two [default: by rate and CPUs, 256K to 16M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     ring_size: Option<u64>,
+    /// Only these threads: ids, as 17,20-30, or a regular expression for the name; repeatable. What they are called is looked
+    /// at once a second
+    #[arg(long, value_name = "THREADS")]
+    threads: Vec<String>,
     /// Do not record children
     #[arg(long)]
     no_follow: bool,
     /// Leave the arguments of recorded programs out
     #[arg(long)]
     redact_args: bool,
+    /// When a signal such as SIGSEGV or SIGABRT ends a program, record it with a last sample of every thread
+    /// [default: with --repository]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    fatal_signals: Option<bool>,
+    /// Say in every chunk what the recording belongs to, as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host, service
+    /// (the systemd unit or OTEL_SERVICE_NAME, else the program's name), version and container are found by themselves
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = flightline_recorder::labels::parse)]
+    label: Vec<(String, String)>,
+    #[command(flatten)]
+    schedule: ScheduleArgs,
+    #[command(flatten)]
+    dumps: PolicyArgs,
     /// Count what the signal handler costs
     #[arg(long, hide = true)]
     measure: bool,
@@ -108,30 +226,71 @@ enum EngineArg {
     PerfUser,
     /// A CPU-time timer per thread
     Timer,
+    /// One CPU-time timer per process
+    Itimer,
 }
 
 impl SamplingArgs {
+    fn exposition(&self) -> Result<Places, Error> {
+        let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Error::io("find", path, e));
+        Ok(Places {
+            file: self.metrics_file.as_ref().map(absolute).transpose()?,
+            listen: self.metrics_listen,
+        })
+    }
+
     /// As settings of the recorder.
     pub fn settings(&self) -> Result<Settings, Error> {
         let period = match self.interval {
             Some(interval) => interval,
             None => Settings::period_of_rate(self.rate)?,
         };
-        let settings = Settings {
+        let engines = match (self.all, self.event.is_empty() && self.trace.is_empty()) {
+            (true, _) => Settings::all(),
+            (_, true) => Settings::default(),
+            _ => Settings::default().without_engines(),
+        };
+        let mut settings = Settings {
             period,
             engine: match self.engine {
                 EngineArg::Auto => Engine::Auto,
                 EngineArg::Perf => Engine::Perf,
                 EngineArg::PerfUser => Engine::PerfUser,
                 EngineArg::Timer => Engine::Timer,
+                EngineArg::Itimer => Engine::ProcessTimer,
             },
+            budget: self.budget,
             depth: self.depth,
-            flush: self.flush,
+            sync: self.sync,
+            flush: self.flush.or(self.aggregate).unwrap_or(Duration::from_secs(1)),
+            aggregate: self.aggregate,
+            aggregate_lines: self.aggregate_lines,
+            // Readings for each second would be more bytes than the samples.
+            metrics: self.aggregate.or(engines.metrics),
+            exposition: self.exposition()?,
+            live_interval: self.live_interval,
             ring_bytes: self.ring_size,
             follow: !self.no_follow,
+            threads: match self.threads.is_empty() {
+                true => None,
+                false => Some(ThreadSelection::parse(&self.threads)?),
+            },
             redact_args: self.redact_args,
+            fatal_signals: self.fatal_signals,
+            labels: self.label.clone(),
+            schedule: self.schedule.schedule(),
+            dumps: self.dumps.policy()?,
             measure: self.measure,
+            ..engines
         };
+        for list in &self.event {
+            settings.add(list)?;
+        }
+        for function in &self.trace {
+            settings.add_trace(function)?;
+        }
+        // A panic is seen where it is thrown.
+        settings.throw |= settings.dumps.as_ref().is_some_and(|p| p.on.contains(&Condition::Panic));
         settings.check()?;
         Ok(settings)
     }
@@ -145,15 +304,44 @@ pub fn run(args: &RecordArgs) -> ExitCode {
             say(&error.to_string());
             ExitCode::from(match &error {
                 Error::Program(refusal) => refusal.exit_code(),
-                Error::Setting { name: "rate" | "interval" | "depth" | "flush" | "ring-size", .. } => 2,
+                error if is_usage(error) => 2,
                 _ => 1,
             })
         }
     }
 }
 
+/// Whether an option is wrong, not the circumstances.
+pub fn is_usage(error: &Error) -> bool {
+    const OPTIONS: [&str; 17] = [
+        "budget",
+        "aggregate",
+        "rate",
+        "interval",
+        "threads",
+        "depth",
+        "flush",
+        "ring-size",
+        "event",
+        "trace",
+        "live-interval",
+        "max-age",
+        "max-size",
+        "chunk-age",
+        "chunk-size",
+        "label",
+        "dump-keep",
+    ];
+    matches!(error, Error::Setting { name, .. } if OPTIONS.contains(name))
+}
+
 fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     let settings = args.sampling.settings()?;
+    // Each process's own environment is asked; what stands in ours shall not be wrong in silence.
+    labels::parse_list(&std::env::var(labels::ENV).unwrap_or_default())?;
+    if args.dormant {
+        match run_dormant(&preload::find(EMBEDDED)?, &args.command)? {}
+    }
     let stdout = args.output.as_deref() == Some(Path::new("-"));
     if stdout && std::io::stdout().is_terminal() {
         return Err(Error::Setting {
@@ -163,7 +351,11 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     }
     let scratch = scratch_for_picture(args)?;
     let path = args.output.clone().or(scratch.clone()).unwrap_or_else(|| DEFAULT_OUTPUT.into());
-    let target = if stdout {
+    let repository = args.repository.repository()?;
+    let path = repository.as_ref().map_or(path, |r| r.root.clone());
+    let target = if let Some(repository) = repository {
+        Target::Repository(repository)
+    } else if stdout {
         let fd = std::io::stdout().as_fd().try_clone_to_owned();
         Target::Descriptor(Arc::new(
             fd.map_err(|e| Error::Io { doing: "use standard output".into(), source: e })?,
@@ -171,6 +363,11 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     } else {
         Target::Path(path.clone())
     };
+    if !args.attach.pid.is_empty() {
+        let pids = attach::pids(&args.attach.pid)?;
+        let ended = watch(&pids, settings, target, &mut say)?;
+        return conclude(args, &ended, stdout, &path, scratch);
+    }
     let (program, arguments) = args
         .command
         .split_first()
@@ -183,12 +380,23 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
         wait_for_children: args.wait,
     };
     let ended = record(&recorded, settings, target, &mut say)?;
+    conclude(args, &ended, stdout, &path, scratch)
+}
+
+/// The closing line, the picture, the exit status.
+fn conclude(
+    args: &RecordArgs,
+    ended: &Ended,
+    stdout: bool,
+    path: &Path,
+    scratch: Option<PathBuf>,
+) -> Result<u8, Error> {
     if !args.quiet {
-        close(args, &ended, if stdout { Path::new("standard output") } else { &path });
+        close(args, ended, if stdout { Path::new("standard output") } else { path });
     }
     if let Some(picture) = &args.flame
         && !ended.unseen
-        && let Err(error) = draw(args, &path, picture)
+        && let Err(error) = draw(args, path, picture)
     {
         say(&format!("no flame graph: {error:#}; the recording is {}", path.display()));
         return Ok(ended.code.max(1));
@@ -266,59 +474,16 @@ pub fn say(message: &str) {
     let _ = writeln!(std::io::stderr(), "flightline: {message}");
 }
 
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("give on or off".to_owned()),
+    }
+}
+
 fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     Settings::period_of_rate(rate).map_err(|e| e.to_string())?;
     Ok(rate)
-}
-
-/// `10ms`, `500us`, `1.5s`, `100000ns`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: f64 = number.trim().parse().map_err(|_| format!("{text:?} is not a time such as 10ms"))?;
-    let scale = match unit {
-        "ns" => 1e-9,
-        "us" | "µs" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" | "min" => 60.0,
-        _ => return Err(format!("{text:?}: give a unit: ns, us, ms or s")),
-    };
-    Duration::try_from_secs_f64(number * scale).map_err(|_| format!("{text:?} is out of range"))
-}
-
-/// `65536`, `64k`, `4M`.
-fn bytes(text: &str) -> Result<u64, String> {
-    let lower = text.to_ascii_lowercase();
-    let lower = lower.trim_end_matches('b').trim_end_matches('i');
-    let (number, shift) = match lower.chars().last() {
-        Some('k') => (&lower[..lower.len() - 1], 10),
-        Some('m') => (&lower[..lower.len() - 1], 20),
-        Some('g') => (&lower[..lower.len() - 1], 30),
-        _ => (lower, 0),
-    };
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a size such as 4M"))?;
-    number.checked_shl(shift).filter(|n| n >> shift == number).ok_or_else(|| format!("{text:?} is too large"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_and_sizes() {
-        assert_eq!(duration("10ms"), Ok(Duration::from_millis(10)));
-        assert_eq!(duration("500us"), Ok(Duration::from_micros(500)));
-        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
-        for bad in ["10", "ms", "-1s", "1 parsec", "1e99s", "nans"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
-        assert_eq!(bytes("64k"), Ok(65536));
-        assert_eq!(bytes("4MiB"), Ok(4 << 20));
-        assert_eq!(bytes("1048576"), Ok(1 << 20));
-        for bad in ["", "k", "4x", "99999999999999999g"] {
-            assert!(bytes(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -14,11 +14,11 @@ use flightline_consumer::tree::Tree;
 use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Input, Recording};
 
-use crate::Outcome;
 use crate::args::StackArgs;
 use crate::input::{self, Source};
 use crate::range::{self, Times};
 use crate::talk::{self, Progress, shown};
+use crate::{Outcome, repository};
 
 /// A tree and where it comes from.
 pub struct Profile {
@@ -38,12 +38,18 @@ enum Opened {
 /// Reads the inputs and folds them.
 pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
     let options = options(args, split_modules);
+    let paths = repository::expand(&args.inputs, args.last)?;
     let mut recordings = Vec::new();
     let mut texts = Vec::new();
-    for path in &args.inputs {
-        if let Some(recording) = input::whole(path)? {
-            recordings.push((path, Opened::Whole(recording)));
-            continue;
+    for path in &paths {
+        match input::whole(path) {
+            Ok(Some(recording)) => {
+                recordings.push((path, Opened::Whole(recording)));
+                continue;
+            }
+            Ok(None) => {}
+            Err(_) if repository::rolled_away(path, &args.inputs) => continue,
+            Err(error) => return Err(error),
         }
         match input::open(path)? {
             Source::Recording(input) => recordings.push((path, Opened::Stream(input))),
@@ -59,7 +65,7 @@ pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
         let tree = tree.with_context(|| names.join(", "))?;
         return Ok(Profile { tree, outcome: Outcome::Whole, model: None });
     }
-    let (model, outcome) = load(recordings, load_options(args)?, args.jobs)?;
+    let (model, outcome) = load(recordings, load_options(args, &paths)?, args.jobs)?;
     let tree = fold::fold(&model, &options)?;
     if args.total && tree.unit == "samples" {
         talk::warning("the recording does not say what a sample stands for; counting samples");
@@ -167,16 +173,17 @@ fn options(args: &StackArgs, split_modules: bool) -> FoldOptions {
     }
 }
 
-fn load_options(args: &StackArgs) -> Result<LoadOptions> {
+fn load_options(args: &StackArgs, paths: &[PathBuf]) -> Result<LoadOptions> {
+    let from = args.from.or(args.last);
     range::check(args.from, args.to)?;
-    let looked_up = [args.from, args.to].iter().flatten().any(|bound| !matches!(bound, Bound::FromStart(_)));
-    let times = if looked_up { Times::of(&args.inputs)? } else { None };
+    let looked_up = [from, args.to].iter().flatten().any(|bound| !matches!(bound, Bound::FromStart(_)));
+    let times = if looked_up { Times::of(paths)? } else { None };
     let times = times.unwrap_or(Times { first: 0, start: 0, end: i64::MAX });
     let since_start = |bound: Bound| bound.at(times.first, times.end).saturating_sub(times.first);
     Ok(LoadOptions {
         events: fold::event_names(&args.events),
         lines: args.lines,
-        from_nanos: args.from.map(since_start),
+        from_nanos: from.map(since_start),
         to_nanos: args.to.map(since_start),
     })
 }

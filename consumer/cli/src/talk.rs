@@ -41,6 +41,11 @@ pub fn warning(text: impl Display) {
     eprintln!("{} {text}", word("warning", 33));
 }
 
+/// Says something on standard error that is no complaint.
+pub fn note(text: impl Display) {
+    eprintln!("flightline: {text}");
+}
+
 /// Tells what of `path` could not be read.
 pub fn warnings(path: &Path, warnings: &Warnings) -> Outcome {
     for warning in warnings.kept().iter().take(TOLD) {

@@ -13,11 +13,11 @@ use flightline_consumer::view::{
     self, Category, Layout, Options, Plan, Table, Truncate, View, Viewer, how_to_record, similar, write_csv,
     write_json, write_json_list, write_text,
 };
-use jfr_format::read::{Item, default_jobs};
+use jfr_format::read::{Item, Recording, default_jobs};
 
 use crate::args::Cli;
 use crate::talk::{self, Progress, shown};
-use crate::{Outcome, input, output, range};
+use crate::{Outcome, input, output, range, repository};
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\
@@ -38,8 +38,8 @@ pub struct ViewArgs {
     /// View or event type, several with `,` between; all-views, all-events
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Recordings, taken together; `-` is standard input
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// Recordings or repositories, taken together; `-` is standard input
+    #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
     /// List the views; with a recording, mark those it has events for
     #[arg(long)]
@@ -59,6 +59,9 @@ pub struct ViewArgs {
     /// Leave out what began after, in the same forms
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     to: Option<Bound>,
+    /// Only so much before the end: 30s, 10m, 2h
+    #[arg(long, value_name = "SPAN", value_parser = crate::range::last, conflicts_with_all = ["from", "to"])]
+    last: Option<Bound>,
     /// Characters per line [default: the terminal's; elsewhere as many as needed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(20..))]
     width: Option<u16>,
@@ -194,13 +197,23 @@ impl Wanted {
 
 /// Reads the recordings to their ends.
 fn read(args: &ViewArgs, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Outcome> {
-    let needs_end = [args.from, args.to].iter().flatten().any(|bound| bound.needs_end());
+    let paths = repository::expand(inputs, args.last)?;
+    let (mut from, mut to) = (args.from.or(args.last), args.to);
+    // A chunk of a repository is no recording of its own: times count from the first.
+    if paths != inputs
+        && (from.is_some() || to.is_some())
+        && let Some(times) = range::Times::of(&paths)?
+    {
+        let at = |bound: Bound| Bound::Absolute(bound.at(times.first, times.end));
+        (from, to) = (from.map(at), to.map(at));
+    }
+    let needs_end = [from, to].iter().flatten().any(|bound| bound.needs_end());
     let mut outcome = Outcome::Whole;
     let jobs = args.jobs.map_or_else(default_jobs, NonZeroUsize::get);
-    let timed = args.from.is_some() || args.to.is_some();
-    for path in inputs {
+    let timed = from.is_some() || to.is_some();
+    for path in &paths {
         // Times count from the first chunk, which a thread in the middle does not know.
-        if let Some(recording) = if timed || jobs == 1 { None } else { input::whole(path)? } {
+        if let Some(recording) = if timed || jobs == 1 { None } else { whole(path, inputs)? } {
             let progress = Progress::new(Some(recording.size()));
             viewer.take_recording(&recording, jobs, |at| progress.at(at));
             drop(progress);
@@ -210,7 +223,10 @@ fn read(args: &ViewArgs, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Outc
             continue;
         }
         let end = if needs_end { end_of(path)? } else { i64::MAX };
-        let mut input = input::recording(path)?;
+        let mut input = match input::recording(path) {
+            Err(_) if repository::rolled_away(path, inputs) => continue,
+            input => input?,
+        };
         let progress = Progress::new(input.size());
         let mut started = false;
         loop {
@@ -219,7 +235,7 @@ fn read(args: &ViewArgs, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Outc
             if let (Item::ChunkStart(chunk), false) = (&item, started) {
                 started = true;
                 let at = |bound: Bound| bound.at(chunk.header.start_nanos, end);
-                viewer.between(args.from.map(at), args.to.map(at));
+                viewer.between(from.map(at), to.map(at));
             }
             viewer.take(item);
         }
@@ -229,6 +245,14 @@ fn read(args: &ViewArgs, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Outc
         }
     }
     Ok(outcome)
+}
+
+/// The recording as a whole; none if it has rolled away.
+fn whole(path: &Path, given: &[PathBuf]) -> Result<Option<Recording>> {
+    match input::whole(path) {
+        Err(_) if repository::rolled_away(path, given) => Ok(None),
+        recording => recording,
+    }
 }
 
 /// The end of a recording, in ns since 1970: what its last chunk says.
@@ -295,7 +319,7 @@ fn names(inputs: &[PathBuf]) -> String {
 /// Why a table is empty, and what to do about it.
 fn missing(table: &Table, args: &ViewArgs) -> String {
     let inputs = &args.inputs;
-    if args.from.is_some() || args.to.is_some() {
+    if args.from.or(args.last).is_some() || args.to.is_some() {
         return format!("{}: nothing to show in that range of {}", table.name, names(inputs));
     }
     let needs: Vec<&str> = table.needs.iter().map(String::as_str).collect();
@@ -326,7 +350,7 @@ fn list_instead(args: &ViewArgs) -> Result<Option<Outcome>> {
         Some(name) => {
             let path = Path::new(name);
             // A file where a view was expected: what can be seen in it is what is wanted to be known.
-            if !inputs.is_empty() || view::find(name).is_some() || !(name == "-" || path.is_file()) {
+            if !inputs.is_empty() || view::find(name).is_some() || !(name == "-" || path.exists()) {
                 return Ok(None);
             }
             inputs.push(path.to_owned());

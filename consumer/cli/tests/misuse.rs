@@ -172,6 +172,6 @@ fn wrong_orders_and_names() {
     check(&["view", "hot-methods", RECORDING, "--limit", "0"], 2, "--limit");
     check(&["print", "--json", text], 1, "not a JFR recording");
     check(&["scrub", text, "-o", "-", "--redact"], 1, "no event in it can be read");
-    check(&["summary", env!("CARGO_MANIFEST_DIR")], 1, "flightline assemble");
+    check(&["summary", env!("CARGO_MANIFEST_DIR")], 1, "is a directory without recordings");
     check(&["print", RECORDING, "--events", ""], 1, "leave the option out");
 }

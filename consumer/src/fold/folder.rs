@@ -222,7 +222,7 @@ impl<'m> Folder<'m> {
 
 fn label(frame: &Frame, options: &FoldOptions) -> Label {
     let Frame { function, class, kind, line } = frame;
-    let library = matches!(kind, FrameKind::Native | FrameKind::Kernel);
+    let library = kind.in_library();
     let mut text = match (class.is_empty(), library) {
         (true, _) => function.to_string(),
         (false, false) => format!("{class}.{function}"),

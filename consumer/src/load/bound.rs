@@ -16,6 +16,7 @@ pub(super) struct Bound {
     binding: Binding,
     scale: Scale,
     has_state: bool,
+    has_variant: bool,
     has_count: bool,
     /// The start matters, and there is one.
     timed: bool,
@@ -43,6 +44,7 @@ const VALUES: &[(&str, Unit)] = &[
     ("objectSize", Unit::Bytes),
     ("size", Unit::Bytes),
     ("duration", Unit::Nanoseconds),
+    ("count", Unit::Events),
 ];
 
 /// Whose events are known, so that a field means what its name says, annotated or not.
@@ -55,6 +57,7 @@ const STACK: usize = 2;
 const STATE: usize = 3;
 const COUNT: usize = 4;
 const VALUE: usize = 5;
+const VARIANT: usize = 6;
 
 impl Bound {
     pub(super) fn new(chunk: &Chunk, class: &Class, timed: bool, kinds: &mut Interner<EventKind>) -> Self {
@@ -68,8 +71,10 @@ impl Bound {
         // A name no field has leaves its slot unbound.
         let start = if timed { "startTime" } else { "" };
         let count = if known { "samples" } else { "" };
-        let names = [start, thread.unwrap_or(""), "stackTrace", "state", count, value_name];
-        let kind = kinds.intern(EventKind { name: class.name.clone(), unit, period_nanos: None });
+        let variant = if &*class.name == super::VARIED { super::VARIANT } else { "" };
+        let names = [start, thread.unwrap_or(""), "stackTrace", "state", count, value_name, variant];
+        let kind = EventKind { name: class.name.clone(), variant: None, unit, period_nanos: None };
+        let kind = kinds.intern(kind);
         let binding = Binding::new(chunk, class, &names);
         let fields = [THREAD, STACK, STATE].into_iter().filter(|&slot| binding.is_bound(slot)).count();
         let starts_with_time = class.fields.first().is_some_and(|field| {
@@ -79,6 +84,7 @@ impl Bound {
             kind,
             scale,
             has_state: binding.is_bound(STATE),
+            has_variant: binding.is_bound(VARIANT),
             has_count: binding.is_bound(COUNT),
             timed: binding.is_bound(START),
             plain: !timed && class.fields.len() == fields + 1 && starts_with_time,
@@ -103,7 +109,7 @@ impl Bound {
         frame: &Frame<'_>,
     ) -> Result<Option<(RawKey, Weight)>, Error> {
         let chunk = batch.chunk();
-        let fields = match self.binding.values_in::<6>(chunk, frame) {
+        let fields = match self.binding.values_in::<7>(chunk, frame) {
             Ok(fields) => fields,
             Err(fault) => {
                 let class = batch.event(frame).map(|event| event.class());
@@ -124,6 +130,7 @@ impl Bound {
             thread: fields[THREAD],
             stack: fields[STACK],
             state: if self.has_state { fields[STATE] } else { u64::MAX },
+            variant: if self.has_variant { fields[VARIANT] } else { u64::MAX },
         };
         let count = if self.has_count { fields[COUNT] } else { 1 };
         Ok(Some((key, Weight { count, value })))
@@ -139,6 +146,9 @@ fn scale(chunk: &Chunk, field: &Field, unit: Unit, known: bool) -> Option<Scale>
     if unit == Unit::Bytes {
         let bytes = field.annotation("jdk.jfr.DataAmount").map(|amount| amount.value() != Some("BITS"));
         return bytes.unwrap_or(known).then_some(Scale::Times(1));
+    }
+    if unit == Unit::Events {
+        return known.then_some(Scale::Times(1));
     }
     let span = field.annotation("jdk.jfr.Timespan");
     match span.map(|span| span.value().unwrap_or("TICKS")) {

@@ -14,6 +14,14 @@ use crate::warnings::Warnings;
 
 type Result<T> = std::result::Result<T, Error>;
 
+/// Class, name, whether it is native code.
+type Method = (Arc<str>, Arc<str>, bool);
+
+/// The access flag of methods in native code.
+const NATIVE: i64 = 0x100;
+/// The descriptor that async-profiler, and we, give native functions.
+const NATIVE_DESCRIPTOR: &str = "()L;";
+
 /// Caches of the current chunk.
 #[derive(Debug, Default)]
 pub(super) struct Resolver {
@@ -21,7 +29,7 @@ pub(super) struct Resolver {
     threads: HashMap<u64, Option<Id<Thread>>, KeyHash>,
     stacks: HashMap<u64, Option<Id<Stack>>, KeyHash>,
     states: HashMap<u64, Option<Id<Arc<str>>>, KeyHash>,
-    methods: HashMap<u64, (Arc<str>, Arc<str>), KeyHash>,
+    methods: HashMap<u64, Method, KeyHash>,
     kinds: HashMap<u64, FrameKind, KeyHash>,
     frames: HashMap<RawFrame, Id<Frame>, KeyHash>,
     names: Names,
@@ -76,6 +84,19 @@ impl Resolver {
         let id = name.map(|name| model.states.intern(name));
         self.states.insert(key, id);
         id
+    }
+
+    /// Which of several things an event tells of. What cannot be resolved is told, and has no name.
+    pub(super) fn variant(&mut self, chunk: &Chunk, key: u64, warnings: &mut Warnings) -> Option<Arc<str>> {
+        if key == u64::MAX {
+            return None;
+        }
+        let name = lookup(chunk, "flightline.types.EventName", key)
+            .and_then(|value| value.map_or(Ok(None), |value| self.names.of(value)));
+        name.unwrap_or_else(|error| {
+            warnings.push(error);
+            None
+        })
     }
 
     fn read_thread(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Thread>> {
@@ -174,9 +195,10 @@ impl Resolver {
             return Ok(id);
         }
         let kind = self.kind(chunk, raw.kind)?;
-        let (class, function) = self.method(chunk, raw.method)?;
-        let is_library = kind == FrameKind::Native || kind == FrameKind::Kernel;
-        let class = if is_library || !class.contains('/') {
+        let (class, function, native) = self.method(chunk, raw.method)?;
+        // The JDK calls Java methods native that are written in C; native profilers mean code that no JVM made.
+        let kind = if native && self.knows_kernel(chunk)? { kind.of_native() } else { kind };
+        let class = if kind.in_library() || !class.contains('/') {
             class
         } else {
             self.names.keep(&class.replace('/', "."))
@@ -186,12 +208,12 @@ impl Resolver {
         Ok(id)
     }
 
-    /// Class and name of a method.
-    fn method(&mut self, chunk: &Chunk, key: u64) -> Result<(Arc<str>, Arc<str>)> {
+    /// Class and name of a method, and whether it is native code.
+    fn method(&mut self, chunk: &Chunk, key: u64) -> Result<Method> {
         if let Some(known) = self.methods.get(&key) {
             return Ok(known.clone());
         }
-        let mut names = (Arc::from(""), Arc::from("[unknown]"));
+        let mut names = (Arc::from(""), Arc::from("[unknown]"), false);
         if let Some(Value::Struct(method)) = lookup(chunk, "jdk.types.Method", key)? {
             if let Some(name) = self.names.of_field(&method, "name")? {
                 names.1 = name;
@@ -199,6 +221,10 @@ impl Resolver {
             if let Some(class) = record_field(&method, "type")? {
                 names.0 = self.names.of_field(&class, "name")?.unwrap_or(names.0);
             }
+            let modifiers = method.field("modifiers")?.and_then(|m| m.as_i64());
+            // Java methods written in C are native too, but have a descriptor of Java.
+            names.2 = modifiers.is_some_and(|m| m & NATIVE != 0)
+                && self.names.of_field(&method, "descriptor")?.as_deref() == Some(NATIVE_DESCRIPTOR);
         }
         self.methods.insert(key, names.clone());
         Ok(names)

@@ -14,6 +14,8 @@ pub(super) struct RawKey {
     pub(super) thread: u64,
     pub(super) stack: u64,
     pub(super) state: u64,
+    /// [`EventKind::variant`]; `u64::MAX` if the type has none.
+    pub(super) variant: u64,
 }
 
 /// Samples of one type that say nothing but thread, stack and state, counted by the bytes of these: only the first of
@@ -117,7 +119,10 @@ impl Sums {
     #[inline]
     fn place_of(&self, key: &RawKey) -> usize {
         let mask = self.places.len() - 1;
-        let mixed = key.thread.rotate_left(32) ^ (key.kind.index() as u64) << 16 ^ key.state.rotate_left(56);
+        let mixed = key.thread.rotate_left(32)
+            ^ (key.kind.index() as u64) << 16
+            ^ key.state.rotate_left(56)
+            ^ key.variant.rotate_left(8);
         let mut at = self.hash.pair(key.stack, mixed) as usize & mask;
         loop {
             let index = self.places[at];
@@ -154,7 +159,12 @@ mod tests {
 
     fn kinds() -> [Id<EventKind>; 3] {
         let mut kinds = Interner::default();
-        let kind = |name: &str| EventKind { name: name.into(), unit: Unit::Samples, period_nanos: None };
+        let kind = |name: &str| EventKind {
+            name: name.into(),
+            variant: None,
+            unit: Unit::Samples,
+            period_nanos: None,
+        };
         ["a", "b", "c"].map(|name| kinds.intern(kind(name)))
     }
 
@@ -164,7 +174,7 @@ mod tests {
         let mut expected: HashMap<u64, u64> = HashMap::new();
         let mut order = Vec::new();
         let kind = kinds()[0];
-        let key = |bytes: u64| RawKey { kind, thread: bytes, stack: !bytes, state: 0 };
+        let key = |bytes: u64| RawKey { kind, thread: bytes, stack: !bytes, state: 0, variant: u64::MAX };
         for i in 0..20_000u64 {
             let x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
             let bytes = (x % 1009 + 1) << (x % 5 * 8);
@@ -197,6 +207,7 @@ mod tests {
                     thread: x % 7,
                     stack: x % 1009,
                     state: x % 2 * u64::MAX,
+                    variant: u64::MAX,
                 };
                 let id = (key.kind, key.thread, key.stack, key.state);
                 if !expected.contains_key(&id) {

@@ -17,6 +17,10 @@ pub enum FrameKind {
     Compiled,
     /// Java inlined into its caller.
     Inlined,
+    /// A native function inlined into its caller.
+    NativeInlined,
+    /// Machine code that a program which is no Java machine made at run time.
+    Jit,
     /// No code: thread, process, "truncated".
     Marker,
     /// The recording does not say.
@@ -27,6 +31,21 @@ impl FrameKind {
     /// Whether the class of the frame is a Java class rather than a library.
     pub fn is_java(self) -> bool {
         matches!(self, Self::Interpreted | Self::Compiled | Self::Inlined)
+    }
+
+    /// The kind, knowing that the method is native code: then it is no Java whatever the frame says.
+    #[must_use]
+    pub fn of_native(self) -> Self {
+        match self {
+            Self::Inlined => Self::NativeInlined,
+            Self::Compiled => Self::Jit,
+            kind => kind,
+        }
+    }
+
+    /// Whether the class of the frame is the file that the code is from.
+    pub fn in_library(self) -> bool {
+        matches!(self, Self::Native | Self::Kernel | Self::NativeInlined | Self::Jit)
     }
 }
 

@@ -15,6 +15,8 @@ pub enum Unit {
     Nanoseconds,
     /// Memory.
     Bytes,
+    /// Things that happened.
+    Events,
 }
 
 impl Unit {
@@ -24,6 +26,7 @@ impl Unit {
             Self::Samples => "samples",
             Self::Nanoseconds => "ns",
             Self::Bytes => "bytes",
+            Self::Events => "events",
         }
     }
 }
@@ -33,6 +36,8 @@ impl Unit {
 pub struct EventKind {
     /// E.g. `jdk.ExecutionSample`.
     pub name: Arc<str>,
+    /// Which of several things that events of one type tell of, as `page-faults`.
+    pub variant: Option<Arc<str>>,
     /// Unit of [`Weight::value`].
     pub unit: Unit,
     /// Time an event stands for that carries no value, in ns, if its chunk says so. Chunks may differ.

@@ -68,8 +68,8 @@ fn letter(kind: FrameKind) -> char {
     match kind {
         FrameKind::Native => 'n',
         FrameKind::Kernel => 'k',
-        FrameKind::Interpreted | FrameKind::Compiled => 'j',
-        FrameKind::Inlined => 'i',
+        FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Jit => 'j',
+        FrameKind::Inlined | FrameKind::NativeInlined => 'i',
         FrameKind::Marker => 'm',
         FrameKind::Unknown => 'u',
     }

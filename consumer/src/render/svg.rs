@@ -43,8 +43,8 @@ fn annotated(tree: &Tree, java: bool) -> Tree {
     for label in tree.labels.iter_mut().filter(|_| java) {
         let suffix = match label.kind {
             FrameKind::Kernel => "_[k]",
-            FrameKind::Inlined => "_[i]",
-            FrameKind::Interpreted | FrameKind::Compiled => "_[j]",
+            FrameKind::Inlined | FrameKind::NativeInlined => "_[i]",
+            FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Jit => "_[j]",
             FrameKind::Native | FrameKind::Marker | FrameKind::Unknown => continue,
         };
         if !label.text.ends_with(suffix) {

@@ -1,6 +1,6 @@
 //! Flightline's own account: CPU time per thread, sampled and lost, and the causes of loss.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jfr_format::event::{EventRef, StructRef};
 
@@ -37,17 +37,22 @@ pub struct Ledger {
     pub truncated: BTreeMap<String, u64>,
     /// What the recorder had to say.
     pub notices: Vec<String>,
+    /// Values of each label.
+    pub labels: BTreeMap<String, BTreeSet<String>>,
 }
 
 const THREAD_CPU: &str = "flightline.ThreadCpu";
 const SAMPLE_LOSS: &str = "flightline.SampleLoss";
 const SAMPLE_TRUNCATED: &str = "flightline.SampleTruncated";
 const NOTICE: &str = "flightline.Notice";
+const LABEL: &str = "flightline.Label";
+/// Names of labels, and values of one, that are kept.
+const MAX_LABELS: usize = 256;
 
 impl Ledger {
     /// Whether events of this type belong to the account.
     pub(super) fn knows(name: &str) -> bool {
-        matches!(name, THREAD_CPU | SAMPLE_LOSS | SAMPLE_TRUNCATED | NOTICE)
+        matches!(name, THREAD_CPU | SAMPLE_LOSS | SAMPLE_TRUNCATED | NOTICE | LABEL)
     }
 
     /// Enters an event; one that cannot be decoded is left out. Thread times are totals so far, the others tell what
@@ -77,7 +82,17 @@ impl Ledger {
                 *samples = samples.saturating_add(number("samples"));
             }
             NOTICE => self.notices.push(text("message")),
+            LABEL => self.label(text("name"), text("value")),
             _ => {}
+        }
+    }
+
+    fn label(&mut self, name: String, value: String) {
+        if self.labels.len() < MAX_LABELS || self.labels.contains_key(&name) {
+            let values = self.labels.entry(name).or_default();
+            if values.len() < MAX_LABELS {
+                values.insert(value);
+            }
         }
     }
 
@@ -114,6 +129,9 @@ impl Ledger {
             *sum = sum.saturating_add(samples);
         }
         self.notices.extend(later.notices);
+        for (name, values) in later.labels {
+            values.into_iter().for_each(|value| self.label(name.clone(), value));
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use jfr_format::read::TypeCount;
 use serde_json::{Value, json};
 
 use super::ChunkFacts;
+use super::ends::Ends;
 use super::ledger::{Ledger, ThreadTime};
 use crate::error::Error;
 use crate::fold::{self, Functions};
@@ -25,6 +26,7 @@ pub struct Report {
     facts: BTreeMap<&'static str, String>,
     events: BTreeMap<String, TypeCount>,
     ledger: Ledger,
+    ends: Ends,
     samples: Samples,
 }
 
@@ -44,6 +46,9 @@ struct Function {
     own: u64,
     total: u64,
 }
+
+/// Values of a label in the text.
+const SHOWN_VALUES: usize = 8;
 
 /// Event, field and what it is called here.
 const FACTS: &[(&str, &str, &str)] = &[
@@ -90,6 +95,7 @@ impl Report {
             facts: BTreeMap::new(),
             events,
             ledger,
+            ends: Ends::default(),
             samples: Samples::new(functions, top),
         }
     }
@@ -99,6 +105,11 @@ impl Report {
         if self.end_nanos <= self.start_nanos {
             self.end_nanos = last.unwrap_or(self.start_nanos).max(self.start_nanos);
         }
+        self
+    }
+
+    pub(super) fn with_ends(mut self, ends: Ends) -> Self {
+        self.ends = ends;
         self
     }
 
@@ -116,7 +127,8 @@ impl Report {
     /// # Errors
     /// `out` cannot be written.
     pub fn write_text(&self, out: &mut dyn Write) -> Result<(), Error> {
-        let text = [self.head(), self.event_table(), self.ledger_text(), self.top_text()].concat();
+        let text =
+            [self.head(), self.ends.text(), self.event_table(), self.ledger_text(), self.top_text()].concat();
         out.write_all(text.as_bytes()).map_err(Error::Write)
     }
 
@@ -133,6 +145,13 @@ impl Report {
         line("Duration", clock::span(self.duration_nanos()));
         for (name, value) in &self.facts {
             line(name, value.clone());
+        }
+        if !self.ledger.labels.is_empty() {
+            let labels = self.ledger.labels.iter().map(|(name, values)| {
+                let values: Vec<&str> = values.iter().take(SHOWN_VALUES).map(String::as_str).collect();
+                format!("{name}={}", values.join("|"))
+            });
+            line("Labels", labels.collect::<Vec<_>>().join(", "));
         }
         out
     }
@@ -160,7 +179,7 @@ impl Report {
     }
 
     fn ledger_text(&self) -> String {
-        let Ledger { threads, losses, truncated, notices } = &self.ledger;
+        let Ledger { threads, losses, truncated, notices, .. } = &self.ledger;
         let mut out = String::new();
         if !threads.is_empty() {
             let mut rows: Vec<_> = self.threads().collect();
@@ -226,7 +245,8 @@ impl Report {
     }
 
     fn to_json(&self) -> Value {
-        let Ledger { losses, truncated, notices, .. } = &self.ledger;
+        let Ledger { losses, truncated, notices, labels, .. } = &self.ledger;
+        let (signals, pauses) = self.ends.to_json();
         let Samples { total, unit, truncated: cut, without_stack, top } = &self.samples;
         json!({
             "version": format!("{}.{}", self.version.0, self.version.1),
@@ -236,6 +256,7 @@ impl Report {
             "start": clock::iso(self.start_nanos),
             "durationNanos": self.duration_nanos(),
             "facts": self.facts,
+            "labels": labels,
             "events": self.events.iter().map(|(name, count)| json!({
                 "type": name, "count": count.events, "bytes": count.bytes,
             })).collect::<Vec<_>>(),
@@ -247,6 +268,8 @@ impl Report {
             })).collect::<Vec<_>>(),
             "stacksCut": truncated,
             "notices": notices,
+            "fatalSignals": signals,
+            "pauses": pauses,
             "samples": {
                 "total": total, "unit": unit, "truncated": cut, "withoutStack": without_stack,
                 "top": top.iter().map(|f| json!({

@@ -20,10 +20,11 @@ fuzz_target!(|input: (Vec<u8>, &[u8])| {
     assert_eq!(decode(pieces.into_iter()), whole);
 });
 
-/// Offsets and types of the events, and the ends of chunks, in order.
-fn decode<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
+/// Offsets and types of the events and the ends of chunks, in order; and the warnings in theirs: what is wrong behind a
+/// batch of events may be told before the batch, if both are there at once.
+fn decode<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> [Vec<String>; 2] {
     let mut decoder = Decoder::new(Delivery::Earliest);
-    let mut seen = Vec::new();
+    let mut seen = [Vec::new(), Vec::new()];
     for piece in pieces {
         decoder.push(Bytes::copy_from_slice(piece));
         take(&mut decoder, &mut seen);
@@ -33,14 +34,14 @@ fn decode<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
     seen
 }
 
-fn take(decoder: &mut Decoder, seen: &mut Vec<String>) {
+fn take(decoder: &mut Decoder, [seen, warned]: &mut [Vec<String>; 2]) {
     while let Some(item) = decoder.next() {
         match item {
             Item::Events(batch) => {
                 seen.extend(batch.events().map(|e| format!("{} at {}", e.class().name, e.offset())));
             }
             Item::ChunkEnd(end) => seen.push(format!("chunk of {}: {}", end.size, end.complete)),
-            Item::Warning(warning) => seen.push(warning.to_string()),
+            Item::Warning(warning) => warned.push(warning.to_string()),
             Item::ChunkStart(_) => {}
         }
     }

@@ -211,7 +211,8 @@ impl Joined {
         let content = metadata(&content, &found.types, id, &type_ids);
         let clock = self.clock(&found.header);
         let header = clock.map_or(found.header, |clock| clock.header(&found.header));
-        let change = Change { rewrite: Rewrite::renumber(&found.types, clock, &type_ids), type_ids };
+        let rewrite = Rewrite::renumber(&found.types, clock, &type_ids);
+        let change = Change { rewrite, type_ids, ..Change::default() };
         let mut kept = Kept::default();
         let mut made = Vec::new();
         for event in found.events(source) {

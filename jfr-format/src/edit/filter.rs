@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, Write};
 
-use super::metadata::{Ids, TypeIds, metadata};
+use super::metadata::{Ids, metadata};
 use super::rebuild::{Change, Kept, Key, Plan, rebuild};
 use super::references;
 use super::repair::{header, times};
@@ -173,7 +173,7 @@ impl Filter<'_, '_> {
             pools: found.pools(source),
         };
         let rewrite = self.scope.redaction.as_ref().map(|redaction| Rewrite::redact(&found.types, redaction));
-        let change = Change { rewrite: rewrite.unwrap_or_default(), type_ids: TypeIds::new() };
+        let change = Change { rewrite: rewrite.unwrap_or_default(), ..Change::default() };
         Ok(Opened { found, chunk, change })
     }
 

@@ -23,9 +23,11 @@ mod repair;
 mod rewrite;
 mod scan;
 mod source;
+mod symbolize;
 
 pub use assemble::{Clash, Conflicts, Part, assemble, chunks};
 pub use filter::{Decision, Filtered, Scope, Share, filter, time_range};
 pub use repair::{Cause, Lost, Options, Repaired, repair};
 pub use rewrite::Redaction;
 pub use source::Source;
+pub use symbolize::{Named, Place, Symbolized, symbolize};

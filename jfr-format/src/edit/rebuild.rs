@@ -1,6 +1,6 @@
 //! A chunk written anew: header, metadata, checkpoints chained one to the next, then the events that stay.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::ops::Range;
 
@@ -33,6 +33,10 @@ pub(super) struct Change {
     pub(super) rewrite: Rewrite,
     /// Other ids of types.
     pub(super) type_ids: TypeIds,
+    /// Constants with other content: their bytes behind the key.
+    pub(super) replaced: HashMap<Key, Vec<u8>>,
+    /// Constants besides: id of their type, how many, their bytes with keys.
+    pub(super) added: Vec<(u64, (u64, Vec<u8>))>,
 }
 
 impl Change {
@@ -186,6 +190,14 @@ pub(super) fn rebuild<'a>(source: &'a Source, found: &'a Found, plan: Plan<'a>) 
             last = at;
         }
     }
+    for (type_id, (count, bytes)) in plan.change.added.iter().filter(|(_, (count, _))| *count > 0) {
+        let at = out.size;
+        let (size, entries) = (bytes.len(), vec![Piece::Made(bytes.clone())]);
+        let pool = Pool { type_id: *type_id, count: *count, size, entries };
+        let head = Head { start: plan.header.start_ticks.0 as u64, duration: 0, flags: 0 };
+        out.checkpoint(&head, if last == 0 { 0 } else { last as i64 - at as i64 }, vec![pool]);
+        last = at;
+    }
     if last == 0 {
         last = out.size;
         out.checkpoint(&Head { start: 0, duration: 0, flags: 0 }, 0, Vec::new());
@@ -325,11 +337,15 @@ fn pools_of(
         }
         let Some(pool) = pools.last_mut() else { return };
         pool.count += 1;
-        if change.rewrite.touches(class) {
+        let replaced = change.replaced.get(&(class, key));
+        if replaced.is_some() || change.rewrite.touches(class) {
             let mut made = Vec::with_capacity(varint::len(key) + value.len());
             varint::put(&mut made, key);
-            // It has been walked already, so it can be read.
-            let _ = change.rewrite.value(types, class, &payload[value], &mut made);
+            match replaced {
+                Some(bytes) => made.extend_from_slice(bytes),
+                // It has been walked already, so it can be read.
+                None => drop(change.rewrite.value(types, class, &payload[value], &mut made)),
+            }
             pool.size += made.len();
             match pool.entries.last_mut() {
                 Some(Piece::Made(last)) => last.append(&mut made),

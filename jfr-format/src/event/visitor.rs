@@ -42,7 +42,7 @@ use crate::read::{Chunk, Class, Field};
 /// # use jfr_format::{ids::{FileOffset, Ticks}, schema, write::{ChunkWriter, ClockLine, Geometry, StreamOutput}};
 /// # let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: 0, ticks_per_second: 1_000_000 };
 /// # let mut pipe = StreamOutput::new(Vec::new());
-/// # let mut chunk = ChunkWriter::begin(Geometry::Fixed { size: 16 << 10 }, &line, FileOffset(0), Ticks(0))?;
+/// # let mut chunk = ChunkWriter::begin(Geometry::Fixed { size: 32 << 10 }, &line, FileOffset(0), Ticks(0))?;
 /// # chunk.event(schema::NOTICE, |e| { e.ticks(Ticks(1)).string("hello"); })?;
 /// # chunk.finish(Ticks(3), true, &mut pipe)?;
 /// # let mut input = jfr_format::read::Input::bytes(pipe.into_inner().into());

@@ -4,11 +4,23 @@ use super::Element;
 use crate::ids::TypeId;
 use crate::schema::{self, Field, Kind, Type, Unit};
 
-pub(super) fn root() -> Element {
-    let types = schema::types().map(class);
+pub(super) fn root<'a>(types: impl Iterator<Item = &'a Type>) -> Element {
+    let types = types.map(class);
     // The JDK throws without a region; times are UTC, readers convert.
     let region = Element::new("region").attribute("locale", "en_US").attribute("gmtOffset", "0");
     Element::new("root").child(Element::new("metadata").children(types)).child(region)
+}
+
+/// Types of its fields and annotations, as the elements name them.
+pub(super) fn needs(ty: &Type) -> Vec<TypeId> {
+    fn add(element: &Element, to: &mut Vec<TypeId>) {
+        let named = element.attributes.iter().filter(|(key, _)| key == "class");
+        to.extend(named.filter_map(|(_, id)| id.parse().ok().map(TypeId)));
+        element.children.iter().for_each(|child| add(child, to));
+    }
+    let mut types = Vec::new();
+    add(&class(ty), &mut types);
+    types
 }
 
 fn class(ty: &Type) -> Element {
@@ -49,7 +61,12 @@ fn field(field: &Field) -> Element {
     if !field.label.is_empty() {
         element = element.child(annotation(schema::LABEL).attribute("value", field.label));
     }
-    element.children(unit(field.unit))
+    let also = match field.unit {
+        Unit::UnsignedBytes => Some(annotation(schema::UNSIGNED)),
+        Unit::BitRate => Some(annotation(schema::FREQUENCY)),
+        _ => None,
+    };
+    element.children(also).children(unit(field.unit))
 }
 
 fn unit(unit: Unit) -> Option<Element> {
@@ -62,7 +79,10 @@ fn unit(unit: Unit) -> Option<Element> {
         Unit::Span => with(schema::TIMESPAN, "TICKS"),
         Unit::Nanos => with(schema::TIMESPAN, "NANOSECONDS"),
         Unit::Millis => with(schema::TIMESPAN, "MILLISECONDS"),
-        Unit::Bytes => with(schema::DATA_AMOUNT, "BYTES"),
+        Unit::Bytes | Unit::UnsignedBytes => with(schema::DATA_AMOUNT, "BYTES"),
+        Unit::BitRate => with(schema::DATA_AMOUNT, "BITS"),
+        Unit::Frequency => Some(annotation(schema::FREQUENCY)),
+        Unit::Micros => with(schema::TIMESPAN, "MICROSECONDS"),
         Unit::Percentage => Some(annotation(schema::PERCENTAGE)),
         Unit::Address => Some(annotation(schema::MEMORY_ADDRESS)),
     }
@@ -80,6 +100,7 @@ fn is_content_type(id: TypeId) -> bool {
         schema::PERCENTAGE,
         schema::MEMORY_ADDRESS,
         schema::UNSIGNED,
+        schema::FREQUENCY,
     ]
     .contains(&id)
 }

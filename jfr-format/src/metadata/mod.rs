@@ -5,22 +5,15 @@
 //! element = name  count (key value)  count element          all varints into the string table
 //! ```
 
+mod declared;
 mod describe;
 mod element;
 
+pub use declared::Declared;
 pub use element::Element;
 
 use crate::constants::METADATA_EVENT;
 use crate::varint;
-use std::sync::OnceLock;
-
-/// The metadata event that declares the whole [schema](crate::schema), ready to be written.
-///
-/// Its id is a hash of its content: the JDK keeps the previous chunk's types when the ids are equal.
-pub fn of_schema() -> &'static [u8] {
-    static EVENT: OnceLock<Vec<u8>> = OnceLock::new();
-    EVENT.get_or_init(|| encode(&describe::root()))
-}
 
 fn encode(root: &Element) -> Vec<u8> {
     let content = root.encode();
@@ -51,7 +44,8 @@ mod tests {
 
     #[test]
     fn the_event_is_as_long_as_it_says() {
-        let event = of_schema();
+        let all = Declared::all();
+        let event = all.event();
         let mut at = 0;
         assert_eq!(varint::get(event, &mut at), Ok(event.len() as u64));
         assert_eq!(at, 4);
@@ -61,7 +55,7 @@ mod tests {
     #[test]
     fn the_id_follows_the_content() {
         let other = Element::new("root").child(Element::new("metadata"));
-        assert_ne!(encode(&other)[..12], of_schema()[..12]);
+        assert_ne!(encode(&other)[..12], Declared::all().event()[..12]);
         for content in [&[][..], &[0], &[1], &[0; 1000]] {
             assert!((1 << 30..1 << 31).contains(&id(content)));
         }

@@ -62,6 +62,7 @@ pub struct Follow {
     source: Option<Source>,
     interval: Duration,
     patience: Option<Duration>,
+    since: i64,
     changed: Instant,
     last: Option<ChunkHeader>,
     /// The writer is gone: what is there is taken as it is.
@@ -100,6 +101,7 @@ impl Follow {
             source,
             interval: INTERVAL,
             patience: None,
+            since: i64::MIN,
             changed: Instant::now(),
             last: None,
             salvage: false,
@@ -119,6 +121,13 @@ impl Follow {
     #[must_use]
     pub fn give_up_after(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
+        self
+    }
+
+    /// Passes over the files of a repository that end before this moment, in ns since 1970.
+    #[must_use]
+    pub fn since(mut self, epoch_nanos: i64) -> Self {
+        self.since = epoch_nanos;
         self
     }
 
@@ -165,8 +174,12 @@ impl Follow {
         }
     }
 
-    /// Goes on without the writer: to the next file of the repository, or to the end.
-    fn let_go(&mut self) -> Result<()> {
+    /// Says that the writer is gone: what is there is taken as it is; said again when that was taken, it goes on to the
+    /// next file of the repository, or to the end.
+    ///
+    /// # Errors
+    /// The repository cannot be read.
+    pub fn let_go(&mut self) -> Result<()> {
         if !self.salvage && self.source.is_some() {
             self.salvage = true;
             return Ok(());
@@ -262,7 +275,12 @@ impl Follow {
                 self.directory = Some(newest);
             }
         }
-        let next = files.into_iter().find(|(key, _)| self.source.as_ref().is_none_or(|s| *key > s.key));
+        let key = match &self.source {
+            Some(source) => files.keys().find(|key| **key > source.key),
+            // Each file ends where the next one begins.
+            None => files.keys().rfind(|key| key.0 <= self.since).or_else(|| files.keys().next()),
+        };
+        let next = key.cloned().and_then(|key| files.remove_entry(&key));
         let Some((key, path)) = next else { return Ok(false) };
         match Source::open(&path, key) {
             Ok(source) => self.source = Some(source),

@@ -77,7 +77,7 @@ pub enum Item<'a> {
     Events(Batch<'a>),
     /// The chunk is over.
     ChunkEnd(ChunkEnd<'a>),
-    /// Something could not be read; decoding goes on.
+    /// Something could not be read; decoding goes on. It may come before events that stand before it in the file.
     Warning(Error),
 }
 

@@ -22,7 +22,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: 0, ticks_per_second: 1_000_000 };
 //! # let mut pipe = StreamOutput::new(Vec::new());
-//! # let mut chunk = ChunkWriter::begin(Geometry::Fixed { size: 16 << 10 }, &line, FileOffset(0), Ticks(0))?;
+//! # let mut chunk = ChunkWriter::begin(Geometry::Fixed { size: 32 << 10 }, &line, FileOffset(0), Ticks(0))?;
 //! # chunk.event(schema::NOTICE, |e| { e.ticks(Ticks(25)).string("hello"); })?;
 //! # chunk.finish(Ticks(30), true, &mut pipe)?;
 //! # let recording = pipe.into_inner();
@@ -54,7 +54,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: 0, ticks_per_second: 1_000_000 };
 //! # let mut pipe = StreamOutput::new(Vec::new());
-//! # let mut chunk = ChunkWriter::begin(Geometry::Fixed { size: 16 << 10 }, &line, FileOffset(0), Ticks(0))?;
+//! # let mut chunk = ChunkWriter::begin(Geometry::Fixed { size: 32 << 10 }, &line, FileOffset(0), Ticks(0))?;
 //! # chunk.event(schema::NOTICE, |e| { e.ticks(Ticks(25)).string("hello"); })?;
 //! # chunk.finish(Ticks(30), true, &mut pipe)?;
 //! # let mut input = Input::bytes(pipe.into_inner().into());

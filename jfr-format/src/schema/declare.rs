@@ -75,6 +75,14 @@ pub enum Unit {
     Millis,
     /// Bytes.
     Bytes,
+    /// Bytes, without sign.
+    UnsignedBytes,
+    /// Bits per second.
+    BitRate,
+    /// Times per second.
+    Frequency,
+    /// Length of time, µs.
+    Micros,
     /// 0 to 1.
     Percentage,
     /// An address.

@@ -37,6 +37,8 @@ ids! {
     SYMBOL = 31 "jdk.types.Symbol";
     THREAD_GROUP = 32 "jdk.types.ThreadGroup";
     CHUNK_HEADER = 33 "jdk.types.ChunkHeader";
+    EVENT_NAME = 34 "flightline.types.EventName";
+    NETWORK_INTERFACE_NAME = 35 "jdk.types.NetworkInterfaceName";
 
     LABEL = 200 "jdk.jfr.Label";
     DESCRIPTION = 201 "jdk.jfr.Description";
@@ -48,6 +50,7 @@ ids! {
     MEMORY_ADDRESS = 207 "jdk.jfr.MemoryAddress";
     UNSIGNED = 208 "jdk.jfr.Unsigned";
     CONTENT_TYPE = 209 "jdk.jfr.ContentType";
+    FREQUENCY = 210 "jdk.jfr.Frequency";
 }
 
 // Fields of structs go without labels: no tool shows them, and a pipe carries all of this once per chunk.
@@ -116,6 +119,10 @@ pub(super) const TYPES: &[Type] = &[
     simple(SYMBOL, "jdk.types.Symbol", "Symbol", &[field("string", STRING, "")]),
     simple(FRAME_TYPE, "jdk.types.FrameType", "Frame Type", &[field("description", STRING, "")]),
     simple(THREAD_STATE, "jdk.types.ThreadState", "Thread State", &[field("name", STRING, "")]),
+    simple(NETWORK_INTERFACE_NAME, "jdk.types.NetworkInterfaceName", "Network Interface", &[
+        field("networkInterface", STRING, ""),
+    ]),
+    simple(EVENT_NAME, "flightline.types.EventName", "Event Name", &[field("name", STRING, "")]),
     simple(CHUNK_HEADER, "jdk.types.ChunkHeader", "Chunk Header", &[field("payload", BYTE, "").array()]),
 
     annotation(LABEL, "jdk.jfr.Label", &[field("value", STRING, "")]),
@@ -127,5 +134,6 @@ pub(super) const TYPES: &[Type] = &[
     annotation(PERCENTAGE, "jdk.jfr.Percentage", &[]),
     annotation(MEMORY_ADDRESS, "jdk.jfr.MemoryAddress", &[]),
     annotation(UNSIGNED, "jdk.jfr.Unsigned", &[]),
+    annotation(FREQUENCY, "jdk.jfr.Frequency", &[]),
     annotation(CONTENT_TYPE, "jdk.jfr.ContentType", &[]),
 ];

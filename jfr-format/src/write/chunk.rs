@@ -7,7 +7,8 @@ use super::{ClockLine, WriteError, buffer, fixed};
 use crate::constants::*;
 use crate::header::{self, ChunkHeader};
 use crate::ids::{ChunkOffset, FileOffset, Ticks, TypeId};
-use crate::{metadata, schema};
+use crate::metadata::Declared;
+use crate::schema;
 use bytes::BytesMut;
 use std::io;
 
@@ -32,6 +33,7 @@ pub enum Geometry {
 #[derive(Debug)]
 pub struct ChunkWriter {
     geometry: Geometry,
+    declared: Declared,
     line: ClockLine,
     /// Where the chunk begins in the output.
     base: FileOffset,
@@ -46,12 +48,15 @@ pub struct ChunkWriter {
     checkpoint: ChunkOffset,
     generation: u8,
     finished: bool,
+    /// The header as it is in the output.
+    header: Option<[u8; header::LEN]>,
     /// Kept for its memory.
     segment: BytesMut,
 }
 
 impl ChunkWriter {
-    /// Begins a chunk at offset `base` of the output, `now` being its start; nothing is written yet.
+    /// Begins a chunk at offset `base` of the output, `now` being its start; nothing is written yet. It declares the whole
+    /// schema.
     ///
     /// `line` is the same for all chunks of a file.
     ///
@@ -63,14 +68,29 @@ impl ChunkWriter {
         base: FileOffset,
         now: Ticks,
     ) -> Result<ChunkWriter, WriteError> {
+        ChunkWriter::declaring(&Declared::all(), geometry, line, base, now)
+    }
+
+    /// The same with these types only; others cannot be written.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn declaring(
+        declared: &Declared,
+        geometry: Geometry,
+        line: &ClockLine,
+        base: FileOffset,
+        now: Ticks,
+    ) -> Result<ChunkWriter, WriteError> {
         if let Geometry::Fixed { size } = geometry {
-            fixed::check(size)?;
+            fixed::check(size, declared)?;
         }
         if line.ticks_per_second <= 0 {
             return Err(WriteError::TicksPerSecond(line.ticks_per_second));
         }
         let mut chunk = ChunkWriter {
             geometry,
+            declared: declared.clone(),
             line: *line,
             base,
             start: now,
@@ -81,10 +101,11 @@ impl ChunkWriter {
             checkpoint: ChunkOffset(0),
             generation: STATE_FIRST,
             finished: false,
+            header: None,
             segment: BytesMut::new(),
         };
         chunk.head.extend_from_slice(&chunk.first_header().encode());
-        chunk.head.extend_from_slice(metadata::of_schema());
+        chunk.head.extend_from_slice(declared.event());
         chunk.checkpoint = ChunkOffset(chunk.head.len() as u64);
         statics().put(&mut chunk.head, chunk.checkpoint, None, now, CHECKPOINT_STATICS);
         Ok(chunk)
@@ -138,6 +159,17 @@ impl ChunkWriter {
         FileOffset(self.base.0 + self.written as u64)
     }
 
+    /// Whether the chunk declares a type, so that it can be written.
+    #[inline]
+    pub fn declares(&self, id: TypeId) -> bool {
+        self.declared.has(id)
+    }
+
+    /// Where the chunk begins in the output, and its header there; `None` as long as none was written by a flush.
+    pub fn header(&self) -> (FileOffset, Option<&[u8; header::LEN]>) {
+        (self.base, self.header.as_ref())
+    }
+
     /// Start of the chunk.
     pub fn start(&self) -> Ticks {
         self.start
@@ -147,13 +179,16 @@ impl ChunkWriter {
     ///
     /// # Errors
     /// [`WriteError::Full`], [`WriteError::Fields`], [`WriteError::Key`], [`WriteError::NotAnEvent`],
-    /// [`WriteError::Finished`]; then nothing is queued.
+    /// [`WriteError::Undeclared`], [`WriteError::Finished`]; then nothing is queued.
     #[inline]
     pub fn event(&mut self, id: TypeId, fields: impl FnOnce(&mut FieldWriter<'_>)) -> Result<(), WriteError> {
         if self.finished {
             return Err(WriteError::Finished);
         }
         match schema::get(id) {
+            Some(of) if of.kind == schema::Kind::Event && !self.declares(id) => {
+                Err(WriteError::Undeclared(of.name))
+            }
             Some(of) if of.kind == schema::Kind::Event => {
                 let room = self.room();
                 buffer::put_event(&mut self.events, of, room, fields)
@@ -167,7 +202,7 @@ impl ChunkWriter {
     ///
     /// # Errors
     /// [`WriteError::Full`], [`WriteError::Fields`], [`WriteError::Key`], [`WriteError::NotAPool`],
-    /// [`WriteError::Finished`]; then nothing is queued.
+    /// [`WriteError::Undeclared`], [`WriteError::Finished`]; then nothing is queued.
     pub fn constant(
         &mut self,
         id: TypeId,
@@ -178,6 +213,7 @@ impl ChunkWriter {
             return Err(WriteError::Finished);
         }
         match schema::get(id) {
+            Some(of) if of.is_pool() && !self.declares(id) => Err(WriteError::Undeclared(of.name)),
             Some(of) if of.is_pool() => {
                 let room = self.room();
                 self.constants.add(of, key, room, value)
@@ -250,6 +286,9 @@ impl ChunkWriter {
             }
         }
         self.finished = true;
+        // A finished chunk may be kept for what it says of itself: not its buffers with it.
+        self.constants = Pending::default();
+        (self.events, self.segment) = (BytesMut::new(), BytesMut::new());
         Ok(())
     }
 
@@ -270,7 +309,7 @@ impl ChunkWriter {
     }
 
     /// The JDK's protocol: readers trust fields read between two equal states other than "updating".
-    fn patch_header(&self, now: Ticks, state: u8, flags: u16, out: &mut dyn Output) -> io::Result<()> {
+    fn patch_header(&mut self, now: Ticks, state: u8, flags: u16, out: &mut dyn Output) -> io::Result<()> {
         let bytes = ChunkHeader {
             size: self.written as u64,
             checkpoint: self.checkpoint,
@@ -284,6 +323,30 @@ impl ChunkWriter {
         let at = |offset: usize| FileOffset(self.base.0 + offset as u64);
         out.patch(at(header::STATE), &[STATE_UPDATING])?;
         out.patch(at(header::PATCHED.start), &bytes[header::PATCHED])?;
-        out.patch(at(header::STATE), &bytes[header::STATE..])
+        out.patch(at(header::STATE), &bytes[header::STATE..])?;
+        self.header = Some(bytes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finished_chunk_keeps_no_buffers() {
+        let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: 0, ticks_per_second: 1_000_000_000 };
+        let mut chunk = ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0)).unwrap();
+        let mut out = crate::write::FileOutput::new(tempfile::tempfile().unwrap()).unwrap();
+        for key in 1..1000 {
+            chunk.constant(schema::SYMBOL, key, |s| _ = s.string("name")).unwrap();
+            chunk.event(schema::NOTICE, |e| _ = e.ticks(Ticks(1)).string("notice")).unwrap();
+        }
+        let held = |chunk: &ChunkWriter| chunk.events.capacity() + chunk.segment.capacity();
+        chunk.flush(Ticks(1), &mut out).unwrap();
+        assert!(held(&chunk) > 0, "a flush keeps them for the next one");
+        chunk.finish(Ticks(2), true, &mut out).unwrap();
+        assert_eq!((held(&chunk), chunk.pending()), (0, 0));
+        assert_eq!(chunk.end(), out.end());
     }
 }

@@ -12,7 +12,7 @@ use super::checkpoint::{MAX_FRAME, Pending};
 use crate::constants::METADATA_EVENT;
 use crate::header;
 use crate::ids::{ChunkOffset, Ticks};
-use crate::metadata;
+use crate::metadata::Declared;
 use crate::varint;
 use bytes::{BufMut, BytesMut};
 
@@ -30,14 +30,14 @@ const ZEROS: usize = 16 << 10;
 /// Room for at least some events beside header, metadata and statics.
 const MIN_CONTENT: usize = 1024;
 
-/// The smallest chunk [`Geometry::Fixed`](super::Geometry::Fixed) can have, in bytes.
-pub fn min_size() -> u32 {
-    let frame = header::LEN + metadata::of_schema().len() + MIN_FILLER + ANCHOR;
+/// The smallest chunk that [`Geometry::Fixed`](super::Geometry::Fixed) can have if it declares these types, in bytes.
+pub fn min_size(declared: &Declared) -> u32 {
+    let frame = header::LEN + declared.event().len() + MIN_FILLER + ANCHOR;
     u32::try_from(frame + MIN_CONTENT).unwrap_or(MAX_SIZE)
 }
 
-pub(super) fn check(size: u32) -> Result<(), WriteError> {
-    let least = min_size();
+pub(super) fn check(size: u32, declared: &Declared) -> Result<(), WriteError> {
+    let least = min_size(declared);
     if (least..=MAX_SIZE).contains(&size) { Ok(()) } else { Err(WriteError::Size { size, least }) }
 }
 

@@ -94,6 +94,8 @@ pub enum WriteError {
     NotAnEvent(TypeId),
     /// The schema has no constants of this type.
     NotAPool(TypeId),
+    /// This chunk does not declare the type: the next one can.
+    Undeclared(&'static str),
     /// A pool key that some reader would cut off, or that means null: not in 1 .. 2³¹ (as reference: 0 .. 2³¹).
     Key(u64),
     /// A fixed chunk too small for its frame, or of 2²⁸ bytes and more.
@@ -123,6 +125,7 @@ impl fmt::Display for WriteError {
             }
             WriteError::NotAnEvent(id) => write!(f, "type {id} is not an event of the schema"),
             WriteError::NotAPool(id) => write!(f, "type {id} is not a constant pool of the schema"),
+            WriteError::Undeclared(name) => write!(f, "the chunk does not declare {name}"),
             WriteError::Key(key) => write!(f, "pool key {key} is out of range"),
             WriteError::Size { size, least } => {
                 write!(f, "chunk size {size}: must be from {least} to {}", fixed::MAX_SIZE)

@@ -42,6 +42,11 @@ impl FileOutput {
         FileOffset(self.end)
     }
 
+    /// The file, to be asked about or synchronized.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// The file.
     pub fn into_inner(self) -> File {
         self.file

@@ -167,16 +167,16 @@ fn make_session(rate: u64, engine: u32) -> PathBuf {
     let name = format!("flightline-watch-{}-{}", std::process::id(), clock::monotonic_ns());
     let dir = Path::new("/dev/shm").join(name);
     std::fs::DirBuilder::new().mode(0o700).create(&dir).expect("session directory");
-    for (name, bytes) in [(SESSION_FILE, 4096), (ROWS_FILE, 1 << 20)] {
+    for (name, bytes) in [(SESSION_FILE, SESSION_BYTES as u64), (ROWS_FILE, 1 << 20)] {
         std::fs::File::create(dir.join(name)).and_then(|f| f.set_len(bytes)).expect("session file");
     }
-    let page = map(&dir.join(SESSION_FILE), 4096).cast::<SessionPage>();
+    let page = map(&dir.join(SESSION_FILE), SESSION_BYTES).cast::<SessionPage>();
     let new = SessionPage {
         magic: MAGIC,
         sizes: SIZES,
         drain_pid: std::process::id().into(),
         stop: 0.into(),
-        period_ns: 1_000_000_000 / rate,
+        period_ns: AtomicU64::new(1_000_000_000 / rate),
         engine,
         max_depth: 1024,
         ring_bytes: (rate * 2048).next_power_of_two().clamp(128 << 10, 4 << 20),
@@ -188,8 +188,26 @@ fn make_session(rate: u64, engine: u32) -> PathBuf {
         processes: 0.into(),
         flush_wanted: 0.into(),
         flush_done: 0.into(),
+        engines: flightline_in_signal::layout::engines::CPU.into(),
+        paused: 0.into(),
+        alloc_bytes: 0.into(),
+        lock_ns: 0.into(),
+        io_ns: 0.into(),
+        wall_ns: 0.into(),
+        event_count: 0.into(),
+        trace_count: 0,
+        event_mask: 0.into(),
+        event_ns: 0.into(),
+        aggregate_ns: 0.into(),
+        processes_gone: 0.into(),
+        processes_refused: 0.into(),
+        most_processes: u64::MAX,
+        traces: Default::default(),
+        control: 0.into(),
+        // SAFETY: all-zero is a valid entry.
+        events: unsafe { std::mem::zeroed() },
     };
-    // SAFETY: a whole page, nobody else maps it yet.
+    // SAFETY: long enough, nobody else maps it yet.
     unsafe { page.write(new) };
     dir
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use flightline_in_signal::engine;
 use flightline_in_signal::engine::{SIGPROF, SIGTRAP};
-use flightline_in_signal::layout::engine as kind;
+use flightline_in_signal::layout::{engine as kind, session_flags};
 
 use crate::masks::{KernelSet, bit};
 use crate::session::Attached;
@@ -13,16 +13,23 @@ use crate::{os, sandbox};
 /// Tries what the kernel allows, and writes the choice to the header.
 pub fn choose(attached: &Attached) -> u32 {
     let (header, session) = (attached.header(), attached.session());
-    let period = session.period_ns;
+    let period = session.period_ns.load(Relaxed);
     let (engine, errno) = if session.engine == kind::AUTO && sandbox::filtered() {
         // A filter that was set up for this program may kill it for perf_event_open, instead of refusing.
         (engine::probe(kind::TIMER, period, tick_hz()).0, libc::EPERM)
-    } else if kernel_before(5, 19) && session.engine != kind::TIMER {
+    } else if session.engine == kind::ITIMER && kernel_before(6, 4) {
+        // The signal would go to the main thread and end its waits, whichever thread runs.
+        (kind::NONE, libc::ENOSYS)
+    } else if kernel_before(5, 19) && !matches!(session.engine, kind::TIMER | kind::ITIMER) {
         // Before 5.19 a trap that finds SIGTRAP blocked kills the program.
         (engine::probe(kind::TIMER, period, tick_hz()).0, libc::ENOSYS)
     } else {
         engine::probe(session.engine, period, tick_hz())
     };
+    // What was asked for by name stays.
+    let either = session.engine == kind::AUTO && engine == kind::PERF;
+    let timer_from_ns = if either { engine::timer_from_ns(tick_hz()) } else { 0 };
+    attached.state.private.timer_from_ns.store(timer_from_ns, Relaxed);
     header.engine_errno.store(errno, Relaxed);
     header.engine.store(engine, Release);
     engine
@@ -37,14 +44,42 @@ pub fn choose_none(attached: &Attached) {
 pub fn inherit(child: &Attached, parent: &Attached) {
     let (to, from) = (child.header(), parent.header());
     to.engine_errno.store(from.engine_errno.load(Relaxed), Relaxed);
+    for (to, from) in to.event_errno.iter().zip(&from.event_errno) {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+    let timer_from_ns = parent.state.private.timer_from_ns.load(Relaxed);
+    child.state.private.timer_from_ns.store(timer_from_ns, Relaxed);
     to.engine.store(from.engine.load(Acquire), Release);
 }
 
-/// Signals an engine needs. A thread that perf refuses falls back to a timer, so perf needs both.
-pub fn signals(engine: u32) -> KernelSet {
+/// Refuses the perf events beside CPU time where they would harm the program.
+pub fn refuse_events(attached: &Attached) {
+    let errno = if sandbox::filtered() {
+        libc::EPERM
+    } else if kernel_before(5, 19) {
+        libc::ENOSYS
+    } else {
+        return;
+    };
+    for word in &attached.header().event_errno {
+        word.store(errno, Relaxed);
+    }
+}
+
+/// Signals the engines of this process need. A thread that perf refuses falls back to a timer, so perf needs both.
+pub fn signals(attached: &Attached) -> KernelSet {
+    let session = attached.session();
+    // Not by what is recorded now: it may be paused.
+    let fatal = session.flags & session_flags::FATAL_SIGNALS != 0;
+    let beside = fatal || session.event_count.load(Acquire) != 0 || session.trace_count != 0;
+    let traps = if beside { bit(SIGTRAP) } else { 0 };
+    traps | signals_of(attached.header().engine.load(Relaxed))
+}
+
+fn signals_of(engine: u32) -> KernelSet {
     match engine {
         kind::PERF | kind::PERF_USER => bit(SIGTRAP) | bit(SIGPROF),
-        kind::TIMER => bit(SIGPROF),
+        kind::TIMER | kind::ITIMER => bit(SIGPROF),
         _ => 0,
     }
 }

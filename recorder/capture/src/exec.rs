@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use flightline_in_signal::clock;
 use flightline_in_signal::layout::proc_state;
 
+use crate::command::Quiet;
 use crate::masks::{self, KernelSet};
 use crate::session::{self, Attached};
 use crate::target::{self, Target};
@@ -16,10 +17,13 @@ use crate::{os, signals, threads};
 pub struct Leaving {
     mask: KernelSet,
     attached: Option<&'static Attached>,
+    _quiet: Quiet,
 }
 
 /// Disarms the process (unless it is a `vfork` child, which owns nothing) and undresses its signals.
 pub fn leave() -> Leaving {
+    // A command now would arm the thread again.
+    let quiet = Quiet::begin();
     let attached = session::current();
     if let Some(attached) = attached {
         attached.header().state.store(proc_state::EXECING, Release);
@@ -30,7 +34,7 @@ pub fn leave() -> Leaving {
     if attached.is_some() {
         signals::swallow_pending();
     }
-    Leaving { mask, attached }
+    Leaving { mask, attached, _quiet: quiet }
 }
 
 /// Last readings of all ledgers: no handler will complete them.

@@ -11,7 +11,7 @@ use flightline_in_signal::layout::session_flags;
 use flightline_in_signal::thread;
 
 use crate::session::{self, Modules};
-use crate::{closing, engines, os, sandbox, signals, threads};
+use crate::{alloc, closing, command, engines, os, sandbox, signals, threads, traced};
 
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
@@ -25,11 +25,18 @@ pub fn watch() {
 }
 
 unsafe extern "C" fn in_child() {
-    let Some(parent) = session::inherited() else { return };
+    command::in_child();
+    let Some(parent) = session::inherited() else {
+        // It waits for commands as its parent did.
+        threads::reset_pool();
+        signals::reset_locks();
+        return;
+    };
     let stack =
         thread::current().map_or((0, 0), |slot| (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed)));
     thread::forget();
     session::forget();
+    alloc::in_child();
     threads::reset_pool();
     closing::reset();
     signals::reset_locks();
@@ -48,6 +55,9 @@ unsafe extern "C" fn in_child() {
         .and_then(|dir| session::attach(dir, &Modules::Copy(parent)).ok());
     if let Some(child) = joined {
         engines::inherit(child, parent);
+        alloc::apply(child);
+        traced::find(child);
+        command::say_listens(child);
         threads::register_self(stack);
     } else if os::env(c"FLIGHTLINE_DEBUG").is_some() && wanted {
         os::say(&[b"a forked child could not join the recording"]);

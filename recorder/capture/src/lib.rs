@@ -2,17 +2,20 @@
 //! books of threads, arms the engines, and keeps fork, exec, `dlclose`, signals and exit harmless.
 //!
 //! What it does: [`session`] joins, [`threads`] registers and arms, [`signals`] and [`masks`] share SIGTRAP and SIGPROF
-//! with the program, [`fork`], [`exec`], [`closing`] and [`exit`] follow the process through its life.
+//! with the program, [`fork`], [`exec`], [`closing`] and [`exit`] follow the process through its life; [`alloc`] samples allocations.
 //! What it does not: allocate (neither through the program's `malloc` nor any other), keep a descriptor, start a
 //! thread, print (unless `FLIGHTLINE_DEBUG` is set), or export a symbol. `preload` exports the functions that lead
 //! here; the linked library calls [`start()`] and [`stop()`].
 #![no_std]
 
+pub mod alloc;
 pub mod closing;
+pub mod command;
 pub mod engines;
 pub mod exec;
 pub mod exit;
 pub mod fork;
+mod kept;
 pub mod masks;
 pub mod modules;
 pub mod os;
@@ -20,9 +23,13 @@ pub mod real;
 pub mod sandbox;
 pub mod session;
 pub mod signals;
+pub mod slow_io;
 pub mod stacks;
 mod start;
 pub mod target;
 pub mod threads;
+pub mod thrown;
+pub mod traced;
+pub mod waits;
 
-pub use start::{Moment, is_active, start, stop};
+pub use start::{Moment, Stopped, find_loader, is_active, start, stop, wait_for_commands};

@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use flightline_in_signal::layout::{ThreadSlot, loss};
-use flightline_in_signal::{clock, engine, sys, thread};
+use flightline_in_signal::{clock, engine, process_timer, sys, thread};
 
 use crate::{os, signals};
 
@@ -263,18 +263,24 @@ fn follow(ours: KernelSet) {
 /// Signals that the calling thread's engine sends.
 pub fn used() -> KernelSet {
     let Some(slot) = thread::current() else { return 0 };
-    let trap = if slot.engine_handle.load(Relaxed) != 0 { bit(engine::SIGTRAP) } else { 0 };
-    let prof = if slot.engine_handle2.load(Relaxed) != 0 { bit(engine::SIGPROF) } else { 0 };
+    let mut traps = core::iter::once(&slot.engine_handle).chain(&slot.event_handles);
+    let trap = if traps.any(|handle| handle.load(Relaxed) != 0) { bit(engine::SIGTRAP) } else { 0 };
+    let prof = if engine::uses_timer(slot) { bit(engine::SIGPROF) } else { 0 };
     trap | prof
 }
 
 /// Disarms the calling thread until the signal is unblocked. The signals must be blocked now.
 pub fn disarm_held() {
+    let anew = shadow() & HELD == 0;
     set_shadow(shadow() | HELD);
-    if crate::session::current().is_some()
+    if let Some(attached) = crate::session::current()
         && let Some(slot) = thread::current()
     {
         engine::disarm(slot);
+        if anew {
+            // The process's signal may be read by whoever blocks it.
+            process_timer::bar(&attached.state);
+        }
         signals::swallow_pending();
     }
 }
@@ -294,6 +300,12 @@ pub fn rearm() {
 pub fn count_blocked(slot: &ThreadSlot) {
     if shadow() & HELD == 0 {
         return;
+    }
+    if let Some(attached) = crate::session::current() {
+        process_timer::unbar(&attached.state, slot, loss::BLOCKED);
+        if process_timer::is_used(&attached.state) {
+            return;
+        }
     }
     let now = clock::thread_cpu_ns();
     let last = slot.last_cpu_ns.swap(now, Relaxed);

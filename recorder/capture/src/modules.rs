@@ -53,11 +53,12 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, data: *m
     let holding = |vaddr: u64| {
         of_kind(libc::PT_LOAD).find(move |h| h.p_vaddr <= vaddr && vaddr - h.p_vaddr < h.p_memsz)
     };
-    let (eh_frame_hdr, eh_readable_end) = of_kind(libc::PT_GNU_EH_FRAME)
+    let (eh_frame_hdr, eh_readable_start, eh_readable_end) = of_kind(libc::PT_GNU_EH_FRAME)
         .next()
         .and_then(|h| Some((h.p_vaddr, holding(h.p_vaddr)?)))
-        .map_or((0, 0), |(at, load)| {
-            (bias.wrapping_add(at), bias.wrapping_add(load.p_vaddr).wrapping_add(load.p_memsz))
+        .map_or((0, 0, 0), |(at, load)| {
+            let start = bias.wrapping_add(load.p_vaddr);
+            (bias.wrapping_add(at), start, start.wrapping_add(load.p_memsz))
         });
     let mut build_id = [0u8; 24];
     let mut build_id_len = 0;
@@ -85,6 +86,7 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, data: *m
             bias,
             eh_frame_hdr,
             eh_readable_end,
+            eh_readable_start,
             path: [0; 2],
             flags,
             build_id_len: build_id_len as u32,
@@ -160,8 +162,13 @@ pub fn write_initial(attached: &Attached, permanent: bool) {
 /// Appends modules that the log does not have yet: before `dlclose` takes them away, and at exit. The log is in order
 /// of time: what it said last of a range of addresses holds.
 pub fn append_new(attached: &Attached) {
+    let mut first = true;
     scan(&mut |loaded| {
-        let module = &loaded.module;
+        let mut module = loaded.module;
+        // The loader has no name for the program itself; a process that joined later has not logged it yet.
+        if core::mem::take(&mut first) {
+            module.path = attached.header().exe;
+        }
         let last = log(attached).iter().rev().find(|m| m.start < module.end && module.start < m.end);
         let same = |m: &InitModule| {
             m.start == module.start
@@ -170,7 +177,7 @@ pub fn append_new(attached: &Attached) {
                 && (loaded.path.is_empty() || attached.string(m.path) == loaded.path)
         };
         if !last.is_some_and(same) {
-            append(attached, loaded.module, loaded.path);
+            append(attached, module, loaded.path);
         }
     });
 }
@@ -234,7 +241,7 @@ impl<'a> SortedTable<'a> {
             rows_off: 0,
             flags: module.flags,
             path_id,
-            pad: 0,
+            eh_readable_start: module.eh_readable_start,
         };
         let at =
             self.entries.iter().take(self.count).position(|e| e.start > entry.start).unwrap_or(self.count);

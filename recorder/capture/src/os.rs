@@ -64,6 +64,18 @@ pub fn read(fd: &Fd, to: &mut [u8]) -> Result<usize, c_int> {
     }
 }
 
+/// write(2), retried on EINTR.
+pub fn write(fd: &Fd, from: &[u8]) -> Result<usize, c_int> {
+    loop {
+        let args = [fd.raw() as usize, from.as_ptr() as usize, from.len(), 0, 0, 0];
+        // SAFETY: the buffer is readable for its length.
+        let r = unsafe { syscall(libc::SYS_write, args) };
+        if r != Err(libc::EINTR) {
+            return r;
+        }
+    }
+}
+
 /// pread(2) of as much as there is, up to the buffer's length.
 pub fn read_at(fd: &Fd, to: &mut [u8], offset: u64) -> Result<usize, c_int> {
     loop {
@@ -125,6 +137,26 @@ pub fn map(fd: Option<&Fd>, bytes: usize, prot: c_int, flags: c_int) -> Result<u
     };
     // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
     unsafe { syscall(libc::SYS_mmap, [0, bytes, prot as usize, flags as usize, fd, 0]) }
+}
+
+/// Maps over a range of our own, see [`map`].
+///
+/// # Safety
+/// The range is ours, and whoever still uses it bears that its contents change.
+pub unsafe fn map_over(
+    at: usize,
+    fd: Option<&Fd>,
+    bytes: usize,
+    prot: c_int,
+    flags: c_int,
+) -> Result<(), c_int> {
+    let (fd, flags) = match fd {
+        Some(fd) => (fd.raw() as usize, flags),
+        None => (usize::MAX, flags | libc::MAP_ANONYMOUS),
+    };
+    let flags = (flags | libc::MAP_FIXED) as usize;
+    // SAFETY: by the contract.
+    unsafe { syscall(libc::SYS_mmap, [at, bytes, prot as usize, flags, fd, 0]) }.map(drop)
 }
 
 /// munmap(2).

@@ -5,9 +5,10 @@ use core::ffi::c_int;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use flightline_in_signal::{engine, thread};
+use flightline_in_signal::layout::loss;
+use flightline_in_signal::{engine, process_timer, thread};
 
-use crate::{masks, os, session, signals, threads};
+use crate::{command, masks, os, session, signals, threads};
 
 /// A filter for all threads was installed by one of them.
 static EVERYWHERE: AtomicBool = AtomicBool::new(false);
@@ -34,6 +35,11 @@ pub struct Entering {
 /// Disarms whom it concerns.
 pub fn enter(all: bool) -> Entering {
     let attached = session::current();
+    if command::listens() {
+        command::be_deaf();
+    }
+    // Even dying takes a call of ours.
+    signals::fatal::uninstall();
     if let Some(attached) = attached {
         if all {
             EVERYWHERE.store(true, Release);
@@ -41,6 +47,8 @@ pub fn enter(all: bool) -> Entering {
         } else if let Some(slot) = thread::current() {
             engine::disarm(slot);
         }
+        // The process's signal could come to this thread.
+        process_timer::bar(&attached.state);
         masks::set_shadow(masks::shadow() | masks::SANDBOXED);
         signals::swallow_pending();
     }
@@ -56,6 +64,12 @@ impl Entering {
         masks::set_shadow(masks::shadow() & !masks::SANDBOXED);
         if self.all {
             EVERYWHERE.store(false, Release);
+        }
+        if let (Some(attached), Some(slot)) = (session::current(), thread::current()) {
+            process_timer::unbar(&attached.state, slot, loss::STOPPED);
+        }
+        if let Some(attached) = session::current() {
+            signals::fatal::apply(attached);
         }
         match session::current() {
             Some(attached) if self.all => threads::arm_all(attached),

@@ -9,17 +9,18 @@
 
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use flightline_in_signal::layout::{
-    INIT_MODULES, InitModule, MAGIC, MAX_DEPTH, MODULE_TABLES, MODULES_PER_TABLE, ModuleEntry, ModuleTable,
-    PROC_SUFFIX, ProcHeader, ProcLayout, ROWS_FILE, SESSION_FILE, SIZES, STRING_BYTES, SessionPage,
-    ThreadSlot, proc_state, session_flags,
+    INIT_MODULES, InitModule, LISTENS, MAGIC, MAX_DEPTH, MODULE_TABLES, MODULES_PER_TABLE, ModuleEntry,
+    ModuleTable, PROC_SUFFIX, ProcHeader, ProcLayout, ROWS_FILE, SESSION_BYTES, SESSION_FILE, SIZES,
+    STRING_BYTES, SessionPage, ThreadSlot, proc_state, session_flags,
 };
 use flightline_in_signal::ring::Ring;
 use flightline_in_signal::state::{PRIVATE_BYTES, Private, ProcState};
 use flightline_in_signal::{clock, state, sys};
 
+use crate::kept::{Kept, Range};
 use crate::os::{self, Fd, Spin, Text};
 use crate::{modules, sandbox};
 
@@ -34,6 +35,8 @@ pub enum Refused {
     Format,
     /// The session is over, or does not follow children.
     NotWanted,
+    /// As many processes as the session has memory for are recorded.
+    Full,
 }
 
 impl Refused {
@@ -44,6 +47,7 @@ impl Refused {
             Refused::Owner => ("the session directory belongs to another user", 0),
             Refused::Format => ("the session was made by another version", 0),
             Refused::NotWanted => ("the session is over or does not follow children", 0),
+            Refused::Full => ("the session has memory for no more processes", 0),
         }
     }
 }
@@ -57,14 +61,17 @@ pub struct Attached {
     pub pid: u32,
     /// The session directory.
     pub dir: Dir,
+    /// Which process file of the session is ours.
+    number: u64,
     /// What handlers use.
     pub state: ProcState,
     /// Held while the module log or the string area grows.
     pub log_lock: Spin,
-    base: usize,
+    file: Range,
     layout: ProcLayout,
-    rows: (usize, usize),
-    private: usize,
+    rows: Range,
+    page: Range,
+    private: Range,
     /// Ends of what is present of the slots, the module log, the strings and table 0, as addresses.
     present: [AtomicUsize; 4],
     /// Registrations so far.
@@ -81,6 +88,18 @@ enum Part {
 }
 
 static CURRENT: AtomicPtr<Attached> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Address ranges of the recording before, see [`crate::kept`].
+static KEPT_FILE: Kept = Kept::new();
+static KEPT_ROWS: Kept = Kept::new();
+static KEPT_PAGE: Kept = Kept::new();
+static KEPT_HOME: Kept = Kept::new();
+
+/// Recordings joined so far, see [`ProcState::salt`].
+static JOINED: AtomicU32 = AtomicU32::new(0);
+
+const READ: c_int = libc::PROT_READ;
+const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// The joined recording of this process. `None` before, in a child that has not joined, in a `vfork` child, and in a
 /// thread that may make no system calls.
@@ -119,12 +138,12 @@ impl Attached {
 
     /// First module table.
     pub fn tables(&self) -> *mut ModuleTable {
-        (self.base + self.layout.modules as usize) as *mut ModuleTable
+        (self.file.at + self.layout.modules as usize) as *mut ModuleTable
     }
 
     /// First entry of the module log.
     pub fn init_modules(&self) -> *mut InitModule {
-        (self.base + self.layout.init_modules as usize) as *mut InitModule
+        (self.file.at + self.layout.init_modules as usize) as *mut InitModule
     }
 
     /// Appends to the string area; offset and length, `None` when it is full. The caller holds `log_lock` or is alone.
@@ -137,7 +156,7 @@ impl Attached {
                 used.checked_add(len).filter(|end| *end <= STRING_BYTES as u32)
             })
             .ok()?;
-        let to = (self.base + self.layout.strings as usize + at as usize) as *mut u8;
+        let to = (self.file.at + self.layout.strings as usize + at as usize) as *mut u8;
         if !self.make_present(Part::Strings, to as usize + len as usize) {
             return None;
         }
@@ -152,9 +171,22 @@ impl Attached {
         if at.checked_add(len).is_none_or(|end| end > STRING_BYTES as u32) {
             return &[];
         }
-        let from = (self.base + self.layout.strings as usize + at as usize) as *const u8;
+        let from = (self.file.at + self.layout.strings as usize + at as usize) as *const u8;
         // SAFETY: inside the area; written before its place was handed out.
         unsafe { core::slice::from_raw_parts(from, len as usize) }
+    }
+
+    /// `true` if the session's directory was removed: its drain ended, or died and was cleared away.
+    pub fn directory_is_gone(&self) -> bool {
+        let gone = self.dir.cstr().and_then(|dir| os::open(dir, libc::O_PATH, 0)).map(drop);
+        gone == Err(libc::ENOENT)
+    }
+
+    /// Path of a file of ours in the session.
+    pub fn own_file(&self, suffix: &str) -> Text<320> {
+        let mut name = path(&self.dir, b"");
+        name.number(u64::from(self.pid)).put(b"-").number(self.number).put(suffix.as_bytes());
+        name
     }
 
     /// Makes room in the module log for entry `index`; `false` when the file system is full.
@@ -193,22 +225,35 @@ impl Attached {
         true
     }
 
+    /// Empties the ranges and keeps them. Whoever still writes there writes into memory that nobody reads.
+    pub(crate) fn give_back(&'static self) {
+        let page = self.page;
+        KEPT_FILE.keep(self.file, READ_WRITE);
+        if self.rows.bytes != 0 {
+            KEPT_ROWS.keep(self.rows, READ);
+        }
+        if KEPT_PAGE.keep(page, READ_WRITE) {
+            // SAFETY: the empty memory that is there now; zeroed atomics are valid.
+            unsafe { &*(page.at as *const SessionPage) }.stop.store(1, Release);
+        }
+        // What `self` says of addresses stays true.
+        os::advise(self.private.at, PRIVATE_BYTES, libc::MADV_DONTNEED);
+        KEPT_HOME.keep_contents(self.private);
+    }
+
     /// Unmaps everything of this recording, `self` included.
     ///
     /// # Safety
     /// No other thread of this process, no handler and no later code uses it: in the child of a fork, or when every
     /// thread is disarmed and [`state::uninstall`] was called long enough ago.
     pub unsafe fn unmap(&'static self) {
-        let (base, end, rows, private) = (self.base, self.layout.end as usize, self.rows, self.private);
-        let session = core::ptr::from_ref(self.state.session) as usize;
-        // SAFETY: by the contract.
-        unsafe { os::unmap(base, end) };
-        // SAFETY: by the contract.
-        unsafe { os::unmap(rows.0, rows.1) };
-        // SAFETY: by the contract.
-        unsafe { os::unmap(session, SESSION_BYTES) };
-        // SAFETY: by the contract; `self` lived in here.
-        unsafe { os::unmap(private, HOME_BYTES) };
+        let (file, rows, page, private) = (self.file, self.rows, self.page, self.private);
+        for range in [file, rows, page, private] {
+            if range.bytes != 0 {
+                // SAFETY: by the contract; `self` lived in the last one.
+                unsafe { os::unmap(range.at, range.bytes) };
+            }
+        }
     }
 }
 
@@ -217,7 +262,6 @@ fn table_bytes(count: usize) -> usize {
     core::mem::offset_of!(ModuleTable, entries) + count.min(MODULES_PER_TABLE) * size_of::<ModuleEntry>()
 }
 
-const SESSION_BYTES: usize = 4096;
 /// The private mapping: what handlers need, then [`Attached`].
 const HOME_BYTES: usize = (PRIVATE_BYTES + size_of::<Attached>() + 4095) & !4095;
 
@@ -237,6 +281,9 @@ pub enum Modules<'a> {
     Loader(bool),
     /// Copy another process's: in the child of a fork, where the loader's lock may be held by nobody.
     Copy(&'a Attached),
+    /// The drain reads the map of the process; until then handlers ask the loader's lock-free table. In a handler, which
+    /// may have interrupted the loader.
+    Drain,
 }
 
 /// Joins the session in `dir`: afterwards handlers may run, nothing is armed yet.
@@ -244,13 +291,29 @@ pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refus
     let mut home = Dir::new();
     home.put(dir.to_bytes());
     home.cstr().map_err(at("session directory"))?;
-    let session = map_session(&home)?;
+    let page = map_session(&home)?;
+    // SAFETY: checked by `map_session`; its range is never unmapped while referenced.
+    let session = unsafe { &*(page.at as *const SessionPage) };
     let number = session.processes.fetch_add(1, Relaxed);
+    let leave = || {
+        session.processes_gone.fetch_add(1, Relaxed);
+        KEPT_PAGE.keep(page, READ_WRITE);
+    };
     if session.stop.load(Relaxed) != 0 || (number > 0 && session.flags & session_flags::FOLLOW == 0) {
+        leave();
         return Err(Refused::NotWanted);
     }
-    let rows = map_rows(&home, session)?;
-    let attached = create(&home, session, number, rows)?;
+    // Processes may begin and end faster than the drain removes what they leave.
+    if number.saturating_sub(session.processes_gone.load(Relaxed)) >= session.most_processes {
+        session.processes_refused.fetch_add(1, Relaxed);
+        leave();
+        return Err(Refused::Full);
+    }
+    let rows = map_rows(&home, session).inspect_err(|_| leave())?;
+    let attached = create(&home, page, number, rows).inspect_err(|_| {
+        KEPT_ROWS.keep(rows, READ);
+        leave();
+    })?;
     fill(attached, from);
     attached.header().magic.store(MAGIC, Release);
     let name = |suffix: &str| {
@@ -261,8 +324,10 @@ pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refus
     let (tmp, done) = (name(".tmp"), name(PROC_SUFFIX));
     let renamed = tmp.cstr().and_then(|tmp| os::rename(tmp, done.cstr()?));
     if let Err(errno) = renamed {
-        // SAFETY: nothing was installed yet, nobody knows the mapping.
-        unsafe { attached.unmap() };
+        if let Ok(tmp) = tmp.cstr() {
+            os::unlink(tmp);
+        }
+        attached.give_back();
         return Err(Refused::Os("process file", errno));
     }
     CURRENT.store(core::ptr::from_ref(attached).cast_mut(), Release);
@@ -277,7 +342,13 @@ pub fn forget() {
     CURRENT.store(core::ptr::null_mut(), Release);
 }
 
-fn map_session(dir: &Dir) -> Result<&'static SessionPage, Refused> {
+/// Forgets the recording and gives its memory back; the addresses stay for the next one.
+pub fn leave(attached: &'static Attached) {
+    forget();
+    attached.give_back();
+}
+
+fn map_session(dir: &Dir) -> Result<Range, Refused> {
     let name = path(dir, SESSION_FILE.as_bytes());
     let name = name.cstr().map_err(at("session page"))?;
     let fd = os::open(name, libc::O_RDWR | libc::O_NOFOLLOW, 0).map_err(at("session page"))?;
@@ -289,27 +360,26 @@ fn map_session(dir: &Dir) -> Result<&'static SessionPage, Refused> {
     if st.st_size < SESSION_BYTES as i64 {
         return Err(Refused::Format);
     }
-    let page = os::map(Some(&fd), SESSION_BYTES, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
-        .map_err(at("session page"))?;
-    // SAFETY: one whole page of a file that has it; never unmapped while referenced.
-    let session = unsafe { &*(page as *const SessionPage) };
+    let page =
+        KEPT_PAGE.map(Some(&fd), SESSION_BYTES, READ_WRITE, libc::MAP_SHARED).map_err(at("session page"))?;
+    // SAFETY: inside a file that is long enough; the reference ends here.
+    let session = unsafe { &*(page.at as *const SessionPage) };
     let good = session.magic == MAGIC
         && session.sizes == SIZES
         && session.ring_bytes.is_power_of_two()
         && (8192..=1 << 33).contains(&session.ring_bytes)
         && (1..=1 << 16).contains(&session.thread_slots)
         && session.max_depth as usize <= MAX_DEPTH
-        && session.period_ns >= 1000
+        && session.period_ns.load(Relaxed) >= 1000
         && session.rows_bytes <= 1 << 40;
     if good {
-        return Ok(session);
+        return Ok(page);
     }
-    // SAFETY: mapped above, the only reference ends here.
-    unsafe { os::unmap(page, SESSION_BYTES) };
+    KEPT_PAGE.keep(page, READ_WRITE);
     Err(Refused::Format)
 }
 
-fn map_rows(dir: &Dir, session: &SessionPage) -> Result<(usize, usize), Refused> {
+fn map_rows(dir: &Dir, session: &SessionPage) -> Result<Range, Refused> {
     let name = path(dir, ROWS_FILE.as_bytes());
     let name = name.cstr().map_err(at("unwind rows"))?;
     let fd = os::open(name, libc::O_RDONLY | libc::O_NOFOLLOW, 0).map_err(at("unwind rows"))?;
@@ -317,19 +387,17 @@ fn map_rows(dir: &Dir, session: &SessionPage) -> Result<(usize, usize), Refused>
     // Reading beyond the file's end would be SIGBUS.
     let bytes = session.rows_bytes.min(st.st_size.max(0) as u64) as usize & !4095;
     if bytes == 0 {
-        return Ok((0, 0));
+        return Ok(Range { at: 0, bytes: 0 });
     }
-    let address = os::map(Some(&fd), bytes, libc::PROT_READ, libc::MAP_SHARED | libc::MAP_NORESERVE)
-        .map_err(at("unwind rows"))?;
-    Ok((address, bytes))
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    let range = KEPT_ROWS.map(Some(&fd), bytes, READ, flags).map_err(at("unwind rows"))?;
+    // A kept range may be longer than the file.
+    Ok(Range { at: range.at, bytes })
 }
 
-fn create(
-    dir: &Dir,
-    session: &'static SessionPage,
-    number: u64,
-    rows: (usize, usize),
-) -> Result<&'static Attached, Refused> {
+fn create(dir: &Dir, page: Range, number: u64, rows: Range) -> Result<&'static Attached, Refused> {
+    // SAFETY: checked by `map_session`; its range is never unmapped while referenced.
+    let session: &'static SessionPage = unsafe { &*(page.at as *const SessionPage) };
     let layout = ProcLayout::new(session.thread_slots, session.ring_bytes);
     let pid = sys::getpid();
     let mut name = path(dir, b"");
@@ -337,39 +405,40 @@ fn create(
     let name = name.cstr().map_err(at("process file"))?;
     let fd =
         os::open(name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600).map_err(at("process file"))?;
-    let mapped = map_file(&fd, &layout).and_then(|base| {
-        let rw = libc::PROT_READ | libc::PROT_WRITE;
-        let private = os::map(None, HOME_BYTES, rw, libc::MAP_PRIVATE);
-        private.map(|private| (base, private)).inspect_err(|_| {
-            // SAFETY: mapped a moment ago, unknown to anybody.
-            unsafe { os::unmap(base, layout.end as usize) }
+    let mapped = map_file(&fd, &layout).and_then(|file| {
+        let private = KEPT_HOME.map(None, HOME_BYTES, READ_WRITE, libc::MAP_PRIVATE);
+        private.map(|private| (file, private)).inspect_err(|_| {
+            KEPT_FILE.keep(file, READ_WRITE);
         })
     });
-    let (base, private) = mapped.map_err(|errno| {
+    let (file, private) = mapped.map_err(|errno| {
         os::unlink(name);
         Refused::Os("process file", errno)
     })?;
-    place(dir, session, &layout, pid, base, rows, private).ok_or(Refused::Format)
+    place(dir, page, &layout, (pid, number), file, rows, private).ok_or(Refused::Format)
 }
 
 /// Maps the whole file and makes the parts present that handlers write. What grows later is made present then.
-fn map_file(fd: &Fd, layout: &ProcLayout) -> Result<usize, c_int> {
+fn map_file(fd: &Fd, layout: &ProcLayout) -> Result<Range, c_int> {
     let ring = layout.ring as usize;
     let end = layout.end as usize;
     let slots_end = layout.threads as usize + FIRST_SLOTS * size_of::<ThreadSlot>();
+    // Beyond the program's limit the kernel does not only refuse, it sends SIGXFSZ, which ends the program.
+    if end as u64 > os::limit(libc::RLIMIT_FSIZE as usize) {
+        return Err(libc::EFBIG);
+    }
     // SAFETY: no pointers.
     unsafe { os::syscall(libc::SYS_ftruncate, [fd.raw() as usize, end, 0, 0, 0, 0]) }?;
-    let base = os::map(Some(fd), end, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)?;
+    let file = KEPT_FILE.map(Some(fd), end, READ_WRITE, libc::MAP_SHARED)?;
     // Kept out of core dumps: it is the recorder's memory, and the drain has it anyway.
-    os::advise(base, end, libc::MADV_DONTDUMP);
+    os::advise(file.at, end, libc::MADV_DONTDUMP);
     let parts = [(0, slots_end), (ring, end - ring)];
-    let all = parts.iter().all(|(from, bytes)| populate(base + from, *bytes));
+    let all = parts.iter().all(|(from, bytes)| populate(file.at + from, *bytes));
     // Before Linux 5.14 the pages are reserved in the file, which cannot fail later either.
     if all || reserve(fd, end).is_ok() {
-        return Ok(base);
+        return Ok(file);
     }
-    // SAFETY: mapped above, unknown to anybody.
-    unsafe { os::unmap(base, end) };
+    KEPT_FILE.keep(file, READ_WRITE);
     Err(libc::ENOSPC)
 }
 
@@ -388,14 +457,17 @@ fn reserve(fd: &Fd, bytes: usize) -> Result<(), c_int> {
 
 fn place(
     dir: &Dir,
-    session: &'static SessionPage,
+    page: Range,
     layout: &ProcLayout,
-    pid: u32,
-    base: usize,
-    rows: (usize, usize),
-    private: usize,
+    (pid, number): (u32, u64),
+    file: Range,
+    rows: Range,
+    private: Range,
 ) -> Option<&'static Attached> {
+    let base = file.at;
     let part = |offset: u64| base + offset as usize;
+    // SAFETY: checked by `map_session`; its range is never unmapped while referenced.
+    let session: &'static SessionPage = unsafe { &*(page.at as *const SessionPage) };
     let ring_words = (session.ring_bytes / 8) as usize;
     // SAFETY: the mapping has all parts of its layout; the header starts zeroed, which is valid for atomics and integers.
     let header = unsafe { &mut *(base as *mut ProcHeader) };
@@ -410,6 +482,8 @@ fn place(
     header.ring_off = layout.ring;
     header.ring_bytes = session.ring_bytes;
     header.state.store(proc_state::LIVE, Relaxed);
+    // A change from here on is not applied yet.
+    header.controlled.store(session.control.load(Acquire) & !LISTENS, Relaxed);
     // SAFETY: from here on the header is only read, or written through its atomics.
     let header = unsafe { &*(base as *const ProcHeader) };
     // SAFETY: `thread_slots` slots lie there, zeroed atomics.
@@ -418,15 +492,16 @@ fn place(
     };
     // SAFETY: `ring_bytes` bytes of zeroed words lie there.
     let words = unsafe { core::slice::from_raw_parts(part(layout.ring) as *const AtomicU64, ring_words) };
-    let rows_words = if rows.1 == 0 {
+    let rows_words = if rows.bytes == 0 {
         &[]
     } else {
         // SAFETY: mapped read-only for that many bytes; atomics are only loaded.
-        unsafe { core::slice::from_raw_parts(rows.0 as *const AtomicU64, rows.1 / 8) }
+        unsafe { core::slice::from_raw_parts(rows.at as *const AtomicU64, rows.bytes / 8) }
     };
     let ring = Ring::new(&header.ring, words)?;
+    let salt = JOINED.fetch_add(1, Relaxed) as u8;
     // SAFETY: the start of a zeroed private mapping that is large enough.
-    let handlers = unsafe { &*(private as *const Private) };
+    let handlers = unsafe { &*(private.at as *const Private) };
     let state = ProcState {
         session,
         header,
@@ -435,17 +510,20 @@ fn place(
         ring,
         rows: rows_words,
         private: handlers,
+        salt,
     };
     let mut home = Dir::new();
     home.put(dir.bytes());
     let attached = Attached {
         pid,
         dir: home,
+        number,
         state,
         log_lock: Spin::new(),
-        base,
+        file,
         layout: *layout,
         rows,
+        page,
         private,
         present: [
             AtomicUsize::new(part(layout.threads) + FIRST_SLOTS * size_of::<ThreadSlot>()),
@@ -455,7 +533,7 @@ fn place(
         ],
         registered: AtomicUsize::new(0),
     };
-    let at = (private + PRIVATE_BYTES) as *mut Attached;
+    let at = (private.at + PRIVATE_BYTES) as *mut Attached;
     // SAFETY: behind `Private` in the same mapping, aligned because PRIVATE_BYTES is a multiple of a page.
     unsafe { at.write(attached) };
     // SAFETY: written above, in memory that stays.
@@ -486,6 +564,11 @@ fn fill(attached: &'static Attached, from: &Modules<'_>) {
     match from {
         Modules::Loader(permanent) => modules::write_initial(attached, *permanent),
         Modules::Copy(parent) => copy_modules(attached, parent),
+        Modules::Drain => {
+            // Table 0 is empty, which the count of a present page says.
+            attached.room_in_table(0);
+            attached.header().maps_dirty.store(1, Release);
+        }
     }
 }
 

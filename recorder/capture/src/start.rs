@@ -1,13 +1,15 @@
 //! Start and stop of sampling in this process.
 
 use core::ffi::CStr;
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use flightline_in_signal::layout::{proc_state, unrecorded};
-use flightline_in_signal::{clock, state, sys, vdso};
+use flightline_in_signal::engine::{SIGPROF, SIGTRAP};
+use flightline_in_signal::layout::{SessionPage, proc_state, unrecorded};
+use flightline_in_signal::{clock, sys, vdso};
 
-use crate::session::{self, Modules, Refused};
-use crate::{engines, exec, fork, masks, modules, signals, threads};
+use crate::session::{self, Attached, Modules, Refused};
+use crate::{alloc, command, engines, exec, fork, masks, modules, signals, threads, traced};
 
 /// When recording starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +20,9 @@ pub enum Moment {
     Later,
 }
 
+/// The program was started to be recorded, now or later: our signal handlers are there to stay.
+static STARTED_WITH: AtomicBool = AtomicBool::new(false);
+
 /// Joins the session in `dir` and samples every thread of this process. Not async-signal-safe; not to be called by
 /// two threads at once.
 ///
@@ -27,6 +32,49 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
     if session::current().is_some() {
         return Err(Refused::NotWanted);
     }
+    prepare();
+    let attached = command::alone(|| session::attach(dir, &Modules::Loader(moment == Moment::ProgramStart)))
+        .unwrap_or(Err(Refused::NotWanted))?;
+    if modules::is_go_program() {
+        // Its runtime replaces every handler by raw system calls and does not know our thread-local words.
+        engines::choose_none(attached);
+        exec::notice(attached, attached.string(attached.header().exe), unrecorded::GO);
+        return Ok(());
+    }
+    engines::choose(attached);
+    engines::refuse_events(attached);
+    signals::install(engines::signals(attached));
+    signals::fatal::apply(attached);
+    masks::adopt_inherited();
+    traced::find(attached);
+    fork::watch();
+    STARTED_WITH.fetch_or(moment == Moment::ProgramStart, Relaxed);
+    command::listen();
+    command::say_listens(attached);
+    threads::register_caller(attached);
+    if moment == Moment::Later {
+        threads::register_others();
+    }
+    alloc::start(attached);
+    Ok(())
+}
+
+/// Waits, without a thread and without a descriptor, for a command to join a session. At the program's start.
+pub fn wait_for_commands() {
+    prepare();
+    if modules::is_go_program() {
+        return;
+    }
+    // Both engines' signals now: threads that block them later are seen by the wrappers.
+    signals::install(masks::bit(SIGTRAP) | masks::bit(SIGPROF));
+    masks::adopt_inherited();
+    fork::watch();
+    STARTED_WITH.store(true, Relaxed);
+    command::listen();
+}
+
+/// What does not depend on a session.
+fn prepare() {
     // SAFETY: no pointers.
     let (page, image) = unsafe { (libc::getauxval(libc::AT_PAGESZ), libc::getauxval(libc::AT_SYSINFO_EHDR)) };
     sys::set_page_bytes(if page == 0 { 4096 } else { page as usize });
@@ -36,27 +84,11 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
     unsafe { clock::set_vdso_clock(vdso_clock) };
     find_loader();
     threads::create_key();
-    let attached = session::attach(dir, &Modules::Loader(moment == Moment::ProgramStart))?;
-    if modules::is_go_program() {
-        // Its runtime replaces every handler by raw system calls and does not know our thread-local words.
-        engines::choose_none(attached);
-        exec::notice(attached, attached.string(attached.header().exe), unrecorded::GO);
-        return Ok(());
-    }
-    let engine = engines::choose(attached);
-    signals::install(engines::signals(engine));
-    masks::adopt_inherited();
-    fork::watch();
-    threads::register_caller(attached);
-    if moment == Moment::Later {
-        threads::register_others();
-    }
-    Ok(())
 }
 
 /// Finds glibc's `_dl_find_object` (2.35 and newer). A failing `dlsym` allocates its message, so other C libraries are
 /// not asked.
-fn find_loader() {
+pub fn find_loader() {
     #[cfg(target_env = "gnu")]
     {
         // SAFETY: the name is NUL-terminated.
@@ -66,20 +98,39 @@ fn find_loader() {
     }
 }
 
-/// Stops sampling in all threads. The memory stays mapped, as a handler may be under way in another thread. The
-/// program gets its signal dispositions back if it has one thread; with more, our handler stays and only passes
-/// signals on, because a trap raised before the stop may still be on its way to a thread inside a system call, and
-/// would kill the process by the default action.
-pub fn stop() {
-    let Some(attached) = session::current() else { return };
+/// Stops sampling in all threads. Addresses stay mapped, as a handler may be under way in another thread; the memory
+/// itself is given back when the result is dropped. The program gets its signal dispositions back if it has one thread
+/// and was not started to be recorded; else our handler stays and only passes signals on, because a trap raised before
+/// the stop may still be on its way to a thread inside a system call, and would kill the process by the default action.
+pub fn stop() -> Option<Stopped> {
+    let attached = session::current()?;
+    signals::fatal::uninstall();
+    alloc::off();
     threads::disarm_all(attached);
     attached.header().exit_mono_ns.store(clock::monotonic_ns(), Release);
     attached.header().state.store(proc_state::EXITED, Release);
-    state::uninstall();
     session::forget();
-    if threads::count() == 1 {
+    if threads::count() == 1 && !STARTED_WITH.load(Relaxed) {
+        command::stop_listening();
         signals::swallow_pending();
         signals::uninstall();
+    }
+    Some(Stopped(attached))
+}
+
+/// A recording that was stopped. Dropped, it gives its memory back.
+pub struct Stopped(&'static Attached);
+
+impl Stopped {
+    /// The session's page.
+    pub fn session(&self) -> &SessionPage {
+        self.0.session()
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.0.give_back();
     }
 }
 

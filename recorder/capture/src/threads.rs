@@ -7,9 +7,9 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
-use flightline_in_signal::layout::{ThreadSlot, slot_state};
+use flightline_in_signal::layout::{ThreadSlot, engines, slot_state};
 use flightline_in_signal::thread::{self, ThreadInfo};
-use flightline_in_signal::{engine, sys};
+use flightline_in_signal::{engine, events, process_timer, sys};
 
 use crate::session::{self, Attached};
 use crate::{masks, os, sandbox, stacks};
@@ -244,6 +244,18 @@ pub fn register_others() {
     }
 }
 
+/// Registers and arms every thread of the process from inside a handler: nothing of the C library is called, so the ends
+/// of these threads are found by the drain.
+pub fn register_all(attached: &Attached) {
+    let me = u64::from(sys::gettid());
+    let stack = if me == u64::from(attached.pid) { main_stack() } else { (0, 0) };
+    let info = ThreadInfo { tid: 0, stack, name: os::thread_name() };
+    if let Some(slot) = register(&info) {
+        let _ = engine::arm(slot);
+    }
+    register_others();
+}
+
 fn task_name(tid: u64) -> [u8; 16] {
     let mut name = [0u8; 16];
     let mut path = os::Text::<64>::new();
@@ -348,8 +360,33 @@ pub fn live(attached: &Attached) -> impl Iterator<Item = &ThreadSlot> {
 
 /// Stops sampling in all threads, for a stop or before exec. Their ledgers stay.
 pub fn disarm_all(attached: &Attached) {
+    process_timer::disarm(&attached.state);
     for slot in live(attached) {
         engine::disarm(slot);
+    }
+}
+
+/// Arms and disarms all registered threads as the session's page says now.
+pub fn apply_engines(attached: &Attached) {
+    let wanted = attached.session().engines.load(Acquire);
+    if wanted & engines::CPU == 0 {
+        process_timer::disarm(&attached.state);
+    }
+    let period = attached.session().period_ns.load(Acquire);
+    let armed = attached.state.private.armed_period_ns.swap(period, Relaxed);
+    let other_period = armed != 0 && armed != period;
+    if other_period {
+        process_timer::disarm(&attached.state);
+    }
+    for slot in live(attached) {
+        let sampling = slot.stage.load(Relaxed) != engine::stage::IDLE;
+        if wanted == 0 || (sampling && (wanted & engines::CPU == 0 || other_period)) {
+            engine::disarm(slot);
+        }
+        events::disarm_others(&attached.state, slot);
+        if wanted != 0 {
+            let _ = engine::arm(slot);
+        }
     }
 }
 

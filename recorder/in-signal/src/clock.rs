@@ -23,6 +23,8 @@ type ClockGettime = unsafe extern "C" fn(i32, *mut TimeSpec) -> i32;
 
 const CLOCK_MONOTONIC: i32 = 1;
 const CLOCK_THREAD_CPUTIME_ID: i32 = 3;
+/// Clock of the CPU time of all threads of a process.
+pub(crate) const PROCESS: i32 = 2;
 
 static VDSO_CLOCK: AtomicUsize = AtomicUsize::new(0);
 
@@ -62,6 +64,12 @@ pub fn monotonic_ns() -> u64 {
 #[inline]
 pub fn thread_cpu_ns() -> u64 {
     by_syscall(CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time of all threads of this process, ended ones too, ns.
+#[inline]
+pub fn process_cpu_ns() -> u64 {
+    by_syscall(PROCESS)
 }
 
 /// Clock id of another thread's CPU time, as `clock_gettime` and `timer_create` take it.

@@ -103,6 +103,8 @@ pub struct Machine {
     expression: expression::Stack,
     signal_frame: bool,
     ra_column: u64,
+    /// Beside the interpreter's state, for what has no unwind information.
+    pub(crate) ahead: crate::ahead::Ahead,
 }
 
 /// A position in unwind information.
@@ -540,12 +542,14 @@ impl Machine {
                 Reg::Same => regs.get(number),
                 Reg::Undefined => None,
                 Reg::Offset(n) => {
-                    let word = memory.word(cfa.wrapping_add_signed(n));
-                    // Only what the walk stands on must be readable.
-                    if word.is_none() && (number == ra_column || number == arch::FP) {
-                        return Err(Failure::BadStack);
+                    let at = cfa.wrapping_add_signed(n);
+                    match memory.word(at) {
+                        // Popped already, and below a copied stack: the register has it.
+                        None if number != ra_column && at < regs.sp() => regs.get(number),
+                        // Only what the walk stands on must be readable.
+                        None if number == ra_column || number == arch::FP => return Err(Failure::BadStack),
+                        word => word,
                     }
-                    word
                 }
                 Reg::ValOffset(n) => Some(cfa.wrapping_add_signed(n)),
                 Reg::Register(other) => regs.get(other as usize),

@@ -1,6 +1,6 @@
 //! Arms and disarms sampling of one thread; all of it may run in a handler.
 //!
-//! **perf without a descriptor.** The event is opened on the thread, one page of it is mapped, the descriptor is
+//! **perf without a descriptor.** The event is opened on the thread, its first pages are mapped, the descriptor is
 //! closed at once: the mapping keeps the event alive, `munmap` destroys it. So the program holds no descriptor that
 //! it could close or reuse.
 //!
@@ -9,11 +9,13 @@
 //! lives shorter than a period is so sampled with the right probability. Were the first event to repeat, a period of a few
 //! µs would keep the thread in its handler for good.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::fence;
 
-use crate::layout::{ThreadSlot, engine as kind, loss, slot_state};
+use crate::layout::{ThreadSlot, engine as kind, engines, loss, slot_state};
+use crate::perf_event::{self, Event, Firing, Recorded};
 use crate::state::{self, ProcState};
-use crate::{clock, sys, thread};
+use crate::{clock, events, perf_ring, process_timer, sys, thread, trace};
 
 /// Values of [`ThreadSlot::stage`].
 pub mod stage {
@@ -23,8 +25,10 @@ pub mod stage {
     pub const PERF_FIRST: u32 = 1;
     /// perf event with the regular period.
     pub const PERF: u32 = 2;
-    /// CPU timer only.
+    /// CPU timer only: the engine of all, perf refused, or the thread often waits.
     pub const TIMER: u32 = 3;
+    /// Being armed: nobody else does it meanwhile.
+    pub const ARMING: u32 = 4;
 }
 
 /// What made a signal ours: travels in `sig_data` of the event or `sigev_value` of the timer.
@@ -44,6 +48,14 @@ pub const FROM_PERF: u8 = 1;
 pub const FROM_TIMER: u8 = 2;
 /// Timer beside a perf event that cannot see kernel time.
 pub const FROM_TIMER_BESIDE: u8 = 3;
+/// Queued from outside: a command to the process, see [`crate::command`].
+pub const FROM_CONTROL: u8 = 5;
+/// Timer of the whole process; the slot is that of the thread which armed it.
+pub const FROM_PROCESS: u8 = 6;
+/// The first of [`crate::layout::MAX_EVENTS`] perf events beside CPU time; the others follow.
+pub const FROM_EVENTS: u8 = 16;
+/// The first of four breakpoints: functions traced, and where their calls return to.
+pub const FROM_TRACES: u8 = 32;
 
 const COOKIE_MAGIC: u64 = 0x00f1_7e5c << 40;
 
@@ -70,10 +82,17 @@ impl Cookie {
         })
     }
 
-    fn of(state: &ProcState, slot: &ThreadSlot, source: u8) -> Cookie {
-        let generation = slot.state.load(Relaxed) / (slot_state::MASK + 1);
-        Cookie { source, generation: generation as u8, slot: thread::index(state, slot) }
+    /// For signals of `source` to the thread of `slot`.
+    pub(crate) fn of(state: &ProcState, slot: &ThreadSlot, source: u8) -> Cookie {
+        let generation = generation(state, slot.state.load(Relaxed));
+        Cookie { source, generation, slot: thread::index(state, slot) }
     }
+}
+
+/// What cookies of a slot in this state carry.
+#[inline]
+pub fn generation(state: &ProcState, word: u32) -> u8 {
+    ((word / (slot_state::MASK + 1)) as u8).wrapping_add(state.salt)
 }
 
 /// `SIGTRAP`.
@@ -81,80 +100,26 @@ pub const SIGTRAP: i32 = 5;
 /// `SIGPROF`.
 pub const SIGPROF: i32 = 27;
 
-/// `perf_event_attr`, version 7 (128 bytes, linux/perf_event.h).
-#[repr(C)]
-#[derive(Default)]
-struct PerfEventAttr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    bp_type: u32,
-    config1: u64,
-    config2: u64,
-    branch_sample_type: u64,
-    sample_regs_user: u64,
-    sample_stack_user: u32,
-    clockid: i32,
-    sample_regs_intr: u64,
-    aux_watermark: u32,
-    sample_max_stack: u16,
-    reserved_2: u16,
-    aux_sample_size: u32,
-    reserved_3: u32,
+/// The CPU clock's event on `tid`: where kernel time is allowed, its records hold the kernel's part of the stack.
+fn open_cpu(
+    tid: u32,
+    period_ns: u64,
+    firing: Firing,
+    user_only: bool,
+    several: bool,
     sig_data: u64,
-}
-
-const _: () = assert!(size_of::<PerfEventAttr>() == 128);
-
-/// How an event fires.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Firing {
-    Once,
-    Repeatedly,
-}
-
-/// Opens an event on `tid`, keeps it by a mapped page, closes its descriptor. Returns the page's address.
-fn open_perf(tid: u32, period_ns: u64, firing: Firing, user_only: bool, sig_data: u64) -> Result<usize, i32> {
-    const TYPE_SOFTWARE: u32 = 1;
+) -> Result<u64, i32> {
     const CPU_CLOCK: u64 = 0;
-    const DISABLED: u64 = 1;
-    const EXCLUDE_KERNEL: u64 = 1 << 5;
-    const EXCLUDE_HV: u64 = 1 << 6;
-    const REMOVE_ON_EXEC: u64 = 1 << 36;
-    const SIGTRAP: u64 = 1 << 37;
-    const FD_CLOEXEC: usize = 8;
-    let attr = PerfEventAttr {
-        kind: TYPE_SOFTWARE,
-        size: size_of::<PerfEventAttr>() as u32,
-        config: CPU_CLOCK,
-        sample_period: period_ns,
-        flags: REMOVE_ON_EXEC
-            | SIGTRAP
-            | if user_only { EXCLUDE_KERNEL | EXCLUDE_HV } else { 0 }
-            | if firing == Firing::Once { DISABLED } else { 0 },
-        sig_data,
-        ..PerfEventAttr::default()
-    };
-    let any_cpu = usize::MAX;
-    let no_group = usize::MAX;
-    let args = [(&raw const attr) as usize, tid as usize, any_cpu, no_group, FD_CLOEXEC, 0];
-    // SAFETY: the kernel reads `attr.size` bytes of a local.
-    let fd = sys::check(unsafe { sys::call(sys::nr::PERF_EVENT_OPEN, args) })? as i32;
-    let mut page = sys::map_event_page(fd);
-    if let (Ok(address), Firing::Once) = (page, firing)
-        && let Err(errno) = sys::enable_event_once(fd)
-    {
-        // SAFETY: mapped above and given to nobody.
-        unsafe { sys::unmap_event_page(address) };
-        page = Err(errno);
-    }
-    sys::close(fd);
-    page
+    let event =
+        Event { kind: perf_event::SOFTWARE, config: CPU_CLOCK, period: period_ns, ..Event::default() };
+    // With several events the ring also tells of an overflow whose signal got lost.
+    let ring = if user_only && !several { Recorded::Nothing } else { Recorded::KernelStack };
+    perf_event::open(&Event { user_only, ..event }, tid, firing, ring, sig_data)
+}
+
+/// Whether other engines than CPU time send traps.
+fn has_several(state: &ProcState) -> bool {
+    state.session.engines.load(Relaxed) & (engines::EVENTS | engines::TRACE) != 0
 }
 
 /// `sigevent` of timer_create(2), 64 bytes.
@@ -169,11 +134,17 @@ struct SigEvent {
 
 const _: () = assert!(size_of::<SigEvent>() == 64);
 
-fn open_timer(tid: u32, first_ns: u64, period_ns: u64, value: u64) -> Result<u64, i32> {
+/// On the CPU clock of a thread, which gets the signal, or of the process. Returns the timer's id + 1.
+pub(crate) fn open_timer(tid: Option<u32>, first_ns: u64, period_ns: u64, value: u64) -> Result<u64, i32> {
+    const SIGEV_SIGNAL: i32 = 0;
     const SIGEV_THREAD_ID: i32 = 4;
-    let event = SigEvent { value, signo: SIGPROF, notify: SIGEV_THREAD_ID, tid, pad: [0; 11] };
+    let (notify, clock) = match tid {
+        Some(tid) => (SIGEV_THREAD_ID, clock::thread_clock(tid)),
+        None => (SIGEV_SIGNAL, clock::PROCESS),
+    };
+    let event = SigEvent { value, signo: SIGPROF, notify, tid: tid.unwrap_or(0), pad: [0; 11] };
     let mut id: i32 = 0;
-    let clock = clock::thread_clock(tid) as isize as usize;
+    let clock = clock as isize as usize;
     let args = [clock, (&raw const event) as usize, (&raw mut id) as usize, 0, 0, 0];
     // SAFETY: the kernel reads one sigevent and writes one int, both locals.
     sys::check(unsafe { sys::call(sys::nr::TIMER_CREATE, args) })?;
@@ -185,7 +156,7 @@ fn open_timer(tid: u32, first_ns: u64, period_ns: u64, value: u64) -> Result<u64
     Ok((id as u64).wrapping_add(1))
 }
 
-fn delete_timer(id: i32) {
+pub(crate) fn delete_timer(id: i32) {
     // SAFETY: no pointers; the timer is ours.
     unsafe { sys::call(sys::nr::TIMER_DELETE, [id as usize, 0, 0, 0, 0, 0]) };
 }
@@ -195,13 +166,13 @@ fn delete_timer(id: i32) {
 /// else perf for user time with a timer beside it.
 pub fn probe(wished: u32, period_ns: u64, tick_hz: u32) -> (u32, i32) {
     let try_perf = |user_only| {
-        let page = open_perf(0, 1_000_000_000_000, Firing::Once, user_only, 0)?;
+        let handle = open_cpu(0, 1_000_000_000_000, Firing::Once, user_only, false, 0)?;
         // SAFETY: mapped a moment ago.
-        unsafe { sys::unmap_event_page(page) };
+        unsafe { perf_ring::unmap(handle) };
         Ok::<(), i32>(())
     };
     let try_timer =
-        || open_timer(sys::gettid(), 1 << 40, 0, 0).map(|id| delete_timer((id.wrapping_sub(1)) as i32));
+        || open_timer(Some(sys::gettid()), 1 << 40, 0, 0).map(|id| delete_timer((id.wrapping_sub(1)) as i32));
     let or_none = |result: Result<(), i32>, engine| match result {
         Ok(()) => (engine, 0),
         Err(errno) => (kind::NONE, errno),
@@ -210,11 +181,11 @@ pub fn probe(wished: u32, period_ns: u64, tick_hz: u32) -> (u32, i32) {
         kind::PERF => or_none(try_perf(false), kind::PERF),
         kind::PERF_USER => or_none(try_perf(true), kind::PERF_USER),
         kind::TIMER => or_none(try_timer(), kind::TIMER),
+        kind::ITIMER => or_none(process_timer::works(), kind::ITIMER),
         kind::NONE => (kind::NONE, 0),
         _ => {
             let Err(refused) = try_perf(false) else { return (kind::PERF, 0) };
-            let keeps_up = period_ns >= 2_000_000_000 / u64::from(tick_hz.max(1));
-            if keeps_up && try_timer().is_ok() {
+            if period_ns >= timer_from_ns(tick_hz) && try_timer().is_ok() {
                 (kind::TIMER, refused)
             } else if try_perf(true).is_ok() {
                 (kind::PERF_USER, refused)
@@ -225,15 +196,20 @@ pub fn probe(wished: u32, period_ns: u64, tick_hz: u32) -> (u32, i32) {
     }
 }
 
+/// Shortest period that a CPU timer keeps up with: it is looked at once in a tick.
+pub fn timer_from_ns(tick_hz: u32) -> u64 {
+    2_000_000_000 / u64::from(tick_hz.max(1))
+}
+
 /// A number in (0, period], different for every thread and time.
-fn random_first(state: &ProcState, tid: u32) -> u64 {
+pub(crate) fn random_first(state: &ProcState, tid: u32, period: u64) -> u64 {
     let mut x = state.session.seed ^ u64::from(tid).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x ^= clock::monotonic_ns().rotate_left(32) ^ clock::cycles();
     // splitmix64's finaliser.
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^= x >> 31;
-    ((u128::from(x) * u128::from(state.session.period_ns)) >> 64) as u64 + 1
+    ((u128::from(x) * u128::from(period)) >> 64) as u64 + 1
 }
 
 /// Shortest useful interval of a CPU timer: they expire at scheduler ticks.
@@ -244,24 +220,47 @@ const BESIDE_MIN_NS: u64 = 4_000_000;
 /// counted as lost by [`loss::STOPPED`].
 pub fn arm(slot: &ThreadSlot) -> Result<(), i32> {
     let Some(state) = state::get() else { return Err(0) };
-    if slot.stage.load(Relaxed) != stage::IDLE || state.session.stop.load(Relaxed) != 0 {
+    if state.session.stop.load(Relaxed) != 0 {
+        return Ok(());
+    }
+    let wanted = state.session.engines.load(Relaxed);
+    if wanted & engines::EVENTS != 0 {
+        events::arm(state, slot);
+    }
+    if wanted & engines::TRACE != 0 {
+        trace::arm(state, slot);
+    }
+    if wanted & engines::CPU == 0 {
+        if state.session.paused.load(Relaxed) != 0 && slot.armed_cpu_ns.load(Relaxed) == 0 {
+            // CPU time from here on counts as stopped, not as missed.
+            start_ledger(state, slot, slot.tid.load(Relaxed), 0);
+        }
+        return Ok(());
+    }
+    if slot.stage.compare_exchange(stage::IDLE, stage::ARMING, SeqCst, Relaxed).is_err() {
         return Ok(());
     }
     let tid = slot.tid.load(Relaxed);
     let engine = state.header.engine.load(Relaxed);
-    let period = state.session.period_ns.max(1);
-    let first = random_first(state, tid);
-    start_ledger(slot, tid, first);
+    let period = state.session.period_ns.load(Relaxed).max(1);
+    let first = random_first(state, tid, period);
+    let _ = state.private.armed_period_ns.compare_exchange(0, period, Relaxed, Relaxed);
+    start_ledger(state, slot, tid, first);
+    if engine == kind::ITIMER {
+        slot.stage.store(stage::TIMER, Relaxed);
+        return process_timer::arm(state, slot, loss::STOPPED);
+    }
     let mut result = Err(0);
     if engine == kind::PERF || engine == kind::PERF_USER {
         let user_only = engine == kind::PERF_USER;
         slot.stage.store(stage::PERF_FIRST, Relaxed);
         let cookie = Cookie::of(state, slot, FROM_PERF).pack();
-        result = open_perf(tid, first, Firing::Once, user_only, cookie).map(|page| keep_first(slot, page));
+        result = open_cpu(tid, first, Firing::Once, user_only, has_several(state), cookie)
+            .map(|handle| keep_first(slot, handle));
         if result.is_ok() && user_only {
             let cookie = Cookie::of(state, slot, FROM_TIMER_BESIDE).pack();
             let every = period.max(BESIDE_MIN_NS);
-            if let Ok(id) = open_timer(tid, every, every, cookie) {
+            if let Ok(id) = open_timer(Some(tid), every, every, cookie) {
                 slot.engine_handle2.store(id, Relaxed);
             }
         }
@@ -269,7 +268,8 @@ pub fn arm(slot: &ThreadSlot) -> Result<(), i32> {
     if result.is_err() && engine != kind::NONE {
         slot.stage.store(stage::TIMER, Relaxed);
         let cookie = Cookie::of(state, slot, FROM_TIMER).pack();
-        result = open_timer(tid, first, period, cookie).map(|id| slot.engine_handle2.store(id, Relaxed));
+        result =
+            open_timer(Some(tid), first, period, cookie).map(|id| slot.engine_handle2.store(id, Relaxed));
     }
     if result.is_err() {
         slot.stage.store(stage::IDLE, Relaxed);
@@ -277,16 +277,17 @@ pub fn arm(slot: &ThreadSlot) -> Result<(), i32> {
     result
 }
 
-fn start_ledger(slot: &ThreadSlot, tid: u32, first: u64) {
+fn start_ledger(state: &ProcState, slot: &ThreadSlot, tid: u32, first: u64) {
     let cpu = clock::cpu_ns_of(tid);
     slot.first_ns.store(first, Relaxed);
     if slot.armed_cpu_ns.load(Relaxed) == 0 {
         slot.armed_cpu_ns.store(cpu.max(1), Relaxed);
-    } else {
+    } else if !process_timer::is_used(state) {
         let gap = cpu.saturating_sub(slot.last_cpu_ns.load(Relaxed));
         count_loss(slot, loss::STOPPED, gap);
     }
     slot.last_cpu_ns.store(cpu.max(1), Relaxed);
+    slot.last_mono_ns.store(0, Relaxed);
 }
 
 /// Adds to a slot's loss counters. `last_cpu_ns` is the caller's.
@@ -298,13 +299,13 @@ pub fn count_loss(slot: &ThreadSlot, cause: usize, ns: u64) {
     }
 }
 
-/// Notes the page of the first event, unless its signal came before and the regular event is already there.
-fn keep_first(slot: &ThreadSlot, page: usize) {
+/// Notes the handle of the first event, unless its signal came before and the regular event is already there.
+fn keep_first(slot: &ThreadSlot, handle: u64) {
     let late = slot.stage.load(Relaxed) != stage::PERF_FIRST
-        || slot.engine_handle.compare_exchange(0, page as u64, Relaxed, Relaxed).is_err();
+        || slot.engine_handle.compare_exchange(0, handle, Relaxed, Relaxed).is_err();
     if late {
         // SAFETY: mapped by the caller; the exchange tells that nobody else got it.
-        unsafe { sys::unmap_event_page(page) };
+        unsafe { perf_ring::unmap(handle) };
     }
 }
 
@@ -314,31 +315,30 @@ pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
     let old = slot.engine_handle.load(Relaxed);
     let user_only = state.header.engine.load(Relaxed) == kind::PERF_USER;
     let cookie = Cookie::of(state, slot, FROM_PERF).pack();
-    let period = state.session.period_ns.max(1);
+    let period = state.session.period_ns.load(Relaxed).max(1);
     slot.stage.store(stage::PERF, Relaxed);
-    let page = open_perf(0, period, Firing::Repeatedly, user_only, cookie).unwrap_or_else(|_| {
-        slot.stage.store(stage::TIMER, Relaxed);
-        0
-    });
+    let new =
+        open_cpu(0, period, Firing::Repeatedly, user_only, has_several(state), cookie).unwrap_or_else(|_| {
+            slot.stage.store(stage::TIMER, Relaxed);
+            0
+        });
     let handle = &slot.engine_handle;
-    let unused = match handle.compare_exchange(old, page as u64, Relaxed, Relaxed) {
-        Ok(_) => old as usize,
-        // The thread that arms us noted the first page just now.
-        Err(first) if old == 0 && handle.compare_exchange(first, page as u64, Relaxed, Relaxed).is_ok() => {
-            first as usize
-        }
+    let unused = match handle.compare_exchange(old, new, Relaxed, Relaxed) {
+        Ok(_) => old,
+        // The thread that arms us noted the first event just now.
+        Err(first) if old == 0 && handle.compare_exchange(first, new, Relaxed, Relaxed).is_ok() => first,
         // Disarmed meanwhile: the new event goes.
-        Err(_) => page,
+        Err(_) => new,
     };
-    let won = unused != page || page == 0;
+    let won = unused != new || new == 0;
     if unused != 0 {
-        // SAFETY: a page this module mapped; the exchange decided that nobody else owns it.
-        unsafe { sys::unmap_event_page(unused) };
+        // SAFETY: pages this module mapped; the exchange decided that nobody else owns them.
+        unsafe { perf_ring::unmap(unused) };
     }
-    if won && page == 0 && slot.stage.load(Relaxed) == stage::TIMER {
+    if won && new == 0 && slot.stage.load(Relaxed) == stage::TIMER {
         let cookie = Cookie::of(state, slot, FROM_TIMER).pack();
         let tid = slot.tid.load(Relaxed);
-        if let Ok(id) = open_timer(tid, period, period, cookie)
+        if let Ok(id) = open_timer(Some(tid), period, period, cookie)
             && slot.engine_handle2.compare_exchange(0, id, Relaxed, Relaxed).is_err()
         {
             delete_timer(id.wrapping_sub(1) as i32);
@@ -346,18 +346,88 @@ pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
     }
 }
 
-/// Stops sampling of a thread. CPU time from here to the thread's end or to the next [`arm`] is counted by them.
-pub fn disarm(slot: &ThreadSlot) {
-    slot.stage.store(stage::IDLE, Relaxed);
-    let page = slot.engine_handle.swap(0, Relaxed);
-    if page != 0 {
-        // SAFETY: the handle is a page this module mapped; the swap makes us its only owner.
-        unsafe { sys::unmap_event_page(page as usize) };
+/// In the handler of a thread with a perf event: goes on with a timer. `false`: there is none to be had.
+pub(crate) fn to_timer(state: &ProcState, slot: &ThreadSlot) -> bool {
+    let period = state.session.period_ns.load(Relaxed).max(1);
+    let cookie = Cookie::of(state, slot, FROM_TIMER).pack();
+    let Ok(id) = open_timer(Some(slot.tid.load(Relaxed)), period, period, cookie) else {
+        // It will not be there for others either.
+        state.private.timer_from_ns.store(0, Relaxed);
+        return false;
+    };
+    let before = slot.stage.load(Relaxed);
+    let sampled = matches!(before, stage::PERF | stage::PERF_FIRST);
+    if !sampled || slot.stage.compare_exchange(before, stage::TIMER, SeqCst, Relaxed).is_err() {
+        delete_timer(id.wrapping_sub(1) as i32);
+        return true;
     }
-    let timer = slot.engine_handle2.swap(0, Relaxed);
+    if slot.engine_handle2.compare_exchange(0, id, SeqCst, Relaxed).is_err() {
+        delete_timer(id.wrapping_sub(1) as i32);
+    }
+    perf_ring::close(&slot.engine_handle);
+    fence(SeqCst);
+    if slot.stage.load(Relaxed) != stage::TIMER {
+        // Disarmed meanwhile by somebody who may have looked before the timer was there.
+        close_timer(slot);
+    }
+    true
+}
+
+/// In the handler of a thread with a timer that [`to_timer`] gave it: goes on with a perf event, if the kernel has one.
+pub(crate) fn to_perf(state: &ProcState, slot: &ThreadSlot) {
+    let period = state.session.period_ns.load(Relaxed).max(1);
+    let cookie = Cookie::of(state, slot, FROM_PERF).pack();
+    let Ok(new) = open_cpu(0, period, Firing::Repeatedly, false, has_several(state), cookie) else { return };
+    let unused = slot.stage.compare_exchange(stage::TIMER, stage::PERF, SeqCst, Relaxed).is_err()
+        || slot.engine_handle.compare_exchange(0, new, SeqCst, Relaxed).is_err();
+    if unused {
+        // SAFETY: mapped above and given to nobody.
+        unsafe { perf_ring::unmap(new) };
+        return;
+    }
+    close_timer(slot);
+    fence(SeqCst);
+    if slot.stage.load(Relaxed) != stage::PERF {
+        // As above, for the event.
+        perf_ring::close(&slot.engine_handle);
+    }
+}
+
+fn close_timer(slot: &ThreadSlot) {
+    let timer = slot.engine_handle2.swap(0, SeqCst);
     if timer != 0 {
         delete_timer(timer.wrapping_sub(1) as i32);
     }
+}
+
+/// In the handler of a thread that is sampled although nothing is to be recorded now: stops it, unless recording went on
+/// meanwhile and whoever armed the others found this one armed still.
+#[cold]
+pub(crate) fn pause(state: &ProcState, slot: &ThreadSlot) {
+    disarm(slot);
+    fence(SeqCst);
+    if state.session.engines.load(Relaxed) != 0 {
+        let _ = arm(slot);
+    }
+}
+
+/// Whether a timer sends signals to this thread, or may.
+pub fn uses_timer(slot: &ThreadSlot) -> bool {
+    slot.engine_handle2.load(Relaxed) != 0
+        || state::get().is_some_and(|s| process_timer::is_used(s) && process_timer::is_armed(s))
+}
+
+/// Stops sampling of a thread. CPU time from here to the thread's end or to the next [`arm`] is counted by them.
+pub fn disarm(slot: &ThreadSlot) {
+    slot.stage.store(stage::IDLE, Relaxed);
+    // The thread's own handler may be changing its engine: it sees this, or we what it has put there.
+    fence(SeqCst);
+    perf_ring::close(&slot.engine_handle);
+    close_timer(slot);
+    for handle in &slot.event_handles {
+        perf_ring::close(handle);
+    }
+    trace::disarm(slot);
 }
 
 #[cfg(test)]
@@ -366,7 +436,7 @@ mod tests {
 
     #[test]
     fn cookies_survive_the_round_trip_and_strangers_are_refused() {
-        for source in [FROM_PERF, FROM_TIMER, FROM_TIMER_BESIDE] {
+        for source in [FROM_PERF, FROM_TIMER, FROM_TIMER_BESIDE, FROM_CONTROL, FROM_PROCESS] {
             let cookie = Cookie { source, generation: 0xab, slot: 0x12_3456 };
             assert_eq!(Cookie::unpack(cookie.pack()), Some(cookie));
         }

@@ -1,13 +1,23 @@
 //! Steps without unwind information. What is found here is marked as guessed, except a signal trampoline.
 
+use crate::ahead::World;
 use crate::eh_frame::Failure;
 use crate::interrupted::{arch, strip};
 use crate::layout::{ModuleEntry, sample_flags};
+use crate::modules::{Modules, is_plain};
 use crate::stack::Memory;
 use crate::walk::{MAX_GUESSED_FRAME, Walk};
+use crate::x86::Code;
+
+/// In the memo, the address of code that running ahead gave nothing for has this bit; no address of a program does.
+const NOTHING_AHEAD: u64 = 1 << 47;
+
+/// How far from an address its function is looked for where no module is known.
+const AROUND: u64 = 1 << 16;
 
 impl<M: Memory> Walk<'_, M> {
-    /// Signal trampoline by its instructions; a return address on top of the stack; end of a chain; frame pointer.
+    /// Signal trampoline by its instructions; the function's own way out; a return address on top of the stack; end of a
+    /// chain; frame pointer.
     #[cold]
     #[inline(never)]
     pub(crate) fn guess(&mut self, at: u64, module: Option<&ModuleEntry>) -> Result<(), Failure> {
@@ -17,7 +27,7 @@ impl<M: Memory> Walk<'_, M> {
         if here.is_some_and(|module| self.trampoline(&module)) {
             return self.leave_signal();
         }
-        if self.exact && self.frameless() {
+        if self.run_ahead(module) || (self.exact && self.frameless()) {
             return Ok(());
         }
         let sp = self.regs.sp();
@@ -34,7 +44,10 @@ impl<M: Memory> Walk<'_, M> {
         let ra = strip(self.memory.word(fp.wrapping_add(8)).ok_or(Failure::NoInfo)?);
         // Code that is compiled at run time calls itself before any map names its memory.
         let same_code = module.is_none() && ra > 0xffff && ra.abs_diff(at) < 1 << 26;
-        let known = ra == 0 || same_code || self.lookup.modules.find(ra.wrapping_sub(1)).is_some();
+        let known = ra == 0
+            || same_code
+            || self.lookup.modules.find(ra.wrapping_sub(1)).is_some()
+            || (cfg!(target_arch = "x86_64") && after_call(self.memory, ra));
         if !known || ra & arch::CODE_ALIGN.wrapping_sub(1) != 0 {
             return Err(Failure::NoInfo);
         }
@@ -58,6 +71,29 @@ impl<M: Memory> Walk<'_, M> {
         self.memory.info(pc, 8) == Some(0xd400_0001_d280_1168)
     }
 
+    /// The caller by running the function's own instructions to its return. Failures are remembered: they cost most.
+    fn run_ahead(&mut self, module: Option<&ModuleEntry>) -> bool {
+        let pc = self.regs.pc;
+        if cfg!(not(target_arch = "x86_64"))
+            || self.lookup.memo.get(pc | NOTHING_AHEAD, self.lookup.tag).is_some()
+        {
+            return false;
+        }
+        // Code made at run time is in no table at first: what is around it is copied, not read in place.
+        let range = module.map_or((pc.saturating_sub(AROUND), pc.saturating_add(AROUND), false), |module| {
+            (module.start, module.end, is_plain(module))
+        });
+        self.memory.set_info(range.0, range.1, range.2);
+        let mut text = Text { memory: &mut *self.memory, modules: self.lookup.modules, range };
+        if !self.machine.ahead.run(&mut text, &mut self.regs) {
+            self.lookup.memo.put(pc | NOTHING_AHEAD, self.lookup.tag, 1);
+            return false;
+        }
+        self.result.flags |= sample_flags::GUESSED;
+        self.exact = false;
+        true
+    }
+
     /// An interrupted function without a frame (a copying loop, say, or one that is being entered) has its return
     /// address on top of the stack: believed if a call instruction stands before it.
     fn frameless(&mut self) -> bool {
@@ -66,12 +102,7 @@ impl<M: Memory> Walk<'_, M> {
         }
         let sp = self.regs.sp();
         let Some(ra) = self.memory.word(sp) else { return false };
-        let Some(module) = self.lookup.modules.find(ra.wrapping_sub(1)) else { return false };
-        self.memory.set_info(module.start, module.end, false);
-        let Some(before) = self.memory.info(ra.wrapping_sub(8), 8).map(u64::to_le_bytes) else {
-            return false;
-        };
-        if !follows_call(before) {
+        if self.lookup.modules.find(ra.wrapping_sub(1)).is_none() || !after_call(self.memory, ra) {
             return false;
         }
         self.result.flags |= sample_flags::GUESSED;
@@ -93,8 +124,43 @@ impl<M: Memory> Walk<'_, M> {
     }
 }
 
+/// Code of one module and the stack.
+struct Text<'a, M> {
+    memory: &'a mut M,
+    modules: Modules<'a>,
+    /// First and one past the last address that may be read, and whether by plain loads.
+    range: (u64, u64, bool),
+}
+
+impl<M: Memory> Code for Text<'_, M> {
+    #[inline]
+    fn byte(&mut self, at: u64) -> Option<u8> {
+        self.memory.info(at, 1).map(|byte| byte as u8)
+    }
+}
+
+impl<M: Memory> World for Text<'_, M> {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        self.memory.word(address)
+    }
+
+    fn returns_to(&mut self, address: u64) -> bool {
+        let near = address.wrapping_sub(1) >= self.range.0 && address < self.range.1;
+        let known = near || self.modules.find(address.wrapping_sub(1)).is_some();
+        let found = known && after_call(self.memory, address);
+        self.memory.set_info(self.range.0, self.range.1, self.range.2);
+        found
+    }
+}
+
+/// Whether a call stands before a return address; wherever that points, looking does no harm.
+fn after_call<M: Memory>(memory: &mut M, ra: u64) -> bool {
+    memory.set_info(ra.wrapping_sub(8), ra, false);
+    memory.info(ra.wrapping_sub(8), 8).is_some_and(|before| follows_call(before.to_le_bytes()))
+}
+
 /// Whether the eight bytes before a return address end with an x86_64 call.
-fn follows_call(before: [u8; 8]) -> bool {
+pub fn follows_call(before: [u8; 8]) -> bool {
     let [_, b7, b6, b5, b4, b3, b2, b1] = before;
     // The ModRM byte of `call r/m64` (FF /2) by its addressing mode.
     let mode = |modrm: u8, mode: u8| modrm & 0xf8 == mode << 6 | 0x10;

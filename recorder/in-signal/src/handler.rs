@@ -7,16 +7,22 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::clock;
+use crate::cost;
 use crate::engine::{self, Cookie};
+use crate::events;
 use crate::interrupted::Regs;
-use crate::layout::{SampleRecord, ThreadSlot, loss, record, sample_flags, session_flags, slot_state};
-use crate::memo::Tag;
-use crate::modules::Modules;
-use crate::ring::Refused;
+use crate::layout::{
+    SampleRecord, ThreadSlot, engines, event_kind, loss, sample_flags, session_flags, slot_state,
+};
+use crate::perf_ring::{self, Reader, runs};
+use crate::process_timer;
+use crate::publish;
 use crate::scratch::Scratch;
-use crate::stack::Local;
 use crate::state::{self, ProcState};
-use crate::walk::{self, Lookup, Walked};
+use crate::switches;
+use crate::thread;
+use crate::trace;
+use crate::weight;
 
 /// Takes one sample if the signal is ours. `false`: it is not, the caller passes it on to whoever had it before.
 ///
@@ -30,32 +36,142 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
     let Some(cookie) = (unsafe { cookie_of(signal, info) }) else { return false };
     let Some(state) = state::get() else { return true };
     let Some(slot) = state.slots.get(cookie.slot as usize) else { return true };
+    if cookie.source == engine::FROM_PROCESS {
+        // SAFETY: by the caller's promise `context` is the kernel's.
+        unsafe { of_process(state, slot, cookie, context) };
+        return true;
+    }
     let word = slot.state.load(Relaxed);
-    let generation = word / (slot_state::MASK + 1);
-    if word & slot_state::MASK != slot_state::LIVE || generation as u8 != cookie.generation {
+    if word & slot_state::MASK != slot_state::LIVE || engine::generation(state, word) != cookie.generation {
         return true;
     }
     if state.session.stop.load(Relaxed) != 0 {
         engine::disarm(slot);
         return true;
     }
-    let begun = if state.session.flags & session_flags::MEASURE != 0 { clock::cycles() } else { 0 };
-    let cpu = clock::thread_cpu_ns();
-    let weight = cpu.saturating_sub(slot.last_cpu_ns.load(Relaxed));
-    let beside = cookie.source == engine::FROM_TIMER_BESIDE;
-    // Beside a perf event the timer only speaks for time that the event did not see.
-    if beside && weight < state.session.period_ns.saturating_add(state.session.period_ns / 2) {
+    if state.session.engines.load(Relaxed) == 0 {
+        engine::pause(state, slot);
         return true;
     }
-    if slot.stage.load(Relaxed) == engine::stage::PERF_FIRST && !beside {
-        engine::make_regular(state, slot);
+    // SAFETY: by the caller's promise `info` is the kernel's siginfo_t.
+    let late = signal == engine::SIGTRAP && unsafe { was_blocked(info) };
+    // SAFETY: by the caller's promise `context` is the kernel's.
+    unsafe { dispatch(state, slot, cookie, late, context) };
+    if signal == engine::SIGTRAP && state.session.engines.load(Relaxed) & SEVERAL != 0 {
+        // SAFETY: as above.
+        unsafe { others(state, slot, cookie, late, context) };
     }
-    // SAFETY: by the caller's promise `context` is the kernel's ucontext_t.
-    let regs = unsafe { Regs::interrupted(context) };
-    slot.last_cpu_ns.store(cpu, Relaxed);
+    true
+}
+
+/// The signal of the process's timer, which the thread of `armed_by` armed, came to the calling thread.
+///
+/// # Safety
+/// `context` is the kernel's, as in [`on_signal`].
+#[cold]
+unsafe fn of_process(
+    state: &'static ProcState,
+    armed_by: &ThreadSlot,
+    cookie: Cookie,
+    context: *const c_void,
+) {
+    if cookie.generation != state.salt {
+        return;
+    }
+    if let Some(slot) = process_timer::interrupted(state, armed_by) {
+        // SAFETY: by the caller's promise.
+        let regs = unsafe { Regs::interrupted(context) };
+        let cookie = Cookie { slot: thread::index(state, slot), ..cookie };
+        cost::of(state, OF_CPU, || on_cpu(state, slot, cookie, false, &regs));
+    }
+}
+
+/// Engines whose traps may coincide with others.
+const SEVERAL: u32 = engines::EVENTS | engines::TRACE;
+
+/// Where the costs of samples of CPU time are counted.
+const OF_CPU: usize = 0;
+
+/// Does what the signal of `cookie` asks for.
+///
+/// # Safety
+/// `context` is the kernel's, as in [`on_signal`].
+#[inline]
+unsafe fn dispatch(
+    state: &'static ProcState,
+    slot: &ThreadSlot,
+    cookie: Cookie,
+    late: bool,
+    context: *const c_void,
+) {
+    if let Some(register) = cookie.source.checked_sub(engine::FROM_TRACES) {
+        // SAFETY: by the caller's promise.
+        let work = || unsafe { trace::on_breakpoint(state, slot, cookie.slot, register, late, context) };
+        cost::of(state, event_kind::TRACE as usize, work);
+    } else if let Some(index) = cookie.source.checked_sub(engine::FROM_EVENTS) {
+        // SAFETY: by the caller's promise.
+        let work = || unsafe { events::on_event(state, slot, cookie.slot, index, context) };
+        cost::of(state, event_kind::PERF as usize, work);
+    } else {
+        // SAFETY: by the caller's promise.
+        let regs = unsafe { Regs::interrupted(context) };
+        cost::of(state, OF_CPU, || on_cpu(state, slot, cookie, late, &regs));
+    }
+}
+
+/// The kernel keeps one pending trap of a thread: of several events that overflow together only the first sends its signal.
+/// The others are found by their rings, breakpoints by the program counter.
+///
+/// # Safety
+/// `context` is the kernel's, as in [`on_signal`].
+#[cold]
+unsafe fn others(
+    state: &'static ProcState,
+    slot: &ThreadSlot,
+    cookie: Cookie,
+    late: bool,
+    context: *const c_void,
+) {
+    let mut source = engine::FROM_EVENTS;
+    for handle in &slot.event_handles {
+        if source != cookie.source && perf_ring::is_waiting(handle) {
+            // SAFETY: by the caller's promise.
+            unsafe { dispatch(state, slot, Cookie { source, ..cookie }, late, context) };
+        }
+        source = source.wrapping_add(1);
+    }
+    let source = engine::FROM_PERF;
+    if source != cookie.source && perf_ring::is_waiting(&slot.engine_handle) {
+        // SAFETY: by the caller's promise.
+        unsafe { dispatch(state, slot, Cookie { source, ..cookie }, late, context) };
+    }
+    if cookie.source < engine::FROM_TRACES && !late {
+        // SAFETY: by the caller's promise.
+        unsafe { trace::on_other_trap(state, slot, cookie.slot, context) };
+    }
+}
+
+/// A sample of CPU time.
+#[inline]
+fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs: &Regs) {
+    let begun = if state.session.flags & session_flags::MEASURE != 0 { clock::cycles() } else { 0 };
+    state.ring.prefetch();
+    let period = state.session.period_ns.load(Relaxed);
+    let beside = cookie.source == engine::FROM_TIMER_BESIDE;
+    // Beside a perf event the timer only speaks for time that the event did not see.
+    if beside && weight::unseen(slot) < period.saturating_add(period / 2) {
+        return;
+    }
+    let now = clock::monotonic_ns();
+    let regular = cookie.source == engine::FROM_PERF && slot.stage.load(Relaxed) == engine::stage::PERF;
+    let weight = match cookie.source {
+        engine::FROM_PROCESS => weight::of_process(state, slot),
+        _ => weight::since_last(slot, now, if regular { period } else { 0 }),
+    };
+    let weight = if regular && !late { weight::until_due(slot, weight, period) } else { weight };
     let source = if cookie.source == engine::FROM_PERF { 0 } else { sample_flags::TIMER };
     let fixed = SampleRecord {
-        time_ns: clock::monotonic_ns(),
+        time_ns: now,
         tid: slot.tid.load(Relaxed),
         slot: cookie.slot,
         weight_ns: weight,
@@ -65,26 +181,26 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
     // A trap that waited behind a blocked signal interrupts whatever unblocked it: the time went by elsewhere. Our own
     // handler blocks it too, for a shorter time than that.
     const OWN_NS: u64 = 500_000;
-    let period = state.session.period_ns;
-    // SAFETY: by the caller's promise `info` is the kernel's siginfo_t.
-    let waited = cookie.source == engine::FROM_PERF && unsafe { was_blocked(info) };
-    let taken = if waited && weight > period.saturating_add(OWN_NS.max(period / 2)) {
-        Err(loss::BLOCKED)
+    let waited = cookie.source == engine::FROM_PERF && late;
+    let overflows =
+        if cookie.source == engine::FROM_PERF { Reader::take(&slot.engine_handle, false) } else { None };
+    if waited && weight > period.saturating_add(OWN_NS.max(period / 2)) {
+        engine::count_loss(slot, loss::BLOCKED, weight);
+        drop(overflows);
     } else {
-        sample(state, slot, &regs, fixed)
-    };
-    match taken {
-        Ok(()) => {
-            slot.samples.fetch_add(1, Relaxed);
-            slot.sampled_ns.fetch_add(weight, Relaxed);
-        }
-        Err(cause) => engine::count_loss(slot, cause, weight),
+        sample(state, slot, regs, fixed, overflows);
+    }
+    match slot.stage.load(Relaxed) {
+        engine::stage::PERF_FIRST | engine::stage::PERF
+            if cookie.source == engine::FROM_PERF && switches::goes_to_timer(state, slot) => {}
+        engine::stage::PERF_FIRST if !beside => engine::make_regular(state, slot),
+        engine::stage::TIMER if cookie.source == engine::FROM_TIMER => switches::look_again(state, slot),
+        _ => {}
     }
     state.header.taken.fetch_add(1, Relaxed);
     if begun != 0 {
         slot.handler_cycles.fetch_add(clock::cycles().wrapping_sub(begun), Relaxed);
     }
-    true
 }
 
 /// The cookie that our event or timer sent with its signal.
@@ -103,7 +219,7 @@ unsafe fn cookie_of(signal: i32, info: *const c_void) -> Option<Cookie> {
     if (signal, code) != (engine::SIGTRAP, TRAP_PERF) && (signal, code) != (engine::SIGPROF, SI_TIMER) {
         return None;
     }
-    // SAFETY: both si_perf_data and a timer's si_value are the eight bytes at offset 24.
+    // SAFETY: si_perf_data and a timer's si_value are the eight bytes at offset 24.
     Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() })
 }
 
@@ -119,68 +235,49 @@ unsafe fn was_blocked(info: *const c_void) -> bool {
     flags & TRAP_PERF_FLAG_ASYNC != 0
 }
 
-/// Walks and publishes; `Err` is the cause of a loss.
+/// Walks and publishes: one sample, or one for each kernel stack among several overflows inside one system call, which
+/// then share the weight.
 #[inline]
-fn sample(state: &ProcState, slot: &ThreadSlot, regs: &Regs, mut fixed: SampleRecord) -> Result<(), usize> {
-    let mut lease = state.private.scratch.take().ok_or(loss::CONTENDED)?;
-    let scratch = lease.scratch();
-    // SAFETY: `tables` points at MODULE_TABLES tables by the contract of `install`.
-    let modules = unsafe { Modules::now(state.tables, &state.header.modules_gen) };
-    let walked = walk_here(state, slot, regs, modules, scratch);
-    fixed.depth = walked.depth as u16;
-    fixed.flags |= walked.flags;
-    if slot.samples.load(Relaxed) == 0 {
-        fixed.flags |= sample_flags::FIRST;
-    }
-    fixed.modules_gen = modules.generation();
-    fixed.exact_frames = walked.exact_frames;
-    if walked.unknown_pcs != 0 {
-        state.header.unknown_pcs.fetch_add(u64::from(walked.unknown_pcs), Relaxed);
-    }
-    let frames = scratch.frames.get(..walked.depth).unwrap_or_default();
-    publish(state, &fixed, frames)
-}
-
-#[inline]
-fn walk_here(
+fn sample(
     state: &ProcState,
     slot: &ThreadSlot,
     regs: &Regs,
-    modules: Modules<'_>,
-    scratch: &mut Scratch,
-) -> Walked {
-    let epoch = state.private.epoch.load(Relaxed);
-    let tag = Tag(modules.generation().wrapping_add(epoch) as u16);
-    let lookup = Lookup { modules, rows: state.rows, memo: &state.private.memo, tag };
-    let stack = (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed));
-    // SAFETY: the interrupted stack pointer of this thread, and its stack as it was registered.
-    let mut memory = unsafe { Local::new(state.header.pid, stack, regs.sp(), &mut scratch.windows) };
-    let limit = (state.session.max_depth as usize).min(scratch.frames.len());
-    let frames = scratch.frames.get_mut(..limit).unwrap_or_default();
-    walk::walk(&lookup, regs, &mut memory, &mut scratch.machine, frames)
-}
-
-/// Copies a sample into the ring.
-#[inline]
-fn publish(state: &ProcState, fixed: &SampleRecord, frames: &[u64]) -> Result<(), usize> {
-    const FIXED: usize = size_of::<SampleRecord>() / 8;
-    let claim =
-        state.ring.claim(record::SAMPLE, frames.len().wrapping_add(FIXED)).map_err(
-            |refused| match refused {
-                Refused::Full => loss::RING_FULL,
-                Refused::Contended => loss::CONTENDED,
-            },
-        )?;
-    let head = [
-        fixed.time_ns,
-        u64::from(fixed.tid) | u64::from(fixed.slot) << 32,
-        fixed.weight_ns,
-        u64::from(fixed.depth) | u64::from(fixed.flags) << 16 | u64::from(fixed.modules_gen) << 32,
-        fixed.exact_frames,
-    ];
-    for (word, value) in claim.words.iter().zip(head.iter().chain(frames)) {
-        word.store(*value, Relaxed);
+    mut fixed: SampleRecord,
+    overflows: Option<Reader<'_>>,
+) {
+    let Some(mut lease) = state.private.scratch.take_for(fixed.slot) else {
+        return engine::count_loss(slot, loss::CONTENDED, fixed.weight_ns);
+    };
+    if slot.samples.load(Relaxed) == 0 {
+        fixed.flags |= sample_flags::FIRST;
     }
-    claim.publish();
-    Ok(())
+    let scratch = lease.scratch();
+    publish::walk(state, publish::bounds(slot), regs, &mut fixed, scratch);
+    let Scratch { frames, kernel, .. } = scratch;
+    let frames = frames.get(..usize::from(fixed.depth)).unwrap_or_default();
+    let (all, weight) = (overflows.as_ref().map_or(1, Reader::waiting).max(1), fixed.weight_ns);
+    let mut given = 0u64;
+    let mut one = |time_ns: u64, count: Option<u64>, kernel: &[u64]| {
+        let share = match count {
+            Some(count) => (weight as f64 * (count as f64 / all as f64)) as u64,
+            // The last one gets the rest: what did not fit into the ring goes with it.
+            None => weight.saturating_sub(given),
+        };
+        given = given.saturating_add(share);
+        let fixed = SampleRecord { time_ns: time_ns.min(fixed.time_ns), weight_ns: share, ..fixed };
+        match publish::sample(state, &fixed, kernel, frames) {
+            Ok(()) => {
+                // Only this thread's handler writes them, and it does not nest.
+                slot.samples.store(slot.samples.load(Relaxed).wrapping_add(1), Relaxed);
+                slot.sampled_ns.store(slot.sampled_ns.load(Relaxed).wrapping_add(share), Relaxed);
+            }
+            Err(cause) => engine::count_loss(slot, cause, share),
+        }
+    };
+    match overflows {
+        Some(reader) => runs(reader, kernel, |run, last, kernel| {
+            one(run.time_ns, (!last).then_some(run.count), kernel);
+        }),
+        None => one(fixed.time_ns, None, &[]),
+    }
 }

@@ -5,33 +5,49 @@
 //! through `__tls_get_addr`. System calls are made by the instruction itself ([`sys`]).
 //!
 //! A sample's way here: [`handler`] → [`interrupted`] → [`walk`] ([`memo`] → [`rows`] → [`eh_frame`], reading by
-//! [`stack`]) → [`ring`]; [`layout`] is what both processes see, [`state`] what a handler knows of its process.
-//! [`thread`] and [`engine`] register and arm threads, outside handlers and inside.
+//! [`stack`]) → [`publish`] → [`ring`]; [`layout`] is what both processes see, [`state`] what a handler knows of its process.
+//! [`events`] is the handler's part in engines other than CPU time, [`here`] records what a thread does outside handlers.
+//! [`fatal`] takes last samples. [`thread`] and [`engine`] register and arm threads, outside handlers and inside.
 #![no_std]
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
+pub mod ahead;
 pub mod clock;
+pub mod command;
+pub mod cost;
 pub mod eh_frame;
 pub mod engine;
+pub mod events;
 pub mod expression;
+pub mod fatal;
 mod guess;
 pub mod handler;
+pub mod here;
 pub mod interrupted;
 pub mod layout;
 pub mod loader;
 pub mod memo;
 pub mod modules;
+pub mod payload;
+pub mod perf_event;
+pub mod perf_ring;
+pub mod process_timer;
+pub mod publish;
 pub mod ring;
 pub mod rows;
 pub mod rule;
 pub mod scratch;
 pub mod stack;
 pub mod state;
+mod switches;
 pub mod sys;
 pub mod thread;
 pub mod tls;
+pub mod trace;
 pub mod vdso;
 pub mod walk;
+mod weight;
+pub mod x86;

@@ -37,18 +37,9 @@ pub unsafe fn set_find_object(address: usize) {
 /// time.
 #[cold]
 pub fn find_object(address: u64) -> Option<ModuleEntry> {
-    let function = FIND_OBJECT.load(Relaxed);
-    if function == 0 {
-        return None;
-    }
-    // SAFETY: by the contract of `set_find_object`.
-    let find = unsafe { core::mem::transmute::<usize, FindObject>(function) };
-    let mut found =
-        Found { flags: 0, start: 0, end: 0, link_map: core::ptr::null(), eh_frame_hdr: 0, reserved: [0; 7] };
-    // SAFETY: it only looks the address up and fills the local; async-signal-safe by its documentation.
-    let failed = unsafe { find(address as *mut c_void, &raw mut found) } != 0;
+    let found = look_up(address)?;
     let (start, end) = (found.start as u64, found.end as u64);
-    if failed || found.eh_frame_hdr == 0 || address < start || address >= end {
+    if found.eh_frame_hdr == 0 || address < start || address >= end {
         return None;
     }
     Some(ModuleEntry {
@@ -60,8 +51,28 @@ pub fn find_object(address: u64) -> Option<ModuleEntry> {
         rows_off: 0,
         flags: 0,
         path_id: 0,
-        pad: 0,
+        eh_readable_start: start,
     })
+}
+
+/// The loader's `struct link_map` of the object that covers `address`.
+#[cold]
+pub fn link_map(address: u64) -> Option<*const c_void> {
+    look_up(address).map(|found| found.link_map).filter(|map| !map.is_null())
+}
+
+fn look_up(address: u64) -> Option<Found> {
+    let function = FIND_OBJECT.load(Relaxed);
+    if function == 0 {
+        return None;
+    }
+    // SAFETY: by the contract of `set_find_object`.
+    let find = unsafe { core::mem::transmute::<usize, FindObject>(function) };
+    let mut found =
+        Found { flags: 0, start: 0, end: 0, link_map: core::ptr::null(), eh_frame_hdr: 0, reserved: [0; 7] };
+    // SAFETY: it only looks the address up and fills the local; async-signal-safe by its documentation.
+    let failed = unsafe { find(address as *mut c_void, &raw mut found) } != 0;
+    (!failed).then_some(found)
 }
 
 #[cfg(all(test, target_env = "gnu"))]

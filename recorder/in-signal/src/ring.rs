@@ -108,6 +108,17 @@ impl<'a> Ring<'a> {
         self.words.get((position & (self.words.len() as u64).wrapping_sub(1)) as usize)
     }
 
+    /// Asks the processor for the words that the next record will take, if it is of the common size.
+    #[inline]
+    pub fn prefetch(&self) {
+        let head = self.header.head.load(Ordering::Relaxed);
+        for line in 0..8 {
+            if let Some(word) = self.word(head.wrapping_add(line * 8)) {
+                crate::stack::prefetch(core::ptr::from_ref(word) as u64);
+            }
+        }
+    }
+
     /// Claims a record with `payload` words.
     #[inline]
     pub fn claim(&self, kind: u8, payload: usize) -> Result<Claim<'a>, Refused> {
@@ -207,6 +218,8 @@ impl<'a> Ring<'a> {
     pub fn release(&self, len: u64) {
         let tail = self.header.tail.load(Ordering::Relaxed);
         let size = self.words.len() as u64;
+        // Should we be killed in between, whoever comes after us knows what was freed.
+        self.header.releasing.store(tail.wrapping_add(len), Ordering::Release);
         for i in 0..len {
             if let Some(word) = self.word(tail.wrapping_add(i)) {
                 word.store(self.lap(tail.wrapping_add(i).wrapping_add(size)) | FREE, Ordering::Relaxed);
@@ -230,6 +243,18 @@ impl<'a> Ring<'a> {
         true
     }
 
+    /// Another consumer goes on where one was killed: a release that had begun is over, and what lies before `place` was
+    /// taken. The words are not freed: only when nobody writes any more.
+    pub fn resume(&self, place: u64) {
+        let tail = self.header.tail.load(Ordering::Acquire);
+        let begun = self.header.releasing.load(Ordering::Acquire);
+        // Damaged words must not lead out of the ring.
+        let size = self.words.len() as u64;
+        let known = |at: u64| at > tail && at.wrapping_sub(tail) <= size;
+        let to = [begun, place].into_iter().filter(|at| known(*at)).max().unwrap_or(tail);
+        self.header.tail.store(to, Ordering::Release);
+    }
+
     /// Words in use, as far as the head tells.
     pub fn used(&self) -> u64 {
         let head = self.header.head.load(Ordering::Relaxed);
@@ -245,7 +270,7 @@ mod tests {
 
     fn memory(words: usize) -> (RingHeader, Vec<AtomicU64>) {
         let z = || AtomicU64::new(0);
-        let header = RingHeader { head: z(), pad0: [0; 7], tail: z(), pad1: [0; 7] };
+        let header = RingHeader { head: z(), pad0: [0; 7], tail: z(), releasing: z(), pad1: [0; 6] };
         (header, (0..words).map(|_| z()).collect())
     }
 
@@ -291,6 +316,30 @@ mod tests {
         let _abandoned = torn;
         assert!(ring.skip_torn());
         assert!(matches!(ring.next(), Next::Ready { len: 4, .. }));
+    }
+
+    #[test]
+    fn a_release_that_was_cut_is_completed() {
+        let (header, words) = memory(1024);
+        let ring = Ring::new(&header, &words).unwrap();
+        for n in 0..4 {
+            put(&ring, n, 9).unwrap();
+        }
+        let Next::Ready { len, .. } = ring.next() else { panic!() };
+        ring.release(len);
+        // Killed with the first word freed and the tail where it was.
+        header.releasing.store(20, Ordering::Relaxed);
+        words[10].store(1 << 32, Ordering::Relaxed);
+        assert!(matches!(ring.next(), Next::Corrupt));
+        ring.resume(0);
+        let Next::Ready { payload, .. } = ring.next() else { panic!() };
+        assert_eq!(payload[0].load(Ordering::Relaxed), 2);
+        // One was copied elsewhere before the release began.
+        ring.resume(30);
+        let Next::Ready { payload, .. } = ring.next() else { panic!() };
+        assert_eq!(payload[0].load(Ordering::Relaxed), 3);
+        ring.resume(u64::MAX);
+        assert!(matches!(ring.next(), Next::Ready { .. }));
     }
 
     #[test]

@@ -1,7 +1,12 @@
 //! Lookup in a module's compact rows, which the drain wrote into the shared arena.
-//! Every position is checked against the arena: what is in it decides where a walk goes, never where it reads.
+//! Every position is checked against the arena: what is in it decides where a walk goes, never where it reads. A place is
+//! given to another module when nobody has the first one mapped any more; a handler that is that late finds out.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed},
+    fence,
+};
 
 use crate::layout::MAGIC;
 use crate::rule::Rule;
@@ -9,6 +14,8 @@ use crate::rule::Rule;
 /// A module's rows inside the arena.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
+    header: &'a [AtomicU64],
+    image: u32,
     base: u64,
     shift: u32,
     buckets: usize,
@@ -23,14 +30,22 @@ fn load(words: &[AtomicU64], i: usize) -> Option<u64> {
     words.get(i).map(|word| word.load(Relaxed))
 }
 
+/// Whether these are the first words of the rows of `image`.
+#[inline]
+fn belongs(header: &[AtomicU64], image: u32) -> bool {
+    load(header, 0) == Some(MAGIC) && load(header, 3).is_some_and(|word| (word >> 32) as u32 == image)
+}
+
 impl<'a> Rows<'a> {
-    /// The rows at byte `offset` of the arena (a multiple of 8), `None` if no valid header is there.
+    /// The rows of an image at byte `offset` of the arena (a multiple of 8), `None` if they are not there.
     #[inline]
-    pub fn at(arena: &'a [AtomicU64], offset: u64) -> Option<Rows<'a>> {
+    pub fn at(arena: &'a [AtomicU64], offset: u64, image: u32) -> Option<Rows<'a>> {
         let words = arena.get((offset / 8) as usize..)?;
-        if load(words, 0)? != MAGIC {
+        let header = words.get(..4)?;
+        if !belongs(header, image) {
             return None;
         }
+        fence(Acquire);
         let base = load(words, 1)?;
         let counts = load(words, 2)?;
         let shift = load(words, 3)? as u32;
@@ -38,7 +53,7 @@ impl<'a> Rows<'a> {
         let after_firsts = buckets.wrapping_add(2).wrapping_div(2).checked_add(4)?;
         let firsts = words.get(4..after_firsts)?;
         let rows = words.get(after_firsts..after_firsts.checked_add(rows)?)?;
-        (shift < 32).then_some(Rows { base, shift, buckets, firsts, rows })
+        (shift < 32).then_some(Rows { header, image, base, shift, buckets, firsts, rows })
     }
 
     #[inline]
@@ -47,10 +62,12 @@ impl<'a> Rows<'a> {
         Some(if bucket & 1 == 0 { pair & 0xffff_ffff } else { pair >> 32 } as usize)
     }
 
-    /// The rule for a file virtual address.
+    /// The rule for a file virtual address; `None` if the rows were replaced meanwhile.
     #[inline]
-    pub fn rule(&self, address: u64) -> Rule {
-        self.search(address).unwrap_or(Rule::Gap)
+    pub fn rule(&self, address: u64) -> Option<Rule> {
+        let found = self.search(address).unwrap_or(Rule::Gap);
+        fence(Acquire);
+        belongs(self.header, self.image).then_some(found)
     }
 
     #[inline]

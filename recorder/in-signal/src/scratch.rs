@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::eh_frame::Machine;
 use crate::layout::MAX_DEPTH;
+use crate::perf_ring::KERNEL_FRAMES;
 use crate::stack::Windows;
 
 /// Buffers in the pool.
@@ -14,8 +15,12 @@ pub const BUFFERS: usize = 16;
 /// One handler's work memory.
 #[repr(C, align(64))]
 pub struct Scratch {
+    /// Frames that the last walk left in `frames`: a hint of what the next will find.
+    pub depth: usize,
     /// Addresses of the walk, leaf first.
     pub frames: [u64; MAX_DEPTH],
+    /// Kernel frames of the overflow that is being recorded, and of the one before.
+    pub kernel: [[u64; KERNEL_FRAMES]; 2],
     /// Copies of memory that may be unmapped.
     pub windows: Windows,
     /// State of the CFI interpreter.
@@ -43,9 +48,16 @@ impl Pool {
     /// Takes a free buffer, `None` if there is none.
     #[inline]
     pub fn take(&self) -> Option<Lease<'_>> {
+        self.take_for(0)
+    }
+
+    /// The same; if it is free the one that a thread of this slot took before, so that what is left in it is of use.
+    #[inline]
+    pub fn take_for(&self, thread: u32) -> Option<Lease<'_>> {
         let mut busy = self.busy.load(Ordering::Relaxed);
+        let own = thread % BUFFERS as u32;
         loop {
-            let free = busy.trailing_ones();
+            let free = if busy.wrapping_shr(own) & 1 == 0 { own } else { busy.trailing_ones() };
             let buffer = self.buffers.get(free as usize)?;
             let bit = 1u32.checked_shl(free)?;
             match self.busy.compare_exchange(busy, busy | bit, Ordering::Acquire, Ordering::Relaxed) {

@@ -27,6 +27,10 @@ pub trait Memory {
     fn ask_loader(&self) -> bool {
         false
     }
+    /// The frame pointer in force at `pc` with stack pointer `sp`, where the registers do not tell it. A guess.
+    fn frame_pointer(&mut self, _pc: u64, _sp: u64) -> Option<u64> {
+        None
+    }
 }
 
 const WINDOW: usize = 512;
@@ -81,8 +85,8 @@ impl Windows {
     }
 }
 
-/// Bytes of stack asked for before a walk.
-const AHEAD: u64 = 4096;
+/// Bytes of stack asked for before a walk: what some forty frames take.
+const AHEAD: u64 = 8192;
 
 /// Asks the processor for a cache line. Never faults.
 #[inline]

@@ -8,8 +8,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::layout::{ModuleTable, ProcHeader, SessionPage, ThreadSlot};
 use crate::memo::Memo;
+use crate::process_timer::ProcessTimer;
 use crate::ring::Ring;
 use crate::scratch::Pool;
+use crate::trace::Traces;
 
 /// Memory private to the process, all zero at the start: rule memo and scratch buffers.
 #[repr(C, align(4096))]
@@ -18,6 +20,15 @@ pub struct Private {
     pub memo: Memo,
     /// Work memory of handlers.
     pub scratch: Pool,
+    /// Period that the threads are armed with, 0 before the first.
+    pub armed_period_ns: AtomicU64,
+    /// Functions whose slow calls are recorded.
+    pub traces: Traces,
+    /// The one timer of the engine `itimer`.
+    pub process_timer: ProcessTimer,
+    /// Shortest period that a thread's timer keeps up with, where threads that often wait shall be sampled by one; 0: by
+    /// events as all others.
+    pub timer_from_ns: AtomicU64,
     /// Part of the memo's key: incremented whenever code went away or appeared, see [`forget_rules`].
     pub epoch: AtomicU32,
 }
@@ -41,6 +52,9 @@ pub struct ProcState {
     pub rows: &'static [AtomicU64],
     /// Memory private to this process.
     pub private: &'static Private,
+    /// Added to the generations in cookies: a signal still on its way from an earlier recording of this process names
+    /// nobody in this one.
+    pub salt: u8,
 }
 
 // SAFETY: the only raw pointer leads to shared memory read by volatile loads.

@@ -13,6 +13,7 @@ pub mod nr {
     pub const RT_SIGPROCMASK: usize = 14;
     pub const IOCTL: usize = 16;
     pub const GETPID: usize = 39;
+    pub const GETRUSAGE: usize = 98;
     pub const GETTID: usize = 186;
     pub const TIMER_CREATE: usize = 222;
     pub const TIMER_SETTIME: usize = 223;
@@ -33,6 +34,7 @@ pub mod nr {
     pub const TIMER_DELETE: usize = 111;
     pub const CLOCK_GETTIME: usize = 113;
     pub const RT_SIGPROCMASK: usize = 135;
+    pub const GETRUSAGE: usize = 165;
     pub const GETPID: usize = 172;
     pub const GETTID: usize = 178;
     pub const MUNMAP: usize = 215;
@@ -94,6 +96,39 @@ pub fn getpid() -> u32 {
     (unsafe { call(nr::GETPID, [0; 6]) }) as u32
 }
 
+/// How often the calling thread gave up its processor by itself.
+#[inline]
+pub fn voluntary_switches() -> u64 {
+    const RUSAGE_THREAD: usize = 1;
+    // Two times of two words each, then 14 counters.
+    let mut usage = [0u64; 18];
+    let args = [RUSAGE_THREAD, (&raw mut usage) as usize, 0, 0, 0, 0];
+    // SAFETY: the kernel writes one rusage, which is as long as the local.
+    unsafe { call(nr::GETRUSAGE, args) };
+    let [.., voluntary, _involuntary] = usage;
+    voluntary
+}
+
+/// Blocks every signal of the calling thread; returns what was blocked before.
+#[inline]
+pub fn block_signals() -> u64 {
+    const SIG_SETMASK: usize = 2;
+    let (all, mut old) = (!0u64, 0u64);
+    let args = [SIG_SETMASK, (&raw const all) as usize, (&raw mut old) as usize, 8, 0, 0];
+    // SAFETY: the kernel reads one local word and writes another.
+    let done = check(unsafe { call(nr::RT_SIGPROCMASK, args) });
+    if done.is_ok() { old } else { 0 }
+}
+
+/// Blocks what [`block_signals`] returned, and nothing else.
+#[inline]
+pub fn restore_signals(old: u64) {
+    const SIG_SETMASK: usize = 2;
+    let args = [SIG_SETMASK, (&raw const old) as usize, 0, 8, 0, 0];
+    // SAFETY: the kernel reads one local word.
+    unsafe { call(nr::RT_SIGPROCMASK, args) };
+}
+
 /// Closes a descriptor that this crate opened.
 #[inline]
 pub fn close(fd: i32) {
@@ -109,23 +144,27 @@ pub fn enable_event_once(fd: i32) -> Result<(), i32> {
     check(unsafe { call(nr::IOCTL, [fd as usize, PERF_EVENT_IOC_REFRESH, 1, 0, 0, 0]) }).map(drop)
 }
 
-/// Maps the first page of a perf event read-only and shared.
+/// Maps the first `pages` pages of a perf event: its control page and its data.
 #[inline]
-pub fn map_event_page(fd: i32) -> Result<usize, i32> {
+pub fn map_event(fd: i32, pages: usize) -> Result<usize, i32> {
     const PROT_READ: usize = 1;
+    const PROT_WRITE: usize = 2;
     const MAP_SHARED: usize = 1;
+    // A ring that its reader may write is never overwritten; a lone control page is only kept.
+    let protection = if pages > 1 { PROT_READ | PROT_WRITE } else { PROT_READ };
+    let bytes = pages.wrapping_mul(page_bytes());
     // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
-    check(unsafe { call(nr::MMAP, [0, page_bytes(), PROT_READ, MAP_SHARED, fd as usize, 0]) })
+    check(unsafe { call(nr::MMAP, [0, bytes, protection, MAP_SHARED, fd as usize, 0]) })
 }
 
-/// Unmaps a page of [`map_event_page`], which destroys its event.
+/// Unmaps the pages of [`map_event`], which destroys the event.
 ///
 /// # Safety
-/// `address` came from [`map_event_page`] and was not unmapped since.
+/// `address` came from [`map_event`] with as many pages and was not unmapped since.
 #[inline]
-pub unsafe fn unmap_event_page(address: usize) {
-    // SAFETY: by the contract only our own page goes away.
-    unsafe { call(nr::MUNMAP, [address, page_bytes(), 0, 0, 0, 0]) };
+pub unsafe fn unmap_event(address: usize, pages: usize) {
+    // SAFETY: by the contract only our own pages go away.
+    unsafe { call(nr::MUNMAP, [address, pages.wrapping_mul(page_bytes()), 0, 0, 0, 0]) };
 }
 
 static PAGE_BYTES: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(4096);
@@ -135,8 +174,9 @@ pub fn set_page_bytes(bytes: usize) {
     PAGE_BYTES.store(bytes, core::sync::atomic::Ordering::Relaxed);
 }
 
+/// The page size.
 #[inline]
-fn page_bytes() -> usize {
+pub fn page_bytes() -> usize {
     PAGE_BYTES.load(core::sync::atomic::Ordering::Relaxed)
 }
 

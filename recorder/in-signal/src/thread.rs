@@ -58,6 +58,7 @@ fn fill(slot: &ThreadSlot, tid: u32, info: &ThreadInfo) {
         &slot.end_mono_ns,
         &slot.armed_cpu_ns,
         &slot.last_cpu_ns,
+        &slot.last_mono_ns,
         &slot.end_cpu_ns,
         &slot.first_ns,
         &slot.samples,
@@ -65,11 +66,13 @@ fn fill(slot: &ThreadSlot, tid: u32, info: &ThreadInfo) {
         &slot.handler_cycles,
         &slot.engine_handle,
         &slot.engine_handle2,
+        &slot.waits,
+        &slot.looked_cpu_ns,
     ];
     for word in cleared {
         word.store(0, Relaxed);
     }
-    for word in &slot.lost_ns {
+    for word in slot.lost_ns.iter().chain(&slot.event_handles) {
         word.store(0, Relaxed);
     }
     for word in &slot.lost {

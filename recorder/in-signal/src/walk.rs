@@ -6,6 +6,7 @@
 //! when a frame needs another register the walk starts again and interprets every frame.
 
 use crate::eh_frame::{Failure, Machine};
+pub use crate::guess::follows_call;
 use crate::interrupted::{Regs, arch, strip};
 use crate::layout::{ModuleEntry, sample_flags, walk_end};
 use crate::loader;
@@ -52,7 +53,7 @@ pub(crate) const MAX_GUESSED_FRAME: u64 = 1 << 20;
 pub(crate) struct Walk<'a, M> {
     pub(crate) lookup: &'a Lookup<'a>,
     pub(crate) memory: &'a mut M,
-    machine: &'a mut Machine,
+    pub(crate) machine: &'a mut Machine,
     pub(crate) regs: Regs,
     /// `regs.pc` is an address that was interrupted, not a return address.
     pub(crate) exact: bool,
@@ -62,16 +63,23 @@ pub(crate) struct Walk<'a, M> {
     pub(crate) result: Walked,
 }
 
-/// Most links of the frame-pointer chain looked at in advance.
-const MAX_AHEAD: u32 = 64;
+/// Most frames looked at in advance.
+const MAX_AHEAD: usize = 64;
 
-/// Starts the memory accesses of the walk in parallel: its own chain (stack word → rule → next stack word) makes
-/// them one after the other, which on a cold stack is most of the time. Code without frame pointers gains only the
-/// stack's lines. Nothing found here is believed.
+/// Starts the memory accesses of a walk in parallel: its own chain (stack word → rule → next stack word) makes them one
+/// after the other, which on a cold stack is most of the time. `last` are the addresses of a walk before, leaf first: the
+/// outer frames are mostly the same again. Without any the frame pointers are followed. Nothing found here is believed.
 #[inline]
-fn prefetch<M: Memory>(lookup: &Lookup<'_>, regs: &Regs, memory: &M) {
+pub fn prefetch<M: Memory>(lookup: &Lookup<'_>, regs: &Regs, memory: &M, last: &[u64]) {
     let mut sp = regs.sp();
     memory.prefetch(sp);
+    lookup.memo.prefetch(regs.pc);
+    if !last.is_empty() {
+        for ra in last.iter().take(MAX_AHEAD).skip(1) {
+            lookup.memo.prefetch(ra.wrapping_sub(1));
+        }
+        return;
+    }
     let mut fp = regs.get(arch::FP).unwrap_or(0);
     for _ in 0..MAX_AHEAD {
         if fp <= sp || fp.wrapping_sub(sp) >= MAX_GUESSED_FRAME {
@@ -94,7 +102,6 @@ pub fn walk<M: Memory>(
     frames: &mut [u64],
 ) -> Walked {
     let mut full = false;
-    prefetch(lookup, regs, memory);
     loop {
         let result = Walked::default();
         let mut walk = Walk { lookup, memory, machine, regs: *regs, exact: true, full, switches: 0, result };
@@ -167,8 +174,9 @@ impl<M: Memory> Walk<'_, M> {
         let Some(module) = module else { return self.guess(at, None) };
         let mut rule = Rule::Complex;
         if !self.full && module.rows_off != 0 {
-            let rows = Rows::at(self.lookup.rows, module.rows_off);
-            rule = rows.map_or(Rule::Complex, |rows| rows.rule(at.wrapping_sub(module.bias)));
+            let rows = Rows::at(self.lookup.rows, module.rows_off, module.path_id);
+            let found = rows.and_then(|rows| rows.rule(at.wrapping_sub(module.bias)));
+            rule = found.unwrap_or(Rule::Complex);
         }
         if rule == Rule::Complex {
             rule = match self.interpret(at, &module)? {
@@ -189,7 +197,7 @@ impl<M: Memory> Walk<'_, M> {
         if module.eh_frame_hdr == 0 {
             return Ok(Some(Rule::Gap));
         }
-        self.memory.set_info(module.eh_frame_hdr, module.eh_readable_end, is_plain(module));
+        self.memory.set_info(module.eh_readable_start, module.eh_readable_end, is_plain(module));
         match self.machine.evaluate(self.memory, module, at) {
             Ok(()) => {}
             Err(Failure::NoInfo | Failure::BadInfo) => return Ok(Some(Rule::Gap)),
@@ -214,14 +222,24 @@ impl<M: Memory> Walk<'_, M> {
     #[inline]
     fn simple(&mut self, rule: Simple) -> Result<(), Failure> {
         let sp = self.regs.sp();
-        let base = if rule.from_fp { self.regs.get(arch::FP).ok_or(Failure::NeedRegister)? } else { sp };
+        let base = match (rule.from_fp, self.regs.get(arch::FP)) {
+            (false, _) => sp,
+            (true, Some(fp)) => fp,
+            (true, None) => self.missing_frame_pointer(sp)?,
+        };
         let cfa = base.wrapping_add(rule.offset);
         self.progress_or_leaf(sp, cfa)?;
         let mut fp = self.regs.get(arch::FP);
         let ra = if cfg!(target_arch = "x86_64") {
             let ra = self.memory.word(cfa.wrapping_sub(8)).ok_or(Failure::BadStack)?;
             if let Saved::Fp(below) = rule.saved {
-                fp = Some(self.memory.word(cfa.wrapping_sub(below)).ok_or(Failure::BadStack)?);
+                let at = cfa.wrapping_sub(below);
+                match self.memory.word(at) {
+                    Some(saved) => fp = Some(saved),
+                    // Popped already, and below a copied stack: the register has it.
+                    None if at < sp => {}
+                    None => return Err(Failure::BadStack),
+                }
             }
             ra
         } else {
@@ -237,6 +255,16 @@ impl<M: Memory> Walk<'_, M> {
         };
         self.go_to(strip(ra), cfa, fp);
         Ok(())
+    }
+
+    /// Walks from outside do not know the registers of a thread that waits in the kernel.
+    #[cold]
+    #[inline(never)]
+    fn missing_frame_pointer(&mut self, sp: u64) -> Result<u64, Failure> {
+        let fp = self.memory.frame_pointer(self.regs.pc, sp).ok_or(Failure::NeedRegister)?;
+        self.regs.set(arch::FP, fp);
+        self.result.flags |= sample_flags::GUESSED;
+        Ok(fp)
     }
 
     /// Leaves only program counter, stack and frame pointer known.

@@ -5,7 +5,7 @@ mod image;
 
 use flightline_in_signal::interrupted::{Regs, arch};
 use flightline_in_signal::layout::{sample_flags, walk_end};
-use image::{CODE, Function, Image, STACK, function, unwind_info};
+use image::{CODE, Function, Image, STACK, frame_first, function, unwind_info};
 
 const X86: bool = cfg!(target_arch = "x86_64");
 
@@ -61,6 +61,16 @@ fn leaf_frame_pointer_and_root() {
 }
 
 #[test]
+fn unwind_information_before_its_table() {
+    let (info, table) = frame_first(&[function(0x100, 0x200, &framed(3)), function(0x300, 0x400, &root())]);
+    let mut image = Image::new(info, &[1, 2, 3, CODE + 0x350, 0]);
+    image.tables[0].entries[0].eh_frame_hdr = table;
+    let (frames, walked) = image.walk(&leaf_at(CODE + 0x110, STACK), 100);
+    assert_eq!(frames, [CODE + 0x110, CODE + 0x350]);
+    assert_eq!((walked.end, walked.flags), (walk_end::ROOT, 0));
+}
+
+#[test]
 fn return_address_after_the_last_call_belongs_to_its_function() {
     // The callee's caller ends with the call: the return address is the first of the next function.
     let info = unwind_info(&[
@@ -92,6 +102,37 @@ fn depth_limit_marks_the_stack() {
     assert!(walked.flags & sample_flags::TRUNCATED != 0);
     let (frames, walked) = image.walk(&leaf_at(CODE + 0x150, STACK), 2048);
     assert_eq!((frames.len(), end_of(walked.flags)), (1501, walk_end::BAD_STACK));
+}
+
+/// On the way out of a function its registers are popped already while the rules still name their places, which lie below
+/// the stack pointer then: a copy of the stack begins above them.
+#[test]
+fn registers_that_are_popped_already() {
+    if !X86 {
+        return;
+    }
+    const RBX: u8 = 3;
+    let mut leaf = framed(0);
+    leaf.extend([0x80 | 6, 2, 0x80 | RBX, 3]);
+    let by_rbx = vec![0x0c, RBX, 16];
+    let info = unwind_info(&[
+        function(0x100, 0x200, &leaf),
+        function(0x200, 0x280, &by_frame_pointer()),
+        function(0x280, 0x300, &by_rbx),
+        function(0x300, 0x400, &root()),
+    ]);
+    for middle in [CODE + 0x250, CODE + 0x290] {
+        let mut image = Image::new(info.clone(), &[middle, 5, 0, CODE + 0x350, 0]);
+        let mut regs = leaf_at(CODE + 0x150, STACK);
+        regs.set(arch::FP, STACK + 2 * 8);
+        regs.set(usize::from(RBX), STACK + 2 * 8);
+        let (frames, walked) = image.walk(&regs, 100);
+        assert_eq!(frames, [CODE + 0x150, middle, CODE + 0x350], "{walked:?}");
+        assert_eq!((walked.end, walked.flags), (walk_end::ROOT, 0));
+        // What is not below the stack pointer must be there.
+        regs.set(arch::SP, STACK - 64);
+        assert_eq!(end_of(image.walk(&regs, 100).1.flags), walk_end::BAD_STACK);
+    }
 }
 
 #[test]
@@ -351,4 +392,85 @@ fn hostile_information_is_survived() {
     }
     // The inputs are not all refused at the door.
     assert!(reached[..6].iter().filter(|n| **n > 20).count() >= 4, "{reached:?}");
+}
+
+/// Hand-written code without unwind information, interrupted anywhere: what follows is run ahead to the return.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn code_without_unwind_information_is_run_ahead() {
+    // push rbx; push rbp; mov rax,rsp; and rsp,-64; sub rsp,0x80; mov [rsp+0x40],rax; xor ebp,ebp; dec ebp; jne −4;
+    // vpaddd ymm4,ymm4,ymm5; mov rsp,[rsp+0x40]; pop rbp; pop rbx; vzeroupper; ret
+    let code: Vec<u8> = [
+        &[0x53u8, 0x55] as &[u8],
+        &[0x48, 0x89, 0xe0],
+        &[0x48, 0x83, 0xe4, 0xc0],
+        &[0x48, 0x81, 0xec, 0x80, 0, 0, 0],
+        &[0x48, 0x89, 0x44, 0x24, 0x40],
+        &[0x31, 0xed],
+        &[0xff, 0xcd],
+        &[0x75, 0xfc],
+        &[0xc5, 0xdd, 0xfe, 0xe5],
+        &[0x48, 0x8b, 0x64, 0x24, 0x40],
+        &[0x5d, 0x5b],
+        &[0xc5, 0xf8, 0x77],
+        &[0xc3],
+    ]
+    .concat();
+    let length = code.len() as u64;
+    // The caller's CFA comes from rbp: it must be restored, not guessed. `call rel32` before its return address.
+    let info = unwind_info(&[function(0x200, 0x300, &by_frame_pointer()), function(0x300, 0x400, &root())]);
+    let caller = CODE + 0x250;
+    let mut around = vec![0x90; 0x500];
+    around[0x100..0x100 + code.len()].copy_from_slice(&code);
+    around[0x24b] = 0xe8;
+    let mut stack = vec![0u64; 96];
+    // The function is entered with its return address at word 64; the caller's frame is at word 70.
+    let frame = STACK + 70 * 8;
+    (stack[64], stack[63], stack[62]) = (caller, 0x1234, frame);
+    (stack[70], stack[71]) = (0, CODE + 0x350);
+    let aligned = (STACK + 62 * 8) & !63;
+    let moved = aligned - 0x80;
+    stack[((moved + 0x40 - STACK) / 8) as usize] = STACK + 62 * 8;
+    // Where the stack pointer is before each instruction, and whether rbp is the caller's still.
+    let mut at = 0;
+    let steps: [(u64, u64, bool); 15] = [
+        (1, 64, true),
+        (1, 63, true),
+        (3, 62, true),
+        (4, 62, true),
+        (7, 1000, true),
+        (5, 1001, true),
+        (2, 1001, true),
+        (2, 1001, false),
+        (2, 1001, false),
+        (4, 1001, false),
+        (5, 1001, false),
+        (1, 62, false),
+        (1, 63, true),
+        (3, 64, true),
+        (1, 64, true),
+    ];
+    for (bytes, word, own) in steps {
+        let sp = match word {
+            1000 => aligned,
+            1001 => moved,
+            word => STACK + word * 8,
+        };
+        let mut image = Image::new(info.clone(), &stack);
+        image.memory.areas.push((CODE, around.clone()));
+        let mut regs = leaf_at(CODE + 0x100 + at, sp);
+        regs.set(arch::FP, if own { frame } else { 0 });
+        // rax holds the old stack pointer where it is about to be kept.
+        regs.set(0, STACK + 62 * 8);
+        for _ in 0..2 {
+            let (frames, walked) = image.walk(&regs, 100);
+            assert_eq!(frames, [CODE + 0x100 + at, caller, CODE + 0x350], "at {at}");
+            assert_eq!(
+                (walked.end, walked.flags & sample_flags::GUESSED),
+                (walk_end::ROOT, sample_flags::GUESSED)
+            );
+        }
+        at += bytes;
+    }
+    assert_eq!(at, length);
 }

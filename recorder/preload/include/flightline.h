@@ -1,6 +1,7 @@
 /* Flightline: records this process's CPU samples into a JFR file.
  *
- * Link with -lflightline, or preload libflightline.so and set FLIGHTLINE_OUTPUT instead of calling anything.
+ * Link with -lflightline, or preload libflightline.so and set FLIGHTLINE_OUTPUT or
+ * FLIGHTLINE_REPOSITORY instead of calling anything.
  * The recording is written by a separate process, which is started here and is no child of this one (wait() never
  * sees it). This process gets no thread and keeps no file descriptor.
  *
@@ -18,11 +19,16 @@ extern "C" {
 /* Set everything to zero, then size and what you want. Later versions add members at the end. */
 struct flightline_options {
     size_t size;         /* sizeof(struct flightline_options) */
-    const char *output;  /* file to write; %p stands for the process id */
+    const char *output;  /* file to write; %p stands for the process id. Not looked at if there is a repository */
     uint32_t rate_hz;    /* samples per second of CPU time, 1 to 10000; 0: the default, 99 */
     uint32_t reserved;   /* 0 */
-    const char *engine;  /* "auto", "perf", "perf-user", "timer"; NULL: auto */
+    const char *engine;  /* "auto", "perf", "perf-user", "timer", "itimer"; NULL: auto */
     const char *program; /* path of the flightline program; NULL: FLIGHTLINE_BIN, beside the library, PATH */
+    const char *events;  /* what to record, as "cpu@10ms,wall,lock"; NULL: cpu */
+    const char *repository; /* a rolling repository instead of a file: its folder */
+    const char *max_age;    /* chunks older than this are removed, as "24h"; NULL: none is */
+    const char *max_size;   /* the repository never takes more disk than this, as "1g"; NULL: without limit */
+    const char *labels;     /* told in every chunk, as "zone=eu-1,tier=web"; NULL: what is found by itself */
 };
 
 /* Starts recording all threads of this process, those that exist and later ones. Waits at most 500 ms.

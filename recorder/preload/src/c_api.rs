@@ -21,6 +21,11 @@ pub struct Options {
     reserved: u32,
     engine: *const c_char,
     program: *const c_char,
+    events: *const c_char,
+    repository: *const c_char,
+    max_age: *const c_char,
+    max_size: *const c_char,
+    labels: *const c_char,
 }
 
 /// Serialises start and stop.
@@ -55,24 +60,44 @@ pub unsafe extern "C" fn flightline_start(options: *const Options) -> c_int {
         reserved: 0,
         engine: core::ptr::null(),
         program: core::ptr::null(),
+        events: core::ptr::null(),
+        repository: core::ptr::null(),
+        max_age: core::ptr::null(),
+        max_size: core::ptr::null(),
+        labels: core::ptr::null(),
     };
     // SAFETY: the size was checked; no more than both sides know is copied.
     unsafe {
         let bytes = (*options).size.min(size_of::<Options>());
         core::ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut known).cast(), bytes);
     }
-    let Some(output) = text(known.output).filter(|output| !output.is_empty()) else { return -libc::EINVAL };
     if known.rate_hz > 10_000 || known.reserved != 0 {
         return -libc::EINVAL;
     }
     let mut rate = Text::<16>::new();
     rate.number(known.rate_hz.into());
+    let rate = if known.rate_hz == 0 { None } else { rate.cstr().ok() };
+    let word = |word| text(word).filter(|text| !text.is_empty());
     let settings = Settings {
-        output,
-        rate: if known.rate_hz == 0 { None } else { rate.cstr().ok() },
-        engine: text(known.engine),
+        options: [
+            word(known.output),
+            word(known.repository),
+            rate,
+            word(known.events),
+            word(known.engine),
+            word(known.max_age),
+            word(known.max_size),
+            None,
+            None,
+            word(known.labels),
+        ],
         program: text(known.program).or_else(|| os::env(c"FLIGHTLINE_BIN")),
+        silent: false,
     };
+    let settings = settings.sorted();
+    if settings.target().is_none() {
+        return -libc::EINVAL;
+    }
     publish();
     DOOR.with(|| {
         if session::current().is_some() {
@@ -84,6 +109,7 @@ pub unsafe extern "C" fn flightline_start(options: *const Options) -> c_int {
                 Refused::Owner => libc::EPERM,
                 Refused::Format => libc::EPROTO,
                 Refused::NotWanted => libc::EALREADY,
+                Refused::Full => libc::ENOMEM,
             })
         });
         started.map_or_else(|errno| -errno, |()| 0)
@@ -104,7 +130,7 @@ fn wait(ms: u64, done: impl Fn() -> bool) -> c_int {
     0
 }
 
-/// Pages of sessions stay mapped, so the reference may outlive the recording.
+/// Pages of sessions stay readable, so the reference may outlive the recording.
 fn page() -> Option<&'static SessionPage> {
     session::current().map(|attached| attached.state.session)
 }
@@ -113,12 +139,8 @@ fn page() -> Option<&'static SessionPage> {
 #[unsafe(no_mangle)]
 pub extern "C" fn flightline_stop() -> c_int {
     let _errno = KeepErrno::new();
-    let page = DOOR.with(|| {
-        let page = page();
-        flightline_capture::stop();
-        page
-    });
-    let Some(page) = page else { return -libc::ESRCH };
+    let Some(stopped) = DOOR.with(flightline_capture::stop) else { return -libc::ESRCH };
+    let page = stopped.session();
     page.stop.store(1, Release);
     wait(5_000, || page.drain_pid.load(Acquire) == 0)
 }

@@ -12,19 +12,83 @@ use flightline_capture::{Moment, masks};
 use flightline_in_signal::layout::SESSION_ENV;
 use flightline_in_signal::sys;
 
+use crate::machine::{Config, Program};
+
 /// Longest wait for the drain's session, ms.
 const READY_MS: i32 = 500;
 
 /// What to record and where to.
 pub struct Settings<'a> {
-    /// Output file, or a pattern with `%p`.
-    pub output: &'a CStr,
-    /// Samples per second of CPU time, as text.
-    pub rate: Option<&'a CStr>,
-    /// Engine by name.
-    pub engine: Option<&'a CStr>,
+    /// Options of `flightline drain` as they are called there, without `--`, and their values: as text, where they are given.
+    pub options: [Option<&'a CStr>; OPTIONS.len()],
     /// Path of the `flightline` program.
     pub program: Option<&'a CStr>,
+    /// Nobody looks at this program's stderr: what there is to say goes to the system's log.
+    pub silent: bool,
+}
+
+/// An option of `flightline drain`, and what it is called in the environment and in the machine's settings.
+pub struct Choice {
+    option: &'static CStr,
+    variable: &'static CStr,
+    name: &'static [u8],
+}
+
+const fn choice(option: &'static CStr, variable: &'static CStr, name: &'static str) -> Choice {
+    Choice { option, variable, name: name.as_bytes() }
+}
+
+/// What can be asked for, in the order of [`Settings::options`].
+pub const OPTIONS: [Choice; 10] = [
+    choice(c"--output", c"FLIGHTLINE_OUTPUT", "output"),
+    choice(c"--repository", c"FLIGHTLINE_REPOSITORY", "repository"),
+    choice(c"--rate", c"FLIGHTLINE_RATE", "rate"),
+    choice(c"--event", c"FLIGHTLINE_EVENTS", "events"),
+    choice(c"--engine", c"FLIGHTLINE_ENGINE", "engine"),
+    choice(c"--max-age", c"FLIGHTLINE_MAX_AGE", "max-age"),
+    choice(c"--max-size", c"FLIGHTLINE_MAX_SIZE", "max-size"),
+    choice(c"--chunk-age", c"FLIGHTLINE_CHUNK_AGE", "chunk-age"),
+    choice(c"--chunk-size", c"FLIGHTLINE_CHUNK_SIZE", "chunk-size"),
+    choice(c"--label", c"FLIGHTLINE_LABELS", "labels"),
+];
+/// Index of the output and of the repository in [`OPTIONS`].
+pub const OUTPUT: usize = 0;
+/// See [`OUTPUT`].
+pub const REPOSITORY: usize = 1;
+/// The first option that only a repository has, and the one after the last.
+const OF_REPOSITORY: [usize; 2] = [5, 9];
+
+impl<'a> Settings<'a> {
+    /// Options by `value`, which knows where they stand; `None` if there is nowhere to record to. A repository goes before a file.
+    fn by(value: impl Fn(&Choice) -> Option<&'a CStr>, silent: bool) -> Option<Settings<'a>> {
+        let mut options = [None; OPTIONS.len()];
+        for (to, option) in options.iter_mut().zip(&OPTIONS) {
+            *to = value(option).filter(|value| !value.is_empty());
+        }
+        let settings = Settings { options, program: None, silent }.sorted();
+        (settings.target().is_some()).then_some(settings)
+    }
+
+    /// Without what cannot be together.
+    pub fn sorted(mut self) -> Settings<'a> {
+        let repository = self.options.get(REPOSITORY).is_some_and(Option::is_some);
+        for (index, option) in self.options.iter_mut().enumerate() {
+            let of_repository = (OF_REPOSITORY[0]..OF_REPOSITORY[1]).contains(&index);
+            if repository && index == OUTPUT || !repository && of_repository {
+                *option = None;
+            }
+        }
+        self
+    }
+
+    /// Where the recording goes.
+    pub fn target(&self) -> Option<&'a CStr> {
+        self.options
+            .get(REPOSITORY)
+            .copied()
+            .flatten()
+            .or_else(|| self.options.get(OUTPUT).copied().flatten())
+    }
 }
 
 type Path = Text<1024>;
@@ -32,25 +96,53 @@ type Path = Text<1024>;
 /// Session directory of a helper that is ready.
 pub type Session = Text<256>;
 
-/// Starts a recording to `output` with the settings of the environment: the object was preloaded by hand.
-pub fn start_from_environment(output: &CStr) {
-    let settings = Settings {
-        output,
-        rate: os::env(c"FLIGHTLINE_RATE"),
-        engine: os::env(c"FLIGHTLINE_ENGINE"),
-        program: os::env(c"FLIGHTLINE_BIN"),
-    };
-    let joined = launch(&settings).and_then(|dir| {
+/// Starts a recording with the settings of the environment: the object was preloaded by hand. `true` if any was asked for.
+pub fn start_from_environment() -> bool {
+    let Some(settings) = Settings::by(|option| os::env(option.variable), false) else { return false };
+    let program = Program::own();
+    if program.as_ref().is_some_and(Program::is_recorder) {
+        return true;
+    }
+    let list = os::env(c"FLIGHTLINE_ALLOW").filter(|list| !list.is_empty());
+    if let Some(list) = list
+        && program.is_none_or(|program| program.listed(list.to_bytes()).is_none())
+    {
+        return true;
+    }
+    let mut settings = Settings { program: os::env(c"FLIGHTLINE_BIN"), ..settings };
+    // The recorder reads them in each process's own environment.
+    if let Some(labels) = settings.options.last_mut() {
+        *labels = None;
+    }
+    start(&settings);
+    true
+}
+
+/// Starts a recording if the machine's settings want this program to be recorded.
+pub fn start_by_machine() {
+    let (Some(config), Some(program)) = (Config::read(), Program::own()) else { return };
+    if !config.allows(&program) {
+        return;
+    }
+    if let Some(settings) = Settings::by(|option| config.value(option.name), true) {
+        start(&Settings { program: config.value(b"program"), ..settings });
+    }
+}
+
+fn start(settings: &Settings<'_>) {
+    let joined = launch(settings).and_then(|dir| {
         let path = dir.cstr()?;
         publish(path);
         flightline_capture::start(path, Moment::ProgramStart).map_err(|refused| refused.text().1)
     });
-    if let Err(errno) = joined.or_else(|errno| if errno == libc::EPROTO { Ok(()) } else { Err(errno) }) {
+    if let Err(errno) = joined.or_else(|errno| if errno == libc::EPROTO { Ok(()) } else { Err(errno) })
+        && (!settings.silent || os::env(c"FLIGHTLINE_DEBUG").is_some())
+    {
         let mut number = Text::<24>::new();
         number.number(errno.unsigned_abs().into());
         os::say(&[
             b"cannot record to ",
-            output.to_bytes(),
+            settings.target().unwrap_or_default().to_bytes(),
             b": no recorder process (error ",
             number.bytes(),
             b"); set FLIGHTLINE_BIN to the flightline program",
@@ -69,22 +161,14 @@ pub fn launch(settings: &Settings<'_>) -> Result<Session, c_int> {
     let (reader, writer) = pipe()?;
     let mut pid = Text::<24>::new();
     pid.number(sys::getpid().into());
-    let mut argv = [core::ptr::null::<c_char>(); 16];
-    let words = [
-        Some(program),
-        Some(c"drain"),
-        Some(c"--ready-fd"),
-        Some(c"3"),
-        Some(c"--pid"),
-        Some(pid.cstr()?),
-        Some(c"-o"),
-        Some(settings.output),
-        settings.rate.map(|_| c"--rate"),
-        settings.rate,
-        settings.engine.map(|_| c"--engine"),
-        settings.engine,
-    ];
-    for (to, word) in argv.iter_mut().zip(words.iter().flatten()) {
+    let mut argv = [core::ptr::null::<c_char>(); 8 + 2 * OPTIONS.len()];
+    let first = [program, c"drain", c"--ready-fd", c"3", c"--pid", pid.cstr()?].map(Some);
+    let given = OPTIONS.iter().zip(&settings.options);
+    let given = given.flat_map(|(option, value)| [value.map(|_| option.option), *value]);
+    let last = [settings.silent.then_some(c"--syslog")];
+    let words = first.into_iter().chain(given).chain(last).flatten();
+    // One entry stays null: the end.
+    for (to, word) in argv.iter_mut().zip(words) {
         *to = word.as_ptr();
     }
     let mut space = Stripped::new();
@@ -95,7 +179,7 @@ pub fn launch(settings: &Settings<'_>) -> Result<Session, c_int> {
     let child = fork(0);
     if child == Ok(0) {
         if fork(libc::SIGCHLD as usize) == Ok(0) {
-            become_drain(program, &argv, envp, &writer);
+            become_drain(program, &argv, envp, &writer, settings.silent);
         }
         exit(0);
     }
@@ -147,7 +231,13 @@ fn reap(pid: usize) {
 }
 
 /// In the grandchild: a session of its own, no descriptor but stderr and the pipe, nothing blocked.
-fn become_drain(program: &CStr, argv: &[*const c_char], envp: *const *const c_char, writer: &Fd) -> ! {
+fn become_drain(
+    program: &CStr,
+    argv: &[*const c_char],
+    envp: *const *const c_char,
+    writer: &Fd,
+    silent: bool,
+) -> ! {
     const READY: usize = 3;
     // SAFETY: no pointers in any of these.
     unsafe {
@@ -156,7 +246,7 @@ fn become_drain(program: &CStr, argv: &[*const c_char], envp: *const *const c_ch
         let high = os::syscall(libc::SYS_fcntl, [writer.raw() as usize, libc::F_DUPFD as usize, 10, 0, 0, 0]);
         let null = os::open(c"/dev/null", libc::O_RDWR, 0);
         if let Ok(null) = &null {
-            for fd in [0, 1] {
+            for fd in [0, 1].into_iter().chain(silent.then_some(2)) {
                 if null.raw() as usize != fd {
                     let _ = os::syscall(libc::SYS_dup3, [null.raw() as usize, fd, 0, 0, 0, 0]);
                 }

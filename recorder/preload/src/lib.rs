@@ -9,6 +9,7 @@
 mod c_api;
 mod helper;
 mod interpose;
+mod machine;
 mod real;
 mod start;
 

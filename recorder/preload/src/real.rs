@@ -6,21 +6,55 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// Address of the next definition of a name, found once.
 pub struct Next {
     name: &'static CStr,
+    version: Option<&'static CStr>,
     address: AtomicUsize,
 }
 
 impl Next {
     /// Not looked up yet.
     pub const fn new(name: &'static CStr) -> Next {
-        Next { name, address: AtomicUsize::new(0) }
+        Next { name, version: None, address: AtomicUsize::new(0) }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &'static CStr {
+        self.name
+    }
+
+    /// The definition of a name in a version, where the C library has several with different objects behind them:
+    /// without a version older ones of it answer with the oldest.
+    pub const fn versioned(name: &'static CStr, version: &'static CStr) -> Next {
+        Next { name, version: Some(version), address: AtomicUsize::new(0) }
+    }
+
+    /// The address if it has been looked up, else null; never enters the loader.
+    #[inline]
+    pub fn known(&self) -> *mut c_void {
+        self.address.load(Ordering::Relaxed) as *mut c_void
     }
 
     /// The address; null if no library after ours defines the name.
+    #[inline]
     pub fn address(&self) -> *mut c_void {
-        let known = self.address.load(Ordering::Relaxed);
-        if known != 0 {
-            return known as *mut c_void;
+        match self.address.load(Ordering::Relaxed) {
+            0 => self.find(),
+            known => known as *mut c_void,
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find(&self) -> *mut c_void {
+        #[cfg(all(target_env = "gnu", target_arch = "x86_64"))]
+        if let Some(version) = self.version {
+            // SAFETY: both are NUL-terminated.
+            let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), version.as_ptr()) };
+            if !found.is_null() {
+                self.address.store(found as usize, Ordering::Relaxed);
+                return found;
+            }
+        }
+        let _ = self.version;
         // SAFETY: the name is NUL-terminated.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.address.store(found as usize, Ordering::Relaxed);

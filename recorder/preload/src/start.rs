@@ -1,10 +1,11 @@
 //! Before `main` and after `exit`.
 
 use flightline_capture::{Moment, exit, os};
+use flightline_in_signal::here;
 use flightline_in_signal::layout::SESSION_ENV;
 
 use crate::real::KeepErrno;
-use crate::{helper, real};
+use crate::{helper, machine, real};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -14,21 +15,52 @@ static INIT: extern "C" fn() = before_main;
 #[unsafe(link_section = ".fini_array")]
 static FINI: extern "C" fn() = after_exit;
 
-/// Joins the session named in the environment, or starts one if an output is named there.
+/// Joins the session named in the environment, or starts one if an output is named there or the machine's settings want it, or
+/// waits for a command.
 extern "C" fn before_main() {
     let _errno = KeepErrno::new();
     real::publish();
+    let (from, to) = own_code();
+    here::set_own_code(from, to);
+    // What the environment says of a program with more rights than its caller is the caller's word.
+    if machine::secure() || os::env(c"FLIGHTLINE").is_some_and(|word| word == c"off") {
+        return;
+    }
     let mut name = os::Text::<64>::new();
     name.put(SESSION_ENV.as_bytes());
     let session = name.cstr().ok().and_then(os::env).filter(|dir| !dir.is_empty());
+    let preloaded = preloaded();
     if let Some(dir) = session {
-        let moment = if preloaded() { Moment::ProgramStart } else { Moment::Later };
-        if let Err(refused) = flightline_capture::start(dir, moment) {
-            explain(refused);
+        let moment = if preloaded || machine::wide() { Moment::ProgramStart } else { Moment::Later };
+        match flightline_capture::start(dir, moment) {
+            Ok(()) => return,
+            Err(refused) => explain(refused),
         }
-    } else if let Some(output) = os::env(c"FLIGHTLINE_OUTPUT").filter(|output| !output.is_empty()) {
-        helper::start_from_environment(output);
     }
+    if helper::start_from_environment() {
+        return;
+    }
+    if preloaded {
+        wait_if_dormant();
+    } else if machine::wide() {
+        helper::start_by_machine();
+    }
+}
+
+/// `FLIGHTLINE=dormant`: the program is recorded when somebody asks for it.
+fn wait_if_dormant() {
+    if os::env(c"FLIGHTLINE").is_some_and(|word| word == c"dormant") {
+        flightline_capture::wait_for_commands();
+    }
+}
+
+/// This object in memory, as the linker laid it out.
+fn own_code() -> (u64, u64) {
+    unsafe extern "C" {
+        static __ehdr_start: u8;
+        static _end: u8;
+    }
+    (&raw const __ehdr_start as u64, &raw const _end as u64)
 }
 
 /// `true` if the loader mapped us together with the program, not a later `dlopen`.

@@ -20,12 +20,17 @@ pub struct FileSink {
 impl FileSink {
     /// Appends to `file`.
     pub fn new(file: File, path: &Path) -> io::Result<FileSink> {
-        Ok(FileSink { output: FileOutput::new(file)?, path: path.to_owned() })
+        Ok(FileSink { output: FileOutput::new(file)?, path: std::path::absolute(path)? })
     }
 
     /// Length so far.
     pub fn end(&self) -> u64 {
         self.output.end().0
+    }
+
+    /// It, to be synchronized.
+    pub fn file(&self) -> &File {
+        self.output.file()
     }
 
     /// Its name.

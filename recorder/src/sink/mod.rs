@@ -5,9 +5,11 @@
 
 mod file;
 mod pipe;
+mod repository;
+mod sync;
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, TryLockError},
     io,
     os::{
         fd::OwnedFd,
@@ -15,14 +17,20 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use jfr_format::{ids::FileOffset, write::Output};
 
 pub use file::FileSink;
 pub use pipe::PipeSink;
+pub use repository::RepositorySink;
+pub use sync::Syncer;
 
-use crate::error::Error;
+use crate::{
+    error::Error,
+    repository::{Owner, Repository},
+};
 
 /// Where a recording shall go.
 #[derive(Clone, Debug)]
@@ -31,6 +39,8 @@ pub enum Target {
     Path(PathBuf),
     /// An open descriptor: standard output.
     Descriptor(Arc<OwnedFd>),
+    /// A folder for each process under one root, a file for each chunk.
+    Repository(Repository),
 }
 
 /// An opened output.
@@ -39,12 +49,18 @@ pub enum Sink {
     File(FileSink),
     /// A pipe, socket or terminal: chunks of fixed size.
     Pipe(PipeSink),
+    /// The same in many files, of which old ones are removed.
+    Repository(RepositorySink),
 }
 
 impl Sink {
-    /// Opens the output of process `pid`.
-    pub fn open(target: &Target, pid: u32) -> Result<Sink, Error> {
+    /// Opens the output for what `owner` says.
+    pub fn open(target: &Target, owner: &Owner) -> Result<Sink, Error> {
+        let pid = owner.pid;
         match target {
+            Target::Repository(repository) => RepositorySink::open(repository, owner.clone())
+                .map(Sink::Repository)
+                .map_err(|e| io_error("record to", &repository.root, e)),
             Target::Descriptor(fd) => {
                 let fd = fd.try_clone().map_err(|e| io_error("use", Path::new("standard output"), e))?;
                 Sink::of(File::from(fd), Path::new("standard output"))
@@ -55,6 +71,21 @@ impl Sink {
                 Sink::of(file, &path)
             }
         }
+    }
+
+    /// A folder of a repository that could not be made yet.
+    pub fn later(repository: &Repository, owner: &Owner) -> Sink {
+        Sink::Repository(RepositorySink::later(repository, owner.clone()))
+    }
+
+    /// Goes on in a file that another process wrote.
+    pub fn append(file: File, path: &Path) -> io::Result<Sink> {
+        FileSink::new(file, path).map(Sink::File)
+    }
+
+    /// Goes on in a folder of a repository.
+    pub fn again(folder: &Path) -> io::Result<Sink> {
+        RepositorySink::again(folder).map(Sink::Repository)
     }
 
     fn of(file: File, path: &Path) -> Result<Sink, Error> {
@@ -72,7 +103,7 @@ impl Sink {
     /// Whether samples must be dropped because too much is waiting already.
     pub fn full(&self) -> bool {
         match self {
-            Sink::File(_) => false,
+            Sink::File(_) | Sink::Repository(_) => false,
             Sink::Pipe(pipe) => pipe.full(),
         }
     }
@@ -80,7 +111,7 @@ impl Sink {
     /// Writes what is waiting, as far as that goes without waiting.
     pub fn push(&mut self) -> io::Result<()> {
         match self {
-            Sink::File(_) => Ok(()),
+            Sink::File(_) | Sink::Repository(_) => Ok(()),
             Sink::Pipe(pipe) => pipe.push(),
         }
     }
@@ -88,7 +119,7 @@ impl Sink {
     /// Bytes waiting.
     pub fn waiting(&self) -> usize {
         match self {
-            Sink::File(_) => 0,
+            Sink::File(_) | Sink::Repository(_) => 0,
             Sink::Pipe(pipe) => pipe.waiting(),
         }
     }
@@ -98,12 +129,42 @@ impl Sink {
         match self {
             Sink::File(file) => file.end(),
             Sink::Pipe(pipe) => pipe.bytes(),
+            Sink::Repository(repository) => repository.bytes(),
         }
     }
 
     /// Where the next chunk begins.
     pub fn position(&self) -> FileOffset {
-        FileOffset(self.bytes())
+        match self {
+            Sink::Repository(repository) => FileOffset(repository.position()),
+            _ => FileOffset(self.bytes()),
+        }
+    }
+
+    /// The file that is being written, if it is one.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Sink::File(file) => Some(file.path()),
+            Sink::Pipe(_) => None,
+            Sink::Repository(repository) => repository.chunk(),
+        }
+    }
+
+    /// Has what was written go on to the disk.
+    pub fn sync(&self, syncer: &Syncer) {
+        match self {
+            Sink::File(file) => syncer.sync(file.file()),
+            Sink::Pipe(_) => {}
+            Sink::Repository(repository) => repository.sync(syncer),
+        }
+    }
+
+    /// The repository, if it is one.
+    pub fn repository(&mut self) -> Option<&mut RepositorySink> {
+        match self {
+            Sink::Repository(repository) => Some(repository),
+            _ => None,
+        }
     }
 
     /// What to call it in messages.
@@ -111,6 +172,7 @@ impl Sink {
         match self {
             Sink::File(file) => file.path(),
             Sink::Pipe(pipe) => pipe.path(),
+            Sink::Repository(repository) => repository.path(),
         }
     }
 }
@@ -120,6 +182,7 @@ impl Output for Sink {
         match self {
             Sink::File(file) => file.append(bytes),
             Sink::Pipe(pipe) => pipe.append(bytes),
+            Sink::Repository(repository) => repository.append(bytes),
         }
     }
 
@@ -127,6 +190,7 @@ impl Output for Sink {
         match self {
             Sink::File(file) => file.patch(at, bytes),
             Sink::Pipe(pipe) => pipe.patch(at, bytes),
+            Sink::Repository(repository) => repository.patch(at, bytes),
         }
     }
 }
@@ -145,21 +209,28 @@ pub fn path_of(path: &Path, pid: u32) -> PathBuf {
 
 /// Whether each process gets a recording of its own.
 pub fn per_process(target: &Target) -> bool {
-    matches!(target, Target::Path(path) if path.to_str().is_some_and(|t| t.contains("%p")))
+    match target {
+        Target::Path(path) => path.to_str().is_some_and(|t| t.contains("%p")),
+        Target::Repository(_) => true,
+        Target::Descriptor(_) => false,
+    }
 }
 
-/// Opens a file for its owner only. A file that exists is replaced; a pipe, socket or device is written to.
+/// Opens a file for its owner only. A file that exists is replaced, unless another recording is still being written to it;
+/// a pipe, socket or device is written to.
 fn create(path: &Path) -> io::Result<File> {
     match std::fs::metadata(path) {
         Ok(meta) if !meta.is_file() => OpenOptions::new().write(true).open(path),
         existing => {
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(path)?;
+            let options =
+                OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+            let file = options?;
+            // Held as long as the file is open. Where a file system has no locks, two may still meet.
+            if locked_by_another(&file) {
+                let why = "another recording is being written to it; give this one another name (-o)";
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+            }
+            file.set_len(0)?;
             // What was there may have been open to all; what is written now may name private things.
             let own = existing.is_ok_and(|m| m.uid() == nix::unistd::geteuid().as_raw());
             if own {
@@ -169,6 +240,17 @@ fn create(path: &Path) -> io::Result<File> {
             Ok(file)
         }
     }
+}
+
+/// A recorder that has just said that its file is complete may take a moment to end.
+fn locked_by_another(file: &File) -> bool {
+    const TRIES: u32 = 50;
+    (0..TRIES).all(|attempt| {
+        if attempt > 0 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+    })
 }
 
 #[cfg(test)]
@@ -184,12 +266,12 @@ mod tests {
         let path = dir.path().join("x.jfr");
         std::fs::write(&path, "old").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        let sink = Sink::open(&Target::Path(path.clone()), 1).unwrap();
+        let sink = Sink::open(&Target::Path(path.clone()), &Owner::default()).unwrap();
         assert!(matches!(sink, Sink::File(_)) && sink.bytes() == 0);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let missing = Sink::open(&Target::Path("/nonexistent/dir/x.jfr".into()), 1);
+        let missing = Sink::open(&Target::Path("/nonexistent/dir/x.jfr".into()), &Owner::default());
         let message = missing.err().unwrap().to_string();
         assert_eq!(message, "cannot create /nonexistent/dir/x.jfr: No such file or directory");
-        assert!(Sink::open(&Target::Path(dir.path().to_owned()), 1).is_err());
+        assert!(Sink::open(&Target::Path(dir.path().to_owned()), &Owner::default()).is_err());
     }
 }

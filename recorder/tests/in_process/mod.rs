@@ -33,9 +33,10 @@ pub fn install(period_ns: u64, wished: u32, flags: u32, with_rows: bool) -> &'st
     static STATE: OnceLock<&'static ProcState> = OnceLock::new();
     STATE.get_or_init(|| {
         let session: &mut SessionPage = zeroed();
-        session.period_ns = period_ns;
+        session.period_ns = period_ns.into();
         session.engine = wished;
         session.max_depth = 1024;
+        session.engines = flightline_in_signal::layout::engines::CPU.into();
         session.flags = flags;
         session.seed = clock::monotonic_ns();
         let header: &mut ProcHeader = zeroed();
@@ -56,6 +57,7 @@ pub fn install(period_ns: u64, wished: u32, flags: u32, with_rows: bool) -> &'st
             ring: Ring::new(&header.ring, words).unwrap(),
             rows,
             private,
+            salt: 0,
         }));
         // SAFETY: everything is leaked; the vDSO address comes from the auxiliary vector.
         unsafe {
@@ -111,7 +113,7 @@ fn fill_tables(tables: &mut [ModuleTable; MODULE_TABLES], with_rows: bool) -> &'
             rows_off: 0,
             flags: module_flags::PERMANENT,
             path_id: 0,
-            pad: 0,
+            eh_readable_start: 0,
         };
         if !(path.starts_with('/') || path == "[vdso]") {
             // Code without a file, such as an emulator's signal trampoline.
@@ -130,14 +132,15 @@ fn fill_tables(tables: &mut [ModuleTable; MODULE_TABLES], with_rows: bool) -> &'
         let delta = text.address().wrapping_sub(text.file_range().unwrap().0);
         let bias = start.wrapping_sub(*offset).wrapping_sub(delta);
         let hdr = hdr.wrapping_add(bias);
-        let readable = maps.iter().find(|m| m.0 <= hdr && hdr < m.1).map_or(hdr, |m| m.1);
+        let readable = maps.iter().find(|m| m.0 <= hdr && hdr < m.1).map_or((hdr, hdr), |m| (m.0, m.1));
         let rows_off = arena.len() as u64 * 8;
         let rows = if with_rows { flightline_recorder::rows::build(&elf).unwrap() } else { Vec::new() };
         arena.extend(rows.chunks(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())));
         entries.push(ModuleEntry {
             bias,
             eh_frame_hdr: hdr,
-            eh_readable_end: readable,
+            eh_readable_start: readable.0,
+            eh_readable_end: readable.1,
             rows_off: if with_rows { rows_off } else { 0 },
             ..bare
         });

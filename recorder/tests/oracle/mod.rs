@@ -143,6 +143,7 @@ impl Process {
                 arena.extend(words.map(AtomicU64::new));
             }
             let end = maps.iter().find(|m| m.start <= entry.eh_frame_hdr && entry.eh_frame_hdr < m.end);
+            entry.eh_readable_start = end.map_or(0, |m| m.start);
             entry.eh_readable_end = end.map_or(0, |m| m.end);
             if let Some(module) = hop_module(&elf, map, entry.bias) {
                 hop.add_module(module);
@@ -207,7 +208,7 @@ fn module(elf: &[u8], map: &Map) -> Option<ModuleEntry> {
         rows_off: 0,
         flags: 0,
         path_id: 0,
-        pad: 0,
+        eh_readable_start: 0,
     })
 }
 

@@ -8,14 +8,18 @@ import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
 
 /**
- * jdk.jfr.consumer.RecordingFile: JdkFile [--bare-native | --merged | --types] FILE.
+ * jdk.jfr.consumer.RecordingFile: JdkFile [--bare-native | --fold | --merged | --types] FILE.
  * --merged prints native and wall-clock samples too, which async-profiler's reader does not tell apart.
  */
 public final class JdkFile {
     private static final Set<String> MERGED = Set.of("jdk.NativeMethodSample", "profiler.WallClockSample");
 
     public static void main(String[] args) throws Exception {
-        boolean bare = args[0].equals("--bare-native");
+        var naming = switch (args[0]) {
+            case "--bare-native" -> JdkLines.Naming.CONVERTER;
+            case "--fold" -> JdkLines.Naming.FOLD;
+            default -> JdkLines.Naming.FULL;
+        };
         boolean merged = args[0].equals("--merged");
         boolean types = args[0].equals("--types");
         Path file = Path.of(args[args.length - 1]);
@@ -29,7 +33,7 @@ public final class JdkFile {
                     if (types) {
                         counts.merge(type, 1L, Long::sum);
                     } else if (type.equals("jdk.ExecutionSample") || merged && MERGED.contains(type)) {
-                        out.write(JdkLines.line(e, bare));
+                        out.write(JdkLines.line(e, naming));
                         out.write('\n');
                     }
                 }

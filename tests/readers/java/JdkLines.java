@@ -11,8 +11,17 @@ import jdk.jfr.consumer.RecordedThread;
 final class JdkLines {
     private JdkLines() {}
 
-    /** bareNative: frames of native code by method only, which is how the converter's command line names them. */
-    static String line(RecordedEvent e, boolean bareNative) {
+    /** How frames of native code are named. */
+    enum Naming {
+        /** As all others, class.method. */
+        FULL,
+        /** By method only, but for inlined ones: as the converter's command line names them. */
+        CONVERTER,
+        /** By method only, as flightline fold names them. */
+        FOLD
+    }
+
+    static String line(RecordedEvent e, Naming naming) {
         var at = e.getStartTime();
         long nanos = at.getEpochSecond() * 1_000_000_000L + at.getNano();
         RecordedThread thread = e.getValue("sampledThread");
@@ -22,10 +31,10 @@ final class JdkLines {
             name = thread.getJavaName() != null ? thread.getJavaName() : thread.getOSName();
             id = Long.toString(thread.getOSThreadId());
         }
-        return Canonical.line(nanos, name, id, e.getString("state"), frames(e.getStackTrace(), bareNative));
+        return Canonical.line(nanos, name, id, e.getString("state"), frames(e.getStackTrace(), naming));
     }
 
-    private static List<String> frames(RecordedStackTrace stack, boolean bareNative) {
+    private static List<String> frames(RecordedStackTrace stack, Naming naming) {
         if (stack == null) {
             return null;
         }
@@ -37,7 +46,10 @@ final class JdkLines {
                 continue;
             }
             String kind = f.getType();
-            boolean bare = bareNative && (kind.equals("Native") || kind.equals("C++") || kind.equals("Kernel"));
+            boolean code = kind.equals("Native") || kind.equals("C++") || kind.equals("Kernel");
+            // Native functions that were inlined or made at run time have no Java descriptor.
+            boolean made = naming == Naming.FOLD && "()L;".equals(method.getDescriptor());
+            boolean bare = naming != Naming.FULL && (code || made);
             RecordedClass type = method.getType();
             frames.add(Canonical.frame(bare ? "" : type == null ? null : type.getName(), method.getName()));
         }

@@ -30,7 +30,7 @@ public final class JdkStream {
             stream.onEvent("jdk.ExecutionSample", e -> {
                 var now = Instant.now();
                 long arrived = now.getEpochSecond() * 1_000_000_000L + now.getNano();
-                out.println(arrived + "\t" + JdkLines.line(e, false));
+                out.println(arrived + "\t" + JdkLines.line(e, JdkLines.Naming.FULL));
                 events.incrementAndGet();
             });
             var closed = new CountDownLatch(1);

@@ -32,6 +32,18 @@ pub(super) const VIEWS: &[View] = &[
         count("Allocations").of(&["profiler.Malloc"]), sum("Bytes", "size"), mean("Average", "size"), max("Largest", "size"),
         count("Frees").of(&["profiler.Free"]), live_count("Live"), live_sum("Live Bytes"),
     ]),
+    view("live-allocation", Native, "Native memory that was never freed, by stack", &["flightline.LiveAllocation"], &[
+        key("Stack", "stackTrace"), count("Samples"), sum("Bytes", "weight"), sum("Percent", "weight").share(),
+        mean("Average Size", "size"), max("Oldest", "age"),
+    ]).by(2).top(25),
+    view("live-memory", Native, "Native memory not freed yet while the program runs, by stack", &["flightline.LiveMemory"], &[
+        key("Stack", "stackTrace"), last("Samples", "allocations"), last("Bytes", "bytes"), max("Most", "bytes"),
+        last("Oldest", "oldest"),
+    ]).by(2).top(25),
+    view("allocation-sizes", Native, "Sampled allocations by function of the allocator: true sizes", &["flightline.Allocation"], &[
+        key("Function", "function"), count("Samples"), sum("Bytes", "weight"), sum("Percent", "weight").share(),
+        median("Median Size", "size"), max("Largest", "size"),
+    ]).by(2),
     view("native-locks", Native, "Waiting for native locks, by stack", &["profiler.NativeLock"], &[
         key("Stack", "stackTrace"), count("Count"), mean("Average", "duration"), p90("P90", "duration"),
         max("Longest", "duration"), sum("Total", "duration"),

@@ -87,12 +87,27 @@ fn entry(out: &mut Vec<u8>, body: &[u8]) -> usize {
 
 /// `.eh_frame_hdr` and `.eh_frame` of the functions, to lie at [`HDR`].
 pub fn unwind_info(functions: &[Function]) -> Vec<u8> {
+    let header = 12 + functions.len() as u64 * 8;
+    let (mut table, frame) = parts(functions, HDR, HDR + header);
+    table.extend(frame);
+    table
+}
+
+/// The same with `.eh_frame` first, as BOLT and gold write it: bytes to lie at [`HDR`], and where the table is.
+pub fn frame_first(functions: &[Function]) -> (Vec<u8>, u64) {
+    let length = parts(functions, HDR, HDR).1.len() as u64;
+    let (table, mut frame) = parts(functions, HDR + length, HDR);
+    frame.extend(table);
+    (frame, HDR + length)
+}
+
+/// `.eh_frame_hdr` to lie at `header`, `.eh_frame` to lie at `frame_at`.
+fn parts(functions: &[Function], header: u64, frame_at: u64) -> (Vec<u8>, Vec<u8>) {
     let (ra, initial): (u8, &[u8]) = if cfg!(target_arch = "x86_64") {
         (16, &[0x0c, 7, 8, 0x80 | 16, 1]) // CFA = rsp+8, ra at CFA−8
     } else {
         (30, &[0x0c, 31, 0]) // CFA = sp
     };
-    let header = 12 + functions.len() * 8;
     let mut frame = Vec::new();
     let mut table = Vec::new();
     let mut cies = [0, 0];
@@ -105,32 +120,31 @@ pub fn unwind_info(functions: &[Function]) -> Vec<u8> {
         *cie = entry(&mut frame, &body);
     }
     for f in functions {
-        let at = frame.len() as u64 + header as u64;
+        let at = frame.len() as u64 + frame_at;
         let mut body = Vec::new();
         body.extend(((frame.len() + 4 - cies[usize::from(f.signal)]) as u32).to_le_bytes());
-        body.extend((((CODE + f.start) as i64 - (HDR + at + 8) as i64) as i32).to_le_bytes());
+        body.extend((((CODE + f.start) as i64 - (at + 8) as i64) as i32).to_le_bytes());
         body.extend(((f.end - f.start) as u32).to_le_bytes());
         body.push(0);
         body.extend(&f.program);
-        table.push(((CODE + f.start) as i64 - HDR as i64, at as i64));
+        table.push(((CODE + f.start) as i64 - header as i64, at as i64 - header as i64));
         entry(&mut frame, &body);
     }
     table.sort_unstable();
     let mut out = vec![1, 0x1b, 0x03, 0x3b];
-    out.extend((header as u32 - 4).to_le_bytes());
+    out.extend((frame_at as i32 - header as i32 - 4).to_le_bytes());
     out.extend((table.len() as u32).to_le_bytes());
     for (pc, fde) in table {
         out.extend((pc as i32).to_le_bytes());
         out.extend((fde as i32).to_le_bytes());
     }
-    out.extend(frame);
-    out
+    (out, frame)
 }
 
 /// Everything a walk needs.
 pub struct Image {
     pub memory: Areas,
-    tables: Box<[ModuleTable; MODULE_TABLES]>,
+    pub tables: Box<[ModuleTable; MODULE_TABLES]>,
     current: AtomicU32,
     memo: Box<Memo>,
     machine: Box<Machine>,
@@ -155,7 +169,7 @@ impl Image {
             rows_off: 0,
             flags: 0,
             path_id: 0,
-            pad: 0,
+            eh_readable_start: HDR,
         };
         let words = stack.iter().flat_map(|w| w.to_le_bytes()).collect();
         let areas = vec![(HDR, info), (STACK, words)];

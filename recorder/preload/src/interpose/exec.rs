@@ -5,6 +5,7 @@ use core::ffi::{c_char, c_int, c_void};
 use flightline_capture::exec;
 use flightline_capture::target::Stripped;
 
+use super::older::Both;
 use crate::real::{KeepErrno, fail, next};
 
 type Words = *const *const c_char;
@@ -302,38 +303,86 @@ unsafe fn spawn(
     }
 }
 
-/// Starts a child.
-///
-/// # Safety
-/// As the function itself.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawn(
-    pid: *mut libc::pid_t,
-    path: *const c_char,
-    actions: *const c_void,
-    attr: *const c_void,
-    argv: Words,
-    envp: Words,
-) -> c_int {
-    let Some(real) = next!(c"posix_spawn" as Spawn) else { return libc::ENOSYS };
-    // SAFETY: passed on.
-    unsafe { spawn(real, false, pid, path, [actions, attr], argv, envp) }
+static SPAWN: Both = Both::new(2, c"posix_spawn", c"GLIBC_2.15");
+static SPAWN_BY_NAME: Both = Both::new(3, c"posix_spawnp", c"GLIBC_2.15");
+
+/// Looks up what has versions: the older one gives a file without an interpreter to the shell.
+pub fn publish() {
+    SPAWN.publish();
+    SPAWN_BY_NAME.publish();
 }
 
-/// Starts a child found on `PATH`.
-///
-/// # Safety
-/// As the function itself.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawnp(
-    pid: *mut libc::pid_t,
-    file: *const c_char,
-    actions: *const c_void,
-    attr: *const c_void,
-    argv: Words,
-    envp: Words,
-) -> c_int {
-    let Some(real) = next!(c"posix_spawnp" as Spawn) else { return libc::ENOSYS };
-    // SAFETY: passed on.
-    unsafe { spawn(real, true, pid, file, [actions, attr], argv, envp) }
+/// The functions with the names that programs call: they add where the call returns to, which tells the version that is meant.
+macro_rules! spawns {
+    ($($(#[$doc:meta])* $name:ident $inner:ident, $both:expr, $search:expr;)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the function itself.
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name(
+            _pid: *mut libc::pid_t,
+            _path: *const c_char,
+            _actions: *const c_void,
+            _attr: *const c_void,
+            _argv: Words,
+            _envp: Words,
+        ) -> c_int {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                // The seventh argument is the first on the stack.
+                "push qword ptr [rsp]",
+                ".cfi_adjust_cfa_offset 8",
+                "call {inner}",
+                "add rsp, 8",
+                ".cfi_adjust_cfa_offset -8",
+                "ret",
+                ".cfi_endproc",
+                inner = sym $inner,
+            )
+        }
+
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the function itself.
+        #[cfg(not(target_arch = "x86_64"))]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            pid: *mut libc::pid_t,
+            path: *const c_char,
+            actions: *const c_void,
+            attr: *const c_void,
+            argv: Words,
+            envp: Words,
+        ) -> c_int {
+            // SAFETY: passed on.
+            unsafe { $inner(pid, path, actions, attr, argv, envp, 0) }
+        }
+
+        unsafe extern "C" fn $inner(
+            pid: *mut libc::pid_t,
+            path: *const c_char,
+            actions: *const c_void,
+            attr: *const c_void,
+            argv: Words,
+            envp: Words,
+            caller: usize,
+        ) -> c_int {
+            // SAFETY: null or a version of that function; both have this type.
+            let real = unsafe { core::mem::transmute::<*mut c_void, Option<Spawn>>($both.address(caller)) };
+            let Some(real) = real else { return libc::ENOSYS };
+            // SAFETY: passed on.
+            unsafe { spawn(real, $search, pid, path, [actions, attr], argv, envp) }
+        }
+    )* };
+}
+
+spawns! {
+    /// Starts a child.
+    posix_spawn spawn_path, SPAWN, false;
+    /// Starts a child found on `PATH`.
+    posix_spawnp spawn_name, SPAWN_BY_NAME, true;
 }

@@ -1,4 +1,4 @@
-//! prctl and the general system call function, for the one thing that matters here: seccomp.
+//! prctl and the general system call function, for two things: seccomp, and futexes ([`super::futex`]).
 
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -31,12 +31,18 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
 /// The C library's `syscall`, set before the program runs.
 static REAL: AtomicUsize = AtomicUsize::new(0);
 
-type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+/// `syscall(2)` as the C library has it.
+pub type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
 
 /// Looks the real function up; until then calls take the slow way.
 pub fn publish() {
-    let real = next!(c"syscall" as Syscall).map_or(0, |f| f as usize);
+    let real = real_syscall().map_or(0, |f| f as usize);
     REAL.store(real, Ordering::Relaxed);
+}
+
+/// The C library's function.
+pub fn real_syscall() -> Option<Syscall> {
+    next!(c"syscall" as Syscall)
 }
 
 unsafe extern "C" fn slow(
@@ -48,7 +54,7 @@ unsafe extern "C" fn slow(
     e: usize,
     f: usize,
 ) -> c_long {
-    let Some(real) = next!(c"syscall" as Syscall) else { return c_long::from(fail(libc::ENOSYS)) };
+    let Some(real) = real_syscall() else { return c_long::from(fail(libc::ENOSYS)) };
     if number != libc::SYS_seccomp {
         // SAFETY: passed on.
         return unsafe { real(number, a, b, c, d, e, f) };
@@ -65,7 +71,7 @@ unsafe extern "C" fn slow(
     r
 }
 
-/// Passes every call on by a jump, but for seccomp.
+/// Passes every call on by a jump, but for seccomp and futexes.
 ///
 /// # Safety
 /// As `syscall(2)`.
@@ -77,6 +83,8 @@ pub unsafe extern "C" fn syscall() -> c_long {
         ".cfi_startproc",
         "cmp rdi, {seccomp}",
         "je {slow}",
+        "cmp rdi, {futex_number}",
+        "je {futex}",
         "mov rax, qword ptr [rip + {real}]",
         "test rax, rax",
         "je {slow}",
@@ -84,11 +92,13 @@ pub unsafe extern "C" fn syscall() -> c_long {
         ".cfi_endproc",
         seccomp = const libc::SYS_seccomp,
         slow = sym slow,
+        futex_number = const libc::SYS_futex,
+        futex = sym super::futex::futex,
         real = sym REAL,
     )
 }
 
-/// Passes every call on by a jump, but for seccomp.
+/// Passes every call on by a jump, but for seccomp and futexes.
 ///
 /// # Safety
 /// As `syscall(2)`.
@@ -100,14 +110,19 @@ pub unsafe extern "C" fn syscall() -> c_long {
         ".cfi_startproc",
         "cmp x0, #{seccomp}",
         "b.eq 2f",
+        "cmp x0, #{futex_number}",
+        "b.eq 3f",
         "adrp x16, {real}",
         "ldr x16, [x16, #:lo12:{real}]",
         "cbz x16, 2f",
         "br x16",
         "2: b {slow}",
+        "3: b {futex}",
         ".cfi_endproc",
         seccomp = const libc::SYS_seccomp,
         slow = sym slow,
+        futex_number = const libc::SYS_futex,
+        futex = sym super::futex::futex,
         real = sym REAL,
     )
 }

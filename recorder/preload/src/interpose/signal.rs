@@ -14,7 +14,7 @@ const SIG_ERR: Handler = usize::MAX;
 const SIG_HOLD: Handler = 2;
 
 fn is_ours(signo: c_int) -> bool {
-    signals::owned() & bit(signo) != 0
+    signals::kept() & bit(signo) != 0
 }
 
 /// Changes the program's disposition of a signal; ours stays installed.
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn sigset(signo: c_int, handler: Handler) -> Handler {
     }
     let (was_blocked, old) = if handler == SIG_HOLD {
         let was = block(libc::SIG_BLOCK, signo);
-        (was, signals::disposition(signo).map_or(SIG_ERR, |d| d.handler))
+        (was, signals::program_disposition(signo).map_or(SIG_ERR, |d| d.handler))
     } else {
         let old = swap(signo, &action(handler, 0, 0));
         (block(libc::SIG_UNBLOCK, signo), old)
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn sigignore(signo: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siginterrupt(signo: c_int, flag: c_int) -> c_int {
     type Siginterrupt = unsafe extern "C" fn(c_int, c_int) -> c_int;
-    if let Some(d) = signals::disposition(signo) {
+    if let Some(d) = signals::program_disposition(signo) {
         let flags = if flag != 0 { d.flags & !libc::SA_RESTART } else { d.flags | libc::SA_RESTART };
         swap(signo, &action(d.handler, flags, d.mask));
         return 0;

@@ -78,5 +78,7 @@ type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
 pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let Some(real) = next!(c"dlclose" as Dlclose) else { return -1 };
     // SAFETY: passed on.
-    unsafe { closing::dlclose(real, handle) }
+    let r = unsafe { closing::dlclose(real, handle) };
+    super::older::forget();
+    r
 }

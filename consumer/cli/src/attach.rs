@@ -1,0 +1,73 @@
+//! `flightline record -p`: which running processes are meant.
+
+use std::fs;
+
+use clap::Args;
+use flightline_recorder::Error;
+
+/// Running processes to record.
+#[derive(Debug, Args)]
+pub struct AttachArgs {
+    /// Record a running process from outside, whatever it is written in (repeat for several): its id, or the name of all
+    /// processes of a program
+    #[arg(short, long, value_name = "PID|NAME")]
+    pub pid: Vec<String>,
+}
+
+fn refusal(problem: String) -> Error {
+    Error::Setting { name: "pid", problem }
+}
+
+/// Process ids from ids and names, each once.
+pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
+    let mut pids = Vec::new();
+    for word in wanted.iter().flat_map(|w| w.split(',')) {
+        let found = match word.parse::<u32>() {
+            Ok(0) | Err(_) if word.chars().all(|c| c.is_ascii_digit()) => {
+                return Err(refusal(format!("{word:?} is no process id")));
+            }
+            Ok(pid) => vec![pid],
+            Err(_) => named(word),
+        };
+        if found.is_empty() {
+            return Err(refusal(format!("no process is called {word:?}; see `ps -e`")));
+        }
+        pids.extend(found.into_iter().filter(|pid| *pid != std::process::id()));
+    }
+    let mut seen = std::collections::HashSet::new();
+    pids.retain(|pid| seen.insert(*pid));
+    match pids.is_empty() {
+        true => Err(refusal("flightline cannot record itself".into())),
+        false => Ok(pids),
+    }
+}
+
+/// Processes whose program or first thread has this name.
+fn named(name: &str) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    let called = |pid: &u32| {
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        comm.trim_end_matches('\n') == name || exe.file_name().is_some_and(|file| file == name)
+    };
+    let mut pids: Vec<u32> = pids.filter(called).collect();
+    pids.sort_unstable();
+    pids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_and_names() {
+        let words = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+        assert_eq!(pids(&words(&["1,1", "1"])).unwrap(), [1]);
+        for bad in ["0", "99999999999", "", "no such program at all"] {
+            assert!(pids(&words(&[bad])).is_err(), "{bad:?}");
+        }
+        let own = std::process::id().to_string();
+        assert!(pids(&words(&[&own])).unwrap_err().to_string().contains("itself"));
+    }
+}

@@ -1,0 +1,290 @@
+//! `flightline ctl`: starts, stops and changes the recording of a program that runs already.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    time::Duration,
+};
+
+use clap::{Args, Subcommand, ValueHint};
+use flightline_recorder::{
+    Error,
+    control::{self, Condition, Found, client::ask},
+    settings::text::duration,
+};
+use serde_json::{Value, json};
+
+use crate::record::{SamplingArgs, say};
+use crate::status;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline record --dormant -- ./server &       runs unrecorded, ready to be recorded
+  flightline ctl -p $! start -o run.jfr -e cpu,lock@1ms --duration 60s
+  flightline ctl -p $! status --json | jq .samplesPerSecond
+  flightline ctl -p $! engines cpu,alloc          other engines from now on
+  flightline ctl -p $! pause; flightline ctl -p $! resume
+  flightline ctl -p $! dump                       what was recorded so far is in the file
+  flightline ctl -p $! stop
+
+PID is that of the program, of one of its children, or of the flightline that records it. Only its user and root are \
+obeyed. A command reaches a thread that runs, or one whose wait the kernel resumes; a program whose threads all wait in \
+poll, select or sleep takes it when one of them runs, or at once with --interrupt: that wait then ends with EINTR.";
+
+/// Arguments of `ctl`.
+#[derive(Debug, Args)]
+pub struct CtlArgs {
+    /// The program
+    #[arg(short, long, value_name = "PID")]
+    pid: u32,
+    /// Answer as JSON on standard output
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Begin to record a program that was started to wait for it, or go on after a pause or before the end of a delay
+    Start(Box<StartArgs>),
+    /// End the recording and wait until its file is complete; the program runs on
+    Stop,
+    /// Record nothing until `resume`
+    Pause,
+    /// Record again
+    Resume,
+    /// Have everything recorded so far written to the file
+    Dump,
+    /// Tell rates, losses, memory
+    Status,
+    /// Record other engines from now on, as `record -e` has them: cpu, wall, alloc@512k, lock@1ms, …
+    Engines {
+        /// Engines with their intervals, with commas between several
+        #[arg(required = true, value_name = "EVENT")]
+        engines: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct StartArgs {
+    /// Where the recording goes; `%p` in the name gives each process a file of its own
+    #[arg(short, long, value_name = "FILE", default_value = "flightline.jfr", value_hint = ValueHint::FilePath)]
+    output: PathBuf,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// End a wait of the program early if no thread takes the command otherwise
+    #[arg(long)]
+    interrupt: bool,
+}
+
+/// Runs it: 0 done, 1 refused, 2 wrong usage.
+pub fn run(args: &CtlArgs) -> ExitCode {
+    match act(args) {
+        Ok(answer) => {
+            if args.json {
+                println!("{answer}");
+            } else {
+                tell(&args.action, &answer);
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            if args.json {
+                println!("{}", json!({"ok": false, "error": error.to_string()}));
+            }
+            say(&error.to_string());
+            ExitCode::from(if crate::record::is_usage(&error) { 2 } else { 1 })
+        }
+    }
+}
+
+fn act(args: &CtlArgs) -> Result<Value, Error> {
+    let found = control::find(args.pid)?;
+    let request = match &args.action {
+        Action::Start(start) => return begin(&found, start),
+        Action::Stop => "stop".to_owned(),
+        Action::Pause => "pause".to_owned(),
+        Action::Resume => "resume".to_owned(),
+        Action::Dump => "dump".to_owned(),
+        Action::Status if found.condition == Condition::Waiting => {
+            return Ok(json!({"ok": true, "state": "waiting", "pid": found.pid, "name": found.name}));
+        }
+        Action::Status => "status".to_owned(),
+        Action::Engines { engines } => format!("engines {}", engines.join(",")),
+    };
+    match &found.condition {
+        Condition::Recorded(session) => ask(session, &request),
+        condition => Err(not_recorded(&found, condition)),
+    }
+}
+
+fn not_recorded(found: &Found, condition: &Condition) -> Error {
+    let (name, pid) = (&found.name, found.pid);
+    let problem = match condition {
+        Condition::Waiting => {
+            format!("{name} ({pid}) is not being recorded; `flightline ctl -p {pid} start` does it")
+        }
+        Condition::Deaf => format!(
+            "{name} ({pid}) takes no commands; run it by `flightline record --dormant`, or with FLIGHTLINE=dormant"
+        ),
+        _ => format!(
+            "{name} ({pid}) was started without libflightline.so; run it by `flightline record --dormant`, or use \
+             `flightline record -p {pid}`"
+        ),
+    };
+    Error::Setting { name: "pid", problem }
+}
+
+fn begin(found: &Found, start: &StartArgs) -> Result<Value, Error> {
+    match &found.condition {
+        Condition::Waiting => {}
+        Condition::Recorded(session) => {
+            let status = ask(session, "status")?;
+            if status["state"] == "paused" {
+                return ask(session, "resume");
+            }
+            let problem = format!(
+                "{} ({}) is being recorded already; `flightline ctl -p {} stop` ends that",
+                found.name, found.pid, found.pid
+            );
+            return Err(Error::Setting { name: "pid", problem });
+        }
+        condition => return Err(not_recorded(found, condition)),
+    }
+    // Mistakes are told here, not by a process without a terminal.
+    start.sampling.settings()?;
+    launch(found, start)
+}
+
+/// Starts the process that writes the recording; it is nobody's child and outlives this one.
+fn launch(found: &Found, start: &StartArgs) -> Result<Value, Error> {
+    let failed = |source: std::io::Error| Error::Io { doing: "start the recorder process".into(), source };
+    let program = std::env::current_exe().map_err(failed)?;
+    let (reader, writer) = pipe().map_err(failed)?;
+    let mut command = Command::new(program);
+    command.args(["drain", "--join", "--ready-fd", &writer.as_raw_fd().to_string()]);
+    command.args(["--pid", &found.pid.to_string()]).args(words_after_start());
+    command.env_remove("LD_PRELOAD").env_remove("FLIGHTLINE").env_remove("FLIGHTLINE_SESSION");
+    // A program gives its memory to its own user only: the recorder becomes that user, and its file too.
+    let own = nix::unistd::geteuid().as_raw();
+    if own == 0 && found.owner.0 != 0 {
+        command.uid(found.owner.0).gid(found.owner.1);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn().map_err(failed)?;
+    // The child holds the only other end.
+    drop(writer);
+    let mut line = String::new();
+    BufReader::new(File::from(reader)).read_line(&mut line).map_err(failed)?;
+    match line.trim_end() {
+        "" => {
+            let _ = child.wait();
+            Err(failed(std::io::Error::other("it ended at once")))
+        }
+        text => match text.strip_prefix('!') {
+            Some(why) => {
+                let _ = child.wait();
+                Err(Error::Setting { name: "start", problem: why.to_owned() })
+            }
+            None => {
+                let output = std::path::absolute(&start.output).unwrap_or_else(|_| start.output.clone());
+                Ok(json!({"ok": true, "state": "recording", "recorder": child.id(), "output": output}))
+            }
+        },
+    }
+}
+
+/// The options of `start` as they were given: the recorder process has the same.
+fn words_after_start() -> impl Iterator<Item = std::ffi::OsString> {
+    let words = std::env::args_os().skip_while(|word| word != "start").skip(1);
+    words.filter(|word| word != "--json")
+}
+
+/// A pipe whose write end the child inherits.
+fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    fcntl(&writer, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    Ok((reader, writer))
+}
+
+fn tell(action: &Action, answer: &Value) {
+    let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
+    match action {
+        Action::Status => print!("{}", status::text(answer)),
+        Action::Start(_) if !answer["output"].is_null() => say(&format!("recording to {}", text("output"))),
+        Action::Stop => say(&format!("stopped: {} in {}", text("summary"), files(answer))),
+        Action::Dump => say(&format!("written to {}", files(answer))),
+        Action::Pause => say("paused"),
+        Action::Start(_) | Action::Resume | Action::Engines { .. } => {
+            let sleeping = answer["sleeping"].as_array().map_or(0, Vec::len);
+            let waits = match sleeping {
+                0 => String::new(),
+                n => format!("; {n} sleeping processes take it when they wake"),
+            };
+            say(&format!("{} {}{waits}", text("state"), text("engines")));
+        }
+    }
+}
+
+/// The outputs, with commas.
+pub fn files(answer: &Value) -> String {
+    let files = answer["outputs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    files.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// `--delay`, `--duration`, `--start-on`, `--stop-on`.
+#[derive(Debug, Args)]
+pub struct ScheduleArgs {
+    /// Begin to record after this time
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    delay: Option<Duration>,
+    /// End the recording this long after it began; the program runs on
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// Begin to record when this signal (USR1) is sent to flightline, or this file (with a slash) appears
+    #[arg(long, value_name = "SIGNAL|FILE")]
+    start_on: Option<flightline_recorder::schedule::Trigger>,
+    /// End the recording at this signal or file; a signal only pauses it if another one starts it
+    #[arg(long, value_name = "SIGNAL|FILE")]
+    stop_on: Option<flightline_recorder::schedule::Trigger>,
+}
+
+impl ScheduleArgs {
+    /// As a setting.
+    pub fn schedule(&self) -> flightline_recorder::schedule::Schedule {
+        flightline_recorder::schedule::Schedule {
+            delay: self.delay,
+            duration: self.duration,
+            start_on: self.start_on.clone(),
+            stop_on: self.stop_on.clone(),
+        }
+    }
+}
+
+/// Replaces this process by the program, which waits to be recorded.
+pub fn run_dormant(
+    preload: &Path,
+    command: &[std::ffi::OsString],
+) -> Result<std::convert::Infallible, Error> {
+    let (program, arguments) = command
+        .split_first()
+        .ok_or(Error::Setting { name: "command", problem: "no program given".into() })?;
+    let path = flightline_recorder::program::find(program).map_err(Error::Program)?;
+    flightline_recorder::program::check(&path).map_err(Error::Program)?;
+    let mut list = preload.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|o| !o.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    let mut command = Command::new(&path);
+    command.arg0(program).args(arguments).env("LD_PRELOAD", list).env("FLIGHTLINE", "dormant");
+    Err(Error::io("run", &path, command.exec()))
+}

@@ -1,0 +1,250 @@
+//! `flightline dump`: the last part of a recording as a file, while recording goes on.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueHint};
+use flightline_recorder::control::{self, Condition, client::ask_within};
+use flightline_recorder::dump::{Chunks, Dumped, files};
+use flightline_recorder::loss::size;
+use flightline_recorder::repository::Owner;
+use flightline_recorder::settings::text::duration;
+use flightline_recorder::{black_box, session, sink};
+use jfr_format::edit::Source;
+use serde_json::{Value, json};
+
+use crate::edit::count;
+use crate::output::{is_stdout, refuse_input, whole};
+use crate::{Outcome, cut, recover, talk};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline dump -p 4711 -o out.jfr                   everything that is kept of this process
+  flightline dump -p 4711 --last 10m -o out.jfr        all chunks with something of the last ten minutes
+  flightline dump -p 4711 --last 30s --exact -o x.jfr  these 30 seconds, not a second more
+  flightline dump -p $RECORDER -o 'out-%p.jfr'         a file for each process that this flightline records
+  flightline dump /var/lib/fl/2026_11_21_15_07_41_4711 -o out.jfr    a folder of a repository, also of one that has ended
+
+The recording goes on meanwhile. What is written is a standard recording of several chunks. PID is that of a recorded \
+program or of the flightline that records it; what a killed recorder left is completed first.
+
+Exit status: 0 done; 1 error, or something could not be copied.";
+
+/// Time for the recorder to write out what it has.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Arguments of `dump`.
+#[derive(Debug, Args)]
+pub struct DumpArgs {
+    /// The program, or the flightline that records it
+    #[arg(short, long, value_name = "PID", required_unless_present = "path", conflicts_with = "path")]
+    pub pid: Option<u32>,
+    /// A repository, the folder of one process in it, or a recording
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub path: Option<PathBuf>,
+    /// Only chunks that have something of the last so many minutes, as 90s, 10m, 2h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub last: Option<Duration>,
+    /// With --last: leave out what was before, in the first chunk too
+    #[arg(long, requires = "last")]
+    pub exact: bool,
+    /// Where to; `-` is standard output; `%p` in the name stands for the process id
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+    /// Overwrite the output if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// What was done as JSON on standard output (on standard error if the recording goes there)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A recording that is to be copied.
+struct Recorded {
+    pid: u32,
+    path: PathBuf,
+}
+
+/// Copies.
+pub fn run(args: &DumpArgs) -> Result<Outcome> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    let since = args.last.map(|last| i64::try_from(now.saturating_sub(last.as_nanos())).unwrap_or(0));
+    let found = match (args.pid, &args.path) {
+        (Some(pid), _) => of_process(pid)?,
+        (None, Some(path)) => vec![of_path(path)?],
+        (None, None) => bail!("give -p PID or a path"),
+    };
+    let named = args.output.to_str().is_some_and(|name| name.contains("%p"));
+    if found.len() > 1 && !named {
+        bail!(
+            "{} processes are recorded there: give -p of one of them, or a file for each with -o 'out-%p.jfr'",
+            found.len()
+        );
+    }
+    // All are opened before any is copied: what is old may be removed meanwhile.
+    let mut copies = Vec::new();
+    for Recorded { pid, path } in &found {
+        let chunks = Chunks::open(&files(path)?, since)?;
+        copies.push((*pid, path, chunks));
+    }
+    let mut done = Vec::new();
+    let mut outcome = Outcome::Whole;
+    for (pid, path, chunks) in &copies {
+        let output = sink::path_of(&args.output, *pid);
+        let dumped = write(args, path, chunks, &output, since.filter(|_| args.exact))?;
+        for problem in &chunks.problems {
+            talk::warning(problem);
+            outcome = Outcome::Partial;
+        }
+        if dumped.clock_set_ns > 0 {
+            talk::warning(format_args!(
+                "{}: the clock was set by {:.1} s meanwhile; JDK 25 tells all times by the first chunk's",
+                talk::shown_output(&output),
+                dumped.clock_set_ns as f64 / 1e9
+            ));
+        }
+        done.push(json!({
+            "pid": pid,
+            "from": path,
+            "output": output,
+            "chunks": dumped.chunks,
+            "bytes": dumped.bytes,
+            "startNanos": dumped.times.0,
+            "endNanos": dumped.times.1,
+            "problems": chunks.problems,
+        }));
+        if !args.json {
+            tell(&output, dumped);
+        }
+    }
+    if args.json {
+        crate::edit::report(Some(&args.output), &json!({"dumps": done}))?;
+    }
+    Ok(outcome)
+}
+
+fn tell(output: &Path, dumped: Dumped) {
+    let seconds = dumped.times.1.saturating_sub(dumped.times.0) as f64 / 1e9;
+    talk::note(format_args!(
+        "wrote {}: {seconds:.1} s in {}, {}",
+        talk::shown_output(output),
+        count(dumped.chunks, "chunk"),
+        size(dumped.bytes)
+    ));
+}
+
+fn write(args: &DumpArgs, from: &Path, chunks: &Chunks, output: &Path, exact: Option<i64>) -> Result<Dumped> {
+    if is_stdout(output) {
+        if exact.is_some() {
+            bail!("--exact needs a file to work on: name one with -o");
+        }
+        if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+            bail!("will not write a recording to a terminal: name a file with -o, or redirect the output");
+        }
+        let out = std::io::stdout().as_fd().try_clone_to_owned().context("cannot use standard output")?;
+        return chunks.write(&File::from(out)).context("cannot write to standard output");
+    }
+    refuse_input(output, files(from)?.iter().map(PathBuf::as_path))?;
+    if !args.force && output.is_file() {
+        bail!("{} exists: give --force to overwrite it, or another name with -o", output.display());
+    }
+    let Some(since) = exact else { return Ok(chunks.write_to(output)?) };
+    let mut name = output.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.whole", std::process::id()));
+    let uncut = Uncut(output.with_file_name(name));
+    let dumped = chunks.write_to(&uncut.0)?;
+    let source = Source::open(&uncut.0).with_context(|| format!("cannot read {}", uncut.0.display()))?;
+    let cut = whole(output, |out| {
+        let report = cut::part(&source, since, i64::MAX, false, out)?;
+        if report.written == 0 {
+            bail!("nothing was recorded in that time");
+        }
+        Ok(report)
+    })?;
+    let times = (dumped.times.0.max(since), dumped.times.1);
+    Ok(Dumped { chunks: cut.written, bytes: cut.output, times, ..dumped })
+}
+
+/// A file that is not to be left behind.
+struct Uncut(PathBuf);
+
+impl Drop for Uncut {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// The recordings of a process, or of all that a recorder records; what they have by now is in their files.
+fn of_process(pid: u32) -> Result<Vec<Recorded>> {
+    let found = match control::find(pid) {
+        Ok(found) => found,
+        // It is gone; so may be its recorder.
+        Err(error) => return left_by_killed(pid)?.with_context(|| error.to_string()),
+    };
+    let Condition::Recorded(session) = &found.condition else {
+        return left_by_killed(pid)?.with_context(|| {
+            format!("{} ({pid}) is not being recorded; `flightline repositories` lists what is", found.name)
+        });
+    };
+    let answer = ask_within(session, "save", PATIENCE)?;
+    let all = answer["recordings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let of = |value: &Value| -> Option<Recorded> {
+        let path = PathBuf::from(value["path"].as_str()?);
+        let pid = u32::try_from(value["pid"].as_u64()?).ok()?;
+        (value["copied"] == true).then_some(Recorded { pid, path })
+    };
+    let mut recorded: Vec<Recorded> = all.iter().filter_map(of).collect();
+    if recorded.is_empty() && !all.is_empty() {
+        bail!("{} ({pid}) is recorded to a pipe, of which nothing is kept", found.name);
+    }
+    if recorded.iter().any(|r| r.pid == pid) {
+        recorded.retain(|r| r.pid == pid);
+    }
+    if recorded.is_empty() {
+        bail!("nothing of {} ({pid}) was recorded yet", found.name);
+    }
+    // What one file has of several processes goes by the id that was asked for.
+    recorded.iter_mut().filter(|r| r.pid == 0).for_each(|r| r.pid = pid);
+    Ok(recorded)
+}
+
+/// The same of a process whose recorder was killed; completed first.
+fn left_by_killed(pid: u32) -> Result<Option<Vec<Recorded>>> {
+    for session in session::abandoned() {
+        let outputs = black_box::outputs(&session);
+        let folder = |output: &PathBuf| {
+            let folder = output.parent()?;
+            (Owner::read(folder)?.pid == pid).then(|| folder.to_owned())
+        };
+        let own = outputs.iter().find_map(folder);
+        let only =
+            || outputs.first().filter(|_| outputs.len() == 1 && black_box::recorded(&session, pid)).cloned();
+        if let Some(path) = own.or_else(only) {
+            recover::before_reading(&path);
+            return Ok(Some(vec![Recorded { pid, path }]));
+        }
+    }
+    Ok(None)
+}
+
+/// A repository, a folder or a file; what a living recorder has for it is written out before.
+fn of_path(path: &Path) -> Result<Recorded> {
+    if !path.exists() {
+        bail!("there is no {}", path.display());
+    }
+    recover::before_reading(path);
+    let mut recorded = Recorded { pid: 0, path: path.to_owned() };
+    if let Some(folder) = files(path)?.first().and_then(|file| file.parent())
+        && let Some(owner) = Owner::read(folder)
+    {
+        recorded.pid = owner.pid;
+        if owner.session.is_dir() {
+            // It may have ended this moment: then all is there.
+            let _ = ask_within(&owner.session, "save", PATIENCE);
+        }
+    }
+    Ok(recorded)
+}

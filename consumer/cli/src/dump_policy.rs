@@ -1,0 +1,64 @@
+//! `--dump-on` and its like: copies that a recorder makes by itself.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, ValueHint};
+use flightline_recorder::{
+    Error,
+    dump::{Condition, KEEP, Policy},
+    schedule::Trigger,
+    settings::text::duration,
+};
+
+/// When and where to copy.
+#[derive(Debug, Args)]
+pub struct PolicyArgs {
+    /// Copy what is recorded into --dump-dir when cpu>80%/10s (of one processor), rss>1g, stuck>30s (a thread runs with the same
+    /// callers or waits for one lock), exit!=0, exit=CODE, panic, signal (it ended the program, or SIGSEGV or its like a child); repeatable
+    #[arg(long, value_name = "CONDITION", requires = "dump_dir", value_delimiter = ',')]
+    dump_on: Vec<Condition>,
+    /// Copy when this signal (USR1) is sent to flightline
+    #[arg(long, value_name = "SIGNAL", requires = "dump_dir", value_parser = signal)]
+    dump_signal: Option<Trigger>,
+    /// The folder of these copies
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    dump_dir: Option<PathBuf>,
+    /// Copy only chunks of the last so many minutes [default: all there is]
+    #[arg(long, value_name = "TIME", requires = "dump_dir", value_parser = duration)]
+    dump_last: Option<Duration>,
+    /// Least time between two copies of a process for one condition
+    #[arg(long, value_name = "TIME", requires = "dump_dir", default_value = "10m", value_parser = duration)]
+    dump_every: Duration,
+    /// Copies that stay in the folder; the oldest are removed
+    #[arg(long, value_name = "N", requires = "dump_dir", default_value_t = KEEP)]
+    dump_keep: usize,
+}
+
+impl PolicyArgs {
+    /// As a setting.
+    pub fn policy(&self) -> Result<Option<Policy>, Error> {
+        let Some(dir) = &self.dump_dir else { return Ok(None) };
+        // The recorder and whoever asks for it may stand in different folders.
+        let dir = std::path::absolute(dir).map_err(|e| Error::io("find", dir, e))?;
+        let signal = self.dump_signal.as_ref().and_then(|trigger| match trigger {
+            Trigger::Signal(signal) => Some(*signal),
+            Trigger::File(_) => None,
+        });
+        Ok(Some(Policy {
+            on: self.dump_on.clone(),
+            signal,
+            last: self.dump_last,
+            every: self.dump_every,
+            keep: self.dump_keep,
+            ..Policy::new(dir)
+        }))
+    }
+}
+
+/// A signal only.
+fn signal(text: &str) -> Result<Trigger, String> {
+    match text.parse()? {
+        Trigger::File(_) => Err(format!("{text:?} is no signal such as USR1")),
+        signal @ Trigger::Signal(_) => Ok(signal),
+    }
+}

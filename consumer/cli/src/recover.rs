@@ -1,0 +1,116 @@
+//! `flightline recover`: completes recordings whose recorder was killed.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Args, ValueHint};
+use flightline_recorder::{
+    black_box::{self, Recovered},
+    session,
+};
+use serde_json::json;
+
+use crate::{
+    Outcome,
+    talk::{self, shown},
+};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline recover                 everything that killed recorders of this user left behind
+  flightline recover /var/lib/fl     what belongs to this repository
+  flightline recover run.jfr --json
+
+A recorder that is killed (SIGKILL, out of memory) leaves its recording as of the last flush, and everything taken since then \
+in shared memory. It is put behind what is in the file, with names, as if the recorder had ended in good order. Commands \
+that read a recording or a repository do so by themselves; until then, and for a day, it is kept.";
+
+/// Arguments of `recover`.
+#[derive(Debug, Args)]
+pub struct RecoverArgs {
+    /// Recordings or repositories; all that can be found if none is given
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// What was done as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Recovers.
+pub fn run(args: &RecoverArgs) -> Result<Outcome> {
+    let mut all = Recovered::default();
+    for session in session::abandoned() {
+        if args.paths.is_empty() || args.paths.iter().any(|path| concerns(&session, path)) {
+            let done = match black_box::recover(&session) {
+                Ok(done) => done,
+                // The others are recovered all the same.
+                Err(error) => {
+                    all.problems.push(error.to_string());
+                    continue;
+                }
+            };
+            all.outputs.extend(done.outputs);
+            all.problems.extend(done.problems);
+            all.records += done.records;
+            all.torn += done.torn;
+            all.lost = all.lost.saturating_add(done.lost);
+        }
+    }
+    all.problems.iter().for_each(talk::warning);
+    if args.json {
+        let outputs: Vec<_> = all.outputs.iter().map(|p| p.to_string_lossy()).collect();
+        println!(
+            "{}",
+            json!({
+                "outputs": outputs, "records": all.records, "torn": all.torn, "lost": all.lost,
+                "problems": all.problems,
+            })
+        );
+    } else if all.outputs.is_empty() && all.problems.is_empty() {
+        talk::note("nothing to recover: no recorder was killed");
+    } else {
+        for output in &all.outputs {
+            println!("{}", output.display());
+        }
+        talk::note(told(&all));
+    }
+    Ok(if all.problems.is_empty() { Outcome::Whole } else { Outcome::Partial })
+}
+
+fn told(done: &Recovered) -> String {
+    let torn = match done.torn {
+        0 => String::new(),
+        n => format!("; {n} that were being written at the end are lost"),
+    };
+    let lost = match done.lost {
+        0 => String::new(),
+        n => format!("; {n} that found no room in it are told as lost"),
+    };
+    format!("{} samples and events recovered from shared memory{torn}{lost}", done.records)
+}
+
+/// Whether a session wrote to `path` or into it.
+fn concerns(session: &Path, path: &Path) -> bool {
+    // A repository may not be there yet: the recorder was killed before it had written anything.
+    let Ok(path) = path.canonicalize().or_else(|_| std::path::absolute(path)) else { return false };
+    black_box::outputs(session).iter().any(|output| {
+        let output = output.canonicalize().unwrap_or_else(|_| output.clone());
+        output.starts_with(&path)
+    })
+}
+
+/// Before `path` is read: completes it if its recorder was killed.
+pub fn before_reading(path: &Path) {
+    for session in session::abandoned() {
+        if !concerns(&session, path) {
+            continue;
+        }
+        match black_box::recover(&session) {
+            Ok(done) => {
+                done.problems.iter().for_each(talk::warning);
+                talk::note(format!("{}: its recorder was killed: {}", shown(path), told(&done)));
+            }
+            Err(error) => talk::warning(&error),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Folders as input: the chunks of a repository, or of one process in it, as the recordings they are parts of.
+
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use flightline_consumer::time_range::Bound;
+use flightline_recorder::repository;
+use jfr_format::constants::{STATE_FINISHED, STATE_UPDATING};
+use jfr_format::header::{ChunkHeader, LEN};
+
+use crate::talk::shown;
+
+/// Looks at a header that is being changed, before its file is read as it is.
+const LOOKS: u32 = 300;
+
+/// What to read for what was given: files as they are, folders as their chunks in the order of time. With `last`, chunks
+/// of folders that were over before are left out.
+pub fn expand(given: &[PathBuf], last: Option<Bound>) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for path in given {
+        if path.is_dir() {
+            crate::recover::before_reading(path);
+            paths.extend(chunks(path, last)?);
+        } else {
+            paths.push(path.clone());
+        }
+    }
+    Ok(paths)
+}
+
+/// Whether a file that cannot be opened was a chunk that has been removed since it was found, as old ones are.
+pub fn rolled_away(path: &Path, given: &[PathBuf]) -> bool {
+    !given.iter().any(|given| given == path) && !path.exists()
+}
+
+struct Chunk {
+    start: i64,
+    end: i64,
+    path: PathBuf,
+}
+
+fn chunks(folder: &Path, last: Option<Bound>) -> Result<Vec<PathBuf>> {
+    let cannot = || format!("cannot read {}", shown(folder));
+    let mut found = Vec::new();
+    for process in repository::folders(folder).with_context(cannot)? {
+        // One that goes away meanwhile has nothing in it.
+        for path in repository::chunks(&process).unwrap_or_default() {
+            let Ok(file) = File::open(&path) else { continue };
+            let len = file.metadata().map_or(0, |meta| meta.len());
+            // A chunk that is being begun.
+            if len < LEN as u64 {
+                continue;
+            }
+            // What is no recording is told when it is read.
+            let (start, end) = match settled(&file) {
+                Some(header) if header.state != STATE_FINISHED && header.size <= LEN as u64 => continue,
+                Some(header) if header.size == len || header.state != STATE_FINISHED => {
+                    (header.start_nanos, header.start_nanos.saturating_add(header.duration_nanos.max(0)))
+                }
+                Some(header) => (header.start_nanos, i64::MAX),
+                None => (i64::MAX, i64::MAX),
+            };
+            found.push(Chunk { start, end, path });
+        }
+    }
+    if found.is_empty() {
+        bail!(
+            "{} is a directory without recordings: neither *.jfr nor folders of processes with some (print --follow and \
+             tail wait for one)",
+            shown(folder)
+        );
+    }
+    found.sort_by(|a, b| (a.start, &a.path).cmp(&(b.start, &b.path)));
+    let ends = found.iter().map(|chunk| chunk.end).filter(|&end| end < i64::MAX);
+    if let (Some(last), Some(end)) = (last, ends.max()) {
+        let from = last.at(i64::MIN, end);
+        found.retain(|chunk| chunk.end >= from);
+    }
+    Ok(found.into_iter().map(|chunk| chunk.path).collect())
+}
+
+/// The bytes of a chunk that a recorder is writing, as far as its header vouches for them, told as finished; `None` if
+/// `file` is none. One that was left unfinished is read to its last byte, as damaged recordings are.
+pub fn live(file: &File) -> Option<Vec<u8>> {
+    let header = settled(file).filter(|header| header.state != STATE_FINISHED)?;
+    if !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+        let _ = file.unlock();
+        return None;
+    }
+    let size = usize::try_from(header.size).ok().filter(|&size| size > LEN)?;
+    let mut bytes = vec![0; size];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    bytes[..LEN].copy_from_slice(&ChunkHeader { state: STATE_FINISHED, ..header }.encode());
+    Some(bytes)
+}
+
+/// The first header, when nobody is changing it.
+fn settled(file: &File) -> Option<ChunkHeader> {
+    for _ in 0..LOOKS {
+        let [mut once, mut again] = [[0; LEN]; 2];
+        file.read_exact_at(&mut once, 0).ok()?;
+        file.read_exact_at(&mut again, 0).ok()?;
+        let header = ChunkHeader::decode(&once).ok()?;
+        if once == again && header.state != STATE_UPDATING {
+            return Some(header);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(path: &Path, start: i64, duration: i64) {
+        let header =
+            ChunkHeader { size: LEN as u64, start_nanos: start, duration_nanos: duration, ..blank() };
+        std::fs::write(path, header.encode()).unwrap();
+    }
+
+    fn blank() -> ChunkHeader {
+        let mut bytes = [0; LEN];
+        bytes[..4].copy_from_slice(b"FLR\0");
+        bytes[5] = 2;
+        bytes[7] = 1;
+        bytes[56..64].copy_from_slice(&1_000_000_000u64.to_be_bytes());
+        ChunkHeader::decode(&bytes).unwrap()
+    }
+
+    #[test]
+    fn chunks_of_all_processes_by_time() {
+        let root = tempfile::tempdir().unwrap();
+        let [a, b] = ["2026_11_21_15_00_00_7", "2026_11_21_15_00_01_8"].map(|name| root.path().join(name));
+        for folder in [&a, &b] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        chunk(&a.join("x.jfr"), 10, 5);
+        chunk(&a.join("y.jfr"), 30, 5);
+        chunk(&b.join("z.jfr"), 20, 5);
+        std::fs::write(b.join("begun.jfr"), "").unwrap();
+        let of = |path: &Path, last| expand(&[path.to_owned()], last).unwrap();
+        assert_eq!(of(root.path(), None), [a.join("x.jfr"), b.join("z.jfr"), a.join("y.jfr")]);
+        assert_eq!(of(&a, None), [a.join("x.jfr"), a.join("y.jfr")]);
+        assert_eq!(of(root.path(), Some(Bound::FromEnd(12))), [b.join("z.jfr"), a.join("y.jfr")]);
+        let empty = tempfile::tempdir().unwrap();
+        assert!(
+            expand(&[empty.path().to_owned()], None).unwrap_err().to_string().contains("without recordings")
+        );
+    }
+}

@@ -1,0 +1,98 @@
+//! `flightline symbolize`
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueHint};
+use flightline_recorder::names::symbolize::Symbolizer;
+use jfr_format::edit::{self, Named};
+use serde_json::json;
+
+use crate::Outcome;
+use crate::edit::{beside, count, input, nothing_read, output, report};
+use crate::talk::shown;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline symbolize run.jfr                                     writes run.symbolized.jfr
+  flightline symbolize run.jfr -o named.jfr --debug-dir ./debug    ./debug/.build-id/ab/cdef….debug
+  flightline symbolize run.jfr -o named.jfr --file target/release/server
+
+Frames without debug information keep the address within their file, and files their path and build id. This command looks for \
+the files again: those given, those at the recorded paths if they have the recorded build id, debug files by build id (in \
+DIR/.build-id, /usr/lib/debug/.build-id, the cache of debuginfod). What it finds becomes function names, source lines and \
+inlined frames; events, totals and everything else stay. A recording may be symbolized on another machine, and more than once.";
+
+/// Arguments of `symbolize`.
+#[derive(Debug, Args)]
+pub struct SymbolizeArgs {
+    /// A recording; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub input: PathBuf,
+    /// Where to; `-` is standard output [default: FILE with `.symbolized.jfr` for its ending]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// A directory laid out as /usr/lib/debug; may be repeated
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub debug_dir: Vec<PathBuf>,
+    /// A program, library or debug file to take names from if its build id was recorded; may be repeated
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: Vec<PathBuf>,
+    /// The report as JSON on standard output (on standard error if the recording goes there)
+    #[arg(long)]
+    pub json: bool,
+    /// Overwrite the output if it exists
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Writes a recording with names and lines that were not at hand when it was made.
+pub fn run(args: SymbolizeArgs) -> Result<Outcome> {
+    if let Some(dir) = args.debug_dir.iter().find(|d| !d.is_dir()) {
+        bail!("{} is no directory: --debug-dir wants one laid out as /usr/lib/debug", dir.display());
+    }
+    if let Some(file) = args.file.iter().find(|f| !f.is_file()) {
+        bail!("{} is no file: --file wants a program, library or debug file", file.display());
+    }
+    let source = input(&args.input)?;
+    let path = args.output.clone().map_or_else(|| beside(&args.input, "symbolized"), Ok)?;
+    let mut symbolizer = Symbolizer::new(&args.debug_dir, &args.file);
+    let done = output(&path, &[&args.input], args.force, |out| {
+        let mut name = |place: edit::Place<'_>| {
+            let frames = symbolizer.frames(place.path, place.build_id, place.address);
+            frames.into_iter().map(|f| Named { name: f.name.to_string(), line: f.line }).collect()
+        };
+        let done = edit::symbolize(&source, &mut name, out)?;
+        if done.chunks == 0 {
+            bail!(nothing_read(&args.input));
+        }
+        Ok(done)
+    })?;
+    let missing = symbolizer.missing();
+    if args.json {
+        let files = missing.iter().map(|(path, id)| json!({ "path": path, "buildId": id }));
+        let summary = json!({
+            "chunks": done.chunks,
+            "changedChunks": done.changed,
+            "places": done.places,
+            "named": done.named,
+            "missingFiles": files.collect::<Vec<_>>(),
+            "unreadBytes": done.unread,
+        });
+        report(Some(&path), &summary)?;
+    } else {
+        for (path, id) in &missing {
+            let path = if path.is_empty() { "a file" } else { path };
+            let id = if id.is_empty() { "none" } else { id };
+            eprintln!("not found: {path}, build id {id}");
+        }
+        let places = count(done.places, "place");
+        let chunks = count(done.changed, "chunk");
+        eprintln!(
+            "{}: named {} of {places} without debug information, in {chunks}",
+            shown(&path),
+            done.named
+        );
+    }
+    Ok(if done.unread == 0 { Outcome::Whole } else { Outcome::Partial })
+}

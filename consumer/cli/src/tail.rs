@@ -1,0 +1,386 @@
+//! `flightline tail`
+
+mod source;
+
+use std::collections::HashSet;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use clap::{ArgGroup, Args, ValueHint};
+use flightline_consumer::print::{Categories, Format, Order, Patterns, PrintOptions, Printer, Selection};
+use flightline_consumer::time_range::Bound;
+use flightline_consumer::top::{Table, Top};
+use flightline_recorder::{black_box, control, repository};
+use jfr_format::read::Follow;
+use serde_json::json;
+
+use crate::output::Tame;
+use crate::signals::Signals;
+use crate::talk::{self, shown};
+use crate::{Outcome, recover};
+use source::Source;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline tail /var/lib/flightline                   what all programs recorded there do, until Ctrl-C
+  flightline tail -p 4711 --top                         its hottest functions, as they change
+  flightline tail -p 4711 --top=40 --window 60s --events wall
+  flightline tail run.jfr --events 'jdk.Java*' --last 1m
+  flightline tail /var/lib/flightline/2026_11_21_15_00_00_4711 --ndjson | jq .event
+  flightline tail -p 4711 --top --json | jq '.functions[0]'
+
+Events are there within a second or two: a recorder writes them out once a second (--flush). A folder of one process, a file \
+and a program are followed to the end of their recording. Programs that begin to be recorded in a repository are followed \
+from then on.";
+
+/// Processes followed at a time: each takes its constants and two descriptors. The others wait until one of them is over.
+const MOST_SOURCES: usize = 256;
+/// How long a program that is recorded may take to have something written.
+const FIRST_WRITTEN: Duration = Duration::from_secs(5);
+
+/// Arguments of `tail`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true))]
+pub struct TailArgs {
+    /// A repository, the folder of a process in it, or a recording
+    #[arg(value_name = "DIR|FILE", value_hint = ValueHint::AnyPath, group = "what")]
+    path: Option<PathBuf>,
+    /// What is being recorded of a running program
+    #[arg(short, long, value_name = "PID", group = "what")]
+    pid: Option<u32>,
+    /// A table of the functions that run most, with so many lines [default: 20]
+    #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
+    top: Option<usize>,
+    /// Time that the table is about
+    #[arg(long, value_name = "SPAN", default_value = "10s", requires = "top")]
+    #[arg(value_parser = flightline_recorder::settings::text::duration)]
+    window: Duration,
+    /// Event types, by name with or without package; `*` stands for anything, `?` for one character; with --top those
+    /// that flame and fold know, such as wall
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    events: Vec<String>,
+    /// Event types by category, with `*` and `?`
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', conflicts_with = "top")]
+    categories: Vec<String>,
+    /// One JSON object a line: an event, or with --top a table
+    #[arg(long, visible_alias = "json")]
+    ndjson: bool,
+    /// Frames of a stack to print
+    #[arg(long, value_name = "N", default_value_t = 5, conflicts_with = "top")]
+    stack_depth: usize,
+    /// Begin with what was so long ago: 30s, 10m, 2h
+    #[arg(long, value_name = "SPAN", value_parser = crate::range::last)]
+    last: Option<Bound>,
+    /// Begin with everything that is there
+    #[arg(long, conflicts_with = "last")]
+    all: bool,
+    /// Milliseconds between two looks for news [default: 250; with --top 1000, also between two tables]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    every: Option<u64>,
+}
+
+/// Follows.
+pub fn run(args: &TailArgs) -> Result<Outcome> {
+    let signals = Signals::of_user()?;
+    let path = match (&args.path, args.pid) {
+        (Some(path), _) if crate::output::is_stdout(path) => {
+            bail!("standard input is read as it comes anyway: flightline print -")
+        }
+        (Some(path), _) => path.clone(),
+        (None, pid) => output_of(pid.unwrap_or_default())?,
+    };
+    let mut tail = Tail::new(args, &path)?;
+    let text = args.top.is_none() && !args.ndjson && io::stdout().is_terminal();
+    let mut out: Box<dyn Write> =
+        if text { Box::new(Tame::new(io::stdout().lock())) } else { Box::new(io::stdout().lock()) };
+    let mut silent = true;
+    while !tail.round(&signals, &mut out)? {
+        if std::mem::take(&mut silent) && tail.none() {
+            talk::note(format_args!("waiting for a recording in {}; Ctrl-C ends", shown(&path)));
+        }
+        if signals.wait(Some(tail.every)).is_some() {
+            break;
+        }
+    }
+    out.flush().context("cannot write")?;
+    Ok(tail.outcome)
+}
+
+/// Where the recording of a program is written.
+fn output_of(pid: u32) -> Result<PathBuf> {
+    let found = control::find(pid)?;
+    let control::Condition::Recorded(session) = found.condition else {
+        bail!(
+            "{} ({pid}) is not being recorded: flightline record --repository DIR -- PROGRAM does, or flightline ctl -p \
+             {pid} start if it waits for that",
+            found.name
+        );
+    };
+    let since = Instant::now();
+    loop {
+        if let Some(path) = black_box::output_of(&session, pid) {
+            return Ok(path);
+        }
+        // The recorder itself: all that it writes to one repository.
+        if let Some(path) = black_box::outputs(&session).first() {
+            let root =
+                path.parent().filter(|p| p.join(repository::OWNER_FILE).exists()).and_then(Path::parent);
+            return Ok(root.unwrap_or(path).to_owned());
+        }
+        if since.elapsed() > FIRST_WRITTEN {
+            bail!(
+                "nothing of {} ({pid}) has been written to a file yet; a pipe cannot be followed twice",
+                found.name
+            );
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// What is made of events.
+enum Form {
+    Events(PrintOptions, Format),
+    Table { top: Box<Top>, lines: usize, json: bool, window: Duration, due: Instant },
+}
+
+struct Tail {
+    path: PathBuf,
+    /// The path is a repository of several processes.
+    several: bool,
+    since: i64,
+    every: Duration,
+    form: Form,
+    sources: Vec<Source>,
+    /// It was said that not all processes are followed.
+    told_most: bool,
+    /// Folders that are over or were before.
+    done: HashSet<PathBuf>,
+    /// Whose events were printed last.
+    shown: Option<PathBuf>,
+    outcome: Outcome,
+}
+
+impl Tail {
+    fn new(args: &TailArgs, path: &Path) -> Result<Self> {
+        let now =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
+        let since = if args.all { i64::MIN } else { args.last.map_or(now, |last| last.at(i64::MIN, now)) };
+        let every = Duration::from_millis(args.every.unwrap_or(if args.top.is_some() { 1000 } else { 250 }));
+        let form = match args.top {
+            Some(lines) => {
+                let turns = (args.window.as_nanos() / every.as_nanos()).clamp(1, 10_000) as usize;
+                let top = Box::new(Top::new(args.events.clone(), turns, since));
+                Form::Table {
+                    top,
+                    lines,
+                    json: args.ndjson,
+                    window: args.window,
+                    due: Instant::now() + every,
+                }
+            }
+            None => {
+                let options = PrintOptions {
+                    selection: Selection {
+                        events: Patterns::new(args.events.clone()),
+                        categories: Categories::new(args.categories.clone()),
+                        from: (!args.all).then_some(Bound::Absolute(since)),
+                        ..Selection::default()
+                    },
+                    stack_depth: args.stack_depth,
+                    order: Order::AsFound,
+                    ..PrintOptions::default()
+                };
+                Form::Events(options, if args.ndjson { Format::Ndjson } else { Format::Text })
+            }
+        };
+        let mut tail = Self {
+            path: path.to_owned(),
+            several: path.is_dir() && !is_one(path),
+            since,
+            every,
+            form,
+            sources: Vec::new(),
+            told_most: false,
+            done: HashSet::new(),
+            shown: None,
+            outcome: Outcome::Whole,
+        };
+        if !tail.several {
+            recover::before_reading(path);
+            tail.add(path.to_owned())?;
+        }
+        Ok(tail)
+    }
+
+    /// There was nothing to follow, nor to read.
+    fn none(&self) -> bool {
+        self.sources.is_empty() && self.shown.is_none()
+    }
+
+    fn add(&mut self, path: PathBuf) -> Result<()> {
+        let follow = Follow::open(&path).with_context(|| format!("cannot open {}", shown(&path)))?;
+        let mut follow = follow.since(self.since);
+        let printer = match &self.form {
+            Form::Events(options, format) => {
+                let printer = Printer::new(*format, options.clone());
+                printer.select(follow.decoder());
+                Some(printer)
+            }
+            Form::Table { top, .. } => {
+                top.select(follow.decoder());
+                None
+            }
+        };
+        self.sources.push(Source::new(path, follow, printer));
+        Ok(())
+    }
+
+    /// Follows processes that have come into a repository, and those that were there unless they are over.
+    fn discover(&mut self) -> Result<()> {
+        let folders = match repository::folders(&self.path) {
+            // Who records makes it anew.
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            folders => folders.with_context(|| format!("cannot read {}", shown(&self.path)))?,
+        };
+        let there: HashSet<&PathBuf> = folders.iter().collect();
+        self.done.retain(|folder| there.contains(folder));
+        for folder in folders {
+            if self.done.contains(&folder) || self.sources.iter().any(|source| source.path == folder) {
+                continue;
+            }
+            let newest = repository::chunks(&folder)
+                .ok()
+                .and_then(|chunks| chunks.last()?.metadata().ok()?.modified().ok());
+            // Begun, nothing written yet.
+            let Some(newest) = newest else { continue };
+            let at = newest.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
+            if at < self.since && !repository::in_use(&folder) {
+                self.done.insert(folder);
+            } else if self.sources.len() < MOST_SOURCES {
+                self.add(folder)?;
+            } else {
+                if !std::mem::replace(&mut self.told_most, true) {
+                    talk::note(format_args!(
+                        "following {MOST_SOURCES} processes; more when one of them is over"
+                    ));
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is new of all processes, in the order of time as far as their recorders have written it; whether that
+    /// was the end.
+    fn round(&mut self, signals: &Signals, out: &mut dyn Write) -> Result<bool> {
+        if self.several {
+            self.discover()?;
+        }
+        for source in &mut self.sources {
+            source.idle = false;
+        }
+        loop {
+            for source in &mut self.sources {
+                source.look()?;
+            }
+            // One step of whoever is behind the others.
+            let behind = self.sources.iter_mut().filter(|source| !source.idle).min_by_key(|source| source.at);
+            let Some(source) = behind else { break };
+            if signals.wait(Some(Duration::ZERO)).is_some() {
+                return Ok(true);
+            }
+            step(source, &mut self.form, self.several, &mut self.shown, out)?;
+        }
+        let ended = self.sources.iter().all(|source| source.ended) && !self.several;
+        self.table(ended, out)?;
+        out.flush().context("cannot write")?;
+        for source in self.sources.extract_if(.., |source| source.ended) {
+            if talk::warnings(&source.path, &source.warnings) == Outcome::Partial {
+                self.outcome = Outcome::Partial;
+            }
+            self.done.insert(source.path);
+        }
+        Ok(ended)
+    }
+
+    /// Shows the table when it is time.
+    fn table(&mut self, ended: bool, out: &mut dyn Write) -> Result<()> {
+        let Form::Table { top, lines, json, window, due } = &mut self.form else { return Ok(()) };
+        if !ended && Instant::now() < *due {
+            return Ok(());
+        }
+        *due = Instant::now() + self.every;
+        let (table, warnings) = top.turn();
+        if talk::warnings(&self.path, &warnings) == Outcome::Partial {
+            self.outcome = Outcome::Partial;
+        }
+        if *json {
+            let functions: Vec<_> = table
+                .rows
+                .iter()
+                .take(*lines)
+                .map(|r| json!({"function": *r.function, "module": r.module.as_deref(), "self": r.own, "total": r.total}))
+                .collect();
+            let line = json!({
+                "windowSeconds": window.as_secs_f64(), "unit": table.unit, "total": table.total, "functions": functions,
+            });
+            return writeln!(out, "{line}").context("cannot write");
+        }
+        let text = written(&table, *lines, *window, &shown(&self.path));
+        let clear = if io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+        write!(out, "{clear}{text}").context("cannot write")
+    }
+}
+
+/// Takes one item.
+fn step(
+    source: &mut Source,
+    form: &mut Form,
+    several: bool,
+    shown_last: &mut Option<PathBuf>,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let Source { follow, printer, warnings, path, at, .. } = source;
+    let Some(item) = follow.next().with_context(|| shown(path))? else { return Ok(()) };
+    *at = source::time_of(&item).unwrap_or(*at);
+    match (form, printer) {
+        (Form::Table { top, .. }, _) => top.item(item).with_context(|| shown(path))?,
+        (Form::Events(_, format), Some(printer)) => {
+            let mut lines = Vec::new();
+            printer.item(item, warnings, &mut lines)?;
+            if !lines.is_empty() && several && shown_last.as_ref() != Some(path) {
+                if matches!(format, Format::Text) {
+                    let name = path.file_name().unwrap_or_default().to_string_lossy();
+                    writeln!(out, "==> {name} <==").context("cannot write")?;
+                }
+                *shown_last = Some(path.clone());
+            }
+            out.write_all(&lines).context("cannot write")?;
+        }
+        (Form::Events(..), None) => {}
+    }
+    Ok(())
+}
+
+/// Whether a directory is one recording: the folder of a process, of whatever recorder.
+fn is_one(path: &Path) -> bool {
+    path.join(repository::OWNER_FILE).exists()
+        || repository::chunks(path).is_ok_and(|chunks| !chunks.is_empty())
+}
+
+fn written(table: &Table, lines: usize, window: Duration, of: &str) -> String {
+    use std::fmt::Write;
+    let mut text = format!("{} {} in {} s of {of}\n", table.total, table.unit, window.as_secs_f64());
+    let percent = |part: u64| 100.0 * part as f64 / table.total.max(1) as f64;
+    let _ = writeln!(text, "   self  total  function");
+    for row in table.rows.iter().take(lines) {
+        let module = row.module.as_deref().map(|module| format!("  [{module}]")).unwrap_or_default();
+        // Names are whatever a program's symbols say.
+        let function: String = row.function.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let _ = writeln!(text, "{:6.1}% {:5.1}%  {function}{module}", percent(row.own), percent(row.total));
+    }
+    text.push('\n');
+    text
+}

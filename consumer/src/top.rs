@@ -1,0 +1,148 @@
+//! What runs most right now: the functions of the last seconds of a recording that is being written.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use jfr_format::error::Error as ReadError;
+use jfr_format::read::{Decoder, Item};
+
+use crate::fold::{self, FoldOptions};
+use crate::load::{LoadOptions, Loader};
+use crate::warnings::Warnings;
+
+/// Functions kept of one turn; the rest is in the totals only.
+const MOST: usize = 20_000;
+
+/// A function and its part of the samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its name.
+    pub function: Arc<str>,
+    /// The library it is in, if it is native.
+    pub module: Option<Arc<str>>,
+    /// Weight of the stacks that end in it.
+    pub own: u64,
+    /// Weight of the stacks that it is in.
+    pub total: u64,
+}
+
+/// The functions of the last turns, by own weight.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// The functions.
+    pub rows: Vec<Row>,
+    /// Weight of all samples.
+    pub total: u64,
+    /// What weights count.
+    pub unit: &'static str,
+}
+
+type Name = (Arc<str>, Option<Arc<str>>);
+
+#[derive(Debug, Default)]
+struct Turn {
+    functions: HashMap<Name, (u64, u64)>,
+    total: u64,
+    unit: &'static str,
+}
+
+/// Adds up samples of the last turns; what a turn is, a second perhaps, is up to the caller.
+///
+/// It takes the items of decoders with [`Delivery::Earliest`](jfr_format::read::Delivery::Earliest), also of several in turn.
+#[derive(Debug)]
+pub struct Top {
+    events: Vec<String>,
+    turns: VecDeque<Turn>,
+    length: usize,
+    /// Samples from before this moment do not count, ns since 1970.
+    since: i64,
+    loader: Loader,
+}
+
+impl Top {
+    /// The last `length` turns of samples of the types called `events`, CPU samples if none are, taken at `since` (ns
+    /// since 1970) or later.
+    pub fn new(events: Vec<String>, length: usize, since: i64) -> Self {
+        let loader = Loader::since_epoch(options(&events, since));
+        Self { events, turns: VecDeque::new(), length: length.max(1), since, loader }
+    }
+
+    /// Tells a decoder which events are wanted.
+    pub fn select(&self, decoder: &mut Decoder) {
+        decoder.select(options(&self.events, self.since).interest());
+    }
+
+    /// Takes an item.
+    ///
+    /// # Errors
+    /// The input turns out to be no recording at all.
+    pub fn item(&mut self, item: Item<'_>) -> Result<(), ReadError> {
+        let Item::Events(batch) = item else { return self.loader.take(item) };
+        let chunk = batch.chunk();
+        self.loader.take(Item::Events(batch))?;
+        self.loader.settle(chunk);
+        Ok(())
+    }
+
+    /// Ends a turn; gives the table of the last ones and what could not be read in this one.
+    pub fn turn(&mut self) -> (Table, Warnings) {
+        let loader =
+            std::mem::replace(&mut self.loader, Loader::since_epoch(options(&self.events, self.since)));
+        let loaded = loader.finish();
+        let mut turn = Turn::default();
+        if !loaded.model.samples.is_empty() {
+            let options =
+                FoldOptions { events: self.events.clone(), split_modules: true, ..FoldOptions::default() };
+            let Ok(mut functions) = fold::functions(&loaded.model, &options) else {
+                // Nothing of what was asked for, only of its type.
+                return self.end(turn, loaded.warnings);
+            };
+            functions.functions.sort_unstable_by_key(|f| std::cmp::Reverse((f.own, f.total)));
+            (turn.total, turn.unit) = (functions.total, functions.unit);
+            for function in functions.functions.into_iter().take(MOST) {
+                let of = turn.functions.entry((function.label.text, function.label.module)).or_default();
+                of.0 += function.own;
+                of.1 += function.total;
+            }
+        }
+        self.end(turn, loaded.warnings)
+    }
+
+    fn end(&mut self, turn: Turn, warnings: Warnings) -> (Table, Warnings) {
+        self.turns.push_back(turn);
+        if self.turns.len() > self.length {
+            self.turns.pop_front();
+        }
+        (self.table(), warnings)
+    }
+
+    fn table(&self) -> Table {
+        let mut sum: HashMap<&Name, (u64, u64)> = HashMap::new();
+        let mut table = Table { unit: "samples", ..Table::default() };
+        for turn in self.turns.iter().filter(|turn| turn.total > 0) {
+            (table.total, table.unit) = (table.total + turn.total, turn.unit);
+            for (name, (own, total)) in &turn.functions {
+                let of = sum.entry(name).or_default();
+                of.0 += own;
+                of.1 += total;
+            }
+        }
+        let row = |((function, module), (own, total)): (&Name, (u64, u64))| Row {
+            function: function.clone(),
+            module: module.clone(),
+            own,
+            total,
+        };
+        table.rows = sum.into_iter().map(row).collect();
+        table.rows.sort_unstable_by(|a, b| {
+            (b.own, b.total).cmp(&(a.own, a.total)).then_with(|| a.function.cmp(&b.function))
+        });
+        table
+    }
+}
+
+fn options(events: &[String], since: i64) -> LoadOptions {
+    let first = || fold::FIRST_LOADED.iter().map(|&name| name.to_owned()).collect();
+    let events = if events.is_empty() { first() } else { fold::event_names(events) };
+    LoadOptions { events, from_nanos: Some(since), ..LoadOptions::default() }
+}

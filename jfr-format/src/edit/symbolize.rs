@@ -1,0 +1,308 @@
+//! Names for frames that were recorded without: stack traces written anew, everything else as it is.
+//!
+//! A frame can be named if it says where in which file it is: its bytecode index is the address within the file, the package
+//! of its method's class belongs to a module whose version is the build id and whose location is the path. What comes back
+//! for an address takes the frame's place: functions that are inlined there, then the function itself.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
+
+use super::rebuild::{Change, Kept, Plan, rebuild};
+use super::repair::{header, times};
+use super::scan::{self, Effort, Found};
+use super::source::Source;
+use crate::constants::CHECKPOINT_EVENT;
+use crate::event::{StructRef, Value, constant};
+use crate::ids::FileOffset;
+use crate::read::cursor::Cursor;
+use crate::read::{Chunk, ChunkIndex, ClassIndex, Types};
+use crate::schema::frame_type;
+use crate::{strings, varint};
+
+/// Keys of what is added; those of the recorder stay below.
+const FIRST_KEY: u64 = 1 << 40;
+const SHAPES: [(&str, &[&str]); 3] = [
+    ("jdk.types.StackTrace", &["truncated", "frames"]),
+    ("jdk.types.StackFrame", &["method", "lineNumber", "bytecodeIndex", "type"]),
+    ("jdk.types.Method", &["type", "name", "descriptor", "modifiers", "hidden"]),
+];
+
+/// Where in which file a frame is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place<'a> {
+    /// Path of the file as the program saw it; may be empty.
+    pub path: &'a str,
+    /// Its build id in hexadecimal; may be empty.
+    pub build_id: &'a str,
+    /// Address within it.
+    pub address: u64,
+}
+
+/// A function at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// What it is called; the last of a place may have no name, then it keeps the recorded one.
+    pub name: String,
+    /// Source line, 0 if unknown.
+    pub line: u32,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Symbolized {
+    /// Chunks read.
+    pub chunks: u64,
+    /// Chunks that were changed.
+    pub changed: u64,
+    /// Distinct places without debug information.
+    pub places: u64,
+    /// Of them those for which there is now.
+    pub named: u64,
+    /// Bytes that could not be read.
+    pub unread: u64,
+}
+
+/// Writes the recording with the frames that `name` knows: innermost first, the last one is the function that the others
+/// are inlined into; nothing if it knows nothing. Chunks in which nothing changes are copied.
+///
+/// # Errors
+/// Those of `out`.
+pub fn symbolize(
+    source: &Source,
+    name: &mut dyn FnMut(Place<'_>) -> Vec<Named>,
+    out: &mut dyn Write,
+) -> io::Result<Symbolized> {
+    let mut report = Symbolized::default();
+    let mut effort = Effort::default();
+    let mut keys = Keys { methods: HashMap::new(), next: FIRST_KEY };
+    let (bytes, mut at) = (source.bytes(), 0);
+    while at < bytes.len() {
+        let Some(header) = scan::header_at(bytes, at) else {
+            let next = scan::next_header(bytes, at + 1).unwrap_or(bytes.len());
+            report.unread += (next - at) as u64;
+            at = next;
+            continue;
+        };
+        report.chunks += 1;
+        let mut found = scan::scan(source, &mut effort, at, header, None);
+        let end = found.end;
+        match changed(source, &mut found, name, &mut keys, &mut report) {
+            Some(change) => {
+                report.changed += 1;
+                write(source, &found, &change, out)?;
+            }
+            None => out.write_all(&bytes[at..end])?,
+        }
+        source.release(at..end);
+        source.tell(end);
+        at = end;
+    }
+    Ok(report)
+}
+
+fn write(source: &Source, found: &Found, change: &Change, out: &mut dyn Write) -> io::Result<()> {
+    let bytes = source.bytes();
+    let Some((_, range)) = found.metadata_of_choice(bytes) else { return Ok(()) };
+    let mut kept = Kept::default();
+    let mut last = None;
+    for event in found.events(source) {
+        let stays = event.type_id > u64::from(CHECKPOINT_EVENT.0)
+            && found.types.index_of(event.type_id).is_some()
+            && scan::decodes(bytes, &found.types, &event) == Some(true);
+        if stays {
+            let (start, duration) = times(bytes, &found.types, &event);
+            last = last.max(Some(start.saturating_add(duration.max(0))));
+        }
+        kept.push(stays.then_some(event.end - event.start));
+    }
+    let content = bytes.slice(range);
+    let header = header(&found.header, found, last);
+    let plan = Plan { header, metadata: &content, kept, used: None, change };
+    rebuild(source, found, plan).write(out)
+}
+
+/// What becomes of a chunk's stack traces; `None` if they stay.
+fn changed(
+    source: &Source,
+    found: &mut Found,
+    name: &mut dyn FnMut(Place<'_>) -> Vec<Named>,
+    keys: &mut Keys,
+    report: &mut Symbolized,
+) -> Option<Change> {
+    let (_, range) = found.metadata_of_choice(source.bytes())?;
+    if found.metadata.len() > 1 {
+        found.types = scan::types_of(&source.bytes()[range])?.into();
+    }
+    let types = &found.types;
+    for (class, fields) in SHAPES {
+        let (_, class) = types.by_name(class)?;
+        if !class.fields.iter().map(|f| &*f.name).eq(fields.iter().copied()) {
+            return None;
+        }
+    }
+    let chunk = Chunk {
+        index: ChunkIndex(u32::try_from(report.chunks - 1).unwrap_or(u32::MAX)),
+        offset: FileOffset(found.start as u64),
+        header: found.header,
+        types: types.clone(),
+        pools: found.pools(source),
+    };
+    let mut namer = Namer {
+        chunk: &chunk,
+        name,
+        report,
+        files: HashMap::new(),
+        places: HashMap::new(),
+        keys,
+        made: Made::default(),
+    };
+    let (stacks, _) = types.by_name("jdk.types.StackTrace")?;
+    let mut replaced = HashMap::new();
+    for key in chunk.pools.keys(stacks) {
+        if let Some(new) = namer.stack(stacks, key) {
+            replaced.insert((stacks, key), new);
+        }
+    }
+    let made = namer.made;
+    if replaced.is_empty() {
+        return None;
+    }
+    let added =
+        vec![(id(types, "jdk.types.Symbol")?, made.symbols), (id(types, "jdk.types.Method")?, made.methods)];
+    Some(Change { replaced, added, ..Change::default() })
+}
+
+fn id(types: &Types, name: &str) -> Option<u64> {
+    types.by_name(name).map(|(_, class)| class.id)
+}
+
+/// Constants that are added: how many, and their bytes, keys included.
+#[derive(Default)]
+struct Made {
+    symbols: (u64, Vec<u8>),
+    methods: (u64, Vec<u8>),
+    seen: HashSet<u64>,
+}
+
+struct Namer<'a> {
+    chunk: &'a Chunk,
+    name: &'a mut dyn FnMut(Place<'_>) -> Vec<Named>,
+    report: &'a mut Symbolized,
+    /// By method: class, path and build id.
+    files: HashMap<u64, Option<(u64, String, String)>>,
+    places: HashMap<(u64, u32), Vec<Named>>,
+    keys: &'a mut Keys,
+    made: Made,
+}
+
+/// Methods that were made so far. A key means the same in all chunks, as some readers expect.
+struct Keys {
+    /// By class and name; the symbol's is the one before.
+    methods: HashMap<(u64, String), u64>,
+    next: u64,
+}
+
+impl Namer<'_> {
+    /// The bytes of a stack trace behind its key, if any frame of it is named now.
+    fn stack(&mut self, class: ClassIndex, key: u64) -> Option<Vec<u8>> {
+        let raw = self.chunk.pools.get(class, key)?;
+        let mut cursor = Cursor::new(raw.bytes);
+        let truncated = cursor.byte().ok()?;
+        let mut frames = Vec::new();
+        let (mut count, mut any) = (0u64, false);
+        for _ in 0..cursor.count().ok()? {
+            let mut word = || cursor.varint().ok();
+            let (method, line, address, kind) = (word()?, word()?, word()? as u32, word()?);
+            let named = if address == 0 { Vec::new() } else { self.place(method, address) };
+            let Some((last, inlined)) = named.split_last() else {
+                count += 1;
+                put_all(&mut frames, [method, line, u64::from(address), kind]);
+                continue;
+            };
+            any = true;
+            let of = self.file(method).map(|(class, ..)| class)?;
+            for function in inlined {
+                count += 1;
+                let key = self.method(of, &function.name);
+                put_all(&mut frames, [key, function.line.into(), 0, frame_type::INLINED]);
+            }
+            count += 1;
+            let key = if last.name.is_empty() { method } else { self.method(of, &last.name) };
+            put_all(&mut frames, [key, last.line.into(), 0, kind]);
+        }
+        if !any {
+            return None;
+        }
+        let mut new = vec![truncated];
+        varint::put(&mut new, count);
+        new.extend(frames);
+        Some(new)
+    }
+
+    fn place(&mut self, method: u64, address: u32) -> Vec<Named> {
+        let Some((class, path, build_id)) = self.file(method) else { return Vec::new() };
+        if let Some(known) = self.places.get(&(class, address)) {
+            return known.clone();
+        }
+        let place = Place { path: &path, build_id: &build_id, address: address.into() };
+        let named = (self.name)(place);
+        self.report.places += 1;
+        self.report.named += u64::from(!named.is_empty());
+        self.places.insert((class, address), named.clone());
+        named
+    }
+
+    /// The class of a method, and path and build id of the file that it is.
+    fn file(&mut self, method: u64) -> Option<(u64, String, String)> {
+        if let Some(known) = self.files.get(&method) {
+            return known.clone();
+        }
+        let file = self.look_up(method);
+        self.files.insert(method, file.clone());
+        file
+    }
+
+    fn look_up(&self, method: u64) -> Option<(u64, String, String)> {
+        let (index, _) = self.chunk.types.by_name("jdk.types.Method")?;
+        let method = constant(self.chunk, index, method, 0).ok()??.record().ok()??;
+        let Value::Reference(class) = method.field("type").ok()?? else { return None };
+        let record = |of: &StructRef<'_>, name: &str| -> Option<(String, String)> {
+            let module = of.field("package").ok()??.record().ok()??.field(name).ok()??.record().ok()??;
+            let text = |name: &str| {
+                let text = module.field(name).ok()??.record().ok()??.field("string").ok()??;
+                text.text().ok()?.map(|text| text.into_owned())
+            };
+            Some((text("location").unwrap_or_default(), text("version").unwrap_or_default()))
+        };
+        let of = Value::Reference(class).record().ok()??;
+        let (path, build_id) = record(&of, "module")?;
+        (!path.is_empty() || !build_id.is_empty()).then(|| (class.key(), path, build_id))
+    }
+
+    /// The key of the method of this name in a class; it is made at its first use.
+    fn method(&mut self, class: u64, name: &str) -> u64 {
+        let Keys { methods, next } = &mut *self.keys;
+        let method = *methods.entry((class, name.to_owned())).or_insert_with(|| {
+            *next += 2;
+            *next - 1
+        });
+        if !self.made.seen.insert(method) {
+            return method;
+        }
+        let symbol = method - 1;
+        let (count, bytes) = &mut self.made.symbols;
+        *count += 1;
+        varint::put(bytes, symbol);
+        strings::put(bytes, name);
+        let (count, bytes) = &mut self.made.methods;
+        *count += 1;
+        // Native code, and the descriptor that the recorder's own methods share.
+        put_all(bytes, [method, class, symbol, 1, 0x100]);
+        bytes.push(0);
+        method
+    }
+}
+
+fn put_all<const N: usize>(out: &mut Vec<u8>, values: [u64; N]) {
+    values.iter().for_each(|&value| varint::put(out, value));
+}

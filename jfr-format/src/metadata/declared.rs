@@ -1,0 +1,86 @@
+//! Which event types a chunk declares.
+
+use super::{describe, encode};
+use crate::ids::TypeId;
+use crate::schema::{self, Kind};
+use std::sync::{Arc, OnceLock};
+
+const IDS: usize = 256;
+
+/// Some event types of the [schema], and every type and annotation that their declaration needs. A chunk declares all its
+/// types at its start, each for some hundred bytes.
+#[derive(Debug, Clone)]
+pub struct Declared {
+    has: [bool; IDS],
+    event: Arc<[u8]>,
+}
+
+impl Declared {
+    /// The whole schema.
+    pub fn all() -> Declared {
+        static ALL: OnceLock<Declared> = OnceLock::new();
+        ALL.get_or_init(|| Declared::closed(schema::types().map(|ty| ty.id))).clone()
+    }
+
+    /// These event types. What the constants of every chunk need is declared too, and what readers look for whether it is
+    /// used or not: all primitive types, threads and stacks (grafana/jfr-parser reads nothing without).
+    pub fn of(events: impl IntoIterator<Item = TypeId>) -> Declared {
+        let primitives = schema::types().filter(|ty| ty.kind == Kind::Primitive).map(|ty| ty.id);
+        let always = [schema::FRAME_TYPE, schema::THREAD_STATE, schema::THREAD, schema::STACK_TRACE];
+        Declared::closed(events.into_iter().chain(always).chain(primitives))
+    }
+
+    fn closed(types: impl Iterator<Item = TypeId>) -> Declared {
+        let mut has = [false; IDS];
+        let mut open: Vec<TypeId> = types.collect();
+        while let Some(id) = open.pop() {
+            let (Some(ty), Some(mark)) = (schema::get(id), has.get_mut(id.0 as usize)) else { continue };
+            if !std::mem::replace(mark, true) {
+                open.extend(describe::needs(ty));
+            }
+        }
+        let types = schema::types().filter(|ty| has[ty.id.0 as usize]);
+        Declared { has, event: encode(&describe::root(types)).into() }
+    }
+
+    /// Whether events or constants of this type may be written.
+    #[inline]
+    pub fn has(&self, id: TypeId) -> bool {
+        self.has.get(id.0 as usize).copied().unwrap_or(false)
+    }
+
+    /// The metadata event, ready to be written.
+    ///
+    /// Its id is a hash of its content: the JDK keeps the previous chunk's types when the ids are equal.
+    pub fn event(&self) -> &[u8] {
+        &self.event
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_event_needs_is_declared_with_it() {
+        for event in schema::types().filter(|ty| ty.kind == Kind::Event) {
+            let declared = Declared::of([event.id]);
+            assert!(declared.has(event.id));
+            for ty in schema::types().filter(|ty| declared.has(ty.id)) {
+                for field in ty.fields {
+                    assert!(declared.has(field.ty), "{}: {}.{}", event.name, ty.name, field.name);
+                }
+            }
+            assert!(declared.event().len() < Declared::all().event().len());
+        }
+    }
+
+    #[test]
+    fn other_types_have_another_id() {
+        let ids: Vec<Vec<u8>> = [&[][..], &[schema::NOTICE], &[schema::NOTICE, schema::FILE_READ]]
+            .iter()
+            .map(|events| Declared::of(events.iter().copied()).event()[7..12].to_vec())
+            .collect();
+        assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
+    }
+}

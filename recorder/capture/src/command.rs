@@ -1,0 +1,264 @@
+//! Commands from outside: the program joins a session, applies what its page says now, or leaves it, while it runs.
+//!
+//! Until then it holds no thread and no descriptor, only a signal handler. A command is SIGPROF queued by the drain with
+//! a cookie of [`engine::FROM_CONTROL`]. The thread that it interrupts may hold any lock, so it is carried out by system
+//! calls and atomics alone, on a stack of our own (the thread's may be tiny), with every signal blocked.
+//! Which session to join is in the mailbox: a file named after the process, in a directory where everybody may make
+//! files; so it counts only if it belongs to this user or to root and nobody else may write it.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+
+use flightline_in_signal::command::{
+    APPLY, JOIN, LEAVE, LISTENING, MAILBOX_BYTES, MAILBOX_DIRS, MAILBOX_PREFIX,
+};
+use flightline_in_signal::engine::{self, Cookie, SIGPROF};
+use flightline_in_signal::layout::LISTENS;
+use flightline_in_signal::sys;
+
+use crate::os::{self, Text};
+use crate::session::{self, Attached, Dir, Modules};
+use crate::{alloc, engines, sandbox, signals, threads};
+
+/// Deepest use measured is about a third of it.
+const STACK_BYTES: usize = 64 * 1024;
+const GUARD: usize = 4096;
+
+/// The stack commands run on; 0 while not listening.
+static STACK: AtomicUsize = AtomicUsize::new(0);
+/// The process that listens: not a `vfork` child in its memory.
+static PID: AtomicU32 = AtomicU32::new(0);
+/// Somebody joins or leaves, or is about to execute another image.
+static BUSY: AtomicU32 = AtomicU32::new(0);
+/// A thread gave up system calls: a command could reach it, or arm it.
+static DEAF: AtomicBool = AtomicBool::new(false);
+
+/// Listens from now on. The handler of SIGPROF must be installed.
+pub fn listen() {
+    if signals::owned() & crate::masks::bit(SIGPROF) == 0 {
+        return;
+    }
+    let mut at = STACK.load(Relaxed);
+    if at == 0 {
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        let rw = libc::PROT_READ | libc::PROT_WRITE;
+        let Ok(new) = os::map(None, GUARD + STACK_BYTES, rw, flags) else { return };
+        // SAFETY: our own fresh mapping.
+        let _ = unsafe { os::syscall(libc::SYS_mprotect, [new, GUARD, libc::PROT_NONE as usize, 0, 0, 0]) };
+        at = new;
+        STACK.store(at, Release);
+    }
+    name_stack(at, LISTENING);
+    PID.store(sys::getpid(), Release);
+}
+
+/// Kernels that keep no names are made up for by the environment, see the drain's `control`.
+fn name_stack(at: usize, name: &str) {
+    let mut text = Text::<32>::new();
+    text.put(name.as_bytes());
+    let (set, what) = (libc::PR_SET_VMA as usize, libc::PR_SET_VMA_ANON_NAME as usize);
+    let args = [set, what, at + GUARD, STACK_BYTES, text.as_ptr() as usize, 0];
+    // SAFETY: the kernel reads a NUL-terminated name.
+    let _ = unsafe { os::syscall(libc::SYS_prctl, args) };
+}
+
+/// Listens no more: the program gets its signal handlers back.
+pub fn stop_listening() {
+    PID.store(0, Release);
+    match STACK.load(Relaxed) {
+        0 => {}
+        at => name_stack(at, "flightline"),
+    }
+}
+
+/// Tells the drain that commands are obeyed here, if so.
+pub fn say_listens(attached: &Attached) {
+    if listens() {
+        attached.header().controlled.fetch_or(LISTENS, Release);
+    }
+}
+
+/// `true` if commands are obeyed in this process.
+pub fn listens() -> bool {
+    PID.load(Relaxed) != 0
+}
+
+/// From now on no command is obeyed: a thread is restricted in its system calls.
+pub fn be_deaf() {
+    DEAF.store(true, Release);
+    if let Some(attached) = session::current() {
+        attached.header().controlled.fetch_and(!LISTENS, Release);
+    }
+}
+
+/// In the child of a fork: it listens as its parent did.
+pub fn in_child() {
+    BUSY.store(0, Relaxed);
+    if PID.load(Relaxed) != 0 {
+        PID.store(sys::getpid(), Relaxed);
+    }
+}
+
+/// Runs `f` while no command is carried out; `None` if one is being carried out now.
+pub fn alone<R>(f: impl FnOnce() -> R) -> Option<R> {
+    if BUSY.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+        return None;
+    }
+    let r = f();
+    BUSY.store(0, Release);
+    Some(r)
+}
+
+/// No command is carried out between [`Quiet::begin`] and its drop.
+pub struct Quiet(bool);
+
+impl Quiet {
+    /// Waits for a command under way in another thread. A `vfork` child, and a process that does not listen, have none.
+    pub fn begin() -> Quiet {
+        let pid = PID.load(Relaxed);
+        if pid == 0 || pid != sys::getpid() {
+            return Quiet(false);
+        }
+        while BUSY.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
+            // SAFETY: no pointers.
+            let _ = unsafe { os::syscall(libc::SYS_sched_yield, [0; 6]) };
+        }
+        Quiet(true)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if self.0 {
+            BUSY.store(0, Release);
+        }
+    }
+}
+
+/// The command that a signal carries.
+///
+/// # Safety
+/// `info` is the kernel's siginfo.
+unsafe fn of(signo: c_int, info: *const c_void) -> Option<u32> {
+    // SAFETY: si_code is the third int.
+    let code = unsafe { info.cast::<c_int>().add(2).read() };
+    if (signo, code) != (SIGPROF, libc::SI_QUEUE) {
+        return None;
+    }
+    // SAFETY: the queued value is the eight bytes at offset 24.
+    let cookie = Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() })?;
+    (cookie.source == engine::FROM_CONTROL).then_some(cookie.slot)
+}
+
+/// Carries a command out, if the signal is one. In a handler, every signal blocked.
+///
+/// # Safety
+/// `info` is the kernel's siginfo.
+pub unsafe fn on_signal(signo: c_int, info: *const c_void) -> bool {
+    // SAFETY: by the contract.
+    let Some(command) = (unsafe { of(signo, info) }) else { return false };
+    let stack = STACK.load(Acquire);
+    if stack == 0 || DEAF.load(Acquire) || sandbox::applies() || PID.load(Relaxed) != sys::getpid() {
+        return true;
+    }
+    // Whoever sent it sees that nothing came of it, and tries again.
+    alone(|| {
+        // SAFETY: the stack is as long as that, and ours alone while we are.
+        unsafe { call_on(stack + GUARD + STACK_BYTES, carry_out, command as usize) }
+    });
+    true
+}
+
+/// Calls `f(argument)` on another stack.
+///
+/// # Safety
+/// `top` is a multiple of 16, the end of enough writable memory that nobody else uses.
+unsafe fn call_on(top: usize, f: extern "C" fn(usize), argument: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: by the contract; r12 keeps the old stack across the call, and everything that a call clobbers is told.
+    unsafe {
+        core::arch::asm!(
+            "mov r12, rsp", "mov rsp, {top}", "call {f}", "mov rsp, r12",
+            top = in(reg) top, f = in(reg) f, inlateout("rdi") argument => _, out("r12") _,
+            clobber_abi("C"));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above, with x20.
+    unsafe {
+        core::arch::asm!(
+            "mov x20, sp", "mov sp, {top}", "blr {f}", "mov sp, x20",
+            top = in(reg) top, f = in(reg) f, inlateout("x0") argument => _, out("x20") _,
+            clobber_abi("C"));
+    }
+}
+
+extern "C" fn carry_out(command: usize) {
+    match command as u32 {
+        JOIN => join(),
+        APPLY => apply(),
+        LEAVE => leave(),
+        _ => {}
+    }
+}
+
+fn join() {
+    leave();
+    if session::current().is_some() {
+        return;
+    }
+    let Some(dir) = read_mailbox() else { return };
+    let Ok(dir) = dir.cstr() else { return };
+    let Ok(attached) = session::attach(dir, &Modules::Drain) else { return };
+    engines::choose(attached);
+    engines::refuse_events(attached);
+    signals::install(engines::signals(attached));
+    signals::fatal::apply(attached);
+    alloc::apply(attached);
+    threads::register_all(attached);
+    say_listens(attached);
+}
+
+fn apply() {
+    let Some(attached) = session::current() else { return };
+    let control = attached.session().control.load(Acquire);
+    // The first perf event may have come only now.
+    engines::refuse_events(attached);
+    signals::install(engines::signals(attached));
+    alloc::apply(attached);
+    threads::apply_engines(attached);
+    attached.header().controlled.store(control | LISTENS, Release);
+}
+
+/// Leaves a session that is over: by its page, or by its directory if nobody was left to write the page.
+fn leave() {
+    if let Some(attached) = session::current()
+        && (attached.session().stop.load(Acquire) != 0 || attached.directory_is_gone())
+    {
+        signals::fatal::uninstall();
+        alloc::off();
+        threads::disarm_all(attached);
+        session::leave(attached);
+    }
+}
+
+/// The session directory in the first mailbox that may be believed.
+fn read_mailbox() -> Option<Dir> {
+    for dir in MAILBOX_DIRS {
+        let mut path = Text::<64>::new();
+        path.put(dir.as_bytes()).put(b"/").put(MAILBOX_PREFIX.as_bytes()).number(sys::getpid().into());
+        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let Ok(fd) = path.cstr().and_then(|path| os::open(path, flags, 0)) else { continue };
+        let Ok(st) = os::stat(&fd) else { continue };
+        let owner = st.st_uid == os::euid() || st.st_uid == 0;
+        if !owner || st.st_mode & libc::S_IFMT != libc::S_IFREG || st.st_mode & 0o022 != 0 {
+            continue;
+        }
+        let mut text = [0u8; MAILBOX_BYTES];
+        let len = os::read_full(&fd, &mut text);
+        let mut found = Dir::new();
+        found.put(text.get(..len).unwrap_or_default());
+        return Some(found);
+    }
+    None
+}

@@ -1,0 +1,453 @@
+//! Last words: signals that end the process are sampled before they do, in every thread.
+//!
+//! | program's disposition | what happens |
+//! |---|---|
+//! | default | a sample here, a last sample of every other thread, then the default action with the signal's own siginfo, registers, core |
+//! | handler | a sample here (a few; floods are counted), then a jump to the program's handler: it finds the frame, stack, mask and flags it asked for, as our front is installed with its own |
+//! | ignore | we are not installed |
+//!
+//! The signals are never taken out of masks: blocked is blocked. SIGTRAP comes here through [`super::foreign`].
+
+use flightline_in_signal::command::LAST_SAMPLE;
+use flightline_in_signal::layout::{session_flags, slot_state};
+use flightline_in_signal::payload::fatal as kind;
+use flightline_in_signal::{clock, engine, fatal};
+
+use super::*;
+use crate::session::{self, Attached};
+
+/// Signals in front of which we stand.
+const FATAL: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT, libc::SIGSYS];
+static FRONTS: [Shadow; 6] = [const { Shadow::new() }; 6];
+/// Signals whose dispositions go through here, as bits.
+static WATCHED: AtomicU64 = AtomicU64::new(0);
+
+/// Thread that took the signal which ends the process, and the signal in the upper half; 0 while none did.
+static DYING: AtomicU64 = AtomicU64::new(0);
+/// Last samples of other threads that were taken.
+static ANSWERED: AtomicU32 = AtomicU32::new(0);
+
+/// Pieces of a map that are kept; of a larger one nothing is.
+const MAP_PIECES: usize = 8192;
+/// How long the dying thread waits for the others, if one of them does not come.
+const WAIT_NS: u64 = 500_000_000;
+/// How long a thread stands still after its last sample: the process is over long before.
+const STAND_NS: u64 = 1_000_000_000;
+/// Signals with a handler of the program's: so many at once are recorded, then one in so many ns.
+const BURST: u64 = 16;
+const EVERY_NS: u64 = 1_000_000_000;
+/// When the next one would be due if they had come evenly.
+static DUE: AtomicU64 = AtomicU64::new(0);
+
+unsafe extern "C" {
+    /// Lets [`on_fatal`] look, then jumps to the program's handler as if the kernel had called it, or returns.
+    fn flightline_fatal_entry(signo: c_int, info: *mut c_void, context: *mut c_void);
+}
+
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".pushsection .text.flightline_fatal_entry,\"ax\",@progbits",
+    ".p2align 4",
+    ".hidden flightline_fatal_entry",
+    ".globl flightline_fatal_entry",
+    ".type flightline_fatal_entry, @function",
+    "flightline_fatal_entry:",
+    ".cfi_startproc",
+    "endbr64",
+    "push rdi",
+    ".cfi_adjust_cfa_offset 8",
+    "push rsi",
+    ".cfi_adjust_cfa_offset 8",
+    "push rdx",
+    ".cfi_adjust_cfa_offset 8",
+    "call {on_fatal}",
+    "mov r11, rax",
+    "pop rdx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rsi",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rdi",
+    ".cfi_adjust_cfa_offset -8",
+    "xor eax, eax",
+    "test r11, r11",
+    "jz 2f",
+    "jmp r11",
+    "2: ret",
+    ".cfi_endproc",
+    ".size flightline_fatal_entry, . - flightline_fatal_entry",
+    ".popsection",
+    on_fatal = sym on_fatal,
+);
+
+#[cfg(target_arch = "aarch64")]
+core::arch::global_asm!(
+    ".pushsection .text.flightline_fatal_entry,\"ax\",%progbits",
+    ".p2align 4",
+    ".hidden flightline_fatal_entry",
+    ".globl flightline_fatal_entry",
+    ".type flightline_fatal_entry, %function",
+    "flightline_fatal_entry:",
+    ".cfi_startproc",
+    "hint #34",
+    "stp x0, x1, [sp, #-32]!",
+    ".cfi_adjust_cfa_offset 32",
+    "stp x2, x30, [sp, #16]",
+    ".cfi_offset x30, -8",
+    "bl {on_fatal}",
+    "mov x16, x0",
+    "ldp x2, x30, [sp, #16]",
+    "ldp x0, x1, [sp], #32",
+    ".cfi_adjust_cfa_offset -32",
+    ".cfi_restore x30",
+    "cbz x16, 2f",
+    "br x16",
+    "2: ret",
+    ".cfi_endproc",
+    ".size flightline_fatal_entry, . - flightline_fatal_entry",
+    ".popsection",
+    on_fatal = sym on_fatal,
+);
+
+fn front_of(signo: c_int) -> Option<&'static Shadow> {
+    FATAL.iter().position(|fatal| *fatal == signo).and_then(|at| FRONTS.get(at))
+}
+
+fn entry_address() -> usize {
+    flightline_fatal_entry as *const () as usize
+}
+
+/// Signals whose dispositions must be changed by [`change`], as bits.
+pub fn watched() -> KernelSet {
+    WATCHED.load(Acquire)
+}
+
+/// What we install before a disposition of the program's: with a handler, all as the program wants it.
+fn front(program: &Disposition) -> libc::sigaction {
+    let ours = entry_address();
+    to_c(&if is_function(program.handler) {
+        Disposition { handler: ours, flags: program.flags | libc::SA_SIGINFO, ..*program }
+    } else {
+        let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        Disposition { handler: ours, flags, mask: !0, restorer: 0 }
+    })
+}
+
+/// What the kernel has installed.
+fn installed(signo: c_int) -> Option<Disposition> {
+    // SAFETY: all-zero is a valid structure.
+    let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: only asks.
+    (unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) } == 0).then(|| from_c(&now))
+}
+
+/// The program's disposition, if we stand before it.
+pub fn disposition(signo: c_int) -> Option<Disposition> {
+    let front = front_of(signo).filter(|_| watched() & bit(signo) != 0)?;
+    installed(signo).map(|now| if now.handler == entry_address() { front.load() } else { now })
+}
+
+/// Puts fronts before the dispositions of this process, if the session wants last samples.
+pub fn apply(attached: &Attached) {
+    if attached.session().flags & session_flags::FATAL_SIGNALS == 0 || watched() != 0 {
+        return;
+    }
+    install();
+}
+
+fn install() {
+    masks::with_all_blocked(|| {
+        CHANGES.with(|| {
+            for (signo, shadow) in FATAL.iter().zip(&FRONTS) {
+                WATCHED.fetch_or(bit(*signo), AcqRel);
+                let Some(program) = installed(*signo).filter(|now| now.handler != entry_address()) else {
+                    continue;
+                };
+                if program.handler != libc::SIG_IGN {
+                    shadow.store(program);
+                    let ours = front(&program);
+                    // SAFETY: the entry needs nothing but what was stored before.
+                    unsafe { real::sigaction(*signo, &raw const ours, core::ptr::null_mut()) };
+                }
+            }
+        });
+    });
+}
+
+/// Gives the program its dispositions back: recording is over, or a thread is about to give up system calls.
+pub fn uninstall() {
+    if watched() == 0 {
+        return;
+    }
+    masks::with_all_blocked(|| {
+        CHANGES.with(|| {
+            for (signo, shadow) in FATAL.iter().zip(&FRONTS) {
+                if installed(*signo).is_some_and(|now| now.handler == entry_address()) {
+                    let program = to_c(&shadow.load());
+                    // SAFETY: the program's own disposition.
+                    unsafe { real::sigaction(*signo, &raw const program, core::ptr::null_mut()) };
+                }
+                WATCHED.fetch_and(!bit(*signo), AcqRel);
+            }
+        });
+    });
+}
+
+/// In the child of a fork: another thread may have held a lock, or have been dying.
+pub(super) fn reset() {
+    DYING.store(0, Relaxed);
+    for shadow in &FRONTS {
+        shadow.version.store(shadow.version.load(Relaxed) & !1, Relaxed);
+    }
+}
+
+/// `sigaction` on behalf of the program for a signal of [`watched`].
+///
+/// # Safety
+/// As the function itself.
+pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    // SAFETY: null or a valid structure, by the contract.
+    let new = unsafe { new.as_ref() }.map(from_c);
+    let Some(shadow) = front_of(signo) else { return -1 };
+    // The child of a vfork has dispositions of its own, but its parent's memory.
+    let borrowed = session::inherited().is_some_and(|attached| attached.pid != sys::getpid());
+    let done = masks::with_all_blocked(|| {
+        CHANGES.with(|| {
+            let now = installed(signo)?;
+            let before = if now.handler == entry_address() { shadow.load() } else { now };
+            if let Some(new) = new {
+                // Somebody gives back what the kernel told it.
+                let new = if new.handler == entry_address() { shadow.load() } else { new };
+                let action = if borrowed || new.handler == libc::SIG_IGN {
+                    to_c(&new)
+                } else {
+                    shadow.store(new);
+                    front(&new)
+                };
+                // SAFETY: the program's own disposition, or our front before it.
+                if unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) } != 0 {
+                    return None;
+                }
+            }
+            Some(before)
+        })
+    });
+    let Some(before) = done else { return -1 };
+    if !old.is_null() {
+        // SAFETY: valid for writes, by the contract.
+        unsafe { old.write(to_c(&before)) };
+    }
+    0
+}
+
+/// Called by the entry with the handler's arguments; the program's handler to go on to, 0 if there is none.
+unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_void) -> usize {
+    let Some(shadow) = front_of(signo) else { return 0 };
+    let program = shadow.load();
+    if !is_function(program.handler) {
+        // What is sent to the first process of a container is ignored if it has no handler.
+        if code_of(info) <= 0 && sys::getpid() == 1 {
+            return 0;
+        }
+        // SAFETY: the handler's own arguments.
+        unsafe { last_words(signo, info, context) };
+        foreign::die(signo, info, context);
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { caught(signo, info, context) };
+    if program.flags & libc::SA_RESETHAND != 0 {
+        // The kernel has taken our front away with the program's handler.
+        let default = Disposition { handler: libc::SIG_DFL, ..program };
+        masks::with_all_blocked(|| {
+            CHANGES.with(|| {
+                shadow.store(default);
+                let ours = front(&default);
+                // SAFETY: our own entry.
+                unsafe { real::sigaction(signo, &raw const ours, core::ptr::null_mut()) };
+            });
+        });
+    }
+    program.handler
+}
+
+/// The session that wants last samples of this process now.
+fn wanted() -> Option<&'static Attached> {
+    session::current().filter(|attached| {
+        let session = attached.session();
+        session.flags & session_flags::FATAL_SIGNALS != 0 && session.stop.load(Acquire) == 0
+    })
+}
+
+/// The words of [`kind`], and the address that could not be used.
+///
+/// # Safety
+/// `info` is the kernel's siginfo.
+unsafe fn words_of(signo: c_int, info: *const c_void) -> ([u64; kind::WORDS], u64) {
+    let code = code_of(info);
+    // SAFETY: the address, or sender and its user, are the eight bytes at offset 16.
+    let word = unsafe { info.cast::<u64>().add(2).read() };
+    let signal = u64::from(signo as u32) | u64::from(code as u32) << 32;
+    // Of a general protection fault the kernel tells no address.
+    let told = code > 0 && code != SI_KERNEL;
+    let address = if told { word } else { 0 };
+    let sender = if code <= 0 { word & 0xffff_ffff } else { 0 };
+    let fault = told && [libc::SIGSEGV, libc::SIGBUS].contains(&signo);
+    ([signal, address, sender], if fault { address } else { u64::MAX })
+}
+
+const SI_KERNEL: c_int = 0x80;
+
+/// A signal for which the program has a handler.
+///
+/// # Safety
+/// The arguments of a signal handler.
+pub(super) unsafe fn caught(signo: c_int, info: *const c_void, context: *const c_void) {
+    let Some(attached) = wanted() else { return };
+    let now = clock::monotonic_ns();
+    let due = DUE.load(Relaxed);
+    let next = due.max(now) + EVERY_NS;
+    if next > now + BURST * EVERY_NS || DUE.compare_exchange(due, next, Relaxed, Relaxed).is_err() {
+        return fatal::pass(&attached.state);
+    }
+    // SAFETY: by the contract.
+    let (words, fault) = unsafe { words_of(signo, info) };
+    let old = sys::block_signals();
+    // SAFETY: every signal is blocked.
+    unsafe { fatal::record(&attached.state, kind::CAUGHT, &words, fault, context) };
+    sys::restore_signals(old);
+}
+
+/// A signal that ends the process.
+///
+/// # Safety
+/// The arguments of a signal handler.
+pub(super) unsafe fn last_words(signo: c_int, info: *const c_void, context: *const c_void) {
+    let Some(attached) = wanted() else { return };
+    masks::kernel_mask(libc::SIG_SETMASK, Some(!0));
+    let tid = sys::gettid();
+    // SAFETY: by the contract.
+    let (words, fault) = unsafe { words_of(signo, info) };
+    // From the exchange on threads answer that happen to be sampled.
+    let before = ANSWERED.load(Acquire);
+    let dying = u64::from(tid) | u64::from(signo as u32) << 32;
+    let first = DYING.compare_exchange(0, dying, AcqRel, Relaxed).is_ok();
+    if first {
+        // Before the sample: whoever reads it finds the map.
+        let _ = keep_map(attached);
+    }
+    // SAFETY: every signal is blocked.
+    let told = unsafe { fatal::record(&attached.state, kind::FATAL, &words, fault, context) };
+    if !first {
+        // Two at once. The first one ends the process; and it may be waiting for this thread.
+        ANSWERED.fetch_add(u32::from(told), Release);
+        stand();
+        return;
+    }
+    if signals_prof() {
+        ask_others(attached, tid, before);
+    }
+}
+
+/// The map that a dead process no longer has: of libraries that no sample was in yet nobody knows.
+fn keep_map(attached: &Attached) -> Result<(), c_int> {
+    let (new, done) = (attached.own_file(".maps-last"), attached.own_file(".maps"));
+    let from = os::open(c"/proc/self/maps", libc::O_RDONLY, 0)?;
+    let to = os::open(new.cstr()?, libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC, 0o600)?;
+    let mut piece = [0u8; 1024];
+    for _ in 0..MAP_PIECES {
+        let len = os::read(&from, &mut piece)?;
+        let mut rest = piece.get(..len).unwrap_or_default();
+        if rest.is_empty() {
+            return os::rename(new.cstr()?, done.cstr()?);
+        }
+        while !rest.is_empty() {
+            let written = os::write(&to, rest)?.max(1);
+            rest = rest.get(written..).unwrap_or_default();
+        }
+    }
+    Err(libc::EFBIG)
+}
+
+fn signals_prof() -> bool {
+    owned() & bit(SIGPROF) != 0
+}
+
+/// Asks every other thread for its last sample, and waits for them. So many answers had been given `before`.
+fn ask_others(attached: &Attached, own: u32, before: u32) {
+    let mut asked = 0u32;
+    for slot in attached.state.slots.iter().take_while(|slot| slot.state.load(Relaxed) != 0) {
+        let tid = slot.tid.load(Relaxed);
+        if slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE && tid != own && ask(tid) {
+            asked += 1;
+        }
+    }
+    let until = clock::monotonic_ns() + WAIT_NS;
+    let mut pause_ns = 20_000;
+    let answered = || ANSWERED.load(Acquire).wrapping_sub(before);
+    while answered() < asked && clock::monotonic_ns() < until {
+        sleep(pause_ns);
+        pause_ns = (2 * pause_ns).min(1_000_000);
+    }
+    fatal::lose(&attached.state, u64::from(asked.saturating_sub(answered())));
+}
+
+fn ask(tid: u32) -> bool {
+    // The kernel's siginfo: number, errno, code; sender; the value at offset 24.
+    let mut info = [0u64; 16];
+    let value = Cookie { source: engine::FROM_CONTROL, generation: 0, slot: LAST_SAMPLE }.pack();
+    info[0] = SIGPROF as u64;
+    info[1] = u64::from(libc::SI_QUEUE as u32);
+    info[2] = u64::from(sys::getpid());
+    info[3] = value;
+    let args = [sys::getpid() as usize, tid as usize, SIGPROF as usize, info.as_ptr() as usize, 0, 0];
+    // SAFETY: the kernel reads one siginfo.
+    unsafe { os::syscall(libc::SYS_rt_tgsigqueueinfo, args) }.is_ok()
+}
+
+/// A signal of ours in any thread. If the process is dying this thread's last sample is taken, and it stands still until
+/// the end. `true` if that was all that the signal was for.
+///
+/// # Safety
+/// The arguments of a handler, every signal blocked.
+pub(super) unsafe fn on_signal(signo: c_int, info: *const c_void, context: *const c_void) -> bool {
+    let dying = DYING.load(Acquire);
+    // SAFETY: by the contract.
+    let asked = signo == SIGPROF && unsafe { is_question(info) };
+    if dying == 0 {
+        return asked;
+    }
+    let tid = dying as u32;
+    let Some(attached) = wanted().filter(|_| tid != sys::gettid()) else { return asked };
+    let words = [dying >> 32, 0, u64::from(tid)];
+    // SAFETY: by the contract.
+    if unsafe { fatal::record(&attached.state, kind::LAST, &words, u64::MAX, context) } {
+        ANSWERED.fetch_add(1, Release);
+    }
+    stand();
+    asked
+}
+
+/// # Safety
+/// `info` is the kernel's siginfo.
+unsafe fn is_question(info: *const c_void) -> bool {
+    // SAFETY: the queued value is the eight bytes at offset 24.
+    let value = || Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() });
+    code_of(info) == libc::SI_QUEUE
+        && value().is_some_and(|c| c.source == engine::FROM_CONTROL && c.slot == LAST_SAMPLE)
+}
+
+/// Nothing of the program runs any more in this thread, unless the process lives on (the first of a container can).
+fn stand() {
+    let until = clock::monotonic_ns() + STAND_NS;
+    while DYING.load(Acquire) != 0 && clock::monotonic_ns() < until {
+        sleep(5_000_000);
+    }
+    DYING.store(0, Release);
+}
+
+fn sleep(ns: u64) {
+    let time = [0u64, ns];
+    // SAFETY: the kernel reads one timespec.
+    let _ = unsafe { os::syscall(libc::SYS_nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+}

@@ -1,0 +1,144 @@
+//! Signals that are not ours go where the program wanted them.
+
+use super::*;
+
+/// `si_code` of a siginfo, after `si_signo` and `si_errno`.
+pub(super) fn code_of(info: *const c_void) -> c_int {
+    // SAFETY: the kernel's siginfo, 128 bytes.
+    unsafe { info.cast::<c_int>().add(2).read() }
+}
+
+/// Sends a received signal again with all it carried, to this thread or (as far as the kernel lets us) the process.
+pub(super) fn send_again(signo: c_int, info: *const c_void, to_process: bool) {
+    let pid = sys::getpid() as usize;
+    if to_process {
+        let args = [pid, signo as usize, info as usize, 0, 0, 0];
+        // SAFETY: the kernel reads one siginfo.
+        if unsafe { os::syscall(libc::SYS_rt_sigqueueinfo, args) }.is_ok() {
+            return;
+        }
+        // Only the main thread may repeat what kill(2) or the kernel sent; others send it anew, in their own name.
+        // SAFETY: no pointers.
+        if unsafe { os::syscall(libc::SYS_kill, [pid, signo as usize, 0, 0, 0, 0]) }.is_ok() {
+            return;
+        }
+    }
+    let tid = sys::gettid() as usize;
+    // SAFETY: the kernel reads one siginfo.
+    if unsafe { os::syscall(libc::SYS_rt_tgsigqueueinfo, [pid, tid, signo as usize, info as usize, 0, 0]) }
+        .is_err()
+    {
+        // SAFETY: no pointers.
+        let _ = unsafe { os::syscall(libc::SYS_tgkill, [pid, tid, signo as usize, 0, 0, 0]) };
+    }
+}
+
+/// What our handler calls for a signal that is not ours. Runs on the handler's stack with every signal blocked.
+pub(super) unsafe extern "C" fn chain(signo: c_int, info: *mut c_void, context: *mut c_void) {
+    let Some(shadow) = shadow_of(signo) else { return };
+    let program = shadow.load();
+    let code = code_of(info);
+    // By an instruction of the program: the kernel would not let it be blocked or ignored.
+    let forced = signo == SIGTRAP && code > 0;
+    if masks::shadow() & bit(signo) as usize != 0 {
+        if forced {
+            last_words(signo, info, context);
+            die(signo, info, context);
+        } else {
+            hold(signo, info, context, code);
+        }
+        return;
+    }
+    match program.handler {
+        libc::SIG_IGN if !forced => {}
+        libc::SIG_IGN | libc::SIG_DFL => {
+            last_words(signo, info, context);
+            die(signo, info, context);
+        }
+        _ => run(signo, info, context, shadow, &program),
+    }
+}
+
+/// The mask that returning from the handler restores.
+pub(super) fn mask_of(context: *mut c_void) -> *mut KernelSet {
+    let context = context.cast::<libc::ucontext_t>();
+    // SAFETY: a field of the kernel's ucontext; its set of 64 signals is the start of the C library's.
+    unsafe { (&raw mut (*context).uc_sigmask).cast() }
+}
+
+/// The default action, as if nobody had installed a handler.
+pub(super) fn die(signo: c_int, info: *mut c_void, context: *mut c_void) {
+    set_kernel_handler(signo, libc::SIG_DFL);
+    let mask = mask_of(context);
+    // SAFETY: inside the signal frame.
+    unsafe { *mask &= !bit(signo) };
+    if owned() & bit(signo) != 0 {
+        // Of one number the kernel keeps one pending signal: a sample's would be the death that the parent sees.
+        masks::disarm_held();
+    }
+    send_again(signo, info, false);
+}
+
+/// The program blocked this signal and waits for it elsewhere: really block it and let it be pending.
+fn hold(signo: c_int, info: *mut c_void, context: *mut c_void, code: c_int) {
+    let mask = mask_of(context);
+    // SAFETY: inside the signal frame.
+    unsafe { *mask |= bit(signo) };
+    masks::disarm_held();
+    HOLDS.fetch_add(1, Release);
+    send_again(signo, info, code != libc::SI_TKILL);
+}
+
+static HOLDS: AtomicU32 = AtomicU32::new(0);
+
+/// Counts held signals. A thread that waits for such a signal may have been woken in vain by it.
+pub fn holds() -> u32 {
+    HOLDS.load(Acquire)
+}
+
+type Handler = unsafe extern "C" fn(c_int, *mut c_void, *mut c_void);
+
+/// SIGPROF asks for an end, a trap says that something is wrong.
+fn last_words(signo: c_int, info: *mut c_void, context: *mut c_void) {
+    if signo == SIGTRAP {
+        // SAFETY: the arguments of our handler.
+        unsafe { fatal::last_words(signo, info, context) };
+    }
+}
+
+/// Runs the program's handler as the kernel would have.
+fn run(signo: c_int, info: *mut c_void, context: *mut c_void, shadow: &Shadow, program: &Disposition) {
+    if signo == SIGTRAP {
+        // SAFETY: the arguments of our handler.
+        unsafe { fatal::caught(signo, info, context) };
+    }
+    if program.flags & libc::SA_RESETHAND != 0 {
+        CHANGES.with(|| shadow.store(Disposition { handler: libc::SIG_DFL, ..*program }));
+    }
+    // SAFETY: inside the signal frame.
+    let interrupted = unsafe { *mask_of(context) };
+    let mut mask = interrupted | (program.mask & !strippable());
+    if program.flags & libc::SA_NODEFER == 0 {
+        mask |= bit(signo);
+    }
+    #[cfg(target_arch = "x86_64")]
+    if program.flags & libc::SA_ONSTACK == 0
+        && relocate::move_frame(signo, info, context, program.handler, mask)
+    {
+        return;
+    }
+    // A signal of ours that is pending while the program's handler runs would swallow one that the handler sends itself.
+    if mask & masks::used() != 0 {
+        masks::disarm_held();
+    }
+    // SAFETY: the program installed this address as a handler of this signal.
+    let handler = unsafe { core::mem::transmute::<usize, Handler>(program.handler) };
+    masks::kernel_mask(libc::SIG_SETMASK, Some(mask));
+    // SAFETY: as above. It may leave by longjmp: then the thread is armed again at its next change of the mask.
+    unsafe { handler(signo, info, context) };
+    // SAFETY: inside the signal frame.
+    if masks::shadow() & masks::HELD != 0 && unsafe { *mask_of(context) } & owned() == 0 {
+        masks::kernel_mask(libc::SIG_SETMASK, Some(!0));
+        masks::rearm();
+    }
+}

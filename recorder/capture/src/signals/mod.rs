@@ -1,0 +1,375 @@
+//! SIGTRAP and SIGPROF shared with the program: our handler is installed, the program's own dispositions live in a
+//! table here, and a signal that is not ours goes on to where the program wanted it.
+//!
+//! | program's disposition | what a foreign signal does |
+//! |---|---|
+//! | default | really kills the process (the default action is installed and the signal sent again) |
+//! | ignore | nothing, except a trap by the program's own instruction, which kills as without us |
+//! | handler | runs with the mask, flags and stack it asked for |
+//! | blocked, no handler | is held: really blocked and sent again, so that it stays pending until unblocked or waited for |
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+
+use flightline_in_signal::engine::{Cookie, SIGPROF, SIGTRAP};
+use flightline_in_signal::{handler, sys};
+
+use crate::command;
+use crate::masks::{self, KernelSet, bit};
+use crate::os::{self, Spin};
+use crate::real;
+
+pub mod fatal;
+mod foreign;
+#[cfg(target_arch = "x86_64")]
+mod relocate;
+mod restart;
+
+pub use foreign::holds;
+use foreign::{chain, code_of, mask_of, send_again};
+
+/// The program's disposition of one signal of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disposition {
+    /// `sa_handler` or `sa_sigaction`.
+    pub handler: usize,
+    /// `sa_flags`.
+    pub flags: c_int,
+    /// `sa_mask`.
+    pub mask: KernelSet,
+    /// `sa_restorer` as the program gave it.
+    pub restorer: usize,
+}
+
+/// A [`Disposition`] that a handler may read while another thread changes it.
+struct Shadow {
+    version: AtomicU32,
+    handler: AtomicUsize,
+    flags: AtomicU32,
+    mask: AtomicU64,
+    restorer: AtomicUsize,
+}
+
+const SIGNALS: [c_int; 2] = [SIGTRAP, SIGPROF];
+static SHADOWS: [Shadow; 2] = [const { Shadow::new() }; 2];
+static OWNED: AtomicU64 = AtomicU64::new(0);
+/// Serialises changes; taken with all signals blocked, as `sigaction` may be called in handlers.
+static CHANGES: Spin = Spin::new();
+
+impl Shadow {
+    const fn new() -> Shadow {
+        Shadow {
+            version: AtomicU32::new(0),
+            handler: AtomicUsize::new(0),
+            flags: AtomicU32::new(0),
+            mask: AtomicU64::new(0),
+            restorer: AtomicUsize::new(0),
+        }
+    }
+
+    fn load(&self) -> Disposition {
+        loop {
+            let version = self.version.load(Acquire);
+            let now = Disposition {
+                handler: self.handler.load(Relaxed),
+                flags: self.flags.load(Relaxed) as c_int,
+                mask: self.mask.load(Relaxed),
+                restorer: self.restorer.load(Relaxed),
+            };
+            core::sync::atomic::fence(Acquire);
+            if version & 1 == 0 && self.version.load(Relaxed) == version {
+                return now;
+            }
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Only under [`CHANGES`], with all signals blocked.
+    fn store(&self, new: Disposition) {
+        self.version.fetch_add(1, AcqRel);
+        core::sync::atomic::fence(Release);
+        self.handler.store(new.handler, Relaxed);
+        self.flags.store(new.flags as u32, Relaxed);
+        self.mask.store(new.mask, Relaxed);
+        self.restorer.store(new.restorer, Relaxed);
+        self.version.fetch_add(1, Release);
+    }
+}
+
+fn shadow_of(signo: c_int) -> Option<&'static Shadow> {
+    match signo {
+        SIGTRAP => SHADOWS.first(),
+        SIGPROF => SHADOWS.last(),
+        _ => None,
+    }
+}
+
+/// Signals whose handler is ours, as bits.
+pub fn owned() -> KernelSet {
+    OWNED.load(Acquire)
+}
+
+/// Signals of ours for which the program has no handler: they are stripped from masks.
+pub fn strippable() -> KernelSet {
+    let mut set = owned();
+    for signo in SIGNALS {
+        if set & bit(signo) != 0 && shadow_of(signo).is_some_and(|s| is_function(s.load().handler)) {
+            set &= !bit(signo);
+        }
+    }
+    set
+}
+
+fn is_function(handler: usize) -> bool {
+    handler != libc::SIG_DFL && handler != libc::SIG_IGN
+}
+
+/// What we install for a signal whose program's disposition is `program`.
+fn our_action(program: &Disposition) -> libc::sigaction {
+    // SAFETY: all-zero is a valid structure.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = entry as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // A program whose handler interrupts system calls wants EINTR, all others must never see one.
+    if !is_function(program.handler) || program.flags & libc::SA_RESTART != 0 {
+        action.sa_flags |= libc::SA_RESTART;
+    }
+    // All 64 signals, with those that the C library keeps for itself and sigfillset leaves out.
+    // SAFETY: the first word of a local set.
+    unsafe { (&raw mut action.sa_mask).cast::<u64>().write(!0) };
+    action
+}
+
+fn from_c(action: &libc::sigaction) -> Disposition {
+    Disposition {
+        handler: action.sa_sigaction,
+        flags: action.sa_flags,
+        // SAFETY: a field of a valid structure.
+        mask: unsafe { masks::from_c(&raw const action.sa_mask) },
+        restorer: action.sa_restorer.map_or(0, |f| f as usize),
+    }
+}
+
+fn to_c(d: &Disposition) -> libc::sigaction {
+    // SAFETY: all-zero is a valid structure.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = d.handler;
+    action.sa_flags = d.flags;
+    // SAFETY: the first word of a local set.
+    unsafe { (&raw mut action.sa_mask).cast::<u64>().write(d.mask) };
+    // SAFETY: null or the address of a function of this type, as the program or libc gave it.
+    action.sa_restorer = unsafe { core::mem::transmute::<usize, Option<extern "C" fn()>>(d.restorer) };
+    action
+}
+
+/// Installs our handler for `signals` (bits); the program's dispositions go into the table.
+pub fn install(signals: KernelSet) {
+    masks::with_all_blocked(|| {
+        CHANGES.with(|| {
+            for signo in SIGNALS {
+                if signals & bit(signo) == 0 || owned() & bit(signo) != 0 {
+                    continue;
+                }
+                // SAFETY: all-zero is a valid structure.
+                let mut old: libc::sigaction = unsafe { core::mem::zeroed() };
+                // SAFETY: only asks.
+                if unsafe { real::sigaction(signo, core::ptr::null(), &raw mut old) } != 0 {
+                    continue;
+                }
+                let program = from_c(&old);
+                if let Some(shadow) = shadow_of(signo) {
+                    shadow.store(program);
+                }
+                OWNED.fetch_or(bit(signo), AcqRel);
+                let ours = our_action(&program);
+                // SAFETY: our handler may run at any time from here on; it needs nothing but what `attach` installed.
+                if unsafe { real::sigaction(signo, &raw const ours, core::ptr::null_mut()) } != 0 {
+                    OWNED.fetch_and(!bit(signo), AcqRel);
+                }
+            }
+        });
+    });
+}
+
+/// Gives the program its dispositions back. Nothing may be armed any more.
+pub fn uninstall() {
+    masks::with_all_blocked(|| {
+        CHANGES.with(|| {
+            for signo in SIGNALS {
+                if owned() & bit(signo) == 0 {
+                    continue;
+                }
+                // SAFETY: all-zero is a valid structure.
+                let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
+                // SAFETY: only asks.
+                unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) };
+                // Somebody who replaced us without going through the wrappers keeps what it installed.
+                if now.sa_sigaction == entry as *const () as usize
+                    && let Some(shadow) = shadow_of(signo)
+                {
+                    let program = to_c(&shadow.load());
+                    // SAFETY: the program's own disposition.
+                    unsafe { real::sigaction(signo, &raw const program, core::ptr::null_mut()) };
+                }
+                OWNED.fetch_and(!bit(signo), AcqRel);
+            }
+        });
+    });
+}
+
+/// In the child of a fork: another thread may have held the lock.
+pub fn reset_locks() {
+    CHANGES.reset();
+    fatal::reset();
+    for shadow in &SHADOWS {
+        // A change cut in two by the fork: the next store makes it whole again.
+        shadow.version.store(shadow.version.load(Relaxed) & !1, Relaxed);
+    }
+}
+
+/// `sigaction` on behalf of the program.
+///
+/// # Safety
+/// As the function itself.
+pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    let ours = shadow_of(signo).filter(|_| owned() & bit(signo) != 0);
+    if fatal::watched() & bit(signo) != 0 {
+        // SAFETY: passed on.
+        return unsafe { fatal::change(signo, new, old) };
+    }
+    let Some(shadow) = ours else {
+        // SAFETY: passed on.
+        return unsafe { real::sigaction(signo, new, old) };
+    };
+    // SAFETY: null or a valid structure, by the contract.
+    let new = unsafe { new.as_ref() }.map(from_c);
+    let before = masks::with_all_blocked(|| {
+        CHANGES.with(|| {
+            let before = shadow.load();
+            if let Some(new) = new {
+                shadow.store(new);
+                if our_action(&before).sa_flags != our_action(&new).sa_flags {
+                    let action = our_action(&new);
+                    // SAFETY: our own handler with other flags.
+                    unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
+                }
+            }
+            before
+        })
+    });
+    if !old.is_null() {
+        // SAFETY: valid for writes, by the contract.
+        unsafe { old.write(to_c(&before)) };
+    }
+    0
+}
+
+/// The program's disposition of a signal of ours.
+pub fn disposition(signo: c_int) -> Option<Disposition> {
+    shadow_of(signo).filter(|_| owned() & bit(signo) != 0).map(Shadow::load)
+}
+
+/// The program's disposition of a signal of [`kept`].
+pub fn program_disposition(signo: c_int) -> Option<Disposition> {
+    disposition(signo).or_else(|| fatal::disposition(signo))
+}
+
+/// Signals whose dispositions the program may change by [`change`] only, as bits.
+pub fn kept() -> KernelSet {
+    owned() | fatal::watched()
+}
+
+// ----- exec -----------------------------------------------------------------------------------------------------
+
+/// Makes the kernel's view the program's own, for an image about to be executed: ignored signals stay ignored, blocked
+/// ones blocked. Returns the mask to restore if the exec fails. In a `vfork` child this changes the child's own copies only.
+pub fn bare_for_exec() -> KernelSet {
+    let mask = masks::kernel_mask(libc::SIG_BLOCK, Some(masks::hidden()));
+    for signo in SIGNALS {
+        if disposition(signo).is_some_and(|d| d.handler == libc::SIG_IGN) {
+            set_kernel_handler(signo, libc::SIG_IGN);
+        }
+    }
+    mask
+}
+
+/// Undoes [`bare_for_exec`].
+pub fn dress_again(mask: KernelSet) {
+    for signo in SIGNALS {
+        if let Some(d) = disposition(signo).filter(|d| d.handler == libc::SIG_IGN) {
+            let action = our_action(&d);
+            // SAFETY: our own handler.
+            unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
+        }
+    }
+    masks::kernel_mask(libc::SIG_SETMASK, Some(mask));
+}
+
+fn set_kernel_handler(signo: c_int, handler: usize) {
+    // SAFETY: all-zero is a valid structure.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = handler;
+    // SAFETY: SIG_DFL or SIG_IGN.
+    unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
+}
+
+/// Takes our own signals out of the calling thread's queue, so that none is pending when another image starts;
+/// others are sent again.
+pub fn swallow_pending() {
+    let set = owned();
+    for _ in 0..8 {
+        let wanted = masks::pending() & set;
+        if wanted == 0 {
+            return;
+        }
+        let mut info = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        let at_once = [0i64; 2];
+        let args = [
+            (&raw const wanted) as usize,
+            info.as_mut_ptr() as usize,
+            at_once.as_ptr() as usize,
+            size_of::<KernelSet>(),
+            0,
+            0,
+        ];
+        // SAFETY: the kernel reads the set and the timeout, writes one siginfo.
+        let Ok(signo) = (unsafe { os::syscall(libc::SYS_rt_sigtimedwait, args) }) else { return };
+        let signo = signo as c_int;
+        if !is_ours(signo, info.as_mut_ptr().cast()) {
+            let info = info.as_mut_ptr().cast();
+            send_again(signo, info, code_of(info) != libc::SI_TKILL);
+            return;
+        }
+    }
+}
+
+/// `true` for a signal that one of our engines or the drain sent.
+pub fn is_ours(signo: c_int, info: *const c_void) -> bool {
+    const TRAP_PERF: c_int = 6;
+    let code = code_of(info);
+    let by_engine =
+        matches!((signo, code), (SIGTRAP, TRAP_PERF) | (SIGPROF, libc::SI_TIMER) | (SIGPROF, libc::SI_QUEUE));
+    // SAFETY: the kernel's siginfo; the event's data and the timer's or queued value are the eight bytes at offset 24.
+    by_engine && Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() }).is_some()
+}
+
+/// The handler of both signals.
+unsafe extern "C" fn entry(signo: c_int, info: *mut c_void, context: *mut c_void) {
+    // SAFETY: installed with SA_SIGINFO and a full mask.
+    if unsafe { fatal::on_signal(signo, info, context) } {
+        return;
+    }
+    // SAFETY: as above.
+    if unsafe { handler::on_signal(signo, info, context) } {
+        // SAFETY: the same context.
+        unsafe { restart::decide_again(context) };
+        // SAFETY: the kernel's siginfo.
+    } else if unsafe { command::on_signal(signo, info) } {
+        // SAFETY: the same context.
+        unsafe { restart::decide_again(context) };
+    } else {
+        // SAFETY: the same arguments.
+        unsafe { chain(signo, info, context) };
+    }
+}

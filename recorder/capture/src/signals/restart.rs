@@ -1,0 +1,105 @@
+//! The kernel decides with the first handler of several whether an interrupted system call is made again. When ours
+//! comes first, that is always yes. If a signal behind it has a handler without `SA_RESTART`, the program expects
+//! `EINTR` (a read with `alarm` would wait for ever): then the decision is taken back.
+
+use super::*;
+
+/// System calls that wait and are subject to `SA_RESTART` (signal(7)).
+const WAITING: [libc::c_long; 27] = [
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_pwrite64,
+    libc::SYS_ioctl,
+    libc::SYS_openat,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_flock,
+    libc::SYS_fcntl,
+    libc::SYS_futex,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_mq_timedsend,
+    libc::SYS_getrandom,
+    libc::SYS_splice,
+    libc::SYS_copy_file_range,
+];
+
+/// The call about to be made again by the interrupted code: its number, and where its result goes.
+///
+/// # Safety
+/// `context` is a signal frame's.
+#[cfg(target_arch = "x86_64")]
+unsafe fn waiting(context: *mut libc::ucontext_t) -> Option<(libc::c_long, impl FnOnce(i64))> {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    // SAFETY: by the contract.
+    let registers = unsafe { &mut (*context).uc_mcontext.gregs };
+    let at = registers[libc::REG_RIP as usize];
+    // The kernel leaves the address behind the instruction in rcx, and sets the counter back to the instruction.
+    if registers[libc::REG_RCX as usize] != at.wrapping_add(2) {
+        return None;
+    }
+    // SAFETY: the kernel has just executed the instruction there.
+    if unsafe { (at as *const [u8; 2]).read() } != SYSCALL {
+        return None;
+    }
+    let number = registers[libc::REG_RAX as usize];
+    Some((number, move |result| {
+        registers[libc::REG_RAX as usize] = result;
+        registers[libc::REG_RIP as usize] = at + 2;
+    }))
+}
+
+#[cfg(target_arch = "aarch64")]
+unsafe fn waiting(context: *mut libc::ucontext_t) -> Option<(libc::c_long, impl FnOnce(i64))> {
+    const SVC: u32 = 0xd400_0001;
+    // SAFETY: by the contract.
+    let registers = unsafe { &mut (*context).uc_mcontext };
+    // SAFETY: the interrupted instruction is mapped.
+    if unsafe { (registers.pc as *const u32).read() } != SVC {
+        return None;
+    }
+    let number = registers.regs[8] as libc::c_long;
+    Some((number, move |result| {
+        registers.regs[0] = result as u64;
+        registers.pc += 4;
+    }))
+}
+
+/// # Safety
+/// `context` is the frame of a signal of ours, every signal blocked.
+pub unsafe fn decide_again(context: *mut c_void) {
+    // SAFETY: by the contract.
+    let Some((number, end)) = (unsafe { waiting(context.cast()) }) else { return };
+    if !WAITING.contains(&number) {
+        return;
+    }
+    // SAFETY: inside the signal frame.
+    let behind = masks::pending() & !unsafe { *mask_of(context) };
+    if (1..=64).filter(|signo| behind & bit(*signo) != 0).any(interrupts) {
+        end(-i64::from(libc::EINTR));
+    }
+}
+
+/// `true` if the program's handler of this signal ends system calls.
+fn interrupts(signo: c_int) -> bool {
+    let program = disposition(signo).unwrap_or_else(|| {
+        // The kernel's structure: handler, flags, restorer, mask.
+        let mut now = [0u64; 4];
+        let args = [signo as usize, 0, now.as_mut_ptr() as usize, size_of::<KernelSet>(), 0, 0];
+        // SAFETY: the kernel writes one such structure.
+        let _ = unsafe { os::syscall(libc::SYS_rt_sigaction, args) };
+        Disposition { handler: now[0] as usize, flags: now[1] as c_int, mask: 0, restorer: 0 }
+    });
+    is_function(program.handler) && program.flags & libc::SA_RESTART == 0
+}

@@ -1,0 +1,393 @@
+//! The caller of hand-written code without unwind information: its instructions are run ahead, on copies of the registers,
+//! until they return. What they do to the stack on the way out says where the return address and the saved registers
+//! are, wherever in the function it was interrupted.
+//!
+//! Only what moves the stack pointer or restores a register is carried out; every other result is unknown. Of
+//! a conditional jump the next instruction is tried first, then the target. What is found is believed only if
+//! the return address follows a call in a known module.
+
+use crate::interrupted::Regs;
+use crate::x86::{Code, Instruction, Map, decode};
+
+/// Instructions looked at for one frame.
+const MAX_STEPS: u32 = 4096;
+/// Branches not taken that are remembered.
+const BRANCHES: usize = 32;
+/// Jumps taken that are remembered, so that none is taken twice.
+const TAKEN: usize = 256;
+/// Words written on the way that are remembered.
+const WRITTEN: usize = 8;
+
+/// x86 numbers of the registers by DWARF number.
+const BY_DWARF: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+const SP: u8 = 4;
+const BP: u8 = 5;
+/// rax, rdx: what a call gives back. Others are read after a call only where the callee keeps them, if the code is right;
+/// functions that only assembly calls keep more than they must.
+const RESULTS: u16 = 0b101;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct State {
+    pc: u64,
+    r: [u64; 16],
+    /// Bit i: register i is known.
+    known: u16,
+    /// Words written up to here.
+    written: u32,
+}
+
+/// Working memory; lives in scratch memory because it is larger than a small alternate stack.
+#[repr(C)]
+pub struct Ahead {
+    state: State,
+    branches: [State; BRANCHES],
+    taken: [u64; TAKEN],
+    written: [(u64, u64); WRITTEN],
+    branch_count: usize,
+    taken_count: usize,
+}
+
+/// Memory and code as the run needs them.
+pub trait World: Code {
+    /// A word of the stack.
+    fn word(&mut self, address: u64) -> Option<u64>;
+    /// Whether `address` can be a return address.
+    fn returns_to(&mut self, address: u64) -> bool;
+}
+
+enum Next {
+    Go(u64),
+    /// It returns: this much is dropped from the stack beside the return address.
+    Return(u64),
+    /// Leaves for another function, which returns for it if this is a tail call.
+    Leave,
+    Dead,
+}
+
+impl State {
+    fn get(&self, number: u8) -> Option<u64> {
+        if self.known.wrapping_shr(u32::from(number)) & 1 == 0 {
+            return None;
+        }
+        self.r.get(usize::from(number)).copied()
+    }
+
+    fn set(&mut self, number: u8, value: Option<u64>) {
+        let bit = 1u16.wrapping_shl(u32::from(number));
+        match (value, self.r.get_mut(usize::from(number))) {
+            (Some(value), Some(register)) => {
+                *register = value;
+                self.known |= bit;
+            }
+            _ => self.known &= !bit,
+        }
+    }
+}
+
+impl Ahead {
+    /// Runs from `regs` to the return; on success `regs` are the caller's, with what is known of them.
+    pub fn run<W: World>(&mut self, world: &mut W, regs: &mut Regs) -> bool {
+        if cfg!(not(target_arch = "x86_64")) {
+            return false;
+        }
+        let start = regs.sp();
+        self.state = State { pc: regs.pc, r: [0; 16], known: 0, written: 0 };
+        for (dwarf, number) in BY_DWARF.iter().enumerate() {
+            self.state.set(*number, regs.get(dwarf));
+        }
+        (self.branch_count, self.taken_count) = (0, 0);
+        for _ in 0..MAX_STEPS {
+            let step = decode(world, self.state.pc).map_or(Next::Dead, |i| self.step(world, &i));
+            let dropped = match step {
+                Next::Go(pc) => {
+                    self.state.pc = pc;
+                    continue;
+                }
+                Next::Return(dropped) => Some(dropped),
+                Next::Leave => Some(0),
+                Next::Dead => None,
+            };
+            if let (Some(dropped), Some(sp)) = (dropped, self.state.get(SP))
+                && sp >= start
+                && let Some(ra) = self.load(world, sp)
+                && world.returns_to(ra)
+            {
+                self.state.set(SP, Some(sp.wrapping_add(8).wrapping_add(dropped)));
+                regs.pc = ra;
+                regs.valid = 0;
+                for (dwarf, number) in BY_DWARF.iter().enumerate() {
+                    if let Some(value) = self.state.get(*number) {
+                        regs.set(dwarf, value);
+                    }
+                }
+                return true;
+            }
+            let Some(last) = self.branch_count.checked_sub(1) else { return false };
+            let Some(branch) = self.branches.get(last) else { return false };
+            self.state = *branch;
+            self.branch_count = last;
+        }
+        false
+    }
+
+    fn load<W: World>(&self, world: &mut W, address: u64) -> Option<u64> {
+        let count = (self.state.written as usize).min(WRITTEN);
+        let written = self.written.get(..count)?.iter().rev().find(|(at, _)| *at == address);
+        written.map(|(_, value)| *value).or_else(|| world.word(address))
+    }
+
+    fn store(&mut self, address: u64, value: Option<u64>) {
+        // An unknown value reads as no return address and no frame.
+        if let Some(place) = self.written.get_mut(self.state.written as usize) {
+            *place = (address, value.unwrap_or(0));
+            self.state.written = self.state.written.wrapping_add(1);
+        }
+    }
+
+    fn push(&mut self, value: Option<u64>) {
+        let sp = self.state.get(SP).map(|sp| sp.wrapping_sub(8));
+        self.state.set(SP, sp);
+        if let Some(sp) = sp {
+            self.store(sp, value);
+        }
+    }
+
+    fn pop<W: World>(&mut self, world: &mut W) -> Option<u64> {
+        let sp = self.state.get(SP);
+        self.state.set(SP, sp.map(|sp| sp.wrapping_add(8)));
+        self.load(world, sp?)
+    }
+
+    /// A jump is taken once: twice would be a loop.
+    fn jump(&mut self, target: u64) -> Next {
+        let count = self.taken_count.min(TAKEN);
+        let seen = self.taken.get(..count).is_none_or(|taken| taken.contains(&target));
+        let Some(place) = self.taken.get_mut(count) else { return Next::Dead };
+        if seen {
+            return Next::Dead;
+        }
+        *place = target;
+        self.taken_count = count.wrapping_add(1);
+        Next::Go(target)
+    }
+
+    fn branch(&mut self, target: u64, next: u64) -> Next {
+        let count = self.taken_count.min(TAKEN);
+        let seen = self.taken.get(..count).is_none_or(|taken| taken.contains(&target));
+        if !seen && let Some(place) = self.branches.get_mut(self.branch_count) {
+            *place = State { pc: target, ..self.state };
+            self.branch_count = self.branch_count.wrapping_add(1);
+            if let Some(place) = self.taken.get_mut(count) {
+                *place = target;
+                self.taken_count = count.wrapping_add(1);
+            }
+        }
+        Next::Go(next)
+    }
+
+    fn after_call(&mut self) {
+        self.state.known &= !RESULTS;
+    }
+
+    /// The address of a memory operand by the stack or frame pointer.
+    fn address(&self, i: &Instruction) -> Option<u64> {
+        let place = i.place?;
+        Some(self.state.get(place.base?)?.wrapping_add(place.disp as u64))
+    }
+
+    fn on_stack(&self, i: &Instruction) -> Option<u64> {
+        let base = i.place?.base?;
+        if base == SP || base == BP { self.address(i) } else { None }
+    }
+
+    fn step<W: World>(&mut self, world: &mut W, i: &Instruction) -> Next {
+        match i.map {
+            Map::One => self.one_byte(world, i),
+            Map::Two => self.two_bytes(i),
+            Map::Other => {
+                // pextr*, pmovmskb, extractps, BMI: a register that is written is never the stack pointer.
+                let result = if matches!(i.opcode, 0x14..=0x17) { i.rm } else { Some(i.reg) };
+                let writes = matches!(i.opcode, 0x14..=0x17 | 0x2c | 0x2d | 0x50 | 0xd7 | 0xf0..=0xf7);
+                if let (true, Some(result)) = (writes, result) {
+                    self.state.set(result, None);
+                }
+                if i.opcode == 0x7e
+                    && let Some(rm) = i.rm
+                {
+                    self.state.set(rm, None);
+                }
+                Next::Go(i.next)
+            }
+        }
+    }
+
+    fn two_bytes(&mut self, i: &Instruction) -> Next {
+        match i.opcode {
+            0x0b => return Next::Dead,
+            0x05 => [0, 1, 11].iter().for_each(|r| self.state.set(*r, None)),
+            0xa2 => [0, 1, 2, 3].iter().for_each(|r| self.state.set(*r, None)),
+            0x31 | 0x01 => [0, 1, 2].iter().for_each(|r| self.state.set(*r, None)),
+            0x80..=0x8f => return self.branch(i.next.wrapping_add(i.immediate as u64), i.next),
+            0x40..=0x4f | 0xaf | 0xb6..=0xb8 | 0xbc..=0xbf | 0x2c | 0x2d | 0x50 | 0xc5 | 0xd7 => {
+                self.state.set(i.reg, None);
+            }
+            0xc8..=0xcf => self.state.set(i.reg, None),
+            0x7e
+            | 0x90..=0x9f
+            | 0xa4
+            | 0xa5
+            | 0xab..=0xad
+            | 0xb0
+            | 0xb1
+            | 0xb3
+            | 0xba
+            | 0xbb
+            | 0xc0
+            | 0xc1 => {
+                if let Some(rm) = i.rm {
+                    self.state.set(rm, None);
+                }
+                if matches!(i.opcode, 0xb0 | 0xb1) {
+                    self.state.set(0, None);
+                }
+                if matches!(i.opcode, 0xc0 | 0xc1) {
+                    self.state.set(i.reg, None);
+                }
+            }
+            _ => {}
+        }
+        Next::Go(i.next)
+    }
+
+    fn one_byte<W: World>(&mut self, world: &mut W, i: &Instruction) -> Next {
+        match i.opcode {
+            0xc3 => return Next::Return(0),
+            0xc2 => return Next::Return(i.immediate as u64 & 0xffff),
+            0xca | 0xcb | 0xcc | 0xcd | 0xcf | 0xf1 | 0xf4 | 0xc8 => return Next::Dead,
+            0xe9 | 0xeb => return self.jump(i.next.wrapping_add(i.immediate as u64)),
+            0x70..=0x7f | 0xe0..=0xe3 => {
+                if i.opcode >= 0xe0 {
+                    self.state.set(1, None);
+                }
+                return self.branch(i.next.wrapping_add(i.immediate as u64), i.next);
+            }
+            0xe8 => self.after_call(),
+            0xff => match i.extension {
+                2 | 3 => self.after_call(),
+                // Through a slot of memory as the PLT does: a tail call. By a register it may go anywhere.
+                4 if i.rm.is_none() => return Next::Leave,
+                4 | 5 => return Next::Dead,
+                6 => {
+                    let value = i.rm.and_then(|rm| self.state.get(rm));
+                    self.push(value);
+                }
+                _ => self.forget_rm(i),
+            },
+            0x50..=0x57 => {
+                let value = self.state.get(i.reg);
+                self.push(value);
+            }
+            0x68 | 0x6a => self.push(Some(i.immediate as u64)),
+            0x9c => self.push(None),
+            0x58..=0x5f => {
+                let value = self.pop(world);
+                self.state.set(i.reg, value);
+            }
+            0x9d => {
+                self.pop(world);
+            }
+            0x8f => {
+                let value = self.pop(world);
+                if let Some(rm) = i.rm {
+                    self.state.set(rm, value);
+                }
+            }
+            0xc9 => {
+                let frame = self.state.get(BP);
+                self.state.set(SP, frame);
+                let value = self.pop(world);
+                self.state.set(BP, value);
+            }
+            0x89 => {
+                let value = if i.wide { self.state.get(i.reg) } else { None };
+                if let Some(rm) = i.rm {
+                    self.state.set(rm, value);
+                } else if let (true, Some(address)) = (i.wide, self.on_stack(i)) {
+                    self.store(address, value);
+                }
+            }
+            0x8b => {
+                let value = match (i.wide, i.rm) {
+                    (false, _) => None,
+                    (true, Some(rm)) => self.state.get(rm),
+                    (true, None) => self.on_stack(i).and_then(|address| self.load(world, address)),
+                };
+                self.state.set(i.reg, value);
+            }
+            0x8d => {
+                let value = if i.wide { self.address(i) } else { None };
+                self.state.set(i.reg, value);
+            }
+            0x81 | 0x83 => self.immediate(i),
+            0x90 if i.reg == 0 => {}
+            0x90..=0x97 => {
+                self.state.set(0, None);
+                self.state.set(i.reg, None);
+            }
+            _ => self.forget(i),
+        }
+        Next::Go(i.next)
+    }
+
+    /// `add`, `sub`, `and` of a register and a number; `cmp` does nothing.
+    fn immediate(&mut self, i: &Instruction) {
+        let Some(rm) = i.rm else { return };
+        let (now, n) = (self.state.get(rm), i.immediate as u64);
+        let value = match (i.extension, now, i.wide) {
+            (7, now, _) => now,
+            (0, Some(now), true) => Some(now.wrapping_add(n)),
+            (5, Some(now), true) => Some(now.wrapping_sub(n)),
+            (4, Some(now), true) => Some(now & n),
+            _ => None,
+        };
+        self.state.set(rm, value);
+    }
+
+    fn forget_rm(&mut self, i: &Instruction) {
+        if let Some(rm) = i.rm {
+            self.state.set(rm, None);
+        }
+    }
+
+    /// The rest of the one-byte opcodes: what they write is unknown from then on.
+    fn forget(&mut self, i: &Instruction) {
+        match i.opcode {
+            // cmp and test compare; floating point has registers of its own
+            0x38..=0x3d | 0x84 | 0x85 | 0xa8 | 0xa9 | 0xd8..=0xdf => {}
+            0x00..=0x3f => match i.opcode & 7 {
+                0 | 1 => self.forget_rm(i),
+                2 | 3 => self.state.set(i.reg, None),
+                _ => self.state.set(0, None),
+            },
+            0x63 | 0x69 | 0x6b | 0x8a => self.state.set(i.reg, None),
+            0x86 | 0x87 => {
+                self.forget_rm(i);
+                self.state.set(i.reg, None);
+            }
+            0x80 if i.extension == 7 => {}
+            0x80 | 0x88 | 0xc0 | 0xc1 | 0xc6 | 0xc7 | 0xd0..=0xd3 | 0xfe => self.forget_rm(i),
+            0x98 | 0x99 | 0xd7 | 0xa0..=0xa3 => [0, 2].iter().for_each(|r| self.state.set(*r, None)),
+            0x6c..=0x6f | 0xa4..=0xa7 | 0xaa..=0xaf => {
+                [0, 1, 6, 7].iter().for_each(|r| self.state.set(*r, None));
+            }
+            0xb0..=0xbf => self.state.set(i.reg, None),
+            0xf6 | 0xf7 => match i.extension {
+                0 | 1 => {}
+                2 | 3 => self.forget_rm(i),
+                _ => [0, 2].iter().for_each(|r| self.state.set(*r, None)),
+            },
+            _ => {}
+        }
+    }
+}

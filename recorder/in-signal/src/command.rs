@@ -1,0 +1,23 @@
+//! What the drain and a program that is already running agree on: commands by a queued signal, and the mailbox.
+//!
+//! A command is `SIGPROF` queued with a [`crate::engine::Cookie`] of source [`crate::engine::FROM_CONTROL`], whose slot is
+//! the command. It is carried out by the capture side, outside this crate.
+
+/// Join the session that the mailbox names.
+pub const JOIN: u32 = 1;
+/// Arm and disarm the threads as the session's page says now, then tell so in the process's header.
+pub const APPLY: u32 = 2;
+/// Leave a session that is over, and give its memory back.
+pub const LEAVE: u32 = 3;
+
+/// Within a process that a signal ends: take the last sample of this thread.
+pub const LAST_SAMPLE: u32 = 4;
+
+/// Directories tried for the mailbox, in this order.
+pub const MAILBOX_DIRS: [&str; 2] = ["/dev/shm", "/tmp"];
+/// Name of a mailbox before the process id.
+pub const MAILBOX_PREFIX: &str = "flightline-join-";
+/// Longest contents of a mailbox: the path of a session directory as the program sees it.
+pub const MAILBOX_BYTES: usize = 255;
+/// Name of the memory by which a listening process is recognised in `/proc/<pid>/maps`, where the kernel has names.
+pub const LISTENING: &str = "flightline listens";

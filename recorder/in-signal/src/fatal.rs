@@ -1,0 +1,86 @@
+//! The last sample of a thread: where it was when a signal came that ends the process, or that could have.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::interrupted::{Regs, arch};
+use crate::layout::{SampleRecord, event_kind};
+use crate::publish::{self, Event};
+use crate::state::ProcState;
+use crate::{clock, sys, thread};
+
+/// Records `index` (one of [`crate::payload::fatal`]) with `words` and the stack of the interrupted code. `fault` is the
+/// address that could not be used, 0 if that was not the reason.
+///
+/// Nothing is believed of the stack, which may be what broke: all of it is read by calls that check. `false`: it found
+/// no room, and is counted.
+///
+/// # Safety
+/// In a handler, every signal blocked; `context` is the kernel's.
+#[inline(never)]
+pub unsafe fn record(
+    state: &'static ProcState,
+    index: u16,
+    words: &[u64],
+    fault: u64,
+    context: *const c_void,
+) -> bool {
+    let slot = thread::current();
+    let plain = SampleRecord {
+        time_ns: clock::monotonic_ns(),
+        tid: slot.map_or_else(sys::gettid, |slot| slot.tid.load(Relaxed)),
+        slot: slot.map_or(u32::MAX, |slot| thread::index(state, slot)),
+        ..SampleRecord::default()
+    };
+    let event = Event { kind: event_kind::SIGNAL, index, value: 1, extra: words };
+    // SAFETY: by the caller's promise.
+    let regs = unsafe { Regs::interrupted(context) };
+    let Some(mut lease) = state.private.scratch.take_for(plain.slot) else {
+        publish::lose(state, &event);
+        return false;
+    };
+    // A call to where no code is: the stack goes on at its return address.
+    let jumped = if fault == regs.pc { called_from(&regs) } else { None };
+    let mut fixed = plain;
+    let frames = publish::walk(state, (0, 0), jumped.as_ref().unwrap_or(&regs), &mut fixed, lease.scratch());
+    let nowhere = [regs.pc];
+    if jumped.is_some() {
+        fixed.exact_frames &= !1;
+        publish::event(state, &fixed, &event, &nowhere, frames).is_ok()
+    } else {
+        publish::event(state, &fixed, &event, &[], frames).is_ok()
+    }
+}
+
+/// The caller's registers right behind its call.
+fn called_from(regs: &Regs) -> Option<Regs> {
+    let mut caller = *regs;
+    if arch::RA == 16 {
+        let sp = regs.sp();
+        let mut word = [0u8; 8];
+        // SAFETY: the target has 8 bytes.
+        if unsafe { sys::read_process(sys::getpid(), sp, word.as_mut_ptr(), 8) } != 8 {
+            return None;
+        }
+        caller.pc = u64::from_le_bytes(word);
+        caller.set(arch::RA, caller.pc);
+        caller.set(arch::SP, sp.wrapping_add(8));
+    } else {
+        caller.pc = regs.get(arch::RA)?;
+    }
+    (caller.pc != 0).then_some(caller)
+}
+
+/// Counts last samples that were asked for and did not come.
+pub fn lose(state: &ProcState, count: u64) {
+    if let Some(lost) = state.header.event_lost.get(usize::from(event_kind::SIGNAL)) {
+        lost.fetch_add(count, Relaxed);
+    }
+}
+
+/// Counts a signal that is not recorded, as many came before it.
+pub fn pass(state: &ProcState) {
+    if let Some(passed) = state.header.event_short.get(usize::from(event_kind::SIGNAL)) {
+        passed.fetch_add(1, Relaxed);
+    }
+}

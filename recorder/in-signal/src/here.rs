@@ -1,0 +1,111 @@
+//! Records what the calling thread does right now, outside handlers: a lock waited for, an allocation, an exception.
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::interrupted::{Regs, arch};
+use crate::layout::{SampleRecord, loss};
+use crate::publish::{self, Event};
+use crate::{clock, cost, state, sys, thread};
+
+/// Code whose frames are left out at the leaf: [from, to).
+static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Tells where the recorder's own code is, so that stacks begin in the program.
+pub fn set_own_code(from: u64, to: u64) {
+    for (word, value) in OWN.iter().zip([from, to]) {
+        word.store(value, Ordering::Relaxed);
+    }
+}
+
+/// Records `event` of the calling thread, with its stack if `with_stack`. Never allocates, keeps `errno`; all signals
+/// wait meanwhile, since a handler that jumps away would leave a half-written record.
+///
+/// # Errors
+/// [`loss`] cause; the event is then counted as lost.
+#[inline(never)]
+pub fn record(event: &Event<'_>, with_stack: bool) -> Result<(), usize> {
+    let Some(state) = state::get() else { return Err(loss::STOPPED) };
+    let regs = registers();
+    let old = sys::block_signals();
+    let work = || with_blocked(state, &regs, event, with_stack);
+    let result = cost::of(state, usize::from(event.kind), work);
+    sys::restore_signals(old);
+    result
+}
+
+fn with_blocked(
+    state: &'static state::ProcState,
+    regs: &Regs,
+    event: &Event<'_>,
+    with_stack: bool,
+) -> Result<(), usize> {
+    let slot = thread::current();
+    let mut fixed = SampleRecord {
+        time_ns: clock::monotonic_ns(),
+        tid: slot.map_or_else(sys::gettid, |slot| slot.tid.load(Relaxed)),
+        slot: slot.map_or(u32::MAX, |slot| thread::index(state, slot)),
+        ..SampleRecord::default()
+    };
+    if !with_stack {
+        return publish::event(state, &fixed, event, &[], &[]);
+    }
+    let Some(mut lease) = state.private.scratch.take_for(fixed.slot) else {
+        publish::lose(state, event);
+        return Err(loss::CONTENDED);
+    };
+    let stack = slot.map_or((0, 0), publish::bounds);
+    let frames = publish::walk(state, stack, regs, &mut fixed, lease.scratch());
+    let own = OWN[0].load(Relaxed)..OWN[1].load(Relaxed);
+    let skip = frames.iter().take_while(|pc| own.contains(*pc)).count();
+    let frames = frames.get(skip..).unwrap_or_default();
+    fixed.depth = frames.len() as u16;
+    fixed.exact_frames = fixed.exact_frames.checked_shr(skip as u32).unwrap_or(0);
+    publish::event(state, &fixed, event, &[], frames)
+}
+
+/// The caller's registers: what a function must preserve, stack and program counter.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn registers() -> Regs {
+    let mut raw = [0u64; 8];
+    // SAFETY: reads registers into a local array.
+    unsafe {
+        core::arch::asm!(
+            "mov [{p}], rbx", "mov [{p} + 8], rbp", "mov [{p} + 16], rsp", "mov [{p} + 24], r12",
+            "mov [{p} + 32], r13", "mov [{p} + 40], r14", "mov [{p} + 48], r15",
+            "lea {t}, [rip]", "mov [{p} + 56], {t}",
+            p = in(reg) raw.as_mut_ptr(), t = out(reg) _, options(nostack, preserves_flags));
+    }
+    let mut regs = Regs::unknown();
+    let [rbx, rbp, rsp, r12, r13, r14, r15, pc] = raw;
+    for (number, value) in
+        [(3, rbx), (arch::FP, rbp), (arch::SP, rsp), (12, r12), (13, r13), (14, r14), (15, r15)]
+    {
+        regs.set(number, value);
+    }
+    regs.pc = pc;
+    regs
+}
+
+/// The caller's registers: what a function must preserve, stack and program counter.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn registers() -> Regs {
+    let mut raw = [0u64; 14];
+    // SAFETY: reads registers into a local array.
+    unsafe {
+        core::arch::asm!(
+            "stp x19, x20, [{p}]", "stp x21, x22, [{p}, #16]", "stp x23, x24, [{p}, #32]",
+            "stp x25, x26, [{p}, #48]", "stp x27, x28, [{p}, #64]", "stp x29, x30, [{p}, #80]",
+            "mov {t}, sp", "str {t}, [{p}, #96]", "adr {t}, .", "str {t}, [{p}, #104]",
+            p = in(reg) raw.as_mut_ptr(), t = out(reg) _, options(nostack, preserves_flags));
+    }
+    let mut regs = Regs::unknown();
+    for (number, value) in (19..).zip(raw.iter().take(12)) {
+        regs.set(number, *value);
+    }
+    regs.set(arch::SP, raw[12]);
+    regs.pc = raw[13];
+    regs
+}

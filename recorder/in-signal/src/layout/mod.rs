@@ -1,0 +1,115 @@
+//! The shared memory of one recording, as both sides map it.
+//!
+//! ```text
+//! SESSION DIRECTORY  (tmpfs, mode 0700)                 writer            reader
+//!   session           SessionPage   two pages           drain             every program
+//!   rows              unwind rows of all modules        drain             every program (read only)
+//!   <pid>-<n>.proc    ProcHeader                        program           drain
+//!                     ThreadSlot  × thread_slots        program           drain
+//!                     ModuleTable × MODULE_TABLES       program: table 0; drain: the others, then all
+//!                     InitModule  × n, string area      program           drain
+//!                     sample ring                       program           drain
+//! ```
+//! Everything is plain integers: the drain treats what a program wrote as hostile, a program trusts the drain
+//! for nothing but bounds it checks itself.
+
+mod modules;
+mod process;
+mod records;
+mod session;
+
+pub use modules::*;
+pub use process::*;
+pub use records::*;
+pub use session::*;
+
+/// `"FLIGHTL3"`: first word of every shared file; the digit is the layout version.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"FLIGHTL3");
+
+/// Environment variable by which a program finds its session directory.
+pub const SESSION_ENV: &str = "FLIGHTLINE_SESSION";
+/// Name of the [`SessionPage`] file inside the session directory.
+pub const SESSION_FILE: &str = "session";
+/// Name of the rows arena inside the session directory.
+pub const ROWS_FILE: &str = "rows";
+/// Suffix of a process file; it is created as `<pid>-<n>.tmp` and renamed when its header is complete.
+pub const PROC_SUFFIX: &str = ".proc";
+
+/// Deepest stack a sample can hold, in frames (one word each).
+pub const MAX_DEPTH: usize = 2048;
+/// Number of module tables; the drain never rewrites the active one nor the one before it.
+pub const MODULE_TABLES: usize = 4;
+/// Entries of one module table.
+pub const MODULES_PER_TABLE: usize = 2048;
+/// Entries of the log of modules written by the program.
+pub const INIT_MODULES: usize = 2048;
+/// Bytes of the string area (module paths, executable, command line).
+pub const STRING_BYTES: usize = 512 * 1024;
+/// Bytes the `sysfs`-like small strings are cut to.
+pub const NAME_BYTES: usize = 16;
+
+/// Which engine takes the samples ([`SessionPage::engine`], [`ProcHeader::engine`]).
+pub mod engine {
+    /// The program picks what its kernel allows.
+    pub const AUTO: u32 = 0;
+    /// `perf_event_open` cpu-clock, `sigtrap`, kernel time included (signal arrives on return to user mode).
+    pub const PERF: u32 = 1;
+    /// The same with `exclude_kernel`, for unprivileged users; kernel time is seen by a timer beside it.
+    pub const PERF_USER: u32 = 2;
+    /// `timer_create` on the thread's CPU clock, signal `SIGPROF`, at most CONFIG_HZ per second.
+    pub const TIMER: u32 = 3;
+    /// Nothing can sample here (see [`super::ProcHeader::engine_errno`]).
+    pub const NONE: u32 = 4;
+    /// `timer_create` on the process's CPU clock, signal `SIGPROF` to a thread that runs, see [`crate::process_timer`].
+    pub const ITIMER: u32 = 5;
+}
+
+const _: () = {
+    assert!(size_of::<SessionPage>() <= SESSION_BYTES);
+    assert!(size_of::<ModuleEntry>() == 64);
+    assert!(size_of::<InitModule>() == 88);
+    assert!(size_of::<SampleRecord>() == 40, "five words");
+    assert!(size_of::<Row>() == 8);
+    assert!(size_of::<RowsHeader>() == 32);
+    assert!(size_of::<ThreadSlot>().is_multiple_of(64));
+};
+
+/// The four sizes both sides compare before they trust each other's memory.
+pub const SIZES: [u32; 4] = [
+    size_of::<SessionPage>() as u32,
+    size_of::<ProcHeader>() as u32,
+    size_of::<ThreadSlot>() as u32,
+    size_of::<ModuleTable>() as u32,
+];
+
+/// Offsets of a process file with these parameters; the file's length is `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcLayout {
+    /// See [`ProcHeader::threads_off`].
+    pub threads: u64,
+    /// See [`ProcHeader::modules_off`].
+    pub modules: u64,
+    /// See [`ProcHeader::init_modules_off`].
+    pub init_modules: u64,
+    /// See [`ProcHeader::strings_off`].
+    pub strings: u64,
+    /// See [`ProcHeader::ring_off`].
+    pub ring: u64,
+    /// Length of the file.
+    pub end: u64,
+}
+
+impl ProcLayout {
+    /// Lays out a process file; every part starts on a page.
+    pub const fn new(thread_slots: u32, ring_bytes: u64) -> ProcLayout {
+        const fn page(x: u64) -> u64 {
+            (x + 4095) & !4095
+        }
+        let threads = page(size_of::<ProcHeader>() as u64);
+        let modules = page(threads + thread_slots as u64 * size_of::<ThreadSlot>() as u64);
+        let init_modules = page(modules + (MODULE_TABLES * size_of::<ModuleTable>()) as u64);
+        let strings = page(init_modules + (INIT_MODULES * size_of::<InitModule>()) as u64);
+        let ring = page(strings + STRING_BYTES as u64);
+        ProcLayout { threads, modules, init_modules, strings, ring, end: ring + page(ring_bytes) }
+    }
+}

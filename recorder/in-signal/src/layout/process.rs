@@ -1,0 +1,257 @@
+//! A process's file: its header, and the account of each of its threads.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+use super::{MAX_EVENTS, MAX_TRACES, event_kind};
+
+/// Why CPU time of a thread is not covered by a recorded sample. Index into [`ThreadSlot::lost_ns`].
+pub mod loss {
+    /// The ring had no room: the drain is slow, stopped or dead.
+    pub const RING_FULL: usize = 0;
+    /// No scratch buffer or too much contention on the ring: sample given up.
+    pub const CONTENDED: usize = 1;
+    /// The program blocked our signal (seen by the drain or by timer overruns while blocked).
+    pub const BLOCKED: usize = 2;
+    /// Sampling was stopped for this thread (recording over, exec about to happen, engine closed).
+    pub const STOPPED: usize = 3;
+    /// CPU used before the thread's sampling was armed (raw clone threads found late).
+    pub const UNARMED: usize = 4;
+    /// The drain's output was full or gone (only ever counted by the drain).
+    pub const OUTPUT_FULL: usize = 5;
+    /// Torn by the death of the process: claimed in the ring but never published (counted by the drain).
+    pub const TORN: usize = 6;
+    /// No signal came although one was due: a coarse timer, an end just before it (only ever counted by the drain).
+    pub const UNSEEN: usize = 7;
+    /// Number of causes.
+    pub const CAUSES: usize = 8;
+    /// Stable names, as they appear in recordings and on stderr.
+    pub const NAMES: [&str; CAUSES] = [
+        "ring full",
+        "contended",
+        "signal blocked",
+        "stopped",
+        "not armed",
+        "output full",
+        "torn by death",
+        "not seen",
+    ];
+}
+
+/// What a thread knows of one of its perf events beside CPU time.
+#[repr(C)]
+#[derive(Default)]
+pub struct EventState {
+    /// The counter, and its time enabled and running, as of the last sample.
+    pub counter: [AtomicU64; 3],
+    /// CLOCK_MONOTONIC ns when the present window of the rate limit began.
+    pub window_ns: AtomicU64,
+    /// Signals in it.
+    pub in_window: AtomicU32,
+    /// The period is shifted left by this, as the rate was too high.
+    pub shift: AtomicU32,
+    /// 1 while the first sample, of random period, is awaited.
+    pub first: AtomicU32,
+    /// Reserved.
+    pub pad: u32,
+}
+
+/// What the recorder's own work costs a process, of one kind.
+#[repr(C)]
+#[derive(Default)]
+pub struct Cost {
+    /// How often it ran.
+    pub runs: AtomicU64,
+    /// Of these, runs that were timed.
+    pub timed: AtomicU64,
+    /// CPU time of the timed ones, ns.
+    pub timed_ns: AtomicU64,
+}
+
+/// Header of a process file.
+#[repr(C)]
+pub struct ProcHeader {
+    /// [`super::MAGIC`], written last.
+    pub magic: AtomicU64,
+    /// Process id in the drain's pid namespace as far as the program can tell (its own getpid).
+    pub pid: u32,
+    /// Parent process id.
+    pub ppid: u32,
+    /// CLOCK_MONOTONIC ns when this file was opened.
+    pub start_mono_ns: u64,
+    /// Engine in force, see [`super::engine`].
+    pub engine: AtomicU32,
+    /// errno of the refused `perf_event_open`, 0 if it was not refused.
+    pub engine_errno: AtomicI32,
+    /// [`proc_state`].
+    pub state: AtomicU32,
+    /// Index of the module table in force: `modules_gen % MODULE_TABLES`.
+    pub modules_gen: AtomicU32,
+    /// Odd while a `dlclose` is running; the drain publishes a table only if it did not change meanwhile.
+    pub dlclose_seq: AtomicU32,
+    /// Set by the program after dlopen/dlclose, cleared by the drain when it has re-read the map.
+    pub maps_dirty: AtomicU32,
+    /// Addresses that were in no known module, counted by handlers; a change makes the drain re-read the map.
+    pub unknown_pcs: AtomicU64,
+    /// Number of valid [`super::InitModule`] entries (grows only).
+    pub init_modules: AtomicU32,
+    /// Bytes used of the string area (grows only).
+    pub string_len: AtomicU32,
+    /// Offset, length in the string area of the executable's path.
+    pub exe: [u32; 2],
+    /// Offset, length in the string area of the command line (NUL separated).
+    pub cmdline: [u32; 2],
+    /// Threads that found no free slot.
+    pub no_slot: AtomicU64,
+    /// Samples taken (handler reached its end or counted a loss), all threads.
+    pub taken: AtomicU64,
+    /// Events (see [`super::event_kind`]) that found no room, by kind.
+    pub event_lost: [AtomicU64; event_kind::KINDS],
+    /// Σ of their values, by kind.
+    pub event_lost_value: [AtomicU64; event_kind::KINDS],
+    /// errno with which the kernel refused the perf events beside CPU time, 0 if it did not.
+    pub event_errno: [AtomicI32; MAX_EVENTS],
+    /// The same for breakpoints on traced functions; ENOENT (2) until its file was found in the process.
+    pub trace_errno: [AtomicI32; MAX_TRACES],
+    /// Events below their threshold, by kind, where those are counted.
+    pub event_short: [AtomicU64; event_kind::KINDS],
+    /// Σ of their values, by kind.
+    pub event_short_value: [AtomicU64; event_kind::KINDS],
+    /// What recording costs this process, by [`event_kind`]; 0: CPU time.
+    pub costs: [Cost; event_kind::KINDS],
+    /// Offsets and sizes of the parts of this file, in bytes.
+    pub threads_off: u64,
+    /// Number of [`ThreadSlot`]s.
+    pub thread_slots: u32,
+    /// The [`super::SessionPage::control`] that this process has applied, and [`LISTENS`] if it takes commands.
+    pub controlled: AtomicU32,
+    /// Offset of [`super::MODULE_TABLES`] × [`super::ModuleTable`].
+    pub modules_off: u64,
+    /// Offset of the [`super::InitModule`] log.
+    pub init_modules_off: u64,
+    /// Offset of the string area ([`super::STRING_BYTES`]).
+    pub strings_off: u64,
+    /// Offset of the ring.
+    pub ring_off: u64,
+    /// Bytes of the ring, a power of two.
+    pub ring_bytes: u64,
+    /// Exit seen by the program's own exit hook: CLOCK_MONOTONIC ns, 0 if not.
+    pub exit_mono_ns: AtomicU64,
+    /// A path in the string area of something this process started that cannot be recorded, and why
+    /// (offset, length, [`unrecorded`] reason); one entry, newest wins, `notice_seq` counts them.
+    pub notice: [AtomicU32; 3],
+    /// Number of notices written.
+    pub notice_seq: AtomicU32,
+    /// Ring positions (apart from each other: both sides write one of them).
+    pub ring: RingHeader,
+}
+
+/// Bit of [`ProcHeader::controlled`]: the process takes commands, see [`crate::command`].
+pub const LISTENS: u32 = 1 << 31;
+
+/// Values of [`ProcHeader::state`].
+pub mod proc_state {
+    /// Running, samples may come.
+    pub const LIVE: u32 = 1;
+    /// The program left through exit; no more samples.
+    pub const EXITED: u32 = 2;
+    /// The program is about to exec another image (back to LIVE if exec failed).
+    pub const EXECING: u32 = 3;
+}
+
+/// Reasons why a child cannot be recorded.
+pub mod unrecorded {
+    /// No dynamic loader.
+    pub const STATIC: u32 = 1;
+    /// set-user-id, set-group-id or file capabilities.
+    pub const SETUID: u32 = 2;
+    /// Another architecture or ELF class.
+    pub const FOREIGN: u32 = 3;
+    /// Another C library than ours (musl under glibc or the other way round).
+    pub const OTHER_LIBC: u32 = 4;
+    /// A Go program: its runtime replaces every signal handler by raw system calls.
+    pub const GO: u32 = 5;
+}
+
+/// Positions of a process's ring, counted in 8-byte words since the start, never wrapping.
+#[repr(C, align(64))]
+pub struct RingHeader {
+    /// Next position to claim (may lag behind by claims in flight).
+    pub head: AtomicU64,
+    /// Padding to a cache line of its own.
+    pub pad0: [u64; 7],
+    /// Everything before it is free again; written by the drain only.
+    pub tail: AtomicU64,
+    /// The tail to be, from the moment on at which the drain begins to free what is before it.
+    pub releasing: AtomicU64,
+    /// Padding to a cache line of its own.
+    pub pad1: [u64; 6],
+}
+
+/// One thread's ledger. `cpu at end = armed_at + Σ weight of samples + Σ lost + (tail < one period)`.
+#[repr(C, align(64))]
+pub struct ThreadSlot {
+    /// [`slot_state`] in the low half, generation in the high half (counts reuses).
+    pub state: AtomicU32,
+    /// Kernel thread id.
+    pub tid: AtomicU32,
+    /// CLOCK_MONOTONIC ns when the slot was taken.
+    pub start_mono_ns: AtomicU64,
+    /// CLOCK_MONOTONIC ns when the thread ended (0: not seen).
+    pub end_mono_ns: AtomicU64,
+    /// Thread CPU clock when sampling was armed.
+    pub armed_cpu_ns: AtomicU64,
+    /// Thread CPU clock at the last sample (taken or lost); weights count from here.
+    pub last_cpu_ns: AtomicU64,
+    /// CLOCK_MONOTONIC ns at the last sample.
+    pub last_mono_ns: AtomicU64,
+    /// Thread CPU clock when it ended (0: not seen).
+    pub end_cpu_ns: AtomicU64,
+    /// First expiry in ns, random in (0, period].
+    pub first_ns: AtomicU64,
+    /// Samples written to the ring.
+    pub samples: AtomicU64,
+    /// Σ weights of the samples written to the ring.
+    pub sampled_ns: AtomicU64,
+    /// Lost CPU time by cause ([`loss`]).
+    pub lost_ns: [AtomicU64; loss::CAUSES],
+    /// Lost samples by cause.
+    pub lost: [AtomicU32; loss::CAUSES],
+    /// Σ time-stamp-counter cycles spent in the handler (x86_64; 0 elsewhere).
+    pub handler_cycles: AtomicU64,
+    /// Known stack: lowest and one-past-highest address, 0 when unknown.
+    pub stack_lo: AtomicU64,
+    /// One past the highest stack address.
+    pub stack_hi: AtomicU64,
+    /// Engine's handle: address of the perf control page, or timer id + 1.
+    pub engine_handle: AtomicU64,
+    /// Second handle (timer beside PERF_USER).
+    pub engine_handle2: AtomicU64,
+    /// Handles of the perf events beside CPU time (address of the mapped page), 0 = none.
+    pub event_handles: [AtomicU64; MAX_EVENTS],
+    /// State of these events.
+    pub event_states: [EventState; MAX_EVENTS],
+    /// Engine stage: see `handler`.
+    pub stage: AtomicU32,
+    /// How often the thread had given up its processor by itself when its engine was looked at last.
+    pub waits: AtomicU64,
+    /// Its CPU clock then.
+    pub looked_cpu_ns: AtomicU64,
+    /// Set by the drain when it saw our signal in the thread's SigBlk while its CPU clock ran.
+    pub blocked_seen: AtomicU32,
+    /// Thread name (`comm`) as last seen by the program itself, NUL padded; two words so that reads are plain.
+    pub name: [AtomicU64; 2],
+}
+
+/// Values of the low half of [`ThreadSlot::state`].
+pub mod slot_state {
+    /// Free (all zero at the start).
+    pub const FREE: u32 = 0;
+    /// Being filled.
+    pub const INIT: u32 = 1;
+    /// A running thread.
+    pub const LIVE: u32 = 2;
+    /// Its thread ended; the drain reads the ledger, then sets FREE.
+    pub const ENDED: u32 = 3;
+    /// Mask of the state, the rest is the generation.
+    pub const MASK: u32 = 0xff;
+}

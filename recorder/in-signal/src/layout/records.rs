@@ -1,0 +1,141 @@
+//! What stands in a process's ring.
+
+/// Most words of an event beside its fixed part and its stack.
+pub const MAX_EXTRA: usize = 96;
+
+/// Kinds of [`record::EVENT`] records; each has its words described where they are written.
+pub mod event_kind {
+    /// A perf event; index = its place in [`super::super::SessionPage::events`], value = events it stands for.
+    pub const PERF: u16 = 1;
+    /// A running thread seen by the wall clock.
+    pub const WALL: u16 = 2;
+    /// An allocation; value = bytes it stands for.
+    pub const ALLOC: u16 = 3;
+    /// A sampled allocation was freed.
+    pub const FREE: u16 = 4;
+    /// A wait for a lock; value = ns.
+    pub const LOCK: u16 = 5;
+    /// A slow read or write; value = ns.
+    pub const IO: u16 = 6;
+    /// An exception or panic.
+    pub const THROW: u16 = 7;
+    /// A slow call of a named function; value = ns.
+    pub const TRACE: u16 = 8;
+    /// A last sample, see [`crate::payload::fatal`].
+    pub const SIGNAL: u16 = 9;
+    /// One past the highest.
+    pub const KINDS: usize = 10;
+    /// Stable names, as they appear in recordings.
+    pub const NAMES: [&str; KINDS] =
+        ["", "perf", "wall", "alloc", "free", "lock", "io", "throw", "trace", "signal"];
+}
+
+/// Which function allocated: low half of the index of an [`event_kind::ALLOC`] event. Its extra words are the address and the
+/// size asked for; those of an [`event_kind::FREE`] event are the address.
+pub mod alloc_function {
+    /// `malloc`
+    pub const MALLOC: u16 = 0;
+    /// `free`, never in an event.
+    pub const FREE: u16 = 1;
+    /// `calloc`
+    pub const CALLOC: u16 = 2;
+    /// `realloc`
+    pub const REALLOC: u16 = 3;
+    /// `posix_memalign`
+    pub const POSIX_MEMALIGN: u16 = 4;
+    /// `aligned_alloc`
+    pub const ALIGNED_ALLOC: u16 = 5;
+    /// `memalign`
+    pub const MEMALIGN: u16 = 6;
+    /// `valloc`
+    pub const VALLOC: u16 = 7;
+    /// `operator new` of an allocator that has its own.
+    pub const NEW: u16 = 8;
+    /// `mmap` of anonymous, writable memory.
+    pub const MMAP: u16 = 9;
+    /// `mremap` of such memory.
+    pub const MREMAP: u16 = 10;
+    /// `sbrk` by the program itself.
+    pub const SBRK: u16 = 11;
+    /// `brk` by the program itself.
+    pub const BRK: u16 = 12;
+}
+
+/// Bits of the index of an [`event_kind::ALLOC`] event.
+pub mod alloc_flags {
+    /// Its free will be told.
+    pub const WATCHED: u16 = 1 << 8;
+    /// A range of pages: any part of it can be given back. Its free is a free with this flag and two words, start and bytes.
+    pub const MAPPED: u16 = 1 << 9;
+}
+
+/// Kinds of ring records.
+pub mod record {
+    /// Filler up to the end of the ring memory.
+    pub const PAD: u8 = 1;
+    /// [`super::SampleRecord`] followed by `depth` addresses, leaf first; those of the kernel are in the upper half.
+    pub const SAMPLE: u8 = 2;
+    /// [`super::SampleRecord`] (its `weight_ns` is the event's value), a word of [`super::event_word`], the extra
+    /// words, then `depth` addresses, leaf first.
+    pub const EVENT: u8 = 3;
+}
+
+/// The word behind the fixed part of a [`record::EVENT`].
+#[inline]
+pub const fn event_word(kind: u16, index: u16, extra: u32) -> u64 {
+    kind as u64 | (index as u64) << 16 | (extra as u64) << 32
+}
+
+/// Fixed part of a sample, after the ring's header word. All words are little-endian u64.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleRecord {
+    /// CLOCK_MONOTONIC ns.
+    pub time_ns: u64,
+    /// Kernel thread id.
+    pub tid: u32,
+    /// Index of the thread's slot; `u32::MAX` if it has none.
+    pub slot: u32,
+    /// CPU time of the thread since its previous sample or loss, ns.
+    pub weight_ns: u64,
+    /// Frames that follow.
+    pub depth: u16,
+    /// [`sample_flags`].
+    pub flags: u16,
+    /// Module table generation used for the walk.
+    pub modules_gen: u32,
+    /// Low bits: bit i set = frame i (i < 64) was interrupted by a signal, so its address is exact, not a return address.
+    pub exact_frames: u64,
+}
+
+/// Bits of [`SampleRecord::flags`].
+pub mod sample_flags {
+    /// The walk did not reach the root; the reason is in the bits of [`REASON_MASK`].
+    pub const TRUNCATED: u16 = 1;
+    /// Bits 8..16: why the walk ended, see [`super::walk_end`].
+    pub const REASON_SHIFT: u16 = 8;
+    /// Mask of the reason after shifting.
+    pub const REASON_MASK: u16 = 0xff;
+    /// First sample of its thread (random phase).
+    pub const FIRST: u16 = 2;
+    /// Taken through a timer: the thread's engine, or beside a perf event.
+    pub const TIMER: u16 = 4;
+    /// Some frame came from a frame pointer where no unwind information was known.
+    pub const GUESSED: u16 = 8;
+}
+
+/// How a walk ended.
+pub mod walk_end {
+    /// Undefined return address by CFI, or a null return address in a frame-pointer chain: the root.
+    pub const ROOT: u16 = 0;
+    /// Deeper than the limit.
+    pub const DEPTH: u16 = 1;
+    /// No unwind information for an address and no plausible frame pointer.
+    pub const NO_INFO: u16 = 2;
+    /// A stack word outside the known bounds or unreadable.
+    pub const BAD_STACK: u16 = 3;
+    /// The canonical frame address did not grow.
+    pub const NO_PROGRESS: u16 = 4;
+    /// Unwind information that could not be understood.
+    pub const BAD_INFO: u16 = 5;
+}

@@ -1,0 +1,158 @@
+//! The session's page: what the drain wants recorded.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Bytes of the [`super::SESSION_FILE`], which holds a [`SessionPage`].
+pub const SESSION_BYTES: usize = 8192;
+/// Perf events beside CPU time that can be sampled at once.
+pub const MAX_EVENTS: usize = 8;
+/// Bytes of the path in an [`EventSpec`], NUL padded.
+pub const EVENT_PATH_BYTES: usize = 256;
+
+/// What is recorded: bits of [`SessionPage::engines`].
+pub mod engines {
+    /// CPU time.
+    pub const CPU: u32 = 1;
+    /// Wall-clock time of all threads.
+    pub const WALL: u32 = 1 << 1;
+    /// Allocations, sampled by bytes.
+    pub const ALLOC: u32 = 1 << 2;
+    /// Frees of sampled allocations too, for what is never freed.
+    pub const LIVE: u32 = 1 << 3;
+    /// Waiting for locks.
+    pub const LOCK: u32 = 1 << 4;
+    /// Slow reads and writes.
+    pub const IO: u32 = 1 << 5;
+    /// Exceptions and panics thrown.
+    pub const THROW: u32 = 1 << 6;
+    /// Latency of named functions.
+    pub const TRACE: u32 = 1 << 7;
+    /// The perf events of [`super::SessionPage::events`].
+    pub const EVENTS: u32 = 1 << 8;
+}
+
+/// A perf event to sample, as `perf_event_open` wants it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct EventSpec {
+    /// `perf_event_attr.type`.
+    pub kind: u32,
+    /// [`event_flags`].
+    pub flags: u32,
+    /// `config`.
+    pub config: u64,
+    /// `config1`; for a uprobe the address of the path is put here.
+    pub config1: u64,
+    /// `config2`; for a uprobe the offset in the file.
+    pub config2: u64,
+    /// Events from one sample to the next.
+    pub period: u64,
+    /// File of a uprobe, NUL padded.
+    pub path: [u8; EVENT_PATH_BYTES],
+}
+
+/// Functions whose slow calls can be recorded at once: each takes one of the processor's four debug registers.
+pub const MAX_TRACES: usize = 2;
+
+/// A function whose slow calls are recorded.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TraceSpec {
+    /// Device of its file.
+    pub device: u64,
+    /// Inode of its file.
+    pub inode: u64,
+    /// Its address within the file's address space.
+    pub address: u64,
+    /// Shortest call that is recorded, ns.
+    pub threshold_ns: u64,
+}
+
+/// Bits of [`EventSpec::flags`].
+pub mod event_flags {
+    /// Nothing that happens in the kernel counts.
+    pub const USER_ONLY: u32 = 1;
+    /// `config1` is to be the address of `path`.
+    pub const PATH: u32 = 2;
+}
+
+/// Written by the drain before the first program starts; the atomics change later.
+#[repr(C)]
+pub struct SessionPage {
+    /// [`super::MAGIC`].
+    pub magic: u64,
+    /// `size_of` of [`SessionPage`], [`super::ProcHeader`], [`super::ThreadSlot`], [`super::ModuleTable`]: a mismatch means another build.
+    pub sizes: [u32; 4],
+    /// Pid of the drain (0 when it ended in good order).
+    pub drain_pid: AtomicU32,
+    /// Set to 1 when sampling must stop in every program of the session.
+    pub stop: AtomicU32,
+    /// Sampling period in ns of CPU time.
+    pub period_ns: AtomicU64,
+    /// Wished engine, see [`super::engine`].
+    pub engine: u32,
+    /// Frames kept per sample (≤ [`super::MAX_DEPTH`]).
+    pub max_depth: u32,
+    /// Bytes of each process's ring, a power of two.
+    pub ring_bytes: u64,
+    /// Thread slots of each process.
+    pub thread_slots: u32,
+    /// Bit set, see [`session_flags`].
+    pub flags: u32,
+    /// Bytes of the rows arena as mapped (the file is sparse).
+    pub rows_bytes: u64,
+    /// CLOCK_MONOTONIC ns when the session began.
+    pub start_mono_ns: u64,
+    /// Seed for the random first expiries.
+    pub seed: u64,
+    /// Incremented by each process that opened a ring, successful or not; also the `n` of `<pid>-<n>.proc`.
+    pub processes: AtomicU64,
+    /// Time for which equal samples are added up, ns; 0 if they are not. Here for a recovery.
+    pub aggregate_ns: AtomicU64,
+    /// How many of `processes` have no memory here: refused, or removed by the drain after their end.
+    pub processes_gone: AtomicU64,
+    /// How many of `processes` were refused because of `most_processes`.
+    pub processes_refused: AtomicU64,
+    /// Processes that may have memory here at once.
+    pub most_processes: u64,
+    /// Incremented by a program that wants everything recorded so far written out (`flightline_dump`).
+    pub flush_wanted: AtomicU64,
+    /// The `flush_wanted` that the drain read before the last flush it completed.
+    pub flush_done: AtomicU64,
+    /// What is recorded, see [`engines`].
+    pub engines: AtomicU32,
+    /// 1 while nothing is to be recorded although the session goes on.
+    pub paused: AtomicU32,
+    /// Mean bytes of allocation from one sample to the next.
+    pub alloc_bytes: AtomicU64,
+    /// Shortest wait for a lock that is recorded, ns.
+    pub lock_ns: AtomicU64,
+    /// Shortest read or write that is recorded, ns.
+    pub io_ns: AtomicU64,
+    /// Time between two looks of the wall clock, ns.
+    pub wall_ns: AtomicU64,
+    /// Valid entries of `events`.
+    pub event_count: AtomicU32,
+    /// Incremented with each change of `engines` (and what goes with them) that running programs shall apply.
+    pub control: AtomicU32,
+    /// Perf events beside CPU time.
+    pub events: [EventSpec; MAX_EVENTS],
+    /// Valid entries of `traces`.
+    pub trace_count: u32,
+    /// Which of `events` are recorded now, as bits. An entry once valid is never changed.
+    pub event_mask: AtomicU32,
+    /// CPU time that an event in the recording stands for, ns; samples come less often while they cost too much.
+    pub event_ns: AtomicU64,
+    /// Functions whose slow calls are recorded.
+    pub traces: [TraceSpec; MAX_TRACES],
+}
+
+/// Bits of [`SessionPage::flags`].
+pub mod session_flags {
+    /// Record children made by fork and exec too (default on).
+    pub const FOLLOW: u32 = 1;
+    /// Test mode: count handler runs and TSC cycles.
+    pub const MEASURE: u32 = 2;
+    /// Sample all threads when a signal ends the process.
+    pub const FATAL_SIGNALS: u32 = 4;
+}

@@ -1,0 +1,148 @@
+//! From registers to a record in the ring: walk, claim, fill, publish. Used by handlers and by [`crate::here`].
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::interrupted::Regs;
+use crate::layout::{MAX_EXTRA, SampleRecord, ThreadSlot, event_word, loss, record};
+use crate::memo::Tag;
+use crate::modules::Modules;
+use crate::ring::Refused;
+use crate::scratch::Scratch;
+use crate::stack::Local;
+use crate::state::ProcState;
+use crate::walk::{self, Lookup};
+
+/// Known stack of a thread; (0, 0) if unknown.
+#[inline]
+pub fn bounds(slot: &ThreadSlot) -> (u64, u64) {
+    (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed))
+}
+
+/// Walks from `regs`, notes the outcome in `fixed`, returns the addresses, leaf first.
+#[inline]
+pub fn walk<'s>(
+    state: &ProcState,
+    stack: (u64, u64),
+    regs: &Regs,
+    fixed: &mut SampleRecord,
+    scratch: &'s mut Scratch,
+) -> &'s [u64] {
+    // SAFETY: `tables` points at MODULE_TABLES tables by the contract of `install`.
+    let modules = unsafe { Modules::now(state.tables, &state.header.modules_gen) };
+    let epoch = state.private.epoch.load(Relaxed);
+    let tag = Tag(modules.generation().wrapping_add(epoch) as u16);
+    let lookup = Lookup { modules, rows: state.rows, memo: &state.private.memo, tag };
+    // SAFETY: the interrupted stack pointer of this thread, and its stack as it was registered.
+    let mut memory = unsafe { Local::new(state.header.pid, stack, regs.sp(), &mut scratch.windows) };
+    walk::prefetch(&lookup, regs, &memory, scratch.frames.get(..scratch.depth).unwrap_or_default());
+    let limit = (state.session.max_depth as usize).min(scratch.frames.len());
+    let frames = scratch.frames.get_mut(..limit).unwrap_or_default();
+    let walked = walk::walk(&lookup, regs, &mut memory, &mut scratch.machine, frames);
+    scratch.depth = walked.depth;
+    fixed.depth = walked.depth as u16;
+    fixed.flags |= walked.flags;
+    fixed.modules_gen = modules.generation();
+    fixed.exact_frames = walked.exact_frames;
+    if walked.unknown_pcs != 0 {
+        state.header.unknown_pcs.fetch_add(u64::from(walked.unknown_pcs), Relaxed);
+    }
+    scratch.frames.get(..walked.depth).unwrap_or_default()
+}
+
+/// The fixed part of a record whose stack goes on in the kernel with `kernel` frames.
+fn head(fixed: &SampleRecord, kernel: usize) -> [u64; 5] {
+    let depth = fixed.depth.wrapping_add(kernel as u16);
+    // The innermost kernel frame was interrupted too.
+    let exact = match kernel {
+        0 => fixed.exact_frames,
+        n => fixed.exact_frames.checked_shl(n as u32).unwrap_or(0) | 1,
+    };
+    [
+        fixed.time_ns,
+        u64::from(fixed.tid) | u64::from(fixed.slot) << 32,
+        fixed.weight_ns,
+        u64::from(depth) | u64::from(fixed.flags) << 16 | u64::from(fixed.modules_gen) << 32,
+        exact,
+    ]
+}
+
+fn cause(refused: Refused) -> usize {
+    match refused {
+        Refused::Full => loss::RING_FULL,
+        Refused::Contended => loss::CONTENDED,
+    }
+}
+
+/// Fills `words` with the parts, one behind the other.
+#[inline]
+fn copy<const N: usize>(words: &[AtomicU64], parts: [&[u64]; N]) {
+    let mut rest = words;
+    for part in parts {
+        for (word, value) in rest.iter().zip(part) {
+            word.store(*value, Relaxed);
+        }
+        rest = rest.get(part.len()..).unwrap_or_default();
+    }
+}
+
+/// Copies a CPU sample into the ring, kernel frames before those of the program; `Err` is the cause of a loss.
+#[inline]
+pub fn sample(state: &ProcState, fixed: &SampleRecord, kernel: &[u64], frames: &[u64]) -> Result<(), usize> {
+    let head = head(fixed, kernel.len());
+    let words = head.len().wrapping_add(kernel.len()).wrapping_add(frames.len());
+    let claim = state.ring.claim(record::SAMPLE, words).map_err(cause)?;
+    copy(claim.words, [&head, kernel, frames]);
+    claim.publish();
+    Ok(())
+}
+
+/// What happened, as [`crate::layout::record::EVENT`] tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// [`crate::layout::event_kind`].
+    pub kind: u16,
+    /// Which one of its kind.
+    pub index: u16,
+    /// Meaning by kind.
+    pub value: u64,
+    /// Meaning by kind, at most [`MAX_EXTRA`] words are kept.
+    pub extra: &'a [u64],
+}
+
+/// Copies an event into the ring; `fixed.weight_ns` is replaced by its value. What finds no room is counted in the
+/// header by kind.
+pub fn event(
+    state: &ProcState,
+    fixed: &SampleRecord,
+    event: &Event<'_>,
+    kernel: &[u64],
+    frames: &[u64],
+) -> Result<(), usize> {
+    let mut head = head(fixed, kernel.len());
+    head[2] = event.value;
+    let extra = event.extra.get(..MAX_EXTRA.min(event.extra.len())).unwrap_or_default();
+    let word = [event_word(event.kind, event.index, extra.len() as u32)];
+    let stack = kernel.len().wrapping_add(frames.len());
+    let words = stack.wrapping_add(head.len()).wrapping_add(1).wrapping_add(extra.len());
+    let claim = match state.ring.claim(record::EVENT, words) {
+        Ok(claim) => claim,
+        Err(refused) => {
+            lose(state, event);
+            return Err(cause(refused));
+        }
+    };
+    copy(claim.words, [&head, &word, extra, kernel, frames]);
+    claim.publish();
+    Ok(())
+}
+
+/// Counts an event that is not recorded.
+pub fn lose(state: &ProcState, event: &Event<'_>) {
+    let kind = usize::from(event.kind);
+    if let (Some(count), Some(value)) =
+        (state.header.event_lost.get(kind), state.header.event_lost_value.get(kind))
+    {
+        count.fetch_add(1, Relaxed);
+        value.fetch_add(event.value, Relaxed);
+    }
+}

@@ -1,0 +1,319 @@
+//! Latency of named functions, by the processor's breakpoints: nothing of the program's code is changed.
+//!
+//! A breakpoint on the function's first instruction notes stack pointer and time, and sets another one on the address that
+//! this call returns to. A return is recognised by its stack pointer, so whatever leaves the frame (return, tail call,
+//! exception, longjmp) either ends the call or makes its entry stale: frames above the present stack pointer are gone.
+//!
+//! A processor has four such registers. Those on return addresses stay while they are not needed for another call site.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::clock;
+use crate::engine::{self, Cookie};
+use crate::interrupted::{Regs, arch};
+use crate::layout::{MAX_TRACES, SampleRecord, ThreadSlot, event_kind};
+use crate::perf_event::{self, Firing, Recorded};
+use crate::perf_ring;
+use crate::publish::{self, Event};
+use crate::stack::Local;
+use crate::stack::Memory;
+use crate::state::{self, ProcState};
+
+/// Debug registers of a thread.
+const REGISTERS: usize = 4;
+/// Calls of one thread that can be open at once.
+const DEEPEST: usize = 32;
+/// Threads of a process that can be traced: by the index of their slot.
+const THREADS: usize = 1024;
+
+/// A call that has not returned.
+#[derive(Clone, Copy)]
+struct Call {
+    /// Stack pointer after its return.
+    sp: u64,
+    /// CLOCK_MONOTONIC ns of its entry.
+    since_ns: u64,
+    /// Address that it returns to.
+    to: u64,
+    /// Which function.
+    function: u32,
+}
+
+/// Open calls; only the thread's own handler touches them.
+struct Calls {
+    depth: usize,
+    list: [Call; DEEPEST],
+}
+
+/// What a thread needs.
+struct Thread {
+    /// Handles of its breakpoints: functions first, return addresses behind.
+    handles: [AtomicU64; REGISTERS],
+    /// Addresses of the latter.
+    addresses: [AtomicU64; REGISTERS],
+    calls: UnsafeCell<Calls>,
+}
+
+/// Traced functions of this process. All zero at the start; pages are present only for threads that trace.
+pub struct Traces {
+    /// Address of each function, 0 until its file is found.
+    pub entry: [AtomicU64; MAX_TRACES],
+    threads: [Thread; THREADS],
+}
+
+// SAFETY: a thread's calls are reached only by its own handler, which no signal interrupts.
+unsafe impl Sync for Traces {}
+
+fn breakpoint(address: u64) -> perf_event::Event {
+    const EXECUTE: u32 = 4;
+    const LENGTH: u64 = 8;
+    perf_event::Event {
+        kind: perf_event::BREAKPOINT,
+        config1: address,
+        config2: LENGTH,
+        bp_type: EXECUTE,
+        period: 1,
+        user_only: true,
+        ..perf_event::Event::default()
+    }
+}
+
+/// Whether breakpoints can be had by the calling thread.
+///
+/// # Errors
+/// The errno of the refusal.
+pub fn probe() -> Result<(), i32> {
+    // An address that nothing executes.
+    const NOWHERE: u64 = 0x1000;
+    let handle = perf_event::open(&breakpoint(NOWHERE), 0, Firing::Repeatedly, Recorded::Nothing, 0)?;
+    // SAFETY: mapped a moment ago.
+    unsafe { perf_ring::unmap(handle) };
+    Ok(())
+}
+
+fn thread<'a>(state: &'a ProcState, slot: &ThreadSlot) -> Option<&'a Thread> {
+    state.private.traces.threads.get(crate::thread::index(state, slot) as usize)
+}
+
+fn open(state: &ProcState, slot: &ThreadSlot, tid: u32, register: usize, address: u64) -> Result<u64, i32> {
+    let cookie = Cookie::of(state, slot, engine::FROM_TRACES.wrapping_add(register as u8)).pack();
+    perf_event::open(&breakpoint(address), tid, Firing::Repeatedly, Recorded::Nothing, cookie)
+}
+
+/// Sets the breakpoints on functions for a thread.
+pub fn arm(state: &ProcState, slot: &ThreadSlot) {
+    const EAGAIN: i32 = 11;
+    let Some(own) = thread(state, slot) else {
+        return state.header.trace_errno.iter().for_each(|errno| errno.store(EAGAIN, Relaxed));
+    };
+    let each = own.handles.iter().zip(&state.private.traces.entry).zip(&state.header.trace_errno);
+    for (register, ((handle, entry), errno)) in each.enumerate() {
+        let address = entry.load(Relaxed);
+        if address == 0 || handle.load(Relaxed) != 0 {
+            continue;
+        }
+        if register == 0 {
+            // SAFETY: nothing is armed, so no handler of that thread is at its calls.
+            unsafe { (*own.calls.get()).depth = 0 };
+        }
+        match open(state, slot, slot.tid.load(Relaxed), register, address) {
+            Ok(new) if handle.compare_exchange(0, new, Relaxed, Relaxed).is_err() => {
+                // SAFETY: mapped a moment ago, unknown to anybody.
+                unsafe { perf_ring::unmap(new) };
+            }
+            Ok(_) => {}
+            Err(refused) => errno.store(refused, Relaxed),
+        }
+    }
+}
+
+/// Takes all breakpoints of a thread away.
+pub fn disarm(slot: &ThreadSlot) {
+    let Some(state) = state::get() else { return };
+    // The page may never have been touched: only those that trace at all look.
+    if state.private.traces.entry.iter().all(|entry| entry.load(Relaxed) == 0) {
+        return;
+    }
+    let Some(own) = thread(state, slot) else { return };
+    for handle in &own.handles {
+        perf_ring::close(handle);
+    }
+}
+
+/// A breakpoint of ours was reached.
+///
+/// # Safety
+/// `context` is the kernel's, as in [`crate::handler::on_signal`]; `late`: the signal was blocked then, so it tells of an
+/// earlier place.
+pub unsafe fn on_breakpoint(
+    state: &'static ProcState,
+    slot: &ThreadSlot,
+    slot_index: u32,
+    register: u8,
+    late: bool,
+    context: *const c_void,
+) {
+    let now = clock::monotonic_ns();
+    if late {
+        return lose(state);
+    }
+    let Some(own) = thread(state, slot) else { return };
+    // SAFETY: by the caller's promise.
+    let regs = unsafe { Regs::interrupted(context) };
+    // SAFETY: this is the thread's handler, all signals are blocked.
+    let calls = unsafe { &mut *own.calls.get() };
+    let entry = state.private.traces.entry.get(usize::from(register)).map_or(0, |e| e.load(Relaxed));
+    let at = |address: u64| address != 0 && regs.pc == address;
+    if at(entry) {
+        enter(state, slot, own, calls, &regs, u32::from(register));
+    } else if own.addresses.get(usize::from(register)).is_some_and(|a| at(a.load(Relaxed))) {
+        leave(state, slot, slot_index, calls, &regs, now);
+    }
+}
+
+/// Another trap of ours was at the place of a breakpoint, whose own signal may have got lost by that.
+///
+/// # Safety
+/// `context` is the kernel's, as in [`crate::handler::on_signal`].
+pub unsafe fn on_other_trap(
+    state: &'static ProcState,
+    slot: &ThreadSlot,
+    slot_index: u32,
+    context: *const c_void,
+) {
+    let entries = &state.private.traces.entry;
+    if entries.iter().all(|entry| entry.load(Relaxed) == 0) {
+        return;
+    }
+    let Some(own) = thread(state, slot) else { return };
+    // SAFETY: by the caller's promise.
+    let pc = unsafe { Regs::interrupted(context) }.pc;
+    let at = |register: usize, address: &AtomicU64| {
+        let function = entries.get(register).map_or(0, |entry| entry.load(Relaxed));
+        pc == function || (function == 0 && pc == address.load(Relaxed))
+    };
+    let found = own.addresses.iter().enumerate().position(|(register, address)| at(register, address));
+    if let Some(register) = found {
+        // If its signal comes after all, the second time changes nothing.
+        // SAFETY: by the caller's promise.
+        unsafe { on_breakpoint(state, slot, slot_index, register as u8, false, context) };
+    }
+}
+
+fn lose(state: &ProcState) {
+    publish::lose(state, &Event { kind: event_kind::TRACE, index: 0, value: 0, extra: &[] });
+}
+
+/// Frames below the stack pointer are gone, however they were left.
+fn forget_stale(calls: &mut Calls, sp: u64) {
+    while let Some(top) = calls.depth.checked_sub(1)
+        && calls.list.get(top).is_none_or(|call| call.sp <= sp)
+    {
+        calls.depth = top;
+    }
+}
+
+fn enter(state: &ProcState, slot: &ThreadSlot, own: &Thread, calls: &mut Calls, regs: &Regs, function: u32) {
+    let Some((to, sp)) = caller(state, slot, regs) else { return lose(state) };
+    forget_stale(calls, sp);
+    // The call under way is at this very frame: it was left by no return, or ends by a jump to another traced function.
+    if calls.depth >= DEEPEST || !watch(state, slot, own, calls, to) {
+        return lose(state);
+    }
+    if let Some(place) = calls.list.get_mut(calls.depth) {
+        *place = Call { sp, since_ns: clock::monotonic_ns(), to, function };
+        calls.depth = calls.depth.wrapping_add(1);
+    }
+}
+
+/// Where the function that has just been entered will return to, and the stack pointer there.
+#[inline]
+fn caller(state: &ProcState, slot: &ThreadSlot, regs: &Regs) -> Option<(u64, u64)> {
+    if cfg!(target_arch = "aarch64") {
+        return Some((crate::interrupted::strip(regs.get(arch::RA)?), regs.sp()));
+    }
+    let mut lease = state.private.scratch.take()?;
+    let windows = &mut lease.scratch().windows;
+    // SAFETY: the interrupted stack pointer of this thread, and its stack as it was registered.
+    let mut memory = unsafe { Local::new(state.header.pid, publish::bounds(slot), regs.sp(), windows) };
+    Some((memory.word(regs.sp())?, regs.sp().wrapping_add(8)))
+}
+
+/// Makes sure that a breakpoint is on a return address; `false` if all registers are taken by others that are needed.
+fn watch(state: &ProcState, slot: &ThreadSlot, own: &Thread, calls: &Calls, to: u64) -> bool {
+    let registers = || own.handles.iter().zip(&own.addresses).enumerate();
+    let open_calls = calls.list.get(..calls.depth).unwrap_or_default();
+    let needed = |address: u64| open_calls.iter().any(|call| call.to == address);
+    let mut chosen = None;
+    for (register, (handle, address)) in registers() {
+        let functions = state.private.traces.entry.get(register).is_some_and(|e| e.load(Relaxed) != 0);
+        if functions {
+            continue;
+        }
+        let (taken, there) = (handle.load(Relaxed) != 0, address.load(Relaxed));
+        if taken && there == to {
+            return true;
+        }
+        if !taken || (chosen.is_none() && !needed(there)) {
+            chosen = Some((register, handle, address));
+        }
+    }
+    let Some((register, handle, address)) = chosen else { return false };
+    perf_ring::close(handle);
+    address.store(to, Relaxed);
+    match open(state, slot, 0, register, to) {
+        Ok(new) => {
+            handle.store(new, Relaxed);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Whether the interrupted instruction was returned to. A handler of exceptions goes on behind the call too, but has called
+/// others meanwhile: their return address is where this one's was.
+#[inline]
+fn returned(state: &ProcState, slot: &ThreadSlot, regs: &Regs) -> bool {
+    if cfg!(target_arch = "aarch64") {
+        return regs.get(arch::RA).map(crate::interrupted::strip) == Some(regs.pc);
+    }
+    let Some(mut lease) = state.private.scratch.take() else { return false };
+    let below = regs.sp().wrapping_sub(8);
+    let windows = &mut lease.scratch().windows;
+    // SAFETY: the word below the interrupted stack pointer, where the red zone keeps signals from writing; the stack as it
+    // was registered.
+    let mut memory = unsafe { Local::new(state.header.pid, publish::bounds(slot), below, windows) };
+    memory.word(below) == Some(regs.pc)
+}
+
+fn leave(state: &ProcState, slot: &ThreadSlot, slot_index: u32, calls: &mut Calls, regs: &Regs, now: u64) {
+    let open_calls = calls.list.get(..calls.depth).unwrap_or_default();
+    let found = open_calls.iter().rposition(|call| call.sp == regs.sp() && call.to == regs.pc);
+    let Some(found) = found else { return };
+    let Some(call) = open_calls.get(found).copied() else { return };
+    calls.depth = found;
+    if !returned(state, slot, regs) {
+        return;
+    }
+    let took = now.saturating_sub(call.since_ns);
+    let Some(spec) = state.session.traces.get(call.function as usize) else { return };
+    if took < spec.threshold_ns {
+        return;
+    }
+    let entry = state.private.traces.entry.get(call.function as usize).map_or(0, |e| e.load(Relaxed));
+    let event =
+        Event { kind: event_kind::TRACE, index: call.function as u16, value: took, extra: &[call.since_ns] };
+    let Some(mut lease) = state.private.scratch.take() else { return publish::lose(state, &event) };
+    let mut fixed = SampleRecord {
+        time_ns: now,
+        tid: slot.tid.load(Relaxed),
+        slot: slot_index,
+        ..SampleRecord::default()
+    };
+    let frames = publish::walk(state, publish::bounds(slot), regs, &mut fixed, lease.scratch());
+    // Leaf of the stack is the function; that it returns to its caller is exact.
+    let _ = publish::event(state, &fixed, &event, &[entry], frames);
+}

@@ -1,0 +1,137 @@
+//! Machine-wide use: the object stands in `/etc/ld.so.preload`, so that every program loads it, and records those that
+//! [`CONFIG`] allows. Everything else, and everything that runs with another's rights, is left alone without a word.
+
+use core::ffi::CStr;
+
+use flightline_capture::os;
+
+/// Settings, one `name = value` a line; `allow` lists programs.
+const CONFIG: &CStr = c"/etc/flightline.conf";
+/// Objects that the loader loads into every program.
+const LD_SO_PRELOAD: &CStr = c"/etc/ld.so.preload";
+/// Users below are the system's (login.defs: UID_MIN).
+const FIRST_USER: u32 = 1000;
+/// Longest configuration, bytes.
+const MAX_CONFIG: usize = 8192;
+
+/// Whether this process got rights that its caller has not: then nothing is to be believed that the caller wrote.
+pub fn secure() -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Whether the loader loads our object into every program of the machine.
+pub fn wide() -> bool {
+    let mut text = [0u8; 2048];
+    let Ok(file) = os::open(LD_SO_PRELOAD, libc::O_RDONLY, 0) else { return false };
+    let len = os::read_full(&file, &mut text);
+    text.get(..len).is_some_and(|text| text.windows(10).any(|part| part == b"flightline"))
+}
+
+/// Path of the program of this process.
+pub struct Program {
+    path: [u8; 1024],
+    len: usize,
+}
+
+impl Program {
+    /// By `/proc`.
+    pub fn own() -> Option<Program> {
+        let mut path = [0; 1024];
+        let len = os::readlink(c"/proc/self/exe", &mut path).ok()?;
+        (len < path.len()).then_some(Program { path, len })
+    }
+
+    fn path(&self) -> &[u8] {
+        self.path.get(..self.len).unwrap_or_default()
+    }
+
+    fn name(&self) -> &[u8] {
+        self.path().rsplit(|b| *b == b'/').next().unwrap_or_default()
+    }
+
+    /// Whether it is the recorder, which never records itself: each would start the next.
+    pub fn is_recorder(&self) -> bool {
+        self.name() == b"flightline"
+    }
+
+    /// Whether an entry of `list` means this program: a name, a path, or the beginning of one with `*`.
+    pub fn listed(&self, list: &[u8]) -> Option<Listed> {
+        let mut found = None;
+        for entry in list.split(|b| matches!(b, b',' | b' ' | b'\t')).filter(|entry| !entry.is_empty()) {
+            let whole = if entry.contains(&b'/') { self.path() } else { self.name() };
+            match entry.strip_suffix(b"*") {
+                Some(start) if whole.starts_with(start) => found = Some(Listed::ByPattern),
+                None if whole == entry => return Some(Listed::ByName),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// How a program was found in a list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// In full.
+    ByName,
+    /// By `*`.
+    ByPattern,
+}
+
+/// The machine's settings.
+pub struct Config {
+    text: [u8; MAX_CONFIG],
+}
+
+impl Config {
+    /// Reads them; only root's word counts. One that is too long counts as none.
+    pub fn read() -> Option<Config> {
+        let file = os::open(CONFIG, libc::O_RDONLY, 0).ok()?;
+        let meta = os::stat(&file).ok()?;
+        if meta.st_uid != 0 || meta.st_mode & 0o022 != 0 || meta.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return None;
+        }
+        let mut config = Config { text: [0; MAX_CONFIG] };
+        let len = os::read_full(&file, &mut config.text);
+        if len >= MAX_CONFIG {
+            return None;
+        }
+        // Values become C strings where they stand.
+        let mut end = true;
+        for byte in config.text.iter_mut().rev() {
+            match byte {
+                b'\n' => (*byte, end) = (0, true),
+                b' ' | b'\t' | b'\r' if end => *byte = 0,
+                0 => end = true,
+                _ => end = false,
+            }
+        }
+        Some(config)
+    }
+
+    /// Values of `name`, in order.
+    fn values(&self, name: &'static [u8]) -> impl Iterator<Item = &CStr> {
+        let lines = self.text.split_inclusive(|b| *b == 0);
+        lines.filter_map(move |line| {
+            let equals = line.iter().position(|b| *b == b'=')?;
+            let (left, right) = (line.get(..equals)?, line.get(equals + 1..)?);
+            let start = right.iter().position(|b| !matches!(b, b' ' | b'\t'))?;
+            (left.trim_ascii() == name).then(|| CStr::from_bytes_until_nul(right.get(start..)?).ok())?
+        })
+    }
+
+    /// The value of `name`; the first counts.
+    pub fn value(&self, name: &'static [u8]) -> Option<&CStr> {
+        self.values(name).find(|value| !value.is_empty())
+    }
+
+    /// Whether `program` is to be recorded: listed, and for those of the system listed by its own name.
+    pub fn allows(&self, program: &Program) -> bool {
+        let listed = self.values(b"allow").filter_map(|list| program.listed(list.to_bytes()));
+        let user = os::euid() >= FIRST_USER;
+        let mut allowed = listed.filter(|how| *how == Listed::ByName || user);
+        // The first process's end is the machine's.
+        !program.is_recorder() && allowed.next().is_some() && flightline_in_signal::sys::getpid() != 1
+    }
+}

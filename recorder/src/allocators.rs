@@ -1,0 +1,89 @@
+//! Allocators that are part of a program itself. It calls them directly, so nobody in between can count, and the user must
+//! know that what they allocate is not in the recording.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
+
+use object::{
+    Endianness, Object, ObjectSymbol, SymbolKind,
+    read::{ReadCache, elf::ElfFile64},
+};
+
+use crate::names::debug_files;
+
+/// Functions by which allocators are known: as such, under the prefix that they have in Rust crates, under their own names.
+const FUNCTIONS: &[&str] = &[
+    "malloc",
+    "_rjem_malloc",
+    "je_malloc",
+    "jemalloc",
+    "mi_malloc",
+    "tc_malloc",
+    "rpmalloc",
+    "sn_malloc",
+    "_rjem_je_arena_malloc_hard",
+    "je_arena_malloc_hard",
+];
+
+/// Programs remembered; beyond, what was said of one may be said again.
+const MANY: usize = 1024;
+
+/// Programs looked at so far.
+#[derive(Default)]
+pub struct Allocators {
+    known: HashMap<PathBuf, Option<&'static str>>,
+}
+
+impl Allocators {
+    /// What to tell the user of a program as process `pid` runs it, if it has an allocator of its own. Once for each program.
+    pub fn notice(&mut self, pid: u32, exe: &Path) -> Option<String> {
+        if self.known.contains_key(exe) {
+            return None;
+        }
+        if self.known.len() >= MANY {
+            self.known.clear();
+        }
+        let path = PathBuf::from(format!("/proc/{pid}/exe"));
+        let function = linked_in(&path).or_else(|| linked_in(exe));
+        self.known.insert(exe.to_owned(), function);
+        let function = function?;
+        let name = exe.file_name().unwrap_or_default().to_string_lossy();
+        Some(format!(
+            "{name} has an allocator of its own linked in ({function}): of that only the pages it maps are seen; \
+             `-e uprobe:{}:{function}` counts its calls",
+            exe.display()
+        ))
+    }
+}
+
+/// The function by which an allocator defined in this file is known. Only its tables of symbols are read.
+fn linked_in(path: &Path) -> Option<&'static str> {
+    let cache = ReadCache::new(debug_files::open(path)?.0);
+    let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    let defined = |name: &str| FUNCTIONS.iter().find(|function| **function == name).copied();
+    elf.symbols()
+        .chain(elf.dynamic_symbols())
+        .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text)
+        .find_map(|symbol| defined(symbol.name().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_with_and_without() {
+        // This test program calls malloc, but does not define it.
+        assert_eq!(linked_in(Path::new("/proc/self/exe")), None);
+        assert_eq!(linked_in(Path::new("/nowhere")), None);
+        let libc = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = libc.lines().filter_map(|line| line.split_whitespace().nth(5));
+        if let Some(libc) =
+            libc.into_iter().find(|path| path.contains("/libc.so") || path.contains("/libc-2"))
+        {
+            assert_eq!(linked_in(Path::new(libc)), Some("malloc"));
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The perf events by which threads are sampled from outside.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+/// Registers of a sample, by the kernel's numbers, in the order in which a sample holds them, as DWARF numbers.
+#[cfg(target_arch = "x86_64")]
+pub mod registers {
+    /// ax bx cx dx si di bp sp ip, r8 to r15.
+    pub const MASK: u64 = 0x1ff | 0xff << 16;
+    /// DWARF numbers in the order of the mask's bits; the program counter is [`PC`].
+    pub const ORDER: [u8; 17] = [0, 3, 2, 1, 4, 5, 6, 7, PC, 8, 9, 10, 11, 12, 13, 14, 15];
+    /// Stands for the program counter (the column of the return address).
+    pub const PC: u8 = 16;
+}
+
+/// Registers of a sample, by the kernel's numbers, in the order in which a sample holds them, as DWARF numbers.
+#[cfg(target_arch = "aarch64")]
+pub mod registers {
+    /// x0 to x30, sp, pc.
+    pub const MASK: u64 = (1 << 33) - 1;
+    /// DWARF numbers in the order of the mask's bits; the program counter is [`PC`].
+    pub const ORDER: [u8; 33] = {
+        let mut order = [0; 33];
+        let mut i = 0;
+        while i < 33 {
+            order[i] = i as u8;
+            i += 1;
+        }
+        order
+    };
+    /// Stands for the program counter.
+    pub const PC: u8 = 32;
+}
+
+/// What a sample holds: see [`crate::attach::record`], which reads it.
+pub mod sample {
+    /// Process and thread.
+    pub const TID: u64 = 1 << 1;
+    /// Time.
+    pub const TIME: u64 = 1 << 2;
+    /// The event's count.
+    pub const READ: u64 = 1 << 4;
+    /// Stack of the kernel, and the program's by its frame pointers.
+    pub const CALLCHAIN: u64 = 1 << 5;
+    /// Registers of the program.
+    pub const REGS_USER: u64 = 1 << 12;
+    /// A copy of the program's stack.
+    pub const STACK_USER: u64 = 1 << 13;
+}
+
+mod flag {
+    pub const DISABLED: u64 = 1;
+    pub const INHERIT: u64 = 1 << 1;
+    pub const EXCLUDE_KERNEL: u64 = 1 << 5;
+    pub const EXCLUDE_HV: u64 = 1 << 6;
+    pub const MMAP: u64 = 1 << 8;
+    pub const COMM: u64 = 1 << 9;
+    pub const INHERIT_STAT: u64 = 1 << 11;
+    pub const ENABLE_ON_EXEC: u64 = 1 << 12;
+    pub const TASK: u64 = 1 << 13;
+    pub const WATERMARK: u64 = 1 << 14;
+    pub const SAMPLE_ID_ALL: u64 = 1 << 18;
+    pub const EXCLUDE_CALLCHAIN_KERNEL: u64 = 1 << 21;
+    pub const MMAP2: u64 = 1 << 23;
+    pub const COMM_EXEC: u64 = 1 << 24;
+    pub const USE_CLOCKID: u64 = 1 << 25;
+    pub const INHERIT_THREAD: u64 = 1 << 35;
+}
+
+/// How to sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// CPU time of a thread on one processor from sample to sample.
+    pub period_ns: u64,
+    /// Time in the kernel, and its stacks.
+    pub kernel: bool,
+    /// Samples tell the event's count, so that none of its time is without weight (Linux 6.12 and later).
+    pub counts: bool,
+    /// Children too, not only threads.
+    pub children: bool,
+    /// Begin when the thread executes a program.
+    pub from_exec: bool,
+    /// Bytes of stack copied with each sample.
+    pub stack_bytes: u32,
+    /// Bytes in a ring at which its reader is woken.
+    pub wake_bytes: u32,
+}
+
+/// `perf_event_attr`, version 7 (linux/perf_event.h).
+#[repr(C)]
+#[derive(Default)]
+struct Attr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_watermark: u32,
+    bp_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clockid: i32,
+    sample_regs_intr: u64,
+    aux_watermark: u32,
+    sample_max_stack: u16,
+    reserved_2: u16,
+    aux_sample_size: u32,
+    reserved_3: u32,
+    sig_data: u64,
+}
+
+const _: () = assert!(size_of::<Attr>() == 128);
+
+impl Sampling {
+    /// Bits of [`sample`] that samples of these events have.
+    pub fn sample_type(&self) -> u64 {
+        sample::TID
+            | sample::TIME
+            | sample::REGS_USER
+            | sample::STACK_USER
+            | sample::CALLCHAIN
+            | if self.counts { sample::READ } else { 0 }
+    }
+
+    /// Opens the event of thread `tid` (0: the caller) on processor `cpu`, disabled.
+    pub fn open(&self, tid: u32, cpu: u32) -> io::Result<OwnedFd> {
+        const TYPE_SOFTWARE: u32 = 1;
+        const CPU_CLOCK: u64 = 0;
+        const FD_CLOEXEC: libc::c_ulong = 8;
+        let mut flags = flag::DISABLED
+            | flag::INHERIT
+            | flag::INHERIT_STAT
+            | flag::MMAP
+            | flag::MMAP2
+            | flag::COMM
+            | flag::COMM_EXEC
+            | flag::TASK
+            | flag::WATERMARK
+            | flag::SAMPLE_ID_ALL
+            | flag::USE_CLOCKID;
+        if !self.kernel {
+            flags |= flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV | flag::EXCLUDE_CALLCHAIN_KERNEL;
+        }
+        if !self.children {
+            flags |= flag::INHERIT_THREAD;
+        }
+        if self.from_exec {
+            flags |= flag::ENABLE_ON_EXEC;
+        }
+        let attr = Attr {
+            kind: TYPE_SOFTWARE,
+            size: size_of::<Attr>() as u32,
+            config: CPU_CLOCK,
+            sample_period: self.period_ns,
+            sample_type: self.sample_type(),
+            flags,
+            wakeup_watermark: self.wake_bytes,
+            sample_regs_user: registers::MASK,
+            sample_stack_user: self.stack_bytes,
+            clockid: libc::CLOCK_MONOTONIC,
+            ..Attr::default()
+        };
+        // SAFETY: the kernel reads `attr.size` bytes of a local and returns a new descriptor or -1.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const attr,
+                tid as libc::pid_t,
+                cpu as libc::c_int,
+                -1 as libc::c_int,
+                FD_CLOEXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+}
+
+/// Opens an event that sends a trap to the calling thread after each `period_ns` of its CPU time, as those in programs do; it counts
+/// until it is closed.
+pub fn open_trap(period_ns: u64) -> Option<OwnedFd> {
+    const SOFTWARE: u32 = 1;
+    const REMOVE_ON_EXEC: u64 = 1 << 36;
+    const SIGTRAP: u64 = 1 << 37;
+    const FD_CLOEXEC: libc::c_ulong = 8;
+    let open = |more: u64| {
+        let attr = Attr {
+            kind: SOFTWARE,
+            size: size_of::<Attr>() as u32,
+            sample_period: period_ns,
+            flags: REMOVE_ON_EXEC | SIGTRAP | more,
+            ..Attr::default()
+        };
+        // SAFETY: the kernel reads `attr.size` bytes of a local and returns a new descriptor or -1.
+        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, 0, -1, -1, FD_CLOEXEC) };
+        // SAFETY: a fresh descriptor that nobody else owns.
+        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    };
+    open(0).or_else(|| open(flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV))
+}
+
+fn control(event: BorrowedFd<'_>, request: libc::c_ulong, argument: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: requests of perf events that take an integer.
+    match unsafe { libc::ioctl(event.as_raw_fd(), request as _, argument) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Lets an event and all that were inherited from it count.
+pub fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
+    control(event, 0x2400, 0)
+}
+
+/// Stops an event and all that were inherited from it.
+pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
+    control(event, 0x2401, 0)
+}
+
+/// Makes an event write into the ring of another one of the same processor.
+pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()> {
+    control(event, 0x2405, ring.as_raw_fd() as libc::c_ulong)
+}

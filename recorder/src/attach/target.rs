@@ -1,0 +1,498 @@
+//! One process recorded from outside: its modules, its threads' accounts, its stacks.
+
+use std::{collections::HashMap, sync::atomic::AtomicU64};
+
+use flightline_in_signal::{
+    interrupted::Regs,
+    layout::{loss, sample_flags, walk_end},
+};
+use jfr_format::schema::frame_type;
+
+use super::{
+    chain::{Chains, World},
+    record::{Mapped, Sample},
+    watched::{Split, Watched, id_inside, name_of, split},
+};
+use crate::{
+    names::frames::{Frames, Resolved},
+    names::images::{ImageId, Images, UNKNOWN},
+    names::intern::{Frame, Origin, TraceIndex},
+    outside::{Outside, Stopped},
+    process::modules::{Line, ModuleMap},
+    process::thread::{Thread, WALK_ENDS},
+    recording::Recording,
+    settings::{self, ThreadSelection},
+    tell::{self, About},
+};
+
+/// Bytes of copied stacks of one process that may wait for unwind rows being read.
+const WAITING_BYTES: usize = 32 << 20;
+/// Samples of one process that may wait for symbols being read.
+const WAITING_SAMPLES: usize = 50_000;
+
+/// What a sample still waits for.
+enum Wait {
+    /// Unwind rows: registers and stack to walk.
+    Rows { regs: Box<Regs>, stack: Box<[u8]>, kernel: Box<[u64]>, user: Box<[u64]> },
+    /// Names of these addresses.
+    Names(Stack),
+}
+
+/// A walked stack.
+#[derive(Clone, Debug, Default)]
+struct Stack {
+    truncated: Option<u16>,
+    /// Bit i: frame i (of the first 64) is no return address.
+    exact: u64,
+    frames: Vec<u64>,
+}
+
+struct Pending {
+    tid: u32,
+    constant: usize,
+    time_ns: u64,
+    events: u32,
+    wait: Wait,
+}
+
+/// What a process needs of the drain to take a sample in.
+pub struct Place<'a> {
+    /// Its output.
+    pub recording: &'a mut Recording,
+    /// Files.
+    pub images: &'a mut Images,
+    /// Unwind rows of all modules.
+    pub rows: &'a [AtomicU64],
+    /// Sampling period, ns.
+    pub period_ns: u64,
+    /// Frames kept.
+    pub depth: usize,
+    /// Which threads are recorded, if not all.
+    pub threads: Option<&'a ThreadSelection>,
+}
+
+/// A process.
+pub struct Target {
+    /// Who it is.
+    pub about: About,
+    /// Its threads by id.
+    pub threads: HashMap<u32, Watched>,
+    /// Index of its recording.
+    pub recording: usize,
+    /// Nothing comes from it any more.
+    pub over: bool,
+    /// It records itself from this CLOCK_MONOTONIC time on.
+    pub records_itself_ns: Option<u64>,
+    /// Records of before this CLOCK_MONOTONIC time come from events that it had earlier.
+    pub since_ns: u64,
+    modules: ModuleMap,
+    walker: Box<Outside>,
+    chains: Chains,
+    group: u32,
+    frames: Frames,
+    versions: (u64, u32, u64),
+    /// The names it wrote last are read.
+    named: bool,
+    pending: Vec<Pending>,
+    waiting_bytes: usize,
+}
+
+impl Target {
+    /// A process that was found or has just begun.
+    pub fn new(about: About, recording_index: usize, recording: &mut Recording) -> Target {
+        let inside = id_inside(about.pid).map_or_else(String::new, |id| format!(", {id} in its namespace"));
+        let group = recording.add_group(format!("{} ({}{inside})", about.called(), about.pid));
+        Target {
+            about,
+            threads: HashMap::new(),
+            recording: recording_index,
+            over: false,
+            records_itself_ns: None,
+            since_ns: 0,
+            modules: ModuleMap::default(),
+            walker: Box::new(Outside::new()),
+            chains: Chains::default(),
+            group,
+            frames: Frames::default(),
+            versions: (0, 0, 0),
+            named: false,
+            pending: Vec::new(),
+            waiting_bytes: 0,
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.about.pid
+    }
+
+    /// Takes over what a forked child has of its parent.
+    pub fn inherit(&mut self, parent: &Target) {
+        self.modules = parent.modules.clone();
+    }
+
+    /// Looks at what is mapped now.
+    pub fn read_maps(&mut self, images: &mut Images) {
+        let _ = self.modules.read_maps_of(self.about.pid, images);
+    }
+
+    /// A mapping appeared.
+    pub fn mapped(&mut self, mapped: &Mapped<'_>, images: &mut Images) {
+        let path = String::from_utf8_lossy(mapped.path);
+        let line = Line {
+            start: mapped.range.0,
+            end: mapped.range.1,
+            executable: mapped.executable,
+            offset: mapped.offset,
+            device: mapped.device,
+            inode: mapped.inode,
+            path: if path.starts_with("//anon") { "" } else { &path },
+        };
+        self.modules.mapped(self.about.pid, &line, images);
+    }
+
+    /// The thread, known from now on if it was not.
+    pub fn thread(&mut self, tid: u32, time_ns: u64, period_ns: u64) -> &mut Watched {
+        let pid = self.about.pid;
+        self.threads.entry(tid).or_insert_with(|| {
+            let name = name_of(pid, tid).unwrap_or_default();
+            Watched::new(Thread::outside(tid, name, period_ns, time_ns), 0)
+        })
+    }
+
+    /// Name of its first thread, which others are born with.
+    pub fn name_of_first(&self) -> String {
+        self.threads.get(&self.about.pid).map(|w| w.thread.name.clone()).unwrap_or_default()
+    }
+
+    /// After exec: the account of the thread that goes on moves to the process's new image.
+    pub fn hand_over(&mut self, to: &mut Target, name: &str, time_ns: u64) {
+        let pid = self.about.pid;
+        for watched in self.threads.values_mut().filter(|w| w.thread.tid != pid) {
+            watched.ended_ns.get_or_insert(time_ns);
+        }
+        if let Some(mut watched) = self.threads.remove(&pid) {
+            // Another program is another group in the output, even under the same name.
+            watched.thread.constant = None;
+            watched.thread.rename(name.to_owned());
+            to.threads.insert(pid, watched);
+        }
+    }
+
+    /// A thread whose events are being opened: its account begins now.
+    pub fn begin(&mut self, tid: u32, name: String, base_ns: u64, time_ns: u64, period_ns: u64) {
+        let thread = Thread::outside(tid, name, period_ns, time_ns);
+        self.threads.insert(tid, Watched::new(thread, base_ns));
+    }
+
+    /// A sample of ring `ring`; `missing` counts records that had no room before it.
+    pub fn take(
+        &mut self,
+        sample: &Sample<'_>,
+        ring: usize,
+        missing: &mut u64,
+        blind: bool,
+        place: &mut Place<'_>,
+    ) {
+        let period_ns = place.period_ns;
+        let group = self.group;
+        let watched = self.thread(sample.tid, sample.time_ns, period_ns);
+        let counted = sample.count_ns.map(|count| watched.counted(ring, count));
+        if self.records_itself_ns.is_some_and(|from| sample.time_ns >= from) {
+            return;
+        }
+        let Some(watched) = self.threads.get_mut(&sample.tid) else { return };
+        let split = match counted {
+            Some(counted) => split(counted, period_ns, *missing, blind),
+            // An old kernel tells no counts: what is missing is put down to the thread that comes next.
+            None => {
+                watched.samples_count = false;
+                let lost = (*missing, missing.saturating_mul(period_ns));
+                Split { own_ns: period_ns, lost, hidden_ns: 0 }
+            }
+        };
+        *missing -= split.lost.0;
+        let thread = &mut watched.thread;
+        if !thread.selected_outside(place.threads) {
+            return;
+        }
+        thread.ledger.lose(loss::RING_FULL, split.lost.0, split.lost.1);
+        thread.ledger.arrived += 1;
+        thread.ledger.arrived_ns += split.own_ns + split.hidden_ns;
+        if place.recording.full() {
+            place.recording.refuse(split.own_ns + split.hidden_ns);
+            return thread.ledger.lose(loss::OUTPUT_FULL, 1, split.own_ns + split.hidden_ns);
+        }
+        let hidden = if split.hidden_ns > 0 { thread.ledger.sample(split.hidden_ns) } else { 0 };
+        let events = thread.ledger.sample(split.own_ns);
+        let constant = thread.named_constant(group, place.recording);
+        if hidden > 0 {
+            let trace = hidden_trace(place.recording);
+            place.recording.sample(constant, trace, sample.time_ns, hidden);
+        }
+        let (tid, time_ns) = (sample.tid, sample.time_ns);
+        let pending = |wait| Pending { tid, constant, time_ns, events, wait };
+        let Some(regs) = &sample.regs else {
+            // In the kernel with the program's memory given up, or a program of 32 bits.
+            let truncated = sample.kernel.is_empty().then_some(walk_end::NO_INFO);
+            let exact = 1;
+            let stack = Stack { truncated, exact, frames: sample.kernel.clone() };
+            return self.finish(pending(Wait::Names(stack)), false, place);
+        };
+        match self.walk(regs, sample.stack, &sample.kernel, &sample.user, false, place) {
+            Some(stack) => self.finish(pending(Wait::Names(stack)), false, place),
+            None => {
+                self.waiting_bytes += sample.stack.len();
+                let wait = Wait::Rows {
+                    regs: Box::new(*regs),
+                    stack: sample.stack.into(),
+                    kernel: sample.kernel.as_slice().into(),
+                    user: sample.user.as_slice().into(),
+                };
+                self.pending.push(pending(wait));
+            }
+        }
+    }
+
+    /// Walks a copied stack. `None` if it does not get to the root before the rows of a module on its way are read.
+    fn walk(
+        &mut self,
+        regs: &Regs,
+        copy: &[u8],
+        kernel: &[u64],
+        user: &[u64],
+        anyway: bool,
+        place: &mut Place<'_>,
+    ) -> Option<Stack> {
+        let stopped = Stopped {
+            pid: self.about.pid,
+            regs,
+            stack: (regs.sp(), regs.sp().saturating_add(copy.len() as u64)),
+            copied: (regs.sp(), copy),
+            runs_on: true,
+        };
+        let (walked, frames) =
+            self.walker.walk(&stopped, &self.modules, place.images, place.rows, place.depth);
+        if walked.end != walk_end::ROOT && !anyway && self.waiting_bytes < WAITING_BYTES {
+            let image = |address: &u64| self.modules.find(*address).map(|m| m.image);
+            let unread = frames.iter().filter_map(image).any(|image| !place.images.want(image));
+            if unread {
+                return None;
+            }
+        }
+        let mut truncated = walked.flags & sample_flags::TRUNCATED != 0;
+        let mut exact = walked.exact_frames;
+        let mut all = frames.to_vec();
+        if truncated {
+            let Target { modules, walker, .. } = self;
+            let Place { images, rows, .. } = place;
+            let mut world = World { pid: self.about.pid, modules, images, rows, walker };
+            truncated = !self.chains.go_on(&mut all, user, place.depth, &mut world);
+        }
+        if !kernel.is_empty() {
+            exact = exact.checked_shl(kernel.len() as u32).unwrap_or(0) | 1;
+            all.splice(..0, kernel.iter().copied());
+        }
+        Some(Stack { truncated: truncated.then_some(walked.end), exact, frames: all })
+    }
+
+    /// Writes a sample whose stack is walked, or keeps it until its names are read.
+    fn finish(&mut self, pending: Pending, anyway: bool, place: &mut Place<'_>) {
+        let Wait::Names(stack) = &pending.wait else { return self.pending.push(pending) };
+        let anyway = anyway || self.pending.len() >= WAITING_SAMPLES;
+        let Some(trace) = self.trace(stack, anyway, place) else { return self.pending.push(pending) };
+        if let (Some(reason), Some(watched)) = (stack.truncated, self.threads.get_mut(&pending.tid)) {
+            watched.thread.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;
+        }
+        place.recording.sample(pending.constant, trace, pending.time_ns, pending.events);
+    }
+
+    fn trace(&mut self, stack: &Stack, anyway: bool, place: &mut Place<'_>) -> Option<TraceIndex> {
+        let versions = (self.modules.version, place.recording.interner.generation, self.frames.jit.version);
+        if versions != self.versions || self.frames.bytes() > settings::STACK_BYTES[1] {
+            self.versions = versions;
+            self.frames.clear();
+        }
+        let mut sequence = Vec::with_capacity(stack.frames.len() + 1);
+        sequence.push(u32::from(stack.truncated.is_some()));
+        let mut complete = true;
+        for (i, &address) in stack.frames.iter().enumerate() {
+            let exact = i < 64 && stack.exact >> i & 1 == 1;
+            // A return address may already belong to the next function.
+            let address = if exact { address } else { address.wrapping_sub(1) };
+            let interner = &mut place.recording.interner;
+            let resolved =
+                self.frames.resolve(address, &self.modules, interner, place.images, anyway, &mut sequence);
+            complete &= !matches!(resolved, Resolved::Waiting | Resolved::Unnamed);
+        }
+        complete.then(|| place.recording.interner.trace(&sequence))
+    }
+
+    /// Tries again what waits for files being read; `anyway`: with what is known.
+    pub fn resolve(&mut self, anyway: bool, place: &mut Place<'_>) {
+        let pending = std::mem::take(&mut self.pending);
+        self.waiting_bytes = 0;
+        for mut one in pending {
+            if let Wait::Rows { regs, stack, kernel, user } = &one.wait {
+                match self.walk(regs, stack, kernel, user, anyway, place) {
+                    Some(walked) => one.wait = Wait::Names(walked),
+                    None => {
+                        self.waiting_bytes += stack.len();
+                        self.pending.push(one);
+                        continue;
+                    }
+                }
+            }
+            self.finish(one, anyway, place);
+        }
+    }
+
+    /// Looks whether it has written down names of code made at run time; for the last time when it is over.
+    pub fn read_names(&mut self, images: &Images, now_ns: u64) -> bool {
+        let pid = self.about.pid;
+        if !self.over {
+            return self.frames.jit.look(pid, &self.modules, images, now_ns);
+        }
+        if std::mem::replace(&mut self.named, true) {
+            return false;
+        }
+        self.frames.jit.finish(pid, &self.modules, images);
+        self.frames.jit.give_up();
+        true
+    }
+
+    /// Samples that wait for files being read.
+    pub fn waiting(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// A thread ended. Its last counts come after this.
+    pub fn ended(&mut self, tid: u32, time_ns: u64) {
+        let pid = self.about.pid;
+        if let Some(watched) = self.threads.get_mut(&tid) {
+            watched.read_clock(pid);
+            watched.ended_ns = Some(time_ns);
+        }
+    }
+
+    /// What an event of a thread that ended had counted.
+    pub fn counted(&mut self, tid: u32, ring: usize, count_ns: u64) {
+        if let Some(watched) = self.threads.get_mut(&tid) {
+            watched.tail_ns += watched.counted(ring, count_ns);
+        }
+    }
+
+    /// Closes the accounts of threads that ended before `before_ns`, and the process when it has no others. `cause`: why what
+    /// they used last is in no sample.
+    pub fn settle(&mut self, before_ns: u64, period_ns: u64, cause: usize) {
+        if let Some(from_ns) = self.records_itself_ns.filter(|from| *from < before_ns) {
+            self.leave(from_ns);
+        }
+        for watched in self.threads.values_mut() {
+            if let Some(end_ns) = watched.ended_ns.filter(|end| *end < before_ns)
+                && watched.thread.end_ns.is_none()
+            {
+                watched.thread.close_outside(watched.rest_ns(), end_ns, period_ns, cause);
+            }
+        }
+        if !self.threads.is_empty() && self.threads.values().all(|w| w.thread.end_ns.is_some()) {
+            self.over = true;
+        }
+    }
+
+    /// Sampling was switched off or on again: what threads used meanwhile has a cause.
+    pub fn paused(&mut self, paused: bool, period_ns: u64) {
+        let pid = self.about.pid;
+        for watched in self.threads.values_mut().filter(|w| w.ended_ns.is_none()) {
+            watched.read_clock(pid);
+            let ledger = &mut watched.thread.ledger;
+            let tail = ledger.tail_ns();
+            if paused {
+                watched.before_pause_ns = tail;
+            } else {
+                let lost = tail.saturating_sub(watched.before_pause_ns);
+                ledger.lose(loss::STOPPED, lost / period_ns.max(1), lost);
+            }
+        }
+    }
+
+    /// It records itself: what was sampled of it stays, everything else is told by itself.
+    fn leave(&mut self, from_ns: u64) {
+        for watched in self.threads.values_mut() {
+            let thread = &mut watched.thread;
+            thread.end_ns.get_or_insert(from_ns);
+            thread.told.start = true;
+            thread.told.end = true;
+            thread.ledger.cpu_ns = thread.ledger.sampled_ns.saturating_add(thread.ledger.lost_total_ns());
+        }
+        self.over = true;
+    }
+
+    /// Once a second: clocks and names; threads of which no end was told.
+    pub fn look(&mut self, now_ns: u64) {
+        let pid = self.about.pid;
+        for watched in self.threads.values_mut().filter(|w| w.ended_ns.is_none()) {
+            match name_of(pid, watched.thread.tid) {
+                Some(name) => {
+                    watched.thread.rename(name);
+                    watched.read_clock(pid);
+                }
+                None => watched.ended_ns = Some(now_ns),
+            }
+        }
+    }
+
+    /// The recording ends here for it.
+    pub fn close(&mut self, now_ns: u64, period_ns: u64, cause: usize) {
+        let pid = self.about.pid;
+        for watched in self.threads.values_mut().filter(|w| w.ended_ns.is_none()) {
+            watched.read_clock(pid);
+            watched.ended_ns = Some(now_ns);
+        }
+        self.settle(u64::MAX, period_ns, cause);
+        self.over = true;
+    }
+
+    /// Tells the news of its threads.
+    pub fn tell(&mut self, recording: &mut Recording, threads: Option<&ThreadSelection>, now_ns: u64) {
+        let complete = self.pending.is_empty();
+        for watched in self.threads.values_mut() {
+            watched.thread.selected_outside(threads);
+            let constant = watched.thread.named_constant(self.group, recording);
+            tell::thread(recording, &mut watched.thread, constant, true, complete, now_ns);
+        }
+    }
+
+    /// Takes out the threads that are told to the end.
+    pub fn take_told(&mut self) -> Vec<Thread> {
+        let told: Vec<u32> =
+            self.threads.iter().filter(|(_, w)| w.thread.told.end).map(|(tid, _)| *tid).collect();
+        told.iter().filter_map(|tid| self.threads.remove(tid)).map(|w| w.thread).collect()
+    }
+
+    /// The group of its threads.
+    pub fn group(&self) -> u32 {
+        self.group
+    }
+
+    /// The images that its samples may name.
+    pub fn images(&self) -> impl Iterator<Item = ImageId> {
+        self.modules.images()
+    }
+
+    /// What is mapped.
+    pub fn modules(&self) -> &ModuleMap {
+        &self.modules
+    }
+}
+
+/// The stack of CPU time in the kernel that we may not look at.
+fn hidden_trace(recording: &mut Recording) -> TraceIndex {
+    const HIDDEN: u64 = u64::MAX;
+    let interner = &mut recording.interner;
+    let origin = || Origin { class: "kernel".into(), ..Origin::default() };
+    let method =
+        interner.method(UNKNOWN, HIDDEN, || (origin(), "[kernel, not permitted to look]".to_owned()));
+    let frame = interner.frame(Frame { method, line: 0, address: 0, kind: frame_type::KERNEL });
+    interner.trace(&[1, frame])
+}

@@ -1,0 +1,335 @@
+//! Completes recordings whose drain was killed, from what it left in shared memory.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicU64,
+    time::{Duration, Instant},
+};
+
+use flightline_in_signal::layout::{PROC_SUFFIX, SESSION_FILE};
+use jfr_format::{
+    constants::{FLAG_FINAL, STATE_FINISHED},
+    header::{self, ChunkHeader},
+    ids::Ticks,
+    write::ClockLine,
+};
+
+use super::journal::{self, Commit, Left};
+use crate::{
+    clock::{TICKS_PER_SECOND, TickLine, both_ns, monotonic_ns},
+    error::Error,
+    names::images::Images,
+    process::{Process, proc_file::ProcFile},
+    recording::Recording,
+    repository::{OWNER_FILE, Owner, Repository},
+    session::{RowsArena, Seen, is_abandoned, is_named, order_of_process, root_of},
+    settings::Settings,
+    sink::{Sink, Target},
+    tell,
+};
+
+/// No shorter one can be asked for.
+const SHORTEST_PERIOD_NS: u64 = 10_000;
+/// Longest time for reading symbols.
+const SYMBOLS_WAIT: Duration = Duration::from_secs(20);
+/// Time in which a handler that had begun before the stop is done.
+const HANDLERS_WAIT: Duration = Duration::from_millis(2);
+/// Tries to take a session that somebody else looks at.
+const LOOKERS: u32 = 250;
+
+/// What came back.
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// Outputs that were completed.
+    pub outputs: Vec<PathBuf>,
+    /// Samples and events out of shared memory that no output had.
+    pub records: u64,
+    /// Records that were being written when their process was killed.
+    pub torn: u64,
+    /// Samples and events that programs counted as lost after the last flush.
+    pub lost: u64,
+    /// What could not be done, and why.
+    pub problems: Vec<String>,
+}
+
+/// Completes the outputs of a session whose drain is dead, and removes the session.
+///
+/// Done twice it does nothing the second time; killed in between, it begins anew.
+///
+/// # Errors
+/// The session is in use, or is none.
+pub fn recover(session: &Path) -> Result<Recovered, Error> {
+    let page = session.join(SESSION_FILE);
+    let lock = File::open(&page).map_err(|e| Error::io("open", &page, e))?;
+    // Others may be looking at it this moment.
+    let held = (0..LOOKERS).all(|attempt| {
+        if attempt > 0 {
+            std::thread::sleep(HANDLERS_WAIT);
+        }
+        matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
+    });
+    if held {
+        let problem = format!("{} is being recorded to; nothing is lost yet", session.display());
+        return Err(Error::Setting { name: "session", problem });
+    }
+    let seen = Seen::open(session)?;
+    let (event_ns, sampling_ns) = seen.periods_ns();
+    // A damaged one would make a million events of each sample.
+    if event_ns < SHORTEST_PERIOD_NS {
+        return Err(Error::shared(&page, format!("impossible period of {event_ns} ns")));
+    }
+    let settings = seen.settings();
+    seen.ask_stop();
+    std::thread::sleep(HANDLERS_WAIT);
+    let mut result = Recovered::default();
+    let mut outputs: Vec<(Left, Recording)> = Vec::new();
+    for path in files(session, journal::SUFFIX) {
+        let left = match journal::read(&path) {
+            Ok(Some(left)) => left,
+            Ok(None) => continue,
+            // Where it wrote to is not known: that stays as it is, and so does the session.
+            Err(error) => {
+                result.problems.push(format!("{}: {error}", path.display()));
+                continue;
+            }
+        };
+        match reopen(&left, &settings) {
+            Ok(recording) => {
+                result.outputs.push(left.commit.path.clone());
+                outputs.push((left, recording));
+            }
+            Err(error) => result.problems.push(format!("{}: {error}", left.commit.path.display())),
+        }
+    }
+    let mut images = Images::new();
+    let mut rows = RowsArena::none(session)?;
+    let now = monotonic_ns();
+    let mut processes = Vec::new();
+    let mut paths = files(session, PROC_SUFFIX);
+    paths.sort_by_key(|p| order_of_process(p));
+    for path in paths {
+        let file = match ProcFile::open(&path) {
+            Ok(file) => file,
+            Err(error) => {
+                result.problems.push(error.to_string());
+                continue;
+            }
+        };
+        let pid = file.pid;
+        let known = outputs.iter().rposition(|(left, _)| left.pid == 0 || left.pid == pid);
+        let index = match known.map_or_else(|| begin(session, &file, &settings), |_| Ok(None)) {
+            Ok(Some(begun)) => {
+                result.outputs.push(begun.0.commit.path.clone());
+                outputs.push(begun);
+                outputs.len() - 1
+            }
+            Ok(None) => match known {
+                Some(index) => index,
+                None => continue,
+            },
+            Err(error) => {
+                result.problems.push(error.to_string());
+                continue;
+            }
+        };
+        let (left, recording) = &mut outputs[index];
+        // Its id may be another's by now.
+        file.distrust_pid();
+        let name = tell::About::of(&file).called();
+        let group = recording.add_group(format!("{name} ({pid})"));
+        let mut process = Process::new(file, index, group, event_ns);
+        process.book.threads.sampling_ns = sampling_ns;
+        process.replay(left, recording, &mut images, now);
+        process.close(recording, &mut images, now, true);
+        processes.push(process);
+    }
+    let deadline = Instant::now() + SYMBOLS_WAIT;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let wait =
+            processes.iter().any(|p| p.book.waiting() > 0) && images.outstanding() > 0 && !left.is_zero();
+        if wait {
+            images.take_loaded(&mut rows, left.min(Duration::from_millis(100)));
+        }
+        for process in &mut processes {
+            process.resolve_pending(&mut outputs[process.book.recording].1, &mut images, !wait);
+        }
+        if !wait {
+            break;
+        }
+    }
+    for process in &processes {
+        result.records += process.book.records;
+        result.torn += process.book.torn;
+    }
+    for (index, (left, recording)) in outputs.iter_mut().enumerate() {
+        let mut of: Vec<&mut Process> = processes.iter_mut().filter(|p| p.book.recording == index).collect();
+        let records: u64 = of.iter().map(|p| p.book.records).sum();
+        let lost: u64 = of
+            .iter_mut()
+            .fold(0, |sum, process| sum.saturating_add(process.tell_rest(left.commit.batch, recording, now)));
+        result.lost = result.lost.saturating_add(lost);
+        let message = format!(
+            "the recorder was killed; {records} samples and events were recovered from shared memory, {lost} were lost \
+             after the last flush before, with which the accounts of CPU time end"
+        );
+        tell::notice(recording, &message, now);
+        let folder = left.commit.path.parent().filter(|folder| folder.join(OWNER_FILE).exists());
+        if let Some(owner) = folder.and_then(Owner::read) {
+            tell::labels(recording, owner.pid, &owner.labels, now);
+        }
+        recording.finish();
+        recording.close_file();
+        result.problems.extend(recording.failure().map(str::to_owned));
+    }
+    // What could not be written stays where it is.
+    if result.problems.is_empty() {
+        fs::remove_dir_all(session).map_err(|e| Error::io("remove", session, e))?;
+    }
+    Ok(result)
+}
+
+/// Sessions in `parent` whose drain is dead.
+pub fn abandoned(parent: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
+    let dirs = entries.flatten().map(|e| e.path()).filter(|dir| is_named(dir));
+    dirs.filter(|dir| is_abandoned(dir)).collect()
+}
+
+/// The outputs that a session writes to, as far as its journals say.
+pub fn outputs(session: &Path) -> Vec<PathBuf> {
+    let left = journals(session);
+    let has_one = |pid: u32| left.iter().any(|left| left.pid == 0 || left.pid == pid);
+    let pid_of = |path: &PathBuf| path.file_name()?.to_str()?.split('-').next()?.parse().ok();
+    let unseen = files(session, PROC_SUFFIX).iter().filter_map(pid_of).any(|pid| !has_one(pid));
+    let root = if unseen { root_of(session) } else { None };
+    left.into_iter().map(|left| left.commit.path).chain(root).collect()
+}
+
+/// Whether a session may hold what its outputs do not: also if it is too damaged to say which.
+pub(crate) fn is_wanted(session: &Path) -> bool {
+    files(session, journal::SUFFIX).iter().any(|p| journal::read(p).is_err()) || !outputs(session).is_empty()
+}
+
+fn journals(session: &Path) -> Vec<Left> {
+    files(session, journal::SUFFIX).iter().filter_map(|p| journal::read(p).ok().flatten()).collect()
+}
+
+/// Where what is recorded of a process goes, as far as it has been written: a file, or the process's folder in a repository.
+pub fn output_of(session: &Path, pid: u32) -> Option<PathBuf> {
+    let found = journals(session);
+    // Of several with its id the last is the one being written.
+    let own = found.iter().rfind(|left| left.pid == pid);
+    let path = &own.or_else(|| found.iter().find(|left| left.pid == 0))?.commit.path;
+    let folder = path.parent().filter(|folder| folder.join(OWNER_FILE).exists());
+    Some(folder.unwrap_or(path).to_owned())
+}
+
+/// Whether a process was recorded in a session.
+pub fn recorded(session: &Path, pid: u32) -> bool {
+    let own = |path: &PathBuf| {
+        path.file_name()
+            .and_then(|n| n.to_str()?.split_once('-'))
+            .is_some_and(|(id, _)| id == pid.to_string())
+    };
+    files(session, PROC_SUFFIX).iter().any(own)
+}
+
+fn files(session: &Path, suffix: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(session).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> =
+        entries.map(|e| e.path()).filter(|p| p.to_str().is_some_and(|n| n.ends_with(suffix))).collect();
+    found.sort();
+    found
+}
+
+/// Begins the recording of a process that the drain had not seen yet, if it belongs to a repository.
+fn begin(session: &Path, file: &ProcFile, settings: &Settings) -> Result<Option<(Left, Recording)>, Error> {
+    let Some(root) = root_of(session) else { return Ok(None) };
+    let (mono, wall) = both_ns();
+    let origin_ns = file.start_mono_ns.min(mono);
+    let start_epoch_ns = wall.saturating_sub(mono - origin_ns);
+    let owner = Owner { pid: file.pid, session: session.to_owned(), start_epoch_ns, ..Owner::default() };
+    let sink = Sink::open(&Target::Repository(Repository::new(&root)), &owner)?;
+    let path = sink.name().to_owned();
+    let line = ClockLine {
+        start_ticks: Ticks(0),
+        start_epoch_ns: i64::try_from(start_epoch_ns).unwrap_or(0),
+        ticks_per_second: TICKS_PER_SECOND,
+    };
+    let ticks = TickLine::new(origin_ns);
+    let recording = Recording::resume(sink, line, ticks, Ticks(0), settings);
+    let mut recording = recording.map_err(|e| Error::io("record to", &path, e))?;
+    // Whether arguments may be told is not known any more.
+    tell::process(&mut recording, &tell::About::of(file), true, mono);
+    let commit = Commit { batch: 0, path, chunk_at: 0, len: 0, header: [0; header::LEN] };
+    let left =
+        Left { pid: file.pid, origin_ns, commit, kept: Vec::new(), copied: std::collections::HashMap::new() };
+    Ok(Some((left, recording)))
+}
+
+/// Puts an output back to its last commit and begins a chunk after it.
+fn reopen(left: &Left, settings: &Settings) -> io::Result<Recording> {
+    let commit = &left.commit;
+    let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    let committed = ChunkHeader::decode(&commit.header).map_err(io::Error::other)?;
+    let folder = commit.path.parent().filter(|folder| folder.join(OWNER_FILE).exists());
+    // A chunk that was begun after the commit holds nothing that the journal has not.
+    if let Some(folder) = folder {
+        for later in
+            crate::repository::chunks(folder)?.into_iter().filter(|p| p.file_stem() > commit.path.file_stem())
+        {
+            fs::remove_file(later)?;
+        }
+    }
+    let file = OpenOptions::new().read(true).write(true).open(&commit.path)?;
+    let _ = file.try_lock();
+    let len = file.metadata()?.len();
+    let mut bytes = [0; header::LEN];
+    file.read_exact_at(&mut bytes, commit.chunk_at)?;
+    let found = ChunkHeader::decode(&bytes).map_err(io::Error::other)?;
+    if found.start_ticks != committed.start_ticks || found.start_nanos != committed.start_nanos {
+        return Err(damaged("is not the recording that this session wrote"));
+    }
+    if len < commit.len {
+        return Err(damaged("is shorter than it was"));
+    }
+    // What follows cuts the file there: a damaged journal must not take more than itself.
+    if commit.len.checked_sub(commit.chunk_at) != Some(committed.size) {
+        return Err(damaged("has another length than its journal says; it is left as it is"));
+    }
+    let finished = ChunkHeader { state: STATE_FINISHED, flags: committed.flags & !FLAG_FINAL, ..committed };
+    file.write_all_at(&finished.encode(), commit.chunk_at)?;
+    file.set_len(commit.len)?;
+    let line = ClockLine {
+        start_ticks: committed.start_ticks,
+        start_epoch_ns: committed.start_nanos,
+        ticks_per_second: committed.ticks_per_second,
+    };
+    let per_tick = 1_000_000_000 / committed.frequency().max(1);
+    let end = Ticks(committed.start_ticks.0.saturating_add(committed.duration_nanos / per_tick.max(1)));
+    let sink = match folder {
+        Some(folder) => Sink::again(folder)?,
+        None => Sink::append(file, &commit.path)?,
+    };
+    Recording::resume(sink, line, TickLine::new(left.origin_ns), end, settings)
+}
+
+impl Process {
+    /// Takes what the drain had taken already, and leaves the rest in the ring.
+    fn replay(&mut self, left: &Left, recording: &mut Recording, images: &mut Images, now_ns: u64) {
+        let key = self.file.key();
+        self.book.modules.read_log(&self.file, images);
+        self.book.modules.read_saved(&self.file, images);
+        for kept in left.kept.iter().filter(|k| k.process == key) {
+            let payload: Vec<AtomicU64> = kept.payload.iter().map(|w| AtomicU64::new(*w)).collect();
+            self.take_record(kept.kind, &payload, recording, images, now_ns);
+        }
+        if let Some(place) = left.copied.get(&key) {
+            self.file.skip_to(*place);
+        }
+    }
+}

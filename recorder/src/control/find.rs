@@ -1,0 +1,143 @@
+//! Which session, if any, a process belongs to, as its memory map tells.
+
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use flightline_in_signal::{command::LISTENING, layout::SESSION_FILE};
+
+use crate::{
+    error::Error,
+    session::{self, Seen},
+};
+
+/// How a process stands to us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// A session records it; its directory.
+    Recorded(PathBuf),
+    /// Not recorded, but it waits for the command to join.
+    Waiting,
+    /// The object is loaded, but takes no commands: started without `FLIGHTLINE=dormant`, or a Go program.
+    Deaf,
+    /// The object is not loaded.
+    NotLoaded,
+}
+
+/// A process that was looked at.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its id, as given.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Its user and group.
+    pub owner: (u32, u32),
+    /// How it stands to us.
+    pub condition: Condition,
+}
+
+/// Looks at a process. The id may also be that of the drain itself.
+///
+/// # Errors
+/// There is no such process, or it may not be looked at.
+pub fn find(pid: u32) -> Result<Found, Error> {
+    let proc = PathBuf::from(format!("/proc/{pid}"));
+    let no_process = || Error::Setting { name: "pid", problem: format!("there is no process {pid}") };
+    let meta = fs::metadata(&proc).map_err(|_| no_process())?;
+    let name = fs::read_to_string(proc.join("comm")).map_err(|_| no_process())?.trim_end().to_owned();
+    let maps = fs::read_to_string(proc.join("maps")).map_err(|e| match e.kind() {
+        io::ErrorKind::PermissionDenied => Error::Setting {
+            name: "pid",
+            problem: format!("{name} ({pid}) belongs to user {}; ask as that user, or as root", meta.uid()),
+        },
+        _ => no_process(),
+    })?;
+    let (mut condition, was_recorded) = of_maps(&maps, &|path| is_open(path));
+    if condition == Condition::NotLoaded
+        && let Some(dir) = session::of_drain(pid)
+    {
+        condition = Condition::Recorded(dir);
+    }
+    // Where the kernel keeps no names of memory: it was started to wait, or has been recorded. SIGPROF has a handler then,
+    // which is ours, because the object keeps the program's own behind it.
+    if condition == Condition::Deaf && (was_recorded || asked_to_wait(&proc)) && super::threads::catches(pid)
+    {
+        condition = Condition::Waiting;
+    }
+    Ok(Found { pid, name, owner: (meta.uid(), meta.gid()), condition })
+}
+
+/// The condition, and whether the process still maps a session that is over.
+fn of_maps(maps: &str, open: &dyn Fn(&Path) -> bool) -> (Condition, bool) {
+    let (mut loaded, mut listens, mut was_recorded) = (false, false, false);
+    for line in maps.lines() {
+        listens |= line.ends_with(&format!("[anon:{LISTENING}]"));
+        let Some(path) = line.find('/').map(|at| Path::new(&line[at..])) else { continue };
+        let file = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
+        loaded |= file.starts_with("libflightline");
+        let Some(dir) = path.parent().filter(|dir| session::is_named(dir)) else { continue };
+        if file == SESSION_FILE && open(dir) {
+            return (Condition::Recorded(dir.to_owned()), true);
+        }
+        was_recorded |= file.strip_suffix(" (deleted)").unwrap_or(file) == SESSION_FILE;
+    }
+    let condition = match (loaded, listens) {
+        (_, true) => Condition::Waiting,
+        (true, false) => Condition::Deaf,
+        (false, false) => Condition::NotLoaded,
+    };
+    (condition, was_recorded)
+}
+
+/// Whether a session still records. One whose drain was killed is over: its programs are told so.
+fn is_open(dir: &Path) -> bool {
+    let Ok(seen) = Seen::open(dir) else { return false };
+    if seen.drain_ended() {
+        seen.ask_stop();
+    }
+    !seen.stopped()
+}
+
+fn asked_to_wait(proc: &Path) -> bool {
+    let environment = fs::read(proc.join("environ")).unwrap_or_default();
+    environment.split(|b| *b == 0).any(|word| word == b"FLIGHTLINE=dormant")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_tell() {
+        let lib = "7f0000000000-7f0000001000 r-xp 00000000 fe:00 12 /opt/lib/libflightline.so\n";
+        let listens = "7f0000100000-7f0000110000 rw-p 00000000 00:00 0 [anon:flightline listens]\n";
+        let session =
+            "7f0000200000-7f0000202000 rw-s 00000000 00:18 3 /dev/shm/flightline-0-0123456789abcdef/session";
+        let other = "7f0000200000-7f0000202000 rw-s 00000000 00:18 3 /home/x/session\n";
+        let dir = PathBuf::from("/dev/shm/flightline-0-0123456789abcdef");
+        let table = [
+            (String::new(), (Condition::NotLoaded, false)),
+            (other.to_owned(), (Condition::NotLoaded, false)),
+            (lib.to_owned(), (Condition::Deaf, false)),
+            (format!("{lib}{listens}"), (Condition::Waiting, false)),
+            (format!("{lib}{listens}{session}\n"), (Condition::Recorded(dir.clone()), true)),
+            (format!("{lib}{listens}{session} (deleted)\n"), (Condition::Waiting, true)),
+            (format!("{lib}{session} (deleted)\n"), (Condition::Deaf, true)),
+        ];
+        for (maps, expected) in table {
+            assert_eq!(of_maps(&maps, &|d| d == dir), expected, "{maps}");
+        }
+        let over = of_maps(&format!("{lib}{session}\n"), &|_| false);
+        assert_eq!(over, (Condition::Deaf, true), "a session that is over");
+    }
+
+    #[test]
+    fn what_is_no_process_is_told() {
+        let error = find(u32::MAX >> 1).unwrap_err().to_string();
+        assert!(error.starts_with("pid: there is no process"), "{error}");
+        assert_eq!(find(std::process::id()).unwrap().condition, Condition::NotLoaded);
+    }
+}

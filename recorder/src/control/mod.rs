@@ -1,0 +1,27 @@
+//! Control of a recording from outside: `flightline ctl`, and whoever speaks the same to the drain's socket.
+//!
+//! The socket lies in the session directory, which only its owner may enter, and the drain asks the kernel who is at the
+//! other end. A request is one line of text, the answer one line of JSON.
+//!
+//! ```text
+//! find.rs     process → waiting, recorded (session directory), or out of reach     client.rs  asks
+//! server.rs   the drain's end of the socket                                        status.rs  what it tells
+//! threads.rs  which thread of a program takes a command without noticing           join.rs    mailbox and command
+//! ```
+
+pub mod client;
+mod find;
+mod join;
+mod server;
+pub(crate) mod status;
+mod threads;
+
+pub use find::{Condition, Found, find};
+pub use join::{Joining, join};
+pub(crate) use server::{Request, Server, Until};
+pub(crate) use threads::Commander;
+
+/// Name of the socket in the session directory.
+pub(crate) const SOCKET: &str = "control";
+/// Longest request line, bytes.
+pub(crate) const REQUEST_BYTES: usize = 4096;

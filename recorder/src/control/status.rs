@@ -1,0 +1,39 @@
+//! What a drain tells of itself.
+
+use flightline_in_signal::layout::{event_kind, loss};
+use serde_json::{Value, json};
+
+use crate::loss::{Report, engine_name};
+
+/// A [`Report`] of what was recorded so far.
+pub(crate) fn of_report(report: &Report) -> Value {
+    let lost: Vec<Value> = loss::NAMES
+        .iter()
+        .zip(report.lost)
+        .filter(|(_, (samples, ns))| samples + ns > 0)
+        .map(|(cause, (samples, ns))| json!({"cause": cause, "samples": samples, "cpuSeconds": seconds(ns)}))
+        .collect();
+    let kinds: Vec<Value> = event_kind::NAMES
+        .iter()
+        .zip(report.kinds)
+        .filter(|(_, (count, lost))| count + lost > 0)
+        .map(|(kind, (count, lost))| json!({"kind": kind, "events": count, "lost": lost}))
+        .collect();
+    json!({
+        "samples": report.samples,
+        "cpuSeconds": seconds(report.cpu_ns),
+        "sampledCpuSeconds": seconds(report.sampled_ns),
+        "lost": lost,
+        "cutStacks": report.cut,
+        "events": kinds,
+        "threads": report.threads,
+        "threadsWithoutSlot": report.no_slot,
+        "processesRefused": report.refused,
+        "engine": report.engine.map(|(code, _)| engine_name(code)),
+    })
+}
+
+/// ns as seconds.
+pub(crate) fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}

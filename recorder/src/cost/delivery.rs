@@ -1,0 +1,195 @@
+//! What it costs the kernel to interrupt a thread and to have it run a handler: no clock in the handler can tell, so a child of
+//! this process, which harms nobody, is interrupted for a few milliseconds.
+
+use std::{
+    fs::File,
+    io::Read,
+    mem::{MaybeUninit, zeroed},
+    os::fd::{AsRawFd, OwnedFd},
+    ptr::null_mut,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use flightline_in_signal::layout::engine;
+
+use crate::attach::attr::open_trap;
+
+/// Taken until it is measured: of an event with its interrupt, and of a signal alone, ns.
+const TYPICAL_NS: [u64; 2] = [5_000, 1_500];
+/// No machine takes longer, ns.
+const LONGEST_NS: u64 = 1_000_000;
+
+/// Costs of a signal by how it comes.
+#[derive(Clone, Debug)]
+pub struct Delivery(Arc<[AtomicU64; 2]>);
+
+impl Delivery {
+    /// Begins to measure; what is known changes when that is done.
+    pub fn measure() -> Delivery {
+        let known = Delivery(Arc::new(TYPICAL_NS.map(AtomicU64::new)));
+        let into = known.clone();
+        let measure = move || {
+            hold_nothing();
+            for (word, ns) in into.0.iter().zip(of_child().unwrap_or_default()) {
+                if ns > 0 {
+                    word.store(ns.min(LONGEST_NS), Relaxed);
+                }
+            }
+        };
+        // Without it the typical values stay.
+        let _ = thread::Builder::new().name("fl-calibrate".into()).spawn(measure);
+        known
+    }
+
+    /// CPU time of the kernel for a signal of this engine, ns.
+    pub fn ns(&self, engine: u32) -> u64 {
+        let timer = matches!(engine, engine::TIMER | engine::ITIMER | engine::NONE);
+        self.0[usize::from(timer)].load(Relaxed)
+    }
+}
+
+/// Has a child measure: with interrupt, without; 0 what cannot be had.
+fn of_child() -> Option<[u64; 2]> {
+    let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).ok()?;
+    // SAFETY: a fork without the C library's part in it: the child only makes system calls and ends. Whatever interposes
+    // `fork` is not concerned.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    match pid {
+        ..0 => None,
+        0 => child(&writer),
+        pid => {
+            drop(writer);
+            let mut words = [0; 16];
+            let complete = File::from(reader).read_exact(&mut words);
+            // SAFETY: waits for the child made above and stores nothing.
+            unsafe { libc::waitpid(pid as libc::pid_t, null_mut(), 0) };
+            complete.ok()?;
+            let (first, second) = words.split_at(8);
+            Some([first, second].map(|w| w.try_into().map_or(0, u64::from_ne_bytes)))
+        }
+    }
+}
+
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Relaxed);
+}
+
+/// This thread, and so its child, holds nothing of what the recorder has open: its locks would outlive it in the child, however short
+/// that lives, and who looks for killed recorders would see none. From Linux 5.9 on; before that the child does it.
+fn hold_nothing() {
+    // SAFETY: this thread gets a table of descriptors of its own, in which none is left; it uses none that it has not opened later.
+    unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };
+}
+
+/// The same in the child.
+fn close_all_but(kept: u32) {
+    let close = |first: u32, last: u32| {
+        // SAFETY: the child's own table of descriptors; it uses none but `kept`.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
+    };
+    let below = kept.checked_sub(1).is_none_or(|last| close(0, last));
+    if !(below && close(kept + 1, u32::MAX)) {
+        // Before Linux 5.9.
+        for fd in (0..1024).filter(|fd| *fd != kept as i32) {
+            // SAFETY: as above.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+/// The child: no allocation, no lock.
+fn child(writer: &OwnedFd) -> ! {
+    close_all_but(writer.as_raw_fd() as u32);
+    // SAFETY: all-zero is a valid sigaction and a valid set; the handler only counts, and every other signal is blocked.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;
+        libc::sigaction(libc::SIGTRAP, &raw const action, null_mut());
+        let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(blocked.as_mut_ptr());
+        libc::sigdelset(blocked.as_mut_ptr(), libc::SIGTRAP);
+        libc::sigprocmask(libc::SIG_SETMASK, blocked.as_ptr(), null_mut());
+    }
+    let results = [with_interrupt(), alone()];
+    // SAFETY: writes 16 bytes of a local, then ends this process without running anything of the parent's.
+    unsafe {
+        libc::write(writer.as_raw_fd(), results.as_ptr().cast(), size_of_val(&results));
+        libc::_exit(0)
+    }
+}
+
+fn cpu_ns() -> u64 {
+    crate::clock::thread_cpu_ns()
+}
+
+fn spin(rounds: u64) -> u64 {
+    let begun = cpu_ns();
+    let mut x = 1u64;
+    for i in 0..rounds {
+        x = std::hint::black_box(x.wrapping_mul(i | 1));
+    }
+    cpu_ns().saturating_sub(begun)
+}
+
+/// The same work with and without events every 100 µs; the least difference of a few tries.
+fn with_interrupt() -> u64 {
+    const PERIOD_NS: u64 = 100_000;
+    const WORK_NS: u64 = 1_500_000;
+    let mut rounds = 10_000;
+    while spin(rounds) < WORK_NS && rounds < 1 << 30 {
+        rounds *= 2;
+    }
+    let one = || {
+        let plain = spin(rounds);
+        let before = SIGNALS.load(Relaxed);
+        let event = open_trap(PERIOD_NS)?;
+        let taxed = spin(rounds);
+        drop(event);
+        let signals = u64::from(SIGNALS.load(Relaxed).wrapping_sub(before));
+        taxed.saturating_sub(plain).checked_div(signals).filter(|ns| *ns > 0)
+    };
+    [one(), one(), one()].into_iter().flatten().min().unwrap_or(0)
+}
+
+/// A signal to itself.
+fn alone() -> u64 {
+    const TIMES: u64 = 200;
+    let begun = cpu_ns();
+    for _ in 0..TIMES {
+        // SAFETY: sends this process a signal that it catches.
+        unsafe { libc::syscall(libc::SYS_tkill, libc::syscall(libc::SYS_gettid), libc::SIGTRAP) };
+    }
+    cpu_ns().saturating_sub(begun) / TIMES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_that_measures_holds_no_lock() {
+        let file = tempfile::tempfile().unwrap();
+        let fd = file.as_raw_fd();
+        // SAFETY: asks for flags of a descriptor, open or not.
+        let open = move || unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
+        let there = thread::spawn(move || {
+            hold_nothing();
+            open()
+        });
+        assert_eq!((there.join().unwrap(), open()), (false, true));
+    }
+
+    #[test]
+    fn signals_cost_something() {
+        let [with, alone] = of_child().unwrap();
+        // From the fastest thinkable machine to the slowest: 50 ns to a millisecond.
+        assert!((50..LONGEST_NS).contains(&alone), "{alone} ns");
+        assert!(with == 0 || (50..LONGEST_NS).contains(&with), "{with} ns");
+    }
+}

@@ -1,0 +1,182 @@
+//! What recording costs, measured: in the program, in the kernel on its behalf, and here.
+
+mod budget;
+mod delivery;
+
+pub use budget::{Budget, STEPS};
+pub use delivery::Delivery;
+
+use flightline_in_signal::layout::event_kind::{self, KINDS};
+
+use crate::{clock, process::Process};
+
+/// Taken for a run of a handler where none was timed yet, ns.
+const TYPICAL_NS: u64 = 5_000;
+
+/// Costs, and what they were for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// CPU time of signal handlers in the programs, ns.
+    pub handlers_ns: u64,
+    /// CPU time of the kernel for their interrupts and signals, by calibration, ns.
+    pub delivery_ns: u64,
+    /// CPU time of what records within calls of the programs: allocations, locks, slow I/O, exceptions, ns.
+    pub calls_ns: u64,
+    /// CPU time of the thread that writes, ns.
+    pub writer_ns: u64,
+    /// Of it what samples and events took that were read, ns. The rest is there at any rate.
+    pub reading_ns: u64,
+    /// CPU time of what reads symbols, ns.
+    pub symbols_ns: u64,
+    /// CPU time of the programs, ns.
+    pub cpu_ns: u64,
+    /// Of it in no sample, ns.
+    pub lost_ns: u64,
+    /// Signals.
+    pub signals: u64,
+    /// Samples and events read.
+    pub records: u64,
+}
+
+impl Sum {
+    /// Adds another.
+    pub fn add(&mut self, other: &Sum) {
+        let Sum {
+            handlers_ns,
+            delivery_ns,
+            calls_ns,
+            writer_ns,
+            reading_ns,
+            symbols_ns,
+            cpu_ns,
+            lost_ns,
+            signals,
+            records,
+        } = other;
+        for (sum, more) in [
+            (&mut self.handlers_ns, handlers_ns),
+            (&mut self.delivery_ns, delivery_ns),
+            (&mut self.calls_ns, calls_ns),
+            (&mut self.writer_ns, writer_ns),
+            (&mut self.reading_ns, reading_ns),
+            (&mut self.symbols_ns, symbols_ns),
+            (&mut self.cpu_ns, cpu_ns),
+            (&mut self.lost_ns, lost_ns),
+            (&mut self.signals, signals),
+            (&mut self.records, records),
+        ] {
+            *sum = sum.saturating_add(*more);
+        }
+    }
+
+    /// What goes on for as long as recording does. Symbols are read once, however rare samples are.
+    pub fn steady_ns(&self) -> u64 {
+        self.handlers_ns
+            .saturating_add(self.delivery_ns)
+            .saturating_add(self.calls_ns)
+            .saturating_add(self.writer_ns)
+    }
+
+    /// Of it what there is at any rate: rounds, metrics, flushes.
+    pub fn fixed_ns(&self) -> u64 {
+        self.writer_ns.saturating_sub(self.reading_ns)
+    }
+
+    /// [`Sum::steady_ns`] as a share of the CPU time of the programs in `interval_ns`, or of one processor where they use less.
+    pub fn share(&self, interval_ns: u64) -> f64 {
+        self.steady_ns() as f64 / self.cpu_ns.max(interval_ns).max(1) as f64
+    }
+}
+
+/// What was taken of a process's counts so far.
+#[derive(Clone, Debug, Default)]
+pub struct Taken {
+    costs: [[u64; 3]; KINDS],
+    cpu_ns: u64,
+    lost_ns: u64,
+    records: u64,
+    reading_ns: u64,
+}
+
+impl Taken {
+    /// What a process cost since the last call.
+    pub fn take(&mut self, process: &Process, delivery: &Delivery) -> Sum {
+        let (known_ns, lost_ns) = process.book.threads.known_ns();
+        let file = &process.file;
+        let live = !process.book.over && file.trusted_pid();
+        // Without samples of CPU time there are no accounts, and those that there are end with the last sample.
+        let clock_ns = if live { clock::process_cpu_ns(file.pid).unwrap_or(0) } else { 0 };
+        let totals = (clock_ns.max(known_ns), lost_ns, process.book.records);
+        let mut sum = self.add_up(file.costs(), totals, delivery.ns(file.engine().0));
+        sum.reading_ns = process.book.reading_ns - self.reading_ns;
+        self.reading_ns = process.book.reading_ns;
+        sum
+    }
+
+    fn add_up(
+        &mut self,
+        costs: [[u64; 3]; KINDS],
+        (cpu_ns, lost_ns, records): (u64, u64, u64),
+        signal_ns: u64,
+    ) -> Sum {
+        let since = |now: u64, before: &mut u64| {
+            let gone = now.saturating_sub(*before);
+            *before = now.max(*before);
+            gone
+        };
+        let mut sum = Sum {
+            cpu_ns: since(cpu_ns, &mut self.cpu_ns),
+            lost_ns: since(lost_ns, &mut self.lost_ns),
+            records: since(records, &mut self.records),
+            ..Sum::default()
+        };
+        for (kind, (now, before)) in costs.iter().zip(&mut self.costs).enumerate() {
+            let [runs, timed, timed_ns] = [0, 1, 2].map(|i| since(now[i], &mut before[i]));
+            let each = match (timed, before[1]) {
+                (1.., _) => timed_ns / timed,
+                (0, 1..) => before[2] / before[1],
+                _ => TYPICAL_NS,
+            };
+            // What a program writes may be anything, but nothing takes more CPU time than there was.
+            let ns = runs.saturating_mul(each).min(sum.cpu_ns);
+            if [0, event_kind::PERF, event_kind::TRACE].contains(&(kind as u16)) {
+                sum.handlers_ns = sum.handlers_ns.saturating_add(ns);
+                sum.signals = sum.signals.saturating_add(runs);
+            } else {
+                sum.calls_ns = sum.calls_ns.saturating_add(ns);
+            }
+        }
+        sum.delivery_ns = sum.signals.saturating_mul(signal_ns).min(sum.cpu_ns);
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn untimed_runs_cost_what_the_timed_ones_do() {
+        let mut taken = Taken::default();
+        let mut costs = [[0; 3]; KINDS];
+        costs[0] = [160, 10, 30_000];
+        costs[usize::from(event_kind::LOCK)] = [2, 0, 0];
+        let sum = taken.add_up(costs, (1_000_000_000, 5, 170), 1_000);
+        assert_eq!((sum.handlers_ns, sum.calls_ns, sum.delivery_ns), (480_000, 2 * TYPICAL_NS, 160_000));
+        assert_eq!((sum.cpu_ns, sum.lost_ns, sum.records, sum.signals), (1_000_000_000, 5, 170, 160));
+        // Only what is new counts; without a timed run among it, as before.
+        costs[0][0] += 3;
+        let sum = taken.add_up(costs, (1_000_100_000, 5, 173), 1_000);
+        assert_eq!((sum.handlers_ns, sum.calls_ns, sum.cpu_ns, sum.records), (9_000, 0, 100_000, 3));
+        assert_eq!(sum.share(1_000_000), 12_000.0 / 1_000_000.0);
+    }
+
+    #[test]
+    fn damaged_counts_stay_bounded() {
+        let mut taken = Taken::default();
+        let sum = taken.add_up([[u64::MAX, 1, u64::MAX]; KINDS], (1_000, 0, 0), u64::MAX);
+        let calls = KINDS as u64 - 3;
+        assert_eq!((sum.handlers_ns, sum.delivery_ns, sum.calls_ns), (3_000, 1_000, calls * 1_000));
+        assert_eq!(taken.add_up([[0; 3]; KINDS], (0, 0, 0), 7), Sum::default());
+    }
+}

@@ -1,0 +1,401 @@
+//! The drain's side of control: what is due by the schedule, what is asked for through the socket, which programs have
+//! not yet done what was asked.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use super::{Drain, NO_PROCESS};
+use crate::{
+    clock::monotonic_ns,
+    control::{Commander, Request, Server, Until, status},
+    error::Error,
+    loss::Report,
+    schedule::{Clockwork, Due},
+    session::Session,
+    settings::Settings,
+    tell,
+};
+
+/// Time in which running programs apply a change; what sleeps longer applies it when it wakes.
+const APPLY_WAIT: Duration = Duration::from_secs(2);
+/// Time a change of the interval waits for symbols.
+const CHANGE_WAIT: Duration = Duration::from_secs(1);
+/// Time a dump waits for symbols.
+const NAMES_WAIT: Duration = Duration::from_secs(30);
+/// The same where a copy is wanted at once.
+const SAVE_NAMES_WAIT: Duration = Duration::from_millis(300);
+/// Time between two looks at programs that have not applied a change yet.
+const URGE_EVERY: Duration = Duration::from_millis(5);
+
+pub(super) struct Steering {
+    server: Option<Server>,
+    pub(super) clock: Clockwork,
+    pub(super) paused: bool,
+    change: u32,
+    commanders: HashMap<PathBuf, Commander>,
+    /// Samples as of the last second, and how many came in it.
+    pub(super) rate: (u64, u64),
+    pub(super) since: Instant,
+}
+
+impl Steering {
+    pub(super) fn new(settings: &Settings, session_dir: &std::path::Path) -> Steering {
+        Steering {
+            // Without a socket everything else works.
+            server: Server::open(session_dir).ok(),
+            clock: Clockwork::new(settings.schedule.clone()),
+            paused: settings.schedule.waits(),
+            change: 0,
+            commanders: HashMap::new(),
+            rate: (0, 0),
+            since: Instant::now(),
+        }
+    }
+
+    /// Writes what is to be recorded now to the session's page, and has programs told.
+    pub(super) fn change(&mut self, session: &Session, settings: &Settings, event_ns: u64) {
+        self.change = session.change(settings, event_ns, self.paused);
+        self.commanders.clear();
+    }
+
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = std::os::fd::BorrowedFd<'_>> {
+        self.server.iter().flat_map(Server::descriptors)
+    }
+
+    /// Longest pause that misses nothing.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        let urging = (!self.commanders.is_empty()).then_some(URGE_EVERY);
+        [urging, self.clock.next()].into_iter().flatten().min()
+    }
+}
+
+impl Drain {
+    /// Whether nothing is recorded now although the recording goes on.
+    pub fn paused(&self) -> bool {
+        self.steering.paused
+    }
+
+    /// Records nothing until [`Drain::resume`]. CPU time that goes by meanwhile is counted as stopped.
+    pub fn pause(&mut self) {
+        if !self.steering.paused {
+            self.steering.paused = true;
+            self.change("recording paused");
+        }
+    }
+
+    /// Records again. Programs whose threads all sleep do so when one of them runs.
+    pub fn resume(&mut self) {
+        self.steering.clock.start(Instant::now());
+        if self.steering.paused {
+            self.steering.paused = false;
+            self.change("recording resumed");
+        }
+    }
+
+    /// Records other engines from now on, as [`Settings::add`] has them.
+    ///
+    /// # Errors
+    /// They cannot be understood, or cannot be changed while recording.
+    pub fn set_engines(&mut self, list: &str) -> Result<(), Error> {
+        let mut new = self.settings.clone().without_engines();
+        new.add(list)?;
+        // They have no place in the list.
+        new.trace.clone_from(&self.settings.trace);
+        let wrong = |problem: String| Err(Error::Setting { name: "event", problem });
+        if new.engine != self.settings.engine {
+            return wrong(
+                "how CPU time is sampled is fixed when a recording starts; stop it and start another".into(),
+            );
+        }
+        let other_period = new.samples_cpu_time() && new.period_ns() != self.period_ns;
+        if other_period && self.watch.as_ref().is_some_and(|watch| !watch.processes().is_empty()) {
+            let period = Duration::from_nanos(self.period_ns);
+            return wrong(format!("processes recorded from outside keep their interval of {period:?}"));
+        }
+        new.check()?;
+        self.session.place_events(&new.events)?;
+        self.settings = new;
+        if let Some(budget) = &mut self.costs.budget {
+            budget.reset();
+            self.metrics.every(1);
+            self.processes.iter_mut().for_each(|p| p.book.threads.sampled_every(self.period_ns));
+        }
+        if other_period {
+            self.change_period();
+        }
+        let events = self.session.events();
+        self.recordings.iter_mut().for_each(|(_, recording)| recording.name_events(events));
+        if self.settings.samples_cpu_time() {
+            self.report.cpu_off = false;
+            self.processes.iter_mut().for_each(|p| p.book.threads.cpu_off = false);
+        }
+        self.change(&format!("recording {}", self.settings.spec()));
+        Ok(())
+    }
+
+    /// What samples stand for changes, so it does with a chunk: readers go by the settings in each. What was sampled before
+    /// is in the chunk before, as far as it is here and its symbols come in time.
+    fn change_period(&mut self) {
+        let end = Instant::now() + CHANGE_WAIT;
+        loop {
+            self.drain_all(monotonic_ns());
+            self.resolve_all(Instant::now() >= end);
+            if self.processes.iter().all(|p| p.book.waiting() == 0) {
+                break;
+            }
+            self.images.take_loaded(self.session.rows(), URGE_EVERY);
+        }
+        let now = monotonic_ns();
+        self.period_ns = self.settings.period_ns();
+        for process in &mut self.processes {
+            process.book.change_period(self.period_ns);
+        }
+        for (_, recording) in self.recordings.iter_mut().filter(|(_, r)| !r.full()) {
+            recording.cut(now);
+            recording.change_period(self.period_ns);
+            tell::setting(recording, &self.settings, now);
+        }
+    }
+
+    /// A signal came that may mean something by the schedule; `false` if it does not.
+    pub fn signalled(&mut self, signal: u8) -> bool {
+        let due = self.steering.clock.signal(i32::from(signal), Instant::now());
+        let known = self.trigger_signals().iter().any(|s| *s as i32 == i32::from(signal));
+        self.dump_signalled(i32::from(signal));
+        if let Some(due) = due {
+            self.act(due);
+        }
+        known
+    }
+
+    /// Signals that [`Drain::signalled`] knows.
+    pub(crate) fn trigger_signals(&self) -> Vec<nix::sys::signal::Signal> {
+        let mut signals = self.settings.schedule.signals();
+        signals.extend(self.settings.dumps.as_ref().and_then(|policy| policy.signal));
+        signals
+    }
+
+    fn act(&mut self, due: Due) {
+        match due {
+            Due::Start => self.resume(),
+            Due::Pause => self.pause(),
+            Due::Stop => self.stop_sampling(),
+        }
+    }
+
+    /// Writes the new state to the session's page; programs that run learn it by a command.
+    fn change(&mut self, message: &str) {
+        let settings = self.in_force();
+        self.steering.change(&self.session, &settings, self.period_ns);
+        let now = monotonic_ns();
+        self.change_wall(now);
+        for (_, recording) in self.recordings.iter_mut().filter(|(_, r)| !r.full()) {
+            tell::notice(recording, message, now);
+        }
+    }
+
+    /// Once a round.
+    pub(super) fn steer(&mut self) {
+        if !self.stopped
+            && let Some(due) = self.steering.clock.due(Instant::now())
+        {
+            self.act(due);
+        }
+        self.urge();
+        let Some(mut server) = self.steering.server.take() else { return };
+        for (client, request) in server.requests() {
+            match self.take_request(request) {
+                Ok(Answer::Now(answer)) => server.answer(client, &answer),
+                Ok(Answer::Later(until)) => server.defer(client, until),
+                Err(error) => server.answer(client, &json!({"ok": false, "error": error.to_string()})),
+            }
+        }
+        server.settle(&mut |until| self.settled(until));
+        server.push();
+        self.steering.server = Some(server);
+    }
+
+    fn take_request(&mut self, request: Request) -> Result<Answer, Error> {
+        let applied = |drain: &Drain| Answer::Later(Until::Applied(drain.steering.change, Instant::now()));
+        Ok(match request {
+            Request::Status => Answer::Now(self.status()),
+            Request::Pause => {
+                self.pause();
+                Answer::Now(json!({"ok": true, "state": self.state()}))
+            }
+            Request::Resume => {
+                self.resume();
+                applied(self)
+            }
+            Request::Engines(list) => {
+                self.set_engines(&list)?;
+                applied(self)
+            }
+            Request::Dump => Answer::Later(Until::Named(Instant::now() + NAMES_WAIT)),
+            Request::Save => Answer::Later(Until::Named(Instant::now() + SAVE_NAMES_WAIT)),
+            Request::Stop => {
+                self.stop_sampling();
+                Answer::Later(Until::Ended)
+            }
+        })
+    }
+
+    fn settled(&self, until: Until) -> Result<Value, Until> {
+        let answer = match until {
+            Until::Named(latest) => {
+                let named = self.processes.iter().all(|p| p.book.waiting() == 0);
+                let go = named || Instant::now() > latest;
+                return Err(if go { Until::Flushed(self.session.ask_flush()) } else { until });
+            }
+            Until::Flushed(wanted) => (self.report.flushes_done >= wanted)
+                .then(|| {
+                    let recordings = self.recordings_told();
+                    json!({"ok": true, "outputs": self.outputs(), "bytes": self.output_bytes(), "recordings": recordings})
+                }),
+            Until::Applied(change, since) => {
+                let sleeping: Vec<u32> = self.late().map(|p| p.file.pid).collect();
+                let over =
+                    change != self.steering.change || sleeping.is_empty() || since.elapsed() > APPLY_WAIT;
+                over.then(|| {
+                    json!({"ok": true, "state": self.state(), "engines": self.settings.spec(), "sleeping": sleeping})
+                })
+            }
+            // Answered when everything is written.
+            Until::Ended => None,
+        };
+        answer.ok_or(until)
+    }
+
+    /// Programs that have not applied the last change yet.
+    fn late(&self) -> impl Iterator<Item = &crate::process::Process> {
+        let change = self.steering.change;
+        let live = self.processes.iter().filter(|p| !p.book.over && p.file.trusted_pid());
+        live.filter(move |p| p.file.controlled().is_some_and(|applied| applied != change))
+    }
+
+    /// Commands to programs that have not applied the last change. A pause works without, as each thread's next sample
+    /// stops it, but switches what is interposed off.
+    fn urge(&mut self) {
+        if self.steering.change == 0 || self.stopped {
+            self.steering.commanders.clear();
+            return;
+        }
+        let late: Vec<(PathBuf, u32)> = self.late().map(|p| (p.file.path.clone(), p.file.pid)).collect();
+        self.steering.commanders.retain(|path, _| late.iter().any(|(p, _)| p == path));
+        for (path, pid) in late {
+            self.steering.commanders.entry(path).or_insert_with(|| Commander::to_apply(pid)).urge();
+        }
+    }
+
+    /// Once a second: the rate of samples.
+    pub(super) fn note_rate(&mut self) {
+        let samples = self.processes.iter().map(|p| p.book.samples).sum::<u64>().max(self.steering.rate.0);
+        self.steering.rate = (samples, samples - self.steering.rate.0);
+    }
+
+    /// The output is complete: the last answers.
+    pub(super) fn say_goodbye(&mut self) {
+        let Some(mut server) = self.steering.server.take() else { return };
+        for (client, _) in server.requests() {
+            server.answer(client, &json!({"ok": false, "error": "the recording has ended"}));
+        }
+        let answer = json!({
+            "ok": true,
+            "state": "stopped",
+            "outputs": self.outputs(),
+            "bytes": self.output_bytes(),
+            "summary": self.report.to_string(),
+        });
+        server.settle(&mut |_| Ok(answer.clone()));
+        server.push();
+    }
+}
+
+enum Answer {
+    Now(Value),
+    Later(Until),
+}
+
+impl Drain {
+    fn state(&self) -> &'static str {
+        match (self.stopped, self.steering.paused) {
+            (true, _) => "stopped",
+            (_, true) => "paused",
+            _ => "recording",
+        }
+    }
+
+    fn outputs(&self) -> Vec<String> {
+        self.recordings.iter().map(|(_, r)| r.name()).collect()
+    }
+
+    /// Which process's recording is where; process 0: of all of them.
+    fn recordings_told(&self) -> Vec<Value> {
+        let open = self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS);
+        open.map(|(pid, recording)| {
+            let (path, refused) = (recording.name(), recording.failure());
+            json!({"pid": pid, "path": path, "copied": recording.can_be_copied(), "refused": refused})
+        })
+        .collect()
+    }
+
+    fn output_bytes(&self) -> u64 {
+        self.recordings.iter().map(|(_, r)| r.bytes()).sum()
+    }
+
+    /// Rates, losses, memory.
+    fn status(&mut self) -> Value {
+        let mut sum = self.report.clone();
+        let mut processes = Vec::new();
+        for process in self.processes.iter_mut().filter(|p| !p.book.over) {
+            process.book.threads.read_slots(&process.file, self.period_ns);
+            sum.add(process);
+            let ring = process.file.ring();
+            let mut one = Report::default();
+            one.add(process);
+            processes.push(json!({
+                "pid": process.file.pid,
+                "name": crate::tell::About::of(&process.file).called(),
+                "threads": process.book.threads.list.iter().filter(|t| t.end_ns.is_none()).count(),
+                "samples": process.book.samples,
+                "cpuSeconds": status::seconds(one.cpu_ns),
+                "lostCpuSeconds": status::seconds(one.lost.iter().map(|(_, ns)| ns).sum()),
+                "waitingForSymbols": process.book.waiting(),
+                "ringBytes": process.file.ring_bytes(),
+                "ringUsedBytes": ring.map_or(0, |ring| ring.used().saturating_mul(8)),
+                "takesCommands": process.file.controlled().is_some(),
+            }));
+        }
+        let mut answer = status::of_report(&sum);
+        let own = json!({
+            "ok": true,
+            "state": self.state(),
+            "pid": std::process::id(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "seconds": self.steering.since.elapsed().as_secs_f64(),
+            "engines": self.settings.spec(),
+            "samplesPerSecond": self.steering.rate.1,
+            "periodNs": self.settings.samples_cpu_time().then_some(self.period_ns),
+            "samplingPeriodNs": self.in_force().period_ns(),
+            "budget": self.settings.budget,
+            "cost": self.cost_so_far(),
+            "outputs": self.outputs(),
+            "bytes": self.output_bytes(),
+            "processes": processes,
+            "recordings": self.recordings_told(),
+            "recorder": {
+                "residentBytes": crate::system::resident_bytes(std::process::id()),
+                "cpuSeconds": status::seconds(crate::clock::process_cpu_ns(std::process::id()).unwrap_or(0)),
+            },
+        });
+        if let (Some(answer), Value::Object(own)) = (answer.as_object_mut(), own) {
+            answer.extend(own);
+        }
+        answer
+    }
+}

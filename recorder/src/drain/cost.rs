@@ -1,0 +1,185 @@
+//! The drain's own cost and that of what it records: measured once a second, told every ten, kept under the budget.
+
+use std::time::Duration;
+
+use flightline_in_signal::layout::engines;
+use serde_json::{Value, json};
+
+use super::{Drain, NO_PROCESS, PAUSE};
+use crate::{
+    clock::thread_cpu_ns,
+    control::status::seconds,
+    cost::{Budget, Delivery, STEPS, Sum},
+    process::Process,
+    settings::Settings,
+    tell,
+};
+
+/// Time between two tellings, ns.
+const TELL_NS: u64 = 10_000_000_000;
+/// By how thrifty it has to be: how much longer the longest pause between two rounds is. No longer than rings hold.
+const PAUSES: [u32; STEPS] = [1, 2, 4];
+/// The same for metrics of process and machine.
+const METRICS_EVERY: [u32; STEPS] = [1, 10, 60];
+
+/// What is known of costs.
+pub(super) struct Costs {
+    pub(super) delivery: Delivery,
+    pub(super) budget: Option<Budget>,
+    /// Of everything since the start.
+    pub(super) total: Sum,
+    /// Fullest that a ring was when it was read, in 1/256.
+    pub(super) ring_peak: u32,
+    /// Processes that ended since the last look, by recording.
+    ended: Vec<(usize, Sum)>,
+    /// CPU time of the thread that writes and of the one that reads symbols, as of the last look, ns.
+    own_ns: [u64; 2],
+    /// CPU time of the former that rows and symbols took which the latter had read, ns.
+    pub(super) loading_ns: u64,
+    start_ns: u64,
+    at_ns: u64,
+    /// In the last second.
+    last_share: f64,
+}
+
+impl Costs {
+    pub(super) fn new(settings: &Settings, now_ns: u64) -> Costs {
+        Costs {
+            delivery: Delivery::measure(),
+            budget: settings.budget.map(Budget::new),
+            total: Sum::default(),
+            ring_peak: 0,
+            ended: Vec::new(),
+            own_ns: [0; 2],
+            loading_ns: 0,
+            start_ns: now_ns,
+            at_ns: now_ns,
+            last_share: 0.0,
+        }
+    }
+
+    /// The last costs of a process.
+    pub(super) fn end(&mut self, process: &mut Process) {
+        let sum = process.take_cost(&self.delivery);
+        self.ended.push((process.book.recording, sum));
+    }
+}
+
+impl Drain {
+    /// The settings that programs are told: those asked for, or with longer intervals if the budget wants it.
+    pub(super) fn in_force(&self) -> Settings {
+        let stretch = self.costs.budget.as_ref().map_or(1.0, Budget::stretch);
+        if stretch <= 1.0 { self.settings.clone() } else { self.settings.stretched(stretch) }
+    }
+
+    /// Adds up what came since the last call, and gives each recording its part.
+    pub(super) fn measure(&mut self, now: u64) -> Sum {
+        let mut news = std::mem::take(&mut self.costs.ended);
+        for process in self.processes.iter_mut() {
+            news.push((process.book.recording, process.take_cost(&self.costs.delivery)));
+        }
+        let loading_ns = self.costs.loading_ns;
+        let now_ns = [
+            thread_cpu_ns().saturating_sub(loading_ns),
+            self.images.reader_cpu_ns().saturating_add(loading_ns),
+        ];
+        let before = std::mem::replace(&mut self.costs.own_ns, now_ns);
+        let own = [0, 1].map(|i| now_ns[i].saturating_sub(before[i]));
+        // What it does at any rate goes to all alike, names to those that had most to read.
+        let open = |index: &usize| self.recordings.get(*index).is_some_and(|(pid, _)| *pid != NO_PROCESS);
+        news.extend((0..self.recordings.len()).filter(open).map(|index| (index, Sum::default())));
+        let parts: u64 = news.iter().map(|(_, sum)| sum.records + 1).sum();
+        let reading: u64 = news.iter().map(|(_, sum)| sum.reading_ns).sum();
+        let fixed = own[0].saturating_sub(reading) / news.len().max(1) as u64;
+        let mut all = Sum::default();
+        for (index, mut sum) in news {
+            let part = |ns: u64| (u128::from(ns) * u128::from(sum.records + 1) / u128::from(parts)) as u64;
+            (sum.writer_ns, sum.symbols_ns) = (sum.reading_ns + fixed, part(own[1]));
+            all.add(&sum);
+            if let Some((_, recording)) = self.recordings.get_mut(index) {
+                recording.cost.add(&sum);
+            }
+        }
+        self.costs.total.add(&all);
+        self.costs.at_ns = now;
+        all
+    }
+
+    /// Once a second.
+    pub(super) fn keep_budget(&mut self, now: u64) {
+        let interval_ns = now.saturating_sub(self.costs.at_ns);
+        // What it takes to begin comes once.
+        let first = self.costs.total == Sum::default();
+        let sum = self.measure(now);
+        self.costs.last_share = sum.share(interval_ns);
+        let idle = self.paused() || self.stopped || first;
+        let Some(budget) = self.costs.budget.as_mut().filter(|_| !idle) else { return };
+        let base_ns = sum.cpu_ns.max(interval_ns);
+        let verdict = budget.second(sum.steady_ns().saturating_sub(sum.fixed_ns()), sum.fixed_ns(), base_ns);
+        let thrift = budget.thrift();
+        self.metrics.every(METRICS_EVERY[thrift]);
+        if let Some(beyond) = verdict.beyond {
+            let asked = budget.share;
+            let message = format!(
+                "recording costs {:.3} % of CPU time, {:.3} % of it at any rate: --budget {:.3}% cannot be kept",
+                100.0 * beyond.cost,
+                100.0 * beyond.fixed,
+                100.0 * asked
+            );
+            for (_, recording) in
+                self.recordings.iter_mut().filter(|(pid, r)| *pid != NO_PROCESS && !r.full())
+            {
+                tell::notice(recording, &message, now);
+            }
+            self.notices.push(message);
+        }
+        if verdict.other_rates {
+            let settings = self.in_force();
+            let sampling_ns = settings.period_ns();
+            for process in &mut self.processes {
+                process.book.threads.sampled_every(sampling_ns);
+            }
+            // From here on the recording says the new interval.
+            for index in 0..self.recordings.len() {
+                self.tell_cost(index, now, true);
+            }
+            self.steering.change(&self.session, &settings, self.period_ns);
+        }
+    }
+
+    /// Longest pause between two rounds.
+    pub(super) fn longest_pause(&self) -> Duration {
+        let thrift = self.costs.budget.as_ref().map_or(0, Budget::thrift);
+        // Rings hold half a second of samples, but what comes from calls comes in bursts.
+        let samples_only = self.settings.engine_bits() == engines::CPU;
+        PAUSE[1] * if samples_only { PAUSES[thrift] } else { 1 }
+    }
+
+    /// Costs since the start, in seconds.
+    pub(super) fn cost_so_far(&self) -> Value {
+        let sum = &self.costs.total;
+        json!({
+            "handlers": seconds(sum.handlers_ns),
+            "delivery": seconds(sum.delivery_ns),
+            "calls": seconds(sum.calls_ns),
+            "writer": seconds(sum.writer_ns),
+            "fixed": seconds(sum.fixed_ns()),
+            "symbols": seconds(sum.symbols_ns),
+            "programs": seconds(sum.cpu_ns),
+            "signals": sum.signals,
+            "share": sum.share(self.costs.at_ns.saturating_sub(self.costs.start_ns)),
+            "shareLastSecond": self.costs.last_share,
+        })
+    }
+
+    /// Tells a recording's costs, if it is time or `must`.
+    pub(super) fn tell_cost(&mut self, index: usize, now: u64, must: bool) {
+        let (pid, recording) = &mut self.recordings[index];
+        if *pid == NO_PROCESS || recording.full() || !must && recording.cost_age(now) < TELL_NS {
+            return;
+        }
+        let stretch = self.costs.budget.as_ref().map_or(1.0, Budget::stretch);
+        let sampling_ns = (self.period_ns as f64 * stretch) as u64;
+        recording.tell_cost(sampling_ns, now);
+    }
+}

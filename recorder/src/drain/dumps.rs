@@ -1,0 +1,351 @@
+//! Copies of recordings that the drain makes without being asked by anybody at the socket: at a signal, by conditions.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    os::unix::process::ExitStatusExt,
+    path::PathBuf,
+    process::ExitStatus,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use super::{Drain, NO_PROCESS};
+use crate::{
+    clock::{monotonic_ns, process_cpu_ns, realtime_ns},
+    dump::{Chunks, Condition, Dumped, Load, Policy, Runs, Waits, files},
+    error::Error,
+    recording::Recording,
+    system::resident_bytes,
+    tell,
+};
+
+/// Time a copy waits for names that are being read.
+const NAMES_WAIT: Duration = Duration::from_secs(2);
+/// Time a copy waits for the last samples of the other threads of a process that a signal ends.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+/// A process's own word of its death and its parent's are of one death if they are no further apart.
+const SAME_DEATH_NS: u64 = 10_000_000_000;
+/// Copies that may wait for their turn.
+const WAITING: usize = 16;
+/// Ended processes whose recording is remembered.
+const ENDED: usize = 16;
+/// A thread's look at its waits happens so many times in the time after which it is stuck.
+const LOOKS: u32 = 8;
+
+/// A copy to be made.
+struct Job {
+    /// Of this process; 0: of the recording of all.
+    pid: u32,
+    path: PathBuf,
+    word: &'static str,
+    why: String,
+    earliest: Instant,
+    latest: Instant,
+    told: bool,
+}
+
+/// What is known of a process that conditions are about.
+#[derive(Default)]
+struct Watched {
+    load: Load,
+    waits: Waits,
+    waits_looked_ns: u64,
+    /// By condition: whether it held, and when a copy was made for it last.
+    conditions: Vec<(bool, Option<u64>)>,
+}
+
+type Copying = JoinHandle<Result<(PathBuf, Dumped), Error>>;
+
+/// The copies of a drain.
+#[derive(Default)]
+pub(super) struct Dumps {
+    waiting: VecDeque<Job>,
+    running: Option<(Copying, String)>,
+    watched: HashMap<u32, Watched>,
+    /// By recording: panics seen in it, and when a copy was made for one last.
+    panics: HashMap<u32, (u64, Option<u64>)>,
+    /// The same of signals that ended a process.
+    fatal: HashMap<u32, (u64, Option<u64>)>,
+    /// The program that we started, once a signal has ended it.
+    program: Option<u32>,
+    /// Processes that ended, and where their recordings are.
+    ended: VecDeque<(u32, PathBuf)>,
+}
+
+impl Dumps {
+    /// Whether a recording has told lately which signal ended the process, or one of those that share it.
+    fn told_itself(&self, pid: u32, now: u64) -> bool {
+        let told = [pid, 0].into_iter().filter_map(|of| self.fatal.get(&of)?.1);
+        told.max().is_some_and(|last| now.saturating_sub(last) < SAME_DEATH_NS)
+    }
+
+    /// A process's recording is complete.
+    pub fn ended(&mut self, pid: u32, recording: &Recording) {
+        self.watched.remove(&pid);
+        self.panics.remove(&pid);
+        self.fatal.remove(&pid);
+        if recording.can_be_copied() {
+            self.ended.truncate(ENDED - 1);
+            self.ended.push_front((pid, PathBuf::from(recording.name())));
+        }
+    }
+}
+
+impl Drain {
+    /// What a new process's books keep for the conditions.
+    pub(super) fn dumps_runs(&self) -> Option<Box<Runs>> {
+        let policy = self.settings.dumps.as_ref()?;
+        policy.on.iter().any(|c| matches!(c, Condition::Stuck(_))).then(Box::default)
+    }
+
+    /// A signal came.
+    pub(super) fn dump_signalled(&mut self, signal: i32) {
+        let wanted = self.settings.dumps.as_ref().and_then(|policy| policy.signal);
+        if let Some(wanted) = wanted.filter(|wanted| *wanted as i32 == signal) {
+            let all: Vec<u32> =
+                self.recordings.iter().map(|(pid, _)| *pid).filter(|p| *p != NO_PROCESS).collect();
+            for pid in all {
+                self.want_dump(pid, "asked", format!("{} came", wanted.as_str()));
+            }
+        }
+    }
+
+    /// The program that we started has ended.
+    pub(super) fn dump_at_end(&mut self, pid: u32, status: ExitStatus) {
+        let Some(policy) = &self.settings.dumps else { return };
+        let told = policy.on.iter().find_map(|condition| {
+            let why = match (condition, status.code(), status.signal()) {
+                (Condition::Exit { code, equal }, Some(exit), _) if (exit == *code) == *equal => {
+                    format!("the program ended with exit code {exit}")
+                }
+                (Condition::Signal, _, Some(signal)) if !self.dumps.told_itself(pid, monotonic_ns()) => {
+                    format!("signal {signal} ended the program")
+                }
+                _ => return None,
+            };
+            Some((condition.word(), why))
+        });
+        if let Some((word, why)) = told {
+            if word == Condition::Signal.word() {
+                self.dumps.program = Some(pid);
+            }
+            self.want_dump(pid, word, why);
+        }
+    }
+
+    fn want_dump(&mut self, pid: u32, word: &'static str, why: String) {
+        self.want_dump_after(Duration::ZERO, pid, word, why);
+    }
+
+    fn want_dump_after(&mut self, wait: Duration, pid: u32, word: &'static str, why: String) {
+        let of = |wanted: u32| self.recordings.iter().find(|(p, _)| *p == wanted);
+        let open = of(pid).or_else(|| of(0)).filter(|(_, recording)| recording.can_be_copied());
+        let open = open.map(|(pid, recording)| (*pid, PathBuf::from(recording.name())));
+        let Some((pid, path)) = open.or_else(|| self.dumps.ended.iter().find(|(p, _)| *p == pid).cloned())
+        else {
+            self.notices.push(format!("no dump although {why}: what goes to a pipe cannot be copied"));
+            return;
+        };
+        if self.dumps.waiting.len() >= WAITING {
+            self.notices.push(format!("no dump although {why}: {WAITING} are waiting already"));
+            return;
+        }
+        let earliest = Instant::now() + wait;
+        let latest = earliest + NAMES_WAIT;
+        self.dumps.waiting.push_back(Job { pid, path, word, why, earliest, latest, told: false });
+    }
+
+    /// Looks for panics and last words that are in the recordings since the last look: their threads may be gone by now.
+    fn note_ends(&mut self, now: u64) {
+        let Some(policy) = &self.settings.dumps else { return };
+        let every = u64::try_from(policy.every.as_nanos()).unwrap_or(u64::MAX);
+        let [panics, signals] = [Condition::Panic, Condition::Signal].map(|c| policy.on.contains(&c));
+        let (mut panicked, mut ended) = (Vec::new(), Vec::new());
+        let is_new = |(seen, last): &mut (u64, Option<u64>), count: u64| {
+            let new = count > std::mem::replace(seen, count);
+            let told = new && last.is_none_or(|last| now.saturating_sub(last) >= every);
+            if told {
+                *last = Some(now);
+            }
+            told
+        };
+        let Dumps { panics: seen_panics, fatal: seen_fatal, program, .. } = &mut self.dumps;
+        for (pid, recording) in self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS) {
+            if panics && is_new(seen_panics.entry(*pid).or_default(), recording.panics) {
+                panicked.push(*pid);
+            }
+            let (count, words) = &recording.fatal;
+            if signals && is_new(seen_fatal.entry(*pid).or_default(), *count) {
+                // What the program that we started ended by is known from its status.
+                let known = program.is_some_and(|program| [program, 0].contains(pid));
+                ended.extend((!known).then(|| (*pid, words.clone())));
+            }
+        }
+        for pid in panicked {
+            let who = self.called(pid);
+            self.want_dump(pid, Condition::Panic.word(), format!("{who} panicked"));
+        }
+        for (pid, words) in ended {
+            let who = self.called(pid);
+            let why = format!("{words} ended {who}");
+            self.want_dump_after(LAST_WAIT, pid, Condition::Signal.word(), why);
+        }
+    }
+
+    /// What to call a process, with its id.
+    pub(super) fn called(&self, pid: u32) -> String {
+        let process = self.processes.iter().find(|process| process.file.pid == pid);
+        let live = process.map(|process| tell::About::of(&process.file).called());
+        let gone = || self.gone.iter().find(|(of, _)| *of == pid).map(|(_, name)| name.clone());
+        match live.or_else(gone) {
+            Some(name) => format!("{name} ({pid})"),
+            None if pid == 0 => "a process".to_owned(),
+            None => format!("process {pid}"),
+        }
+    }
+
+    /// Once a second: looks at the conditions.
+    pub(super) fn dump_triggers(&mut self, now: u64) {
+        let Some(policy) = self.settings.dumps.clone().filter(|policy| !policy.on.is_empty()) else { return };
+        self.note_ends(now);
+        let live: Vec<usize> = (0..self.processes.len()).filter(|i| !self.processes[*i].book.over).collect();
+        self.dumps.watched.retain(|pid, _| live.iter().any(|i| self.processes[*i].file.pid == *pid));
+        for index in live {
+            let pid = self.processes[index].file.pid;
+            let mut watched = self.dumps.watched.remove(&pid).unwrap_or_default();
+            watched.conditions.resize(policy.on.len(), (false, None));
+            for (number, condition) in policy.on.iter().enumerate() {
+                let holds = self.holds(index, condition, &mut watched, now);
+                let (before, last) = &mut watched.conditions[number];
+                let begins = holds.is_some() && !*before;
+                *before = holds.is_some();
+                let every = u64::try_from(policy.every.as_nanos()).unwrap_or(u64::MAX);
+                let again = last.is_none_or(|last| now.saturating_sub(last) >= every);
+                if let Some(why) = holds.filter(|_| begins && again) {
+                    *last = Some(now);
+                    self.want_dump(pid, condition.word(), why);
+                }
+            }
+            self.dumps.watched.insert(pid, watched);
+        }
+    }
+
+    /// Why a condition about a running process holds, if it does.
+    fn holds(
+        &mut self,
+        index: usize,
+        condition: &Condition,
+        watched: &mut Watched,
+        now: u64,
+    ) -> Option<String> {
+        let process = &mut self.processes[index];
+        let pid = process.file.pid;
+        if !process.file.trusted_pid() {
+            return None;
+        }
+        let name = tell::About::of(&process.file).called();
+        match *condition {
+            Condition::Cpu(most, over) => {
+                let percent = watched.load.percent(now, process_cpu_ns(pid)?, over)?;
+                (percent > most)
+                    .then(|| format!("{name} ({pid}) used {percent:.0} % of a processor for {over:?}"))
+            }
+            Condition::Rss(most) => {
+                let resident = resident_bytes(pid);
+                (resident > most).then(|| format!("{name} ({pid}) has {resident} bytes resident"))
+            }
+            Condition::Stuck(time) => {
+                let runs = process.book.runs.as_mut().and_then(|runs| runs.stuck(now, time));
+                let told = |(tid, ns): (u32, u64), doing: &str| {
+                    format!("thread {tid} of {name} ({pid}) {doing} for {:.0} s", ns as f64 / 1e9)
+                };
+                if let Some(stuck) = runs {
+                    return Some(told(stuck, "has run in one place"));
+                }
+                let every = u64::try_from((time / LOOKS).as_nanos()).unwrap_or(u64::MAX);
+                let held =
+                    watched.waits_looked_ns != 0 && now.saturating_sub(watched.waits_looked_ns) < every;
+                if held {
+                    // As it was at the last look.
+                    return watched
+                        .waits
+                        .last()
+                        .map(|stuck| told(stuck, "has waited for a lock or a device"));
+                }
+                watched.waits_looked_ns = now;
+                let stuck = watched.waits.stuck(pid, now, time)?;
+                Some(told(stuck, "has waited for a lock or a device"))
+            }
+            Condition::Panic | Condition::Exit { .. } | Condition::Signal => None,
+        }
+    }
+
+    /// Each round: begins what is due, tells what is done.
+    pub(super) fn dump_round(&mut self, now: u64) {
+        self.note_ends(now);
+        if let Some((copying, why)) = self.dumps.running.take_if(|(copying, _)| copying.is_finished()) {
+            self.tell_dump(copying, &why);
+        }
+        if self.dumps.running.is_some() {
+            return;
+        }
+        let Some(mut job) = self.dumps.waiting.pop_front() else { return };
+        let index = self.recordings.iter().position(|(pid, _)| *pid == job.pid);
+        let waits = |p: &crate::process::Process| Some(p.book.recording) == index && p.book.waiting() > 0;
+        let at = Instant::now();
+        if at < job.earliest || at < job.latest && self.processes.iter().any(waits) {
+            self.dumps.waiting.push_back(job);
+            return;
+        }
+        if let Some(index) = index {
+            if !std::mem::replace(&mut job.told, true) {
+                tell::notice(&mut self.recordings[index].1, &format!("dump: {}", job.why), now);
+            }
+            self.flush(index, now);
+            job.path = PathBuf::from(self.recordings[index].1.name());
+        }
+        self.begin_dump(job);
+    }
+
+    fn begin_dump(&mut self, job: Job) {
+        let Some(policy) = self.settings.dumps.clone() else { return };
+        let why = job.why.clone();
+        // In a thread: a disk may be slow, and rings fill meanwhile.
+        match thread::Builder::new().name("dump".into()).spawn(move || copy(&policy, &job)) {
+            Ok(copying) => self.dumps.running = Some((copying, why)),
+            Err(error) => self.notices.push(format!("no dump although {why}: {error}")),
+        }
+    }
+
+    fn tell_dump(&mut self, copying: Copying, why: &str) {
+        self.notices.push(match copying.join() {
+            Ok(Ok((path, dumped))) => {
+                format!("{why}: dumped to {}, {}", path.display(), crate::loss::size(dumped.bytes))
+            }
+            Ok(Err(error)) => format!("no dump although {why}: {error}"),
+            Err(_) => format!("no dump although {why}: the copy failed"),
+        });
+    }
+
+    /// The recordings are complete: what still waits is copied now.
+    pub(super) fn dump_last(&mut self) {
+        self.note_ends(monotonic_ns());
+        loop {
+            if let Some((copying, why)) = self.dumps.running.take() {
+                self.tell_dump(copying, &why);
+            }
+            let Some(job) = self.dumps.waiting.pop_front() else { return };
+            self.begin_dump(job);
+        }
+    }
+}
+
+fn copy(policy: &Policy, job: &Job) -> Result<(PathBuf, Dumped), Error> {
+    let back = policy.last.map(|last| i64::try_from(last.as_nanos()).unwrap_or(i64::MAX));
+    let now = i64::try_from(realtime_ns()).unwrap_or(i64::MAX);
+    let chunks = Chunks::open(&files(&job.path)?, back.map(|back| now.saturating_sub(back)))?;
+    let path = policy.place(job.pid, job.word).map_err(|e| Error::io("write to", &policy.dir, e))?;
+    let dumped = chunks.write_to(&path)?;
+    policy.prune();
+    Ok((path, dumped))
+}

@@ -1,0 +1,119 @@
+//! What Prometheus is told: the sums of all recordings of this drain.
+
+use flightline_in_signal::layout::{event_kind, loss};
+
+use super::{Drain, NO_PROCESS};
+use crate::{clock::monotonic_ns, control::status::seconds, cost::Budget, exposition::Text};
+
+impl Drain {
+    /// Once a second, and at the end: gives out the metrics if anybody wants them.
+    pub(super) fn expose(&mut self, last: bool) {
+        let now = monotonic_ns();
+        if !self.exposition.due(now) && !last {
+            return;
+        }
+        let text = self.metrics_text(!last);
+        if let Some(notice) = self.exposition.give(&text, now, last) {
+            self.notices.push(notice);
+        }
+    }
+
+    fn metrics_text(&mut self, up: bool) -> String {
+        let mut sum = self.report.clone();
+        let (mut processes, mut threads, mut used) = (0u64, 0u64, 0u64);
+        for process in self.processes.iter_mut().filter(|p| !p.book.over) {
+            process.book.threads.read_slots(&process.file, self.period_ns);
+            sum.add(process);
+            processes += 1;
+            threads += process.book.threads.list.iter().filter(|t| t.end_ns.is_none()).count() as u64;
+            let ring = process.file.ring().map_or(0, |ring| ring.used().saturating_mul(8));
+            used = used.max(ring * 256 / process.file.ring_bytes().max(1));
+        }
+        let open = || self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS).map(|(_, r)| r);
+        let count = |of: &dyn Fn(&crate::recording::Recording) -> u64| open().map(of).sum::<u64>() as f64;
+        // After the end the report has what the recordings had.
+        let done = |of_report: u64, of: f64| of_report as f64 + if up { of } else { 0.0 };
+        let cost = self.costs.total;
+        let causes = |value: &dyn Fn(usize) -> f64| {
+            loss::NAMES.iter().enumerate().map(|(i, name)| (*name, value(i))).collect::<Vec<_>>()
+        };
+        let kinds = |value: &dyn Fn(usize) -> f64| {
+            let named = event_kind::NAMES.iter().enumerate().filter(|(_, name)| !name.is_empty());
+            named.map(|(i, name)| (*name, value(i))).collect::<Vec<_>>()
+        };
+        let mut text = Text::new(std::process::id());
+        text.gauge("up", "1 while it records or is paused, 0 after the end.", f64::from(u8::from(up)));
+        text.gauge("paused", "1 while nothing is to be recorded.", f64::from(u8::from(self.paused())));
+        text.gauge("processes", "Processes being recorded.", processes as f64);
+        text.gauge("threads", "Threads alive in them.", threads as f64);
+        text.counter("samples_total", "Samples of CPU time recorded.", sum.samples as f64);
+        text.counter("cpu_seconds_total", "CPU time of the recorded threads.", seconds(sum.cpu_ns));
+        text.counter(
+            "sampled_cpu_seconds_total",
+            "CPU time that samples stand for.",
+            seconds(sum.sampled_ns),
+        );
+        let help = "Samples of CPU time not taken or not kept.";
+        text.counters("lost_samples_total", help, "cause", &causes(&|i| sum.lost[i].0 as f64));
+        let help = "CPU time in no sample.";
+        text.counters("lost_cpu_seconds_total", help, "cause", &causes(&|i| seconds(sum.lost[i].1)));
+        text.counter(
+            "truncated_stacks_total",
+            "Samples whose stack was not walked to its root.",
+            sum.cut as f64,
+        );
+        text.counter(
+            "threads_without_slot_total",
+            "Threads not recorded for want of room.",
+            sum.no_slot as f64,
+        );
+        text.counter(
+            "processes_refused_total",
+            "Processes not recorded for want of room.",
+            self.report.refused as f64,
+        );
+        let help = "Events of engines other than CPU time recorded.";
+        text.counters("events_total", help, "kind", &kinds(&|i| sum.kinds[i].0 as f64));
+        let help = "Events of engines other than CPU time that found no room.";
+        text.counters("lost_events_total", help, "kind", &kinds(&|i| sum.kinds[i].1 as f64));
+        let bytes = done(sum.bytes, count(&|r| r.bytes()));
+        text.counter("written_bytes_total", "Bytes of recordings written.", bytes);
+        text.counter("chunks_total", "Chunks written.", done(sum.chunks, count(&|r| r.chunks)));
+        let unwritten = done(sum.unwritten, count(&|r| r.unwritten()));
+        text.counter("unwritten_events_total", "Events lost because the output failed.", unwritten);
+        let failing = count(&|r| u64::from(r.failure().is_some()));
+        text.gauge("outputs_failing", "Outputs that cannot be written now.", failing);
+        text.gauge("ring_used_ratio", "Fullest ring of a process, of 1.", used as f64 / 256.0);
+        let peak = f64::from(self.costs.ring_peak) / 256.0;
+        text.gauge(
+            "ring_used_peak_ratio",
+            "Fullest that a ring of a process ever was when it was read, of 1.",
+            peak,
+        );
+        let waiting: usize = self.processes.iter().map(|p| p.book.waiting()).sum();
+        text.gauge("waiting_for_symbols", "Samples and events that wait for symbols.", waiting as f64);
+        text.counter("signals_total", "Signals that recording sent to threads.", cost.signals as f64);
+        let parts = [
+            ("handlers", cost.handlers_ns),
+            ("delivery", cost.delivery_ns),
+            ("calls", cost.calls_ns),
+            ("writer", cost.writer_ns),
+            ("symbols", cost.symbols_ns),
+        ]
+        .map(|(part, ns)| (part, seconds(ns)));
+        text.counters("cost_cpu_seconds_total", "CPU time that recording takes.", "part", &parts);
+        let help =
+            "CPU time of the recorded processes while they were looked at, for cost_cpu_seconds_total.";
+        text.counter("cost_base_cpu_seconds_total", help, seconds(cost.cpu_ns));
+        let help = "CPU time from one sample to the next.";
+        text.gauge("sampling_period_seconds", help, seconds(self.in_force().period_ns()));
+        let budget = self.costs.budget.as_ref().map_or(0.0, |Budget { share, .. }| *share);
+        text.gauge("budget_ratio", "What recording may cost, of 1; 0 without a budget.", budget);
+        let resident = crate::system::resident_bytes(std::process::id());
+        text.gauge("recorder_resident_bytes", "Memory of the recorder itself.", resident as f64);
+        let remembered = self.remembered().map(|(kind, count)| (kind, count as f64));
+        let help = "What the recorder keeps in mind.";
+        text.gauges("remembered", help, "kind", &remembered);
+        text.finish()
+    }
+}

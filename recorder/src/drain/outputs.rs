@@ -1,0 +1,164 @@
+//! The outputs: opened with their first process, flushed, let go after the last.
+
+use super::{Drain, NO_PROCESS};
+use crate::clock::monotonic_ns;
+use crate::error::Error;
+use crate::events;
+use crate::labels;
+use crate::process::thread::Told;
+use crate::recording::Recording;
+use crate::repository::Owner;
+use crate::sink::Target;
+use crate::sink::per_process;
+use crate::tell;
+
+impl Drain {
+    pub(super) fn open_recording(&mut self, pid: u32) -> Result<usize, Error> {
+        if let Some(index) = self.recordings.iter().position(|(p, _)| *p == pid) {
+            return Ok(index);
+        }
+        let owner = Owner {
+            pid,
+            recorder: std::process::id(),
+            session: self.session.dir().to_owned(),
+            start_epoch_ns: crate::clock::realtime_ns(),
+            labels: match &self.target {
+                Target::Repository(_) => labels::of_program(pid, &self.settings.labels),
+                _ => Vec::new(),
+            },
+        };
+        let mut recording = Recording::open(&self.target, &owner, &self.settings)?;
+        recording.name_events(self.session.events());
+        tell::setting(&mut recording, &self.settings, monotonic_ns());
+        recording.told_chunk = recording.chunk();
+        self.journals += 1;
+        recording.syncer.clone_from(&self.syncer);
+        recording.keep_journal(self.session.dir(), self.journals, pid);
+        if let Some(free) = self.recordings.iter().position(|(p, _)| *p == NO_PROCESS) {
+            self.recordings[free] = (pid, recording);
+            return Ok(free);
+        }
+        self.recordings.push((pid, recording));
+        Ok(self.recordings.len() - 1)
+    }
+
+    /// In a repository every chunk stands for itself: what was said at the beginning is said again.
+    pub(super) fn tell_again(&mut self, index: usize, now: u64) {
+        let recording = &mut self.recordings[index].1;
+        if recording.told_chunk == recording.chunk() || !matches!(self.target, Target::Repository(_)) {
+            return;
+        }
+        recording.told_chunk = recording.chunk();
+        tell::setting(recording, &self.settings, now);
+        self.told_libraries.retain(|(told, ..)| *told != index);
+        for process in self.processes.iter().filter(|p| p.book.recording == index) {
+            tell::process(recording, &tell::About::of(&process.file), self.settings.redact_args, now);
+            tell::labels(recording, process.file.pid, &process.labels, now);
+        }
+    }
+
+    /// Lets go of outputs whose process is over: there must not be more of them the more processes ever ran.
+    pub(super) fn retire(&mut self) {
+        if !per_process(&self.target) {
+            return;
+        }
+        for index in 0..self.recordings.len() {
+            let used = self.processes.iter().any(|p| p.book.recording == index)
+                || self.watch.as_ref().is_some_and(|watch| watch.uses(index));
+            let (pid, recording) = &mut self.recordings[index];
+            if used || *pid == NO_PROCESS || recording.waiting() > 0 {
+                continue;
+            }
+            self.tell_cost(index, monotonic_ns(), true);
+            self.tell_killed(index);
+            let (pid, recording) = &mut self.recordings[index];
+            self.dumps.ended(*pid, recording);
+            *pid = NO_PROCESS;
+            recording.retire();
+            self.metrics.forget(index);
+            self.report.add_recording(recording);
+            self.told_libraries.retain(|(told, ..)| *told != index);
+            self.seen_failures.remove(&index);
+        }
+    }
+
+    pub(super) fn note_failures(&mut self) {
+        let live = |(pid, _): &&(u32, Recording)| *pid != NO_PROCESS;
+        for (index, (_, recording)) in self.recordings.iter().enumerate().filter(|(_, r)| live(r)) {
+            // A root that refuses does so to all processes: it is said once.
+            let others = recording.will_retry() && !self.seen_failures.is_empty();
+            if let Some(reason) = recording.failure()
+                && self.seen_failures.insert(index)
+                && !others
+            {
+                let how = match recording.will_retry() {
+                    true => "recording pauses until it can be written again",
+                    false => "recording stopped, the program runs on",
+                };
+                self.notices.push(format!("{reason}; {how}"));
+            }
+        }
+        // With no output left there is nothing to sample for.
+        let over = |(_, r): &(u32, Recording)| r.failure().is_some() && !r.will_retry();
+        let mut outputs = self.recordings.iter().filter(live).peekable();
+        if outputs.peek().is_some() && outputs.all(over) && !self.stopped {
+            self.stop_sampling();
+        }
+    }
+
+    /// Writes the accounts and whatever is queued.
+    pub(super) fn flush(&mut self, index: usize, now: u64) {
+        // While a reader is too far behind not even accounts are written: they carry totals, nothing is lost by waiting.
+        if self.recordings[index].1.full() {
+            return;
+        }
+        let paused = self.paused();
+        let mut before: Vec<(Vec<Told>, events::Told)> = Vec::new();
+        for process in self.processes.iter_mut().filter(|p| p.book.recording == index) {
+            let recording = &mut self.recordings[index].1;
+            if !process.book.over {
+                process.book.threads.read_slots(&process.file, self.period_ns);
+                let rows = self.session.rows().words();
+                if let Some((sampler, mut out)) = process.wall(recording, &mut self.images, rows, now) {
+                    if !paused {
+                        sampler.settle(&mut out);
+                    }
+                    sampler.finish(&mut out, false);
+                }
+            }
+            tell::libraries(
+                &process.book.modules,
+                index,
+                recording,
+                &self.images,
+                &mut self.told_libraries,
+                now,
+            );
+            // What a repository refuses is told when it takes it again.
+            let threads = process.book.threads.list.iter().map(|t| t.told.clone());
+            before.push((threads.collect(), process.book.engines.told));
+            tell::threads(recording, process, now);
+        }
+        self.watch_tell(index, now);
+        self.tell_cost(index, now, false);
+        self.recordings[index].1.flush(now);
+        let refused = self.recordings[index].1.will_retry();
+        let told = self.processes.iter_mut().filter(|p| p.book.recording == index);
+        for (process, (threads, events)) in told.zip(before) {
+            if refused {
+                let threads = process.book.threads.list.iter_mut().zip(threads);
+                threads.for_each(|(thread, before)| thread.told = before);
+                process.book.engines.told = events;
+                process.keep_told(&self.recordings[index].1);
+            } else {
+                process.book.forget_told(|thread| self.report.add_thread(thread));
+            }
+        }
+    }
+
+    pub(super) fn push_all(&mut self) {
+        for (_, recording) in &mut self.recordings {
+            recording.push();
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Recorded processes: found, told, and removed when all of them is written.
+
+use std::fs;
+use std::path::PathBuf;
+
+use flightline_in_signal::layout::PROC_SUFFIX;
+
+use super::{Drain, GONE, finish_waits};
+use crate::clock::monotonic_ns;
+use crate::labels;
+use crate::perf_events;
+use crate::process::Process;
+use crate::process::proc_file::ProcFile;
+use crate::process::thread::Account;
+use crate::program;
+use crate::session::order_of_process;
+use crate::sink::per_process;
+use crate::tell;
+
+impl Drain {
+    pub(super) fn find_processes(&mut self, now: u64) {
+        if let Some(inotify) = &self.inotify {
+            match inotify.read_events() {
+                Ok(events) if !events.is_empty() => {}
+                _ if !self.seen.is_empty() && !self.stopped => return,
+                _ => {}
+            }
+        }
+        let Ok(entries) = fs::read_dir(self.session.dir()) else { return };
+        let mut paths: Vec<PathBuf> = entries
+            .flatten()
+            .map(|e| e.path())
+            .filter(|p| p.to_str().is_some_and(|n| n.ends_with(PROC_SUFFIX)) && !self.seen.contains(p))
+            .collect();
+        paths.sort_by_key(|p| order_of_process(p));
+        for path in paths {
+            self.seen.insert(path.clone());
+            match ProcFile::open(&path) {
+                Ok(file) => self.add_process(file, now),
+                Err(error) => self.notices.push(error.to_string()),
+            }
+        }
+    }
+
+    pub(super) fn add_process(&mut self, file: ProcFile, now: u64) {
+        let pid = if per_process(&self.target) { file.pid } else { 0 };
+        let index = match self.open_recording(pid) {
+            Ok(index) => index,
+            Err(error) => return self.notices.push(error.to_string()),
+        };
+        if file.trusted_pid() && program::runs_go(file.pid) {
+            return self.go_joined(&file, index);
+        }
+        let recording = &mut self.recordings[index].1;
+        let about = tell::About::of(&file);
+        let group = recording.add_group(format!("{} ({})", about.called(), file.pid));
+        let mut process = Process::new(file, index, group, self.period_ns);
+        process.book.threads.selection = self.settings.threads.clone();
+        process.book.threads.cpu_off = !self.settings.samples_cpu_time();
+        process.book.threads.sampled_every(self.in_force().period_ns());
+        if let Some(wall_ns) = self.settings.wall_ns() {
+            process.watch(wall_ns, self.settings.cpu);
+        }
+        process.book.runs = self.dumps_runs();
+        process.book.threads.resume(self.end_image(process.file.pid, now));
+        process.refresh_modules(&mut self.images, now);
+        self.watch_give_up(process.file.pid, process.file.start_mono_ns);
+        let recording = &mut self.recordings[index].1;
+        tell::process(recording, &about, self.settings.redact_args, now);
+        process.labels = labels::of_process(process.file.pid, &about.file_name(), &self.settings.labels);
+        tell::labels(recording, process.file.pid, &process.labels, now);
+        if self.settings.alloc.is_some()
+            && let Some(notice) = self.allocators.notice(process.file.pid, &process.file.exe())
+        {
+            tell::notice(recording, &notice, now);
+            self.notices.push(notice);
+        }
+        self.report.processes += 1;
+        self.report.engine(process.file.engine());
+        self.processes.push(process);
+    }
+
+    /// After exec the same pid writes a new file: the old one gets nothing any more. Returns the account of the
+    /// thread that goes on in the new image.
+    pub(super) fn end_image(&mut self, pid: u32, now: u64) -> Option<(u32, Box<Account>)> {
+        let process = self.processes.iter_mut().rev().find(|p| p.file.pid == pid && !p.book.over)?;
+        let recording = &mut self.recordings[process.book.recording].1;
+        process.close_image(recording, &mut self.images, now);
+        finish_waits(process, recording, &mut self.images, &mut self.session, now);
+        // Tell what is known by now: the account goes on from there.
+        tell::threads(recording, process, now);
+        process.book.threads.take_account(pid)
+    }
+
+    pub(super) fn remove_settled(&mut self, now: u64) {
+        let mut i = 0;
+        while i < self.processes.len() {
+            if !self.processes[i].settled() {
+                i += 1;
+                continue;
+            }
+            self.tell_again(self.processes[i].book.recording, now);
+            let mut process = self.processes.remove(i);
+            let recording = &mut self.recordings[process.book.recording].1;
+            tell::libraries(
+                &process.book.modules,
+                process.book.recording,
+                recording,
+                &self.images,
+                &mut self.told_libraries,
+                now,
+            );
+            tell::threads(recording, &mut process, now);
+            self.costs.end(&mut process);
+            self.note(&process);
+            self.report.engine(process.file.engine());
+            self.report.add(&process);
+            self.recordings[process.book.recording].1.end_group(process.book.group);
+            self.gone.truncate(GONE - 1);
+            self.gone.push_front((process.file.pid, tell::About::of(&process.file).called()));
+            process.file.remove();
+            self.session.process_gone();
+            self.seen.remove(&process.file.path);
+        }
+    }
+
+    pub(super) fn note(&mut self, process: &Process) {
+        let (seq, path, reason) = process.file.notice();
+        let old = self.notice_seq.remove(&process.file.path).unwrap_or(0);
+        if seq != old {
+            self.announced(path, reason, process.file.pid, process.book.recording);
+        }
+        let pid = process.file.pid;
+        let events = self.session.events().iter().zip(process.file.event_errno());
+        let traces = self.settings.trace.iter().zip(process.file.trace_errno());
+        let refused = events.map(|(event, errno)| (&event.name, errno, false));
+        let refused = refused.chain(traces.map(|(trace, errno)| (&trace.function, errno, true)));
+        for (name, errno, traced) in refused {
+            if errno > 0 && self.told_refusals.insert((name.clone(), errno)) {
+                let message = match traced {
+                    true => perf_events::untraced(name, pid, errno),
+                    false => perf_events::refused(name, pid, errno),
+                };
+                let recording = &mut self.recordings[process.book.recording].1;
+                tell::notice(recording, &message, monotonic_ns());
+                self.notices.push(message);
+            }
+        }
+        if process.book.damaged {
+            let message =
+                format!("process {} damaged its shared memory; its later samples are lost", process.file.pid);
+            self.notices.push(message);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Programs that a recorded process started and that nothing can be preloaded into: recorded from outside as soon as
+//! they are found.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use flightline_in_signal::layout::unrecorded as reason;
+
+use super::Drain;
+use crate::{attach::Watch, clock::monotonic_ns, loss, process::proc_file::ProcFile, tell};
+
+/// Time a program gets from its being announced to its being there, ns.
+const WAIT_NS: u64 = 300_000_000;
+/// Whether a program is watched already is known when the records of its start are read, after this time, ns.
+const SETTLE_NS: u64 = 10_000_000;
+/// Programs looked for at the same time.
+const MAX_WANTED: usize = 1000;
+
+/// A program that a process is about to execute, or let a child execute.
+pub(super) struct Wanted {
+    pid: u32,
+    path: String,
+    reason: u32,
+    recording: usize,
+    from_ns: u64,
+    until_ns: u64,
+}
+
+impl Drain {
+    /// Looks whether a process announced a program that cannot be recorded from inside.
+    pub(super) fn note_at(&mut self, index: usize) {
+        let process = &self.processes[index];
+        let seq = process.file.notice_seq();
+        if self.notice_seq.get(&process.file.path).copied().unwrap_or(0) == seq {
+            return;
+        }
+        self.notice_seq.insert(process.file.path.clone(), seq);
+        let (_, path, reason) = process.file.notice();
+        self.announced(path, reason, process.file.pid, process.book.recording);
+    }
+
+    pub(super) fn announced(&mut self, path: String, reason: u32, pid: u32, recording: usize) {
+        let now = monotonic_ns();
+        let mut wanted = Wanted { pid, path, reason, recording, from_ns: now, until_ns: now + WAIT_NS };
+        if reason == reason::GO && self.watch.is_some() {
+            wanted.from_ns += SETTLE_NS;
+        }
+        let reachable = match reason {
+            reason::STATIC | reason::GO | reason::OTHER_LIBC => true,
+            reason::SETUID => nix::unistd::geteuid().is_root(),
+            _ => false,
+        };
+        let follow = self.settings.follow || reason == reason::GO;
+        if reachable && self.settings.cpu && follow && !self.stopped && self.wanted.len() < MAX_WANTED {
+            self.wanted.push(wanted);
+        } else {
+            self.tell_unrecorded(&wanted);
+        }
+    }
+
+    /// A Go program loaded our object, which can do nothing in it: its runtime takes all signal handlers away. What its threads
+    /// use is counted from outside, once.
+    pub(super) fn go_joined(&mut self, file: &ProcFile, recording: usize) {
+        let _ = fs::remove_file(&file.path);
+        self.seen.remove(&file.path);
+        let path = file.exe().to_string_lossy().into_owned();
+        self.announced(path, reason::GO, file.pid, recording);
+    }
+
+    fn tell_unrecorded(&mut self, wanted: &Wanted) {
+        let message = loss::unrecorded(&wanted.path, wanted.reason, wanted.pid);
+        tell::notice(&mut self.recordings[wanted.recording].1, &message, monotonic_ns());
+        self.notices.push(message);
+    }
+
+    /// Begins to record announced programs that are there by now.
+    pub(super) fn reach(&mut self, now: u64) {
+        for wanted in std::mem::take(&mut self.wanted) {
+            let watched = |watch: &Watch| watch.samples(wanted.pid);
+            if wanted.reason == reason::GO && self.watch.as_deref().is_some_and(watched) {
+                continue;
+            }
+            if now < wanted.from_ns {
+                self.wanted.push(wanted);
+                continue;
+            }
+            match self.find(&wanted) {
+                Some(pid) if self.reach_one(pid) => {}
+                // The kernel does not allow it.
+                Some(_) => self.tell_unrecorded(&wanted),
+                None if now < wanted.until_ns && !self.stopped => self.wanted.push(wanted),
+                None => self.tell_unrecorded(&wanted),
+            }
+        }
+    }
+
+    fn reach_one(&mut self, pid: u32) -> bool {
+        self.watch.as_mut().is_some_and(|watch| watch.take_back(pid)) || self.attach_again(pid).is_ok()
+    }
+
+    /// The process that executes the announced program: the one that announced it, or a child.
+    fn find(&self, wanted: &Wanted) -> Option<u32> {
+        let path = Path::new(&wanted.path);
+        let base = if path.is_absolute() { "root" } else { "cwd" };
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        let file = fs::metadata(PathBuf::from(format!("/proc/{}/{base}", wanted.pid)).join(inside));
+        let file = file.or_else(|_| fs::metadata(path)).ok()?;
+        let same = |pid: &u32| {
+            let exe = fs::metadata(format!("/proc/{pid}/exe"));
+            exe.is_ok_and(|exe| (exe.dev(), exe.ino()) == (file.dev(), file.ino()))
+        };
+        let new = |pid: &u32| !self.watch.as_ref().is_some_and(|watch| watch.samples(*pid));
+        std::iter::once(wanted.pid).chain(children(wanted.pid)).filter(same).find(new)
+    }
+}
+
+/// Children of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<u32>>())
+        .collect()
+}

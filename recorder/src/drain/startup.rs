@@ -1,0 +1,74 @@
+//! The hand-over of a program's first moments, sampled from outside, to its own samples: see [`crate::attach::startup`].
+
+use std::time::Duration;
+
+use super::Drain;
+use crate::{
+    attach::startup::Startup, clock::monotonic_ns, outside::Outside, process::before::Before,
+    settings::Engine,
+};
+
+/// A program that has not begun to sample itself after this time is not waited for, ns.
+const WAIT_NS: u64 = 5_000_000_000;
+/// Pause between two rounds until then.
+pub(super) const PAUSE: Duration = Duration::from_millis(4);
+/// Times to wait, 10 ms each, for the unwind rows of a program that is gone already.
+const ROUNDS: usize = 50;
+
+/// The program just started.
+pub(super) struct Starting {
+    startup: Startup,
+    until_ns: u64,
+}
+
+impl Drain {
+    /// The calling thread is about to start a program that will sample its CPU time itself.
+    pub fn expect_program(&mut self) -> Option<Startup> {
+        let by_perf = matches!(self.settings.engine, Engine::Auto | Engine::Perf | Engine::PerfUser);
+        let wanted = self.settings.cpu && by_perf && !self.paused();
+        wanted.then(|| Startup::open(self.period_ns))?
+    }
+
+    /// It was started.
+    pub fn program_started(&mut self, startup: Option<Startup>, pid: u32) {
+        self.starting = startup.map(|mut startup| {
+            startup.pid = pid;
+            Starting { startup, until_ns: monotonic_ns() + WAIT_NS }
+        });
+    }
+
+    /// Whether the program samples itself by now: then its first moments are put into its account.
+    pub(super) fn hand_over(&mut self, now: u64) {
+        let Some(starting) = &mut self.starting else { return };
+        starting.startup.read();
+        let pid = starting.startup.pid;
+        let process = self.processes.iter_mut().find(|p| p.file.pid == pid && !p.book.over);
+        let begun = process.and_then(|process| Some((process.begun_ns(pid)?, process)));
+        let Some(((index, begun_ns), process)) = begun else {
+            if now > starting.until_ns || self.stopped {
+                self.starting = None;
+            }
+            return;
+        };
+        let Some(starting) = self.starting.take() else { return };
+        let samples = starting.startup.end(begun_ns);
+        process.refresh_modules(&mut self.images, now);
+        let recording = &mut self.recordings[process.book.recording].1;
+        let mut before = Before::new(process, index);
+        let mut walker = Outside::new();
+        let (mut rounds, depth) = (ROUNDS, self.settings.depth as usize);
+        for early in &samples {
+            loop {
+                let rows = self.session.rows().words();
+                let whole = before.walk(process, &mut walker, early, &mut self.images, rows, depth);
+                // The mapped unwind information of a running program does as well.
+                if whole || rounds == 0 || process.file.alive() || self.images.outstanding() == 0 {
+                    break;
+                }
+                rounds -= 1;
+                self.images.take_loaded(self.session.rows(), Duration::from_millis(10));
+            }
+            before.book(process, early, recording, &mut self.images);
+        }
+    }
+}

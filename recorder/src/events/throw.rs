@@ -1,0 +1,73 @@
+//! C++ exceptions, as the JDK tells its own; a panic is an error there.
+
+use flightline_in_signal::payload::throw;
+use jfr_format::schema::{JAVA_ERROR_THROW, JAVA_EXCEPTION_THROW};
+
+use super::{Event, Place};
+use crate::{names::demangle, recording::Recording};
+
+/// The type behind the name of a `type_info`.
+fn type_name(raw: &[u8]) -> String {
+    // Only whole symbols can be demangled: the name is what is behind _ZTI in that of the type's description.
+    const PREFIX: &str = "typeinfo for ";
+    let mut symbol = b"_ZTI".to_vec();
+    symbol.extend_from_slice(raw);
+    match demangle::demangle(&symbol).text.strip_prefix(PREFIX) {
+        Some(name) => name.to_owned(),
+        None => String::from_utf8_lossy(raw).into_owned(),
+    }
+}
+
+/// Writes one.
+pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
+    let language = event.word(0);
+    let (name, message) = match language {
+        throw::CPP => {
+            let (raw, next) = event.bytes(1);
+            (type_name(&raw), event.text(next))
+        }
+        throw::RUST => ("panic".to_owned(), String::new()),
+        _ => {
+            // Vendor and language, four letters each.
+            let class = event.word(1).to_be_bytes();
+            let text: String =
+                class.iter().filter(|b| b.is_ascii_graphic()).map(|b| char::from(*b)).collect();
+            (text, String::new())
+        }
+    };
+    let id = if language == throw::RUST { JAVA_ERROR_THROW } else { JAVA_EXCEPTION_THROW };
+    recording.panics += u64::from(language == throw::RUST);
+    let class = recording.interner.class(&name);
+    let (start, took) = recording.interval(place.time_ns, 0);
+    let bytes = recording.interner.class_cost(class) + message.len();
+    recording.event_with_constants(
+        id,
+        place.thread,
+        place.trace,
+        bytes,
+        |recording| recording.class_key(class),
+        |e, thread, stack, class| {
+            e.ticks(start).ticks(took).key(thread).key(stack).string(&message).key(class);
+        },
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::type_name;
+
+    #[test]
+    fn names_of_types() {
+        for (raw, name) in [
+            ("St13runtime_error", "std::runtime_error"),
+            ("i", "int"),
+            ("PKc", "char const*"),
+            ("N3app5ErrorE", "app::Error"),
+            ("7Failure", "Failure"),
+            ("", ""),
+            ("\u{1}x", "\u{1}x"),
+        ] {
+            assert_eq!(type_name(raw.as_bytes()), name);
+        }
+    }
+}

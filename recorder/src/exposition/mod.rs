@@ -1,0 +1,108 @@
+//! What the recorder says of itself to Prometheus: a text file, replaced as a whole, or an endpoint.
+
+mod endpoint;
+mod text;
+
+use std::{
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+pub use text::Text;
+
+use crate::error::Error;
+use endpoint::Endpoint;
+
+/// Time between two writings of the file, ns.
+const WRITE_NS: u64 = 10_000_000_000;
+
+/// Where metrics about the recorder go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// A file in Prometheus' text format, written every ten seconds.
+    pub file: Option<PathBuf>,
+    /// An address at which they can be asked for by HTTP.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Gives them out.
+pub struct Exposition {
+    file: Option<PathBuf>,
+    endpoint: Option<Endpoint>,
+    written_ns: u64,
+    failed: bool,
+}
+
+impl Exposition {
+    /// Opens the places.
+    ///
+    /// # Errors
+    /// The address cannot be listened at.
+    pub fn open(places: &Places) -> Result<Exposition, Error> {
+        let endpoint = places.listen.map(|address| {
+            Endpoint::open(address)
+                .map_err(|e| Error::Io { doing: format!("listen at {address} for metrics"), source: e })
+        });
+        let endpoint = endpoint.transpose()?;
+        Ok(Exposition { file: places.file.clone(), endpoint, written_ns: 0, failed: false })
+    }
+
+    /// Whether anybody wants the text now.
+    pub fn due(&self, now_ns: u64) -> bool {
+        let file = self.file.is_some() && now_ns.saturating_sub(self.written_ns) >= WRITE_NS;
+        file || self.endpoint.is_some()
+    }
+
+    /// Gives out the text as of now; what to tell the user, once.
+    pub fn give(&mut self, text: &str, now_ns: u64, must: bool) -> Option<String> {
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.give(text);
+        }
+        let path = self.file.as_ref()?;
+        if !must && now_ns.saturating_sub(self.written_ns) < WRITE_NS {
+            return None;
+        }
+        self.written_ns = now_ns;
+        let failed = replace(path, text).err();
+        let news = failed.is_some() != self.failed;
+        self.failed = failed.is_some();
+        failed.filter(|_| news).map(|error| {
+            format!("metrics are not written to {}: {}", path.display(), crate::error::plain(&error))
+        })
+    }
+}
+
+/// A reader sees the old text or the new one, never a part.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let result = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    if result.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_replaced_and_failure_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places { file: Some(dir.path().join("x.prom")), listen: None };
+        let mut out = Exposition::open(&places).unwrap();
+        assert!(out.due(WRITE_NS));
+        assert_eq!(out.give("a 1\n", WRITE_NS, false), None);
+        assert_eq!(out.give("a 2\n", WRITE_NS + 1, false), None);
+        let read = || fs::read_to_string(dir.path().join("x.prom")).unwrap();
+        assert_eq!(read(), "a 1\n", "not yet");
+        assert_eq!(out.give("a 3\n", WRITE_NS + 2, true), None);
+        assert_eq!(read(), "a 3\n");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+        drop(fs::remove_dir_all(dir.path()));
+        let told: Vec<bool> = (3..6).map(|i| out.give("b 1\n", i * WRITE_NS, false).is_some()).collect();
+        assert_eq!(told, [true, false, false]);
+    }
+}

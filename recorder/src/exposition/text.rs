@@ -1,0 +1,74 @@
+//! Prometheus' text format, version 0.0.4.
+
+use std::fmt::Write;
+
+/// A text being made. All metrics are of one recorder, whose process id is a label: files of several lie in one folder.
+pub struct Text {
+    out: String,
+    recorder: u32,
+}
+
+impl Text {
+    /// Begins one.
+    pub fn new(recorder: u32) -> Text {
+        Text { out: String::with_capacity(4096), recorder }
+    }
+
+    /// Something that only grows.
+    pub fn counter(&mut self, name: &str, help: &str, value: f64) {
+        self.metric(name, help, "counter", "", &[("", value)]);
+    }
+
+    /// The same for each value of a label.
+    pub fn counters(&mut self, name: &str, help: &str, label: &str, values: &[(&str, f64)]) {
+        self.metric(name, help, "counter", label, values);
+    }
+
+    /// Something that goes up and down.
+    pub fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.metric(name, help, "gauge", "", &[("", value)]);
+    }
+
+    /// The same for each value of a label.
+    pub fn gauges(&mut self, name: &str, help: &str, label: &str, values: &[(&str, f64)]) {
+        self.metric(name, help, "gauge", label, values);
+    }
+
+    fn metric(&mut self, name: &str, help: &str, kind: &str, label: &str, values: &[(&str, f64)]) {
+        let Text { out, recorder } = self;
+        let _ = writeln!(out, "# HELP flightline_{name} {help}\n# TYPE flightline_{name} {kind}");
+        for (of, value) in values {
+            let _ = write!(out, "flightline_{name}{{recorder=\"{recorder}\"");
+            if !label.is_empty() {
+                // Values are names of our own: nothing to escape.
+                let _ = write!(out, ",{label}=\"{of}\"");
+            }
+            let _ = writeln!(out, "}} {value}");
+        }
+    }
+
+    /// All of it.
+    pub fn finish(self) -> String {
+        self.out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format() {
+        let mut text = Text::new(7);
+        text.gauge("up", "Whether it records.", 1.0);
+        text.counters("lost_total", "Lost.", "cause", &[("ring full", 0.0), ("stopped", 1.5e-3)]);
+        assert_eq!(
+            text.finish(),
+            "# HELP flightline_up Whether it records.\n# TYPE flightline_up gauge\n\
+             flightline_up{recorder=\"7\"} 1\n\
+             # HELP flightline_lost_total Lost.\n# TYPE flightline_lost_total counter\n\
+             flightline_lost_total{recorder=\"7\",cause=\"ring full\"} 0\n\
+             flightline_lost_total{recorder=\"7\",cause=\"stopped\"} 0.0015\n"
+        );
+    }
+}

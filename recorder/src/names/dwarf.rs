@@ -1,0 +1,187 @@
+//! Source lines and inlined functions of one file, by address: DWARF, read unit by unit as addresses ask for it.
+
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use addr2line::Context;
+use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian, SectionId};
+use memmap2::{Mmap, UncheckedAdvice};
+use object::{Endianness, Object, ObjectSection, read::elf::ElfFile64};
+
+use crate::names::demangle::demangle;
+
+/// Debug information whose sections unpack to more than this is left alone: names and the program matter more.
+const MAX_UNPACKED: u64 = 160 << 20;
+/// Bytes of units kept in digested form before all of it is dropped and begun anew.
+const MAX_DIGESTED: u64 = 48 << 20;
+/// Files larger than this do not stay in our memory between two batches of questions.
+const LET_GO: usize = 16 << 20;
+/// The same within a long batch.
+const REST_AFTER: u64 = 512;
+/// Frames of one address: inlining does not go deeper.
+const MAX_INLINED: usize = 64;
+
+type Slice = EndianSlice<'static, LittleEndian>;
+
+/// A function at an address as the source has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFrame {
+    /// Its name, demangled; empty if there is none.
+    pub name: Arc<str>,
+    /// Line in it, 0 if unknown.
+    pub line: u32,
+}
+
+/// The debug information of one file.
+pub struct Lines {
+    /// Dropped before `sections`, whose bytes it reads.
+    context: Option<Context<Slice>>,
+    sections: Sections,
+    /// Units looked into since the context was made, and their size.
+    units: HashSet<usize>,
+    digested: u64,
+    asked: u64,
+    names: HashMap<&'static [u8], Arc<str>>,
+}
+
+/// Sections in memory, whose addresses do not change as long as this lives.
+struct Sections {
+    main: DwarfSections<&'static [u8]>,
+    sup: Option<DwarfSections<&'static [u8]>>,
+    maps: Vec<Arc<Mmap>>,
+    unpacked: Vec<Box<[u8]>>,
+}
+
+impl Lines {
+    /// Of the file mapped at `file`; `supplementary` is what dwz moved out of it. `None` if there is no debug
+    /// information, or too much of it to unpack.
+    pub fn open(file: &Arc<Mmap>, supplementary: Option<&Arc<Mmap>>) -> Option<Lines> {
+        let elf = ElfFile64::<Endianness>::parse(&file[..]).ok()?;
+        elf.section_by_name_bytes(b".debug_info").or_else(|| elf.section_by_name_bytes(b".zdebug_info"))?;
+        let mut unpacked = Vec::new();
+        let mut budget = MAX_UNPACKED;
+        let main = load(&elf, &mut unpacked, &mut budget)?;
+        let sup = match supplementary {
+            Some(map) => {
+                Some(load(&ElfFile64::<Endianness>::parse(&map[..]).ok()?, &mut unpacked, &mut budget)?)
+            }
+            None => None,
+        };
+        let maps = std::iter::once(file).chain(supplementary).cloned().collect();
+        let sections = Sections { main, sup, maps, unpacked };
+        let mut lines = Lines {
+            context: None,
+            sections,
+            units: HashSet::new(),
+            digested: 0,
+            asked: 0,
+            names: HashMap::new(),
+        };
+        lines.restart();
+        lines.context.is_some().then_some(lines)
+    }
+
+    fn restart(&mut self) {
+        self.context = None;
+        self.names.clear();
+        self.units.clear();
+        self.digested = 0;
+        let slice = |bytes: &&'static [u8]| EndianSlice::new(bytes, LittleEndian);
+        let mut dwarf: Dwarf<Slice> = self.sections.main.borrow(slice);
+        if let Some(sup) = &self.sections.sup {
+            dwarf.set_sup(sup.borrow(slice));
+        }
+        self.context = Context::from_dwarf(dwarf).ok();
+    }
+
+    /// The functions at file address `address`, innermost first: each is inlined into the next, the last one is not
+    /// inlined. Empty if the debug information does not speak of it.
+    pub fn frames(&mut self, address: u64) -> Vec<SourceFrame> {
+        if self.digested > MAX_DIGESTED {
+            self.restart();
+        }
+        self.asked += 1;
+        if self.asked.is_multiple_of(REST_AFTER) {
+            self.rest();
+        }
+        let Some(context) = &self.context else { return Vec::new() };
+        if let Some(unit) = context.find_dwarf_and_unit(address).skip_all_loads()
+            && self.units.insert(unit.header.offset().0)
+        {
+            self.digested += unit.header.length_including_self() as u64;
+        }
+        let mut found = Vec::new();
+        let Ok(mut frames) = context.find_frames(address).skip_all_loads() else { return found };
+        while let Ok(Some(frame)) = frames.next() {
+            let line = frame.location.and_then(|l| l.line).unwrap_or(0);
+            let name = match frame.function {
+                Some(function) => {
+                    let raw: &'static [u8] = function.name.slice();
+                    self.names.entry(raw).or_insert_with(|| demangle(raw).text.into()).clone()
+                }
+                None => Arc::default(),
+            };
+            found.push(SourceFrame { name, line });
+            if found.len() == MAX_INLINED {
+                // Whatever this is, it is no inlining: the function's own name stays.
+                return Vec::new();
+            }
+        }
+        found
+    }
+
+    /// Memory it takes, in bytes: what was unpacked, and about one and a half times the units that were looked into.
+    pub fn weight(&self) -> u64 {
+        let unpacked: usize = self.sections.unpacked.iter().map(|b| b.len()).sum();
+        unpacked as u64 + self.digested * 3 / 2 + (64 << 10)
+    }
+
+    /// After a batch: lets go of the file's pages, which stay in the kernel's cache.
+    pub fn rest(&self) {
+        for map in self.sections.maps.iter().filter(|m| m.len() > LET_GO) {
+            // SAFETY: a private mapping that is never written to: its pages come back from the file when read again.
+            let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        }
+    }
+}
+
+/// The sections that lines and inlining are told by; others are left empty.
+fn load(
+    elf: &ElfFile64<'_, Endianness>,
+    unpacked: &mut Vec<Box<[u8]>>,
+    budget: &mut u64,
+) -> Option<DwarfSections<&'static [u8]>> {
+    DwarfSections::load(|id| {
+        if matches!(
+            id,
+            SectionId::DebugLoc
+                | SectionId::DebugLocLists
+                | SectionId::DebugTypes
+                | SectionId::DebugMacinfo
+                | SectionId::DebugMacro
+                | SectionId::DebugNames
+        ) {
+            return Ok(&[][..]);
+        }
+        let Some(section) = elf.section_by_name(id.name()) else { return Ok(&[][..]) };
+        let data = section.compressed_data().map_err(|_| ())?;
+        if data.format != object::CompressionFormat::None {
+            *budget = budget.checked_sub(data.uncompressed_size).ok_or(())?;
+        }
+        let bytes = match data.decompress().map_err(|_| ())? {
+            Cow::Borrowed(bytes) => bytes,
+            Cow::Owned(bytes) => {
+                unpacked.push(bytes.into_boxed_slice());
+                unpacked.last().map(|b| &b[..]).unwrap_or_default()
+            }
+        };
+        // SAFETY: the bytes lie in the mapped file or in a box of `unpacked`. Both live in the same `Sections` as
+        // what is made of this reference and are not changed; `Lines` drops what reads them first and gives out copies only.
+        Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) })
+    })
+    .map_err(|(): ()| ())
+    .ok()
+}

@@ -1,0 +1,458 @@
+//! The distinct files whose code is executed, each read once per session: symbols for us, unwind rows for handlers.
+//!
+//! Reading is done by a thread of low priority (`reader.rs`); the drain asks ([`Images::want`], [`Images::source`]) and looks
+//! whether something came back ([`Images::take_loaded`]), it never waits.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs::{self, File},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use memmap2::{Mmap, MmapMut};
+
+use crate::{
+    names::debug_files::{self, DebugDirs, hex},
+    names::dwarf::SourceFrame,
+    names::elf::Head,
+    names::intern::Origin,
+    names::kernel::Kernel,
+    names::reader::{Answer, Reader, Request, Source},
+    names::symbols::Symbols,
+    session::RowsArena,
+};
+
+/// Number of an image within its session.
+pub type ImageId = u32;
+
+/// Code that belongs to no file: made at run time.
+pub const ANONYMOUS: ImageId = 0;
+/// Stands for code made at run time that has names.
+pub const JIT: ImageId = u32::MAX - 1;
+/// Stands for code of which nothing is known.
+pub const UNKNOWN: ImageId = u32::MAX;
+
+/// Files kept open between being listed and being read.
+const MAX_OPEN: usize = 400;
+/// Files that may be seen before it is looked which are still needed.
+const MANY: usize = 256;
+/// Addresses of an image that are remembered with their lines.
+const MAX_KNOWN: usize = 1 << 16;
+
+enum State {
+    Listed(Option<File>),
+    Asked,
+    Loaded,
+}
+
+/// One file, or the vDSO, or code of no file.
+pub struct Image {
+    /// Where the program has it from.
+    pub path: PathBuf,
+    /// Its name in frames.
+    pub class: Arc<str>,
+    /// Its program headers, if it is an ELF file that could be read.
+    pub head: Head,
+    /// Offset of its rows in the arena, 0 = none yet.
+    pub rows_off: u64,
+    /// Its functions, once read.
+    pub symbols: Arc<Symbols>,
+    root: Option<PathBuf>,
+    lines: Known,
+    state: State,
+}
+
+/// What is known of the lines of an image.
+#[derive(Default)]
+struct Known {
+    /// It has debug information.
+    any: bool,
+    /// By address; `None` while it is being looked up.
+    frames: HashMap<u64, Option<Box<[SourceFrame]>>>,
+    /// To be asked with the next batch.
+    wanted: Vec<u64>,
+}
+
+/// Identity of a file: device, inode, time of change in ns.
+type FileKey = (u64, u64, i128);
+
+/// All images of a session.
+pub struct Images {
+    list: HashMap<ImageId, Image>,
+    last: ImageId,
+    files: HashMap<FileKey, ImageId>,
+    names: HashMap<PathBuf, ImageId>,
+    vdso: Option<ImageId>,
+    vdso_memory: Option<Arc<Mmap>>,
+    open: usize,
+    /// Images left when some were forgotten last.
+    kept: usize,
+    /// Rows found no room.
+    homeless: bool,
+    /// Something was read.
+    read: bool,
+    asked: usize,
+    /// Images with addresses to be asked.
+    wanted: Vec<ImageId>,
+    reader: Reader,
+    /// The kernel's functions.
+    pub kernel: Kernel,
+}
+
+impl Images {
+    /// An empty list and its reading thread.
+    pub fn new() -> Images {
+        let mut images = Images {
+            list: HashMap::new(),
+            last: ANONYMOUS,
+            files: HashMap::new(),
+            names: HashMap::new(),
+            vdso: None,
+            vdso_memory: None,
+            open: 0,
+            kept: 0,
+            homeless: false,
+            read: false,
+            asked: 0,
+            wanted: Vec::new(),
+            reader: Reader::start(DebugDirs::default()),
+            kernel: Kernel::new(),
+        };
+        images.add_as(ANONYMOUS, PathBuf::from("[anon]"), Head::default(), State::Loaded);
+        images
+    }
+
+    fn add(&mut self, path: PathBuf, head: Head, state: State) -> ImageId {
+        self.last += 1;
+        self.add_as(self.last, path, head, state)
+    }
+
+    fn add_as(&mut self, id: ImageId, path: PathBuf, head: Head, state: State) -> ImageId {
+        let class = path.file_name().map_or_else(|| path.to_string_lossy(), |n| n.to_string_lossy());
+        // JMC takes a class name that starts with a bracket for an array type and fails: no "[vdso]".
+        let class = Arc::from(class.trim_start_matches('[').trim_end_matches(']'));
+        let (symbols, lines) = (Arc::default(), Known::default());
+        self.list.insert(id, Image { path, class, head, rows_off: 0, symbols, root: None, lines, state });
+        id
+    }
+
+    /// CPU time that reading took so far, ns.
+    pub fn reader_cpu_ns(&self) -> u64 {
+        self.reader.cpu_ns()
+    }
+
+    /// One of the ids given out.
+    pub fn get(&self, id: ImageId) -> &Image {
+        self.list.get(&id).unwrap_or_else(|| &self.list[&ANONYMOUS])
+    }
+
+    /// The image of a mapped file. `root` is a `/proc/<pid>/root` under which to look first; `expected` its device and
+    /// inode, `build_id` its build id where known: another file of the same name is not taken for it.
+    pub fn of_file(
+        &mut self,
+        path: &Path,
+        root: Option<&Path>,
+        expected: Option<(u64, u64)>,
+        build_id: &[u8],
+    ) -> ImageId {
+        let places = [root.map(|r| r.join(path.strip_prefix("/").unwrap_or(path))), Some(path.to_owned())];
+        for place in places.into_iter().flatten() {
+            let Some((file, meta)) = debug_files::open(&place) else { continue };
+            if expected.is_some_and(|e| e != (meta.dev(), meta.ino())) {
+                continue;
+            }
+            let key = (
+                meta.dev(),
+                meta.ino(),
+                i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec()),
+            );
+            if let Some(&id) = self.files.get(&key) {
+                return id;
+            }
+            let Some(head) = Head::read(&file) else { continue };
+            if !build_id.is_empty() && !head.build_id.is_empty() && head.build_id != build_id {
+                continue;
+            }
+            let file = (self.open < MAX_OPEN).then_some(file);
+            self.open += usize::from(file.is_some());
+            let id = self.add(path.to_owned(), head, State::Listed(file));
+            if let (Some(image), Some(root)) = (self.list.get_mut(&id), root) {
+                image.root =
+                    fs::read_link(root).ok().filter(|r| r != Path::new("/")).map(|_| root.to_owned());
+            }
+            self.files.insert(key, id);
+            return id;
+        }
+        self.without_file(path)
+    }
+
+    /// The image behind a `/proc/<pid>/map_files` link, which root may open.
+    pub fn of_mapping(&mut self, link: &Path, path: &Path) -> Option<ImageId> {
+        let (file, meta) = debug_files::open(link)?;
+        let changed = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
+        let key = (meta.dev(), meta.ino(), changed);
+        if let Some(&id) = self.files.get(&key) {
+            return Some(id);
+        }
+        let head = Head::read(&file)?;
+        // Its name leads nowhere: it is read through this descriptor or not at all.
+        self.open += 1;
+        let id = self.add(path.to_owned(), head, State::Listed(Some(file)));
+        self.files.insert(key, id);
+        Some(id)
+    }
+
+    /// An image of which only the name is known.
+    pub fn without_file(&mut self, path: &Path) -> ImageId {
+        if let Some(&id) = self.names.get(path) {
+            return id;
+        }
+        let id = self.add(path.to_owned(), Head::default(), State::Loaded);
+        self.names.insert(path.to_owned(), id);
+        id
+    }
+
+    /// The vDSO, which is the same in all processes of a kernel: read from our own memory.
+    pub fn vdso(&mut self) -> ImageId {
+        if let Some(id) = self.vdso {
+            return id;
+        }
+        let memory = own_vdso();
+        let state = if memory.is_some() { State::Listed(None) } else { State::Loaded };
+        self.vdso_memory = memory.map(Arc::new);
+        let id = self.add(PathBuf::from("[vdso]"), Head::default(), state);
+        self.vdso = Some(id);
+        id
+    }
+
+    /// Whether something was read since the last call, and nothing is being read now.
+    pub fn take_read(&mut self) -> bool {
+        self.outstanding() == 0 && std::mem::take(&mut self.read)
+    }
+
+    /// How many files are known, and lines of them.
+    pub fn counts(&self) -> [usize; 2] {
+        [self.list.len(), self.list.values().map(|image| image.lines.frames.len()).sum()]
+    }
+
+    /// Whether so many files were seen, or so many rows, that it is worth while to look which are still needed.
+    pub fn many(&mut self) -> bool {
+        std::mem::take(&mut self.homeless) || self.list.len() > self.kept + MANY
+    }
+
+    /// Forgets the files that nobody names any more, and their rows. Their numbers are not used again.
+    pub fn keep(&mut self, needed: &HashSet<ImageId>, arena: &mut RowsArena) {
+        let vdso = self.vdso;
+        let goes = |id: &ImageId, image: &Image| {
+            let kept = *id == ANONYMOUS || vdso == Some(*id) || needed.contains(id);
+            !kept && !matches!(image.state, State::Asked)
+        };
+        for (id, image) in self.list.extract_if(|id, image| goes(id, image)) {
+            arena.remove(image.rows_off);
+            self.open -= usize::from(matches!(image.state, State::Listed(Some(_))));
+            self.reader.forget(id);
+        }
+        self.files.retain(|_, id| self.list.contains_key(id));
+        self.names.retain(|_, id| self.list.contains_key(id));
+        self.kept = self.list.len();
+    }
+
+    /// Asks for an image's symbols and rows; `true` if they are there already.
+    pub fn want(&mut self, id: ImageId) -> bool {
+        let Some(image) = self.list.get_mut(&id) else { return true };
+        let file = match &mut image.state {
+            State::Loaded => return true,
+            State::Asked => return false,
+            State::Listed(file) => file.take(),
+        };
+        let source = if self.vdso == Some(id) {
+            self.vdso_memory.clone().map(Source::Memory)
+        } else {
+            if file.is_some() {
+                self.open = self.open.saturating_sub(1);
+            }
+            file.or_else(|| debug_files::open(&image.path).map(|(file, _)| file)).map(Source::File)
+        };
+        let Some(source) = source else {
+            image.state = State::Loaded;
+            return true;
+        };
+        let (path, root) = (image.path.clone(), image.root.clone());
+        if self.reader.ask(Request::Load { id, path, root, source }) {
+            image.state = State::Asked;
+            self.asked += 1;
+            false
+        } else {
+            image.state = State::Loaded;
+            true
+        }
+    }
+
+    /// The functions that a file address of a loaded image is in as the source has them, innermost first; empty if
+    /// nothing tells. `None` as long as it is being looked up.
+    pub fn source(&mut self, id: ImageId, address: u64) -> Option<&[SourceFrame]> {
+        let Some(image) = self.list.get_mut(&id).filter(|i| i.lines.any) else { return Some(&[]) };
+        let known = &mut image.lines;
+        if known.frames.len() >= MAX_KNOWN && known.frames.values().all(Option::is_some) {
+            known.frames = HashMap::new();
+        }
+        let frames = known.frames.entry(address).or_insert_with(|| {
+            if known.wanted.is_empty() {
+                self.wanted.push(id);
+            }
+            known.wanted.push(address);
+            None
+        });
+        frames.as_deref()
+    }
+
+    /// Passes the addresses on that were asked for since the last call.
+    fn ask_wanted(&mut self) {
+        for id in std::mem::take(&mut self.wanted) {
+            let Some(image) = self.list.get_mut(&id) else { continue };
+            let addresses = std::mem::take(&mut image.lines.wanted);
+            if self.reader.ask(Request::Source { id, addresses }) {
+                self.asked += 1;
+            } else {
+                image.lines = Known::default();
+            }
+        }
+    }
+
+    /// Takes in what was read meanwhile, waiting for it at most `wait`. `true` if there was anything.
+    pub fn take_loaded(&mut self, arena: &mut RowsArena, wait: Duration) -> bool {
+        self.ask_wanted();
+        if self.asked == 0 && self.kernel.reading() && !wait.is_zero() {
+            std::thread::sleep(wait.min(Duration::from_millis(2)));
+        }
+        let mut any = self.kernel.take_read();
+        self.read |= any;
+        while self.asked > 0 {
+            let wait = if any { Duration::ZERO } else { wait };
+            let Some(answer) = self.reader.answer(wait) else { break };
+            if let Answer::Rows { id, rows } = answer {
+                if let Some(image) = self.list.get_mut(&id) {
+                    image.rows_off = arena.store(&rows, id).unwrap_or(0);
+                    self.homeless |= image.rows_off == 0 && arena.takes();
+                }
+                continue;
+            }
+            self.asked -= 1;
+            any = true;
+            self.read = true;
+            match answer {
+                Answer::Rows { .. } => {}
+                Answer::Loaded { id, symbols, lines } => {
+                    let Some(image) = self.list.get_mut(&id) else { continue };
+                    image.symbols = Arc::new(symbols);
+                    image.lines.any = lines;
+                    image.state = State::Loaded;
+                }
+                Answer::Source { id, frames } => {
+                    let Some(image) = self.list.get_mut(&id) else { continue };
+                    image.lines.frames.extend(frames.into_iter().map(|(address, f)| (address, Some(f))));
+                }
+            }
+        }
+        any
+    }
+
+    /// Things being read.
+    pub fn outstanding(&self) -> usize {
+        self.asked + self.wanted.len() + usize::from(self.kernel.reading())
+    }
+}
+
+impl Image {
+    /// Whether it is a file with code that could be read, or the vDSO.
+    pub fn has_code(&self) -> bool {
+        !self.head.segments.is_empty() || *self.class == *"vdso"
+    }
+
+    /// Whether it has debug information; known once it is loaded.
+    pub fn has_lines(&self) -> bool {
+        self.lines.any
+    }
+
+    /// What the recording says of the file.
+    pub fn origin(&self) -> Origin {
+        let path = if self.path.is_absolute() { self.path.to_string_lossy() } else { Default::default() };
+        Origin { class: self.class.clone(), path: path.into(), build_id: hex(&self.head.build_id).into() }
+    }
+}
+
+/// A copy of this process's vDSO.
+fn own_vdso() -> Option<Mmap> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|l| l.ends_with("[vdso]"))?;
+    let (start, rest) = line.split_once('-')?;
+    let start = usize::from_str_radix(start, 16).ok()?;
+    let end = usize::from_str_radix(rest.split(' ').next()?, 16).ok()?;
+    let len = end.checked_sub(start)?;
+    let mut copy = MmapMut::map_anon(len).ok()?;
+    // SAFETY: the kernel maps the vDSO readable at start..end for the whole life of the process.
+    let vdso = unsafe { std::slice::from_raw_parts(start as *const u8, len) };
+    copy.copy_from_slice(vdso);
+    copy.make_read_only().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{session::Session, settings::Settings};
+
+    #[test]
+    fn reads_own_program_and_vdso_once() {
+        let mut session = Session::create(&Settings::default()).unwrap();
+        let mut images = Images::new();
+        let exe = std::fs::read_link("/proc/self/exe").unwrap();
+        let id = images.of_file(&exe, None, None, &[]);
+        assert_eq!(images.of_file(&exe, Some(Path::new("/proc/self/root")), None, &[]), id);
+        let vdso = images.vdso();
+        assert!(!images.want(id) && !images.want(id) && !images.want(vdso));
+        while images.outstanding() > 0 {
+            images.take_loaded(session.rows(), Duration::from_secs(20));
+        }
+        assert!(images.want(id));
+        assert!(images.get(id).symbols.bytes() > 10_000);
+        let (names, address) = (images.get(vdso).symbols.clone(), 0);
+        assert!(names.bytes() > 0 && !names.find(address).named());
+    }
+
+    #[test]
+    fn files_that_nobody_names_are_forgotten() {
+        let mut session = Session::create(&Settings::default()).unwrap();
+        let mut images = Images::new();
+        let exe = std::fs::read_link("/proc/self/exe").unwrap();
+        let (own, vdso) = (images.of_file(&exe, None, None, &[]), images.vdso());
+        let others: Vec<ImageId> =
+            (0..1000).map(|i| images.without_file(&PathBuf::from(format!("/gone/{i}.so")))).collect();
+        assert!(images.many());
+        images.keep(&HashSet::from([own, others[7]]), session.rows());
+        assert!(!images.many() && images.list.len() == 4, "{}", images.list.len());
+        assert_eq!(images.get(others[7]).path, Path::new("/gone/7.so"));
+        assert_eq!(images.get(others[8]).path, images.get(ANONYMOUS).path);
+        assert_eq!((images.of_file(&exe, None, None, &[]), images.vdso()), (own, vdso));
+        assert_eq!(images.without_file(Path::new("/gone/7.so")), others[7]);
+        assert!(!others.contains(&images.without_file(Path::new("/gone/8.so"))), "a number means one file");
+        images.keep(&HashSet::new(), session.rows());
+        assert_eq!((images.open, images.list.len()), (0, 2));
+    }
+
+    #[test]
+    fn another_file_of_the_same_name_is_not_taken() {
+        let mut images = Images::new();
+        let exe = std::fs::read_link("/proc/self/exe").unwrap();
+        let nameless = images.of_file(&exe, None, Some((1, 1)), &[]);
+        assert!(images.get(nameless).head.segments.is_empty());
+        assert!(images.want(nameless), "nothing to read");
+        assert_ne!(images.of_file(&exe, None, None, &[]), nameless);
+        assert_eq!(
+            images.of_file(Path::new("/nonexistent/x.so"), None, None, &[]),
+            images.without_file(Path::new("/nonexistent/x.so"))
+        );
+    }
+}

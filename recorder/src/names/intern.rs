@@ -1,0 +1,495 @@
+//! Stacks, methods, classes and names of one output: each has one key for the whole output, and each is written once in
+//! every chunk that uses it.
+//!
+//! A class is a binary file; its package and module say which one exactly, by build id and path, so that names can be
+//! added to the recording later.
+
+use std::{collections::HashMap, sync::Arc};
+
+use jfr_format::{
+    schema::{self, frame_type},
+    write::{ChunkWriter, WriteError},
+};
+
+use crate::{names::images::ImageId, process::sequences::Sequences};
+
+/// Index of a method in its [`Interner`].
+pub type MethodIndex = u32;
+/// Index of a frame in its [`Interner`].
+pub type FrameIndex = u32;
+/// Index of a stack trace in its [`Interner`].
+pub type TraceIndex = u32;
+/// Index of a class in its [`Interner`].
+pub type ClassIndex = u32;
+
+/// `Method.modifiers` of native code, as async-profiler has it.
+const NATIVE: i32 = 0x100;
+/// Longest name or class in bytes; [`crate::names::demangle`] keeps to it.
+const MAX_FRAMES: usize = 4096;
+/// Most classes that are no files: their names come from programs.
+const MAX_KINDS: usize = 4096;
+/// Stands for those beyond.
+const TOO_MANY: &str = "[too many types]";
+/// Most bytes a frame takes in a stack trace: key, line, index, type.
+const FRAME_BYTES: usize = 5 + 5 + 5 + 1;
+/// Most bytes a constant takes besides its text: keys, sizes, a new pool.
+const CONSTANT_BYTES: usize = 48;
+/// Most bytes of text that say which file a class is.
+const ORIGIN_BYTES: usize = 512;
+
+/// One frame of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// What runs.
+    pub method: MethodIndex,
+    /// Source line, 0 if unknown.
+    pub line: u32,
+    /// Address within the file as long as nothing more is known of it, so that more can be found out later; else 0.
+    /// It is written as bytecode index.
+    pub address: u32,
+    /// One of [`frame_type`].
+    pub kind: u64,
+}
+
+/// The file that methods are from.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// Short name.
+    pub class: Arc<str>,
+    /// Path, empty if it is no file.
+    pub path: Arc<str>,
+    /// Build id in hexadecimal, empty if there is none.
+    pub build_id: Arc<str>,
+}
+
+struct Method {
+    /// Chunk it was written in last.
+    chunk: u32,
+    class: u32,
+    symbol: u64,
+    name: Arc<str>,
+}
+
+struct Class {
+    chunk: u32,
+    /// Its name's symbol; those of path and build id follow.
+    symbol: u64,
+    origin: Origin,
+}
+
+/// Dictionary of one output.
+pub struct Interner {
+    methods: Vec<Method>,
+    by_function: HashMap<(ImageId, u64), MethodIndex>,
+    by_name: HashMap<(ImageId, Arc<str>), MethodIndex>,
+    frames: Vec<Frame>,
+    by_frame: HashMap<Frame, FrameIndex>,
+    classes: Vec<Class>,
+    by_image: HashMap<ImageId, u32>,
+    /// Classes that are no files: kinds of locks, types of exceptions.
+    kinds: HashMap<Arc<str>, ClassIndex>,
+    /// First element: 1 if truncated. The others: frames, leaf first.
+    traces: Sequences<u32>,
+    trace_chunk: Vec<u32>,
+    /// Keys given to traces, methods and classes before the dictionary was thrown away.
+    before: [u64; 3],
+    last_symbol: u64,
+    descriptor_chunk: u32,
+    /// Number of the present chunk, from 1.
+    chunk: u32,
+    name_bytes: usize,
+    pub(super) lines: bool,
+    /// Incremented when trace indices become invalid.
+    pub generation: u32,
+}
+
+impl Interner {
+    /// An empty dictionary.
+    pub fn new() -> Interner {
+        Interner {
+            methods: Vec::new(),
+            by_function: HashMap::new(),
+            by_name: HashMap::new(),
+            frames: Vec::new(),
+            by_frame: HashMap::new(),
+            classes: Vec::new(),
+            by_image: HashMap::new(),
+            kinds: HashMap::new(),
+            traces: Sequences::new(),
+            trace_chunk: Vec::new(),
+            before: [0; 3],
+            // Key 1 is the descriptor that all methods share.
+            last_symbol: 1,
+            descriptor_chunk: 0,
+            chunk: 1,
+            name_bytes: 0,
+            lines: true,
+            generation: 0,
+        }
+    }
+
+    /// One whose frames tell `lines`, addresses and inlined functions; without them stacks of the same functions are one.
+    pub fn telling(lines: bool) -> Interner {
+        Interner { lines, ..Interner::new() }
+    }
+
+    /// The method for function `start` of `image`; `describe` gives its file and name.
+    pub fn method(
+        &mut self,
+        image: ImageId,
+        start: u64,
+        describe: impl FnOnce() -> (Origin, String),
+    ) -> MethodIndex {
+        if let Some(&index) = self.by_function.get(&(image, start)) {
+            return index;
+        }
+        let (origin, name) = describe();
+        let index = self.new_method(image, || origin, name.into());
+        self.by_function.insert((image, start), index);
+        index
+    }
+
+    /// The method of this name in `image`: functions that have no address of their own.
+    pub fn named(&mut self, image: ImageId, name: &Arc<str>, origin: impl FnOnce() -> Origin) -> MethodIndex {
+        let key = (image, name.clone());
+        if let Some(&index) = self.by_name.get(&key) {
+            return index;
+        }
+        let index = self.new_method(image, origin, name.clone());
+        self.by_name.insert(key, index);
+        index
+    }
+
+    fn new_method(&mut self, image: ImageId, origin: impl FnOnce() -> Origin, name: Arc<str>) -> MethodIndex {
+        let name = if name.is_empty() { Arc::from("[unknown]") } else { name };
+        let class = match self.by_image.get(&image) {
+            Some(&class) => class,
+            None => {
+                let mut origin = origin();
+                // async-profiler's reader knows one encoding of symbols, and the empty string has another.
+                if origin.class.is_empty() {
+                    origin.class = Arc::from("unknown");
+                }
+                if origin.path.len() + origin.build_id.len() > ORIGIN_BYTES {
+                    origin.path = Arc::default();
+                }
+                let symbol = self.next_symbol();
+                self.last_symbol += 2;
+                self.classes.push(Class { chunk: 0, symbol, origin });
+                let index = self.classes.len() as u32 - 1;
+                self.by_image.insert(image, index);
+                index
+            }
+        };
+        let symbol = self.next_symbol();
+        self.name_bytes += name.len();
+        self.methods.push(Method { chunk: 0, class, symbol, name });
+        self.methods.len() as u32 - 1
+    }
+
+    /// The index of a frame.
+    pub fn frame(&mut self, mut frame: Frame) -> FrameIndex {
+        if !self.lines {
+            frame.line = 0;
+        }
+        *self.by_frame.entry(frame).or_insert_with(|| {
+            self.frames.push(frame);
+            self.frames.len() as u32 - 1
+        })
+    }
+
+    /// A class that is no file.
+    pub fn class(&mut self, name: &str) -> ClassIndex {
+        let name = if name.is_empty() { "[unknown]" } else { name };
+        let known = self.kinds.len() < MAX_KINDS || self.kinds.contains_key(name);
+        let name = if known { name } else { TOO_MANY };
+        if let Some(&index) = self.kinds.get(name) {
+            return index;
+        }
+        let name: Arc<str> = Arc::from(name);
+        let symbol = self.next_symbol();
+        self.last_symbol += 2;
+        self.name_bytes += name.len();
+        let origin = Origin { class: name.clone(), ..Origin::default() };
+        self.classes.push(Class { chunk: 0, symbol, origin });
+        let index = self.classes.len() as ClassIndex - 1;
+        self.kinds.insert(name, index);
+        index
+    }
+
+    /// Most bytes that [`Interner::write_class`] takes.
+    pub fn class_cost(&self, class: ClassIndex) -> usize {
+        self.classes.get(class as usize).map_or(0, |c| c.origin.class.len() + 2 * CONSTANT_BYTES)
+    }
+
+    /// The pool key of a class that is no file, which is queued if this chunk does not have it yet; 0 if that is not
+    /// possible.
+    pub fn write_class(&mut self, class: ClassIndex, to: &mut ChunkWriter) -> u64 {
+        let key = self.before[2] + u64::from(class) + 1;
+        let Some(class) = self.classes.get_mut(class as usize) else { return 0 };
+        if class.chunk != self.chunk {
+            if class.write(key, to).is_err() {
+                return 0;
+            }
+            class.chunk = self.chunk;
+        }
+        key
+    }
+
+    /// Names of a trace's functions, leaf first.
+    pub fn names(&self, trace: TraceIndex) -> impl Iterator<Item = &str> {
+        let frames = self.traces.get(trace).get(1..).unwrap_or(&[]);
+        let methods = frames
+            .iter()
+            .filter_map(|&frame| self.methods.get(self.frames.get(frame as usize)?.method as usize));
+        methods.map(|method| &*method.name)
+    }
+
+    fn next_symbol(&mut self) -> u64 {
+        self.last_symbol += 1;
+        self.last_symbol
+    }
+
+    /// The trace of these frames, leaf first.
+    pub fn trace(&mut self, sequence: &[u32]) -> TraceIndex {
+        let sequence = &sequence[..sequence.len().min(MAX_FRAMES + 1)];
+        let (index, new) = self.traces.intern(sequence);
+        if new {
+            self.trace_chunk.push(0);
+        }
+        index
+    }
+
+    /// The pool key of a trace.
+    pub fn key(&self, trace: TraceIndex) -> u64 {
+        self.before[0] + u64::from(trace) + 1
+    }
+
+    /// The pool key of a trace's innermost method that is not inlined, 0 if there is none; it is written with the trace.
+    pub fn leaf_key(&self, trace: TraceIndex) -> u64 {
+        let frames = self.traces.get(trace).get(1..).unwrap_or(&[]);
+        let mut frames = frames.iter().filter_map(|frame| self.frames.get(*frame as usize));
+        frames.find(|f| f.kind != frame_type::INLINED).map_or(0, |f| self.before[1] + u64::from(f.method) + 1)
+    }
+
+    /// Whether a trace is written in the present chunk already.
+    #[inline]
+    pub fn written(&self, trace: TraceIndex) -> bool {
+        self.trace_chunk.get(trace as usize) == Some(&self.chunk)
+    }
+
+    /// Upper bound of the bytes [`Interner::write`] would take.
+    pub fn cost(&self, trace: TraceIndex) -> usize {
+        if self.written(trace) {
+            return 0;
+        }
+        let frames = self.traces.get(trace).get(1..).unwrap_or(&[]);
+        let mut bytes = 5 * CONSTANT_BYTES + frames.len() * FRAME_BYTES;
+        for &frame in frames {
+            let method = self.frames.get(frame as usize).and_then(|f| self.methods.get(f.method as usize));
+            let Some(method) = method.filter(|m| m.chunk != self.chunk) else { continue };
+            bytes += method.name.len() + 2 * CONSTANT_BYTES;
+            if let Some(class) = self.classes.get(method.class as usize).filter(|c| c.chunk != self.chunk) {
+                bytes += class.origin.bytes() + 6 * CONSTANT_BYTES;
+            }
+        }
+        bytes
+    }
+
+    /// Queues a trace and whatever it refers to, as far as the present chunk does not have it yet.
+    #[inline]
+    pub fn write(&mut self, trace: TraceIndex, to: &mut ChunkWriter) -> Result<(), WriteError> {
+        if self.written(trace) { Ok(()) } else { self.write_new(trace, to) }
+    }
+
+    #[cold]
+    fn write_new(&mut self, trace: TraceIndex, to: &mut ChunkWriter) -> Result<(), WriteError> {
+        let Some((truncated, frames)) = self.traces.get(trace).split_first() else { return Ok(()) };
+        let methods_before = self.before[1];
+        if self.descriptor_chunk != self.chunk {
+            to.constant(schema::SYMBOL, 1, |s| {
+                s.string("()L;");
+            })?;
+            self.descriptor_chunk = self.chunk;
+        }
+        for &frame in frames {
+            let Some(&Frame { method: index, .. }) = self.frames.get(frame as usize) else { continue };
+            let Some(method) = self.methods.get_mut(index as usize).filter(|m| m.chunk != self.chunk) else {
+                continue;
+            };
+            let class_key = self.before[2] + u64::from(method.class) + 1;
+            if let Some(class) = self.classes.get_mut(method.class as usize).filter(|c| c.chunk != self.chunk)
+            {
+                class.write(class_key, to)?;
+                class.chunk = self.chunk;
+            }
+            to.constant(schema::SYMBOL, method.symbol, |s| {
+                s.string(&method.name);
+            })?;
+            to.constant(schema::METHOD, methods_before + u64::from(index) + 1, |m| {
+                m.key(class_key).key(method.symbol).key(1).int(NATIVE).boolean(false);
+            })?;
+            method.chunk = self.chunk;
+        }
+        let key = self.key(trace);
+        let known = &self.frames;
+        to.constant(schema::STACK_TRACE, key, |s| {
+            s.boolean(*truncated != 0).array(frames.len());
+            for &frame in frames {
+                let nothing = Frame { method: 0, line: 0, address: 0, kind: frame_type::CPP };
+                let frame = known.get(frame as usize).unwrap_or(&nothing);
+                s.key(methods_before + u64::from(frame.method) + 1)
+                    .int(frame.line as i32)
+                    .int(frame.address as i32);
+                s.key(frame.kind);
+            }
+        })?;
+        if let Some(chunk) = self.trace_chunk.get_mut(trace as usize) {
+            *chunk = self.chunk;
+        }
+        Ok(())
+    }
+
+    /// Begins another chunk. Above `bound` bytes all that is remembered is forgotten: keys are not used again.
+    pub fn next_chunk(&mut self, bound: usize) {
+        self.chunk += 1;
+        if self.bytes() > bound {
+            let [traces, methods, classes] = &mut self.before;
+            *traces += self.traces.len() as u64;
+            *methods += self.methods.len() as u64;
+            *classes += self.classes.len() as u64;
+            let (before, last_symbol) = (self.before, self.last_symbol);
+            let (chunk, generation) = (self.chunk, self.generation + 1);
+            *self = Interner { before, last_symbol, chunk, generation, ..Interner::new() };
+        }
+    }
+
+    /// How many stacks, frames, methods and classes it knows.
+    pub fn counts(&self) -> [usize; 4] {
+        [self.traces.len(), self.frames.len(), self.methods.len(), self.classes.len()]
+    }
+
+    /// Memory in use, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.traces.bytes()
+            + self.trace_chunk.capacity() * 4
+            + self.name_bytes
+            + self.methods.capacity() * (size_of::<Method>() + 32)
+            + self.classes.iter().map(|class| class.origin.bytes() + 2 * size_of::<Class>()).sum::<usize>()
+            + self.frames.capacity() * (2 * size_of::<Frame>() + 8)
+    }
+}
+
+impl Origin {
+    fn bytes(&self) -> usize {
+        self.class.len() + self.path.len() + self.build_id.len()
+    }
+}
+
+impl Class {
+    /// Queues the class, and the package and module of the same key that say which file it is.
+    fn write(&self, key: u64, to: &mut ChunkWriter) -> Result<(), WriteError> {
+        let Origin { class, path, build_id } = &self.origin;
+        let name = self.symbol;
+        let mut symbol = |key: u64, text: &str| match text {
+            "" => Ok(0),
+            text => to
+                .constant(schema::SYMBOL, key, |s| {
+                    s.string(text);
+                })
+                .map(|()| key),
+        };
+        symbol(name, class)?;
+        let (location, version) = (symbol(name + 1, path)?, symbol(name + 2, build_id)?);
+        let package = if location == 0 && version == 0 { 0 } else { key };
+        if package != 0 {
+            to.constant(schema::MODULE, key, |m| {
+                m.key(name).key(version).key(location).key(0);
+            })?;
+            // Without a name: JMC takes the package's off the class's.
+            to.constant(schema::PACKAGE, key, |p| {
+                p.key(0).key(key).boolean(true);
+            })?;
+        }
+        to.constant(schema::CLASS, key, |c| {
+            c.key(0).key(name).key(package).int(0).boolean(false);
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jfr_format::{
+        ids::{FileOffset, Ticks},
+        write::{ClockLine, Geometry},
+    };
+
+    fn chunk() -> ChunkWriter {
+        let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: 0, ticks_per_second: 1_000_000 };
+        ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0)).unwrap()
+    }
+
+    fn method(interner: &mut Interner, image: ImageId, start: u64) -> MethodIndex {
+        let origin = || Origin {
+            class: format!("lib{image}.so").into(),
+            path: format!("/usr/lib/lib{image}.so").into(),
+            build_id: "0123456789abcdef".into(),
+        };
+        interner.method(image, start, || (origin(), format!("f{start}")))
+    }
+
+    fn frame(interner: &mut Interner, image: ImageId, start: u64) -> FrameIndex {
+        let method = method(interner, image, start);
+        let most = Frame { method, line: u32::MAX, address: u32::MAX, kind: frame_type::CPP };
+        interner.frame(most)
+    }
+
+    #[test]
+    fn constants_are_written_once_per_chunk_and_within_their_cost() {
+        let mut interner = Interner::new();
+        let frames: Vec<u32> = (0..100).map(|i| frame(&mut interner, i % 3, u64::from(i))).collect();
+        assert_eq!(frame(&mut interner, 1, 1), frames[1]);
+        let traces: Vec<u32> = (0..50usize)
+            .map(|i| {
+                let sequence: Vec<u32> =
+                    std::iter::once(i as u32 % 2).chain(frames[i..i + 50].to_vec()).collect();
+                interner.trace(&sequence)
+            })
+            .collect();
+        for round in 0..2 {
+            let mut to = chunk();
+            for &trace in &traces {
+                let (before, cost) = (to.pending(), interner.cost(trace));
+                interner.write(trace, &mut to).unwrap();
+                assert!(to.pending() > before && to.pending() - before <= cost, "round {round}");
+                let after = to.pending();
+                assert_eq!(interner.cost(trace), 0);
+                interner.write(trace, &mut to).unwrap();
+                assert_eq!(to.pending(), after);
+            }
+            interner.next_chunk(usize::MAX);
+        }
+    }
+
+    #[test]
+    fn forgotten_traces_get_fresh_keys() {
+        let mut interner = Interner::new();
+        let m = frame(&mut interner, 1, 1);
+        let first = interner.trace(&[0, m]);
+        let key = interner.key(first);
+        interner.next_chunk(usize::MAX);
+        assert_eq!((interner.generation, interner.key(interner.trace_for_test(&[0, m]))), (0, key));
+        interner.next_chunk(0);
+        assert_eq!(interner.generation, 1);
+        let m = frame(&mut interner, 1, 1);
+        let again = interner.trace(&[0, m]);
+        assert!(interner.key(again) > key);
+    }
+
+    impl Interner {
+        fn trace_for_test(&self, sequence: &[u32]) -> TraceIndex {
+            (0..self.traces.len() as u32).find(|&i| self.traces.get(i) == sequence).unwrap()
+        }
+    }
+}

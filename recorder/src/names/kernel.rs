@@ -1,0 +1,234 @@
+//! Names of kernel functions, from `/proc/kallsyms`.
+//!
+//! Read once, by a thread of its own with low priority, and only when a stack has a kernel frame. Where the kernel hides its
+//! addresses (`kernel.kptr_restrict`) all its frames are one.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader},
+    sync::Arc,
+    thread,
+};
+
+use crossbeam_channel::{Receiver, TryRecvError, bounded};
+use jfr_format::schema::frame_type;
+
+use crate::{
+    names::frames::Resolved,
+    names::images::{ImageId, Images},
+    names::intern::{Frame, FrameIndex, Interner, Origin},
+};
+
+/// Class of what belongs to no module of the kernel.
+const CLASS: &str = "kernel";
+/// Name of a frame whose function is not known.
+const UNKNOWN: &str = "[kernel]";
+/// Most functions kept.
+const MOST: usize = 1 << 20;
+
+/// A kernel function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its first address; 0 if unknown.
+    pub start: u64,
+    /// Number of its module: 0 is the kernel itself.
+    pub module: u32,
+    /// The module's name.
+    pub class: Arc<str>,
+    /// Its name.
+    pub name: String,
+}
+
+#[derive(Default)]
+struct Table {
+    /// Address, where its name begins, module; sorted by address.
+    functions: Vec<(u64, u32, u16)>,
+    names: String,
+    modules: Vec<Arc<str>>,
+}
+
+enum State {
+    Unread,
+    Reading(Receiver<Table>),
+    Read(Table),
+}
+
+/// The kernel's functions.
+pub struct Kernel(State);
+
+/// Whether an address is in the kernel's half of the address space.
+pub fn is_kernel(address: u64) -> bool {
+    flightline_in_signal::perf_ring::is_kernel(address)
+}
+
+impl Kernel {
+    /// Nothing read yet.
+    pub fn new() -> Kernel {
+        Kernel(State::Unread)
+    }
+
+    /// The function that holds `address`; `None` while the names are being read, which the first call begins.
+    pub fn function(&mut self, address: u64) -> Option<Function> {
+        self.take_read();
+        match &self.0 {
+            State::Read(table) => Some(table.find(address)),
+            State::Reading(_) => None,
+            State::Unread => {
+                self.begin();
+                None
+            }
+        }
+    }
+
+    /// The function that holds `address` as far as names are known by now.
+    pub fn function_now(&self, address: u64) -> Function {
+        match &self.0 {
+            State::Read(table) => table.find(address),
+            _ => Table::default().find(address),
+        }
+    }
+
+    fn begin(&mut self) {
+        let (answer, table) = bounded(1);
+        let reading = thread::Builder::new().name("fl-kernel".into()).spawn(move || {
+            crate::names::reader::lower_priority();
+            let _ = answer.send(
+                File::open("/proc/kallsyms")
+                    .map_or_else(|_| Table::default(), |file| Table::parse(BufReader::new(file))),
+            );
+        });
+        self.0 = match reading {
+            Ok(_) => State::Reading(table),
+            Err(_) => State::Read(Table::default()),
+        };
+    }
+
+    /// Takes in what was read; `true` if that changed anything.
+    pub fn take_read(&mut self) -> bool {
+        let State::Reading(answer) = &self.0 else { return false };
+        match answer.try_recv() {
+            Ok(table) => self.0 = State::Read(table),
+            Err(TryRecvError::Disconnected) => self.0 = State::Read(Table::default()),
+            Err(TryRecvError::Empty) => return false,
+        }
+        true
+    }
+
+    /// Whether names are being read.
+    pub fn reading(&self) -> bool {
+        matches!(self.0, State::Reading(_))
+    }
+}
+
+impl Table {
+    /// `ffffffff81000000 T _stext`, `ffffffffc0000000 t name [module]`.
+    fn parse(text: impl BufRead) -> Table {
+        let mut table = Table { modules: vec![Arc::from(CLASS)], ..Table::default() };
+        for line in text.lines().map_while(Result::ok) {
+            let mut words = line.split_ascii_whitespace();
+            let (Some(address), Some(kind), Some(name)) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
+            let Ok(address) = u64::from_str_radix(address, 16) else { continue };
+            if !is_kernel(address) || !matches!(kind, "t" | "T" | "w" | "W") || table.functions.len() >= MOST
+            {
+                continue;
+            }
+            let module = words.next().map_or(0, |m| table.module(m.trim_matches(['[', ']'])));
+            let at = table.names.len() as u32;
+            table.names.push_str(name);
+            table.names.push('\n');
+            table.functions.push((address, at, module));
+        }
+        // Stable: of several names the first is kept, which is the more general one.
+        table.functions.sort_by_key(|f| f.0);
+        table.functions.dedup_by_key(|f| f.0);
+        table.functions.shrink_to_fit();
+        table
+    }
+
+    fn module(&mut self, name: &str) -> u16 {
+        // Lines of one module stand together.
+        if let Some(at) = self.modules.iter().rposition(|m| &**m == name) {
+            return at as u16;
+        }
+        if self.modules.len() >= usize::from(u16::MAX) {
+            return 0;
+        }
+        self.modules.push(Arc::from(name));
+        (self.modules.len() - 1) as u16
+    }
+
+    fn find(&self, address: u64) -> Function {
+        let after = self.functions.partition_point(|f| f.0 <= address);
+        let found = after.checked_sub(1).and_then(|at| self.functions.get(at));
+        let Some(&(start, at, module)) = found else {
+            return Function { start: 0, module: 0, class: Arc::from(CLASS), name: UNKNOWN.into() };
+        };
+        let name = self.names.get(at as usize..).and_then(|rest| rest.split('\n').next()).unwrap_or(UNKNOWN);
+        let class = self.modules.get(usize::from(module)).cloned().unwrap_or_else(|| Arc::from(CLASS));
+        Function { start, module: u32::from(module), class, name: name.to_owned() }
+    }
+}
+
+/// Ids of images that are the kernel and its modules: above all files, below "unknown".
+const KERNEL: ImageId = 0xffff_0000;
+
+/// The frame of an address in the kernel, added to `stack`.
+pub fn frame(
+    address: u64,
+    interner: &mut Interner,
+    images: &mut Images,
+    anyway: bool,
+    stack: &mut Vec<FrameIndex>,
+) -> Resolved {
+    let known = images.kernel.function(address);
+    if known.is_none() && !anyway {
+        return Resolved::Waiting;
+    }
+    let resolved = if known.is_some() { Resolved::Known } else { Resolved::ForNow };
+    let function = known.unwrap_or_else(|| images.kernel.function_now(address));
+    let id = KERNEL + function.module;
+    let origin = Origin { class: function.class.clone(), ..Origin::default() };
+    let method = interner.method(id, function.start, || (origin, function.name.clone()));
+    stack.push(interner.frame(Frame { method, line: 0, address: 0, kind: frame_type::KERNEL }));
+    resolved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_kallsyms() {
+        let text = "ffffffff81000000 T _stext\nffffffff81000000 T alias\nffffffff81000100 t inner\n\
+                    ffffffff81000180 D data\n0000000000001000 A percpu\nffffffffc0000000 t probe\t[nf_tables]\nnonsense\n";
+        let table = Table::parse(text.as_bytes());
+        let name = |address| {
+            let f = table.find(address);
+            format!("{}!{}", f.class, f.name)
+        };
+        assert_eq!(name(0xffff_ffff_8100_0050), "kernel!_stext");
+        assert_eq!(name(0xffff_ffff_8100_0190), "kernel!inner");
+        assert_eq!(name(0xffff_ffff_c000_0004), "nf_tables!probe");
+        assert_eq!(name(0xffff_8000_0000_0000), "kernel![kernel]");
+    }
+
+    #[test]
+    fn hidden_addresses_are_one_function() {
+        let table = Table::parse("0000000000000000 T _stext\n0000000000000000 T other\n".as_bytes());
+        assert_eq!((table.find(0xffff_ffff_8100_0050).name, table.functions.len()), (UNKNOWN.into(), 0));
+    }
+
+    #[test]
+    fn this_kernel_is_read_once_and_behind() {
+        let mut kernel = Kernel::new();
+        assert_eq!(kernel.function(0xffff_ffff_8100_0000), None);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while kernel.reading() && std::time::Instant::now() < until {
+            kernel.take_read();
+            thread::yield_now();
+        }
+        assert!(kernel.function(0xffff_ffff_8100_0000).is_some());
+    }
+}

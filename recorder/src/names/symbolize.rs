@@ -1,0 +1,101 @@
+//! Names for what was recorded without: the files looked for again, by build id, when their debug files are at hand.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use memmap2::Mmap;
+use object::{Object, read::elf::ElfFile64};
+
+use crate::{
+    names::debug_files::{DebugDirs, hex, map},
+    names::dwarf::Lines,
+    names::elf::Head,
+    names::symbols::Symbols,
+};
+
+pub use crate::names::dwarf::SourceFrame;
+
+/// Files and debug files, each opened when first asked for.
+pub struct Symbolizer {
+    dirs: DebugDirs,
+    given: HashMap<String, PathBuf>,
+    files: HashMap<(String, String), Option<Binary>>,
+}
+
+struct Binary {
+    symbols: Symbols,
+    lines: Option<Lines>,
+}
+
+impl Symbolizer {
+    /// Looks in `debug_dirs` before the usual places, and at `files` for what has their build ids.
+    pub fn new(debug_dirs: &[PathBuf], files: &[PathBuf]) -> Symbolizer {
+        let id = |path: &PathBuf| Some((hex(&Head::read(&File::open(path).ok()?)?.build_id), path.clone()));
+        let given = files.iter().filter_map(id).filter(|(id, _)| !id.is_empty()).collect();
+        Symbolizer { dirs: DebugDirs::new(debug_dirs), given, files: HashMap::new() }
+    }
+
+    /// The functions at an address of a file: innermost first, the last one is the function that the others are inlined into
+    /// (without name if no symbol tells it). Empty if nothing is known.
+    pub fn frames(&mut self, path: &str, build_id: &str, address: u64) -> Vec<SourceFrame> {
+        let Symbolizer { dirs, given, files } = self;
+        let file = files
+            .entry((path.to_owned(), build_id.to_owned()))
+            .or_insert_with(|| Binary::find(path, build_id, given, dirs));
+        file.as_mut().map(|binary| binary.frames(address)).unwrap_or_default()
+    }
+
+    /// Files that were asked for and not found: path and build id.
+    pub fn missing(&self) -> Vec<(&str, &str)> {
+        let none = self.files.iter().filter(|(_, file)| file.is_none());
+        let mut missing: Vec<_> = none.map(|((path, id), _)| (&**path, &**id)).collect();
+        missing.sort_unstable();
+        missing
+    }
+}
+
+impl Binary {
+    fn find(
+        path: &str,
+        build_id: &str,
+        given: &HashMap<String, PathBuf>,
+        dirs: &DebugDirs,
+    ) -> Option<Binary> {
+        let place = Path::new(path);
+        let known = given.get(build_id).map(PathBuf::as_path);
+        for candidate in known.into_iter().chain([place]) {
+            // Without a build id the path must do.
+            if let Some(file) = map(candidate)
+                && (build_id.is_empty() || self::build_id(&file).as_deref() == Some(build_id))
+            {
+                let (symbols, lines) = Symbols::read(&file, candidate, dirs);
+                return Some(Binary { symbols, lines });
+            }
+        }
+        // The file itself is gone, or is another by now: its debug file says as much.
+        let candidates = dirs.by_hex(build_id);
+        let (file, path) = candidates.iter().find_map(|p| Some((map(p)?, p)))?;
+        let (symbols, lines) = Symbols::read(&file, path, dirs);
+        (self::build_id(&file).as_deref() == Some(build_id)).then_some(Binary { symbols, lines })
+    }
+
+    fn frames(&mut self, address: u64) -> Vec<SourceFrame> {
+        let mut frames = self.lines.as_mut().map(|l| l.frames(address)).unwrap_or_default();
+        let name = self.symbols.name(self.symbols.find(address)).map(|n| Arc::from(n.text));
+        match (frames.last_mut(), name) {
+            (Some(last), Some(name)) => last.name = name,
+            (None, Some(name)) => frames.push(SourceFrame { name, line: 0 }),
+            (_, None) => {}
+        }
+        frames
+    }
+}
+
+fn build_id(file: &Arc<Mmap>) -> Option<String> {
+    let elf = ElfFile64::<object::Endianness>::parse(&file[..]).ok()?;
+    elf.build_id().ok().flatten().map(hex)
+}

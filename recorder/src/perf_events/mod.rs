@@ -1,0 +1,320 @@
+//! Perf events by name: what a name means to the kernel, whether it is allowed here, and what to do if not.
+//!
+//! | name | what |
+//! |---|---|
+//! | `cycles`, `cache-misses`, `L1-dcache-load-misses`, … | hardware and cache events |
+//! | `page-faults`, `context-switches`, … | software events of the kernel |
+//! | `r1a8` | raw event of the processor, hexadecimal |
+//! | `pmu/event=0x3c,umask=1/` | event of a unit in `/sys/bus/event_source/devices` |
+//! | `sched:sched_switch` | tracepoint |
+//! | `uprobe:libc.so.6:malloc`, `uretprobe:…` | function of a program or library entered, left |
+
+use std::os::unix::fs::MetadataExt;
+
+use flightline_in_signal::{
+    events::probe,
+    layout::{EVENT_PATH_BYTES, EventSpec, TraceSpec, event_flags},
+    trace,
+};
+use nix::errno::Errno;
+
+use crate::{
+    error::Error,
+    settings::{PerfEvent, Settings, Trace},
+};
+
+pub mod function;
+pub mod names;
+mod pmu;
+mod tracepoint;
+
+/// What a name means.
+#[derive(Clone)]
+pub struct Meaning {
+    /// For the kernel; without period.
+    pub spec: EventSpec,
+    /// Events from one sample to the next, if the user does not say.
+    pub period: u64,
+    /// Happens in the kernel only: there is nothing to see of it without permission to look there.
+    pub in_kernel: bool,
+}
+
+impl Meaning {
+    fn new(kind: u32, config: u64, period: u64) -> Meaning {
+        let spec =
+            EventSpec { kind, flags: 0, config, config1: 0, config2: 0, period, path: [0; EVENT_PATH_BYTES] };
+        Meaning { spec, period, in_kernel: false }
+    }
+
+    fn in_kernel(self) -> Meaning {
+        Meaning { in_kernel: true, ..self }
+    }
+}
+
+/// What `name` means to this kernel.
+///
+/// # Errors
+/// What is wrong with it, and what to do.
+pub fn meaning(name: &str) -> Result<Meaning, String> {
+    if let Some(found) = names::find(name) {
+        return Ok(found);
+    }
+    for (prefix, returns) in [("uprobe:", false), ("uretprobe:", true)] {
+        if let Some(rest) = name.strip_prefix(prefix) {
+            return uprobe(rest, returns);
+        }
+    }
+    if name.contains('/') {
+        return pmu::find(name);
+    }
+    if let Some(raw) = name.strip_prefix('r').and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
+        return Ok(Meaning::new(names::RAW, raw, names::HARDWARE_PERIOD));
+    }
+    match name.split_once(':') {
+        Some((group, event)) => tracepoint::find(group, event),
+        None => Err(names::unknown(name)),
+    }
+}
+
+fn uprobe(rest: &str, returns: bool) -> Result<Meaning, String> {
+    let Some((file, symbol)) = rest.rsplit_once(':') else {
+        return Err("give a file and a function, as uprobe:libc.so.6:malloc".into());
+    };
+    let function = function::find(file, symbol)?;
+    let kind = pmu::kind("uprobe").ok_or("this kernel has no uprobes (CONFIG_UPROBE_EVENTS)")?;
+    let bit = if returns { pmu::field("uprobe", "retprobe", 1).unwrap_or(1) } else { 0 };
+    let mut meaning = Meaning::new(kind, bit, 1);
+    let path = function.path.as_os_str().as_encoded_bytes();
+    let to = meaning.spec.path.get_mut(..path.len()).filter(|to| to.len() < EVENT_PATH_BYTES);
+    to.ok_or_else(|| format!("{}: the path is too long for a uprobe", function.path.display()))?
+        .copy_from_slice(path);
+    meaning.spec.flags = event_flags::PATH | event_flags::USER_ONLY;
+    meaning.spec.config2 = function.offset;
+    Ok(meaning)
+}
+
+/// The specifications of these events, tried out in the calling thread.
+///
+/// # Errors
+/// The first that cannot be recorded here, and why.
+pub fn specs(events: &[PerfEvent]) -> Result<Vec<EventSpec>, Error> {
+    let spec = |event: &PerfEvent| {
+        let wrong = |problem| Error::Setting { name: "event", problem: format!("{}: {problem}", event.name) };
+        let meaning = meaning(&event.name).map_err(wrong)?;
+        let mut spec = allowed(&meaning).map_err(wrong)?;
+        spec.period = event.period.unwrap_or(meaning.period).clamp(1, 1 << 40);
+        Ok(spec)
+    };
+    events.iter().map(spec).collect()
+}
+
+/// The functions whose slow calls are recorded. One without a file is looked for in the program.
+///
+/// # Errors
+/// The first that cannot be recorded here, and why.
+pub fn traces(settings: &Settings) -> Result<Vec<TraceSpec>, Error> {
+    let spec = |wanted: &Trace| {
+        let wrong =
+            |problem| Error::Setting { name: "trace", problem: format!("{}: {problem}", wanted.function) };
+        // The colons of `ns::function` are no separators.
+        let at = wanted.function.match_indices(':').map(|(at, _)| at).find(|&at| {
+            let other = |i: usize| wanted.function.as_bytes().get(i) == Some(&b':');
+            !other(at + 1) && !at.checked_sub(1).is_some_and(other)
+        });
+        let function = match (at, &settings.program) {
+            (Some(at), _) => function::find(&wanted.function[..at], &wanted.function[at + 1..]),
+            (None, Some(program)) => function::find(&program.to_string_lossy(), &wanted.function),
+            (None, None) => Err("say in which file it is, as libfoo.so:function:10ms".into()),
+        };
+        let function = function.map_err(wrong)?;
+        trace::probe().map_err(|errno| wrong(why_no_breakpoints(Errno::from_raw(errno))))?;
+        let meta = std::fs::metadata(&function.path).map_err(|e| wrong(crate::error::plain(&e)))?;
+        Ok(TraceSpec {
+            device: meta.dev(),
+            inode: meta.ino(),
+            address: function.address,
+            threshold_ns: u64::try_from(wanted.threshold.as_nanos()).unwrap_or(u64::MAX),
+        })
+    };
+    settings.trace.iter().map(spec).collect()
+}
+
+/// Why functions cannot be traced here; `None` if they can.
+pub fn trace_refused() -> Option<String> {
+    trace::probe().err().map(|errno| why_no_breakpoints(Errno::from_raw(errno)))
+}
+
+fn why_no_breakpoints(refused: Errno) -> String {
+    let reason = refused.desc();
+    match refused {
+        Errno::EACCES | Errno::EPERM => format!(
+            "{reason}: breakpoints need kernel.perf_event_paranoid 2 or less (it is {}), and no seccomp filter (containers)",
+            paranoid()
+        ),
+        Errno::ENOSPC => format!("{reason}: a debugger or another profiler uses the processor's breakpoints"),
+        Errno::EINVAL => format!("{reason}: the kernel is older than 5.13"),
+        _ => format!("{reason}: this machine has no hardware breakpoints"),
+    }
+}
+
+/// What to say of a process in which a function is not traced.
+pub fn untraced(function: &str, pid: u32, errno: i32) -> String {
+    let why = match Errno::from_raw(errno) {
+        Errno::ENOENT => "its file is not among what was loaded when recording began".to_owned(),
+        Errno::EAGAIN => "it has too many threads; those beyond the first 1024 are not traced".into(),
+        other => why_no_breakpoints(other),
+    };
+    format!("{function} is not traced in process {pid}: {why}")
+}
+
+/// The specification as far as the kernel allows it to the calling thread.
+///
+/// # Errors
+/// Why not, and what to do.
+pub fn allowed(meaning: &Meaning) -> Result<EventSpec, String> {
+    let mut spec = meaning.spec;
+    let Err(errno) = probe(&spec) else { return Ok(spec) };
+    let refused = Errno::from_raw(errno);
+    if matches!(refused, Errno::EACCES | Errno::EPERM) && !meaning.in_kernel {
+        spec.flags |= event_flags::USER_ONLY;
+        if probe(&spec).is_ok() {
+            return Ok(spec);
+        }
+    }
+    Err(explain(meaning, refused))
+}
+
+/// `kernel.perf_event_paranoid`.
+pub fn paranoid() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+fn explain(meaning: &Meaning, refused: Errno) -> String {
+    let reason = refused.desc();
+    let kind = meaning.spec.kind;
+    match refused {
+        Errno::EACCES | Errno::EPERM if kind == names::TRACEPOINT => format!(
+            "{reason}: tracepoints need CAP_PERFMON, or kernel.perf_event_paranoid -1 (it is {})",
+            paranoid()
+        ),
+        Errno::EACCES | Errno::EPERM if meaning.spec.flags & event_flags::PATH != 0 => {
+            format!("{reason}: uprobes need CAP_PERFMON or CAP_SYS_ADMIN")
+        }
+        Errno::EACCES | Errno::EPERM => format!(
+            "{reason}: kernel.perf_event_paranoid is {}; needs {} or CAP_PERFMON, and no seccomp filter (containers)",
+            paranoid(),
+            if meaning.in_kernel { "1 or less" } else { "2 or less" }
+        ),
+        Errno::ENOENT | Errno::EOPNOTSUPP | Errno::ENODEV
+            if kind == names::HARDWARE || kind == names::CACHE =>
+        {
+            format!(
+                "{reason}: this processor does not count it, or the virtual machine does not pass its counters on"
+            )
+        }
+        Errno::ENOENT | Errno::EOPNOTSUPP | Errno::ENODEV if kind == names::RAW => {
+            format!("{reason}: there is no performance monitoring unit here (virtual machine?)")
+        }
+        Errno::EINVAL => format!("{reason}: the kernel is older than 5.13, or cannot sample this event"),
+        Errno::ENOSYS => format!("{reason}: not in this kernel, or filtered (containers)"),
+        _ => reason.to_owned(),
+    }
+}
+
+/// What to say of a process in which an event could not be opened.
+pub fn refused(name: &str, pid: u32, errno: i32) -> String {
+    let why = match Errno::from_raw(errno) {
+        Errno::EMFILE | Errno::ENFILE => "its limit of open files is reached (ulimit -n)".to_owned(),
+        Errno::ENOMEM => "its locked memory is used up (ulimit -l, kernel.perf_event_mlock_kb)".into(),
+        Errno::EPERM | Errno::ENOSYS => {
+            "it runs under a system-call filter, or the kernel is older than 5.19".into()
+        }
+        other => other.desc().to_owned(),
+    };
+    format!("{name} is not recorded in (all threads of) process {pid}: {why}")
+}
+
+/// An event of [`list`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Availability {
+    /// Name as in `-e`.
+    pub name: String,
+    /// What it counts.
+    pub about: &'static str,
+    /// Why it cannot be recorded here, if so.
+    pub refused: Option<String>,
+    /// Only what happens in the program itself is counted.
+    pub user_only: bool,
+}
+
+/// Tries events of every kind in the calling thread.
+pub fn list() -> Vec<Availability> {
+    let one = |name: &str, about: &'static str| {
+        let allowed = meaning(name).and_then(|meaning| Ok((meaning.clone(), allowed(&meaning)?)));
+        let user_only = allowed
+            .as_ref()
+            .is_ok_and(|(meaning, spec)| (spec.flags & !meaning.spec.flags) & event_flags::USER_ONLY != 0);
+        Availability { name: name.to_owned(), about, refused: allowed.err(), user_only }
+    };
+    let named = names::ALL.iter().map(|(name, about)| one(name, about));
+    let examples = [
+        ("r3c", "a raw event of the processor, in hexadecimal"),
+        ("sched:sched_switch", "a tracepoint; their names: `perf list tracepoint`"),
+        ("uprobe:libc.so.6:malloc", "a function of a program or library is entered (uretprobe: left)"),
+    ];
+    named.chain(examples.iter().map(|(name, about)| one(name, about))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(name: &str) -> String {
+        meaning(name).err().unwrap_or_else(|| panic!("{name} was accepted"))
+    }
+
+    #[test]
+    fn names_of_every_kind() {
+        let config = |name| {
+            let spec = meaning(name).unwrap_or_else(|e| panic!("{name}: {e}")).spec;
+            (spec.kind, spec.config)
+        };
+        assert_eq!(config("page-faults"), (1, 2));
+        assert_eq!(config("faults"), (1, 2));
+        assert_eq!(config("cycles"), (0, 0));
+        assert_eq!(config("cache-misses"), (0, 3));
+        assert_eq!(config("L1-dcache-load-misses"), (3, 0x10000));
+        assert_eq!(config("LLC-stores"), (3, 0x102));
+        assert_eq!(config("r1a8"), (4, 0x1a8));
+        assert!(refusal("page-fault").contains("page-faults"), "{}", refusal("page-fault"));
+        assert!(refusal("nosuchpmu/x=1/").contains("nosuchpmu"));
+        assert!(refusal("uprobe:malloc").contains("uprobe:libc.so.6:malloc"));
+        assert!(refusal("uprobe:libc.so.6:no_such_function_here").contains("no_such_function_here"));
+    }
+
+    #[test]
+    fn a_uprobe_knows_file_and_offset() {
+        // The C library's own object of this process.
+        let meaning = match meaning("uprobe:libc.so.6:malloc") {
+            Ok(meaning) => meaning,
+            Err(why) => {
+                assert!(why.contains("no uprobes") || why.contains("libc.so.6"), "{why}");
+                return;
+            }
+        };
+        let path = meaning.spec.path.split(|b| *b == 0).next().unwrap();
+        assert!(std::path::Path::new(std::str::from_utf8(path).unwrap()).is_file());
+        assert!(meaning.spec.config2 > 0);
+    }
+
+    #[test]
+    fn every_listed_event_has_a_meaning_or_a_reason() {
+        for event in list() {
+            if let Some(why) = &event.refused {
+                assert!(why.len() > 10, "{}: {why:?}", event.name);
+            }
+        }
+        assert!(list().iter().any(|e| e.name == "page-faults"));
+    }
+}

@@ -1,0 +1,131 @@
+//! Events with a name in the kernel's own header (linux/perf_event.h), spelled as perf spells them.
+
+use super::Meaning;
+
+/// `PERF_TYPE_HARDWARE`.
+pub const HARDWARE: u32 = 0;
+/// `PERF_TYPE_SOFTWARE`.
+pub const SOFTWARE: u32 = 1;
+/// `PERF_TYPE_TRACEPOINT`.
+pub const TRACEPOINT: u32 = 2;
+/// `PERF_TYPE_HW_CACHE`.
+pub const CACHE: u32 = 3;
+/// `PERF_TYPE_RAW`.
+pub const RAW: u32 = 4;
+
+/// About a thousand samples a second of a busy processor.
+pub const HARDWARE_PERIOD: u64 = 1_000_000;
+/// Misses are rarer than what they are misses of.
+const MISS_PERIOD: u64 = 10_000;
+/// CPU time as an event, ns.
+const CLOCK_PERIOD: u64 = 10_000_000;
+
+/// Names, number, default period.
+const NUMBERED_HARDWARE: &[(&[&str], u64, u64)] = &[
+    (&["cycles", "cpu-cycles"], 0, HARDWARE_PERIOD),
+    (&["instructions"], 1, HARDWARE_PERIOD),
+    (&["cache-references"], 2, HARDWARE_PERIOD),
+    (&["cache-misses"], 3, MISS_PERIOD),
+    (&["branches", "branch-instructions"], 4, HARDWARE_PERIOD),
+    (&["branch-misses"], 5, MISS_PERIOD),
+    (&["bus-cycles"], 6, HARDWARE_PERIOD),
+    (&["stalled-cycles-frontend", "idle-cycles-frontend"], 7, HARDWARE_PERIOD),
+    (&["stalled-cycles-backend", "idle-cycles-backend"], 8, HARDWARE_PERIOD),
+    (&["ref-cycles"], 9, HARDWARE_PERIOD),
+];
+
+/// Names, number, default period, whether it happens in the kernel only.
+const NUMBERED_SOFTWARE: &[(&[&str], u64, u64, bool)] = &[
+    (&["cpu-clock"], 0, CLOCK_PERIOD, false),
+    (&["task-clock"], 1, CLOCK_PERIOD, false),
+    (&["page-faults", "faults"], 2, 1, false),
+    (&["context-switches", "cs"], 3, 1, true),
+    (&["cpu-migrations", "migrations"], 4, 1, true),
+    (&["minor-faults"], 5, 1, false),
+    (&["major-faults"], 6, 1, false),
+    (&["alignment-faults"], 7, 1, false),
+    (&["emulation-faults"], 8, 1, false),
+    (&["cgroup-switches"], 11, 1, true),
+];
+
+const CACHES: [&str; 7] = ["L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "node"];
+const ACCESSES: [(&str, &str); 3] =
+    [("loads", "load-misses"), ("stores", "store-misses"), ("prefetches", "prefetch-misses")];
+
+/// What `flightline list` shows.
+pub const ALL: &[(&str, &str)] = &[
+    ("page-faults", "faults of the memory, by the program or in system calls"),
+    ("minor-faults", "page faults that needed no reading"),
+    ("major-faults", "page faults that had to read"),
+    ("context-switches", "the thread leaves the processor"),
+    ("cpu-migrations", "the thread changes the processor"),
+    ("alignment-faults", "accesses that the kernel had to mend"),
+    ("emulation-faults", "instructions that the kernel had to emulate"),
+    ("cgroup-switches", "the processor changes to another control group"),
+    ("cpu-clock", "CPU time, ns"),
+    ("cycles", "cycles of the processor"),
+    ("instructions", "instructions done"),
+    ("cache-references", "accesses to the last cache"),
+    ("cache-misses", "accesses the caches could not serve"),
+    ("branches", "branch instructions"),
+    ("branch-misses", "branches guessed wrongly"),
+    ("stalled-cycles-frontend", "cycles without an instruction to do"),
+    ("stalled-cycles-backend", "cycles in which nothing could be done"),
+    ("L1-dcache-load-misses", "one of L1-dcache, L1-icache, LLC, dTLB, iTLB, branch, node; loads, stores, …"),
+];
+
+/// An event by name.
+pub fn find(name: &str) -> Option<Meaning> {
+    let hardware = NUMBERED_HARDWARE.iter().find(|(names, ..)| names.contains(&name));
+    if let Some((_, number, period)) = hardware {
+        return Some(Meaning::new(HARDWARE, *number, *period));
+    }
+    let software = NUMBERED_SOFTWARE.iter().find(|(names, ..)| names.contains(&name));
+    if let Some((_, number, period, in_kernel)) = software {
+        let meaning = Meaning::new(SOFTWARE, *number, *period);
+        return Some(if *in_kernel { meaning.in_kernel() } else { meaning });
+    }
+    cache(name)
+}
+
+/// `LLC-loads`, `dTLB-store-misses`: cache, operation and result are a byte each.
+fn cache(name: &str) -> Option<Meaning> {
+    for (cache, prefix) in CACHES.iter().enumerate() {
+        let Some(rest) = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('-')) else { continue };
+        for (operation, (all, misses)) in ACCESSES.iter().enumerate() {
+            let (result, period) = match rest {
+                rest if rest == *all => (0u64, HARDWARE_PERIOD),
+                rest if rest == *misses => (1, MISS_PERIOD),
+                _ => continue,
+            };
+            let config = cache as u64 | (operation as u64) << 8 | result << 16;
+            return Some(Meaning::new(CACHE, config, period));
+        }
+    }
+    None
+}
+
+/// What to say of a name that means nothing.
+pub fn unknown(name: &str) -> String {
+    let known = ALL.iter().map(|(known, _)| *known);
+    let near = known.filter(|known| known.contains(name) || distance(known, name) <= 3).collect::<Vec<_>>();
+    match near.first() {
+        Some(near) => format!("no such event; did you mean {near}?"),
+        None => "no such event; `flightline list` shows what there is".into(),
+    }
+}
+
+/// Letters to change, add or leave out to make one word of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let change = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,526 @@
+//! The drain's memory of a process: samples and events are booked here and passed on.
+
+use std::sync::Arc;
+
+use flightline_in_signal::{
+    layout::{SampleRecord, alloc_flags, event_kind, loss},
+    payload::lock,
+};
+use jfr_format::schema::thread_state;
+
+use super::{MAPS_WAIT_NS, parse::Sample};
+use crate::{
+    black_box::journal::Entry,
+    clock::not_in_future,
+    dump::Runs,
+    events,
+    names::frames::Frames,
+    names::images::{ImageId, Images},
+    names::intern::TraceIndex,
+    process::modules::ModuleMap,
+    process::proc_file::ProcFile,
+    process::sequences::Sequences,
+    process::thread::WALK_ENDS,
+    process::threads::{ThreadIndex, Threads},
+    recording::Recording,
+    settings::{PENDING_SAMPLES, STACK_BYTES, STACKS_BYTES},
+    tell, wall,
+};
+
+/// Words of a sample before its addresses.
+pub(super) const FIXED: usize = size_of::<SampleRecord>() / 8;
+/// Words of a remembered stack before its addresses: truncated or not, exact frames.
+pub(super) const STACK_HEAD: usize = 2;
+
+/// A sample or event whose stack waits for a module's symbols.
+pub(super) struct Pending {
+    /// What was mapped where when it came: another module may lie there by now.
+    pub(super) map: Arc<ModuleMap>,
+    pub(super) thread: ThreadIndex,
+    /// `None`: it has none, but comes after something that waits.
+    pub(super) stack: Option<u32>,
+    pub(super) time_ns: u64,
+    pub(super) what: What,
+    /// Its record in the journal.
+    pub(super) entry: Option<Entry>,
+}
+
+/// What is written once the stack is resolved.
+pub(super) enum What {
+    /// So many equal samples of CPU time.
+    Cpu(u32),
+    /// Something an engine has to say.
+    Event(Box<events::Owned>),
+}
+
+/// The drain's own memory of a process.
+pub struct Book {
+    /// What is mapped where.
+    pub modules: ModuleMap,
+    /// Its threads.
+    pub threads: Threads,
+    /// Index of its recording.
+    pub recording: usize,
+    /// Bytes of remembered stacks before they are forgotten.
+    pub(super) stack_bytes: usize,
+    /// Group of its threads in the recording.
+    pub group: u32,
+    pub(super) stacks: Sequences<u64>,
+    /// Trace index + 1 of each stack, 0 = not resolved yet.
+    pub(super) traces: Vec<u32>,
+    pub(super) frames: Frames,
+    /// Versions for which `traces` and `frames` hold.
+    pub(super) versions: (u64, u32, u64),
+    pub(super) pending: Vec<Pending>,
+    /// Allocations among what waits for symbols or names, and frees behind them.
+    pub(super) allocations_waiting: [usize; 2],
+    /// When it was told last what is alive.
+    alive_told_ns: u64,
+    /// A copy of `modules` for samples that wait.
+    pub(super) map: Option<Arc<ModuleMap>>,
+    /// Samples in code whose name the program has not written down yet.
+    pub(super) unnamed: Vec<Pending>,
+    /// The stack resolved last waits for names only.
+    pub(super) names_missing: bool,
+    /// There are names that were not there when samples were put aside.
+    pub(super) news: bool,
+    /// The record in the journal of what is being booked, until somebody has taken it over.
+    pub(super) entry: Option<Entry>,
+    pub(super) words: Vec<u64>,
+    pub(super) extra: Vec<u64>,
+    pub(super) sequence: Vec<u32>,
+    /// Who runs in one place, if anybody wants to know.
+    pub runs: Option<Box<Runs>>,
+    /// What engines other than CPU time keep of this process.
+    pub engines: events::Engines,
+    /// The ring held something no producer writes: it is not read any more.
+    pub damaged: bool,
+    /// The process is gone.
+    pub over: bool,
+    /// Records read: samples and events.
+    pub records: u64,
+    /// CPU time that reading them took, ns.
+    pub reading_ns: u64,
+    /// Records that were being written when the process was killed.
+    pub torn: u64,
+    /// Samples read.
+    pub samples: u64,
+    /// Samples whose stack did not reach its root.
+    pub cut: u64,
+    pub(super) period_ns: u64,
+    /// Threads that this machine can run at a time.
+    pub(super) threads_at_once: u64,
+    /// Interval of the wall clock, if it is recorded.
+    pub(super) wall_ns: Option<u64>,
+    /// Samples of CPU time are events of their own.
+    pub(super) cpu_samples: bool,
+    /// An address was in no known mapping.
+    pub(super) unknown: bool,
+    pub(super) unknown_seen: u64,
+    pub(super) maps_read_ns: u64,
+    pub(super) maps_wait_ns: u64,
+    pub(super) published: (u64, u64),
+}
+
+impl Book {
+    pub(super) fn new(recording: usize, group: u32, period_ns: u64) -> Book {
+        Book {
+            modules: ModuleMap::default(),
+            threads: Threads::default(),
+            recording,
+            group,
+            stack_bytes: STACK_BYTES[1],
+            stacks: Sequences::new(),
+            traces: Vec::new(),
+            frames: Frames::default(),
+            versions: (0, 0, 0),
+            pending: Vec::new(),
+            allocations_waiting: [0; 2],
+            alive_told_ns: 0,
+            map: None,
+            unnamed: Vec::new(),
+            names_missing: false,
+            news: false,
+            entry: None,
+            words: Vec::new(),
+            extra: Vec::new(),
+            sequence: Vec::new(),
+            runs: None,
+            engines: events::Engines::default(),
+            damaged: false,
+            over: false,
+            records: 0,
+            reading_ns: 0,
+            torn: 0,
+            samples: 0,
+            cut: 0,
+            period_ns,
+            threads_at_once: crate::system::processors_online(),
+            wall_ns: None,
+            cpu_samples: true,
+            unknown: false,
+            unknown_seen: 0,
+            maps_read_ns: 0,
+            maps_wait_ns: MAPS_WAIT_NS[0],
+            published: (0, 0),
+        }
+    }
+
+    /// One of so many processes: they share the memory for stacks.
+    pub fn share(&mut self, processes: usize) {
+        self.stack_bytes = (STACKS_BYTES / processes.max(1)).clamp(STACK_BYTES[0], STACK_BYTES[1]);
+    }
+
+    /// How many stacks of addresses, addresses and threads it keeps in mind.
+    pub fn counts(&self) -> [usize; 3] {
+        [self.stacks.len(), self.frames.count(), self.threads.list.len()]
+    }
+
+    /// The images that its samples may name.
+    pub fn images(&self) -> impl Iterator<Item = ImageId> {
+        let waiting = self.pending.iter().chain(&self.unnamed);
+        // Samples that came one after the other mostly have the same map.
+        let mut maps: Vec<&Arc<ModuleMap>> = waiting.map(|sample| &sample.map).chain(&self.map).collect();
+        maps.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        self.modules.images().chain(maps.into_iter().flat_map(|map| map.images()))
+    }
+
+    /// Passes an event on to its engine, once its stack is resolved.
+    pub(super) fn take_event(
+        &mut self,
+        file: &ProcFile,
+        sample: &Sample,
+        head: events::Head,
+        recording: &mut Recording,
+        images: &mut Images,
+        now_ns: u64,
+    ) {
+        let index = self.threads.of_sample(file, sample.slot, sample.tid, sample.time_ns, self.period_ns);
+        let time_ns = not_in_future(sample.time_ns, now_ns);
+        if matches!(head.kind, event_kind::ALLOC | event_kind::FREE) {
+            let event = events::Event { head, extra: &self.extra };
+            let mut gone = Vec::new();
+            self.engines.live.arrived(index, &self.words, time_ns, &event, &mut gone);
+            let words = std::mem::take(&mut self.words);
+            for address in gone {
+                if recording.full() {
+                    self.engines.lose(event_kind::FREE, 0);
+                    continue;
+                }
+                let head = events::Head { kind: event_kind::FREE, index: 0, value: 0 };
+                let free = events::Event { head, extra: &[address] };
+                self.pass_on(file, index, time_ns, None, &free, recording, images);
+            }
+            self.words = words;
+            if head.kind == event_kind::FREE && head.index & alloc_flags::MAPPED != 0 {
+                return;
+            }
+        }
+        if recording.full() {
+            self.engines.lose(head.kind, head.value);
+            return;
+        }
+        if head.kind == event_kind::LOCK {
+            self.name_owner(file, recording);
+        }
+        let extra = std::mem::take(&mut self.extra);
+        let event = events::Event { head, extra: &extra };
+        self.pass_on(file, index, time_ns, sample.reason, &event, recording, images);
+        self.extra = extra;
+    }
+
+    /// Writes an event whose stack, cut for a reason or not, is in `self.words`, at once or when its symbols are there.
+    #[allow(clippy::too_many_arguments)] // of one event
+    fn pass_on(
+        &mut self,
+        file: &ProcFile,
+        index: ThreadIndex,
+        time_ns: u64,
+        reason: Option<u16>,
+        event: &events::Event<'_>,
+        recording: &mut Recording,
+        images: &mut Images,
+    ) {
+        if self.words.len() <= STACK_HEAD && self.must_follow(event.head.kind) {
+            // Not before the allocation, which may be waiting.
+            let what = What::Event(Box::new(event.owned()));
+            let (map, entry) = (self.map_now(), self.entry.take());
+            return self.wait(Pending { map, thread: index, stack: None, time_ns, what, entry });
+        }
+        if self.words.len() <= STACK_HEAD {
+            return self.write_event(file, index, None, time_ns, event, recording);
+        }
+        if let (Some(reason), Some(thread)) = (reason, self.threads.list.get_mut(index)) {
+            thread.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;
+            self.cut += 1;
+        }
+        self.samples += 1;
+        let (stack, new) = self.stacks.intern(&self.words);
+        if new {
+            self.traces.push(0);
+        }
+        let anyway = self.overdue();
+        let behind = self.must_follow(event.head.kind);
+        let trace = if behind { None } else { self.trace(stack, recording, images, anyway) };
+        match trace {
+            Some(trace) => self.write_event(file, index, Some(trace), time_ns, event, recording),
+            None => {
+                let what = What::Event(Box::new(event.owned()));
+                let (map, entry) = (self.map_now(), self.entry.take());
+                let sample = Pending { map, thread: index, stack: Some(stack), time_ns, what, entry };
+                if behind { self.wait(sample) } else { self.put_aside(sample) }
+            }
+        }
+    }
+
+    /// Tells what was not freed, when nothing more will be. It waits for symbols like anything else.
+    pub(super) fn tell_live(&mut self, recording: &mut Recording, now_ns: u64) {
+        let (left, unkept) = self.engines.live.take();
+        if unkept > 0 {
+            let message =
+                format!("{unkept} sampled allocations more may not have been freed: too many at a time");
+            tell::notice(recording, &message, now_ns);
+        }
+        self.tell_left(left, now_ns);
+    }
+
+    /// Tells what is alive, if that was not told for so long.
+    pub fn tell_alive(&mut self, every_ns: u64, now_ns: u64) {
+        if self.alive_told_ns == 0 {
+            self.alive_told_ns = now_ns;
+        }
+        if now_ns - self.alive_told_ns.min(now_ns) >= every_ns && self.waiting() < PENDING_SAMPLES {
+            self.alive_told_ns = now_ns;
+            let alive = self.engines.live.alive();
+            self.tell_left(alive, now_ns);
+        }
+    }
+
+    fn tell_left(&mut self, left: Vec<events::alloc::Left>, now_ns: u64) {
+        for (thread, stack, what) in left {
+            let (stack, new) = self.stacks.intern(&stack);
+            if new {
+                self.traces.push(0);
+            }
+            let what = What::Event(Box::new(what));
+            let map = self.map_now();
+            self.pending.push(Pending {
+                map,
+                thread,
+                stack: Some(stack),
+                time_ns: now_ns,
+                what,
+                entry: None,
+            });
+        }
+    }
+
+    pub(super) fn write_event(
+        &mut self,
+        file: &ProcFile,
+        thread: ThreadIndex,
+        trace: Option<TraceIndex>,
+        time_ns: u64,
+        event: &events::Event<'_>,
+        recording: &mut Recording,
+    ) {
+        let Some(thread) = self.threads.list.get_mut(thread) else { return };
+        if !thread.selected(file, self.threads.selection.as_ref()) {
+            return;
+        }
+        let constant = thread.constant(file, self.group, recording);
+        let place = events::Place { thread: constant, tid: thread.tid, trace, time_ns };
+        self.engines.write(recording, &place, event);
+    }
+
+    /// Replaces the thread id of the holder of a lock in `self.extra` by 1 + its constant in the recording, 0 if it is
+    /// not known: by the time that symbols are read it may have ended.
+    fn name_owner(&mut self, file: &ProcFile, recording: &mut Recording) {
+        let Some(tid) = self.extra.get(lock::OWNER).map(|&tid| u32::try_from(tid).unwrap_or(0)) else {
+            return;
+        };
+        let index = if tid == 0 { None } else { self.threads.by_id(file, tid, self.period_ns) };
+        let owner = index.and_then(|index| self.threads.list.get_mut(index));
+        let constant = owner.map_or(0, |owner| owner.constant(file, self.group, recording) as u64 + 1);
+        if let Some(word) = self.extra.get_mut(lock::OWNER) {
+            *word = constant;
+        }
+    }
+
+    /// Books a sample and passes it on.
+    pub(super) fn take(
+        &mut self,
+        file: &ProcFile,
+        sample: &Sample,
+        recording: &mut Recording,
+        images: &mut Images,
+        now_ns: u64,
+    ) {
+        let index = self.threads.of_sample(file, sample.slot, sample.tid, sample.time_ns, self.period_ns);
+        let Some(thread) = self.threads.list.get_mut(index) else { return };
+        self.samples += 1;
+        // No thread uses more CPU time than time goes by: damaged weights must not flood the output.
+        let life = now_ns.saturating_sub(file.start_mono_ns).saturating_add(1_000_000_000);
+        // With `itimer` its samples stand for other threads too.
+        let life = if thread.ledger.of_process { life.saturating_mul(self.threads_at_once) } else { life };
+        let weight = sample.weight_ns.min(life.saturating_sub(thread.ledger.arrived_ns));
+        thread.ledger.arrived += 1;
+        thread.ledger.arrived_ns += weight;
+        let weight = thread.own_weight(weight, self.period_ns.max(self.threads.sampling_ns));
+        if !thread.selected(file, self.threads.selection.as_ref()) {
+            return;
+        }
+        if recording.full() {
+            thread.ledger.lose(loss::OUTPUT_FULL, 1, weight);
+            recording.refuse(weight);
+            return;
+        }
+        let events = thread.ledger.sample(weight);
+        thread.by_timer += u64::from(sample.by_timer);
+        if let Some(runs) = &mut self.runs {
+            runs.sample(thread.tid, not_in_future(sample.time_ns, now_ns), &self.words[STACK_HEAD..]);
+        }
+        if let Some(reason) = sample.reason {
+            thread.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;
+            self.cut += 1;
+        }
+        if events == 0 {
+            return;
+        }
+        let (stack, new) = self.stacks.intern(&self.words);
+        if new {
+            self.traces.push(0);
+        }
+        let time_ns = not_in_future(sample.time_ns, now_ns);
+        let anyway = self.overdue();
+        let trace = self.trace(stack, recording, images, anyway);
+        if self.wall_ns.is_some() {
+            self.running(file, index, stack, trace, time_ns, events, recording);
+        }
+        match trace {
+            _ if !self.cpu_samples => {}
+            Some(trace) => self.write(file, index, trace, time_ns, events, recording),
+            None => {
+                let (map, entry) = (self.map_now(), self.entry.take());
+                self.put_aside(Pending {
+                    map,
+                    thread: index,
+                    stack: Some(stack),
+                    time_ns,
+                    what: What::Cpu(events),
+                    entry,
+                });
+            }
+        }
+    }
+
+    /// A sample of CPU time as the wall clock sees it: the thread runs; and before, it may have waited for a processor.
+    #[allow(clippy::too_many_arguments)] // of one sample
+    fn running(
+        &mut self,
+        file: &ProcFile,
+        index: ThreadIndex,
+        stack: u32,
+        trace: Option<TraceIndex>,
+        time_ns: u64,
+        events: u32,
+        recording: &mut Recording,
+    ) {
+        let (Some(wall_ns), Some(thread)) = (self.wall_ns, self.threads.list.get_mut(index)) else { return };
+        let cpu_ns = u64::from(events).saturating_mul(self.period_ns);
+        let seed = thread.seed();
+        let (ran, queued) = thread.wall.running(seed, cpu_ns, wall_ns);
+        for (state, samples) in [(thread_state::RUNNABLE, ran), (thread_state::WAITING_FOR_CPU, queued)]
+            .into_iter()
+            .filter(|s| s.1 > 0)
+        {
+            let head =
+                events::Head { kind: event_kind::WALL, index: state as u16, value: u64::from(samples) };
+            let extra = [u64::from(samples).saturating_mul(wall_ns)];
+            let event = events::Event { head, extra: &extra };
+            match trace {
+                Some(trace) => self.write_event(file, index, Some(trace), time_ns, &event, recording),
+                None => {
+                    let what = What::Event(Box::new(event.owned()));
+                    let (map, entry) = (self.map_now(), self.entry.take());
+                    self.put_aside(Pending { map, thread: index, stack: Some(stack), time_ns, what, entry });
+                }
+            }
+        }
+    }
+
+    /// Writes what the wall clock saw of a thread; `stack` as in `self.words`, with 1 + the reason in front if it is cut.
+    #[allow(clippy::too_many_arguments)] // of one sample
+    pub fn wall_sample(
+        &mut self,
+        file: &ProcFile,
+        index: ThreadIndex,
+        sample: &wall::Sample,
+        stack: &[u64],
+        recording: &mut Recording,
+        images: &mut Images,
+        now_ns: u64,
+    ) {
+        let kind = event_kind::WALL;
+        let head = events::Head { kind, index: sample.state as u16, value: u64::from(sample.samples) };
+        if recording.full() {
+            self.engines.lose(head.kind, head.value);
+            return;
+        }
+        self.words.clear();
+        self.words.extend_from_slice(stack);
+        let reason = stack.first().and_then(|cut| cut.checked_sub(1)).map(|reason| reason as u16);
+        let extra = [sample.span_ns];
+        let event = events::Event { head, extra: &extra };
+        self.pass_on(file, index, not_in_future(sample.time_ns, now_ns), reason, &event, recording, images);
+    }
+
+    /// Events of CPU time stand for another time from now on.
+    pub fn change_period(&mut self, period_ns: u64) {
+        self.period_ns = period_ns;
+        self.threads.sampling_ns = 0;
+        self.threads.list.iter_mut().for_each(|thread| thread.ledger.change_period(period_ns));
+    }
+
+    /// The thread that holds a slot.
+    pub fn thread_at(&mut self, file: &ProcFile, slot: u32) -> Option<ThreadIndex> {
+        self.threads.at_slot(file, slot, self.period_ns)
+    }
+
+    /// An address was found in no known mapping.
+    pub fn unknown_address(&mut self) {
+        self.unknown = true;
+    }
+
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        file: &ProcFile,
+        thread: ThreadIndex,
+        trace: u32,
+        time_ns: u64,
+        events: u32,
+        recording: &mut Recording,
+    ) {
+        let Some(thread) = self.threads.list.get_mut(thread) else { return };
+        let constant = thread.constant(file, self.group, recording);
+        recording.sample(constant, trace, time_ns, events);
+    }
+
+    /// Gives the program's handlers a new table if there is something new to say.
+    pub(super) fn publish(&mut self, file: &ProcFile, images: &Images) {
+        let rows: u64 =
+            self.modules.current().iter().filter(|m| images.get(m.image).rows_off != 0).count() as u64;
+        let state = (self.modules.version, rows);
+        if state == self.published || self.modules.current().is_empty() {
+            return;
+        }
+        let seq = file.dlclose_seq();
+        if file.publish(&self.modules.table(images), seq) {
+            self.published = state;
+        } else {
+            // A dlclose was running: what we know is out of date.
+            self.maps_read_ns = 0;
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! One thread's account: what its samples stand for, and what was lost on the way.
+//!
+//! A sample carries the CPU time since the one before as weight. Readers of JFR know no weights, so a sample of
+//! weight w becomes `round(w / period)` equal events, and what rounding leaves over is carried to the next sample:
+//!
+//! ```text
+//! events of all samples = (first carry + Σ weights − last carry) / period,      −½ ≤ last carry / period < ½
+//! ```
+//! The first carry is `period − first expiry`: a thread's first sample comes after a random part of a period and
+//! still is exactly one event, so that threads shorter than a period appear in proportion to their CPU time.
+
+use flightline_in_signal::layout::loss::CAUSES;
+
+/// Events a single sample may become at most; more can only come from damaged memory.
+const MAX_EVENTS: u64 = 1 << 20;
+
+/// The account of one thread.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    /// What an event stands for.
+    period_ns: i64,
+    /// From one sample to the next: the same, or more where sampling has to cost less.
+    sampling_ns: i64,
+    carry_ns: i64,
+    begun: bool,
+    /// Σ weights of the samples that were recorded, ns.
+    pub sampled_ns: u64,
+    /// Samples that were recorded.
+    pub samples: u64,
+    /// Samples that came out of the ring, recorded or not, and Σ their weights.
+    pub arrived: u64,
+    /// See `arrived`.
+    pub arrived_ns: u64,
+    /// CPU time in no recorded sample, by cause, ns.
+    pub lost_ns: [u64; CAUSES],
+    /// Samples lost by cause.
+    pub lost: [u64; CAUSES],
+    /// CPU time of the thread as far as known, ns.
+    pub cpu_ns: u64,
+    /// Its samples stand for CPU time of the whole process (`itimer`): the accounts of all threads add up, no single one
+    /// does.
+    pub of_process: bool,
+}
+
+impl Ledger {
+    /// A thread sampled every `period_ns`. Until its first expiry is known it is taken to be half a period.
+    pub fn new(period_ns: u64) -> Ledger {
+        let period = sane(period_ns);
+        Ledger { period_ns: period, sampling_ns: period, carry_ns: period / 2, ..Ledger::default() }
+    }
+
+    /// Samples come this far apart from now on, whatever an event stands for.
+    pub fn sampled_every(&mut self, sampling_ns: u64) {
+        self.sampling_ns = sane(sampling_ns).max(self.period_ns);
+        if !self.begun && !self.of_process {
+            self.carry_ns = self.sampling_ns / 2;
+        }
+    }
+
+    /// Sampling begins anew (after exec): what is booked stays.
+    pub fn restart(&mut self, period_ns: u64) {
+        self.period_ns = sane(period_ns);
+        self.sampling_ns = self.period_ns;
+        self.carry_ns = self.period_ns / 2;
+        self.arrived = 0;
+        self.arrived_ns = 0;
+        self.begun = false;
+    }
+
+    /// The first sample came, or will come, after `first_ns` of CPU time. No effect once a sample was booked.
+    pub fn first_expiry(&mut self, first_ns: u64) {
+        if !self.begun && first_ns > 0 {
+            self.carry_ns = self.sampling_ns - sane(first_ns).min(self.sampling_ns);
+        }
+    }
+
+    /// Events stand for another time from now on; what is carried stays.
+    pub fn change_period(&mut self, period_ns: u64) {
+        let fresh = Ledger::new(period_ns);
+        self.period_ns = fresh.period_ns;
+        self.sampling_ns = fresh.sampling_ns;
+        if !self.begun && !self.of_process {
+            self.carry_ns = fresh.carry_ns;
+        }
+    }
+
+    /// Books a recorded sample and says how many events it becomes (possibly none).
+    pub fn sample(&mut self, weight_ns: u64) -> u32 {
+        self.begun = true;
+        self.samples += 1;
+        self.sampled_ns = self.sampled_ns.saturating_add(weight_ns);
+        let weight = i64::try_from(weight_ns).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
+        let total = self.carry_ns + weight;
+        let events = (total + self.period_ns / 2).div_euclid(self.period_ns).max(0);
+        let events = (events as u64).min(MAX_EVENTS);
+        self.carry_ns = (total - events as i64 * self.period_ns).clamp(-self.period_ns, self.period_ns);
+        events as u32
+    }
+
+    /// Books a sample from before the first expiry, and says how many events it becomes. `carry_ns` is apart, at first random in
+    /// [−½, ½) periods: so n periods are n events on average, however short the thread.
+    pub fn sample_before(&mut self, weight_ns: u64, carry_ns: &mut i64) -> u32 {
+        let (own, begun) = (std::mem::replace(&mut self.carry_ns, *carry_ns), self.begun);
+        let events = self.sample(weight_ns);
+        *carry_ns = std::mem::replace(&mut self.carry_ns, own);
+        self.begun = begun;
+        events
+    }
+
+    /// Books a loss noticed by the drain itself.
+    pub fn lose(&mut self, cause: usize, samples: u64, ns: u64) {
+        if let (Some(n), Some(t)) = (self.lost.get_mut(cause), self.lost_ns.get_mut(cause)) {
+            *n = n.saturating_add(samples);
+            *t = t.saturating_add(ns);
+        }
+    }
+
+    /// Takes back a loss that turned out to be none.
+    pub fn unlose(&mut self, cause: usize, ns: u64) {
+        if let Some(t) = self.lost_ns.get_mut(cause) {
+            *t = t.saturating_sub(ns);
+        }
+    }
+
+    /// CPU time as far as known from clock, samples and losses, ns.
+    pub fn known_ns(&self) -> u64 {
+        if self.of_process {
+            return self.cpu_ns;
+        }
+        self.cpu_ns.max(self.booked_ns())
+    }
+
+    /// CPU time that is sampled or lost, ns.
+    pub fn booked_ns(&self) -> u64 {
+        self.sampled_ns.saturating_add(self.lost_total_ns())
+    }
+
+    /// Begins an account whose samples stand for CPU time of the whole process: the first one for what it weighs.
+    pub fn be_of_process(&mut self) {
+        self.of_process = true;
+        if !self.begun {
+            self.carry_ns = 0;
+        }
+    }
+
+    /// CPU time that is neither sampled nor lost: less than one period unless something is wrong.
+    pub fn tail_ns(&self) -> u64 {
+        if self.of_process {
+            return 0;
+        }
+        self.cpu_ns.saturating_sub(self.booked_ns())
+    }
+
+    /// Σ of [`Ledger::lost_ns`].
+    pub fn lost_total_ns(&self) -> u64 {
+        self.lost_ns.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
+    }
+}
+
+/// A time that sums cannot overflow with.
+fn sane(ns: u64) -> i64 {
+    i64::try_from(ns.max(1)).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn of(period_ns: u64, first_ns: u64) -> Ledger {
+        let mut ledger = Ledger::new(period_ns);
+        ledger.first_expiry(first_ns);
+        ledger
+    }
+
+    #[test]
+    fn a_sample_per_period_is_an_event_each() {
+        for first in [1, 5 * MS, 10 * MS] {
+            let mut ledger = of(10 * MS, first);
+            assert_eq!(ledger.sample(first), 1, "first sample after {first}");
+            for _ in 0..1000 {
+                assert_eq!(ledger.sample(10 * MS), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn table_of_weights() {
+        // (weights in ms with a period of 10 ms and a first expiry of 10 ms, events)
+        let table: &[(&[u64], &[u32])] = &[
+            (&[10, 10, 10], &[1, 1, 1]),
+            (&[10, 30], &[1, 3]),
+            (&[10, 4, 4, 4, 4, 4], &[1, 0, 1, 0, 1, 0]),
+            (&[10, 15, 15], &[1, 2, 1]),
+            (&[10, 1000], &[1, 100]),
+            (&[0, 0, 0], &[0, 0, 0]),
+        ];
+        for (weights, events) in table {
+            let mut ledger = of(10 * MS, 10 * MS);
+            let got: Vec<u32> = weights.iter().map(|w| ledger.sample(w * MS)).collect();
+            assert_eq!(&got, events, "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn events_follow_the_sum_within_half_a_period() {
+        let mut x = 12345u64;
+        let mut ledger = of(1_000_003, 500_000);
+        let (mut sum, mut events) = (500_003u64, 0u64);
+        for _ in 0..100_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let weight = (x >> 33) % 3_000_000;
+            sum += weight;
+            events += u64::from(ledger.sample(weight));
+            let error = sum as i64 - (events * 1_000_003) as i64;
+            assert!((-500_002..=500_002).contains(&error), "{error}");
+        }
+    }
+
+    #[test]
+    fn rarer_samples_are_as_many_events() {
+        // Whatever part of the longer period the first sample comes after: it stands for all of it.
+        for first in [1, 3 * MS, 40 * MS] {
+            let mut ledger = Ledger::new(10 * MS);
+            ledger.sampled_every(40 * MS);
+            ledger.first_expiry(first);
+            assert_eq!(ledger.sample(first), 4, "first sample after {first}");
+            assert_eq!((0..100).map(|_| ledger.sample(40 * MS)).sum::<u32>(), 400);
+            // In the midst of it more often again.
+            ledger.sampled_every(15 * MS);
+            assert_eq!((0..100).map(|_| ledger.sample(15 * MS)).sum::<u32>(), 150);
+        }
+    }
+
+    #[test]
+    fn what_comes_before_the_first_expiry_is_in_proportion() {
+        let (mut events, mut first) = (0, 0);
+        for start in 0..10 {
+            let mut ledger = of(10 * MS, 4 * MS);
+            let mut carry = (start * MS) as i64 - 5 * MS as i64;
+            events += (0..3).map(|_| ledger.sample_before(MS, &mut carry)).sum::<u32>();
+            first += ledger.sample(4 * MS);
+            assert_eq!(ledger.sampled_ns, 7 * MS);
+        }
+        // Ten times 3 ms; and the first sample of its own stays one event.
+        assert_eq!((events, first), (3, 10));
+    }
+
+    #[test]
+    fn damaged_weights_stay_bounded() {
+        let mut ledger = of(100_000, 1);
+        assert_eq!(ledger.sample(u64::MAX), MAX_EVENTS as u32);
+        assert!(ledger.sample(100_000) <= 3);
+        let mut ledger = of(u64::MAX, u64::MAX);
+        assert!(ledger.sample(u64::MAX) <= 2);
+        of(0, 0).sample(5);
+    }
+
+    #[test]
+    fn conservation() {
+        let mut ledger = of(10 * MS, 3 * MS);
+        ledger.sample(3 * MS);
+        ledger.sample(10 * MS);
+        ledger.lose(flightline_in_signal::layout::loss::RING_FULL, 2, 20 * MS);
+        ledger.lose(999, 1, 1);
+        ledger.cpu_ns = 36 * MS;
+        assert_eq!((ledger.sampled_ns, ledger.lost_total_ns(), ledger.tail_ns()), (13 * MS, 20 * MS, 3 * MS));
+    }
+}

@@ -1,0 +1,302 @@
+//! A recorded process: its ring read, its stacks resolved, its threads' accounts kept.
+
+pub(crate) mod before;
+mod book;
+mod counted;
+pub(crate) mod ledger;
+mod look;
+pub(crate) mod modules;
+mod parse;
+pub(crate) mod proc_file;
+mod resolve;
+pub(crate) mod sequences;
+pub(crate) mod thread;
+pub(crate) mod threads;
+
+use std::sync::atomic::AtomicU64;
+
+use flightline_in_signal::ring::Next;
+
+pub(crate) use book::Book;
+use book::What;
+
+use crate::black_box::told::Told;
+use crate::clock::thread_cpu_ns;
+use crate::cost::{Delivery, Sum, Taken};
+use crate::{labels::Label, names::images::Images, process::proc_file::ProcFile, recording::Recording, wall};
+
+/// Shortest and longest time between two readings of `/proc/<pid>/maps` asked for by unknown addresses, ns.
+const MAPS_WAIT_NS: [u64; 2] = [20_000_000, 5_000_000_000];
+
+/// Everything known of a recorded process.
+pub struct Process {
+    /// Its shared file.
+    pub file: ProcFile,
+    /// Its books.
+    pub book: Book,
+    /// Who looks at its threads, if wall-clock time is recorded.
+    pub wall: Option<Box<wall::Sampler>>,
+    /// What it belongs to.
+    pub labels: Vec<Label>,
+    /// What was told of its costs.
+    cost: Taken,
+    /// What of the program's own counts was told.
+    told: Told,
+}
+
+impl Process {
+    /// A process that just showed up.
+    pub fn new(file: ProcFile, recording: usize, group: u32, period_ns: u64) -> Process {
+        let book = Book::new(recording, group, period_ns);
+        Process { file, book, wall: None, labels: Vec::new(), cost: Taken::default(), told: Told::default() }
+    }
+
+    /// What it cost since the last call.
+    pub fn take_cost(&mut self, delivery: &Delivery) -> Sum {
+        let mut taken = std::mem::take(&mut self.cost);
+        let sum = taken.take(self, delivery);
+        self.cost = taken;
+        sum
+    }
+
+    /// Begins to record wall-clock time too, or instead of CPU samples.
+    pub fn watch(&mut self, period_ns: u64, cpu_too: bool) {
+        self.wall = Some(Box::new(wall::Sampler::new(self.file.pid, period_ns)));
+        self.book.wall_ns = Some(period_ns);
+        self.book.cpu_samples = cpu_too;
+    }
+
+    /// Records wall-clock time no more.
+    pub fn unwatch(&mut self) {
+        self.wall = None;
+        self.book.wall_ns = None;
+        self.book.cpu_samples = true;
+    }
+
+    /// The wall clock's sampler and where its samples go to; `None` if there is none.
+    pub fn wall<'a>(
+        &'a mut self,
+        recording: &'a mut Recording,
+        images: &'a mut Images,
+        rows: &'a [AtomicU64],
+        now_ns: u64,
+    ) -> Option<(&'a mut wall::Sampler, wall::Output<'a>)> {
+        let Process { file, book, wall, .. } = self;
+        let sampler = wall.as_deref_mut()?;
+        book.check_versions(recording);
+        Some((sampler, wall::Output { file, book, recording, images, rows, now_ns }))
+    }
+
+    /// Reads the ring to its end, at most once around. Returns the share of it that was in use, in 1/256.
+    pub fn drain(
+        &mut self,
+        recording: &mut Recording,
+        images: &mut Images,
+        now_ns: u64,
+        stopped: bool,
+    ) -> u32 {
+        let Process { file, book, .. } = self;
+        book.threads.note_ended(file, book.period_ns);
+        // Modules are logged before they are closed: samples of closed ones find their names.
+        book.modules.read_log(file, images);
+        book.check_versions(recording);
+        let Some(ring) = file.ring() else { return 0 };
+        let fill = (ring.used().saturating_mul(8 * 256) / file.ring_bytes().max(1)).min(256) as u32;
+        let begun_ns = (ring.used() > 0).then(thread_cpu_ns);
+        // A producer that is faster than we are must not keep us here for ever: one ring full per round.
+        let mut left = file.ring_bytes() / 8;
+        while !book.damaged && left > 0 {
+            match ring.next() {
+                Next::Empty => break,
+                Next::InFlight if !book.over => break,
+                Next::InFlight => {
+                    if !ring.skip_torn() {
+                        break;
+                    }
+                    book.torn += 1;
+                }
+                Next::Corrupt => book.damaged = true,
+                Next::Ready { kind, payload, len } => {
+                    let found = book.parse_record(kind, payload);
+                    if found.is_some() {
+                        recording.begin_record();
+                        book.entry = recording.keep(file.key(), file.tail(), kind, payload);
+                    }
+                    ring.release(len);
+                    left = left.saturating_sub(len);
+                    if let Some(found) = found {
+                        if Book::is_last_word(&found) {
+                            book.modules.read_last(file, images);
+                            book.check_versions(recording);
+                        }
+                        book.take_parsed(file, found, recording, images, now_ns);
+                    }
+                    recording.queued(book.entry.take());
+                }
+            }
+        }
+        if let Some(begun_ns) = begun_ns {
+            book.reading_ns += thread_cpu_ns().saturating_sub(begun_ns);
+        }
+        book.threads.settle_ended(file, file.tail(), book.period_ns, stopped);
+        fill
+    }
+
+    /// Takes a record that somebody else read from the ring.
+    pub fn take_record(
+        &mut self,
+        kind: u8,
+        payload: &[AtomicU64],
+        recording: &mut Recording,
+        images: &mut Images,
+        now_ns: u64,
+    ) {
+        let Process { file, book, .. } = self;
+        book.check_versions(recording);
+        if let Some(found) = book.parse_record(kind, payload) {
+            book.take_parsed(file, found, recording, images, now_ns);
+        }
+    }
+
+    /// Whether an ended process has told everything.
+    pub fn settled(&self) -> bool {
+        self.book.over && self.book.waiting() == 0
+    }
+
+    /// Keeps the map of modules up to date, and the program's handlers informed.
+    pub fn refresh_modules(&mut self, images: &mut Images, now_ns: u64) {
+        let Process { file, book, .. } = self;
+        book.modules.read_log(file, images);
+        if !book.over && file.trusted_pid() {
+            let unknown = file.unknown_pcs();
+            let asked = book.unknown || unknown != book.unknown_seen;
+            let due = now_ns.saturating_sub(book.maps_read_ns) >= book.maps_wait_ns;
+            let first = book.maps_read_ns == 0;
+            if first || (asked && due) || file.take_maps_dirty() {
+                book.maps_read_ns = now_ns.max(1);
+                book.unknown_seen = unknown;
+                book.unknown = false;
+                match book.modules.read_maps(file, images) {
+                    Ok(Some(true)) => book.maps_wait_ns = MAPS_WAIT_NS[0],
+                    // Addresses of code that stays unknown must not make us read the map for ever.
+                    Ok(Some(false)) => book.maps_wait_ns = (book.maps_wait_ns * 2).min(MAPS_WAIT_NS[1]),
+                    // A process that has just ended has no map either.
+                    Ok(None) if file.alive() => file.distrust_pid(),
+                    Ok(None) => {}
+                    Err(_) => {}
+                }
+            }
+        }
+        if !book.over {
+            if file.trusted_pid() && book.frames.jit.look(file.pid, &book.modules, images, now_ns) {
+                book.names_came();
+            }
+            book.publish(file, images);
+        }
+    }
+
+    /// Reads what is left when nobody writes any more. A ring holds no more than itself: twice around is enough.
+    fn drain_rest(&mut self, recording: &mut Recording, images: &mut Images, now_ns: u64, stopped: bool) {
+        for _ in 0..2 {
+            self.drain(recording, images, now_ns, stopped);
+        }
+    }
+
+    /// Last reading of everything, after the process is gone.
+    pub fn close(&mut self, recording: &mut Recording, images: &mut Images, now_ns: u64, stopped: bool) {
+        self.book.over = true;
+        self.refresh_modules(images, now_ns);
+        self.drain_rest(recording, images, now_ns, stopped);
+        self.last_names(images);
+        self.book.threads.close(&self.file, now_ns, self.book.period_ns, stopped);
+        self.book.tell_live(recording, now_ns);
+        self.resolve_pending(recording, images, false);
+    }
+
+    /// Last reading of everything, when another image has taken the process over.
+    pub fn close_image(&mut self, recording: &mut Recording, images: &mut Images, now_ns: u64) {
+        self.book.over = true;
+        self.book.modules.read_log(&self.file, images);
+        self.drain_rest(recording, images, now_ns, true);
+        self.last_names(images);
+        let first = self.file.pid;
+        self.book.threads.close_others(&self.file, first, now_ns, self.book.period_ns);
+        self.book.tell_live(recording, now_ns);
+        self.resolve_pending(recording, images, false);
+    }
+
+    /// No more names of run-time code will come.
+    fn last_names(&mut self, images: &Images) {
+        let Process { file, book, .. } = self;
+        if file.trusted_pid() {
+            book.frames.jit.finish(file.pid, &book.modules, images);
+        } else {
+            book.frames.jit.give_up();
+        }
+        book.names_came();
+    }
+
+    /// Tries again to resolve what waits for symbols; `anyway`: takes offsets where names are still missing.
+    pub fn resolve_pending(&mut self, recording: &mut Recording, images: &mut Images, anyway: bool) {
+        let Process { file, book, .. } = self;
+        book.check_versions(recording);
+        book.news = false;
+        let anyway = anyway || book.overdue();
+        if anyway {
+            book.names_came();
+            book.news = false;
+        }
+        let pending = std::mem::take(&mut book.pending);
+        book.count_allocations();
+        let mut live = None;
+        for sample in pending {
+            recording.begin_record();
+            if book.modules.version != sample.map.version {
+                book.show(&sample.map, &mut live);
+                book.check_versions(recording);
+            }
+            let Some(stack) = sample.stack else {
+                match &sample.what {
+                    What::Event(event) if anyway || !book.must_follow(event.borrowed().head.kind) => {
+                        let event = event.borrowed();
+                        book.write_event(file, sample.thread, None, sample.time_ns, &event, recording);
+                        recording.queued(sample.entry);
+                    }
+                    _ => book.wait(sample),
+                }
+                continue;
+            };
+            let kind = if let What::Event(event) = &sample.what { event.borrowed().head.kind } else { 0 };
+            if !anyway && book.must_follow(kind) {
+                book.wait(sample);
+                continue;
+            }
+            match book.trace(stack, recording, images, anyway) {
+                Some(trace) => {
+                    match &sample.what {
+                        What::Cpu(events) => {
+                            book.write(file, sample.thread, trace, sample.time_ns, *events, recording)
+                        }
+                        What::Event(event) => {
+                            let event = event.borrowed();
+                            book.write_event(
+                                file,
+                                sample.thread,
+                                Some(trace),
+                                sample.time_ns,
+                                &event,
+                                recording,
+                            );
+                        }
+                    }
+                    recording.queued(sample.entry);
+                }
+                None => book.put_aside(sample),
+            }
+        }
+        if let Some(live) = live {
+            book.modules = live;
+            book.check_versions(recording);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Records of the ring, as a program wrote them, become samples.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use flightline_in_signal::layout::{MAX_EXTRA, event_kind, record, sample_flags};
+use flightline_in_signal::payload::fatal;
+
+use super::book::{Book, FIXED};
+use crate::{events, names::images::Images, process::proc_file::ProcFile, recording::Recording};
+
+/// One sample as read from the ring; its addresses are in `Book::words`.
+pub(super) struct Sample {
+    pub(super) time_ns: u64,
+    pub(super) tid: u32,
+    pub(super) slot: u32,
+    pub(super) weight_ns: u64,
+    /// A timer sent the signal.
+    pub(super) by_timer: bool,
+    pub(super) reason: Option<u16>,
+}
+
+/// A record as read.
+pub(super) enum Parsed {
+    Sample(Sample),
+    Event(Sample, events::Head),
+}
+
+impl Book {
+    /// Reads a record; `None` if it is of no known kind or does not hold what a program writes.
+    #[inline]
+    pub(super) fn parse_record(&mut self, kind: u8, payload: &[AtomicU64]) -> Option<Parsed> {
+        match kind {
+            record::SAMPLE => self.parse(payload, FIXED).map(Parsed::Sample),
+            record::EVENT => self.parse_event(payload).map(|(sample, head)| Parsed::Event(sample, head)),
+            _ => None,
+        }
+    }
+
+    /// Whether a record is the word of a process that a signal ends.
+    pub(super) fn is_last_word(parsed: &Parsed) -> bool {
+        matches!(parsed, Parsed::Event(_, head) if head.kind == event_kind::SIGNAL && head.index == fatal::FATAL)
+    }
+
+    /// Books what [`Book::parse_record`] read last.
+    #[inline]
+    pub(super) fn take_parsed(
+        &mut self,
+        file: &ProcFile,
+        parsed: Parsed,
+        recording: &mut Recording,
+        images: &mut Images,
+        now_ns: u64,
+    ) {
+        self.records += 1;
+        match parsed {
+            Parsed::Sample(sample) => self.take(file, &sample, recording, images, now_ns),
+            Parsed::Event(sample, head) => self.take_event(file, &sample, head, recording, images, now_ns),
+        }
+    }
+
+    /// Reads a sample record; its stack goes to `self.words`.
+    #[inline]
+    fn parse(&mut self, payload: &[AtomicU64], stack_at: usize) -> Option<Sample> {
+        let word = |i: usize| payload.get(i).map(|w| w.load(Relaxed));
+        let (tid_slot, depth_flags) = (word(1)?, word(3)?);
+        let addresses = payload.get(stack_at..)?;
+        let depth = (depth_flags & 0xffff) as usize;
+        let addresses = addresses.get(..depth)?;
+        let flags = (depth_flags >> 16) as u16;
+        let truncated = flags & sample_flags::TRUNCATED != 0;
+        self.words.clear();
+        self.words.push(u64::from(truncated));
+        self.words.push(word(4)?);
+        self.words.extend(addresses.iter().map(|a| a.load(Relaxed)));
+        Some(Sample {
+            time_ns: word(0)?,
+            tid: tid_slot as u32,
+            slot: (tid_slot >> 32) as u32,
+            weight_ns: word(2)?,
+            by_timer: flags & sample_flags::TIMER != 0,
+            reason: truncated.then_some((flags >> sample_flags::REASON_SHIFT) & sample_flags::REASON_MASK),
+        })
+    }
+
+    /// Reads an event record; its extra words go to `self.extra`, its stack to `self.words`.
+    fn parse_event(&mut self, payload: &[AtomicU64]) -> Option<(Sample, events::Head)> {
+        let word = payload.get(FIXED)?.load(Relaxed);
+        let extra = (word >> 32) as usize;
+        let stack_at = (FIXED + 1).checked_add(extra).filter(|_| extra <= MAX_EXTRA)?;
+        self.extra.clear();
+        self.extra.extend(payload.get(FIXED + 1..stack_at)?.iter().map(|w| w.load(Relaxed)));
+        let sample = self.parse(payload, stack_at)?;
+        let head = events::Head { kind: word as u16, index: (word >> 16) as u16, value: sample.weight_ns };
+        // No program writes these: they are made here.
+        (head.kind != event_kind::WALL).then_some((sample, head))
+    }
+}

@@ -1,0 +1,406 @@
+//! A thread of a recorded process: what its program and its samples say of it, and what the output was told.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use flightline_in_signal::layout::{
+    ThreadSlot,
+    loss::{self, CAUSES},
+};
+
+use super::look::look_up_name;
+use crate::{
+    process::ledger::Ledger,
+    process::proc_file::ProcFile,
+    recording::{Recording, ThreadHandle},
+    settings::ThreadSelection,
+    wall::Share,
+};
+
+/// Number of reasons why a walk can end early ([`flightline_in_signal::layout::walk_end`]).
+pub const WALK_ENDS: usize = 8;
+
+/// A thread of a recorded process.
+pub struct Thread {
+    /// Kernel thread id.
+    pub tid: u32,
+    /// Slot and its generation, while it has one.
+    pub(super) slot: Option<(u32, u32)>,
+    /// Name as last seen.
+    pub name: String,
+    /// Handle of the output's thread constant, given by [`crate::recording`] at first use.
+    pub constant: Option<ThreadHandle>,
+    /// Its account.
+    pub ledger: Ledger,
+    /// What the output was told of the account so far.
+    pub told: Told,
+    /// Samples whose stack was cut, by [`flightline_in_signal::layout::walk_end`].
+    pub cut: [u64; WALK_ENDS],
+    /// Samples that a timer took.
+    pub by_timer: u64,
+    /// CLOCK_MONOTONIC ns of start and, if it is over, of the end.
+    pub start_ns: u64,
+    /// See `start_ns`.
+    pub end_ns: Option<u64>,
+    /// Losses counted by the program, by cause, as last read: ns and samples.
+    pub(super) shared: Counted,
+    /// Samples the program says it wrote, and their weights.
+    pub(super) written: (u64, u64),
+    /// Progress at the last search for blocked threads.
+    pub(super) searched_at: u64,
+    /// CPU time without sample, put down to a blocked signal until more is known.
+    pub(super) blocked_ns: u64,
+    pub(super) name_checked: bool,
+    /// Progress when the name was looked up.
+    pub(super) named_at: u64,
+    pub(super) armed: bool,
+    pub(super) first_ns: u64,
+    /// Its account went on in another image.
+    pub moved: bool,
+    pub(super) armed_ns: u64,
+    /// Whether it is recorded at all, once its name is known.
+    pub(super) selected: Option<bool>,
+    /// User and system time when its load was read last, in clock ticks, and when that was.
+    pub(super) load: Option<([u64; 2], u64)>,
+    /// Progress when its load was read last.
+    pub(super) load_at: u64,
+    /// Its account of wall-clock time.
+    pub wall: Share,
+}
+
+/// Losses by cause: ns and samples.
+pub type Counted = ([u64; CAUSES], [u64; CAUSES]);
+
+/// What has been written of a thread's account.
+#[derive(Default, Clone)]
+pub struct Told {
+    /// Whether ThreadStart was written.
+    pub start: bool,
+    /// Whether ThreadEnd was written.
+    pub end: bool,
+    /// cpuTime, sampled, lost and samples by timer of the last ThreadCpu event.
+    pub cpu: [u64; 4],
+    /// Samples and ns of all SampleLoss events, by cause.
+    pub lost: ([u64; CAUSES], [u64; CAUSES]),
+    /// Samples of all SampleTruncated events.
+    pub cut: [u64; WALK_ENDS],
+    /// What of it the program counts itself, as [`Thread::accounted`] has it.
+    pub counted: Counted,
+}
+
+/// What a thread keeps through exec.
+#[derive(Clone)]
+pub struct Account {
+    pub(super) ledger: Ledger,
+    pub(super) told: Told,
+    pub(super) cut: [u64; WALK_ENDS],
+    pub(super) by_timer: u64,
+}
+
+impl Thread {
+    pub(super) fn new(tid: u32, period_ns: u64, start_ns: u64) -> Thread {
+        Thread {
+            tid,
+            slot: None,
+            name: String::new(),
+            constant: None,
+            ledger: Ledger::new(period_ns),
+            told: Told::default(),
+            cut: [0; WALK_ENDS],
+            by_timer: 0,
+            start_ns,
+            end_ns: None,
+            shared: ([0; CAUSES], [0; CAUSES]),
+            written: (0, 0),
+            blocked_ns: 0,
+            name_checked: false,
+            named_at: u64::MAX,
+            armed: false,
+            first_ns: 0,
+            searched_at: u64::MAX,
+            moved: false,
+            armed_ns: 0,
+            selected: None,
+            load: None,
+            load_at: 0,
+            wall: Share::default(),
+        }
+    }
+
+    /// A thread that is sampled from outside: its name is known, and its first sample comes after a whole period.
+    pub fn outside(tid: u32, name: String, period_ns: u64, start_ns: u64) -> Thread {
+        let mut thread = Thread::new(tid, period_ns, start_ns);
+        thread.ledger.first_expiry(period_ns);
+        thread.name = name;
+        thread.name_checked = true;
+        thread
+    }
+
+    /// Another name from now on: another key in the output.
+    pub fn rename(&mut self, name: String) {
+        if name != self.name {
+            self.name = name;
+            self.constant = None;
+        }
+    }
+
+    /// The thread's constant in the output under the name it has here.
+    pub fn named_constant(&mut self, group: u32, recording: &mut Recording) -> usize {
+        let handle = self.constant.get_or_insert_with(|| recording.add_thread(self.tid, &self.name, group));
+        recording.thread_index(handle, self.tid, &self.name, group)
+    }
+
+    /// Closes the account of a thread sampled from outside: `tail_ns` is what its events counted since their last
+    /// samples. What is more than a period has `cause`.
+    pub fn close_outside(&mut self, tail_ns: u64, end_ns: u64, period_ns: u64, cause: usize) {
+        self.end_ns = Some(end_ns.max(self.start_ns));
+        let ledger = &mut self.ledger;
+        let booked = ledger.sampled_ns.saturating_add(ledger.lost_total_ns());
+        ledger.cpu_ns = ledger.cpu_ns.max(booked.saturating_add(tail_ns));
+        let tail = ledger.tail_ns();
+        if tail > period_ns {
+            let lost = tail - period_ns / 2;
+            ledger.lose(cause, lost.div_ceil(period_ns.max(1)), lost);
+        }
+    }
+
+    /// The thread's constant in the output.
+    #[inline]
+    pub fn constant(&mut self, file: &ProcFile, group: u32, recording: &mut Recording) -> usize {
+        if self.constant.is_none() && !self.name_checked {
+            look_up_name(self, file);
+        }
+        self.named_constant(group, recording)
+    }
+
+    /// Reads the program's side of the account.
+    pub(super) fn read_slot(&mut self, slot: &ThreadSlot) {
+        let armed = slot.armed_cpu_ns.load(Relaxed).min(SANE_NS);
+        if armed != 0 && !self.armed {
+            self.armed = true;
+            self.armed_ns = armed;
+            self.first_ns = slot.first_ns.load(Relaxed);
+            self.ledger.first_expiry(self.first_ns);
+            // CPU time before sampling was armed is in no sample, but for what was recorded before an exec.
+            let ledger = &mut self.ledger;
+            let known = if ledger.of_process { ledger.cpu_ns } else { ledger.booked_ns() };
+            ledger.lose(loss::UNARMED, 0, armed.saturating_sub(known));
+        }
+        for cause in 0..CAUSES {
+            let ns = slot.lost_ns.get(cause).map_or(0, |v| v.load(Relaxed)).min(SANE_NS);
+            let samples = slot.lost.get(cause).map_or(0, |v| u64::from(v.load(Relaxed)));
+            let (old_ns, old_samples) = (self.shared.0[cause], self.shared.1[cause]);
+            // What a program writes may go backwards only by damage: then it is ignored.
+            if ns >= old_ns && samples >= old_samples {
+                if cause == loss::BLOCKED && ns > old_ns {
+                    // The handler knows exactly what was only estimated from outside.
+                    self.ledger.unlose(loss::BLOCKED, self.blocked_ns);
+                    self.blocked_ns = 0;
+                }
+                self.ledger.lose(cause, samples - old_samples, ns - old_ns);
+                self.shared.0[cause] = ns;
+                self.shared.1[cause] = samples;
+            }
+        }
+        self.written = (slot.samples.load(Relaxed).min(SANE_NS), slot.sampled_ns.load(Relaxed).min(SANE_NS));
+        let clock = slot.last_cpu_ns.load(Relaxed).max(slot.end_cpu_ns.load(Relaxed)).min(SANE_NS);
+        self.ledger.cpu_ns = self.ledger.cpu_ns.max(clock);
+        if self.name.is_empty() {
+            self.name = slot_name(slot);
+        }
+    }
+
+    /// Losses that the program counted itself, as last read.
+    pub fn counted(&self) -> Counted {
+        self.shared
+    }
+
+    /// The same, and what was put down to a blocked signal before the program counted it.
+    pub fn accounted(&self) -> Counted {
+        let mut counted = self.shared;
+        counted.0[loss::BLOCKED] = counted.0[loss::BLOCKED].saturating_add(self.blocked_ns);
+        counted
+    }
+
+    /// Slot and its generation, if it had one.
+    pub fn slot(&self) -> Option<(u32, u32)> {
+        self.slot
+    }
+
+    /// Its CPU clock when it was first seen by us, ns.
+    pub fn armed_ns(&self) -> u64 {
+        self.armed_ns
+    }
+
+    /// Whether it is one of those that are to be recorded.
+    pub fn selected(&mut self, file: &ProcFile, selection: Option<&ThreadSelection>) -> bool {
+        let Some(selection) = selection else { return true };
+        if let Some(known) = self.selected {
+            return known;
+        }
+        if !self.name_checked {
+            look_up_name(self, file);
+        }
+        let selected = selection.holds(self.tid, &self.name);
+        self.selected = Some(selected);
+        selected
+    }
+
+    /// The same for a thread that is recorded from outside, whose name is told whenever it changes.
+    pub fn selected_outside(&mut self, selection: Option<&ThreadSelection>) -> bool {
+        let selected = selection.is_none_or(|selection| selection.holds(self.tid, &self.name));
+        self.selected = Some(selected);
+        selected
+    }
+
+    /// Whether it is known not to be one of those that are to be recorded.
+    pub fn left_out(&self) -> bool {
+        self.selected == Some(false)
+    }
+
+    /// Whether it did anything since its load was read last (outer), and what was read then, if it was (inner).
+    pub fn load_due(&mut self) -> Option<Option<([u64; 2], u64)>> {
+        let progress = self.progress();
+        (progress != std::mem::replace(&mut self.load_at, progress)).then_some(self.load)
+    }
+
+    /// Its load was read.
+    pub fn load_read(&mut self, ticks: [u64; 2], now_ns: u64) {
+        self.load = Some((ticks, now_ns));
+    }
+
+    /// Something that differs between threads.
+    pub fn seed(&self) -> u64 {
+        self.start_ns.rotate_left(32) ^ u64::from(self.tid)
+    }
+
+    /// Goes on with the account that the same thread had before exec.
+    pub(super) fn resume(&mut self, account: Account, period_ns: u64) {
+        let Account { mut ledger, told, cut, by_timer } = account;
+        ledger.restart(period_ns);
+        self.ledger = ledger;
+        // The new image counts anew.
+        self.told = Told { start: true, end: false, counted: Default::default(), ..told };
+        self.cut = cut;
+        self.by_timer = by_timer;
+    }
+
+    /// CPU time that went by unseen because the signal is blocked, as of now.
+    pub(super) fn set_blocked(&mut self, ns: u64) {
+        let new = ns.max(self.blocked_ns);
+        self.ledger.lose(loss::BLOCKED, 0, new - self.blocked_ns);
+        self.blocked_ns = new;
+    }
+
+    /// What a sample of `weight_ns` stands for: the first one after our signal was unblocked carries the CPU time since
+    /// it was blocked too, which its stack has nothing to do with.
+    pub fn own_weight(&mut self, weight_ns: u64, period_ns: u64) -> u64 {
+        if self.blocked_ns == 0 {
+            return weight_ns;
+        }
+        let own = weight_ns.min(period_ns);
+        self.ledger.unlose(loss::BLOCKED, self.blocked_ns);
+        self.ledger.lose(loss::BLOCKED, 0, weight_ns - own);
+        self.blocked_ns = 0;
+        own
+    }
+
+    /// Samples that the program wrote and that never came out of the ring.
+    pub(super) fn book_torn(&mut self) {
+        let missing = self.written.1.saturating_sub(self.ledger.arrived_ns);
+        let samples = self.written.0.saturating_sub(self.ledger.arrived);
+        if missing > 0 && samples > 0 {
+            self.ledger.lose(loss::TORN, samples, missing);
+        }
+    }
+
+    /// The thread is over: CPU time in which a sample was due has a cause too.
+    pub(super) fn close(&mut self, period_ns: u64, stopped: bool) {
+        let tail = self.ledger.tail_ns();
+        // Before the first sample its random expiry says whether one was due.
+        let never_sampled = self.written.0 == 0 && self.shared.1.iter().sum::<u64>() == 0;
+        let first_due = never_sampled && self.first_ns > 0 && tail >= self.first_ns;
+        if tail <= period_ns && !first_due {
+            return;
+        }
+        let cause = match (stopped, self.blocked_ns) {
+            (true, _) => loss::STOPPED,
+            (false, 0) => loss::UNSEEN,
+            _ => loss::BLOCKED,
+        };
+        let lost = if tail > period_ns { tail - period_ns / 2 } else { tail };
+        self.ledger.lose(cause, lost.div_ceil(period_ns.max(1)), lost);
+    }
+
+    /// Samples and losses so far: a thread without progress is idle, or unseen.
+    pub(super) fn progress(&self) -> u64 {
+        self.ledger.arrived + self.shared.1.iter().sum::<u64>()
+    }
+}
+
+/// Two years: more CPU time than any thread has, and far from where sums overflow.
+const SANE_NS: u64 = 1 << 56;
+
+/// The stack a thread was registered with, as its program says.
+pub fn stack_of(slot: &ThreadSlot) -> (u64, u64) {
+    (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed))
+}
+
+pub(super) fn slot_name(slot: &ThreadSlot) -> String {
+    let bytes: Vec<u8> = slot.name.iter().flat_map(|w| w.load(Relaxed).to_le_bytes()).collect();
+    let len = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocked_time_is_no_weight_of_the_next_sample() {
+        let mut thread = Thread::new(1, 1000, 0);
+        assert_eq!(thread.own_weight(9_000, 1000), 9_000, "a long system call");
+        thread.set_blocked(5_000);
+        assert_eq!(thread.own_weight(8_000, 1000), 1_000);
+        assert_eq!((thread.ledger.lost_ns[loss::BLOCKED], thread.blocked_ns), (7_000, 0));
+    }
+
+    #[test]
+    fn tails_have_a_cause_only_if_a_sample_was_due() {
+        // (first expiry, samples, tail, seen blocked, stopped) → (cause, lost)
+        let table = [
+            (300, 0, 200, false, false, None),
+            (300, 0, 400, false, false, Some((loss::UNSEEN, 400))),
+            (300, 1, 400, false, false, None),
+            (300, 1, 5_000, false, false, Some((loss::UNSEEN, 4_500))),
+            (300, 1, 5_000, true, false, Some((loss::BLOCKED, 4_500))),
+            (300, 1, 5_000, false, true, Some((loss::STOPPED, 4_500))),
+        ];
+        for (first, samples, tail, blocked, stopped, expected) in table {
+            let mut thread = Thread::new(1, 1000, 0);
+            thread.first_ns = first;
+            thread.written.0 = samples;
+            thread.ledger.cpu_ns = tail;
+            if blocked {
+                thread.ledger.cpu_ns += 10;
+                thread.set_blocked(10);
+            }
+            let before = thread.ledger.lost_ns;
+            thread.close(1000, stopped);
+            let booked = (0..CAUSES).find(|&c| thread.ledger.lost_ns[c] != before[c]);
+            assert_eq!(
+                booked.map(|c| (c, thread.ledger.lost_ns[c] - before[c])),
+                expected,
+                "{first} {samples} {tail}"
+            );
+        }
+    }
+
+    #[test]
+    fn blocked_time_is_booked_once() {
+        let mut thread = Thread::new(1, 1000, 0);
+        thread.set_blocked(5_000);
+        thread.set_blocked(7_000);
+        thread.set_blocked(6_000);
+        assert_eq!(thread.ledger.lost_ns[loss::BLOCKED], 7_000);
+    }
+}

@@ -1,0 +1,114 @@
+//! Samples of CPU time added up: one event for equal samples of an interval, with their number and the CPU time they stand for.
+//!
+//! It is a `profiler.WallClockSample`, the one sample event with a weight that other readers know. What is added up counts as
+//! not written: it comes back from the journal if we are killed.
+
+use std::collections::HashMap;
+
+use jfr_format::schema::{WALL_CLOCK_SAMPLE, thread_state};
+
+use super::Recording;
+use crate::{black_box::journal::Entry, names::intern::TraceIndex};
+
+/// Different samples held at most.
+const MAX_HELD: usize = 1 << 16;
+
+/// Samples held back.
+pub(super) struct Aggregate {
+    every_ns: u64,
+    since_ns: u64,
+    period_ns: u64,
+    /// By thread and trace: their number, and the time of the first.
+    held: HashMap<(usize, TraceIndex), (u64, u64)>,
+    /// Their records in the journal.
+    entries: Vec<Entry>,
+    /// What was booked last is among them.
+    pub(super) newest: bool,
+    /// They are being written.
+    pub(super) writing: bool,
+}
+
+impl Aggregate {
+    pub(super) fn new(every_ns: u64, period_ns: u64, now_ns: u64) -> Aggregate {
+        Aggregate {
+            every_ns,
+            since_ns: now_ns,
+            period_ns,
+            held: HashMap::new(),
+            entries: Vec::new(),
+            newest: false,
+            writing: false,
+        }
+    }
+
+    pub(super) fn add(&mut self, thread: usize, trace: TraceIndex, time_ns: u64, count: u32) {
+        let held = self.held.entry((thread, trace)).or_insert((0, time_ns));
+        held.0 += u64::from(count);
+        held.1 = held.1.min(time_ns);
+        self.newest = true;
+    }
+
+    pub(super) fn full(&self) -> bool {
+        self.held.len() >= MAX_HELD
+    }
+
+    /// Forgets what is held; how much it was.
+    pub(super) fn forget(&mut self) -> u64 {
+        self.entries.clear();
+        self.held.drain().map(|(_, (count, _))| count).sum()
+    }
+
+    pub(super) fn hold(&mut self, entry: Entry) {
+        self.entries.push(entry);
+    }
+}
+
+impl Recording {
+    /// Events of CPU time stand for another time from now on. Call it when a chunk has just begun.
+    pub fn change_period(&mut self, period_ns: u64) {
+        if let Some(aggregate) = &mut self.aggregate {
+            aggregate.period_ns = period_ns;
+        }
+    }
+
+    /// Whether an interval of adding up is over.
+    pub fn sums_due(&self, now_ns: u64) -> bool {
+        self.aggregate.as_ref().is_some_and(|a| now_ns.saturating_sub(a.since_ns) >= a.every_ns)
+    }
+
+    /// Writes what was added up. Keys of threads and stacks hold for as long as the chunk does, so it is called before a chunk
+    /// ends, too.
+    pub fn tell_sums(&mut self, now_ns: u64) {
+        let Some(aggregate) = &mut self.aggregate else { return };
+        aggregate.since_ns = now_ns;
+        if aggregate.held.is_empty() || aggregate.writing {
+            return;
+        }
+        aggregate.writing = true;
+        let period_ns = aggregate.period_ns;
+        let mut held: Vec<_> = std::mem::take(&mut aggregate.held).into_iter().collect();
+        let entries = std::mem::take(&mut aggregate.entries);
+        held.sort_unstable_by_key(|((thread, trace), (_, first_ns))| (*first_ns, *thread, *trace));
+        for ((thread, trace), (count, first_ns)) in held {
+            let time = self.ticks(first_ns);
+            let span = self.span(count.saturating_mul(period_ns));
+            let samples = i32::try_from(count).unwrap_or(i32::MAX);
+            let before = self.failure.is_some();
+            self.event_with_stack(WALL_CLOCK_SAMPLE, thread, Some(trace), 16, |e, thread, stack| {
+                e.ticks(time).key(thread).key(stack).key(thread_state::DEFAULT).int(samples).ticks(span);
+            });
+            if before || self.failure.is_some() {
+                self.unwritten += count;
+            } else {
+                self.events += count;
+                self.unsent += count;
+            }
+        }
+        if let Some(journal) = &self.journal {
+            entries.into_iter().for_each(|entry| journal.queued(entry));
+        }
+        if let Some(aggregate) = &mut self.aggregate {
+            aggregate.writing = false;
+        }
+    }
+}

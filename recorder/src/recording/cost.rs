@@ -1,0 +1,34 @@
+//! What the recording itself costs.
+
+use jfr_format::schema;
+
+use super::Recording;
+use crate::cost::Sum;
+
+impl Recording {
+    /// Time since costs were told last, ns.
+    pub fn cost_age(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.cost_told_ns)
+    }
+
+    /// Writes what came up since the last time. Samples come `sampling_ns` of CPU time apart now.
+    pub fn tell_cost(&mut self, sampling_ns: u64, now_ns: u64) {
+        let interval_ns = self.cost_age(now_ns);
+        let bytes = self.bytes();
+        let new_bytes = bytes.saturating_sub(self.cost_bytes);
+        let Sum {
+            handlers_ns, delivery_ns, calls_ns, writer_ns, symbols_ns, cpu_ns, lost_ns, signals, ..
+        } = self.cost;
+        let share = self.cost.share(interval_ns);
+        let fixed_ns = self.cost.fixed_ns();
+        let (now, interval) = (self.ticks(now_ns), self.span(interval_ns));
+        self.event(schema::RECORDER_COST, None, 72, |e, _| {
+            e.ticks(now).ticks(interval);
+            for ns in [handlers_ns, delivery_ns, calls_ns, writer_ns, fixed_ns, symbols_ns, cpu_ns, lost_ns] {
+                e.long(ns as i64);
+            }
+            e.long(signals as i64).long(new_bytes as i64).long(sampling_ns as i64).float(share as f32);
+        });
+        (self.cost, self.cost_told_ns, self.cost_bytes) = (Sum::default(), now_ns, bytes);
+    }
+}

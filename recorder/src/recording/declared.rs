@@ -1,0 +1,146 @@
+//! Which event types a chunk declares: those that this recording's engines write. Another engine may be switched on later;
+//! its first event begins a chunk that declares its types too.
+
+use jfr_format::{ids::TypeId, metadata::Declared, schema::*};
+
+use super::Recording;
+use crate::settings::Settings;
+
+/// What every recording may say.
+const ALWAYS: &[TypeId] = &[
+    EXECUTION_SAMPLE,
+    ACTIVE_RECORDING,
+    ACTIVE_SETTING,
+    OS_INFORMATION,
+    CPU_INFORMATION,
+    JVM_INFORMATION,
+    SYSTEM_PROCESS,
+    NATIVE_LIBRARY,
+    THREAD_START,
+    THREAD_END,
+    CLOCK_ANCHOR,
+    THREAD_CPU,
+    SAMPLE_LOSS,
+    SAMPLE_TRUNCATED,
+    NOTICE,
+    PROCESS_LABEL,
+    RECORDER_COST,
+];
+
+/// Events that come together: where one is needed the others will be.
+const METRICS: &[TypeId] = &[
+    CPU_LOAD,
+    THREAD_CPU_LOAD,
+    THREAD_CONTEXT_SWITCH_RATE,
+    RESIDENT_SET_SIZE,
+    PHYSICAL_MEMORY,
+    SWAP_SPACE,
+    NETWORK_UTILIZATION,
+    PROCESS_USAGE,
+];
+const CONTAINER: &[TypeId] = &[
+    CONTAINER_CONFIGURATION,
+    CONTAINER_CPU_USAGE,
+    CONTAINER_CPU_THROTTLING,
+    CONTAINER_MEMORY_USAGE,
+    CONTAINER_IO_USAGE,
+];
+const WALL: &[TypeId] = &[WALL_CLOCK_SAMPLE];
+const ALLOC: &[TypeId] = &[MALLOC, FREE, ALLOCATION, LIVE_ALLOCATION, LIVE_MEMORY];
+const LOCK: &[TypeId] = &[JAVA_MONITOR_ENTER, JAVA_MONITOR_WAIT, THREAD_PARK, BELOW_THRESHOLD];
+const IO: &[TypeId] = &[
+    FILE_READ,
+    FILE_WRITE,
+    FILE_FORCE,
+    SOCKET_READ,
+    SOCKET_WRITE,
+    SOCKET_CONNECT,
+    SOCKET_ACCEPT,
+    BELOW_THRESHOLD,
+];
+const THROW: &[TypeId] = &[JAVA_EXCEPTION_THROW, JAVA_ERROR_THROW];
+const TRACE: &[TypeId] = &[METHOD_TRACE];
+const EVENTS: &[TypeId] = &[EVENT_SAMPLE];
+const SIGNALS: &[TypeId] = &[FATAL_SIGNAL, CAUGHT_SIGNAL, LAST_SAMPLE, BELOW_THRESHOLD];
+/// Everything but CPU samples may find the ring full.
+const LOSS: &[TypeId] = &[EVENT_LOSS];
+
+const GROUPS: &[&[TypeId]] = &[METRICS, CONTAINER, WALL, ALLOC, LOCK, IO, THROW, TRACE, EVENTS, SIGNALS];
+
+/// What a recording with these settings declares from the start.
+pub(super) fn at_start(settings: &Settings, in_container: impl FnOnce() -> bool) -> Vec<TypeId> {
+    let engines = [
+        (settings.metrics.is_some(), METRICS),
+        (settings.metrics.is_some() && in_container(), CONTAINER),
+        (settings.wall.is_some() || settings.aggregate.is_some(), WALL),
+        (settings.alloc.is_some(), ALLOC),
+        (settings.lock.is_some(), LOCK),
+        (settings.io.is_some(), IO),
+        (settings.throw, THROW),
+        (!settings.trace.is_empty(), TRACE),
+        (!settings.events.is_empty(), EVENTS),
+        (settings.fatal_signals == Some(true), SIGNALS),
+    ];
+    let on = engines.iter().filter(|(on, _)| *on).map(|(_, types)| *types);
+    let more: Vec<TypeId> = on.flatten().copied().collect();
+    let told_apart = engines.iter().skip(2).any(|(on, _)| *on);
+    ALWAYS.iter().copied().chain(more).chain(if told_apart { LOSS } else { &[] }.iter().copied()).collect()
+}
+
+impl Recording {
+    /// Begins a chunk that declares `id` too.
+    #[cold]
+    pub(super) fn declare(&mut self, id: TypeId) {
+        self.types.push(id);
+        let with = GROUPS.iter().filter(|group| group.contains(&id));
+        self.types.extend(with.flat_map(|group| group.iter().copied()));
+        self.declared = Declared::of(self.types.iter().copied());
+        self.next_chunk(crate::clock::monotonic_ns(), 0, usize::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{PerfEvent, Trace};
+    use jfr_format::schema::{self, Kind};
+    use std::time::Duration;
+
+    fn bytes(settings: &Settings) -> usize {
+        Declared::of(at_start(settings, || false)).event().len()
+    }
+
+    #[test]
+    fn a_chunk_of_cpu_samples_begins_with_little() {
+        let cpu = Settings::default();
+        assert!(bytes(&cpu) <= 8700, "{}", bytes(&cpu));
+        let bare = Settings { metrics: None, ..Settings::default() };
+        assert!(bytes(&bare) <= 6700, "{}", bytes(&bare));
+        // The whole schema has 17 KB and more.
+        assert!(2 * bytes(&cpu) < Declared::all().event().len());
+    }
+
+    #[test]
+    fn every_engine_declares_what_it_writes() {
+        let second = Some(Duration::from_secs(1));
+        let all = Settings {
+            wall: second,
+            alloc: Some(1),
+            live: true,
+            lock: second,
+            io: second,
+            throw: true,
+            fatal_signals: Some(true),
+            trace: vec![Trace { function: "f".into(), threshold: Duration::ZERO }],
+            events: vec![PerfEvent { name: "page-faults".into(), period: None }],
+            ..Settings::default()
+        };
+        let declared = Declared::of(at_start(&all, || true));
+        // Foreign recordings have them, ours do not; that of outages is declared when there was one.
+        let never =
+            [NATIVE_METHOD_SAMPLE, INITIAL_ENVIRONMENT_VARIABLE, INITIAL_SYSTEM_PROPERTY, DATA_LOSS, OUTAGE];
+        for event in schema::types().filter(|ty| ty.kind == Kind::Event) {
+            assert_ne!(declared.has(event.id), never.contains(&event.id), "{}", event.name);
+        }
+    }
+}

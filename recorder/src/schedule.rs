@@ -1,0 +1,230 @@
+//! When sampling begins and ends, if not with the program.
+
+use std::{
+    fmt,
+    path::PathBuf,
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::Signal;
+
+/// What somebody does to start or stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// This signal is sent to the process that writes the recording.
+    Signal(Signal),
+    /// This file appears.
+    File(PathBuf),
+}
+
+/// Beginning and end of sampling.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// Time after which it begins.
+    pub delay: Option<Duration>,
+    /// Time from its beginning to the end of the recording.
+    pub duration: Option<Duration>,
+    /// What it waits for, beside `delay`.
+    pub start_on: Option<Trigger>,
+    /// What ends the recording; a signal only pauses it if another signal starts it.
+    pub stop_on: Option<Trigger>,
+}
+
+impl Schedule {
+    /// Whether sampling does not begin at once.
+    pub fn waits(&self) -> bool {
+        self.delay.is_some() || self.start_on.is_some()
+    }
+
+    /// Signals that mean something.
+    pub(crate) fn signals(&self) -> Vec<Signal> {
+        let triggers = [&self.start_on, &self.stop_on].into_iter().flatten();
+        let signals = triggers.filter_map(|t| match t {
+            Trigger::Signal(signal) => Some(*signal),
+            Trigger::File(_) => None,
+        });
+        signals.collect()
+    }
+}
+
+impl FromStr for Trigger {
+    type Err = String;
+
+    /// `USR1` or `SIGUSR1`; anything with a slash is a file.
+    fn from_str(text: &str) -> Result<Trigger, String> {
+        if text.contains('/') {
+            return Ok(Trigger::File(PathBuf::from(text)));
+        }
+        let upper = text.to_ascii_uppercase();
+        let name = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
+        let unknown = || format!("{text:?} is neither a signal such as USR1 nor a path with a slash");
+        let signal = Signal::from_str(&name).map_err(|_| unknown())?;
+        match signal {
+            Signal::SIGUSR1 | Signal::SIGUSR2 | Signal::SIGHUP | Signal::SIGCONT | Signal::SIGURG => {
+                Ok(Trigger::Signal(signal))
+            }
+            _ => Err(format!("{name} has a meaning of its own; take USR1 or USR2")),
+        }
+    }
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trigger::Signal(signal) => f.write_str(signal.as_str()),
+            Trigger::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Something to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Sampling begins.
+    Start,
+    /// Sampling pauses until the next start.
+    Pause,
+    /// The recording ends.
+    Stop,
+}
+
+/// A schedule under way.
+#[derive(Debug)]
+pub(crate) struct Clockwork {
+    schedule: Schedule,
+    made: Instant,
+    begun: Option<Instant>,
+    looked: Option<Instant>,
+}
+
+/// Time between two looks for a file.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+impl Clockwork {
+    pub(crate) fn new(schedule: Schedule) -> Clockwork {
+        let now = Instant::now();
+        let begun = (!schedule.waits()).then_some(now);
+        Clockwork { schedule, made: now, begun, looked: None }
+    }
+
+    /// Time until something is due by the clock, or a file is to be looked for.
+    pub(crate) fn next(&self) -> Option<Duration> {
+        let left = |from: Instant, time: Duration| time.saturating_sub(from.elapsed());
+        let file = |t: &Option<Trigger>| matches!(t, Some(Trigger::File(_))).then_some(LOOK_EVERY);
+        let times = match self.begun {
+            None => [self.schedule.delay.map(|t| left(self.made, t)), file(&self.schedule.start_on)],
+            Some(begun) => [self.schedule.duration.map(|t| left(begun, t)), file(&self.schedule.stop_on)],
+        };
+        times.into_iter().flatten().min()
+    }
+
+    /// What is due by now.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<Due> {
+        let look = self.looked.is_none_or(|last| now.duration_since(last) >= LOOK_EVERY);
+        let appeared = |t: &Option<Trigger>| match t {
+            Some(Trigger::File(path)) => look && path.exists(),
+            _ => false,
+        };
+        let (start, stop) = (appeared(&self.schedule.start_on), appeared(&self.schedule.stop_on));
+        if look {
+            self.looked = Some(now);
+        }
+        match self.begun {
+            None => {
+                let late = self.schedule.delay.is_some_and(|t| now.duration_since(self.made) >= t);
+                (late || start).then(|| self.start(now))
+            }
+            Some(begun) => {
+                let over = self.schedule.duration.is_some_and(|t| now.duration_since(begun) >= t);
+                (over || stop).then_some(Due::Stop)
+            }
+        }
+    }
+
+    /// What a signal asks for; `None` if it means nothing here.
+    pub(crate) fn signal(&mut self, signal: i32, now: Instant) -> Option<Due> {
+        let is = |t: &Option<Trigger>| matches!(t, Some(Trigger::Signal(s)) if *s as i32 == signal);
+        let (start, stop) = (is(&self.schedule.start_on), is(&self.schedule.stop_on));
+        match self.begun {
+            None if start => Some(self.start(now)),
+            // One signal for both: it turns sampling on and off.
+            Some(_) if stop && matches!(self.schedule.start_on, Some(Trigger::Signal(_))) => {
+                self.begun = None;
+                self.schedule.delay = None;
+                Some(Due::Pause)
+            }
+            Some(_) if stop => Some(Due::Stop),
+            _ => None,
+        }
+    }
+
+    /// Somebody started it by other means.
+    pub(crate) fn start(&mut self, now: Instant) -> Due {
+        self.begun = Some(now);
+        Due::Start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn triggers_are_read() {
+        assert_eq!("usr1".parse(), Ok(Trigger::Signal(Signal::SIGUSR1)));
+        assert_eq!("SIGUSR2".parse(), Ok(Trigger::Signal(Signal::SIGUSR2)));
+        assert_eq!("./go".parse(), Ok(Trigger::File("./go".into())));
+        for bad in ["", "go", "KILL", "TERM", "SIGSEGV", "SIGPROF"] {
+            assert!(bad.parse::<Trigger>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_delay_then_a_duration() {
+        let schedule = Schedule { delay: Some(2 * S), duration: Some(3 * S), ..Schedule::default() };
+        let mut work = Clockwork::new(schedule);
+        let t = work.made;
+        assert_eq!(work.due(t + S), None);
+        assert_eq!(work.due(t + 2 * S), Some(Due::Start));
+        assert_eq!(work.due(t + 4 * S), None);
+        assert_eq!(work.due(t + 5 * S), Some(Due::Stop));
+    }
+
+    #[test]
+    fn signals_open_and_close_windows() {
+        let on = |s| Some(Trigger::Signal(s));
+        let schedule =
+            Schedule { start_on: on(Signal::SIGUSR1), stop_on: on(Signal::SIGUSR2), ..Schedule::default() };
+        let mut work = Clockwork::new(schedule);
+        let (t, one, two) = (work.made, Signal::SIGUSR1 as i32, Signal::SIGUSR2 as i32);
+        assert_eq!(work.signal(two, t), None);
+        assert_eq!(work.signal(one, t), Some(Due::Start));
+        assert_eq!(work.signal(one, t), None);
+        assert_eq!(work.signal(two, t), Some(Due::Pause));
+        assert_eq!(work.due(t + 100 * S), None);
+        assert_eq!(work.signal(one, t), Some(Due::Start));
+        let mut work = Clockwork::new(Schedule { stop_on: on(Signal::SIGUSR2), ..Schedule::default() });
+        assert_eq!(work.signal(two, t), Some(Due::Stop), "without a way to start again it is the end");
+    }
+
+    #[test]
+    fn files_that_appear() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("go");
+        let mut work = Clockwork::new(Schedule {
+            start_on: Some(Trigger::File(file.clone())),
+            stop_on: Some(Trigger::File(dir.path().join("stop"))),
+            ..Schedule::default()
+        });
+        let t = work.made;
+        assert_eq!(work.due(t), None);
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(work.due(t), None, "not looked at again at once");
+        assert_eq!(work.due(t + S), Some(Due::Start));
+        std::fs::write(dir.path().join("stop"), "").unwrap();
+        assert_eq!(work.due(t + 2 * S), Some(Due::Stop));
+    }
+}

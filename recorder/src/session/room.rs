@@ -1,0 +1,74 @@
+//! How much memory the processes of a session may have together. Each has a fixed size, but they may begin and end faster than
+//! the drain removes what they leave.
+
+use std::{fs, path::Path, sync::atomic::Ordering, time::Duration};
+
+use flightline_in_signal::layout::{PROC_SUFFIX, ProcLayout};
+use nix::sys::statvfs::statvfs;
+
+use super::Session;
+use crate::settings::THREAD_SLOTS;
+
+/// As many are recorded wherever a session can be made at all.
+const FEWEST: u64 = 8;
+/// The start of a process's file, whose owner was killed meanwhile, is kept this long.
+const UNFINISHED: Duration = Duration::from_secs(60);
+
+/// Processes that may have memory in `dir` at once: an eighth of the machine's memory, at most three quarters of the file system
+/// (the drain makes all of a file present, so that it cannot find the file system full later).
+pub(super) fn most_processes(dir: &Path, ring_bytes: u64) -> u64 {
+    let system = nix::sys::sysinfo::sysinfo().map_or(1 << 30, |info| info.ram_total());
+    let room = statvfs(dir).map_or(u64::MAX, |fs| fs.blocks().saturating_mul(fs.fragment_size()));
+    ((system / 8).min(room / 4 * 3) / ProcLayout::new(THREAD_SLOTS, ring_bytes).end).max(FEWEST)
+}
+
+impl Session {
+    /// The drain has removed the memory of a process.
+    pub(crate) fn process_gone(&self) {
+        // SAFETY: as in `stop`.
+        self.word(|p| unsafe { &raw const (*p).processes_gone }).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Processes that were not recorded because too many were there, as they say themselves.
+    pub(crate) fn refused(&self) -> u64 {
+        // SAFETY: as in `stop`.
+        self.word(|p| unsafe { &raw const (*p).processes_refused }).load(Ordering::Relaxed)
+    }
+
+    /// Counts anew what has memory here, for those that were killed while they joined; to be called now and then with what it
+    /// returned the last time.
+    pub(crate) fn count_processes(&self, before: u64) -> u64 {
+        // SAFETY: as in `stop`.
+        let begun = self.word(|p| unsafe { &raw const (*p).processes }).load(Ordering::Relaxed);
+        // While some join it cannot be told who of them will have a file.
+        if begun == before
+            && let Some(files) = self.process_files()
+        {
+            // SAFETY: as in `stop`.
+            let gone = self.word(|p| unsafe { &raw const (*p).processes_gone });
+            gone.store(begun.saturating_sub(files), Ordering::Relaxed);
+        }
+        begun
+    }
+
+    fn process_files(&self) -> Option<u64> {
+        let mut files = 0;
+        for entry in fs::read_dir(&self.dir).ok()?.flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let unfinished = name.ends_with(".tmp");
+            let old = || {
+                entry
+                    .metadata()
+                    .and_then(|m| m.modified())
+                    .is_ok_and(|at| at.elapsed().is_ok_and(|t| t > UNFINISHED))
+            };
+            if unfinished && old() {
+                let _ = fs::remove_file(entry.path());
+            } else if unfinished || name.ends_with(PROC_SUFFIX) {
+                files += 1;
+            }
+        }
+        Some(files)
+    }
+}

@@ -1,0 +1,67 @@
+//! Which threads are recorded.
+
+use std::ops::RangeInclusive;
+
+use regex::Regex;
+
+use crate::error::Error;
+
+/// Threads by name or id.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadSelection {
+    names: Vec<Regex>,
+    ids: Vec<RangeInclusive<u32>>,
+}
+
+impl ThreadSelection {
+    /// Each text is a list of thread ids and ranges of them (`17,20-30`), or a regular expression for a part of the name.
+    ///
+    /// # Errors
+    /// The expression that cannot be understood.
+    pub fn parse<T: AsRef<str>>(texts: &[T]) -> Result<ThreadSelection, Error> {
+        let mut selection = ThreadSelection::default();
+        for text in texts.iter().map(AsRef::as_ref) {
+            match text.split(',').map(range).collect::<Option<Vec<_>>>() {
+                Some(ids) => selection.ids.extend(ids),
+                None => selection.names.push(Regex::new(text).map_err(|_| Error::Setting {
+                    name: "threads",
+                    problem: format!("{text:?} is neither thread ids, as 17,20-30, nor a regular expression"),
+                })?),
+            }
+        }
+        Ok(selection)
+    }
+
+    /// Whether a thread is meant.
+    pub fn holds(&self, tid: u32, name: &str) -> bool {
+        self.ids.iter().any(|range| range.contains(&tid))
+            || self.names.iter().any(|regex| regex.is_match(name))
+    }
+}
+
+fn range(text: &str) -> Option<RangeInclusive<u32>> {
+    let (from, to) = text.trim().split_once('-').unwrap_or((text.trim(), text.trim()));
+    Some(from.parse().ok()?..=to.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_ids() {
+        let selection = ThreadSelection::parse(&["17,20-30", "^worker-[0-9]+$", "io"]).unwrap();
+        for (tid, name, expected) in [
+            (17, "x", true),
+            (18, "x", false),
+            (25, "", true),
+            (1, "worker-3", true),
+            (1, "my-io-1", true),
+            (1, "worker-x", false),
+        ] {
+            assert_eq!(selection.holds(tid, name), expected, "{tid} {name}");
+        }
+        assert!(ThreadSelection::parse(&["("]).unwrap_err().to_string().contains("thread ids"));
+        assert!(!ThreadSelection::parse::<&str>(&[]).unwrap().holds(1, "x"));
+    }
+}

@@ -1,0 +1,87 @@
+//! `--sync`: what is flushed goes on to the disk, so that a power failure costs no more than what came since the last flush.
+//!
+//! A thread of its own waits for the disk. The drain hands it the file and goes on; while it is busy, a file is handed over
+//! again with the next flush, so nothing piles up behind a slow disk.
+
+use std::{
+    fs::File,
+    io,
+    sync::mpsc::{SyncSender, sync_channel},
+    thread::{self, JoinHandle},
+};
+
+/// Files that may wait: of several processes, and the one before with the next chunk.
+const WAITING: usize = 64;
+
+/// The thread that waits for the disk.
+pub struct Syncer {
+    files: Option<SyncSender<File>>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Syncer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No more threads.
+    pub fn start() -> io::Result<Syncer> {
+        Syncer::with(|file| file.sync_data())
+    }
+
+    fn with(sync: impl Fn(&File) -> io::Result<()> + Send + 'static) -> io::Result<Syncer> {
+        let (files, receive) = sync_channel::<File>(WAITING);
+        let thread = thread::Builder::new().name("flightline-sync".into()).spawn(move || {
+            // A disk that fails says so at the next write too.
+            receive.iter().filter(|file| sync(file).is_ok()).count() as u64
+        })?;
+        Ok(Syncer { files: Some(files), thread: Some(thread) })
+    }
+
+    /// Has a file written to the disk, soon; never waits.
+    pub fn sync(&self, file: &File) {
+        if let (Some(files), Ok(file)) = (&self.files, file.try_clone()) {
+            let _ = files.try_send(file);
+        }
+    }
+}
+
+impl Drop for Syncer {
+    /// At the end of everything the rest is waited for.
+    fn drop(&mut self) {
+        self.files = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    };
+
+    #[test]
+    fn a_slow_disk_is_not_waited_for() {
+        let disk = Arc::new(Mutex::new(()));
+        let written = Arc::new(AtomicU64::new(0));
+        let (waits, count) = (disk.clone(), written.clone());
+        let held = disk.lock().unwrap();
+        let syncer = Syncer::with(move |_| {
+            drop(waits.lock());
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })
+        .unwrap();
+        let file = tempfile::tempfile().unwrap();
+        // None of these comes back while the disk is held, if any waits for it.
+        (0..10 * WAITING).for_each(|_| syncer.sync(&file));
+        assert_eq!(written.load(Ordering::Relaxed), 0);
+        drop(held);
+        drop(syncer);
+        let written = written.load(Ordering::Relaxed);
+        assert!((WAITING as u64..=WAITING as u64 + 1).contains(&written), "{written}");
+    }
+}

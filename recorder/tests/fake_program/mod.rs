@@ -1,0 +1,120 @@
+//! A well-behaved program as the drain sees it: a process file, written with the real layout and ring.
+#![allow(dead_code, reason = "each user takes its part")]
+
+use std::{
+    fs::{self, OpenOptions},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use flightline_in_signal::{
+    layout::{MAGIC, ProcHeader, ProcLayout, SampleRecord, ThreadSlot, loss, proc_state, record, slot_state},
+    ring::Ring,
+};
+use memmap2::MmapRaw;
+
+pub const SLOTS: u32 = 64;
+pub const RING: u64 = 64 << 10;
+
+/// Its side of a process file.
+pub struct Fake {
+    map: MmapRaw,
+    pub layout: ProcLayout,
+    pub path: PathBuf,
+}
+
+impl Fake {
+    pub fn new(dir: &Path, pid: u32, n: u32) -> Fake {
+        let layout = ProcLayout::new(SLOTS, RING);
+        let path = dir.join(format!("{pid}-{n}.proc"));
+        let temporary = dir.join(format!("{pid}-{n}.tmp"));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary).unwrap();
+        file.set_len(layout.end).unwrap();
+        let map = MmapRaw::map_raw(&file).unwrap();
+        let fake = Fake { map, layout, path };
+        let header = fake.map.as_mut_ptr().cast::<ProcHeader>();
+        // SAFETY: the file was sized for the layout and is zeroed, which is valid for these integers and atomics.
+        unsafe {
+            (*header).pid = pid;
+            (*header).start_mono_ns = now();
+            (*header).thread_slots = SLOTS;
+            (*header).ring_bytes = RING;
+            (*header).state.store(proc_state::LIVE, Ordering::Relaxed);
+            (*header).magic.store(MAGIC, Ordering::Release);
+        }
+        fs::rename(&temporary, &fake.path).unwrap();
+        fake
+    }
+
+    pub fn header(&self) -> &ProcHeader {
+        // SAFETY: as in `new`.
+        unsafe { &*self.map.as_ptr().cast() }
+    }
+
+    pub fn slot(&self, index: u32) -> &ThreadSlot {
+        assert!(index < SLOTS);
+        let at = self.layout.threads as usize + index as usize * size_of::<ThreadSlot>();
+        // SAFETY: inside the mapping, aligned, all atomics.
+        unsafe { &*self.map.as_ptr().add(at).cast() }
+    }
+
+    pub fn ring(&self) -> Ring<'_> {
+        // SAFETY: inside the mapping, page aligned, only accessed as atomics.
+        let words = unsafe {
+            std::slice::from_raw_parts(
+                self.map.as_ptr().add(self.layout.ring as usize).cast::<AtomicU64>(),
+                RING as usize / 8,
+            )
+        };
+        Ring::new(&self.header().ring, words).unwrap()
+    }
+
+    pub fn start_thread(&self, index: u32, tid: u32, period: u64) {
+        let slot = self.slot(index);
+        slot.tid.store(tid, Ordering::Relaxed);
+        slot.start_mono_ns.store(now(), Ordering::Relaxed);
+        slot.first_ns.store(period, Ordering::Relaxed);
+        slot.armed_cpu_ns.store(1, Ordering::Relaxed);
+        slot.last_cpu_ns.store(1, Ordering::Relaxed);
+        slot.state.store(0x100 | slot_state::LIVE, Ordering::Release);
+    }
+
+    /// What the handler does; `false` if the ring was full and the loss was counted.
+    pub fn sample(&self, index: u32, weight: u64, frames: &[u64], flags: u16) -> bool {
+        let slot = self.slot(index);
+        slot.last_cpu_ns.fetch_add(weight, Ordering::Relaxed);
+        let Ok(claim) = self.ring().claim(record::SAMPLE, frames.len() + size_of::<SampleRecord>() / 8)
+        else {
+            slot.lost_ns[loss::RING_FULL].fetch_add(weight, Ordering::Relaxed);
+            slot.lost[loss::RING_FULL].fetch_add(1, Ordering::Relaxed);
+            return false;
+        };
+        let tid = slot.tid.load(Ordering::Relaxed);
+        let head = [
+            now(),
+            u64::from(tid) | u64::from(index) << 32,
+            weight,
+            frames.len() as u64 | u64::from(flags) << 16,
+            0,
+        ];
+        for (word, value) in claim.words.iter().zip(head.iter().chain(frames)) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        claim.publish();
+        slot.samples.fetch_add(1, Ordering::Relaxed);
+        slot.sampled_ns.fetch_add(weight, Ordering::Relaxed);
+        true
+    }
+
+    pub fn end_thread(&self, index: u32, tail: u64) {
+        let slot = self.slot(index);
+        slot.end_cpu_ns.store(slot.last_cpu_ns.load(Ordering::Relaxed) + tail, Ordering::Relaxed);
+        slot.end_mono_ns.store(now(), Ordering::Relaxed);
+        slot.state.store(0x100 | slot_state::ENDED, Ordering::Release);
+    }
+}
+
+fn now() -> u64 {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}

@@ -1,0 +1,37 @@
+//! Folded stacks of a recording, by our own command.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::run::run;
+use crate::victim::flightline;
+
+/// A stack, root first, and its count or total.
+pub type Line = (Vec<String>, u64);
+
+/// `flightline fold FILE -e EVENT [--total]`; no lines if the recording has no such event.
+#[track_caller]
+pub fn fold(recording: &Path, event: &str, total: bool) -> Vec<Line> {
+    let mut command = Command::new(flightline());
+    command.arg("fold").arg(recording).args(["-e", event]);
+    if total {
+        command.arg("--total");
+    }
+    let finished = run(&mut command, Duration::from_secs(60));
+    if !finished.status.success() && finished.stderr.contains("has no event") {
+        return Vec::new();
+    }
+    let finished = finished.expect_success("fold");
+    let line = |line: &str| {
+        let (stack, count) = line.rsplit_once(' ')?;
+        Some((stack.split(';').map(str::to_owned).collect(), count.parse().ok()?))
+    };
+    let text = finished.stdout_text();
+    text.lines().map(|l| line(l).unwrap_or_else(|| panic!("{l:?} is no folded stack"))).collect()
+}
+
+/// Sum of the lines with `function` anywhere.
+pub fn sum_with(lines: &[Line], function: &str) -> u64 {
+    lines.iter().filter(|(stack, _)| stack.iter().any(|f| f == function)).map(|(_, n)| n).sum()
+}

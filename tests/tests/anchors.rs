@@ -1,0 +1,139 @@
+//! What other recorders of native programs get wrong, each a test: `recorder/docs/guest.md` has the list, this file what no
+//! other suite covers.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use flightline_tests::record::{Record, Recorded};
+use flightline_tests::recording::Recording;
+use flightline_tests::run::{signal, spawn, turn, until, wait};
+use flightline_tests::victim::{self, OPTIMISED};
+
+const RATE: u32 = 1000;
+
+fn record(case: &str, record: Record) -> (Recorded, Recording) {
+    let recorded = record.rate(RATE).run(victim::c("anchors", OPTIMISED), &[case]);
+    let recording = recorded.read();
+    (recorded, recording)
+}
+
+/// Samples of a thread, as CPU seconds.
+fn seconds(recording: &Recording, tid: u64) -> f64 {
+    recording.samples.iter().filter(|s| s.tid == tid).count() as f64 / f64::from(RATE)
+}
+
+/// CPU seconds of a thread that were counted as lost.
+fn lost(recording: &Recording, tid: u64) -> f64 {
+    recording.losses.iter().filter(|l| l.tid == tid).map(|l| l.cpu_ns as f64 / 1e9).sum()
+}
+
+/// A child that leaves by `exit` runs exit handlers that are the parent's too: they must not stop the parent's sampling,
+/// nor write its events twice.
+#[test]
+fn a_child_that_exits_leaves_its_parent_recorded() {
+    let _turn = turn();
+    for engine in ["auto", "timer"] {
+        let (recorded, recording) = record("fork", Record::new().engine(engine));
+        assert_eq!(recorded.finished.code(), 3, "{}", recorded.finished.stderr);
+        let truth = recorded.truth();
+        for name in ["parent", "child"] {
+            let thread = truth.threads.iter().find(|t| t.name == name).unwrap();
+            let used = thread.cpu_ns as f64 / 1e9;
+            let (taken, lost) = (seconds(&recording, thread.tid), lost(&recording, thread.tid));
+            eprintln!("{engine} {name}: {used:.3} s used, {taken:.3} s recorded, {lost:.3} s lost");
+            // Half a period of rounding, and what a thread does behind its last look at its clock.
+            assert!((taken + lost - used).abs() < 0.03, "{name} by {engine}: {taken} + {lost} of {used} s");
+            assert!(taken > 0.9 * used, "{name} by {engine}: {taken} of {used} s");
+        }
+        let parent = truth.threads.iter().find(|t| t.name == "parent").unwrap().tid;
+        let mine = recording.samples.iter().filter(|s| s.tid == parent);
+        let later =
+            mine.filter(|s| recording.stacks[s.stack].frames.iter().any(|f| f.method == "after")).count();
+        assert!(later > 500, "{later} samples of 600 ms after the fork");
+    }
+}
+
+/// A fault of the program ends it as without a recorder, and what was taken until then is there.
+#[test]
+fn a_crash_keeps_its_samples() {
+    let _turn = turn();
+    let (recorded, recording) = record("crash", Record::new());
+    assert_eq!(recorded.finished.code(), 128 + libc::SIGSEGV, "{}", recorded.finished.stderr);
+    let truth = recorded.truth();
+    let main = truth.threads.iter().find(|t| t.name == "main").unwrap();
+    let (taken, used) = (seconds(&recording, main.tid), main.cpu_ns as f64 / 1e9);
+    assert!(taken > used - lost(&recording, main.tid) - 0.03, "{taken} of {used} s");
+}
+
+/// Threads that ended long before the next flush keep the names that they gave themselves.
+#[test]
+fn names_of_ended_threads() {
+    let _turn = turn();
+    let (recorded, recording) = record("named", Record::new().option("--flush").option("5s"));
+    let truth = recorded.truth();
+    assert_eq!(truth.threads.len(), 20);
+    for thread in &truth.threads {
+        assert_eq!(recording.names.get(&thread.tid), Some(&thread.name));
+    }
+}
+
+/// Frees of blocks that were not sampled are not written: a million pairs are a small file.
+#[test]
+fn only_sampled_blocks_are_written_when_freed() {
+    let _turn = turn();
+    let record = Record::new().option("-e").option("alloc@512k,live");
+    let recorded = record.run(victim::c("anchors", OPTIMISED), &["churn"]).expect_code(0);
+    let recording = recorded.read();
+    let count = |name: &str| recording.events.get(name).copied().unwrap_or(0);
+    let (allocated, freed) = (count("profiler.Malloc"), count("profiler.Free"));
+    eprintln!("{allocated} allocations and {freed} frees written");
+    // 95 MB at one sample in 512 KiB.
+    assert!((90..=300).contains(&allocated), "{allocated} of some 182 samples");
+    assert!(freed <= allocated, "{freed} frees of {allocated} sampled blocks");
+    assert!(recorded.path.metadata().unwrap().len() < 1 << 20);
+}
+
+/// A second recording into a file that one is being written to is refused, and the first is not touched.
+#[test]
+fn two_recordings_do_not_mix() {
+    let _turn = turn();
+    let program = victim::c("ticking", OPTIMISED);
+    let first = Record::new().rate(RATE);
+    let path = first.path();
+    let limit = Duration::from_secs(60);
+    let mut running = spawn(first.command(&program, &["100000"]).stdout(Stdio::null()).stderr(Stdio::null()));
+    until(limit, "the first recording begins", || path.metadata().ok().filter(|m| m.len() > 0));
+    let second = Record::new().rate(RATE).output(&path).run(&program, &["1"]);
+    assert_eq!(second.finished.code(), 1, "{}", second.finished.stderr);
+    assert!(
+        second.finished.stderr.contains("another recording is being written to it"),
+        "{}",
+        second.finished.stderr
+    );
+    assert_eq!(second.finished.stdout_text(), "", "the program was started");
+    std::thread::sleep(Duration::from_millis(1200));
+    signal(running.id(), libc::SIGTERM);
+    wait(&mut running, limit, "the first recording");
+    let recording = Recording::read(&path).unwrap();
+    assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
+    assert!(recording.samples.len() > 100, "{} samples", recording.samples.len());
+    // Over now: the name is free again.
+    Record::new().rate(RATE).output(&path).run(&program, &["1"]).expect_code(23);
+}
+
+/// The list names tests that exist.
+#[test]
+fn the_list_is_true() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let list = std::fs::read_to_string(root.join("recorder/docs/guest.md")).unwrap();
+    let mut named = 0;
+    for test in list.split('`').filter(|word| word.contains("::") && !word.contains(' ')) {
+        let (file, name) = test.split_once("::").unwrap();
+        let source = std::fs::read_to_string(root.join(format!("tests/tests/{file}.rs")))
+            .unwrap_or_else(|e| panic!("{test}: {e}"));
+        assert!(source.contains(&format!("fn {name}(")), "there is no {test}");
+        named += 1;
+    }
+    assert!(named >= 20, "{named} tests named");
+}

@@ -1,0 +1,188 @@
+//! Death between any two instructions that change what outlives it: recorder and program are stepped through one
+//! instruction at a time, and whenever shared memory or the recording have changed, a copy of both is recovered as if they
+//! had been killed there. A copy must have exactly what the program had done by then.
+//!
+//! `CRASH_STEPS` is the number of times that each is stepped through, `CRASH_INSTRUCTIONS` how far each time; `.ci/long crashes`
+//! has more, flushes and chunks among them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant as Clock};
+
+use flightline_tests::crashes::{Found, Instant, Told, record, recover};
+use flightline_tests::run::{children, collect, signal, spawn, turn, until, wait};
+use flightline_tests::shared_memory::session_of;
+use flightline_tests::stepping::{Copied, Stopped, Watch, freeze};
+use flightline_tests::victim;
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const THREADS: usize = 2;
+/// More than it gets to.
+const COUNT: u64 = 1 << 30;
+/// Instructions of one time, from the first change on.
+const STEPS: u64 = 40_000;
+/// As many times that until something has changed.
+const LONGEST: u64 = 40;
+/// Copies of one kind of change in one time, the first ones and later ones at growing distances: a round of the drain has
+/// hundreds of the same.
+const EACH: u64 = 6;
+/// Copies that wait to be recovered, and those who do it.
+const WAITING: usize = 6;
+const RECOVERERS: usize = 2;
+
+/// A number from the environment.
+fn set(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |n| n.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+/// Whether the `n`th change of a kind is looked at.
+fn wanted(n: u64, each: u64) -> bool {
+    n <= each || n.is_power_of_two() || n.is_multiple_of(97)
+}
+
+struct Job {
+    copied: Copied,
+    /// Everything stands still: no tolerance.
+    at: Instant,
+    what: String,
+}
+
+/// Recovers copies; gives back how many, and what was wrong.
+fn recoverer(jobs: &Mutex<Receiver<Job>>) -> (u64, Vec<String>) {
+    let (mut done, mut wrong) = (0, Vec::new());
+    loop {
+        let Ok(job) = jobs.lock().unwrap().recv() else { return (done, wrong) };
+        done += 1;
+        let finished = recover(&job.copied.output);
+        if finished.code() != 0 {
+            wrong.push(format!("{}: status {}: {}", job.what, finished.code(), finished.stderr));
+            continue;
+        }
+        let found = std::panic::catch_unwind(|| Found::read(&job.copied.output, THREADS));
+        match found {
+            Ok(found) => {
+                if let Some(problem) = found.wrong(&job.at, &job.at) {
+                    wrong.push(format!("{}: {problem}; {:?}; {}", job.what, job.at, finished.stderr.trim()));
+                }
+            }
+            Err(_) => wrong.push(format!("{}: the recording cannot be read", job.what)),
+        }
+        if job.copied.session.exists() {
+            wrong.push(format!("{}: shared memory is left", job.what));
+        }
+    }
+}
+
+/// Steps through a recording; `the_drain` or the program's threads in turns.
+#[track_caller]
+fn step_through(name: &str, repository: bool, the_drain: bool) {
+    let _turn = turn();
+    let folder = TempDir::with_prefix("flightline-test-").unwrap();
+    let told = Told::new(folder.path(), THREADS);
+    let live = folder.path().join("live");
+    std::fs::create_dir(&live).unwrap();
+    let output = live.join(if repository { "repository" } else { "run.jfr" });
+    let out = output.to_str().unwrap();
+    let mut options = vec!["--ring-size", "4M", "--flush", "100ms"];
+    match repository {
+        true => options.extend(["--chunk-age", "1s", "--repository", out]),
+        false => options.extend(["-o", out]),
+    }
+    if !the_drain {
+        // A step where SIGTRAP is blocked resets its handler (`force_sig`): signals of another number.
+        options.extend(["--engine", "timer"]);
+    }
+    let mut drain = spawn(&mut record(&options, &told.program(COUNT)));
+    let stderr = collect(drain.stderr.take().unwrap());
+    let program_file = victim::c("crashes", victim::OPTIMISED);
+    let program = until(LIMIT, "the program starts", || {
+        let is =
+            |pid: &u32| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program_file);
+        children(drain.id()).into_iter().find(is)
+    });
+    until(LIMIT, "every thread allocates", || told.now().0.iter().all(|t| t.1 > 100).then_some(()));
+    let session = session_of(drain.id()).expect("shared memory of a running recording");
+    let mut watch = Watch::new(&session, &output);
+    let (send, receive) = sync_channel::<Job>(WAITING);
+    let receive = Arc::new(Mutex::new(receive));
+    let workers: Vec<_> = (0..RECOVERERS)
+        .map(|_| {
+            let jobs = receive.clone();
+            std::thread::spawn(move || recoverer(&jobs))
+        })
+        .collect();
+    let mut kinds: BTreeMap<&str, u32> = BTreeMap::new();
+    let (mut steps, mut number, began) = (0u64, 0u32, Clock::now());
+    let each = set("CRASH_EACH", EACH);
+    let (times, most) = (set("CRASH_STEPS", 1), set("CRASH_INSTRUCTIONS", STEPS));
+    for time in 0..times {
+        // The drain takes what there is, then gets a little: what follows is a round that is not too long, and a flush.
+        drop((freeze(program), std::thread::sleep(Duration::from_millis(220 + time * 37 % 110))));
+        std::thread::sleep(Duration::from_millis(1));
+        let mut of_program = freeze(program);
+        let mut of_drain = freeze(drain.id());
+        let count = of_program.len();
+        let stepped: &mut Stopped =
+            if the_drain { &mut of_drain[0] } else { &mut of_program[time as usize % count] };
+        let mut here: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut before = watch.look(!the_drain);
+        let steps_now = if the_drain { most } else { most / 4 };
+        // What a round does before it changes anything depends on the build and on what the machine had it wait for.
+        let (mut step, mut last) = (0, LONGEST * steps_now);
+        while step < last {
+            step += 1;
+            assert!(stepped.step(), "{name}: the thread is gone at step {step}");
+            steps += 1;
+            let now = watch.look(!the_drain);
+            let Some(kind) = now.since(&before) else { continue };
+            before = now;
+            last = if here.is_empty() { step + steps_now } else { last };
+            let seen = here.entry(kind).or_default();
+            *seen += 1;
+            if !wanted(*seen, each) {
+                continue;
+            }
+            *kinds.entry(kind).or_default() += 1;
+            number += 1;
+            let copied = watch.copy(&live, &format!("{number:04x}"));
+            let what = format!("{name}, time {time}, step {step}, {kind}");
+            send.send(Job { copied, at: told.now(), what }).unwrap();
+        }
+    }
+    drop(send);
+    let results: Vec<_> = workers.into_iter().map(|w| w.join().unwrap()).collect();
+    let done: u64 = results.iter().map(|r| r.0).sum();
+    let wrong: Vec<String> = results.into_iter().flat_map(|r| r.1).collect();
+    println!(
+        "{name}: {steps} instructions, {done} deaths, {:.0} s: {kinds:?}",
+        began.elapsed().as_secs_f64()
+    );
+    signal(program, libc::SIGKILL);
+    wait(&mut drain, LIMIT, "the recorder after its program's death");
+    let stderr = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
+    assert!(wrong.is_empty(), "{} of {done}:\n{}\n{stderr}", wrong.len(), wrong.join("\n"));
+    assert!(done > 0 && !kinds.is_empty(), "{name}: nothing changed in {steps} instructions");
+    // What was stepped through is whole in the end.
+    let found = Found::read(&output, THREADS);
+    let now = told.now();
+    assert_eq!(found.wrong(&now, &now), None);
+    assert!(!Path::new(&session).exists());
+}
+
+#[test]
+fn the_recorder_of_a_file() {
+    step_through("recorder, file", false, true);
+}
+
+#[test]
+fn the_recorder_of_a_repository() {
+    step_through("recorder, repository", true, true);
+}
+
+#[test]
+fn the_program() {
+    step_through("program", false, false);
+}

@@ -1,0 +1,107 @@
+//! All engines in one process at once: each tells what the program did, none disturbs another, and other readers read all of it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use flightline_tests::print_agreement::compare;
+use flightline_tests::record::{Record, Recorded};
+use flightline_tests::run::run;
+use flightline_tests::{foreign, skip, victim};
+
+const EVENTS: &str = "page-faults@64";
+
+/// Whether events of the kernel can be recorded too.
+fn perf() -> bool {
+    let allowed = skip::perf_allowed(false);
+    if !allowed {
+        skip::skip("perf_event_open is not allowed: page faults beside all other engines");
+    }
+    allowed
+}
+
+fn record() -> Recorded {
+    let program = victim::cpp("everything", &["-O1", "-pthread"]);
+    let mut record = Record::new().option("--all");
+    if perf() {
+        record = record.option("-e").option(EVENTS);
+    }
+    // Far more than a second's work, however laden the machine.
+    record.limit(Duration::from_secs(120)).run(program, &[]).expect_code(0)
+}
+
+/// What `fold` makes of one kind of events: function at the leaf side → sum of the lines that contain it.
+struct Folded(Vec<(String, u64)>);
+
+impl Folded {
+    fn of(path: &Path, event: &str, total: bool) -> Folded {
+        let mut fold = Command::new(victim::flightline());
+        fold.args(["fold", "-e", event]).args(total.then_some("--total")).arg(path);
+        let done = run(&mut fold, Duration::from_secs(60));
+        assert_eq!(done.status.code(), Some(0), "fold -e {event}: {}", done.stderr);
+        let line = |line: &str| {
+            let (stack, count) = line.rsplit_once(' ').unwrap();
+            (stack.to_owned(), count.parse().unwrap())
+        };
+        Folded(String::from_utf8(done.stdout).unwrap().lines().map(line).collect())
+    }
+
+    /// Sum over the stacks with this function somewhere.
+    fn through(&self, function: &str) -> u64 {
+        let named = |stack: &str| stack.split(';').any(|f| f.split('(').next() == Some(function));
+        self.0.iter().filter(|(stack, _)| named(stack)).map(|(_, n)| n).sum()
+    }
+}
+
+#[track_caller]
+fn between(what: &str, value: u64, low: u64, high: u64) {
+    assert!((low..=high).contains(&value), "{what}: {value}, expected {low} to {high}");
+}
+
+#[test]
+fn every_engine_tells_what_the_program_did() {
+    let recorded = record();
+    let path = &recorded.path;
+    let total = |event: &str, function: &str| Folded::of(path, event, true).through(function);
+    let count = |event: &str, function: &str| Folded::of(path, event, false).through(function);
+    const MS: u64 = 1_000_000;
+    between("CPU time of burn", total("cpu", "burn"), 330 * MS, 470 * MS);
+    // Every 4 KiB page of 32 MiB is touched once.
+    if perf() {
+        between("page faults", total("page-faults", "fault"), 8192 * 9 / 10, 8192 * 11 / 10);
+    }
+    // 60 MB in 20,000 pieces at one sample in 512 KiB: a standard deviation of 9 %.
+    between("bytes of churn", total("alloc", "churn"), 36_000_000, 84_000_000);
+    // 16 MB: 18 %.
+    between("bytes of leak", total("live", "leak"), 4_000_000, 32_000_000);
+    assert_eq!(total("live", "churn"), 0, "what was freed does not live");
+    between("waits for the lock", count("lock", "wait_for_lock"), 3, 3);
+    assert!(total("lock", "wait_for_lock") >= 3 * 20 * MS);
+    between("slow reads", count("io", "slow_reads"), 4, 4);
+    between("exceptions", count("throw", "throws"), 5, 5);
+    // The idle thread's 700 ms, three times 30 ms with the lock held, four times 30 ms before a write. Between two looks of
+    // a drain that gets no turn the short ones may pass unseen; the long one cannot but for its ends.
+    let asleep = Folded::of(path, "wall", true).through("nap");
+    between("time in nap", asleep, 600 * MS, 2000 * MS);
+}
+
+/// The tool `jfr` of both JDKs; `None`, said loudly, if one is missing.
+fn tools() -> Option<[PathBuf; 2]> {
+    let homes = [17, 25].map(|release| Some(foreign::jdk(release)?.join("bin/jfr")));
+    let [Some(old), Some(new)] = homes else { return None };
+    Some([old, new])
+}
+
+#[test]
+fn the_jdk_reads_every_event_of_every_engine() {
+    let Some(tools) = tools() else { return };
+    let recorded = record();
+    for jfr in &tools {
+        let agreement = compare(victim::flightline(), jfr, &recorded.path, &recorded.path, Some(2048));
+        assert!(
+            agreement.differences.is_empty() && agreement.jdk_failed.is_none() && agreement.events > 100,
+            "{}: {agreement}",
+            jfr.display()
+        );
+    }
+}

@@ -1,0 +1,396 @@
+//! Programs that nothing can be loaded into, and programs that run already: recorded from outside, with the same truth.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use flightline_tests::record::Record;
+use flightline_tests::recording::{Recording, Stack};
+use flightline_tests::run::{self, run, signal, spawn, turn, wait};
+use flightline_tests::truth::Truth;
+use flightline_tests::{shares, skip, victim};
+
+const LIMIT: Duration = Duration::from_secs(90);
+const STATIC: &[&str] = &["-O2", "-fomit-frame-pointer", "-static"];
+
+fn root() -> bool {
+    // SAFETY: no memory effects.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Says so and gives `true` where nothing can be watched from outside.
+fn not_here() -> bool {
+    let allowed = skip::perf_allowed(false);
+    if !allowed {
+        skip::skip("perf_event_open is not allowed: recording from outside");
+    }
+    !allowed
+}
+
+/// Each thread's account adds up to its own clock: what an event counts is time on the processor, which includes the
+/// interrupts that the thread's clock leaves out, so within 3 % and what may be left over on each processor.
+fn check_accounts(truth: &Truth, recording: &Recording, period_ns: u64) {
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let samples = recording.samples_by_tid();
+    let last: HashMap<u64, _> = recording.ledger.iter().map(|l| (l.tid, *l)).collect();
+    for thread in &truth.threads {
+        let tolerance = thread.cpu_ns * 3 / 100 + 5_000_000;
+        // One that only waited while it was watched may have none.
+        let Some(ledger) = last.get(&thread.tid) else {
+            assert!(thread.cpu_ns <= tolerance, "no account of {} with {} ns", thread.name, thread.cpu_ns);
+            continue;
+        };
+        let off = ledger.cpu_ns.abs_diff(thread.cpu_ns);
+        assert!(off <= tolerance, "{}: {ledger:?}, truly {}", thread.name, thread.cpu_ns);
+        let rest = ledger.cpu_ns.saturating_sub(ledger.sampled_ns + ledger.lost_ns);
+        assert!(rest <= period_ns, "{}: {rest} ns neither sampled nor lost: {ledger:?}", thread.name);
+        let events = samples.get(&thread.tid).copied().unwrap_or(0) * period_ns;
+        assert!(
+            events.abs_diff(ledger.sampled_ns) <= period_ns * (cpus + 1),
+            "{}: events stand for {events} ns: {ledger:?}",
+            thread.name
+        );
+    }
+}
+
+/// Share of the samples whose stack may be seen at all (without rights the kernel's is not) and satisfies a condition.
+fn seen(recording: &Recording, condition: impl Fn(&Stack) -> bool) -> f64 {
+    let hidden = |s: &Stack| s.frames.iter().any(|f| f.method.starts_with("[kernel"));
+    let all = recording.share(|s| !hidden(s));
+    100.0 * recording.share(|s| !hidden(s) && condition(s)) / all.max(0.001)
+}
+
+fn whole(recording: &Recording) -> f64 {
+    seen(recording, |s| !s.truncated)
+}
+
+#[test]
+fn static_program() {
+    if not_here() {
+        return;
+    }
+    let _turn = turn();
+    let program = victim::c("known_answer", STATIC);
+    let recorded = Record::new().rate(1000).run(program, &["1.5"]).expect_code(0);
+    assert!(recorded.finished.stderr.contains("from outside"), "{}", recorded.finished.stderr);
+    let (truth, recording) = (recorded.truth(), recorded.read());
+    check_accounts(&truth, &recording, 1_000_000);
+    // 6,000 looks: chance alone moves a share of 30 % by 0.6 points (one sigma).
+    shares::compare(&truth.functions, truth.cpu_ns(), &shares::by_function(&recording, true), 2.5);
+    let through = seen(&recording, |s| s.has("worker") && !s.truncated);
+    assert!(through >= 98.5, "only {through:.2} % lead from the leaf to worker() and the root");
+    for name in ["known-0", "known-1", "known-2", "known-3"] {
+        assert!(
+            recording.names.values().any(|n| n == name),
+            "no thread is called {name}: {:?}",
+            recording.names
+        );
+    }
+}
+
+fn go_program(flags: &[&str]) {
+    if not_here() {
+        return;
+    }
+    let Some(program) = victim::go("outside", flags) else { return skip::skip("no Go here: a Go program") };
+    let _turn = turn();
+    let recorded = Record::new().rate(1000).run(program, &["1.5"]).expect_code(0);
+    let (truth, recording) = (recorded.truth(), recorded.read());
+    check_accounts(&truth, &recording, 1_000_000);
+    // Of each other: on a laden machine the runtime's own threads, which no truth tells of, take some points of all.
+    // 2,900 looks: one sigma is 0.9 points.
+    let (alpha, beta) = (truth.functions["main.goAlpha"], truth.functions["main.goBeta"]);
+    let is = shares::by_function(&recording, true);
+    let (a, b) =
+        (is.get("main.goAlpha").copied().unwrap_or(0.0), is.get("main.goBeta").copied().unwrap_or(0.0));
+    let (should, is) = (100.0 * alpha as f64 / (alpha + beta) as f64, 100.0 * a / (a + b));
+    assert!((is - should).abs() <= 3.5, "goAlpha {is:.2} % of the two, truly {should:.2} %");
+    assert!(a + b >= 80.0, "only {:.2} % of samples in the two functions", a + b);
+    let whole = |s: &Stack| s.has_in_order(&["main.spin", "main.descend", "main.worker"]) && !s.truncated;
+    let through = 100.0 * recording.share(whole) / recording.share(|s| s.has("main.spin"));
+    assert!(through >= 97.0, "only {through:.2} % lead from the leaf to the goroutine's root");
+}
+
+#[test]
+fn go_with_debug_information() {
+    go_program(&[]);
+}
+
+/// Neither symbols nor unwind information: names by the runtime's own table, stacks by frame pointers.
+#[test]
+fn go_stripped() {
+    go_program(&["-ldflags=-s -w"]);
+}
+
+/// Stacks deeper than what the kernel copies of them go on by frame pointers, and so do those that the runtime left for a
+/// stack of the thread's own.
+#[test]
+fn go_deeper_than_the_copy() {
+    if not_here() {
+        return;
+    }
+    let Some(program) = victim::go("deep_calls", &[]) else {
+        return skip::skip("no Go here: deep goroutines");
+    };
+    let _turn = turn();
+    let recorded = Record::new().rate(499).run(program, &["1.5"]).expect_code(0);
+    let recording = recorded.read();
+    let inside = |s: &Stack| s.has("main.spin") || s.has("main.allocate");
+    let deep = |s: &Stack| {
+        let depth = s.frames.iter().filter(|f| f.method == "main.descend").count();
+        s.has_in_order(&["main.descend", "main.worker"]) && depth == 100 && !s.truncated
+    };
+    let through = 100.0 * recording.share(|s| inside(s) && deep(s)) / recording.share(inside);
+    let allocating = recording.share(|s| s.has("main.allocate"));
+    let cut = flightline_tests::whole::cut(&recording, 5);
+    assert!(through >= 98.0, "only {through:.2} % are whole, with all hundred calls\n{cut}");
+    assert!(allocating >= 2.0, "only {allocating:.2} % of samples allocate\n{cut}");
+}
+
+/// More calls than the kernel follows by frame pointers: what is copied has them, 48 KiB here.
+#[test]
+fn static_with_many_calls() {
+    if not_here() {
+        return;
+    }
+    if !root() {
+        return skip::skip("not root, so rings are small and copies short: deep stacks from outside");
+    }
+    let _turn = turn();
+    let program = victim::c("deep", STATIC);
+    let recorded = Record::new().rate(250).run(program, &["300", "1"]).expect_code(0);
+    let recording = recorded.read();
+    let calls = |s: &Stack| s.frames.iter().filter(|f| f.method == "level").count();
+    let all = recording.share(|s| s.has("bottom"));
+    let through = 100.0 * recording.share(|s| calls(s) == 299 && s.has("main") && !s.truncated) / all;
+    let cut = flightline_tests::whole::cut(&recording, 5);
+    assert!(through >= 98.5, "only {through:.2} % are whole, with all calls\n{cut}");
+}
+
+/// Starts a program that is not preloaded.
+fn start(program: &Path, args: &[&str], folder: &Path) -> Child {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(folder).env("TRUTH_FILE", folder.join("truth.tsv"));
+    spawn(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))
+}
+
+fn attach(pid: &str, folder: &Path, options: &[&str]) -> (run::Finished, PathBuf) {
+    let path = folder.join("run.jfr");
+    let mut command = Command::new(victim::flightline());
+    command.args(["record", "-p", pid, "-o"]).arg(&path).args(options);
+    (run(&mut command, LIMIT), path)
+}
+
+#[test]
+fn a_running_program_to_its_end() {
+    if not_here() {
+        return;
+    }
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    victim::flightline();
+    let mut child = start(&victim::c("known_answer", victim::OPTIMISED), &["1.5"], folder.path());
+    let pid = child.id();
+    let (finished, path) = std::thread::scope(|s| {
+        let waiting = s.spawn(|| wait(&mut child, LIMIT, "the program"));
+        let attached = attach(&pid.to_string(), folder.path(), &["-F", "1000"]);
+        assert!(waiting.join().unwrap().success());
+        attached
+    });
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    let recording = Recording::read(&path).unwrap();
+    let truth = Truth::read(&folder.path().join("truth.tsv"));
+    // The four workers interleave their functions all the time, so a part of the run has the shares of the whole.
+    shares::compare(&truth.functions, truth.cpu_ns(), &shares::by_function(&recording, true), 3.0);
+    assert!(whole(&recording) >= 98.5, "{:.2} % whole", whole(&recording));
+    let clock: u64 = truth.cpu_ns();
+    let recorded = recording.samples.len() as u64 * 1_000_000;
+    assert!(recorded > clock / 2 && recorded < clock + clock / 20, "{recorded} ns of {clock}");
+}
+
+#[test]
+fn several_by_name_for_a_while() {
+    if not_here() {
+        return;
+    }
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("fl-out-{}", std::process::id());
+    let program = folder.path().join(&name);
+    fs::copy(victim::c("known_answer", STATIC), &program).unwrap();
+    victim::flightline();
+    let mut children = [start(&program, &["60"], folder.path()), start(&program, &["60"], folder.path())];
+    let (finished, path) = attach(&name, folder.path(), &["-F", "200", "--duration", "700ms"]);
+    let alive = children.iter_mut().all(|c| c.try_wait().unwrap().is_none());
+    for child in &mut children {
+        signal(child.id(), libc::SIGKILL);
+        child.wait().unwrap();
+    }
+    assert!(alive, "a recorded program did not go on");
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    let recording = Recording::read(&path).unwrap();
+    assert_eq!(recording.events["jdk.JVMInformation"], 2, "{:?}", recording.events);
+    assert!(recording.samples.len() > 20, "{}", recording.samples.len());
+}
+
+/// The kernel's part of the stack where it may be seen; where not, its CPU time is told all the same.
+#[test]
+fn time_in_the_kernel() {
+    if not_here() {
+        return;
+    }
+    let _turn = turn();
+    let recorded = Record::new().rate(1000).run(victim::c("kernel_work", STATIC), &["2"]).expect_code(0);
+    let (truth, recording) = (recorded.truth(), recorded.read());
+    check_accounts(&truth, &recording, 1_000_000);
+    if skip::perf_allowed(true) {
+        shares::compare(&truth.functions, truth.cpu_ns(), &shares::by_function(&recording, true), 4.0);
+        let deep = recording.share(|s| s.has("in_kernel") && s.frames.iter().any(|f| f.class == "kernel"));
+        assert!(deep > 40.0, "only {deep:.1} % of samples show the kernel's part");
+    } else {
+        let hidden = recording.share(|s| s.frames.iter().any(|f| f.method.starts_with("[kernel")));
+        let program = recording.share(|s| s.has("in_program"));
+        assert!((40.0..60.0).contains(&hidden) && (40.0..60.0).contains(&program), "{hidden} {program}");
+    }
+}
+
+/// Children of a static program: a static one from outside, one that can be preloaded from inside, neither twice.
+#[test]
+fn children_of_a_static_program() {
+    if not_here() {
+        return;
+    }
+    let _turn = turn();
+    let spawner = victim::c("spawner", STATIC);
+    for flags in [STATIC, victim::OPTIMISED] {
+        let child = victim::c("known_answer", flags);
+        let recorded =
+            Record::new().rate(500).run(&spawner, &[child.to_str().unwrap(), "0.8"]).expect_code(0);
+        let (truth, recording) = (recorded.truth(), recorded.read());
+        let events = recording.samples.len() as u64 * 2_000_000;
+        let lost: u64 = recording.losses.iter().map(|l| l.cpu_ns).sum();
+        let clock = truth.cpu_ns();
+        assert!(
+            (events + lost).abs_diff(clock) <= clock / 20,
+            "{events} ns in events, {lost} lost, truly {clock}\n{}",
+            recorded.finished.stderr
+        );
+        shares::compare(&truth.functions, clock, &shares::by_function(&recording, true), 4.0);
+    }
+}
+
+/// A static child of a program that records itself is found and watched; what it used before is told as lost.
+#[test]
+fn static_child_of_a_preloaded_program() {
+    if not_here() {
+        return;
+    }
+    let _turn = turn();
+    let spawner = victim::c("spawner", victim::OPTIMISED);
+    let child = victim::c("known_answer", STATIC);
+    let recorded = Record::new().rate(500).run(&spawner, &[child.to_str().unwrap(), "1"]).expect_code(0);
+    let (truth, recording) = (recorded.truth(), recorded.read());
+    let events = recording.samples.len() as u64 * 2_000_000;
+    let lost: u64 = recording.losses.iter().map(|l| l.cpu_ns).sum();
+    let clock = truth.cpu_ns();
+    let off = (events + lost).abs_diff(clock);
+    let stderr = &recorded.finished.stderr;
+    assert!(off <= clock / 20, "{events} ns in events, {lost} lost, truly {clock}\n{stderr}");
+    // How soon it is found depends on the machine; most of a second must be there.
+    assert!(events > clock / 2, "{events} ns in events of {clock}\n{stderr}");
+    shares::compare(&truth.functions, clock, &shares::by_function(&recording, true), 4.0);
+}
+
+/// A set-user-id program, which root may watch.
+#[test]
+fn set_user_id_program() {
+    if not_here() {
+        return;
+    }
+    if !root() {
+        return skip::skip("not root: a set-user-id program recorded from outside");
+    }
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let program = folder.path().join("set-user-id");
+    fs::copy(victim::c("known_answer", victim::OPTIMISED), &program).unwrap();
+    std::os::unix::fs::chown(&program, Some(65534), None).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    // Its events are opened anew in the middle of its start: how far it is by then is different each time.
+    for _ in 0..3 {
+        let recorded = Record::new().rate(1000);
+        fs::set_permissions(recorded.folder(), fs::Permissions::from_mode(0o777)).unwrap();
+        let recorded = recorded.run(&program, &["0.4"]).expect_code(0);
+        let (truth, recording) = (recorded.truth(), recorded.read());
+        check_accounts(&truth, &recording, 1_000_000);
+        // 1,600 looks: chance alone moves a share of 30 % by 1.1 points (one sigma).
+        shares::compare(&truth.functions, truth.cpu_ns(), &shares::by_function(&recording, true), 6.0);
+    }
+}
+
+/// A container: pid and mount namespaces of its own, files that have no name here.
+#[test]
+fn in_a_container() {
+    if not_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("fl-inside-{}", std::process::id());
+    let program = victim::c("known_answer", STATIC);
+    let script = format!(
+        "mount -t tmpfs none /mnt && cp {} /mnt/{name} && mkdir /mnt/tmp && exec chroot /mnt /{name} 60",
+        program.display()
+    );
+    let contain = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["-mpf", "--kill-child", "--mount-proc", "sh", "-c", script]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    if !contain("mount -t tmpfs none /mnt").status().is_ok_and(|s| s.success()) {
+        return skip::skip("namespaces may not be made here: a program in a container");
+    }
+    let _turn = turn();
+    victim::flightline();
+    let mut outer = spawn(&mut contain(&script));
+    run::until(LIMIT, "the program in its container", || {
+        let grandchild = run::children(outer.id()).into_iter().next()?;
+        let comm = fs::read_to_string(format!("/proc/{grandchild}/comm")).ok()?;
+        (comm.trim() == &name[..name.len().min(15)] && run::status_kb(grandchild, "Threads")? == 5)
+            .then_some(())
+    });
+    let (finished, path) = attach(&name, folder.path(), &["-F", "500", "--duration", "1s"]);
+    let went_on = outer.try_wait().unwrap().is_none();
+    signal(outer.id(), libc::SIGKILL);
+    outer.wait().unwrap();
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    assert!(went_on, "the program did not go on");
+    let recording = Recording::read(&path).unwrap();
+    let through = seen(&recording, |s| s.has("worker") && !s.truncated);
+    assert!(through >= 98.0, "{through:.2} % of {} whole and named", recording.samples.len());
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let (finished, _) = attach("4194303", folder.path(), &[]);
+    assert_eq!(finished.code(), 1);
+    assert!(finished.stderr.contains("no process 4194303"), "{}", finished.stderr);
+    let (finished, _) = attach("no such program", folder.path(), &[]);
+    assert_eq!(finished.code(), 1);
+    assert!(finished.stderr.contains("no process is called"), "{}", finished.stderr);
+    let own = std::process::id().to_string();
+    let (finished, _) = attach(&own, folder.path(), &["-e", "alloc"]);
+    assert_eq!(finished.code(), 2, "{}", finished.stderr);
+    if root() {
+        return skip::other_user("refusal of another user's process");
+    }
+    let (finished, _) = attach("1", folder.path(), &["--duration", "100ms"]);
+    assert_eq!(finished.code(), 1);
+    assert!(finished.stderr.contains("root"), "{}", finished.stderr);
+    assert_eq!(finished.stderr.trim().lines().count(), 1, "{}", finished.stderr);
+}

@@ -1,0 +1,134 @@
+//! How many samples each engine takes of those that were asked for, and that CPU seconds stay right at any rate. Kernel time is
+//! on kernel frames where that is allowed.
+
+use flightline_tests::record::Record;
+use flightline_tests::run::turn;
+use flightline_tests::{shares, skip, victim};
+
+/// Samples by the closing line: `1234 samples, …`. In the recording a sample is repeated by its weight.
+fn taken(stderr: &str) -> f64 {
+    let line = stderr.lines().rev().find(|l| l.contains(" samples, ")).unwrap_or_else(|| panic!("{stderr}"));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let at = words.iter().position(|w| *w == "samples,").unwrap();
+    words[at - 1].parse().unwrap_or_else(|_| panic!("{line}"))
+}
+
+/// `least`: share of the samples asked for that must be taken; a coarse timer takes what the kernel's tick allows.
+fn rate(engine: &str, hz: u32, least: f64) {
+    let _turn = turn();
+    let program = victim::c("known_answer", victim::OPTIMISED);
+    let recorded = Record::new().rate(hz).engine(engine).run(program, &["0.5"]).expect_code(0);
+    let (truth, recording) = (recorded.truth(), recorded.read());
+    let cpu = truth.cpu_ns() as f64;
+    let taken = taken(&recorded.finished.stderr) / (cpu / 1e9 * f64::from(hz));
+    let lost: u64 = recording.losses.iter().map(|l| l.cpu_ns).sum();
+    let told = recording.samples.len() as f64 * 1e9 / f64::from(hz) + lost as f64;
+    eprintln!("{engine:9} {hz:5} Hz: taken/expected {taken:.3}, CPU time told/true {:.4}", told / cpu);
+    // Threads end within a period of their last sample, and start before the first.
+    let slack = 0.01 + 5.0 * 1e9 / f64::from(hz) / cpu + 20e6 / cpu;
+    assert!(
+        (told / cpu - 1.0).abs() <= slack,
+        "CPU time is off by {:.4} (allowed {slack:.4})",
+        told / cpu - 1.0
+    );
+    // More than asked for: the clock of the event also counts time that the host takes away.
+    assert!(taken >= least, "{taken:.3} of the samples asked for\n{}", recorded.finished.stderr);
+}
+
+#[test]
+fn perf() {
+    if !skip::perf_allowed(true) {
+        return skip::skip("kernel events are not allowed: rates of the perf engine");
+    }
+    for hz in [99, 1000, 10_000] {
+        rate("perf", hz, 0.75);
+    }
+}
+
+#[test]
+fn perf_user() {
+    if !skip::perf_allowed(false) {
+        return skip::skip("perf_event_open is not allowed: rates of the perf-user engine");
+    }
+    for hz in [99, 1000, 10_000] {
+        rate("perf-user", hz, 0.75);
+    }
+}
+
+/// A tick is 1 to 10 ms; at 99 Hz every sample comes, beyond the tick one for each tick.
+#[test]
+fn timer() {
+    for (hz, least) in [(99, 0.6), (1000, 0.07), (10_000, 0.007)] {
+        rate("timer", hz, least);
+    }
+}
+
+#[test]
+fn kernel_time_is_on_kernel_frames() {
+    if !skip::perf_allowed(true) {
+        return skip::skip("kernel events are not allowed: kernel frames");
+    }
+    let _turn = turn();
+    let program = victim::c("in_kernel", victim::OPTIMISED);
+    let recorded = Record::new().rate(1000).engine("perf").run(program, &["3"]).expect_code(0);
+    let (truth, recording) = (recorded.truth(), recorded.read());
+    let inclusive = shares::by_function(&recording, true);
+    // A sample that falls due inside a system call is taken at its end and stands for the time until it fell due: calls
+    // about as long as the period, as here, count for no more than they take.
+    shares::compare(&truth.functions, truth.cpu_ns(), &inclusive, 4.0);
+    let by_kernel = |stack: &flightline_tests::recording::Stack| {
+        stack
+            .frames
+            .first()
+            .is_some_and(|f| f.class == "kernel" || !f.class.contains('.') && f.class != "vdso")
+            && stack.frames.first().is_some_and(|f| !f.class.starts_with("in_kernel"))
+    };
+    let of = |name: &str| {
+        let all = recording.share(|s| s.has(name));
+        100.0 * recording.share(|s| s.has(name) && by_kernel(s)) / all
+    };
+    let (reading, spinning) = (of("reading"), of("spinning"));
+    eprintln!("kernel frames on {reading:.1} % of reading, {spinning:.1} % of spinning");
+    assert!(reading >= 90.0, "{reading:.1} % of the time in read(2) has kernel frames");
+    assert!(spinning <= 15.0, "{spinning:.1} % of the time in the program has kernel frames");
+    // Overflows inside one system call are told apart: a read of 4 MiB lasts longer than a period.
+    let hidden = std::fs::read_to_string("/proc/sys/kernel/kptr_restrict").is_ok_and(|t| t.trim() == "2");
+    let named = recording.share(|s| s.has("reading") && s.frames.iter().any(|f| f.method == "vfs_read"));
+    assert!(hidden || named >= 0.8 * recording.share(|s| s.has("reading")), "{named:.1} % in vfs_read");
+    let whole = recording.share(|s| !s.truncated && s.has("main"));
+    assert!(whole >= 99.0, "{whole:.2} % of stacks are whole");
+}
+
+/// Threads that often wait are sampled by timers, others by events, and the shares are those of the program. An engine that
+/// was asked for stays.
+#[test]
+fn threads_that_often_wait() {
+    if !skip::perf_allowed(true) {
+        return skip::skip("kernel events are not allowed: the engine of threads that often wait");
+    }
+    let _turn = turn();
+    let program = victim::c("waits_often", victim::OPTIMISED);
+    let asked = Record::new().rate(99).engine("perf").run(&program, &["0.5"]).expect_code(0);
+    assert!(asked.finished.stderr.contains("engine perf, ") && by_timer(&asked.finished.stderr).is_none());
+    let recorded = Record::new().rate(99).run(&program, &["4"]).expect_code(0);
+    let (truth, recording) = (recorded.truth(), recorded.read());
+    let stderr = &recorded.finished.stderr;
+    let (taken, by_timer) = (taken(stderr), by_timer(stderr).unwrap_or_else(|| panic!("{stderr}")));
+    let computing = recording.share(|s| s.has("computing")) / 100.0;
+    eprintln!("{by_timer} of {taken} samples by timer, {computing:.2} of the time without waits");
+    // The first sample of a thread comes before the choice.
+    assert!(by_timer >= 50.0, "{stderr}");
+    assert!(taken - by_timer >= 0.5 * 4.0 * 99.0, "the thread that computes keeps its event: {stderr}");
+    // Some 500 samples, at ticks of 1 to 10 ms: four standard deviations of a share.
+    shares::compare(&truth.functions, truth.cpu_ns(), &shares::by_function(&recording, true), 10.0);
+    let lost: u64 = recording.losses.iter().map(|l| l.cpu_ns).sum();
+    let told = recording.samples.len() as f64 / 99.0 * 1e9 + lost as f64;
+    let off = told / truth.cpu_ns() as f64 - 1.0;
+    assert!(off.abs() <= 0.03, "CPU time is off by {off:.4}");
+}
+
+/// `engine perf, timer for 12 samples of …`
+fn by_timer(stderr: &str) -> Option<f64> {
+    let (_, after) = stderr.split_once(", timer for ")?;
+    after.split(' ').next()?.parse().ok()
+}

@@ -1,0 +1,283 @@
+//! Rolling repositories with real processes: by option, environment and without anybody's help; children, daemons, exec; labels.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use flightline_tests::controlled::LIMIT;
+use flightline_tests::recording::Recording;
+use flightline_tests::repository::{chunks, read, summary};
+use flightline_tests::run::{Finished, run, turn, until};
+use flightline_tests::{skip, victim};
+
+fn program() -> PathBuf {
+    victim::c("daemon", victim::OPTIMISED)
+}
+
+fn record(root: &Path, options: &[&str], words: &[&str]) -> Finished {
+    let mut command = Command::new(victim::flightline());
+    command.args(["record", "-F", "1000", "--repository"]).arg(root).args(options).arg("--");
+    run(command.arg(program()).args(words).stdin(Stdio::null()), LIMIT)
+}
+
+/// The program by itself, with our object in its environment.
+fn preloaded(root: &Path) -> Command {
+    let mut command = Command::new(program());
+    command.env("LD_PRELOAD", victim::flightline().with_file_name("libflightline.so"));
+    command.env("FLIGHTLINE_REPOSITORY", root).env("FLIGHTLINE_RATE", "1000");
+    command.stdin(Stdio::null());
+    command
+}
+
+fn number(finished: &Finished, start: &str) -> u32 {
+    let text = finished.stdout_text();
+    let line = text.lines().find_map(|line| line.strip_prefix(start));
+    line.unwrap_or_else(|| panic!("no {start:?} in {text:?}\n{}", finished.stderr)).trim().parse().unwrap()
+}
+
+fn samples_in(recording: &Recording, function: &str) -> usize {
+    recording.samples.iter().filter(|s| recording.stacks[s.stack].has(function)).count()
+}
+
+/// The drain of a preloaded program is nobody's child; it is done when nobody holds its folder.
+fn finished(root: &Path, pid: u32) -> Vec<PathBuf> {
+    until(LIMIT, "the recorder's end", || {
+        let files = chunks(root).remove(&pid)?;
+        let held = std::fs::File::open(files.first()?.with_file_name(".held")).ok()?;
+        held.try_lock().is_ok().then_some(files)
+    })
+}
+
+/// CPU samples at 1 kHz of so many ms of work: all but what starting and the first period take.
+#[track_caller]
+fn most_of(samples: usize, ms: usize) {
+    assert!(samples >= ms / 2 && samples <= ms * 3 / 2, "{samples} samples of {ms} ms at 1 kHz");
+}
+
+#[test]
+fn a_daemon_is_recorded_to_its_end() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let done = record(folder.path(), &["--wait"], &["daemon", "400"]).expect_success("record --wait");
+    let pid = number(&done, "daemon ");
+    let all = chunks(folder.path());
+    most_of(samples_in(&read(&all[&pid]), "daemon_work"), 400);
+}
+
+#[test]
+fn who_does_not_wait_for_a_daemon_is_told_that_it_goes_on() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let done = record(folder.path(), &[], &["daemon", "1500"]).expect_success("record");
+    assert!(done.stderr.contains("--wait records until"), "{}", done.stderr);
+}
+
+#[test]
+fn a_daemon_that_records_itself_keeps_its_recorder() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let started = run(preloaded(folder.path()).args(["daemon", "400"]), LIMIT).expect_success("daemon");
+    let pid = number(&started, "daemon ");
+    let files = finished(folder.path(), pid);
+    most_of(samples_in(&read(&files), "daemon_work"), 400);
+}
+
+#[test]
+fn workers_have_folders_of_their_own() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let done = record(folder.path(), &[], &["prefork", "3", "150"]).expect_success("record");
+    let workers: Vec<u32> =
+        done.stdout_text().lines().filter_map(|line| line.strip_prefix("worker ")?.parse().ok()).collect();
+    assert_eq!(workers.len(), 4);
+    let all = chunks(folder.path());
+    for pid in workers {
+        most_of(samples_in(&read(&all[&pid]), "worker_work"), 150);
+    }
+}
+
+#[test]
+fn exec_keeps_the_folder() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let done = record(folder.path(), &[], &["again", "200"]).expect_success("record");
+    let pid = number(&done, "image ");
+    let all = chunks(folder.path());
+    let folders: std::collections::BTreeSet<_> = all[&pid].iter().map(|p| p.parent()).collect();
+    assert_eq!(folders.len(), 1, "{folders:?}");
+    let recording = read(&all[&pid]);
+    most_of(samples_in(&recording, "first_image"), 200);
+    most_of(samples_in(&recording, "second_image"), 200);
+}
+
+#[test]
+fn labels_stand_in_every_chunk() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(victim::flightline());
+    command.args([
+        "record",
+        "-F",
+        "1000",
+        "--chunk-age",
+        "1s",
+        "--label",
+        "zone=eu-1,tier=web",
+        "--repository",
+    ]);
+    command.arg(folder.path()).arg("--").arg(program()).args(["prefork", "1", "1500"]);
+    command.env("FLIGHTLINE_LABELS", "version=1.2,zone=elsewhere").env("OTEL_SERVICE_NAME", "shop");
+    run(&mut command, LIMIT).expect_success("record");
+    let all: Vec<PathBuf> = chunks(folder.path()).into_values().flatten().collect();
+    assert!(all.len() > 2, "{all:?}");
+    for chunk in all {
+        let summary = summary(&chunk);
+        let labels = &summary["labels"];
+        let expected = [("service", "shop"), ("version", "1.2"), ("zone", "eu-1"), ("tier", "web")];
+        for (name, value) in expected {
+            assert_eq!(labels[name], serde_json::json!([value]), "{}: {labels}", chunk.display());
+        }
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        assert_eq!(labels["host"], serde_json::json!([host.trim()]));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_labels_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = record(folder.path(), &["--label", "zone"], &["again", "1"]);
+    assert_eq!(wrong.code(), 2, "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("\"zone\" is not NAME=VALUE"), "{}", wrong.stderr);
+    let mut command = Command::new(victim::flightline());
+    command.args(["record", "--repository"]).arg(folder.path()).arg("--").arg(program());
+    let wrong = run(command.env("FLIGHTLINE_LABELS", "a b=1"), LIMIT);
+    assert_eq!(wrong.code(), 2, "{}", wrong.stderr);
+}
+
+/// Only what is listed is recorded; nothing is said of the rest.
+#[test]
+fn the_list_decides() {
+    let _turn = turn();
+    let name = program().file_name().unwrap().to_string_lossy().into_owned();
+    let path = program().display().to_string();
+    let cases = [
+        (name.clone(), true),
+        (format!("nginx, {path}"), true),
+        (format!("{}*", &name[..4]), true),
+        (format!("nginx,/usr{path}"), false),
+        ("daemo".to_owned(), false),
+    ];
+    for (list, wanted) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = preloaded(folder.path());
+        command.env("FLIGHTLINE_ALLOW", &list).args(["again", "100"]);
+        let done = run(&mut command, LIMIT).expect_success("preloaded");
+        assert_eq!(done.stderr, "", "{list}");
+        let pid = number(&done, "image ");
+        if wanted {
+            assert!(samples_in(&read(&finished(folder.path(), pid)), "first_image") > 0, "{list}");
+        } else {
+            assert!(chunks(folder.path()).is_empty(), "{list}");
+        }
+    }
+}
+
+#[test]
+fn a_program_asks_for_a_repository_itself() {
+    let _turn = turn();
+    let bin = victim::flightline();
+    let folder = bin.parent().unwrap().to_string_lossy().into_owned();
+    let (path, run_path) = (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"));
+    let tail = [&*path, "-lflightline", &run_path];
+    let program = victim::compile("gcc", "repository_api.c", &["-O2"], &tail);
+    let root = tempfile::tempdir().unwrap();
+    let mut command = Command::new(program);
+    // As in `guests.rs`: the library that was linked, not one that Cargo has built before.
+    command.arg(root.path()).env("FLIGHTLINE_BIN", bin).env_remove("LD_LIBRARY_PATH");
+    let done = run(&mut command, LIMIT);
+    let done = done.expect_success("repository_api");
+    assert!(done.stdout_text().starts_with("nowhere 1\nstart 0\nstop 0\n"), "{}", done.stdout_text());
+    let files = finished(root.path(), number(&done, "image "));
+    most_of(samples_in(&read(&files), "api_work"), 300);
+    assert_eq!(summary(&files[0])["labels"]["tier"], serde_json::json!(["web"]));
+}
+
+#[test]
+fn off_means_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = preloaded(folder.path());
+    run(command.env("FLIGHTLINE", "off").args(["again", "20"]), LIMIT).expect_success("preloaded");
+    assert!(chunks(folder.path()).is_empty());
+}
+
+/// A shell as on a machine whose `/etc/ld.so.preload` names our object and whose list says `allow`.
+fn on_a_machine(folder: &Path, allow: &str, script: &str) -> Option<Finished> {
+    // SAFETY: no memory is touched.
+    let root = unsafe { libc::geteuid() } == 0;
+    let own = if root { &["--mount"][..] } else { &["--map-root-user", "--mount"] };
+    if !run(Command::new("unshare").args(own).arg("true"), LIMIT).status.success() {
+        skip::skip("no mount namespaces here: machine-wide use was not tried");
+        return None;
+    }
+    let library = victim::flightline().with_file_name("libflightline.so");
+    let recorder = victim::flightline().display();
+    let root = folder.join("root");
+    let conf = format!(
+        "repository = {}\nrate=1000 \nprogram = {recorder}\nallow = nginx\n{allow}\n",
+        root.display()
+    );
+    std::fs::write(folder.join("conf"), conf).unwrap();
+    std::fs::write(folder.join("preload"), format!("{}\n", library.display())).unwrap();
+    let script = format!(
+        "cp -a /etc etc && cp preload etc/ld.so.preload && cp conf etc/flightline.conf && \
+         chmod 644 etc/flightline.conf && mount --bind etc /etc && {script}"
+    );
+    let mut command = Command::new("unshare");
+    command.args(own).args(["sh", "-c", &script]).current_dir(folder).stdin(Stdio::null());
+    Some(run(&mut command, LIMIT).expect_success(&format!("{command:?}")))
+}
+
+#[test]
+fn of_a_machine_only_what_is_listed_is_recorded() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let victim = program().display().to_string();
+    let script = format!("{victim} again 100 && ls > listing && sh -c '{victim} again 100; true'");
+    let Some(done) = on_a_machine(folder.path(), &format!("allow = x, {victim} "), &script) else { return };
+    assert_eq!(done.stderr, "");
+    let text = done.stdout_text();
+    let pids: Vec<u32> = text.lines().filter_map(|line| line.strip_prefix("image ")?.parse().ok()).collect();
+    assert_eq!(pids.len(), 2, "{text}");
+    let root = folder.path().join("root");
+    for pid in &pids {
+        let recording = read(&finished(&root, *pid));
+        most_of(samples_in(&recording, "first_image"), 100);
+        most_of(samples_in(&recording, "second_image"), 100);
+    }
+    let recorded: Vec<u32> = chunks(&root).into_keys().collect();
+    assert_eq!(recorded.len(), 2, "{recorded:?} beside {pids:?}");
+}
+
+#[test]
+fn of_a_machine_programs_of_the_system_and_with_more_rights_are_not_recorded() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let victim = program().display().to_string();
+    // Root is a user of the system, and all that a pattern means.
+    let Some(done) = on_a_machine(folder.path(), "allow = *", &format!("{victim} again 50")) else { return };
+    assert_eq!(done.stderr, "");
+    assert!(!folder.path().join("root").exists());
+    // SAFETY: no memory is touched.
+    if unsafe { libc::geteuid() } != 0 {
+        return skip::other_user("programs with more rights than their caller are made by root");
+    }
+    let script = format!("cp {victim} other && chgrp 1 other && chmod 2755 other && ./other again 50");
+    let folder = tempfile::tempdir().unwrap();
+    let done = on_a_machine(folder.path(), "allow = other", &script).unwrap();
+    assert_eq!(done.stderr, "");
+    assert!(!folder.path().join("root").exists());
+    // The same without the rights: it was only for those.
+    let script = format!("cp {victim} other && ./other again 50");
+    let folder = tempfile::tempdir().unwrap();
+    let done = on_a_machine(folder.path(), "allow = other", &script).unwrap();
+    assert!(!finished(&folder.path().join("root"), number(&done, "image ")).is_empty());
+}

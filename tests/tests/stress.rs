@@ -1,0 +1,162 @@
+//! Every engine at once and as busy as it gets, in programs that do what is hard on a guest: they print the same and end
+//! the same as alone.
+
+use std::path::Path;
+
+use flightline_tests::guest::{everything, same};
+use flightline_tests::run::turn;
+use flightline_tests::victim::{self, OPTIMISED};
+
+#[track_caller]
+fn check(program: &Path, cases: &[&[&str]]) {
+    let _turn = turn();
+    same(program, cases, &everything());
+}
+
+#[test]
+fn threads_forks_and_images() {
+    let program = victim::c("stress_process", OPTIMISED);
+    check(&program, &[&["storm"], &["forks"], &["vforks"], &["spawns"]]);
+}
+
+#[test]
+fn signals_jumps_and_small_stacks() {
+    let program = victim::c("stress_process", OPTIMISED);
+    check(&program, &[&["signals"], &["signals-restart"], &["jumps"], &["tiny-stack"]]);
+}
+
+#[test]
+fn limits() {
+    let program = victim::c("stress_process", OPTIMISED);
+    let limits = ["nofile", "sigpending", "memlock", "stack", "fsize", "msgqueue", "core", "data"];
+    let cases: Vec<[&str; 2]> = limits.iter().map(|limit| ["limit", *limit]).collect();
+    let cases: Vec<&[&str]> = cases.iter().map(|case| case.as_slice()).collect();
+    check(&program, &cases);
+}
+
+#[test]
+fn memory_ends() {
+    check(&victim::c("stress_process", OPTIMISED), &[&["no-memory"]]);
+}
+
+#[test]
+fn rights_and_descriptors() {
+    let program = victim::c("stress_process", OPTIMISED);
+    check(&program, &[&["rights"], &["dumpable"], &["descriptors"]]);
+}
+
+#[test]
+fn calls_fail_as_they_do_alone() {
+    let program = victim::c("stress_calls", OPTIMISED);
+    check(&program, &[&["mutexes"], &["waits"], &["io"], &["heap"]]);
+}
+
+#[test]
+fn cancelled_and_ending_threads() {
+    let program = victim::c("stress_calls", OPTIMISED);
+    check(&program, &[&["cancels"], &["cancels-more"], &["destructors"]]);
+}
+
+#[test]
+fn forked_while_threads_wait() {
+    check(&victim::c("stress_calls", OPTIMISED), &[&["forks-waiting"]]);
+}
+
+#[test]
+fn exceptions() {
+    let program = victim::cpp("stress_throw", OPTIMISED);
+    let (module, missing) = (victim::cpp("throw_module", &["-O2", "-shared", "-fPIC"]), "/nowhere/module.so");
+    let module = module.to_str().unwrap();
+    check(
+        &program,
+        &[
+            &["storm"],
+            &["kinds"],
+            &["cancelled"],
+            &["callbacks"],
+            &["modules", module],
+            &["modules", missing],
+            &["uncaught"],
+            &["noexcept"],
+        ],
+    );
+}
+
+#[test]
+fn what_guests_do_under_one_engine() {
+    let process = victim::c("guest_process", OPTIMISED);
+    let cases: Vec<&[&str]> = vec![
+        &["storm", "100"],
+        &["threads-fork"],
+        &["chain", "60"],
+        &["chain-threads", "30"],
+        &["failed-exec"],
+        &["all-exec"],
+        &["vfork", "40"],
+        &["spawn", "20"],
+        &["drop-rights"],
+        &["chroot"],
+        &["close-all"],
+        &["few-descriptors"],
+        &["seccomp"],
+        &["filter"],
+        &["filter-all"],
+        &["raw-fork"],
+        &["memory"],
+    ];
+    check(&process, &cases);
+    let signals = victim::c("guest_signals", OPTIMISED);
+    let names = [
+        "handler-prof",
+        "handler-trap",
+        "itimer",
+        "default-prof",
+        "default-trap",
+        "masks",
+        "pending-prof",
+        "pending-trap",
+        "pending-prof-late",
+        "pending-trap-late",
+        "wait-prof",
+        "wait-trap",
+        "signal-thread",
+        "suspend-prof",
+        "suspend-trap",
+        "signalfd-prof",
+        "signalfd-trap",
+        "longjmp",
+        "flags-prof",
+        "flags-trap",
+        "stack-own",
+        "stack-alternate",
+        "stack-tiny",
+        "int3",
+        "int3-handled",
+        "int3-ignored",
+        "int3-blocked",
+        "inherit",
+    ];
+    let cases: Vec<[&str; 1]> = names.iter().map(|case| [*case]).collect();
+    let cases: Vec<&[&str]> = cases.iter().map(|case| case.as_slice()).collect();
+    check(&signals, &cases);
+    let threads = victim::c("guest_threads", &["-O2", "-fomit-frame-pointer", "-Wl,--no-as-needed", "-lm"]);
+    let modules: Vec<String> = victim::modules(2).iter().map(|m| m.to_string_lossy().into_owned()).collect();
+    let (first, second) = (modules[0].as_str(), modules[1].as_str());
+    check(
+        &threads,
+        &[
+            &["many"],
+            &["crowd"],
+            &["ends"],
+            &["main-leaves"],
+            &["errno"],
+            &["interrupted"],
+            &["coroutines"],
+            &["deep"],
+            &["floats"],
+            &["red-zone"],
+            &["modules", first, second],
+            &["dl-threads", first, second],
+        ],
+    );
+}

@@ -1,0 +1,87 @@
+//! C++ exceptions and Rust panics: each one that is thrown, with its type.
+
+use std::process::Command;
+use std::time::Duration;
+
+use flightline_tests::record::Record;
+use flightline_tests::run::{run, turn};
+use flightline_tests::spans::{self, Span};
+use flightline_tests::victim::{self, OPTIMISED};
+
+const EXCEPTION: &str = "jdk.JavaExceptionThrow";
+const PANIC: &str = "jdk.JavaErrorThrow";
+
+fn from(spans: &[Span], function: &str) -> Vec<Span> {
+    spans.iter().filter(|s| s.frames.iter().any(|f| f.method.starts_with(function))).cloned().collect()
+}
+
+#[test]
+fn exceptions_by_type_and_place() {
+    let _turn = turn();
+    for flags in [OPTIMISED, &["-O2", "-static-libstdc++", "-static-libgcc", "-rdynamic"][..]] {
+        let program = victim::cpp("throws", flags);
+        let recorded = Record::new().option("-e").option("throw").run(program, &[]).expect_code(0);
+        let truth = recorded.truth();
+        let spans = spans::read(&recorded.path, &[EXCEPTION, PANIC]);
+        if flags.contains(&"-static-libstdc++") {
+            // The program's own runtime goes before ours: it is not seen, and not hurt.
+            assert_eq!(spans.len(), 0);
+            continue;
+        }
+        for (function, class) in [
+            ("throw_failure", "app::Failure"),
+            ("throw_plain", "app::Plain"),
+            ("throw_int", "int"),
+            ("throw_alloc", "std::bad_alloc"),
+        ] {
+            let own = from(&spans, function);
+            assert_eq!(own.len() as i64, truth.counts[function], "{function}");
+            for span in &own {
+                assert_eq!((span.event.as_str(), span.field("thrownClass")), (EXCEPTION, class));
+                assert!(!span.truncated, "{:?}", span.frames);
+                // The stack begins with who threw.
+                assert!(span.frames[0].method.starts_with(function), "{:?}", span.frames);
+            }
+            for number in 0..3 {
+                let text = format!("failure number {number}");
+                let with = own.iter().filter(|s| s.field("message") == text).count();
+                assert_eq!(with, if function == "throw_failure" { own.len() / 3 } else { 0 }, "{function}");
+            }
+        }
+        assert_eq!(spans.len(), 720);
+    }
+}
+
+#[test]
+fn panics() {
+    let _turn = turn();
+    let program = victim::rust("rust_panics", &["-O", "-g"]);
+    let recorded = Record::new().option("-e").option("throw").run(program, &["250"]).expect_code(0);
+    let spans = spans::read(&recorded.path, &[EXCEPTION, PANIC]);
+    let panics: Vec<&Span> = spans.iter().filter(|s| s.event == PANIC).collect();
+    assert_eq!((panics.len(), spans.len()), (250, 250));
+    for span in panics {
+        assert_eq!(span.field("thrownClass"), "panic");
+        assert!(span.frames.iter().any(|f| f.method.ends_with("fails")), "{:?}", span.frames);
+    }
+}
+
+/// A library that is opened apart from the program's others brings its C++ runtime with it: our doors come first in its
+/// eyes and must find the way.
+#[test]
+fn a_module_with_its_own_runtime() {
+    let _turn = turn();
+    let module = victim::compile("g++", "throw_module.cpp", &["-O2", "-shared", "-fPIC"], &[]);
+    let program = victim::c("throw_loader", OPTIMISED);
+    let needed = run(Command::new("readelf").arg("-d").arg(&program), Duration::from_secs(20));
+    assert!(!needed.stdout_text().contains("libstdc++"), "the program must not bring the runtime itself");
+    for event in ["throw", "cpu"] {
+        let module = module.to_string_lossy();
+        let recorded = Record::new().option("-e").option(event).run(&program, &[&module]).expect_code(0);
+        assert_eq!(recorded.finished.stdout_text(), "caught 50\ncaught 50\n");
+        let spans = spans::read(&recorded.path, &[EXCEPTION]);
+        assert_eq!(spans.len(), if event == "throw" { 100 } else { 0 });
+        assert!(spans.iter().all(|s| s.field("thrownClass") == "std::out_of_range"));
+        assert!(spans.iter().all(|s| s.field("message") == "out of the module's range"));
+    }
+}

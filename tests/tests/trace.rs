@@ -1,0 +1,70 @@
+//! Latency of named functions, against the program's own clock around and inside the calls.
+
+use flightline_tests::folded::{fold, sum_with};
+use flightline_tests::record::Record;
+use flightline_tests::run::turn;
+use flightline_tests::{skip, victim};
+
+const THRESHOLD_NS: i64 = 4_000_000;
+
+/// What a trace measures lies between the program's two clock readings inside the call and the two around it; so do number and
+/// sum of the calls above the threshold, whatever the machine does meanwhile.
+#[test]
+fn slow_calls_and_no_others() {
+    let _turn = turn();
+    let program = victim::cpp("traced", victim::OPTIMISED);
+    let recorded = Record::new()
+        .option("--trace")
+        .option("work:4ms")
+        .option("--trace")
+        .option("nested:4ms")
+        .run(program, &[&THRESHOLD_NS.to_string()]);
+    if recorded.finished.code() == 2 && recorded.finished.stderr.contains("breakpoint") {
+        return skip::skip(&format!("no breakpoints here: {}", recorded.finished.stderr.trim()));
+    }
+    let recorded = recorded.expect_code(0);
+    let truth = recorded.truth().counts;
+    let calls = fold(&recorded.path, "trace", false);
+    let time = fold(&recorded.path, "trace", true);
+
+    let of_work = |lines| sum_with(lines, "work");
+    let (n, ns) = (of_work(&calls) as i64, of_work(&time) as i64);
+    eprintln!("work: {n} calls, {ns} ns; truth {truth:?}");
+    assert!(
+        (truth["calls inside"]..=truth["calls around"]).contains(&n),
+        "{n} calls of work, truly {truth:?}"
+    );
+    assert!(
+        (truth["ns inside"] - 1_000 * n..=truth["ns around"] + 1_000 * n).contains(&ns),
+        "{ns} ns in work, truly {truth:?}"
+    );
+    assert!(truth["calls inside"] >= 32);
+
+    // The caller of a call in tail position is the one that comes back.
+    assert!(sum_with(&calls, "from_right") >= 30 && sum_with(&calls, "from_left") >= 1, "{calls:?}");
+    // Every level of a recursion lasted as long as the innermost.
+    let levels = sum_with(&calls, "nested") as i64;
+    assert_eq!(levels, truth["levels"], "{calls:?}");
+    let deepest = calls.iter().filter(|(stack, _)| stack.last().is_some_and(|f| f == "nested"));
+    let depths = deepest.map(|(stack, _)| stack.iter().filter(|f| *f == "nested").count());
+    let mut depths: Vec<usize> = depths.collect();
+    depths.sort_unstable();
+    assert_eq!(depths, (1..=levels as usize).collect::<Vec<_>>());
+}
+
+#[test]
+fn functions_that_are_not_there_are_told() {
+    let _turn = turn();
+    let program = victim::cpp("traced", victim::OPTIMISED);
+    for (function, word) in [
+        ("no_such_function:1ms", "no_such_function"),
+        ("libc.so.6:no_such_function:1ms", "no_such_function"),
+        ("no-such-library:malloc:1ms", "no-such-library"),
+        ("work", "threshold"),
+    ] {
+        let recorded = Record::new().option("--trace").option(function).run(&program, &["1000"]);
+        let stderr = &recorded.finished.stderr;
+        assert_eq!(recorded.finished.code(), 2, "{function}: {stderr}");
+        assert!(stderr.contains(word) && stderr.trim().lines().count() == 1, "{function}: {stderr}");
+    }
+}

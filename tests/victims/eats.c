@@ -1,0 +1,23 @@
+// Takes memory, four MB at a time, and never gives it back; tells its CPU time on standard output at each step.
+// usage: eats [MB]   at so many it kills itself, as the kernel would
+#include "truth.h"
+#include <signal.h>
+
+NOINLINE static uint64_t chew(char *p, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 4096) p[i] = 1;
+    return SPIN(bytes, 3000000);
+}
+
+int main(int argc, char **argv) {
+    long most = argc > 1 ? atol(argv[1]) : 1 << 20;
+    uint64_t sum = 0;
+    for (long mb = 0;; mb += 4) {
+        char line[64];
+        int n = snprintf(line, sizeof line, "%ld %lld\n", mb, (long long)thread_cpu());
+        if (write(1, line, (size_t)n) != n || mb >= most) raise(SIGKILL);
+        char *p = malloc(4 << 20);
+        if (!p) return 1;
+        sum += chew(p, 4 << 20);
+        __asm__ volatile("" ::"r"(sum));
+    }
+}
