@@ -281,3 +281,48 @@ fn nothing_is_taken_after_the_end() {
     chunk.flush(Ticks(2000), &mut out).unwrap();
     assert_eq!(out.into_inner().len(), size as usize);
 }
+
+/// CRC-32 as zlib computes it, bit by bit.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
+    })
+}
+
+#[test]
+fn segments_cover_all_that_was_flushed() {
+    let declared = Declared::all();
+    let size = write::min_fixed_size(&declared) + 4096;
+    let mut random = Random(7);
+    let (mut stream, mut next, mut told) = (Vec::new(), Some(0), Vec::new());
+    for _ in 0..20 {
+        let mut out = StreamOutput::new(Vec::new());
+        let mut chunk =
+            ChunkWriter::begin(Geometry::Fixed { size }, &LINE, FileOffset(0), LINE.start_ticks).unwrap();
+        chunk.tell_segments(next.unwrap());
+        fill(&mut chunk, &mut out, &mut random, u64::MAX);
+        chunk.finish(Ticks(i64::MAX), false, &mut out).unwrap();
+        next = chunk.next_segment();
+        stream.extend(out.into_inner());
+    }
+    assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    for bytes in walk::chunks(&stream) {
+        let (mut begin, mut events) = (0, 0);
+        for (ty, body, at) in walk::events(bytes) {
+            if ty != u64::from(schema::SEGMENT.0) {
+                events += 1;
+                continue;
+            }
+            let mut body = walk::Bytes::new(body);
+            let [_, number, offset, size, crc, count] = std::array::from_fn(|_| body.varint());
+            assert_eq!((offset as usize, size as usize), (begin, at - begin));
+            assert_eq!(crc as u32, crc32(&bytes[begin..at]));
+            assert_eq!(count, events);
+            told.push(number);
+            begin = at + walk::Bytes::new(&bytes[at..]).varint() as usize;
+            events = 0;
+        }
+        assert_eq!(events, 0, "events behind the last segment");
+    }
+    assert!(told.len() > 60 && told.iter().copied().eq(0..told.len() as u64), "{told:?}");
+}

@@ -157,6 +157,11 @@ const EXPECTED: &[(&str, &str)] = &[
     ),
     ("flightline.EventLoss", "startTime:long event:java.lang.String count:long value:long"),
     ("flightline.Notice", "startTime:long message:java.lang.String"),
+    ("flightline.Segment", "startTime:long sequence:long offset:long size:long crc32:long events:long"),
+    (
+        "flightline.StreamLoss",
+        "startTime:long cause:java.lang.String eventType:java.lang.String events:long bytes:long",
+    ),
     ("flightline.Outage", "startTime:long duration:long reason:java.lang.String samples:long cpuTime:long"),
     (
         "jdk.MethodTrace",

@@ -46,6 +46,8 @@ ids! {
     NOTICE = 124 "flightline.Notice";
     OUTAGE = 128 "flightline.Outage";
     EVENT_LOSS = 125 "flightline.EventLoss";
+    SEGMENT = 71 "flightline.Segment";
+    STREAM_LOSS = 72 "flightline.StreamLoss";
     EVENT_SAMPLE = 126 "flightline.EventSample";
 
     RECORDER_COST = 70 "flightline.RecorderCost";
@@ -326,6 +328,22 @@ pub(super) const TYPES: &[Type] = &[
         field("samples", LONG, "Lost Samples").unit(Unit::Unsigned),
         field("cpuTime", LONG, "Lost CPU Time").unit(Unit::Nanos),
     ]).about("A time in which the output took nothing; what was lost is in flightline.SampleLoss too"),
+    // Streams only, and without labels: every chunk of a stream carries them, and programs read them.
+    event(SEGMENT, "flightline.Segment", "Segment", FLIGHTLINE, &[
+        START_TIME,
+        field("sequence", LONG, ""),
+        field("offset", LONG, "").unit(Unit::Bytes),
+        field("size", LONG, "").unit(Unit::Bytes),
+        field("crc32", LONG, ""),
+        field("events", LONG, ""),
+    ]).about("End of what one flush wrote: number in the stream, place in the chunk, CRC-32 of these bytes, events in them"),
+    event(STREAM_LOSS, "flightline.StreamLoss", "Stream Loss", FLIGHTLINE, &[
+        START_TIME,
+        field("cause", STRING, "Cause"),
+        field("eventType", STRING, "Event Type"),
+        field("events", LONG, "Events").unit(Unit::Unsigned),
+        field("bytes", LONG, "Bytes").unit(Unit::Bytes),
+    ]).about("Events of one type that were written and that this reader of the stream did not get"),
     event(PROCESS_LABEL, "flightline.Label", "Label", FLIGHTLINE, &[
         START_TIME,
         field("pid", LONG, "Process"),

@@ -3,7 +3,7 @@
 use super::checkpoint::{MAX_FRAME, Pending, statics};
 use super::fields::FieldWriter;
 use super::output::Output;
-use super::{ClockLine, WriteError, buffer, fixed};
+use super::{ClockLine, WriteError, buffer, fixed, segment};
 use crate::constants::*;
 use crate::header::{self, ChunkHeader};
 use crate::ids::{ChunkOffset, FileOffset, Ticks, TypeId};
@@ -52,6 +52,10 @@ pub struct ChunkWriter {
     header: Option<[u8; header::LEN]>,
     /// Kept for its memory.
     segment: BytesMut,
+    /// Events queued.
+    queued: u64,
+    /// Number of the next segment, if they are told.
+    next_segment: Option<u64>,
 }
 
 impl ChunkWriter {
@@ -103,6 +107,8 @@ impl ChunkWriter {
             finished: false,
             header: None,
             segment: BytesMut::new(),
+            queued: 0,
+            next_segment: None,
         };
         chunk.head.extend_from_slice(&chunk.first_header().encode());
         chunk.head.extend_from_slice(declared.event());
@@ -144,8 +150,22 @@ impl ChunkWriter {
             Geometry::Fixed { size } => size as usize - fixed::ANCHOR - fixed::MIN_FILLER,
         };
         // A flush adds up to two checkpoints around what is queued.
-        let queued = self.pending() + 2 * MAX_FRAME;
+        let told = if self.next_segment.is_some() { segment::MAX } else { 0 };
+        let queued = self.pending() + 2 * MAX_FRAME + told;
         end.saturating_sub(self.written).min(MAX_QUEUED).saturating_sub(queued)
+    }
+
+    /// Ends each flush from now on with a `flightline.Segment`, by which who reads a stream checks what it got; `next` is the
+    /// number of the first one. Nothing if the geometry is not fixed or the chunk does not declare the type.
+    pub fn tell_segments(&mut self, next: u64) {
+        if matches!(self.geometry, Geometry::Fixed { .. }) && self.declares(schema::SEGMENT) {
+            self.next_segment = Some(next);
+        }
+    }
+
+    /// Number of the next segment, for the chunk that follows this one; `None` if they are not told.
+    pub fn next_segment(&self) -> Option<u64> {
+        self.next_segment
     }
 
     /// Bytes queued for the next flush.
@@ -191,7 +211,9 @@ impl ChunkWriter {
             }
             Some(of) if of.kind == schema::Kind::Event => {
                 let room = self.room();
-                buffer::put_event(&mut self.events, of, room, fields)
+                buffer::put_event(&mut self.events, of, room, fields)?;
+                self.queued += 1;
+                Ok(())
             }
             _ => Err(WriteError::NotAnEvent(id)),
         }
@@ -240,6 +262,8 @@ impl ChunkWriter {
         appended?;
         self.written += len;
         self.checkpoint = checkpoint;
+        self.queued = 0;
+        self.next_segment = self.next_segment.map(|number| number + 1);
         self.head = BytesMut::new();
         self.constants.clear();
         buffer::reuse(&mut self.events);
@@ -256,6 +280,7 @@ impl ChunkWriter {
     /// Forgets what is queued, so that a chunk whose output has failed can still be finished. Constants queued count as
     /// never written.
     pub fn discard(&mut self) {
+        self.queued = 0;
         self.constants.clear();
         buffer::reuse(&mut self.events);
     }
@@ -292,7 +317,8 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Appends head, constants, events and the closing checkpoint; returns where the latter is in the chunk.
+    /// Appends head, constants, events, the closing checkpoint and what tells of all that; returns where the checkpoint is in the
+    /// chunk.
     fn put_segment(&self, segment: &mut BytesMut, now: Ticks) -> ChunkOffset {
         let here = |segment: &BytesMut| ChunkOffset((self.written + segment.len()) as u64);
         segment.extend_from_slice(&self.head);
@@ -305,6 +331,9 @@ impl ChunkWriter {
         segment.extend_from_slice(&self.events);
         let closing = here(segment);
         Pending::default().put(segment, closing, Some(previous), now, CHECKPOINT_FLUSH);
+        if let Some(number) = self.next_segment {
+            segment::put(segment, now, number, self.written, self.queued);
+        }
         closing
     }
 

@@ -16,6 +16,9 @@
 //!   bytes hold an *anchor*, an empty checkpoint that points back to the last real one, and what is left before it is
 //!   filled with an event of type 0, which all readers skip.
 //!
+//! In a stream a `flightline.Segment` follows the closing checkpoint ([`ChunkWriter::tell_segments`]): what a reader needs to
+//! check the segment before it, and to know that it missed none.
+//!
 //! There is no copy of the header among the events (`jdk.types.ChunkHeader`), as JDKs leave at each flush: no reader needs
 //! it, and it would cost 95 bytes a flush.
 //!
@@ -62,6 +65,7 @@ mod clock;
 mod fields;
 mod fixed;
 mod output;
+mod segment;
 
 pub use chunk::{ChunkWriter, Geometry};
 pub use clock::ClockLine;

@@ -241,3 +241,19 @@ impl Random {
         (self.0 >> 33) % end
     }
 }
+
+/// Type, body and offset of each event of a chunk but metadata, checkpoints and fillers.
+pub fn events(chunk: &[u8]) -> Vec<(u64, &[u8], usize)> {
+    let mut found = Vec::new();
+    let mut bytes = Bytes { all: chunk, at: 68 };
+    while bytes.at < chunk.len() {
+        let start = bytes.at;
+        let size = bytes.varint() as usize;
+        let ty = bytes.varint();
+        if ty > 1 {
+            found.push((ty, &chunk[bytes.at..start + size], start));
+        }
+        bytes.at = start + size;
+    }
+    found
+}

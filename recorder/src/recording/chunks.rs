@@ -227,7 +227,12 @@ impl Recording {
             Geometry::Patched
         };
         match ChunkWriter::declaring(&self.declared, geometry, &self.line, self.sink.position(), now) {
-            Ok(writer) => self.writer = writer,
+            Ok(mut writer) => {
+                if let Some(next) = self.writer.next_segment() {
+                    writer.tell_segments(next);
+                }
+                self.writer = writer;
+            }
             Err(error) => return self.fail(&std::io::Error::other(error)),
         }
         self.chunk += 1;

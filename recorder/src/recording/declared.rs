@@ -27,6 +27,9 @@ const ALWAYS: &[TypeId] = &[
     RECORDER_COST,
 ];
 
+/// What a stream says of itself.
+const STREAM: &[TypeId] = &[SEGMENT, STREAM_LOSS, DATA_LOSS];
+
 /// Events that come together: where one is needed the others will be.
 const METRICS: &[TypeId] = &[
     CPU_LOAD,
@@ -68,7 +71,11 @@ const LOSS: &[TypeId] = &[EVENT_LOSS];
 const GROUPS: &[&[TypeId]] = &[METRICS, CONTAINER, WALL, ALLOC, LOCK, IO, THROW, TRACE, EVENTS, SIGNALS];
 
 /// What a recording with these settings declares from the start.
-pub(super) fn at_start(settings: &Settings, in_container: impl FnOnce() -> bool) -> Vec<TypeId> {
+pub(super) fn at_start(
+    settings: &Settings,
+    stream: bool,
+    in_container: impl FnOnce() -> bool,
+) -> Vec<TypeId> {
     let engines = [
         (settings.metrics.is_some(), METRICS),
         (settings.metrics.is_some() && in_container(), CONTAINER),
@@ -84,7 +91,9 @@ pub(super) fn at_start(settings: &Settings, in_container: impl FnOnce() -> bool)
     let on = engines.iter().filter(|(on, _)| *on).map(|(_, types)| *types);
     let more: Vec<TypeId> = on.flatten().copied().collect();
     let told_apart = engines.iter().skip(2).any(|(on, _)| *on);
-    ALWAYS.iter().copied().chain(more).chain(if told_apart { LOSS } else { &[] }.iter().copied()).collect()
+    let loss = if told_apart { LOSS } else { &[] };
+    let stream = if stream { STREAM } else { &[] };
+    ALWAYS.iter().copied().chain(more).chain(loss.iter().chain(stream).copied()).collect()
 }
 
 impl Recording {
@@ -107,7 +116,7 @@ mod tests {
     use std::time::Duration;
 
     fn bytes(settings: &Settings) -> usize {
-        Declared::of(at_start(settings, || false)).event().len()
+        Declared::of(at_start(settings, false, || false)).event().len()
     }
 
     #[test]
@@ -135,10 +144,11 @@ mod tests {
             events: vec![PerfEvent { name: "page-faults".into(), period: None }],
             ..Settings::default()
         };
-        let declared = Declared::of(at_start(&all, || true));
+        let declared = Declared::of(at_start(&all, true, || true));
         // Foreign recordings have them, ours do not; that of outages is declared when there was one.
-        let never =
-            [NATIVE_METHOD_SAMPLE, INITIAL_ENVIRONMENT_VARIABLE, INITIAL_SYSTEM_PROPERTY, DATA_LOSS, OUTAGE];
+        let never = [NATIVE_METHOD_SAMPLE, INITIAL_ENVIRONMENT_VARIABLE, INITIAL_SYSTEM_PROPERTY, OUTAGE];
+        let file = Declared::of(at_start(&all, false, || true));
+        assert!(!STREAM.iter().any(|id| file.has(*id)));
         for event in schema::types().filter(|ty| ty.kind == Kind::Event) {
             assert_ne!(declared.has(event.id), never.contains(&event.id), "{}", event.name);
         }

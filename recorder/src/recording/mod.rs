@@ -144,16 +144,20 @@ impl Recording {
         now_ns: u64,
         settings: &Settings,
     ) -> Result<Recording, Error> {
-        let types = declared::at_start(settings, metrics::in_container);
-        let declared = Declared::of(types.iter().copied());
         let fixed = matches!(sink, Sink::Pipe(_));
+        let types = declared::at_start(settings, fixed, metrics::in_container);
+        let declared = Declared::of(types.iter().copied());
         let geometry =
             if fixed { Geometry::Fixed { size: first_size(settings, &declared) } } else { Geometry::Patched };
         let writer = ChunkWriter::declaring(&declared, geometry, &line, sink.position(), start);
+        let mut writer = writer.map_err(defect)?;
+        if fixed {
+            writer.tell_segments(0);
+        }
         let chunk_start_byte = sink.bytes();
         Ok(Recording {
             sink,
-            writer: writer.map_err(defect)?,
+            writer,
             types,
             declared,
             line,

@@ -22,8 +22,10 @@ pub mod loss {
     pub const TORN: usize = 6;
     /// No signal came although one was due: a coarse timer, an end just before it (only ever counted by the drain).
     pub const UNSEEN: usize = 7;
+    /// Nobody read the stream (only ever counted by the drain).
+    pub const NO_READER: usize = 8;
     /// Number of causes.
-    pub const CAUSES: usize = 8;
+    pub const CAUSES: usize = 9;
     /// Stable names, as they appear in recordings and on stderr.
     pub const NAMES: [&str; CAUSES] = [
         "ring full",
@@ -34,6 +36,7 @@ pub mod loss {
         "output full",
         "torn by death",
         "not seen",
+        "no reader",
     ];
 }
 
