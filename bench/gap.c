@@ -43,7 +43,8 @@ int main(int argc, char **argv) {
     spin(40, seconds, mhz);
     qsort(gaps, count, sizeof gaps[0], by_size);
     if (count == 0) return puts("no gap") < 0;
-    printf("%6.0f gaps/s   p10 %5.1f   p50 %5.1f   p90 %5.1f us\n", count / seconds, gaps[count / 10] / mhz,
-           gaps[count / 2] / mhz, gaps[count * 9 / 10] / mhz);
+    printf("%6.0f gaps/s   p10 %5.1f   p50 %5.1f   p90 %5.1f   p99 %5.1f   p99.9 %5.1f   max %5.1f us\n",
+           count / seconds, gaps[count / 10] / mhz, gaps[count / 2] / mhz, gaps[count * 9 / 10] / mhz,
+           gaps[count * 99 / 100] / mhz, gaps[count * 999 / 1000] / mhz, gaps[count - 1] / mhz);
     return 0;
 }

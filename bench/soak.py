@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Months in minutes: a program that never repeats itself, recorded at 10 kHz; memory, bytes and losses over time.
 
-usage: soak.py [--minutes M] [--until stacks=N,threads=N,…] [--drift] [--flightline PATH] CSV SVG
+usage: soak.py [--minutes M] [--until stacks=N,threads=N,…] [--drift] [--pipe] [--flightline PATH] CSV SVG
 
 `tests/victims/endless.c` does by turns what makes recorders grow: stacks of which none comes twice, short threads with
 names of their own, libraries loaded once each, short processes; of the kinds of --until as many as it says, within the
 minutes. Each turn of work is a point of the curves: the highest resident memory of recorder and program meanwhile (the
 kernel's high-water mark, reset at each point), so that a peak between two looks counts too; bytes in the repository; CPU
 time lost so far, by cause, as the recorder's own metrics have it. The slope is that of the second half, by least squares.
+--pipe: into a pipe whose reader (`bench/age.rs`) decodes everything, instead of a repository; the curve of bytes is what it has read.
 --drift: the recorder's wall clock is 0.1 % fast and set an hour forward and back by turns.
 """
 import argparse, os, re, socket, subprocess, sys, tempfile, time, urllib.request
@@ -80,6 +81,9 @@ def reset_peak(pid):
 
 
 def bytes_of(path):
+    if path.startswith("/proc/"):
+        with open(path) as file:
+            return int(file.readline().split()[1])
     if os.path.isfile(path):
         return os.path.getsize(path)
     return sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(path) for f in files if os.path.exists(os.path.join(d, f)))
@@ -136,6 +140,7 @@ def main():
     parser.add_argument("--flightline", default=os.path.join(HERE, "target/release/flightline"))
     parser.add_argument("--until", default=",".join(f"{kind}={10**9}" for kind in TURNS))
     parser.add_argument("--drift", action="store_true")
+    parser.add_argument("--pipe", action="store_true")
     parser.add_argument("--rate", default="10000")
     parser.add_argument("csv")
     parser.add_argument("svg")
@@ -157,11 +162,20 @@ def main():
             port = one.getsockname()[1]
         copies, root = os.path.join(work, "copies"), os.path.join(work, "repository")
         os.mkdir(copies)
-        limit = 64 << 20
+        limit = None if options.pipe else 64 << 20
+        output, reader, passed = ["--repository", root, "--max-size", "64m", "--chunk-size", "4m"], None, []
+        if options.pipe:
+            end, write = os.pipe()
+            output, passed = ["-o", f"/dev/fd/{write}"], [write]
+            reader = subprocess.Popen([f"{HERE}/target/release/examples/age"], stdin=end, stdout=subprocess.PIPE, text=True)
+            os.close(end)
+            root = f"/proc/{reader.pid}/io"
         recorder = subprocess.Popen(
-            [options.flightline, "record", "--rate", options.rate, "--ring-size", "4m" if "stacks" in goals else "256k", "--repository", root, "--max-size", "64m",
-             "--chunk-size", "4m", "--metrics-listen", f"127.0.0.1:{port}", "--", program, copies, module],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+            [options.flightline, "record", "--rate", options.rate, "--ring-size", "4m" if "stacks" in goals else "256k", *output,
+             "--metrics-listen", f"127.0.0.1:{port}", "--", program, copies, module],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, pass_fds=passed)
+        for write in passed:
+            os.close(write)
         pid = int(recorder.stdout.readline().split()[1])
         session = session_of(pid)
         rows, done, begin = [], dict.fromkeys(goals, 0), time.monotonic()
@@ -225,11 +239,16 @@ def main():
         failed |= max(highest) > MOST_KB
         print(f"shared memory: at most {max(r['shared_kb'] for r in rows)} kB")
         most = max(r["output_bytes"] for r in rows)
-        read = subprocess.run([options.flightline, "summary", root], stdout=subprocess.DEVNULL)
-        print(f"what is left in the repository is read with status {read.returncode}")
-        failed |= read.returncode != 0
-        print(f"output: at most {most} bytes, limit {limit}")
-        failed |= most > limit or status_code != 0
+        if reader:
+            print(f"ages of events at the reader, ms: {reader.stdout.read().strip()}")
+            print(f"output: {most} bytes, read with status {reader.wait()}")
+            failed |= reader.returncode != 0
+        else:
+            read = subprocess.run([options.flightline, "summary", root], stdout=subprocess.DEVNULL)
+            print(f"what is left in the repository is read with status {read.returncode}")
+            print(f"output: at most {most} bytes, limit {limit}")
+            failed |= read.returncode != 0 or most > limit
+        failed |= status_code != 0
     return int(failed)
 
 
