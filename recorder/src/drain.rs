@@ -29,7 +29,7 @@ use crate::{
     repository::tidy,
     session::Session,
     settings::Settings,
-    sink::{Syncer, Target, per_process},
+    sink::{StreamSink, Syncer, Target, per_process},
     tell,
     wall::Beat,
 };
@@ -233,8 +233,8 @@ impl Drain {
         }
     }
 
-    /// `true` if something happened before `until_ns`.
-    fn wait_until(&self, wake: &[BorrowedFd<'_>], until_ns: u64) -> bool {
+    /// `true` if something happened before `until_ns`. Readers of streams that take more get it meanwhile.
+    fn wait_until(&mut self, wake: &[BorrowedFd<'_>], until_ns: u64) -> bool {
         let mut fds: Vec<PollFd<'_>> = wake.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
         if let Some(inotify) = &self.inotify {
             fds.push(PollFd::new(inotify.as_fd(), PollFlags::POLLIN));
@@ -243,9 +243,22 @@ impl Drain {
         fds.extend(ends.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         fds.extend(self.watch_wakes().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         fds.extend(self.steering.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let streams = self.recordings.iter().filter_map(|(_, r)| r.stream()).map(StreamSink::wakes);
+        let (come, behind): (Vec<_>, Vec<_>) = streams.unzip();
+        fds.extend(come.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let news = fds.len();
+        fds.extend(behind.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
         let left = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
         // Whatever goes wrong with waiting must not make a loop of it without pause.
-        ppoll(&mut fds, Some(TimeSpec::from_duration(left)), None).map_or(true, |ready| ready > 0)
+        let Ok(ready) = ppoll(&mut fds, Some(TimeSpec::from_duration(left)), None) else { return true };
+        let ready_of = |fds: &[PollFd<'_>]| fds.iter().any(|fd| fd.any().unwrap_or(true));
+        let (news, room) = (ready_of(&fds[..news]), ready_of(&fds[news..]));
+        if ready > 0 && room && !news {
+            drop(fds);
+            self.push_all();
+            return false;
+        }
+        ready > 0
     }
 
     /// After a pause or a change of engines: tells the waits up to now; what is recorded from now on begins here.

@@ -8,7 +8,7 @@
 //! process/      one program's file, mapped and mistrusted; ring → samples; who its threads are, how much CPU time they took
 //! events/       one file for each engine beside CPU time           wall/     the wall clock
 //! names/        address → frame with a name, stack → key           rows.rs   unwind rows for the handlers
-//! recording/    samples → chunks     tell.rs  everything else      sink/     file, pipe
+//! recording/    samples → chunks     tell.rs  everything else      sink/     file, stream
 //! attach/       processes that are recorded from outside           outside.rs  their stacks, walked from here
 //! control/      asked from outside: pause, resume, stop, dump, status, join     schedule.rs  when it begins and ends
 //! cost/         what all that costs, and the budget it is kept under

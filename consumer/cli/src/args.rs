@@ -90,6 +90,9 @@ pub enum Command {
     /// Ready tables: hot methods, pauses, allocation, contention, I/O, …
     #[command(after_help = crate::view::EXAMPLES)]
     View(crate::view::ViewArgs),
+    /// Pass a stream on to many readers: one in, many out
+    #[command(after_help = crate::relay::EXAMPLES)]
+    Relay(crate::relay::RelayArgs),
     /// Save what is left of a torn, unfinished or damaged recording as a standard file
     #[command(after_help = crate::repair::EXAMPLES)]
     Repair(crate::repair::RepairArgs),

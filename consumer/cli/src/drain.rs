@@ -1,6 +1,10 @@
 //! `flightline drain`: writes the recording of a program that records itself (linked library, bare preload).
 
-use std::{os::unix::net::UnixDatagram, path::PathBuf, process::ExitCode};
+use std::{
+    os::unix::net::UnixDatagram,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, ValueHint};
 use flightline_recorder::{
@@ -54,7 +58,7 @@ pub fn run(args: &DrainArgs) -> ExitCode {
 fn serve(args: &DrainArgs) -> Result<(), Error> {
     let target = match args.repository.repository()? {
         Some(repository) => Target::Repository(repository),
-        None => Target::Path(args.output.clone().unwrap_or_else(|| DEFAULT_OUTPUT.into())),
+        None => Target::parse(args.output.as_deref().unwrap_or(Path::new(DEFAULT_OUTPUT)))?,
     };
     let program = Program { pid: args.pid, waiting: args.join, interrupt: args.interrupt };
     let mut tell = |message: &str| if args.syslog { syslog(message, args.pid) } else { say(message) };

@@ -23,6 +23,7 @@ mod range;
 mod record;
 mod recover;
 mod redact;
+mod relay;
 mod repair;
 mod repositories;
 mod repository;
@@ -30,6 +31,7 @@ mod scrub;
 mod signals;
 mod stacks;
 mod status;
+mod stream_args;
 mod summary;
 mod symbolize;
 mod tail;
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Tail(args) => tail::run(&args),
         Command::Metadata(args) => metadata::run(args),
         Command::View(args) => view::run(args),
+        Command::Relay(args) => relay::run(&args),
         Command::Repair(args) => repair::run(args),
         Command::Recover(args) => recover::run(&args),
         Command::Cut(args) => cut::run(args),

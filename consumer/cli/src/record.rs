@@ -24,6 +24,7 @@ use flightline_recorder::{
     },
 };
 
+use crate::stream_args::StreamArgs;
 use crate::{
     args::Cli,
     attach::{self, AttachArgs},
@@ -56,7 +57,8 @@ SIGINT and SIGTERM finish the recording properly; a second one finishes at once.
 #[command(after_help = EXAMPLES)]
 pub struct RecordArgs {
     /// Where the recording goes; `-` is standard output (the program's own then goes to standard error), `%p` in the
-    /// name gives each process a file of its own [default: flightline.jfr]
+    /// name gives each process a file of its own; fd:N, a FIFO, unix:PATH or tcp:HOST:PORT make it a stream for whoever reads it
+    /// [default: flightline.jfr]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -207,6 +209,8 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = flightline_recorder::labels::parse)]
     label: Vec<(String, String)>,
     #[command(flatten)]
+    stream: StreamArgs,
+    #[command(flatten)]
     schedule: ScheduleArgs,
     #[command(flatten)]
     dumps: PolicyArgs,
@@ -262,6 +266,7 @@ impl SamplingArgs {
             budget: self.budget,
             depth: self.depth,
             sync: self.sync,
+            stream: self.stream.options()?,
             flush: self.flush.or(self.aggregate).unwrap_or(Duration::from_secs(1)),
             aggregate: self.aggregate,
             aggregate_lines: self.aggregate_lines,
@@ -313,7 +318,10 @@ pub fn run(args: &RecordArgs) -> ExitCode {
 
 /// Whether an option is wrong, not the circumstances.
 pub fn is_usage(error: &Error) -> bool {
-    const OPTIONS: [&str; 17] = [
+    const OPTIONS: [&str; 20] = [
+        "pipe-size",
+        "queue-size",
+        "token",
         "budget",
         "aggregate",
         "rate",
@@ -361,7 +369,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
             fd.map_err(|e| Error::Io { doing: "use standard output".into(), source: e })?,
         ))
     } else {
-        Target::Path(path.clone())
+        Target::parse(&path)?
     };
     if !args.attach.pid.is_empty() {
         let pids = attach::pids(&args.attach.pid)?;

@@ -1,6 +1,7 @@
 //! One chunk, from its header to its last byte.
 
 use super::checkpoint::{MAX_FRAME, Pending, statics};
+use super::cut::Piece;
 use super::fields::FieldWriter;
 use super::output::Output;
 use super::{ClockLine, WriteError, buffer, fixed, segment};
@@ -302,12 +303,13 @@ impl ChunkWriter {
             }
             Geometry::Fixed { size } => {
                 let at = ChunkOffset(self.written as u64);
-                let written = &mut self.written;
-                fixed::end(size, at, Some(self.checkpoint), now, &mut |bytes| {
-                    out.append(bytes)?;
-                    *written += bytes.len();
-                    io::Result::Ok(())
-                })?;
+                for piece in fixed::end(size, at, Some(self.checkpoint), now) {
+                    match &piece {
+                        Piece::Bytes(bytes) => out.append(bytes)?,
+                        Piece::Zeros(len) => out.fill(*len)?,
+                    }
+                    self.written += piece.len();
+                }
             }
         }
         self.finished = true;

@@ -9,6 +9,7 @@
 
 use super::WriteError;
 use super::checkpoint::{MAX_FRAME, Pending};
+use super::cut::Piece;
 use crate::constants::METADATA_EVENT;
 use crate::header;
 use crate::ids::{ChunkOffset, Ticks};
@@ -23,9 +24,6 @@ pub(super) const MIN_FILLER: usize = 8;
 /// Largest chunk: one filler must be able to fill it.
 pub(super) const MAX_SIZE: u32 = varint::MAX_PADDED;
 const _: () = assert!(MAX_FRAME + MIN_FILLER <= ANCHOR);
-
-/// Size of the zeros a filler is written in.
-const ZEROS: usize = 16 << 10;
 
 /// Room for at least some events beside header, metadata and statics.
 const MIN_CONTENT: usize = 1024;
@@ -46,35 +44,21 @@ pub(super) fn anchor_at(size: u32) -> ChunkOffset {
     ChunkOffset(u64::from(size) - ANCHOR as u64)
 }
 
-/// Hands the bytes that end a chunk to `append`: filler from `at` to the anchor, the anchor, filler to the end.
+/// What ends a chunk of `size` bytes, in order: filler from `at` to the anchor, the anchor, filler to the end.
 ///
 /// `at` is at least [`MIN_FILLER`] before the anchor: the writer's `room` sees to it.
-pub(super) fn end<E>(
-    size: u32,
-    at: ChunkOffset,
-    previous: Option<ChunkOffset>,
-    now: Ticks,
-    append: &mut dyn FnMut(&[u8]) -> Result<(), E>,
-) -> Result<(), E> {
+pub(super) fn end(size: u32, at: ChunkOffset, previous: Option<ChunkOffset>, now: Ticks) -> [Piece; 3] {
     let anchor = anchor_at(size);
-    let gap = usize::try_from(anchor.0 - at.0).unwrap_or(usize::MAX);
-    let mut out = BytesMut::with_capacity(ZEROS + 2 * ANCHOR);
+    let gap = usize::try_from(anchor.0.saturating_sub(at.0)).unwrap_or(usize::MAX);
+    let mut out = BytesMut::new();
     put_filler_start(&mut out, gap);
-    let mut left = gap - out.len();
-    while left > ZEROS {
-        out.put_bytes(0, ZEROS);
-        left -= ZEROS;
-        append(&out)?;
-        out.clear();
-    }
-    out.put_bytes(0, left);
-    let start = out.len();
+    let start = out.split().freeze();
+    let zeros = gap.saturating_sub(start.len());
     Pending::default().put(&mut out, anchor, previous, now, 0);
-    let rest = ANCHOR - (out.len() - start);
-    let start = out.len();
+    let (len, rest) = (out.len(), ANCHOR - out.len());
     put_filler_start(&mut out, rest);
-    out.put_bytes(0, rest - (out.len() - start));
-    append(&out)
+    out.put_bytes(0, len + rest - out.len());
+    [Piece::Bytes(start), Piece::Zeros(zeros), Piece::Bytes(out.freeze())]
 }
 
 /// The start of a filler of `len` bytes, which are at least [`MIN_FILLER`]; the rest of it is zeros.

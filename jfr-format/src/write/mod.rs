@@ -62,6 +62,7 @@ mod buffer;
 mod checkpoint;
 mod chunk;
 mod clock;
+mod cut;
 mod fields;
 mod fixed;
 mod output;
@@ -69,6 +70,7 @@ mod segment;
 
 pub use chunk::{ChunkWriter, Geometry};
 pub use clock::ClockLine;
+pub use cut::{Cut, Loss, Piece, complete, loss_chunk, tells_loss};
 pub use fields::FieldWriter;
 pub use fixed::min_size as min_fixed_size;
 pub use output::{FileOutput, Output, StreamOutput};

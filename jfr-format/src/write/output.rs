@@ -13,6 +13,21 @@ pub trait Output {
     /// On error the output takes back what it had written of them if it can go on at all.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
+    /// Appends `len` zeros: the filler of a chunk of fixed size, which can be kept as a length.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    fn fill(&mut self, len: usize) -> io::Result<()> {
+        const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
+        let mut left = len;
+        while left > 0 {
+            let piece = left.min(ZEROS.len());
+            self.append(&ZEROS[..piece])?;
+            left -= piece;
+        }
+        Ok(())
+    }
+
     /// Replaces bytes that were appended before. Only called for [`Geometry::Patched`](super::Geometry::Patched).
     ///
     /// # Errors

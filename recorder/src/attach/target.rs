@@ -221,7 +221,7 @@ impl Target {
         thread.ledger.arrived_ns += split.own_ns + split.hidden_ns;
         if place.recording.full() {
             place.recording.refuse(split.own_ns + split.hidden_ns);
-            return thread.ledger.lose(loss::OUTPUT_FULL, 1, split.own_ns + split.hidden_ns);
+            return thread.ledger.lose(place.recording.full_cause(), 1, split.own_ns + split.hidden_ns);
         }
         let hidden = if split.hidden_ns > 0 { thread.ledger.sample(split.hidden_ns) } else { 0 };
         let events = thread.ledger.sample(split.own_ns);

@@ -253,7 +253,7 @@ fn begin(session: &Path, file: &ProcFile, settings: &Settings) -> Result<Option<
     let origin_ns = file.start_mono_ns.min(mono);
     let start_epoch_ns = wall.saturating_sub(mono - origin_ns);
     let owner = Owner { pid: file.pid, session: session.to_owned(), start_epoch_ns, ..Owner::default() };
-    let sink = Sink::open(&Target::Repository(Repository::new(&root)), &owner)?;
+    let sink = Sink::open(&Target::Repository(Repository::new(&root)), &owner, &Default::default())?;
     let path = sink.name().to_owned();
     let line = ClockLine {
         start_ticks: Ticks(0),

@@ -152,7 +152,14 @@ impl Drain {
         let thrift = self.costs.budget.as_ref().map_or(0, Budget::thrift);
         // Rings hold half a second of samples, but what comes from calls comes in bursts.
         let samples_only = self.settings.engine_bits() == engines::CPU;
-        PAUSE[1] * if samples_only { PAUSES[thrift] } else { 1 }
+        let longest = PAUSE[1] * if samples_only { PAUSES[thrift] } else { 1 };
+        // Whoever reads a stream waits for its flushes; nobody waits for a file's.
+        let follows =
+            |(_, r): &(u32, crate::recording::Recording)| r.stream().is_some_and(|stream| !stream.nobody());
+        match self.recordings.iter().any(follows) {
+            true => longest.min((self.settings.flush / 2).max(PAUSE[0])),
+            false => longest,
+        }
     }
 
     /// Costs since the start, in seconds.

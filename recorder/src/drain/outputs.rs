@@ -42,10 +42,13 @@ impl Drain {
         Ok(self.recordings.len() - 1)
     }
 
-    /// In a repository every chunk stands for itself: what was said at the beginning is said again.
+    /// In a repository every chunk stands for itself, and readers of a stream come late: what was said at the beginning is said
+    /// again.
     pub(super) fn tell_again(&mut self, index: usize, now: u64) {
         let recording = &mut self.recordings[index].1;
-        if recording.told_chunk == recording.chunk() || !matches!(self.target, Target::Repository(_)) {
+        let alone =
+            matches!(self.target, Target::Repository(_)) || recording.newcomers_chunk > recording.told_chunk;
+        if recording.told_chunk == recording.chunk() || !alone {
             return;
         }
         recording.told_chunk = recording.chunk();
@@ -83,6 +86,10 @@ impl Drain {
     }
 
     pub(super) fn note_failures(&mut self) {
+        for (_, recording) in &mut self.recordings {
+            let told = recording.stream_mut().map(|stream| stream.take_notices());
+            self.notices.extend(told.unwrap_or_default());
+        }
         let live = |(pid, _): &&(u32, Recording)| *pid != NO_PROCESS;
         for (index, (_, recording)) in self.recordings.iter().enumerate().filter(|(_, r)| live(r)) {
             // A root that refuses does so to all processes: it is said once.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flightline_in_signal::{
-    layout::{SampleRecord, alloc_flags, event_kind, loss},
+    layout::{SampleRecord, alloc_flags, event_kind},
     payload::lock,
 };
 use jfr_format::schema::thread_state;
@@ -371,7 +371,7 @@ impl Book {
             return;
         }
         if recording.full() {
-            thread.ledger.lose(loss::OUTPUT_FULL, 1, weight);
+            thread.ledger.lose(recording.full_cause(), 1, weight);
             recording.refuse(weight);
             return;
         }

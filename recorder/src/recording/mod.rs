@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use flightline_in_signal::layout::loss;
 use jfr_format::{
     ids::{Ticks, TypeId},
     metadata::Declared,
@@ -18,7 +19,7 @@ use crate::{
     names::intern::{Interner, TraceIndex},
     repository::Owner,
     settings::Settings,
-    sink::{Sink, Syncer, Target},
+    sink::{Sink, StreamSink, Syncer, Target},
 };
 
 mod aggregate;
@@ -76,6 +77,8 @@ pub struct Recording {
     pub syncer: Option<Arc<Syncer>>,
     /// A repository that refuses is tried again.
     outage: Option<Outage>,
+    /// The chunk that was begun for readers who have seen nothing before, or a later one.
+    pub newcomers_chunk: u32,
     /// The chunk in which machine, settings and processes were told last.
     pub told_chunk: u32,
     /// Equal samples are added up first.
@@ -94,7 +97,7 @@ pub struct Recording {
 impl Recording {
     /// Opens the output of `owner` and begins its first chunk.
     pub fn open(target: &Target, owner: &Owner, settings: &Settings) -> Result<Recording, Error> {
-        let (sink, refused) = match (Sink::open(target, owner), target) {
+        let (sink, refused) = match (Sink::open(target, owner, &settings.stream), target) {
             (Ok(sink), _) => (sink, None),
             // A repository is tried again: the disk may be full just now.
             (Err(Error::Io { source, .. }), Target::Repository(repository)) => {
@@ -144,7 +147,7 @@ impl Recording {
         now_ns: u64,
         settings: &Settings,
     ) -> Result<Recording, Error> {
-        let fixed = matches!(sink, Sink::Pipe(_));
+        let fixed = sink.stream().is_some();
         let types = declared::at_start(settings, fixed, metrics::in_container);
         let declared = Declared::of(types.iter().copied());
         let geometry =
@@ -186,6 +189,7 @@ impl Recording {
             syncer: None,
             outage: None,
             told_chunk: 0,
+            newcomers_chunk: 0,
             aggregate: settings.aggregate_ns().map(|ns| Aggregate::new(ns, settings.period_ns(), now_ns)),
             cost: Sum::default(),
             cost_told_ns: now_ns,
@@ -206,6 +210,22 @@ impl Recording {
     #[inline]
     pub fn full(&self) -> bool {
         self.failure.is_some() || self.sink.full()
+    }
+
+    /// Why a sample that comes while it is [`full`](Self::full) is lost: an index of the causes.
+    pub fn full_cause(&self) -> usize {
+        let nobody = |stream: &StreamSink| self.failure.is_none() && stream.nobody();
+        if self.sink.stream().is_some_and(nobody) { loss::NO_READER } else { loss::OUTPUT_FULL }
+    }
+
+    /// The stream, if the output is one.
+    pub fn stream(&self) -> Option<&StreamSink> {
+        self.sink.stream().filter(|_| self.failure.is_none())
+    }
+
+    /// The same, to be changed.
+    pub fn stream_mut(&mut self) -> Option<&mut StreamSink> {
+        self.sink.stream_mut().filter(|_| self.failure.is_none())
     }
 
     /// Bytes of the output so far.

@@ -150,6 +150,8 @@ pub struct Settings {
     pub depth: u32,
     /// Time between two flushes: how old a sample can be before a reader sees it.
     pub flush: Duration,
+    /// How streams are written, if the output is one.
+    pub stream: crate::sink::stream::Options,
     /// Whether each flush goes on to the disk at once (`fdatasync`), by a thread that nobody waits for.
     pub sync: bool,
     /// Bytes of each process's ring, a power of two; chosen from rate and CPUs if not given.
@@ -195,6 +197,7 @@ impl Default for Settings {
             metrics: Some(Duration::from_secs(1)),
             depth: DEFAULT_DEPTH,
             flush: Duration::from_secs(1),
+            stream: crate::sink::stream::Options::default(),
             sync: false,
             ring_bytes: None,
             follow: true,
@@ -331,10 +334,10 @@ impl Settings {
                 problem: format!("{} is not between 1 and {MAX_DEPTH} frames", self.depth),
             });
         }
-        if !(Duration::from_millis(20)..=Duration::from_secs(600)).contains(&self.flush) {
+        if !(Duration::from_millis(10)..=Duration::from_secs(600)).contains(&self.flush) {
             return Err(Error::Setting {
                 name: "flush",
-                problem: format!("{:?} is not between 20ms and 600s", self.flush),
+                problem: format!("{:?} is not between 10ms and 600s", self.flush),
             });
         }
         if self.trace.len() > MAX_TRACES {

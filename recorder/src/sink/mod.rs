@@ -4,8 +4,8 @@
 //! drops whole samples, before anything of them is interned, and counts them.
 
 mod file;
-mod pipe;
 mod repository;
+pub mod stream;
 mod sync;
 
 use std::{
@@ -23,8 +23,8 @@ use std::{
 use jfr_format::{ids::FileOffset, write::Output};
 
 pub use file::FileSink;
-pub use pipe::PipeSink;
 pub use repository::RepositorySink;
+pub use stream::StreamSink;
 pub use sync::Syncer;
 
 use crate::{
@@ -39,6 +39,8 @@ pub enum Target {
     Path(PathBuf),
     /// An open descriptor: standard output.
     Descriptor(Arc<OwnedFd>),
+    /// Readers come to a socket.
+    Listen(stream::Address),
     /// A folder for each process under one root, a file for each chunk.
     Repository(Repository),
 }
@@ -48,14 +50,14 @@ pub enum Sink {
     /// Seekable: chunks with patched headers.
     File(FileSink),
     /// A pipe, socket or terminal: chunks of fixed size.
-    Pipe(PipeSink),
+    Stream(Box<StreamSink>),
     /// The same in many files, of which old ones are removed.
     Repository(RepositorySink),
 }
 
 impl Sink {
     /// Opens the output for what `owner` says.
-    pub fn open(target: &Target, owner: &Owner) -> Result<Sink, Error> {
+    pub fn open(target: &Target, owner: &Owner, options: &stream::Options) -> Result<Sink, Error> {
         let pid = owner.pid;
         match target {
             Target::Repository(repository) => RepositorySink::open(repository, owner.clone())
@@ -63,12 +65,17 @@ impl Sink {
                 .map_err(|e| io_error("record to", &repository.root, e)),
             Target::Descriptor(fd) => {
                 let fd = fd.try_clone().map_err(|e| io_error("use", Path::new("standard output"), e))?;
-                Sink::of(File::from(fd), Path::new("standard output"))
+                Sink::of(File::from(fd), Path::new("standard output"), options)
             }
+            Target::Listen(address) => stream::StreamSink::at(address, options).map(Sink::of_stream),
             Target::Path(path) => {
                 let path = path_of(path, pid);
+                if std::fs::metadata(&path).is_ok_and(|m| m.file_type().is_fifo()) {
+                    return stream::StreamSink::at_soon(&stream::Address::Path(path), options)
+                        .map(Sink::of_stream);
+                }
                 let file = create(&path).map_err(|e| io_error("create", &path, e))?;
-                Sink::of(file, &path)
+                Sink::of(file, &path, options)
             }
         }
     }
@@ -88,7 +95,11 @@ impl Sink {
         RepositorySink::again(folder).map(Sink::Repository)
     }
 
-    fn of(file: File, path: &Path) -> Result<Sink, Error> {
+    fn of_stream(stream: StreamSink) -> Sink {
+        Sink::Stream(Box::new(stream))
+    }
+
+    fn of(file: File, path: &Path, options: &stream::Options) -> Result<Sink, Error> {
         let meta = file.metadata().map_err(|e| io_error("stat", path, e))?;
         if meta.file_type().is_file() {
             return FileSink::new(file, path).map(Sink::File).map_err(|e| io_error("write", path, e));
@@ -96,15 +107,16 @@ impl Sink {
         if meta.file_type().is_dir() {
             return Err(io_error("write to", path, io::ErrorKind::IsADirectory.into()));
         }
-        let blocking_device = meta.file_type().is_char_device() || meta.file_type().is_block_device();
-        PipeSink::new(file, path, blocking_device).map(Sink::Pipe).map_err(|e| io_error("write to", path, e))
+        StreamSink::to(file.into(), path, options)
+            .map(Sink::of_stream)
+            .map_err(|e| io_error("write to", path, e))
     }
 
     /// Whether samples must be dropped because too much is waiting already.
     pub fn full(&self) -> bool {
         match self {
             Sink::File(_) | Sink::Repository(_) => false,
-            Sink::Pipe(pipe) => pipe.full(),
+            Sink::Stream(stream) => stream.full(),
         }
     }
 
@@ -112,7 +124,7 @@ impl Sink {
     pub fn push(&mut self) -> io::Result<()> {
         match self {
             Sink::File(_) | Sink::Repository(_) => Ok(()),
-            Sink::Pipe(pipe) => pipe.push(),
+            Sink::Stream(stream) => stream.push(),
         }
     }
 
@@ -120,7 +132,7 @@ impl Sink {
     pub fn waiting(&self) -> usize {
         match self {
             Sink::File(_) | Sink::Repository(_) => 0,
-            Sink::Pipe(pipe) => pipe.waiting(),
+            Sink::Stream(stream) => stream.waiting(),
         }
     }
 
@@ -128,7 +140,7 @@ impl Sink {
     pub fn bytes(&self) -> u64 {
         match self {
             Sink::File(file) => file.end(),
-            Sink::Pipe(pipe) => pipe.bytes(),
+            Sink::Stream(stream) => stream.bytes(),
             Sink::Repository(repository) => repository.bytes(),
         }
     }
@@ -145,7 +157,7 @@ impl Sink {
     pub fn file(&self) -> Option<&Path> {
         match self {
             Sink::File(file) => Some(file.path()),
-            Sink::Pipe(_) => None,
+            Sink::Stream(_) => None,
             Sink::Repository(repository) => repository.chunk(),
         }
     }
@@ -154,7 +166,7 @@ impl Sink {
     pub fn sync(&self, syncer: &Syncer) {
         match self {
             Sink::File(file) => syncer.sync(file.file()),
-            Sink::Pipe(_) => {}
+            Sink::Stream(_) => {}
             Sink::Repository(repository) => repository.sync(syncer),
         }
     }
@@ -167,11 +179,27 @@ impl Sink {
         }
     }
 
+    /// The stream, if it is one.
+    pub fn stream(&self) -> Option<&StreamSink> {
+        match self {
+            Sink::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn stream_mut(&mut self) -> Option<&mut StreamSink> {
+        match self {
+            Sink::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
     /// What to call it in messages.
     pub fn name(&self) -> &Path {
         match self {
             Sink::File(file) => file.path(),
-            Sink::Pipe(pipe) => pipe.path(),
+            Sink::Stream(stream) => stream.path(),
             Sink::Repository(repository) => repository.path(),
         }
     }
@@ -181,15 +209,23 @@ impl Output for Sink {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Sink::File(file) => file.append(bytes),
-            Sink::Pipe(pipe) => pipe.append(bytes),
+            Sink::Stream(stream) => stream.append(bytes),
             Sink::Repository(repository) => repository.append(bytes),
+        }
+    }
+
+    fn fill(&mut self, len: usize) -> io::Result<()> {
+        match self {
+            Sink::File(file) => file.fill(len),
+            Sink::Stream(stream) => stream.fill(len),
+            Sink::Repository(repository) => repository.fill(len),
         }
     }
 
     fn patch(&mut self, at: FileOffset, bytes: &[u8]) -> io::Result<()> {
         match self {
             Sink::File(file) => file.patch(at, bytes),
-            Sink::Pipe(pipe) => pipe.patch(at, bytes),
+            Sink::Stream(stream) => stream.patch(at, bytes),
             Sink::Repository(repository) => repository.patch(at, bytes),
         }
     }
@@ -207,12 +243,29 @@ pub fn path_of(path: &Path, pid: u32) -> PathBuf {
     }
 }
 
+impl Target {
+    /// Reads what `-o` or `FLIGHTLINE_OUTPUT` says: a path, `-`, `fd:N`, `unix:PATH`, `tcp:HOST:PORT`.
+    ///
+    /// # Errors
+    /// It says nothing of the kind, or the descriptor is not open.
+    pub fn parse(text: &Path) -> Result<Target, Error> {
+        match stream::Address::parse(text, 1)? {
+            stream::Address::Path(path) => Ok(Target::Path(path)),
+            stream::Address::Descriptor(fd) => {
+                let fd = stream::inherited(fd).map_err(|e| io_error("use", text, e))?;
+                Ok(Target::Descriptor(Arc::new(fd)))
+            }
+            address => Ok(Target::Listen(address)),
+        }
+    }
+}
+
 /// Whether each process gets a recording of its own.
 pub fn per_process(target: &Target) -> bool {
     match target {
         Target::Path(path) => path.to_str().is_some_and(|t| t.contains("%p")),
         Target::Repository(_) => true,
-        Target::Descriptor(_) => false,
+        Target::Descriptor(_) | Target::Listen(_) => false,
     }
 }
 
@@ -266,12 +319,20 @@ mod tests {
         let path = dir.path().join("x.jfr");
         std::fs::write(&path, "old").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        let sink = Sink::open(&Target::Path(path.clone()), &Owner::default()).unwrap();
+        let sink =
+            Sink::open(&Target::Path(path.clone()), &Owner::default(), &stream::Options::default()).unwrap();
         assert!(matches!(sink, Sink::File(_)) && sink.bytes() == 0);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let missing = Sink::open(&Target::Path("/nonexistent/dir/x.jfr".into()), &Owner::default());
+        let missing = Sink::open(
+            &Target::Path("/nonexistent/dir/x.jfr".into()),
+            &Owner::default(),
+            &stream::Options::default(),
+        );
         let message = missing.err().unwrap().to_string();
         assert_eq!(message, "cannot create /nonexistent/dir/x.jfr: No such file or directory");
-        assert!(Sink::open(&Target::Path(dir.path().to_owned()), &Owner::default()).is_err());
+        assert!(
+            Sink::open(&Target::Path(dir.path().to_owned()), &Owner::default(), &stream::Options::default())
+                .is_err()
+        );
     }
 }

@@ -1,0 +1,214 @@
+//! `flightline relay`: the bytes of one stream for many readers.
+
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueHint};
+use flightline_recorder::sink::stream::{Address, StreamSink, Token};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::signals::Signals;
+use crate::stream_args::StreamArgs;
+use crate::{output, talk};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline record -o - -- ./server | flightline relay - -o unix:/run/user/1000/server.sock
+  flightline relay unix:/run/user/1000/server.sock -o tcp:127.0.0.1:4711 --token-file token
+  flightline relay tcp:127.0.0.1:4711 -o fifo -o unix:/tmp/x.sock --json
+
+Each reader begins with the next chunk of the stream, after 15 s at most. One that is too far behind is cut off at the end of a \
+segment, told in flightline.StreamLoss events what it lost, and goes on with a later chunk. Unix sockets obey their owner and \
+root alone; whoever comes by TCP sends the token and a newline first. What comes in is read at once, whoever is there: when the \
+input ends, readers have ten seconds to take the rest.";
+
+/// Bytes read at once.
+const PIECE: usize = 256 << 10;
+/// Longest wait: FIFOs are looked at again.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Time for readers to take the rest when the input has ended.
+const REST: Duration = Duration::from_secs(10);
+
+/// Arguments of `relay`.
+#[derive(Debug, Args)]
+pub struct RelayArgs {
+    /// The stream: `-` for standard input, fd:N, a FIFO, unix:PATH or tcp:HOST:PORT
+    #[arg(value_name = "INPUT", value_hint = ValueHint::AnyPath)]
+    input: PathBuf,
+    /// Where readers come from: unix:PATH, tcp:HOST:PORT, a FIFO, fd:N or `-` for standard output; repeatable
+    #[arg(short, long, value_name = "OUTPUT", required = true, value_hint = ValueHint::AnyPath)]
+    output: Vec<PathBuf>,
+    /// At the end, write to standard output what each output got
+    #[arg(long)]
+    json: bool,
+    /// tcp: as INPUT: the file with the token to send [default: that in FLIGHTLINE_TOKEN]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    input_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    stream: StreamArgs,
+}
+
+/// Why there is no more input.
+enum End {
+    /// It ended, between two chunks or within one.
+    Input { whole: bool },
+    /// The user wants it.
+    Signal,
+    /// No output is left.
+    Outputs,
+}
+
+/// Runs until the input ends or a signal comes.
+pub fn run(args: &RelayArgs) -> Result<Outcome> {
+    let options = args.stream.options()?;
+    let input = Address::parse(&args.input, 0)?;
+    let mut sinks = Vec::new();
+    for path in &args.output {
+        let address = Address::parse(path, 1)?;
+        if args.json && address == Address::Descriptor(1) {
+            bail!("--json and the stream cannot both go to standard output: use another -o");
+        }
+        sinks.push(Some(StreamSink::at(&address, &options)?.relaying()));
+    }
+    let signals = Signals::deadly()?;
+    let token = Token::find(args.input_token_file.as_deref())?.or(options.token);
+    let mut source =
+        input.connect(token.as_ref()).with_context(|| format!("cannot read the stream from {input}"))?;
+    let mut relay = Relay { sinks, gone: Vec::new(), bytes: 0 };
+    let ended = relay.pass(&mut source, &input, &signals);
+    for sink in relay.sinks.iter_mut().flatten() {
+        sink.finish();
+    }
+    if !matches!(ended, Ok(End::Signal)) {
+        relay.rest(&signals);
+    }
+    relay.notices();
+    if args.json {
+        let report = relay.report(&input);
+        output::text("-".as_ref(), |out| writeln!(out, "{report}"))?;
+    }
+    Ok(match ended? {
+        End::Input { whole: false } => {
+            talk::warning(format!("{input} ended within a chunk, which was completed for the readers"));
+            Outcome::Partial
+        }
+        End::Outputs => {
+            talk::warning("no output is left");
+            Outcome::Partial
+        }
+        End::Input { whole: true } | End::Signal => Outcome::Whole,
+    })
+}
+
+struct Relay {
+    /// None: its only reader is gone.
+    sinks: Vec<Option<StreamSink>>,
+    /// What those had.
+    gone: Vec<Value>,
+    bytes: u64,
+}
+
+impl Relay {
+    fn pass(&mut self, source: &mut std::fs::File, input: &Address, signals: &Signals) -> Result<End> {
+        let mut buffer = vec![0; PIECE];
+        let mut whole = true;
+        loop {
+            let ready = self.wait(Some(source), PAUSE)?;
+            if signals.wait(Some(Duration::ZERO)).is_some() {
+                return Ok(End::Signal);
+            }
+            if ready {
+                let len = match source.read(&mut buffer) {
+                    Ok(0) => return Ok(End::Input { whole }),
+                    Ok(len) => len,
+                    Err(error)
+                        if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) =>
+                    {
+                        0
+                    }
+                    Err(error) => return Err(error).with_context(|| format!("cannot read {input}")),
+                };
+                self.bytes += len as u64;
+                for sink in self.sinks.iter_mut().flatten() {
+                    let taken = sink.take(&buffer[..len]);
+                    taken.with_context(|| format!("cannot pass on what comes from {input}"))?;
+                    whole = sink.at_end_of_chunk();
+                }
+            }
+            self.push();
+            self.notices();
+            if self.sinks.iter().all(Option::is_none) {
+                return Ok(End::Outputs);
+            }
+        }
+    }
+
+    /// Waits until there is something to do; whether there is something to read.
+    fn wait(&self, source: Option<&std::fs::File>, most: Duration) -> Result<bool> {
+        let mut fds: Vec<PollFd<'_>> =
+            source.iter().map(|file| PollFd::new(file.as_fd(), PollFlags::POLLIN)).collect();
+        let (come, behind): (Vec<_>, Vec<_>) = self.sinks.iter().flatten().map(StreamSink::wakes).unzip();
+        fds.extend(come.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        fds.extend(behind.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
+        match poll(&mut fds, PollTimeout::try_from(most).unwrap_or(PollTimeout::ZERO)) {
+            Ok(_) => Ok(source.is_some() && fds[0].any().unwrap_or(true)),
+            Err(Errno::EINTR) => Ok(false),
+            Err(error) => Err(error).context("cannot wait for readers"),
+        }
+    }
+
+    fn push(&mut self) {
+        for sink in &mut self.sinks {
+            if let Some(open) = sink
+                && let Err(error) = open.push()
+            {
+                talk::warning(format!("{}: {error}", open.path().display()));
+                self.gone.push(report(open));
+                *sink = None;
+            }
+        }
+    }
+
+    /// Gives readers time for what they have not taken yet.
+    fn rest(&mut self, signals: &Signals) {
+        let until = Instant::now() + REST;
+        while self.sinks.iter().flatten().any(|sink| sink.waiting() > 0)
+            && Instant::now() < until
+            && signals.wait(Some(Duration::ZERO)).is_none()
+        {
+            if self.wait(None, PAUSE).is_err() {
+                return;
+            }
+            self.push();
+        }
+    }
+
+    fn notices(&mut self) {
+        for sink in self.sinks.iter_mut().flatten() {
+            sink.take_notices().into_iter().for_each(talk::warning);
+        }
+    }
+
+    fn report(&mut self, input: &Address) -> Value {
+        let mut outputs = std::mem::take(&mut self.gone);
+        outputs.extend(self.sinks.iter().flatten().map(report));
+        json!({ "input": input.to_string(), "bytes": self.bytes, "outputs": outputs })
+    }
+}
+
+fn report(sink: &StreamSink) -> Value {
+    let status = sink.status();
+    json!({
+        "output": sink.path(),
+        "readers": status.ever,
+        "bytesWritten": status.taken,
+        "lost": { "bytes": status.lost.0, "events": status.lost.1 },
+        "readByNobody": { "bytes": status.nobody.0, "events": status.nobody.1 },
+    })
+}

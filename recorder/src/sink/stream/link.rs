@@ -1,0 +1,135 @@
+//! A connection to a reader: written without ever waiting.
+
+use std::{
+    io::{self, IoSlice},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::fs::{FileTypeExt, OpenOptionsExt},
+    },
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, fcntl},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        socket::{MsgFlags, getsockopt, sendmsg, setsockopt, sockopt::SndBuf},
+        uio::writev,
+    },
+};
+
+/// A pipe that poll calls writable takes at least this much without blocking (PIPE_BUF).
+const PIECE: usize = 4096;
+
+/// An open pipe, socket or device.
+#[derive(Debug)]
+pub struct Link {
+    fd: OwnedFd,
+    how: How,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Asked not to wait with each call.
+    Socket,
+    /// Opened by us: it does not wait.
+    Pipe,
+    /// Opened by others, who may want it to wait.
+    SharedPipe,
+    /// A terminal or device, where poll says nothing useful.
+    Device,
+}
+
+impl Link {
+    /// Writes to `fd`, which others may use too: its flags stay as they are.
+    ///
+    /// # Errors
+    /// It cannot be asked what it is.
+    pub fn new(fd: OwnedFd) -> io::Result<Link> {
+        let file = std::fs::File::from(fd);
+        let kind = file.metadata()?.file_type();
+        let fd = OwnedFd::from(file);
+        if kind.is_socket() {
+            return Ok(Link { fd, how: How::Socket });
+        }
+        if !kind.is_fifo() {
+            return Ok(Link { fd, how: How::Device });
+        }
+        // The same pipe, opened once more: only then can nobody make a write wait.
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let own = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
+        Ok(match own {
+            Ok(own) => Link { fd: own.into(), how: How::Pipe },
+            Err(_) => Link { fd, how: How::SharedPipe },
+        })
+    }
+
+    /// Asks for a pipe or send buffer of so many bytes; what the kernel gave instead if that is less.
+    pub fn resize(&self, bytes: usize) -> Result<(), String> {
+        let asked = i32::try_from(bytes).unwrap_or(i32::MAX);
+        match self.how {
+            How::Socket => {
+                let _ = setsockopt(&self.fd, SndBuf, &bytes);
+                // The kernel tells twice what it was asked for.
+                let has = getsockopt(&self.fd, SndBuf).unwrap_or(0) / 2;
+                let most = "see net.core.wmem_max";
+                if has < bytes { Err(format!("the kernel gave {has} bytes ({most})")) } else { Ok(()) }
+            }
+            How::Pipe | How::SharedPipe => {
+                fcntl(&self.fd, FcntlArg::F_SETPIPE_SZ(asked)).map(drop).map_err(|e| {
+                    let has = fcntl(&self.fd, FcntlArg::F_GETPIPE_SZ).unwrap_or(0);
+                    let most = "see /proc/sys/fs/pipe-max-size";
+                    format!("{}; it stays at {has} bytes ({most})", crate::error::plain(&e.into()))
+                })
+            }
+            How::Device => Ok(()),
+        }
+    }
+
+    /// Whether the other end is gone.
+    pub fn gone(&self) -> bool {
+        if self.how == How::Device {
+            return false;
+        }
+        let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::empty())];
+        let over = PollFlags::POLLERR | PollFlags::POLLNVAL | PollFlags::POLLHUP;
+        matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
+            && fds[0].revents().is_some_and(|events| events.intersects(over))
+    }
+
+    /// Writes as much as there is room for.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is none; anything else: the link is of no more use.
+    pub fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some(first) = slices.first() else { return Ok(0) };
+        let wrote = match self.how {
+            How::Socket => {
+                let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+                sendmsg::<()>(self.fd.as_raw_fd(), slices, &[], flags, None)
+            }
+            How::Pipe => writev(&self.fd, slices),
+            How::SharedPipe if !self.writable() => Err(Errno::EAGAIN),
+            How::SharedPipe => nix::unistd::write(&self.fd, &first[..first.len().min(PIECE)]),
+            How::Device => nix::unistd::write(&self.fd, first),
+        };
+        match wrote {
+            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => Ok(n),
+            Err(Errno::ENOBUFS | Errno::EINTR) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(Errno::ECONNRESET) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn writable(&self) -> bool {
+        let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLOUT)];
+        // An error is for the write to tell.
+        matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
+    }
+
+    /// To be polled; `None` where that says nothing.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (self.how != How::Device).then(|| self.fd.as_fd())
+    }
+}

@@ -1,0 +1,134 @@
+//! What was written into a stream and somebody did not get.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use jfr_format::{
+    read::{EventCount, Part},
+    write::Loss,
+};
+
+/// The reader's queue was full while others had room.
+pub const READER_BEHIND: &str = "reader behind";
+/// Nobody got it.
+pub const NO_READER: &str = "no reader";
+
+/// Types told apart; beyond that they are one.
+const MOST_TYPES: usize = 1 << 12;
+
+/// Events by cause and type.
+#[derive(Debug, Default, Clone)]
+pub struct Losses {
+    by: BTreeMap<(&'static str, Arc<str>), (u64, u64)>,
+    /// Bytes of the stream, with all that is no event.
+    pub bytes: u64,
+}
+
+impl Losses {
+    /// Adds events.
+    pub fn add(&mut self, cause: &'static str, counts: &[EventCount], bytes: u64) {
+        self.bytes += bytes;
+        for count in counts {
+            let key = match self.by.len() {
+                0..MOST_TYPES => (cause, count.name.clone()),
+                _ => (cause, Arc::from("others")),
+            };
+            let sum = self.by.entry(key).or_default();
+            *sum = (sum.0 + count.events, sum.1 + count.bytes);
+        }
+    }
+
+    /// Adds other ones.
+    pub fn merge(&mut self, other: Losses) {
+        self.bytes += other.bytes;
+        for (key, (events, bytes)) in other.by {
+            let sum = self.by.entry(key).or_default();
+            *sum = (sum.0 + events, sum.1 + bytes);
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by.is_empty() && self.bytes == 0
+    }
+
+    /// Events of all types.
+    pub fn events(&self) -> u64 {
+        self.by.values().map(|(events, _)| events).sum()
+    }
+
+    /// As they are told.
+    pub fn told(&self) -> Vec<Loss<'_>> {
+        self.by
+            .iter()
+            .map(|((cause, event_type), (events, bytes))| Loss {
+                cause,
+                event_type,
+                events: *events,
+                bytes: *bytes,
+            })
+            .collect()
+    }
+}
+
+/// What all parts of a stream have in common.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Events that no reader got.
+    pub nobody: Mutex<Losses>,
+    /// Bytes that parts hold.
+    pub held: AtomicUsize,
+}
+
+/// A part in the queues of readers. The last one to let it go sees whether any of them got all of it.
+#[derive(Debug)]
+pub struct Held {
+    counts: Vec<EventCount>,
+    len: u64,
+    held: usize,
+    taken: AtomicBool,
+    shared: Arc<Shared>,
+}
+
+impl Held {
+    /// Of this part.
+    pub fn new(part: &Part, shared: &Arc<Shared>) -> Arc<Held> {
+        let held = part.held();
+        shared.held.fetch_add(held, Ordering::Relaxed);
+        Arc::new(Held {
+            counts: part.counts.clone(),
+            len: part.len() as u64,
+            held,
+            taken: AtomicBool::new(false),
+            shared: shared.clone(),
+        })
+    }
+
+    /// A reader got all of it.
+    pub fn take(&self) {
+        self.taken.store(true, Ordering::Relaxed);
+    }
+
+    /// Adds what is in it to what a reader lost.
+    pub fn lose(&self, losses: &mut Losses) {
+        losses.add(READER_BEHIND, &self.counts, self.len);
+        // It is told to this one.
+        self.take();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shared.held.fetch_sub(self.held, Ordering::Relaxed);
+        if !*self.taken.get_mut()
+            && let Ok(mut nobody) = self.shared.nobody.lock()
+        {
+            nobody.add(NO_READER, &self.counts, self.len);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! One reader of a stream: what waits for it, and what it did not get.
+
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice},
+    sync::Arc,
+};
+
+use jfr_format::{
+    ids::Ticks,
+    read::{ChunkHead, Part},
+    write::{Cut, Piece, complete, loss_chunk},
+};
+
+use super::{
+    link::Link,
+    losses::{Held, Losses},
+};
+
+/// Pieces written with one call.
+const AT_ONCE: usize = 16;
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Where a reader is in the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Waits for its first chunk.
+    New,
+    /// Gets what comes.
+    Following,
+    /// Gets nothing more of a chunk that it has the beginning of.
+    Cut(Cut),
+    /// Gets nothing; it has whole chunks.
+    Left,
+}
+
+struct Queued {
+    piece: Piece,
+    /// The part that this is the last piece of.
+    last_of: Option<Arc<Held>>,
+}
+
+/// A reader and its queue.
+pub struct Reader {
+    link: Link,
+    /// Where it came from, for messages.
+    pub name: String,
+    /// Where it is.
+    pub state: State,
+    queue: VecDeque<Queued>,
+    /// Bytes of the first piece that are written.
+    written: usize,
+    /// Bytes of the queue in the stream, and in memory.
+    waiting: usize,
+    held: usize,
+    /// Not told yet.
+    pub lost: Losses,
+    /// Bytes lost ever, and events.
+    pub total_lost: (u64, u64),
+    /// Bytes that the kernel took.
+    pub taken: u64,
+}
+
+impl Reader {
+    /// Of a new connection.
+    pub fn new(link: Link, name: String) -> Reader {
+        Reader {
+            link,
+            name,
+            state: State::New,
+            queue: VecDeque::new(),
+            written: 0,
+            waiting: 0,
+            held: 0,
+            lost: Losses::default(),
+            total_lost: (0, 0),
+            taken: 0,
+        }
+    }
+
+    /// Bytes of the stream in its queue.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Bytes of memory that its queue holds.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Its connection.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn enqueue(&mut self, piece: Piece, last_of: Option<Arc<Held>>) {
+        self.waiting += piece.len();
+        self.held += piece.held();
+        self.queue.push_back(Queued { piece, last_of });
+    }
+
+    /// Queues a part.
+    pub fn give(&mut self, part: &Part, held: &Arc<Held>) {
+        let last = part.pieces.len().saturating_sub(1);
+        for (number, piece) in part.pieces.iter().enumerate() {
+            self.enqueue(piece.clone(), (number == last).then(|| held.clone()));
+        }
+    }
+
+    /// It does not get this part.
+    pub fn lose(&mut self, part: &Held) {
+        part.lose(&mut self.lost);
+    }
+
+    /// Completes the chunk that it was cut off in, tells what it lost; from here it can begin another chunk, `next`, or end.
+    pub fn settle(&mut self, cut_in: Option<&ChunkHead>, next: Option<&ChunkHead>, now: Ticks) {
+        let (amount, events) = (self.lost.bytes, self.lost.events());
+        let total = self.total_lost.0 + amount;
+        let mut told = self.lost.is_empty();
+        if let State::Cut(cut) = self.state {
+            let tells = cut_in.is_some_and(|head| head.tells_loss);
+            let losses = if tells { self.lost.told() } else { Vec::new() };
+            let (pieces, all) = complete(cut, now, &losses, if tells { amount } else { 0 }, total);
+            told |= all && tells;
+            pieces.into_iter().for_each(|piece| self.enqueue(piece, None));
+        }
+        if !told && let Some(head) = next.or(cut_in).filter(|head| head.tells_loss) {
+            let losses = self.lost.told();
+            let pieces = loss_chunk(&head.header, &head.metadata, now, &losses, amount, total);
+            pieces.into_iter().for_each(|piece| self.enqueue(piece, None));
+        }
+        self.total_lost = (total, self.total_lost.1 + events);
+        self.lost = Losses::default();
+        self.state = State::Left;
+    }
+
+    /// Writes as much as goes; whether anything went.
+    ///
+    /// # Errors
+    /// The reader is gone.
+    pub fn push(&mut self) -> io::Result<bool> {
+        let before = self.taken;
+        while !self.queue.is_empty() {
+            let mut slices = [IoSlice::new(&[]); AT_ONCE];
+            let mut count = 0;
+            let mut skip = self.written;
+            'pieces: for queued in &self.queue {
+                match &queued.piece {
+                    Piece::Bytes(bytes) => {
+                        slices[count] = IoSlice::new(&bytes[skip..]);
+                        count += 1;
+                    }
+                    Piece::Zeros(len) => {
+                        let mut left = len - skip;
+                        while left > 0 && count < AT_ONCE {
+                            let some = left.min(ZEROS.len());
+                            slices[count] = IoSlice::new(&ZEROS[..some]);
+                            (count, left) = (count + 1, left - some);
+                        }
+                        if left > 0 {
+                            break 'pieces;
+                        }
+                    }
+                }
+                skip = 0;
+                if count == AT_ONCE {
+                    break;
+                }
+            }
+            match self.link.write(&slices[..count]) {
+                Ok(wrote) => self.advance(wrote),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if self.queue.is_empty() {
+            self.queue.shrink_to(64);
+        }
+        Ok(self.taken > before)
+    }
+
+    fn advance(&mut self, wrote: usize) {
+        self.taken += wrote as u64;
+        self.waiting -= wrote;
+        self.written += wrote;
+        while let Some(front) = self.queue.front().filter(|front| front.piece.len() <= self.written) {
+            self.written -= front.piece.len();
+            self.held -= front.piece.held();
+            if let Some(held) = self.queue.pop_front().and_then(|front| front.last_of) {
+                held.take();
+            }
+        }
+    }
+}
