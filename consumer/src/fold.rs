@@ -149,6 +149,12 @@ pub fn event_names(names: &[String]) -> Vec<String> {
     full
 }
 
+/// The short name of the group that an event type is in, if it is in one.
+pub(crate) fn alias_of(event: &str) -> Option<&'static str> {
+    let among = |groups: &[&[&str]]| groups.iter().any(|group| group.contains(&event));
+    ALIASES.iter().find(|(_, groups)| among(groups)).map(|&(alias, _)| alias)
+}
+
 fn spellings(name: &str) -> Vec<String> {
     match name.contains('.') {
         true => vec![name.to_owned()],

@@ -2,15 +2,17 @@
 //!
 //! ```text
 //! jfr_format::read ─► load ─► model ─► fold (select, label) ─► tree ─► render: HTML, SVG, folded text
-//!        └──────────► summary, print, metadata
+//!        ├──────────► summary, print, metadata
+//!        └──────────► live: the items of a stream as they come
 //! ```
 //! Any recording will do: everything goes by the names in its metadata.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // but for live/asynchronous.rs
 
 pub mod error;
 pub mod fold;
 pub mod folded;
+pub mod live;
 pub mod load;
 pub mod metadata;
 pub mod model;

@@ -3,10 +3,11 @@
 //! Events are added up by the keys of their thread, stack and state first; what the keys stand for is looked up once
 //! per distinct combination, when the chunk is over.
 
-mod bound;
-mod names;
+pub(crate) mod bound;
+pub(crate) mod constants;
+pub(crate) mod names;
 mod resolve;
-mod settings;
+pub(crate) mod settings;
 mod sums;
 
 use std::collections::HashMap;
@@ -145,11 +146,11 @@ impl Roles {
 }
 
 /// The event that tells a setting.
-const SETTING: &str = "jdk.ActiveSetting";
+pub(crate) const SETTING: &str = "jdk.ActiveSetting";
 
 /// The type whose events tell of several things, and the field that says which.
 pub(crate) const VARIED: &str = "flightline.EventSample";
-const VARIANT: &str = "event";
+pub(crate) const VARIANT: &str = "event";
 
 /// Whether events of a type are samples. Settings have stack traces in some recordings, but tell of the recorder.
 pub(crate) fn is_sample(class: &Class) -> bool {

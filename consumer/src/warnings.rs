@@ -13,14 +13,19 @@ pub struct Warnings {
     damage: bool,
 }
 
+/// Whether something was lost that a sound input would have given.
+pub(crate) fn is_damage(warning: &Error) -> bool {
+    // Nobody could have read events of a type nobody declared.
+    !matches!(
+        warning.kind(),
+        ErrorKind::UnknownEvents { .. } | ErrorKind::UnknownTypes { .. } | ErrorKind::Dubious(_)
+    )
+}
+
 impl Warnings {
     /// Adds one.
     pub fn push(&mut self, warning: Error) {
-        // Nobody could have read events of a type nobody declared.
-        self.damage |= !matches!(
-            warning.kind(),
-            ErrorKind::UnknownEvents { .. } | ErrorKind::UnknownTypes { .. } | ErrorKind::Dubious(_)
-        );
+        self.damage |= is_damage(&warning);
         if self.kept.len() < KEPT {
             self.kept.push(warning);
         } else {

@@ -38,12 +38,13 @@ fn field_by_field(chunk: &Chunk, key: u64) -> Outcome {
 }
 
 fn frame(of: &StructRef<'_>) -> Result<StackFrame, ()> {
-    let mut frame = StackFrame { method: 0, line: 0, kind: None };
+    let mut frame = StackFrame { method: 0, line: 0, kind: None, bytecode_index: 0 };
     for field in of.iter() {
         match field.map_err(drop)? {
             (field, Value::Reference(key)) if &*field.name == "method" => frame.method = key.key(),
             (field, Value::Reference(key)) if &*field.name == "type" => frame.kind = Some(key.key()),
             (field, Value::Int(line)) if &*field.name == "lineNumber" => frame.line = line,
+            (field, Value::Int(index)) if &*field.name == "bytecodeIndex" => frame.bytecode_index = index,
             _ => {}
         }
     }

@@ -28,9 +28,51 @@ pub(super) struct Bound {
 
 /// From a value as it is stored to nanoseconds or bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
+pub(crate) enum Scale {
     Times(u64),
     Ticks,
+}
+
+impl Scale {
+    /// The value in its unit.
+    #[inline]
+    pub(crate) fn of(self, chunk: &Chunk, value: i64) -> u64 {
+        match self {
+            Self::Ticks => u64::try_from(chunk.span_nanos(value)).unwrap_or(0),
+            Self::Times(factor) => u64::try_from(value).unwrap_or(0).saturating_mul(factor),
+        }
+    }
+}
+
+/// Which fields of a type say whose sample it is and how much it stands for; empty where no field does.
+pub(crate) struct Names {
+    pub(crate) thread: &'static str,
+    /// How many samples an event stands for.
+    pub(crate) count: &'static str,
+    pub(crate) value: &'static str,
+    pub(crate) unit: Unit,
+    pub(crate) scale: Scale,
+    pub(crate) variant: &'static str,
+}
+
+impl Names {
+    pub(crate) fn of(chunk: &Chunk, class: &Class) -> Self {
+        let known = KNOWN.iter().any(|prefix| class.name.starts_with(prefix));
+        let thread = ["sampledThread", "eventThread"].into_iter().find(|n| class.field_index(n).is_some());
+        let value = VALUES.iter().find_map(|&(name, unit)| {
+            let field = &class.fields[class.field_index(name)?];
+            Some((name, unit, scale(chunk, field, unit, known)?))
+        });
+        let (value, unit, scale) = value.unwrap_or(("", Unit::Samples, Scale::Times(1)));
+        Self {
+            thread: thread.unwrap_or(""),
+            count: if known { "samples" } else { "" },
+            value,
+            unit,
+            scale,
+            variant: if &*class.name == super::VARIED { super::VARIANT } else { "" },
+        }
+    }
 }
 
 /// Fields that say how much an event stands for; the first that a type has is taken. An allocation in a new TLAB stands
@@ -61,18 +103,10 @@ const VARIANT: usize = 6;
 
 impl Bound {
     pub(super) fn new(chunk: &Chunk, class: &Class, timed: bool, kinds: &mut Interner<EventKind>) -> Self {
-        let known = KNOWN.iter().any(|prefix| class.name.starts_with(prefix));
-        let thread = ["sampledThread", "eventThread"].into_iter().find(|n| class.field_index(n).is_some());
-        let value = VALUES.iter().find_map(|&(name, unit)| {
-            let field = &class.fields[class.field_index(name)?];
-            Some((name, unit, scale(chunk, field, unit, known)?))
-        });
-        let (value_name, unit, scale) = value.unwrap_or(("", Unit::Samples, Scale::Times(1)));
+        let Names { thread, count, value, unit, scale, variant } = Names::of(chunk, class);
         // A name no field has leaves its slot unbound.
         let start = if timed { "startTime" } else { "" };
-        let count = if known { "samples" } else { "" };
-        let variant = if &*class.name == super::VARIED { super::VARIANT } else { "" };
-        let names = [start, thread.unwrap_or(""), "stackTrace", "state", count, value_name, variant];
+        let names = [start, thread, "stackTrace", "state", count, value, variant];
         let kind = EventKind { name: class.name.clone(), variant: None, unit, period_nanos: None };
         let kind = kinds.intern(kind);
         let binding = Binding::new(chunk, class, &names);
@@ -120,11 +154,7 @@ impl Bound {
         if self.timed && !options.wants(model, chunk, fields[START] as i64) {
             return Ok(None);
         }
-        let value = fields[VALUE] as i64;
-        let value = match self.scale {
-            Scale::Ticks => u64::try_from(chunk.span_nanos(value)).unwrap_or(0),
-            Scale::Times(factor) => u64::try_from(value).unwrap_or(0).saturating_mul(factor),
-        };
+        let value = self.scale.of(chunk, fields[VALUE] as i64);
         let key = RawKey {
             kind: self.kind,
             thread: fields[THREAD],

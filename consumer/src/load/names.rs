@@ -9,7 +9,7 @@ use jfr_format::event::{StructRef, Value};
 use jfr_format::pool::KeyHash;
 
 /// Longer names are cut: a few bytes of a recording can ask for a name of megabytes any number of times.
-pub(super) const LONGEST: usize = 4096;
+pub(crate) const LONGEST: usize = 4096;
 /// Stands for what was cut off.
 const CUT: char = '…';
 /// References that lead to a text one behind the other.
@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 8;
 
 /// The names met in the current chunk.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     kept: HashSet<Arc<str>, KeyHash>,
     /// By type id and key of the constant; `None` if it has no text that can be read.
     by_constant: HashMap<(u64, u64), Option<Arc<str>>, KeyHash>,
@@ -28,7 +28,7 @@ impl Names {
     ///
     /// # Errors
     /// A constant is malformed. That is said once of each; afterwards it has no text.
-    pub(super) fn of(&mut self, value: Value<'_>) -> Result<Option<Arc<str>>, Error> {
+    pub(crate) fn of(&mut self, value: Value<'_>) -> Result<Option<Arc<str>>, Error> {
         self.followed(value, 0)
     }
 
@@ -36,7 +36,7 @@ impl Names {
     ///
     /// # Errors
     /// As [`Names::of`], or a field is malformed.
-    pub(super) fn of_field(&mut self, record: &StructRef<'_>, name: &str) -> Result<Option<Arc<str>>, Error> {
+    pub(crate) fn of_field(&mut self, record: &StructRef<'_>, name: &str) -> Result<Option<Arc<str>>, Error> {
         match record.field(name)? {
             Some(value) => self.of(value),
             None => Ok(None),
@@ -70,7 +70,7 @@ impl Names {
     }
 
     /// The one copy of `text`.
-    pub(super) fn keep(&mut self, text: &str) -> Arc<str> {
+    pub(crate) fn keep(&mut self, text: &str) -> Arc<str> {
         let text = cut(text);
         if let Some(known) = self.kept.get(&*text) {
             return known.clone();
@@ -81,7 +81,8 @@ impl Names {
     }
 }
 
-fn cut(text: &str) -> Cow<'_, str> {
+/// The text, or its start and a mark.
+pub(crate) fn cut(text: &str) -> Cow<'_, str> {
     if text.len() <= LONGEST {
         return Cow::Borrowed(text);
     }

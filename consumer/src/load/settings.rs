@@ -8,7 +8,7 @@ use jfr_format::read::Chunk;
 
 /// What the samples of the current chunk stand for, as its `jdk.ActiveSetting` events say.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     periods: Vec<Period>,
     /// The producer counts something else than time.
     counts_events: bool,
@@ -32,7 +32,7 @@ struct NotKnown;
 
 impl Settings {
     /// Takes a setting in.
-    pub(super) fn take(&mut self, event: &EventRef<'_>, type_id: u64) {
+    pub(crate) fn take(&mut self, event: &EventRef<'_>, type_id: u64) {
         // The first setting counts, so none may overtake another.
         if !self.kept.is_empty() || self.read(event).is_err() {
             self.kept.push((type_id, event.payload().into(), event.offset()));
@@ -65,8 +65,29 @@ impl Settings {
         Ok(())
     }
 
+    /// What a sample of `event` stands for, in ns, by what has been said so far.
+    pub(crate) fn period(&self, event: &str) -> Option<u64> {
+        let counts = |period: &&Period| !(self.counts_events && period.is_interval);
+        self.periods
+            .iter()
+            .find(|period| *period.event == *event && counts(period))
+            .map(|period| period.nanos)
+    }
+
+    /// Reads again what could not be read yet: there may be more constants than before.
+    pub(crate) fn more(&mut self, chunk: &Chunk) {
+        let mut kept = std::mem::take(&mut self.kept).into_iter();
+        for (type_id, payload, offset) in kept.by_ref() {
+            if chunk.event(type_id, &payload, offset).is_some_and(|event| self.read(&event).is_err()) {
+                self.kept.push((type_id, payload, offset));
+                break;
+            }
+        }
+        self.kept.extend(kept);
+    }
+
     /// Event types and what a sample of them stands for, in ns, now that the chunk is over.
-    pub(super) fn finish(&mut self, chunk: &Chunk) -> Vec<(Arc<str>, u64)> {
+    pub(crate) fn finish(&mut self, chunk: &Chunk) -> Vec<(Arc<str>, u64)> {
         for (type_id, payload, offset) in std::mem::take(&mut self.kept) {
             if let Some(event) = chunk.event(type_id, &payload, offset) {
                 // What is not known now is null.

@@ -70,6 +70,11 @@ impl<'a> Batch<'a> {
         self.regions.iter().map(|region| (region.offset, &region.bytes))
     }
 
+    /// The bytes of the batch, to have its events one by one later; not copied.
+    pub fn into_runs(self) -> impl Iterator<Item = Run> {
+        self.regions.into_iter().map(|region| Run { bytes: region.bytes, offset: region.offset, pos: 0 })
+    }
+
     /// Lets pages under [`runs`](Self::runs) go. Those of the batch itself need no help; whoever looks at earlier ones
     /// again does.
     pub fn pages(&self) -> Pages {
@@ -79,6 +84,33 @@ impl<'a> Batch<'a> {
     /// The events in file order; metadata, checkpoints and events of undeclared types are left out.
     pub fn events(&self) -> Events<'_> {
         Events { chunk: self.chunk, frames: self.frames() }
+    }
+}
+
+/// Consecutive events of a batch, kept. They belong to the chunk that the decoder is in ([`Decoder::chunk`]) as long as
+/// nothing else is taken from it.
+///
+/// [`Decoder::chunk`]: super::Decoder::chunk
+#[derive(Clone, Debug)]
+pub struct Run {
+    bytes: Bytes,
+    offset: u64,
+    pos: usize,
+}
+
+impl Run {
+    /// The next event, whatever its type, metadata and checkpoints included.
+    #[allow(clippy::should_implement_trait)] // the frames borrow from the run
+    pub fn next(&mut self) -> Option<Frame<'_>> {
+        let mut walk = Walk { bytes: &self.bytes, pos: self.pos, offset: self.offset };
+        let frame = walk.next();
+        self.pos = walk.pos;
+        frame
+    }
+
+    /// Offset in the input behind the last of them.
+    pub fn end(&self) -> u64 {
+        self.offset + self.bytes.len() as u64
     }
 }
 

@@ -49,7 +49,7 @@ mod stacks;
 pub(crate) mod types;
 pub mod view;
 
-pub use batch::{Batch, Events, Frame, Frames, Interest, TypeCount, TypeCounts};
+pub use batch::{Batch, Events, Frame, Frames, Interest, Run, TypeCount, TypeCounts};
 pub use binding::Binding;
 pub use chunk::{Chunk, ChunkIndex};
 pub use follow::{Follow, Progress};

@@ -265,6 +265,11 @@ impl Decoder {
         self.offset + self.scanned as u64
     }
 
+    /// The chunk that the item taken last belongs to.
+    pub fn chunk(&self) -> Option<&Chunk> {
+        self.chunk.as_ref()
+    }
+
     /// Chunks started so far.
     pub fn chunks(&self) -> u32 {
         self.chunks

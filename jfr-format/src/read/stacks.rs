@@ -9,7 +9,7 @@ use crate::error::{Malformed, Result};
 
 const STACK_TRACE: &str = "jdk.types.StackTrace";
 /// Slots of [`StackReader::frame`].
-const FRAME_FIELDS: [&str; 3] = ["method", "lineNumber", "type"];
+const FRAME_FIELDS: [&str; 4] = ["method", "lineNumber", "type", "bytecodeIndex"];
 
 /// Reads the `jdk.types.StackTrace` constants of one chunk.
 #[derive(Clone, Debug)]
@@ -35,11 +35,13 @@ pub struct StackFrame {
     pub line: i32,
     /// Key of the frame type; `None` if frames have none.
     pub kind: Option<u64>,
+    /// Bytecode index, 0 if frames have none; in recordings of Flightline the address in a library without lines.
+    pub bytecode_index: i32,
 }
 
 impl StackReader {
-    /// A plan for `chunk`; `None` if it declares no stack traces, or not as a list of frames whose methods, lines and
-    /// types are plain keys and numbers.
+    /// A plan for `chunk`; `None` if it declares no stack traces, or not as a list of frames whose methods, lines, types
+    /// and bytecode indexes are plain keys and numbers.
     pub fn new(chunk: &Chunk) -> Option<Self> {
         let (class, trace) = chunk.types.by_name(STACK_TRACE)?;
         let (mut frame, mut truncated) = (None, false);
@@ -92,8 +94,9 @@ impl StackReader {
                 Part::Truncated => truncated = cursor.byte()? != 0,
                 Part::Frames => {
                     for _ in 0..cursor.count()? {
-                        let [method, line, kind] = self.frame.pass(chunk, cursor)?;
-                        each(StackFrame { method, line: line as i32, kind: has_kind.then_some(kind) });
+                        let [method, line, kind, index] = self.frame.pass(chunk, cursor)?;
+                        let kind = has_kind.then_some(kind);
+                        each(StackFrame { method, line: line as i32, kind, bytecode_index: index as i32 });
                     }
                 }
             }
@@ -119,8 +122,8 @@ fn frame_plan(chunk: &Chunk, frames: &Field) -> Option<Binding> {
         field.is_none_or(|field| plan.is_bound(slot) && good(&chunk.types, field))
     };
     let key = |_: &Types, field: &Field| field.pooled;
-    let line = |types: &Types, field: &Field| !field.pooled && is_int(types, field);
-    (shaped(0, key) && shaped(1, line) && shaped(2, key)).then_some(plan)
+    let number = |types: &Types, field: &Field| !field.pooled && is_int(types, field);
+    (shaped(0, key) && shaped(1, number) && shaped(2, key) && shaped(3, number)).then_some(plan)
 }
 
 fn is_int(types: &Types, field: &Field) -> bool {

@@ -1,0 +1,142 @@
+//! What the keys of the current chunk stand for, shared by all items of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jfr_format::error::Error;
+use jfr_format::event::{Value, constant};
+use jfr_format::pool::KeyHash;
+use jfr_format::read::Chunk;
+
+use super::item::{Frame, Stack};
+use crate::load::constants::{Constants, RawFrame};
+use crate::model::Thread;
+
+/// Frames of stacks kept; then all is looked up anew, so that a chunk without end takes no memory without end.
+const MOST_FRAMES: usize = 1 << 20;
+
+/// Caches of one chunk. What is not there is not remembered: it may come.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    pub(super) constants: Constants,
+    threads: HashMap<u64, Arc<Thread>, KeyHash>,
+    stacks: HashMap<u64, Arc<Stack>, KeyHash>,
+    states: HashMap<u64, Arc<str>, KeyHash>,
+    variants: HashMap<u64, Arc<str>, KeyHash>,
+    types: HashMap<u64, Arc<str>, KeyHash>,
+    frames: HashMap<RawFrame, Frame, KeyHash>,
+    held: usize,
+    /// Of the stack being read.
+    raw: Vec<RawFrame>,
+    empty: Arc<str>,
+    /// Stacks and frames looked up, over all chunks.
+    pub(super) stack_lookups: u64,
+    pub(super) frame_lookups: u64,
+    /// Keys other than 0 that stood for nothing.
+    pub(super) unresolved: u64,
+}
+
+impl Cache {
+    /// Keys mean what they do in `chunk` from here on.
+    pub(super) fn begin(&mut self, chunk: &Chunk) {
+        let Self { stack_lookups, frame_lookups, unresolved, .. } = *self;
+        *self = Self {
+            constants: Constants::of(chunk),
+            stack_lookups,
+            frame_lookups,
+            unresolved,
+            ..Self::default()
+        };
+    }
+
+    pub(super) fn thread(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Arc<Thread>>, Error> {
+        if let Some(known) = self.threads.get(&key) {
+            return Ok(Some(known.clone()));
+        }
+        let Some(thread) = self.constants.thread(chunk, key)? else { return Ok(self.missing(key)) };
+        let thread = Arc::new(thread);
+        self.threads.insert(key, thread.clone());
+        Ok(Some(thread))
+    }
+
+    pub(super) fn state(&mut self, chunk: &Chunk, key: u64) -> Option<Arc<str>> {
+        if let Some(known) = self.states.get(&key) {
+            return Some(known.clone());
+        }
+        let Some(state) = self.constants.state(chunk, key) else { return self.missing(key) };
+        self.states.insert(key, state.clone());
+        Some(state)
+    }
+
+    pub(super) fn variant(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Arc<str>>, Error> {
+        if let Some(known) = self.variants.get(&key) {
+            return Ok(Some(known.clone()));
+        }
+        let Some(variant) = self.constants.variant(chunk, key)? else { return Ok(self.missing(key)) };
+        self.variants.insert(key, variant.clone());
+        Ok(Some(variant))
+    }
+
+    pub(super) fn stack(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Arc<Stack>>, Error> {
+        if let Some(known) = self.stacks.get(&key) {
+            return Ok(Some(known.clone()));
+        }
+        self.stack_lookups += 1;
+        let mut raw = std::mem::take(&mut self.raw);
+        let read = self.constants.stack(chunk, key, &mut raw);
+        let frames: Result<Arc<[Frame]>, Error> = raw.iter().map(|raw| self.frame(chunk, raw)).collect();
+        self.raw = raw;
+        let Some(truncated) = read? else { return Ok(self.missing(key)) };
+        let stack = Arc::new(Stack { frames: frames?, truncated });
+        self.held += stack.frames.len() + 1;
+        if self.held > MOST_FRAMES {
+            self.stacks.clear();
+            self.frames.clear();
+            self.held = 0;
+        }
+        self.stacks.insert(key, stack.clone());
+        Ok(Some(stack))
+    }
+
+    fn frame(&mut self, chunk: &Chunk, raw: &RawFrame) -> Result<Frame, Error> {
+        if let Some(known) = self.frames.get(raw) {
+            return Ok(known.clone());
+        }
+        self.frame_lookups += 1;
+        let (from, function, kind) = self.constants.frame(chunk, raw)?;
+        let empty = || self.empty.clone();
+        let (class, module) = if kind.in_library() { (empty(), from) } else { (from, empty()) };
+        let frame = Frame {
+            function,
+            class,
+            module,
+            line: raw.line.max(0),
+            bytecode_index: raw.bytecode_index,
+            kind,
+            type_name: self.frame_type(chunk, raw.kind)?,
+        };
+        self.held += 1;
+        self.frames.insert(*raw, frame.clone());
+        Ok(frame)
+    }
+
+    fn frame_type(&mut self, chunk: &Chunk, key: u64) -> Result<Arc<str>, Error> {
+        if let Some(known) = self.types.get(&key) {
+            return Ok(known.clone());
+        }
+        let value: Option<Value<'_>> = match chunk.types.by_name("jdk.types.FrameType") {
+            Some((index, _)) => constant(chunk, index, key, 0)?,
+            None => None,
+        };
+        let name = value.map_or(Ok(None), |value| self.constants.names.of(value))?;
+        let name = name.unwrap_or_else(|| self.empty.clone());
+        self.types.insert(key, name.clone());
+        Ok(name)
+    }
+
+    /// Key 0 is none.
+    fn missing<T>(&mut self, key: u64) -> Option<T> {
+        self.unresolved += u64::from(key != 0);
+        None
+    }
+}

@@ -1,0 +1,160 @@
+//! Event → item.
+
+use std::sync::Arc;
+
+use jfr_format::error::Error;
+use jfr_format::event::EventRef;
+use jfr_format::read::{Binding, Chunk, Frame};
+
+use super::feed::State;
+use super::item::{ChunkStart, Event, Item, Loss, Sample, Weight};
+use super::plan::{
+    COUNT, Cause, DURATION, LossPlan, SLOTS, SPAN, STACK, START, STATE, SamplePlan, THREAD, VALUE, VARIANT,
+};
+use super::segments::Told;
+use super::value::{Owner, Value};
+use crate::load::SETTING;
+use crate::model::Unit;
+
+type Made = Result<Option<Item>, Error>;
+
+pub(super) fn chunk_start(state: &State, chunk: &Chunk, index: u32) -> Item {
+    Item::ChunkStart(ChunkStart {
+        index,
+        offset: state.base + chunk.offset.0,
+        time: state.clock.now(),
+        ticks_per_second: chunk.header.frequency(),
+    })
+}
+
+fn event<'a>(chunk: &'a Chunk, frame: &'a Frame<'_>) -> Option<EventRef<'a>> {
+    chunk.event(frame.type_id, frame.payload, frame.offset)
+}
+
+fn values<const N: usize>(chunk: &Chunk, frame: &Frame<'_>, binding: &Binding) -> Result<[u64; N], Error> {
+    binding.values_in(chunk, frame).map_err(|fault| {
+        let name = chunk.types.by_id(frame.type_id).map_or("", |class| &*class.name);
+        Error::from_fault(fault, frame.offset, chunk.index, format!("an event {name}"))
+    })
+}
+
+pub(super) fn setting(state: &mut State, chunk: &Chunk, frame: &Frame<'_>) {
+    if let Some(event) = event(chunk, frame) {
+        state.settings.take(&event, frame.type_id);
+    }
+}
+
+pub(super) fn anchor(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, binding: &Binding) -> Made {
+    let [ticks, monotonic] = values(chunk, frame, binding)?;
+    if binding.is_bound(0) && binding.is_bound(1) {
+        let (ticks, monotonic) = (ticks as i64, monotonic as i64);
+        let first = state.clock.time(chunk, ticks).monotonic_nanos.is_none();
+        state.clock.anchor(chunk, ticks, monotonic);
+        if first {
+            let epoch = chunk.epoch_nanos(ticks);
+            state.segments.anchor(|time| {
+                time.monotonic_nanos = Some(monotonic.saturating_add(time.epoch_nanos.saturating_sub(epoch)));
+            });
+        }
+    }
+    if state.wanted.no_others { Ok(None) } else { other(state, chunk, frame) }
+}
+
+pub(super) fn segment(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, binding: &Binding) -> Made {
+    let [ticks, sequence, offset, size, crc32, events] = values(chunk, frame, binding)?;
+    let time = state.clock.tick(chunk, ticks as i64);
+    let start = (state.base + chunk.offset.0).wrapping_add(offset);
+    let at = state.base + frame.offset;
+    let told = Told { time, sequence, start, size, crc32, events, at, end: at + u64::from(frame.size) };
+    state.segments.segment(&told, &mut state.stats);
+    Ok(None)
+}
+
+pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: &SamplePlan) -> Made {
+    let values: [u64; SLOTS] = values(chunk, frame, &plan.binding)?;
+    let has = |slot| plan.binding.is_bound(slot);
+    let (mut labels, mut fields) = (None, Box::default());
+    if plan.others
+        && let Some(event) = event(chunk, frame)
+    {
+        let skip = |name: &str| plan.names.contains(&name);
+        let all = Owner::new(&mut state.cache, chunk).fields(&event.fields(), skip)?;
+        let (found, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|(name, _)| **name == *"labels");
+        labels = found.into_iter().next().map(|(_, value)| value).filter(|value| *value != Value::Null);
+        fields = rest.into();
+    }
+    let cache = &mut state.cache;
+    let time = state.clock.tick(chunk, values[START] as i64);
+    let samples = if has(COUNT) { values[COUNT] } else { 1 };
+    let weight = match (has(VALUE), state.settings.period(&plan.event)) {
+        (true, _) => Weight { samples, value: plan.scale.of(chunk, values[VALUE] as i64), unit: plan.unit },
+        (false, Some(period)) => {
+            Weight { samples, value: period.saturating_mul(samples), unit: Unit::Nanoseconds }
+        }
+        (false, None) => Weight { samples, value: samples, unit: Unit::Samples },
+    };
+    let duration = if has(DURATION) { values[DURATION] } else { values[VALUE] };
+    Ok(Some(Item::Sample(Box::new(Sample {
+        event: plan.event.clone(),
+        kind: plan.kind,
+        variant: if has(VARIANT) { cache.variant(chunk, values[VARIANT])? } else { None },
+        time,
+        duration_nanos: plan.duration.map(|scale| scale.of(chunk, duration as i64)),
+        thread: if has(THREAD) { cache.thread(chunk, values[THREAD])? } else { None },
+        stack: if has(STACK) { cache.stack(chunk, values[STACK])? } else { None },
+        state: if has(STATE) { cache.state(chunk, values[STATE]) } else { None },
+        weight,
+        span_id: Some(values[SPAN]).filter(|&id| id != 0),
+        labels,
+        fields,
+        offset: state.base + frame.offset,
+    }))))
+}
+
+pub(super) fn loss(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: &LossPlan) -> Made {
+    let Some(event) = event(chunk, frame) else { return Ok(None) };
+    let time = state.clock.tick(chunk, event.start_ticks().unwrap_or(chunk.header.start_ticks.0));
+    let number = |name: &str| -> Result<Option<u64>, Error> {
+        let number = event.field(name)?.and_then(|value| value.as_i64());
+        Ok(number.map(|number| u64::try_from(number).unwrap_or(0)))
+    };
+    let text = |name: &str| -> Result<Option<Arc<str>>, Error> {
+        Ok(event.field(name)?.map_or(Ok(None), |value| value.text())?.map(|text| super::cut(&text)))
+    };
+    // In a chunk that has been damaged its key may stand for another.
+    let trusted = !state.segments.distrusted();
+    let thread = match event.field("eventThread")? {
+        Some(jfr_format::event::Value::Reference(thread)) if trusted => {
+            state.cache.thread(chunk, thread.key())?
+        }
+        _ => None,
+    };
+    let cause = match plan.cause {
+        Cause::Field(name) => text(name)?.unwrap_or_else(|| "unknown".into()),
+        Cause::Always(cause) => cause.into(),
+    };
+    let loss = Loss {
+        time,
+        told_by: plan.name.into(),
+        cause,
+        event_type: text(plan.event)?,
+        thread,
+        events: number(plan.events)?,
+        bytes: number(plan.bytes)?,
+        cpu_nanos: number(plan.cpu)?,
+    };
+    Ok(Some(Item::Loss(loss)))
+}
+
+pub(super) fn other(state: &mut State, chunk: &Chunk, frame: &Frame<'_>) -> Made {
+    let Some(event) = event(chunk, frame) else { return Ok(None) };
+    let name = event.class().name.clone();
+    if *name == *SETTING {
+        state.settings.take(&event, frame.type_id);
+    }
+    let start = event.start_ticks();
+    let time = state.clock.tick(chunk, start.unwrap_or(chunk.header.start_ticks.0));
+    let skip = |name: &str| start.is_some() && name == "startTime";
+    let fields = Owner::new(&mut state.cache, chunk).fields(&event.fields(), skip)?;
+    Ok(Some(Item::Other(Event { event: name, time, fields, offset: state.base + frame.offset })))
+}

@@ -1,0 +1,276 @@
+//! Bytes in, items out, no input or output: the decoder's events, checked by segments.
+//!
+//! ```text
+//!   push(bytes) ─┬─► Decoder ─► runs of events ─► plan of the type ─► held ─┬─ flightline.Segment: right ─► items
+//!                └─► window: CRC-32 ───────────────────────────────────────►┴─ wrong ─► warning, loss; next chunk
+//! ```
+//! In chunks that declare `flightline.Segment` and whose size stands in the header from the start, as our streams have
+//! them, items are held until the segment that they are in has been found right.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use jfr_format::read::{Chunk, ChunkEnd, Decoder, Delivery, Frame, Item as Read, Run};
+
+use super::cache::Cache;
+use super::clock::Clock;
+use super::item::{Item, Warning};
+use super::plan::{Plan, Plans, Wanted};
+use super::segments::Segments;
+use super::{Options, Stats, events};
+use crate::load::settings::Settings;
+
+/// Items made at a time; what is behind them stays as it is in the stream.
+const AHEAD: usize = 256;
+/// Events looked at for them at a time.
+const LOOKED_AT: usize = 4096;
+
+/// Reads a stream that comes in pieces of any lengths.
+///
+/// ```no_run
+/// use flightline_consumer::live::{Feed, Options};
+///
+/// # fn received() -> Option<&'static [u8]> { None }
+/// let mut feed = Feed::new(Options::default());
+/// while let Some(bytes) = received() {
+///     feed.push(bytes);
+///     while let Some(item) = feed.next() {
+///         println!("{item:?}");
+///     }
+/// }
+/// feed.close();
+/// while let Some(item) = feed.next() {
+///     println!("{item:?}");
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Feed {
+    decoder: Decoder,
+    state: State,
+    /// Bytes received.
+    received: u64,
+    memory: u64,
+}
+
+/// What has been made of the decoder's items.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) wanted: Wanted,
+    /// Offset in the stream where the decoder began.
+    pub(super) base: u64,
+    runs: VecDeque<Run>,
+    pub(super) segments: Segments,
+    plans: Plans,
+    pub(super) cache: Cache,
+    pub(super) settings: Settings,
+    pub(super) clock: Clock,
+    pub(super) stats: Stats,
+    /// Up to where events have been handed on.
+    passed: u64,
+    /// Bytes of constants of the current chunk.
+    constants: u64,
+    chunks: u32,
+}
+
+impl Feed {
+    /// An empty one.
+    pub fn new(options: Options) -> Self {
+        let Options { samples, others, memory } = options;
+        let wanted = Wanted { samples: crate::fold::event_names(&samples), no_others: !others };
+        Self {
+            decoder: Decoder::new(Delivery::Earliest),
+            state: State {
+                wanted,
+                base: 0,
+                runs: VecDeque::new(),
+                segments: Segments::default(),
+                plans: Plans::default(),
+                cache: Cache::default(),
+                settings: Settings::default(),
+                clock: Clock::default(),
+                stats: Stats::default(),
+                passed: 0,
+                constants: 0,
+                chunks: 0,
+            },
+            received: 0,
+            memory,
+        }
+    }
+
+    /// Takes what was received.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.received += bytes.len() as u64;
+        self.state.segments.window.push(bytes);
+        self.decoder.push(Bytes::copy_from_slice(bytes));
+    }
+
+    /// Says that nothing will follow.
+    pub fn close(&mut self) {
+        self.decoder.close();
+    }
+
+    /// The next item; `None` if more input is needed or, after [`close`](Self::close), nothing is left.
+    #[allow(clippy::should_implement_trait)] // `None` is not the end
+    pub fn next(&mut self) -> Option<Item> {
+        loop {
+            if let Some(item) = self.state.segments.ready.pop_front() {
+                self.state.stats.count(&item);
+                return Some(item);
+            }
+            if let (Some(run), Some(chunk)) = (self.state.runs.pop_front(), self.decoder.chunk()) {
+                self.state.run(run, chunk);
+                continue;
+            }
+            let more = match self.decoder.next() {
+                Some(item) => {
+                    self.state.take(item);
+                    true
+                }
+                None => false,
+            };
+            if !more {
+                self.state.settled(self.decoder.consumed());
+                if !self.too_large() {
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// What has been read so far.
+    pub fn stats(&self) -> Stats {
+        let cache = &self.state.cache;
+        Stats {
+            bytes: self.received,
+            unresolved: cache.unresolved,
+            stack_lookups: cache.stack_lookups,
+            frame_lookups: cache.frame_lookups,
+            ..self.state.stats
+        }
+    }
+
+    /// Begins anew at the next chunk where the present one takes more memory than it may. Whether it did.
+    fn too_large(&mut self) -> bool {
+        let behind = self.received.saturating_sub(self.state.passed);
+        if behind <= self.memory && self.state.constants <= self.memory {
+            return false;
+        }
+        let message = format!(
+            "a chunk keeps more than {} bytes in memory before its events can be read: it is left out from byte {} on",
+            self.memory, self.state.passed
+        );
+        self.decoder = Decoder::new(Delivery::Earliest);
+        self.state.give_up(self.received, message);
+        true
+    }
+}
+
+impl State {
+    /// Takes what the decoder has found.
+    fn take(&mut self, item: Read<'_>) {
+        match item {
+            Read::ChunkStart(chunk) => self.begin(chunk),
+            Read::Events(batch) => {
+                self.cache.constants.more();
+                self.settings.more(batch.chunk());
+                self.segments.declared(batch.chunk());
+                self.runs.extend(batch.into_runs());
+            }
+            Read::ChunkEnd(end) => self.end(&end),
+            Read::Warning(error) => {
+                let damage = crate::warnings::is_damage(&error);
+                self.warn(self.base + error.at(), error.to_string(), damage);
+            }
+        }
+    }
+
+    fn begin(&mut self, chunk: &Chunk) {
+        let start = self.base + chunk.offset.0;
+        self.passed = start;
+        self.constants = 0;
+        self.plans.clear();
+        self.cache.begin(chunk);
+        self.settings = Settings::default();
+        self.clock.begin(chunk);
+        self.segments.begin(start, chunk);
+        let item = events::chunk_start(self, chunk, self.chunks);
+        self.chunks = self.chunks.saturating_add(1);
+        self.segments.ready.push_back(item);
+    }
+
+    /// Makes items of the next events of a run.
+    fn run(&mut self, mut run: Run, chunk: &Chunk) {
+        // The types may have been declared behind the chunk's first events.
+        let mut plans = std::mem::take(&mut self.plans);
+        let mut looked_at = 0;
+        let done = loop {
+            if self.segments.ready.len() >= AHEAD || looked_at >= LOOKED_AT {
+                break false;
+            }
+            looked_at += 1;
+            let Some(frame) = run.next() else { break true };
+            self.frame(&mut plans, &frame, chunk);
+        };
+        self.plans = plans;
+        if done {
+            self.passed = self.base + run.end();
+            self.segments.passed(self.passed);
+        } else {
+            self.runs.push_front(run);
+        }
+    }
+
+    fn frame(&mut self, plans: &mut Plans, frame: &Frame<'_>, chunk: &Chunk) {
+        if frame.type_id <= u64::from(jfr_format::constants::CHECKPOINT_EVENT.0) {
+            self.constants += u64::from(frame.size);
+            return;
+        }
+        self.stats.events += 1;
+        self.segments.count();
+        let item = match plans.of(chunk, frame.type_id, &self.wanted) {
+            Plan::Ignored => Ok(None),
+            Plan::Setting => {
+                events::setting(self, chunk, frame);
+                Ok(None)
+            }
+            Plan::Anchor(binding) => events::anchor(self, chunk, frame, binding),
+            Plan::Segment(binding) => events::segment(self, chunk, frame, binding),
+            Plan::Loss(plan) => events::loss(self, chunk, frame, plan),
+            Plan::Sample(_) | Plan::Other if self.segments.distrusted() => Ok(None),
+            Plan::Sample(plan) => events::sample(self, chunk, frame, plan),
+            Plan::Other => events::other(self, chunk, frame),
+        };
+        match item {
+            Ok(Some(item)) => self.segments.put(item),
+            Ok(None) => {}
+            Err(error) => self.warn(self.base + error.at(), error.to_string(), true),
+        }
+    }
+
+    fn end(&mut self, end: &ChunkEnd<'_>) {
+        let at = self.base + end.chunk.offset.0 + end.size;
+        self.segments.end(end.complete, at, self.clock.now());
+        self.passed = at;
+    }
+
+    /// The decoder wants more and has dealt with the input up to `consumed`.
+    fn settled(&mut self, consumed: u64) {
+        self.segments.settled(self.base + consumed);
+        if self.segments.between_chunks() {
+            self.passed = self.passed.max(self.base + consumed);
+        }
+    }
+
+    pub(super) fn warn(&mut self, offset: u64, message: String, damage: bool) {
+        self.segments.ready.push_back(Item::Warning(Warning { offset, message, damage }));
+    }
+
+    fn give_up(&mut self, at: u64, message: String) {
+        self.warn(self.passed, message, true);
+        self.segments.end(false, at, self.clock.now());
+        self.segments.settled(at);
+        self.runs.clear();
+        (self.base, self.passed, self.constants) = (at, at, 0);
+    }
+}

@@ -1,0 +1,85 @@
+//! `unix:/path`, `tcp:HOST:PORT`, `fd:N`, `-` or a path → a stream.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+use super::{Options, Stream};
+
+/// The environment variable that has the token of a recorder's TCP port.
+pub const TOKEN: &str = "FLIGHTLINE_TOKEN";
+
+/// Opens what a recorder's `--output` names: `unix:/path` and `tcp:HOST:PORT` are connected to, `fd:N` is an inherited
+/// descriptor, `-` standard input; else it is a path. A FIFO is waited for until somebody writes. A TCP port asks for a
+/// token, which is taken from [`TOKEN`].
+///
+/// # Errors
+/// It cannot be opened or connected to, or there is no token; the message names it.
+pub fn open(name: &str, options: Options) -> io::Result<Stream> {
+    let token = std::env::var(TOKEN).ok();
+    open_with_token(name, token.as_deref(), options)
+}
+
+/// The same with a token of one's own.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with_token(name: &str, token: Option<&str>, options: Options) -> io::Result<Stream> {
+    let opened = descriptor(name, token).and_then(|fd| Stream::new(fd, options));
+    opened.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
+}
+
+fn descriptor(name: &str, token: Option<&str>) -> io::Result<OwnedFd> {
+    let wrong = |problem: &str| io::Error::new(io::ErrorKind::InvalidInput, problem.to_owned());
+    if name == "-" {
+        return io::stdin().as_fd().try_clone_to_owned();
+    }
+    if let Some(path) = name.strip_prefix("unix:") {
+        return Ok(UnixStream::connect(path)?.into());
+    }
+    if let Some(address) = name.strip_prefix("tcp:") {
+        let Some(token) = token.map(str::trim).filter(|token| !token.is_empty()) else {
+            return Err(wrong("a TCP port asks for the recorder's token: set FLIGHTLINE_TOKEN"));
+        };
+        if token.contains('\n') {
+            return Err(wrong("the token is one line"));
+        }
+        let mut stream = TcpStream::connect(address)?;
+        stream.write_all(format!("{token}\n").as_bytes())?;
+        return Ok(stream.into());
+    }
+    if let Some(number) = name.strip_prefix("fd:") {
+        let number = number.parse().map_err(|_| wrong("fd: is followed by the number of a descriptor"))?;
+        return inherited(number);
+    }
+    let path = std::path::Path::new(name);
+    if path.metadata()?.file_type().is_socket() {
+        return Ok(UnixStream::connect(path)?.into());
+    }
+    Ok(File::open(path)?.into())
+}
+
+/// Another descriptor of the same open file.
+fn inherited(number: i32) -> io::Result<OwnedFd> {
+    match number {
+        0 => return io::stdin().as_fd().try_clone_to_owned(),
+        1 => return io::stdout().as_fd().try_clone_to_owned(),
+        2 => return io::stderr().as_fd().try_clone_to_owned(),
+        _ => {}
+    }
+    // The kernel says whether there is one, which dup of a bare number could only be told by unsafe code.
+    let own = pidfd_open(getpid(), PidfdFlags::empty());
+    match own.and_then(|own| pidfd_getfd(own, number, PidfdGetfdFlags::empty())) {
+        Ok(fd) => Ok(fd),
+        // Forbidden in some containers; all but sockets can be opened again.
+        Err(rustix::io::Errno::PERM | rustix::io::Errno::NOSYS) => {
+            Ok(File::open(format!("/proc/self/fd/{number}"))?.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,184 @@
+//! What is made of the events of a type, settled with the first one of a chunk.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jfr_format::pool::KeyHash;
+use jfr_format::read::{Binding, Chunk, Class};
+
+use super::item::Kind;
+use crate::load::bound::{Names, Scale};
+use crate::load::{SETTING, is_sample};
+use crate::model::Unit;
+
+/// The event at the end of each segment of a stream.
+pub(super) const SEGMENT: &str = "flightline.Segment";
+/// What one reader of a stream did not get.
+pub(super) const STREAM_LOSS: &str = "flightline.StreamLoss";
+const ANCHOR: &str = "flightline.ClockAnchor";
+
+#[derive(Debug, Default)]
+pub(super) enum Plan {
+    #[default]
+    Ignored,
+    Setting,
+    /// Both clocks: `startTime`, `monotonic`.
+    Anchor(Binding),
+    /// `startTime`, `sequence`, `offset`, `size`, `crc32`, `events`.
+    Segment(Binding),
+    Sample(Box<SamplePlan>),
+    Loss(LossPlan),
+    Other,
+}
+
+/// Which events become items.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    /// Types of samples; empty: all.
+    pub(super) samples: Vec<String>,
+    /// Not the events that are neither samples nor losses.
+    pub(super) no_others: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct SamplePlan {
+    pub(super) event: Arc<str>,
+    pub(super) kind: Kind,
+    pub(super) unit: Unit,
+    pub(super) scale: Scale,
+    pub(super) binding: Binding,
+    /// Names of the bound fields; the others of the event are taken as they are.
+    pub(super) names: [&'static str; SLOTS],
+    pub(super) others: bool,
+    pub(super) duration: Option<Scale>,
+}
+
+/// Slots of [`SamplePlan::binding`].
+pub(super) const START: usize = 0;
+pub(super) const THREAD: usize = 1;
+pub(super) const STACK: usize = 2;
+pub(super) const STATE: usize = 3;
+pub(super) const COUNT: usize = 4;
+pub(super) const VALUE: usize = 5;
+pub(super) const VARIANT: usize = 6;
+pub(super) const SPAN: usize = 7;
+pub(super) const DURATION: usize = 8;
+pub(super) const SLOTS: usize = 9;
+
+/// What a type of losses calls what it tells.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LossPlan {
+    /// The event type, if it is not a field.
+    pub(super) name: &'static str,
+    pub(super) cause: Cause,
+    pub(super) event: &'static str,
+    pub(super) events: &'static str,
+    pub(super) bytes: &'static str,
+    pub(super) cpu: &'static str,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cause {
+    Field(&'static str),
+    Always(&'static str),
+}
+
+/// Each amount is told by one of them only, so that they can be added up by kind.
+const LOSSES: &[LossPlan] = &[
+    LossPlan {
+        name: "flightline.SampleLoss",
+        cause: Cause::Field("cause"),
+        event: "",
+        events: "samples",
+        bytes: "",
+        cpu: "cpuTime",
+    },
+    LossPlan {
+        name: "flightline.EventLoss",
+        cause: Cause::Always("no room"),
+        event: "event",
+        events: "count",
+        bytes: "",
+        cpu: "",
+    },
+    LossPlan {
+        name: STREAM_LOSS,
+        cause: Cause::Field("cause"),
+        event: "eventType",
+        events: "events",
+        bytes: "bytes",
+        cpu: "",
+    },
+    LossPlan {
+        name: "jdk.DataLoss",
+        cause: Cause::Always("data loss"),
+        event: "",
+        events: "",
+        bytes: "amount",
+        cpu: "",
+    },
+];
+
+impl Plan {
+    pub(super) fn of(chunk: &Chunk, class: &Class, wanted: &Wanted) -> Self {
+        let name = &*class.name;
+        match name {
+            SETTING if wanted.no_others => return Self::Setting,
+            ANCHOR => return Self::Anchor(Binding::new(chunk, class, &["startTime", "monotonic"])),
+            SEGMENT => {
+                let names = ["startTime", "sequence", "offset", "size", "crc32", "events"];
+                return Self::Segment(Binding::new(chunk, class, &names));
+            }
+            _ => {}
+        }
+        if let Some(loss) = LOSSES.iter().find(|loss| *loss.name == *name) {
+            return Self::Loss(*loss);
+        }
+        if is_sample(class) {
+            let named = wanted.samples.is_empty() || wanted.samples.iter().any(|of| **of == *name);
+            return if named { Self::Sample(Box::new(SamplePlan::new(chunk, class))) } else { Self::Ignored };
+        }
+        if wanted.no_others { Self::Ignored } else { Self::Other }
+    }
+}
+
+impl SamplePlan {
+    fn new(chunk: &Chunk, class: &Class) -> Self {
+        let Names { thread, count, value, unit, scale, variant } = Names::of(chunk, class);
+        let duration = if value == "duration" { "" } else { "duration" };
+        let names = ["startTime", thread, "stackTrace", "state", count, value, variant, "spanId", duration];
+        let binding = Binding::new(chunk, class, &names);
+        let bound =
+            |name: &str| names.iter().position(|of| *of == name).is_some_and(|at| binding.is_bound(at));
+        Self {
+            event: class.name.clone(),
+            kind: Kind::of(&class.name),
+            unit,
+            scale,
+            names: std::array::from_fn(|at| if binding.is_bound(at) { names[at] } else { "" }),
+            others: class.fields.iter().any(|field| !bound(&field.name)),
+            duration: match value {
+                "duration" => Some(scale),
+                _ => binding.is_bound(DURATION).then_some(Scale::Ticks),
+            },
+            binding,
+        }
+    }
+}
+
+/// The plans of a chunk by type id.
+#[derive(Debug, Default)]
+pub(super) struct Plans(HashMap<u64, Plan, KeyHash>);
+
+impl Plans {
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The plan for `type_id`. Types that are not declared are none: the decoder tells of them.
+    pub(super) fn of(&mut self, chunk: &Chunk, type_id: u64, wanted: &Wanted) -> &Plan {
+        self.0.entry(type_id).or_insert_with(|| {
+            chunk.types.by_id(type_id).map_or(Plan::Ignored, |class| Plan::of(chunk, class, wanted))
+        })
+    }
+}

@@ -1,0 +1,234 @@
+//! Items wait for the checksum of the segment they are in.
+
+use std::collections::VecDeque;
+
+use jfr_format::constants::STATE_FINISHED;
+use jfr_format::read::Chunk;
+
+use super::Stats;
+use super::item::{DAMAGE, Item, Loss, Segment, Time, Warning};
+use super::plan::{SEGMENT, STREAM_LOSS};
+use super::window::Window;
+
+/// Items held; a segment of more is handed out before its checksum is known.
+const MOST: usize = 1 << 16;
+
+/// What a `flightline.Segment` event says, offsets in the stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) time: Time,
+    pub(super) sequence: u64,
+    pub(super) start: u64,
+    pub(super) size: u64,
+    pub(super) crc32: u64,
+    pub(super) events: u64,
+    /// Where the event itself is.
+    pub(super) at: u64,
+    pub(super) end: u64,
+}
+
+/// Where the current chunk stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Trust {
+    /// There is no chunk.
+    #[default]
+    Between,
+    /// Its types are not known yet.
+    Unknown,
+    /// It has no segments: all of it is taken as it is.
+    Without,
+    /// All segments so far were right.
+    Good,
+    /// One was not: constants may be wrong or missing until the chunk ends.
+    Damaged,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Segments {
+    pub(super) window: Window,
+    /// What can be handed out.
+    pub(super) ready: VecDeque<Item>,
+    held: Vec<Item>,
+    trust: Trust,
+    /// The chunk's size was known when it was begun.
+    fixed: bool,
+    /// Events since the last segment.
+    events: u64,
+    /// The current chunk has had a segment; the stream has had one.
+    in_chunk: bool,
+    in_stream: bool,
+    /// Events of the current chunk that are left out.
+    lost: u64,
+    last: Option<u64>,
+    /// This reader was told that it did not get all, since the last segment.
+    behind: bool,
+}
+
+impl Segments {
+    pub(super) fn begin(&mut self, start: u64, chunk: &Chunk) {
+        self.window.begin(start);
+        self.trust = Trust::Unknown;
+        self.fixed = chunk.header.state == STATE_FINISHED;
+        (self.in_chunk, self.events, self.lost) = (false, 0, 0);
+    }
+
+    /// The types of the chunk are known.
+    pub(super) fn declared(&mut self, chunk: &Chunk) {
+        if self.trust == Trust::Unknown {
+            let segments = self.fixed && chunk.types.by_name(SEGMENT).is_some();
+            self.trust = if segments { Trust::Good } else { Trust::Without };
+        }
+    }
+
+    pub(super) fn distrusted(&self) -> bool {
+        self.trust == Trust::Damaged
+    }
+
+    pub(super) fn between_chunks(&self) -> bool {
+        self.trust == Trust::Between
+    }
+
+    /// One more event has come.
+    pub(super) fn count(&mut self) {
+        self.events += 1;
+    }
+
+    pub(super) fn put(&mut self, item: Item) {
+        if let Item::Loss(loss) = &item {
+            self.behind |= *loss.told_by == *STREAM_LOSS;
+        }
+        match self.trust {
+            Trust::Good | Trust::Damaged => self.held.push(item),
+            _ => self.ready.push_back(item),
+        }
+        if self.held.len() > MOST {
+            self.ready.extend(self.held.drain(..));
+        }
+    }
+
+    /// The monotonic clock is known now.
+    pub(super) fn anchor(&mut self, set: impl Fn(&mut Time)) {
+        for item in self.held.iter_mut().chain(&mut self.ready) {
+            match item {
+                Item::Sample(sample) => set(&mut sample.time),
+                Item::Loss(loss) => set(&mut loss.time),
+                Item::Other(event) => set(&mut event.time),
+                _ => {}
+            }
+        }
+    }
+
+    /// The events before `to` have been looked at.
+    pub(super) fn passed(&mut self, to: u64) {
+        match self.trust {
+            Trust::Good | Trust::Damaged => self.window.hash(to),
+            _ => self.window.skip(to),
+        }
+    }
+
+    /// No event before `to` is to come, and no chunk begins there.
+    pub(super) fn settled(&mut self, to: u64) {
+        if matches!(self.trust, Trust::Between | Trust::Without) {
+            self.window.skip(to);
+        }
+    }
+
+    /// The event that ends a segment.
+    pub(super) fn segment(&mut self, told: &Told, stats: &mut Stats) {
+        if !matches!(self.trust, Trust::Good | Trust::Damaged) {
+            return;
+        }
+        // All but this one.
+        let here = std::mem::take(&mut self.events).saturating_sub(1);
+        let seen = self.window.end(told.at);
+        let size = told.at.checked_sub(told.start);
+        let good = seen.is_some_and(|(start, crc)| start == told.start && u64::from(crc) == told.crc32)
+            && size == Some(told.size);
+        self.window.begin(told.end);
+        let next = self.last.map_or(told.sequence, |last| last.wrapping_add(1));
+        let missing = told.sequence.checked_sub(next).filter(|&n| n > 0 && self.last.is_some());
+        (self.in_chunk, self.in_stream) = (true, true);
+        if good {
+            stats.segments += 1;
+            if let Some(missing) = missing {
+                stats.segments_missing = stats.segments_missing.saturating_add(missing);
+                if !self.behind {
+                    let message = format!(
+                        "{missing} segments are missing before segment {} (at offset {}): the bytes they were in did not come",
+                        told.sequence, told.start
+                    );
+                    self.ready.push_back(Item::Warning(Warning {
+                        offset: told.start,
+                        message,
+                        damage: true,
+                    }));
+                }
+            }
+            self.last = Some(told.sequence);
+            self.behind = false;
+            let Told { time, sequence, start, size, events, .. } = *told;
+            if self.trust == Trust::Damaged {
+                // What losses say stands in their own bytes, which are right.
+                let losses = self.held.iter().filter(|item| matches!(item, Item::Loss(_))).count();
+                self.lost = self.lost.saturating_add(events.saturating_sub(losses as u64));
+                self.held.retain(|item| matches!(item, Item::Loss(_)));
+            }
+            self.ready.extend(self.held.drain(..));
+            self.ready.push_back(Item::Segment(Segment { sequence, time, offset: start, size, events }));
+            return;
+        }
+        stats.segments_damaged += 1;
+        // Its own number may be what is damaged.
+        self.last = self.last.map(|last| last.wrapping_add(1));
+        self.held.clear();
+        let plausible = seen.is_some_and(|(start, _)| start == told.start) && size == Some(told.size);
+        let events = if plausible { told.events } else { here };
+        self.lost = self.lost.saturating_add(events);
+        let from = seen.map_or(told.start, |(start, _)| start);
+        let message = format!(
+            "the segment from byte {from} to byte {} is not what was written (checksum): it is left out, and the samples \
+             behind it in its chunk, whose constants may be wrong",
+            told.at
+        );
+        self.ready.push_back(Item::Warning(Warning { offset: from, message, damage: true }));
+        self.trust = Trust::Damaged;
+    }
+
+    /// The chunk is over, or what there is of it.
+    pub(super) fn end(&mut self, complete: bool, at: u64, time: Time) {
+        let trusted = self.trust == Trust::Good;
+        let covered = self.in_chunk || self.in_stream || !complete && self.fixed;
+        let losses = self.held.iter().filter(|item| matches!(item, Item::Loss(_))).count() as u64;
+        let mut bare = if self.distrusted() { self.events.saturating_sub(losses) } else { 0 };
+        for item in self.held.drain(..) {
+            match item {
+                // A reader that was cut off is told what it lost behind the last segment, where no checksum is.
+                Item::Loss(_) | Item::Segment(_) | Item::Warning(_) => self.ready.push_back(item),
+                item if trusted && !covered => self.ready.push_back(item),
+                _ => bare += 1,
+            }
+        }
+        if bare > 0 && trusted {
+            let message = format!(
+                "{bare} events before byte {at} are in no segment that was completed: they are left out"
+            );
+            self.ready.push_back(Item::Warning(Warning { offset: at, message, damage: true }));
+        }
+        let lost = std::mem::take(&mut self.lost).saturating_add(bare);
+        if lost > 0 {
+            let cause = if self.distrusted() { "damaged" } else { "cut off" };
+            self.ready.push_back(Item::Loss(Loss {
+                time,
+                told_by: DAMAGE.into(),
+                cause: cause.into(),
+                event_type: None,
+                thread: None,
+                events: Some(lost),
+                bytes: None,
+                cpu_nanos: None,
+            }));
+        }
+        self.trust = Trust::Between;
+        self.events = 0;
+    }
+}

@@ -1,0 +1,112 @@
+//! Reading a descriptor without ever waiting in the read itself.
+//!
+//! Its blocking mode may be shared with other programs, so it is not touched: poll(2) tells when there is something, and the
+//! read is one that does not wait even if somebody else has taken it meanwhile.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::net::{RecvFlags, recv};
+
+/// preadv2's way to say "where the descriptor is".
+const CURRENT: u64 = u64::MAX;
+
+/// A descriptor and how to read it.
+#[derive(Debug)]
+pub(super) struct Source {
+    file: File,
+    how: How,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// recv(2) with `MSG_DONTWAIT`.
+    Socket,
+    /// preadv2(2) with `RWF_NOWAIT`.
+    NoWait,
+    /// A file, which is always ready, or a device or kernel that knows no better: after poll(2).
+    Plain,
+}
+
+/// What a read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Got {
+    Bytes(usize),
+    Nothing,
+    End,
+}
+
+impl Source {
+    pub(super) fn new(fd: OwnedFd) -> io::Result<Self> {
+        let file = File::from(fd);
+        let kind = file.metadata()?.file_type();
+        let how = match () {
+            () if kind.is_socket() => How::Socket,
+            () if kind.is_fifo() => How::NoWait,
+            () => How::Plain,
+        };
+        Ok(Self { file, how })
+    }
+
+    /// Reads what is there.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
+        loop {
+            let read = match self.how {
+                How::Socket => recv(&self.file, &mut *buffer, RecvFlags::DONTWAIT).map(|(_, n)| n),
+                How::NoWait => {
+                    let mut slices = [IoSliceMut::new(buffer)];
+                    preadv2(&self.file, &mut slices, CURRENT, ReadWriteFlags::NOWAIT)
+                }
+                How::Plain if !self.ready(Some(Duration::ZERO))? => return Ok(Got::Nothing),
+                How::Plain => match self.file.read(buffer) {
+                    Ok(n) => Ok(n),
+                    Err(error) => Err(Errno::from_io_error(&error).ok_or(error)?),
+                },
+            };
+            return match read {
+                Ok(0) => Ok(Got::End),
+                Ok(n) => Ok(Got::Bytes(n)),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(Got::Nothing),
+                // Kernels before 6.4 do not know it of pipes.
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::SPIPE)
+                    if self.how == How::NoWait =>
+                {
+                    self.how = How::Plain;
+                    continue;
+                }
+                Err(Errno::CONNRESET) if self.how == How::Socket => Ok(Got::End),
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+
+    /// Waits until there is something to read, or the end; `false` if that took longer than `limit`.
+    pub(super) fn ready(&self, limit: Option<Duration>) -> io::Result<bool> {
+        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let left = left.map(|left| Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            });
+            let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
+            match poll(&mut fds, left.as_ref()) {
+                Ok(n) => return Ok(n > 0),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Source {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}

@@ -1,0 +1,159 @@
+//! A descriptor and what comes out of it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::feed::Feed;
+use super::item::Item;
+use super::source::{Got, Source};
+use super::{Options, Stats};
+
+/// Bytes asked of the descriptor at a time.
+const READ_SIZE: usize = 64 * 1024;
+/// Reads of one poll: a stream of nothing but filler does not hold its caller.
+const READS: usize = 64;
+
+/// A recording that is followed live.
+///
+/// An iterator that waits; `None` when the stream is over. A failure to read the descriptor is told once and ends it; what
+/// is wrong with the bytes comes as [`Item::Warning`].
+#[derive(Debug)]
+pub struct Stream {
+    source: Source,
+    feed: Feed,
+    buffer: Box<[u8]>,
+    ended: bool,
+}
+
+impl Stream {
+    /// Follows what can be read from `descriptor`: a pipe's end, a socket, a child's output, a file. Its blocking mode is left
+    /// as it is, so it may be shared.
+    ///
+    /// # Errors
+    /// It is not open.
+    pub fn new(descriptor: impl Into<OwnedFd>, options: Options) -> io::Result<Self> {
+        let source = Source::new(descriptor.into())?;
+        Ok(Self { source, feed: Feed::new(options), buffer: vec![0; READ_SIZE].into(), ended: false })
+    }
+
+    /// The next item that is there, without waiting; `Ready(None)` when the stream is over. After `Pending` the descriptor
+    /// says when there is more.
+    pub fn poll(&mut self) -> Poll<Option<io::Result<Item>>> {
+        for _ in 0..READS {
+            if let Some(item) = self.feed.next() {
+                return Poll::Ready(Some(Ok(item)));
+            }
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            match self.source.read(&mut self.buffer) {
+                Ok(Got::Bytes(n)) => self.feed.push(self.buffer.get(..n).unwrap_or_default()),
+                Ok(Got::Nothing) => return Poll::Pending,
+                Ok(Got::End) => self.end(),
+                Err(error) => {
+                    self.end();
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Waits until [`poll`](Self::poll) may give something; `false` if that took longer than `limit`.
+    ///
+    /// # Errors
+    /// The descriptor cannot be waited for.
+    pub fn wait(&self, limit: Option<Duration>) -> io::Result<bool> {
+        self.source.ready(limit)
+    }
+
+    /// Gives `each` what comes until everything has come that was recorded before `mark`, in ns of `CLOCK_MONOTONIC`
+    /// ([`monotonic_nanos`]), or has been told as lost. `false` if the stream ended before, or `limit` went by.
+    ///
+    /// A recorder writes every flush interval. A program that wants its own samples now has them written first:
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use flightline_consumer::live::{Stream, monotonic_nanos};
+    /// # fn mine(stream: &mut Stream, recorder_flush: impl Fn()) -> std::io::Result<()> {
+    /// let mark = monotonic_nanos();
+    /// recorder_flush(); // flightline_dump() in C, Recording::flush() in Rust
+    /// let complete = stream.wait_for(mark, Duration::from_secs(5), |item| println!("{item:?}"))?;
+    /// # let _ = complete; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The descriptor cannot be read.
+    pub fn wait_for(&mut self, mark: i64, limit: Duration, mut each: impl FnMut(Item)) -> io::Result<bool> {
+        let end = Instant::now() + limit;
+        loop {
+            match self.poll() {
+                Poll::Ready(Some(item)) => {
+                    let item = item?;
+                    let complete = match &item {
+                        // Its time is up to a tick early or late.
+                        Item::Segment(segment) => {
+                            segment.time.monotonic_nanos.is_some_and(|time| time.saturating_sub(1_000) > mark)
+                        }
+                        _ => false,
+                    };
+                    each(item);
+                    if complete {
+                        return Ok(true);
+                    }
+                }
+                Poll::Ready(None) => return Ok(false),
+                Poll::Pending => {
+                    let left = end.saturating_duration_since(Instant::now());
+                    if left.is_zero() || !self.wait(Some(left))? {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What has come so far.
+    pub fn stats(&self) -> Stats {
+        self.feed.stats()
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        self.feed.close();
+    }
+}
+
+impl Iterator for Stream {
+    type Item = io::Result<Item>;
+
+    fn next(&mut self) -> Option<io::Result<Item>> {
+        loop {
+            match self.poll() {
+                Poll::Ready(item) => return item,
+                Poll::Pending => {
+                    if let Err(error) = self.wait(None) {
+                        self.end();
+                        return Some(Err(error));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
+/// `CLOCK_MONOTONIC` now, in ns: what Java's `System.nanoTime()` says.
+pub fn monotonic_nanos() -> i64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+}

@@ -1,0 +1,157 @@
+//! Values of events, owned.
+
+use std::sync::Arc;
+
+use jfr_format::error::Error;
+use jfr_format::event::{StructRef, Value as Read};
+use jfr_format::read::Chunk;
+
+use super::cache::Cache;
+use super::item::Stack;
+use crate::model::Thread;
+
+/// Values of one event; an event can ask for any number by naming one constant again and again.
+const MOST: usize = 4096;
+/// Structs and lists within each other.
+const DEEPEST: usize = 8;
+
+/// Fields with their names, in order.
+pub type Fields = Box<[(Arc<str>, Value)]>;
+
+/// A value of an event.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Value {
+    /// None, or one that is not in the stream.
+    Null,
+    /// `boolean`
+    Boolean(bool),
+    /// Any integer.
+    Integer(i64),
+    /// Any floating-point number.
+    Real(f64),
+    /// Text, also of symbols, classes and the like that have a name only. Cut at 4 KiB.
+    Text(Arc<str>),
+    /// A thread.
+    Thread(Arc<Thread>),
+    /// A stack.
+    Stack(Arc<Stack>),
+    /// A list.
+    List(Box<[Value]>),
+    /// Anything else, by its fields.
+    Struct(Fields),
+}
+
+impl Value {
+    /// The number, if it is an integer.
+    pub fn integer(&self) -> Option<i64> {
+        match self {
+            Self::Integer(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// Makes values of one event.
+pub(super) struct Owner<'a> {
+    pub(super) cache: &'a mut Cache,
+    pub(super) chunk: &'a Chunk,
+    left: usize,
+}
+
+impl<'a> Owner<'a> {
+    pub(super) fn new(cache: &'a mut Cache, chunk: &'a Chunk) -> Self {
+        Self { cache, chunk, left: MOST }
+    }
+
+    /// The fields of `record` but those that `skip` names.
+    pub(super) fn fields(
+        &mut self,
+        record: &StructRef<'_>,
+        skip: impl Fn(&str) -> bool,
+    ) -> Result<Fields, Error> {
+        self.record(record, skip, 0)
+    }
+
+    fn record(
+        &mut self,
+        record: &StructRef<'_>,
+        skip: impl Fn(&str) -> bool,
+        depth: usize,
+    ) -> Result<Fields, Error> {
+        let mut fields = Vec::new();
+        for field in record.iter() {
+            if self.left == 0 {
+                break;
+            }
+            let (field, value) = field?;
+            if !skip(&field.name) {
+                fields.push((field.name.clone(), self.value(value, depth)?));
+            }
+        }
+        Ok(fields.into())
+    }
+
+    fn value(&mut self, value: Read<'_>, depth: usize) -> Result<Value, Error> {
+        self.left = self.left.saturating_sub(1);
+        if depth > DEEPEST || self.left == 0 {
+            return Ok(Value::Null);
+        }
+        Ok(match value {
+            Read::Null => Value::Null,
+            Read::Boolean(value) => Value::Boolean(value),
+            Read::Float(value) => Value::Real(value.into()),
+            Read::Double(value) => Value::Real(value),
+            Read::Text(_) => self.text(value)?,
+            Read::Array(list) => {
+                let mut values = Vec::new();
+                for value in list.iter() {
+                    if self.left == 0 {
+                        break;
+                    }
+                    values.push(self.value(value?, depth + 1)?);
+                }
+                Value::List(values.into())
+            }
+            Read::Struct(record) => self.named(&record, depth)?,
+            Read::Reference(reference) => match reference.class().map(|class| &*class.name) {
+                Some("java.lang.Thread") => {
+                    self.cache.thread(self.chunk, reference.key())?.map_or(Value::Null, Value::Thread)
+                }
+                Some("jdk.types.StackTrace") => {
+                    self.cache.stack(self.chunk, reference.key())?.map_or(Value::Null, Value::Stack)
+                }
+                _ => match self.text(Read::Reference(reference))? {
+                    Value::Null => match Read::Reference(reference).record()? {
+                        Some(record) => self.named(&record, depth)?,
+                        None => Value::Null,
+                    },
+                    text => text,
+                },
+            },
+            integer => integer.as_i64().map_or(Value::Null, Value::Integer),
+        })
+    }
+
+    fn text(&mut self, value: Read<'_>) -> Result<Value, Error> {
+        Ok(self.cache.constants.names.of(value)?.map_or(Value::Null, Value::Text))
+    }
+
+    /// A struct; classes and methods by their name.
+    fn named(&mut self, record: &StructRef<'_>, depth: usize) -> Result<Value, Error> {
+        if &*record.class().name == "java.lang.Class"
+            && let Some(name) = self.cache.constants.names.of_field(record, "name")?
+        {
+            return Ok(Value::Text(name));
+        }
+        Ok(Value::Struct(self.record(record, |_| false, depth + 1)?))
+    }
+}

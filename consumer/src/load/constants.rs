@@ -1,0 +1,228 @@
+//! What the keys of a chunk's pools stand for, each looked up once per chunk: threads, states, frames.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jfr_format::error::Error;
+use jfr_format::event::{StructRef, Value, constant};
+use jfr_format::pool::KeyHash;
+use jfr_format::read::{Chunk, StackReader};
+
+use super::names::Names;
+use crate::model::{FrameKind, Thread};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Class, name, whether it is native code.
+type Method = (Arc<str>, Arc<str>, bool);
+
+/// The access flag of methods in native code.
+const NATIVE: i64 = 0x100;
+/// The descriptor that async-profiler, and we, give native functions.
+const NATIVE_DESCRIPTOR: &str = "()L;";
+
+/// Caches of the current chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Constants {
+    methods: HashMap<u64, Method, KeyHash>,
+    kinds: HashMap<u64, FrameKind, KeyHash>,
+    pub(crate) names: Names,
+    /// Whether the producer distinguishes kernel frames, as only native profilers do.
+    knows_kernel: Option<bool>,
+    /// `None` if stacks have to be read field by field.
+    reader: Option<StackReader>,
+}
+
+/// A frame by its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RawFrame {
+    pub(crate) method: u64,
+    pub(crate) kind: u64,
+    pub(crate) line: i32,
+    pub(crate) bytecode_index: i32,
+}
+
+impl Constants {
+    /// Of a chunk that is declared by now.
+    pub(crate) fn of(chunk: &Chunk) -> Self {
+        Self { reader: StackReader::new(chunk), ..Self::default() }
+    }
+
+    /// There may be more constants than before.
+    pub(crate) fn more(&mut self) {
+        if self.knows_kernel == Some(false) {
+            self.knows_kernel = None;
+            self.kinds.clear();
+        }
+    }
+
+    /// The thread with this key; `None` if there is none.
+    pub(crate) fn thread(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Thread>> {
+        let Some(Value::Struct(fields)) = lookup(chunk, "java.lang.Thread", key)? else { return Ok(None) };
+        let number = |name| Ok(fields.field(name)?.and_then(|v| v.as_i64()).unwrap_or(0));
+        let group = match record_field(&fields, "group")? {
+            Some(group) => self.names.of_field(&group, "name")?,
+            None => None,
+        };
+        Ok(Some(Thread {
+            os_name: self.names.of_field(&fields, "osName")?,
+            os_id: number("osThreadId")?,
+            java_name: self.names.of_field(&fields, "javaName")?,
+            java_id: number("javaThreadId")?,
+            group,
+        }))
+    }
+
+    /// The name of a thread state.
+    pub(crate) fn state(&mut self, chunk: &Chunk, key: u64) -> Option<Arc<str>> {
+        let value = lookup(chunk, "jdk.types.ThreadState", key).ok().flatten();
+        value.and_then(|value| self.names.of(value).ok()?)
+    }
+
+    /// Which of several things an event tells of.
+    pub(crate) fn variant(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Arc<str>>> {
+        lookup(chunk, "flightline.types.EventName", key)?.map_or(Ok(None), |value| self.names.of(value))
+    }
+
+    /// Puts the frames of the stack `key` into `frames`, leaf first. Returns whether its root is missing; `None` if
+    /// there is no such stack.
+    pub(crate) fn stack(
+        &mut self,
+        chunk: &Chunk,
+        key: u64,
+        frames: &mut Vec<RawFrame>,
+    ) -> Result<Option<bool>> {
+        frames.clear();
+        let Some(reader) = &self.reader else { return odd_stack(chunk, key, frames) };
+        reader.read(chunk, key, |frame| {
+            frames.push(RawFrame {
+                method: frame.method,
+                kind: frame.kind.unwrap_or(u64::MAX),
+                line: frame.line,
+                bytecode_index: frame.bytecode_index,
+            });
+        })
+    }
+
+    /// Class or library, function and kind of a frame.
+    pub(crate) fn frame(&mut self, chunk: &Chunk, raw: &RawFrame) -> Result<(Arc<str>, Arc<str>, FrameKind)> {
+        let kind = self.kind(chunk, raw.kind)?;
+        let (class, function, native) = self.method(chunk, raw.method)?;
+        // The JDK calls Java methods native that are written in C; native profilers mean code that no JVM made.
+        let kind = if native && self.knows_kernel(chunk)? { kind.of_native() } else { kind };
+        if kind.in_library() || !class.contains('/') {
+            return Ok((class, function, kind));
+        }
+        Ok((self.names.keep(&class.replace('/', ".")), function, kind))
+    }
+
+    /// Class and name of a method, and whether it is native code.
+    fn method(&mut self, chunk: &Chunk, key: u64) -> Result<Method> {
+        if let Some(known) = self.methods.get(&key) {
+            return Ok(known.clone());
+        }
+        let mut names = (Arc::from(""), Arc::from("[unknown]"), false);
+        if let Some(Value::Struct(method)) = lookup(chunk, "jdk.types.Method", key)? {
+            if let Some(name) = self.names.of_field(&method, "name")? {
+                names.1 = name;
+            }
+            if let Some(class) = record_field(&method, "type")? {
+                names.0 = self.names.of_field(&class, "name")?.unwrap_or(names.0);
+            }
+            let modifiers = method.field("modifiers")?.and_then(|m| m.as_i64());
+            // Java methods written in C are native too, but have a descriptor of Java.
+            names.2 = modifiers.is_some_and(|m| m & NATIVE != 0)
+                && self.names.of_field(&method, "descriptor")?.as_deref() == Some(NATIVE_DESCRIPTOR);
+        }
+        self.methods.insert(key, names.clone());
+        Ok(names)
+    }
+
+    fn kind(&mut self, chunk: &Chunk, key: u64) -> Result<FrameKind> {
+        if let Some(&known) = self.kinds.get(&key) {
+            return Ok(known);
+        }
+        let text = match lookup(chunk, "jdk.types.FrameType", key)? {
+            Some(value) => self.names.of(value)?,
+            None => None,
+        };
+        let kind = match text.as_deref() {
+            Some("Interpreted") => FrameKind::Interpreted,
+            Some("JIT compiled" | "C1 compiled" | "C2 compiled") => FrameKind::Compiled,
+            Some("Inlined") => FrameKind::Inlined,
+            Some("C++") => FrameKind::Native,
+            Some("Kernel") => FrameKind::Kernel,
+            // Of the JDK: a Java method written in C, with a Java class. Of async-profiler: a C function.
+            Some("Native") if self.knows_kernel(chunk)? => FrameKind::Native,
+            Some("Native") => FrameKind::Compiled,
+            _ => FrameKind::Unknown,
+        };
+        self.kinds.insert(key, kind);
+        Ok(kind)
+    }
+
+    fn knows_kernel(&mut self, chunk: &Chunk) -> Result<bool> {
+        if let Some(known) = self.knows_kernel {
+            return Ok(known);
+        }
+        // Whatever goes wrong below, goes wrong once.
+        self.knows_kernel = Some(false);
+        let Some((index, _)) = chunk.types.by_name("jdk.types.FrameType") else { return Ok(false) };
+        for key in chunk.pools.keys(index) {
+            let Some(value) = constant(chunk, index, key, 0)? else { continue };
+            if self.names.of(value)?.as_deref() == Some("Kernel") {
+                self.knows_kernel = Some(true);
+                break;
+            }
+        }
+        Ok(self.knows_kernel == Some(true))
+    }
+}
+
+/// A stack trace of another shape than all known producers write.
+fn odd_stack(chunk: &Chunk, key: u64, frames: &mut Vec<RawFrame>) -> Result<Option<bool>> {
+    let Some(Value::Struct(trace)) = lookup(chunk, "jdk.types.StackTrace", key)? else { return Ok(None) };
+    let mut truncated = false;
+    for field in trace.iter() {
+        match field? {
+            (field, Value::Boolean(set)) if &*field.name == "truncated" => truncated = set,
+            (field, Value::Array(list)) if &*field.name == "frames" => {
+                for frame in list.iter() {
+                    if let Some(frame) = frame?.record()? {
+                        frames.push(raw_frame(&frame)?);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(Some(truncated))
+}
+
+fn raw_frame(frame: &StructRef<'_>) -> Result<RawFrame> {
+    let mut raw = RawFrame { method: 0, kind: u64::MAX, line: 0, bytecode_index: 0 };
+    for field in frame.iter() {
+        match field? {
+            (field, Value::Reference(method)) if &*field.name == "method" => raw.method = method.key(),
+            (field, Value::Reference(kind)) if &*field.name == "type" => raw.kind = kind.key(),
+            (field, Value::Int(line)) if &*field.name == "lineNumber" => raw.line = line,
+            (field, Value::Int(index)) if &*field.name == "bytecodeIndex" => raw.bytecode_index = index,
+            _ => {}
+        }
+    }
+    Ok(raw)
+}
+
+fn lookup<'a>(chunk: &'a Chunk, class: &str, key: u64) -> Result<Option<Value<'a>>> {
+    match chunk.types.by_name(class) {
+        Some((index, _)) => constant(chunk, index, key, 0),
+        None => Ok(None),
+    }
+}
+
+fn record_field<'a>(of: &StructRef<'a>, name: &str) -> Result<Option<StructRef<'a>>> {
+    match of.field(name)? {
+        Some(value) => value.record(),
+        None => Ok(None),
+    }
+}
