@@ -21,7 +21,8 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub(super) fn begin(&mut self, chunk: &Chunk) {
+    /// Takes the clock of a new chunk. Whether it goes on where that of the chunk before was.
+    pub(super) fn begin(&mut self, chunk: &Chunk) -> bool {
         let (ticks, nanos) = (chunk.header.start_ticks.0, chunk.header.start_nanos);
         // Another recording, or another boot of the machine, has another line.
         let goes_on = self.header.is_some_and(|(before, at)| {
@@ -34,6 +35,7 @@ impl Clock {
             self.anchor = is_monotonic(chunk).then_some((ticks, ticks));
         }
         self.latest = self.time(chunk, ticks);
+        goes_on
     }
 
     /// Both clocks were read at `ticks`.

@@ -174,7 +174,7 @@ impl State {
             Read::Events(batch) => {
                 self.cache.constants.more();
                 self.settings.more(batch.chunk());
-                self.segments.declared(batch.chunk());
+                self.segments.declared(batch.chunk(), self.base);
                 self.runs.extend(batch.into_runs());
             }
             Read::ChunkEnd(end) => self.end(&end),
@@ -192,8 +192,8 @@ impl State {
         self.plans.clear();
         self.cache.begin(chunk);
         self.settings = Settings::default();
-        self.clock.begin(chunk);
-        self.segments.begin(start, chunk);
+        let goes_on = self.clock.begin(chunk);
+        self.segments.begin(start, chunk, goes_on);
         let item = events::chunk_start(self, chunk, self.chunks);
         self.chunks = self.chunks.saturating_add(1);
         self.segments.ready.push_back(item);

@@ -240,7 +240,7 @@ impl Event {
 pub struct Segment {
     /// Its number in the recorder's stream.
     pub sequence: u64,
-    /// Nothing that was recorded before this moment is still to come.
+    /// When it was written, or shortly before.
     pub time: Time,
     /// Where it begins in the stream.
     pub offset: u64,

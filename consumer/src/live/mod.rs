@@ -28,8 +28,7 @@
 //! receive bytes themselves use [`Feed`].
 //!
 //! Items come in the order of the stream, which is not that of time: threads are written one after the other, and an event
-//! that waited for symbols comes late. The recorder's `flightline.Segment` says until when everything has come
-//! ([`Segment::time`]); [`Stream::wait_for`] waits for that.
+//! that waited for symbols comes late. How a program gets its own samples at once is told at [`Stream::wait_for`].
 //!
 //! Streams of Flightline are checked as they come: an event is handed out when the checksum of its segment was right. Where it was
 //! not, a warning says where, the rest of its chunk is left out, and a [`Loss`] says how many events that were. Any other

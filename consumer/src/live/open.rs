@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 
+use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 use super::{Options, Stream};
@@ -73,13 +74,15 @@ fn inherited(number: i32) -> io::Result<OwnedFd> {
         _ => {}
     }
     // The kernel says whether there is one, which dup of a bare number could only be told by unsafe code.
-    let own = pidfd_open(getpid(), PidfdFlags::empty());
-    match own.and_then(|own| pidfd_getfd(own, number, PidfdGetfdFlags::empty())) {
+    let other = |own: OwnedFd| match own.as_raw_fd() {
+        // Its number was free, so nobody has given us this one.
+        same if same == number => Err(Errno::BADF),
+        _ => pidfd_getfd(own, number, PidfdGetfdFlags::empty()),
+    };
+    match pidfd_open(getpid(), PidfdFlags::empty()).and_then(other) {
         Ok(fd) => Ok(fd),
         // Forbidden in some containers; all but sockets can be opened again.
-        Err(rustix::io::Errno::PERM | rustix::io::Errno::NOSYS) => {
-            Ok(File::open(format!("/proc/self/fd/{number}"))?.into())
-        }
+        Err(Errno::PERM | Errno::NOSYS) => Ok(File::open(format!("/proc/self/fd/{number}"))?.into()),
         Err(error) => Err(error.into()),
     }
 }

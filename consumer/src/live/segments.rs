@@ -65,7 +65,9 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    pub(super) fn begin(&mut self, start: u64, chunk: &Chunk) {
+    /// A chunk begins; `goes_on` says that it is of the recorder that made the one before.
+    pub(super) fn begin(&mut self, start: u64, chunk: &Chunk, goes_on: bool) {
+        self.in_stream &= goes_on;
         self.window.begin(start);
         self.trust = Trust::Unknown;
         self.fixed = chunk.header.state == STATE_FINISHED;
@@ -73,10 +75,20 @@ impl Segments {
     }
 
     /// The types of the chunk are known.
-    pub(super) fn declared(&mut self, chunk: &Chunk) {
+    pub(super) fn declared(&mut self, chunk: &Chunk, base: u64) {
         if self.trust == Trust::Unknown {
             let segments = self.fixed && chunk.types.by_name(SEGMENT).is_some();
-            self.trust = if segments { Trust::Good } else { Trust::Without };
+            self.trust = match (segments, self.in_stream) {
+                (true, _) => Trust::Good,
+                (false, false) => Trust::Without,
+                // The others had: header or metadata are not what was written.
+                (false, true) => Trust::Damaged,
+            };
+            if self.distrusted() {
+                let message = "a chunk without segments in a stream of segments: it is left out".into();
+                let offset = chunk.offset.0 + base;
+                self.ready.push_back(Item::Warning(Warning { offset, message, damage: true }));
+            }
         }
     }
 

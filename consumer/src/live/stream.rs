@@ -1,5 +1,6 @@
 //! A descriptor and what comes out of it.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::Poll;
@@ -21,7 +22,6 @@ const READS: usize = 64;
 ///
 /// An iterator that waits; `None` when the stream is over. A failure to read the descriptor is told once and ends it; what
 /// is wrong with the bytes comes as [`Item::Warning`].
-#[derive(Debug)]
 pub struct Stream {
     source: Source,
     feed: Feed,
@@ -71,17 +71,20 @@ impl Stream {
         self.source.ready(limit)
     }
 
-    /// Gives `each` what comes until everything has come that was recorded before `mark`, in ns of `CLOCK_MONOTONIC`
-    /// ([`monotonic_nanos`]), or has been told as lost. `false` if the stream ended before, or `limit` went by.
+    /// Gives `each` what comes until everything has come that the recorder had written at `mark`, in ns of `CLOCK_MONOTONIC`
+    /// ([`monotonic_nanos`]): until a segment that was begun to be written later. `false` if the stream ended before, or `limit`
+    /// went by.
     ///
-    /// A recorder writes every flush interval. A program that wants its own samples now has them written first:
+    /// A program that wants its own samples now has them written first. The second flush makes the segment that ends the
+    /// waiting, which without it is the next one that comes by itself:
     ///
     /// ```no_run
     /// # use std::time::Duration;
     /// # use flightline_consumer::live::{Stream, monotonic_nanos};
     /// # fn mine(stream: &mut Stream, recorder_flush: impl Fn()) -> std::io::Result<()> {
-    /// let mark = monotonic_nanos();
     /// recorder_flush(); // flightline_dump() in C, Recording::flush() in Rust
+    /// let mark = monotonic_nanos();
+    /// recorder_flush();
     /// let complete = stream.wait_for(mark, Duration::from_secs(5), |item| println!("{item:?}"))?;
     /// # let _ = complete; Ok(()) }
     /// ```
@@ -143,6 +146,14 @@ impl Iterator for Stream {
                 }
             }
         }
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, ended, .. } = self;
+        let fields = [("source", source as &dyn fmt::Debug), ("ended", ended), ("stats", &self.stats())];
+        fields.iter().fold(&mut f.debug_struct("Stream"), |s, (name, value)| s.field(name, value)).finish()
     }
 }
 

@@ -1,0 +1,112 @@
+//! Events per second of the live reader against the decoder alone, on the same bytes in pieces of 64 KiB, as they come from a pipe:
+//! CPU time, best of many rounds.
+//!
+//! `cargo bench -p flightline-consumer --bench live [-- FILE…]`, by default on fixtures repeated to 32 MB.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use flightline_consumer::live::{Feed, Item, Options};
+use jfr_format::read::{Decoder, Delivery, Item as Read};
+use nix::time::{ClockId, clock_gettime};
+
+const FIXTURES: &[&str] = &["flightline", "jdk25-multichunk", "ap-native-cpu"];
+const REPEATED_TO: usize = 32 << 20;
+const PIECE: usize = 64 << 10;
+const ROUNDS: usize = 9;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // `cargo bench` gives an option of its own harness.
+    let files: Vec<PathBuf> =
+        std::env::args_os().skip(1).filter(|argument| argument != "--bench").map(PathBuf::from).collect();
+    for path in &files {
+        measure(&path.display().to_string(), &std::fs::read(path)?);
+    }
+    if files.is_empty() {
+        for name in FIXTURES {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
+            let once = std::fs::read(folder.join(format!("{name}.jfr")))?;
+            measure(name, &once.repeat(REPEATED_TO.div_ceil(once.len())));
+        }
+    }
+    Ok(())
+}
+
+fn measure(name: &str, bytes: &[u8]) {
+    let (decoding, decoded) = best(|| decode(bytes));
+    let samples_only = Options { others: false, ..Options::default() };
+    let (sampling, samples) = best(|| follow(bytes, &samples_only));
+    let (following, all) = best(|| follow(bytes, &Options::default()));
+    assert_eq!((samples.0, all.0), (decoded, decoded), "both see all events");
+    println!("{name}: {:.1} MB, {decoded} events, {} samples", bytes.len() as f64 / 1e6, samples.1);
+    for (step, time) in [("decoder", decoding), ("live, samples", sampling), ("live, all", following)] {
+        let seconds = time.as_secs_f64();
+        println!(
+            "  {step:14} {:8.1} ms {:7.2} decoders {:12.0} events/s {:6.0} MB/s",
+            seconds * 1e3,
+            seconds / decoding.as_secs_f64(),
+            decoded as f64 / seconds,
+            bytes.len() as f64 / 1e6 / seconds,
+        );
+    }
+}
+
+/// Events; nothing is taken out of them.
+fn decode(bytes: &[u8]) -> u64 {
+    let mut decoder = Decoder::new(Delivery::Earliest);
+    let mut events = 0;
+    let mut take = |decoder: &mut Decoder| {
+        while let Some(item) = decoder.next() {
+            if let Read::Events(batch) = item {
+                events += batch.frames().filter(|frame| frame.type_id > 1).count() as u64;
+            }
+        }
+    };
+    for piece in bytes.chunks(PIECE) {
+        decoder.push(Bytes::copy_from_slice(piece));
+        take(&mut decoder);
+    }
+    decoder.close();
+    take(&mut decoder);
+    events
+}
+
+/// Events, and samples with everything in them.
+fn follow(bytes: &[u8], options: &Options) -> (u64, u64) {
+    let mut feed = Feed::new(options.clone());
+    let mut samples = 0;
+    let mut take = |feed: &mut Feed| {
+        while let Some(item) = feed.next() {
+            samples += u64::from(matches!(black_box(&item), Item::Sample(_)));
+        }
+    };
+    for piece in bytes.chunks(PIECE) {
+        feed.push(piece);
+        take(&mut feed);
+    }
+    feed.close();
+    take(&mut feed);
+    (feed.stats().events, samples)
+}
+
+/// The shortest time `step` took, and what it gave.
+fn best<T>(mut step: impl FnMut() -> T) -> (Duration, T) {
+    let mut once = || {
+        let start = cpu_time();
+        let result = black_box(step());
+        (cpu_time().saturating_sub(start), result)
+    };
+    let (mut shortest, result) = once();
+    for _ in 1..ROUNDS {
+        shortest = shortest.min(once().0);
+    }
+    (shortest, result)
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
