@@ -51,6 +51,8 @@ mod startup;
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
 /// Time between two comparisons of a process's CPU clock with what its threads' samples account for, ns.
 const SEARCH_NS: u64 = 90_000_000;
+/// Time a flush that a program asked for waits for symbols, of the five seconds that the program waits.
+const FLUSH_NAMES_NS: u64 = 3_000_000_000;
 /// Ended processes whose names are remembered.
 const GONE: usize = 64;
 /// Time for symbols still being read when everything else is done.
@@ -82,6 +84,8 @@ pub struct Drain {
     /// Period with which programs sample CPU time.
     period_ns: u64,
     pause: Duration,
+    /// Since when a flush has been asked for.
+    flush_asked_ns: Option<u64>,
     beat: Beat,
     second_ns: u64,
     /// Processes that had joined a second ago.
@@ -141,6 +145,7 @@ impl Drain {
             metrics,
             period_ns,
             pause: PAUSE[0],
+            flush_asked_ns: None,
             beat,
             second_ns: monotonic_ns(),
             joined: 0,
@@ -296,6 +301,8 @@ impl Drain {
 
     /// One round.
     pub fn round(&mut self) {
+        // First: what was recorded before the asking is read below.
+        let wanted = self.session.flush_wanted();
         let now = monotonic_ns();
         self.steer();
         self.find_processes(now);
@@ -328,8 +335,7 @@ impl Drain {
             let outside = self.watch.as_ref().map_or_else(Vec::new, |watch| watch.processes());
             self.metrics.read(&mut self.processes, &outside, &mut self.recordings, now);
         }
-        let wanted = self.session.flush_wanted();
-        let flush = wanted != self.report.flushes_done;
+        let flush = wanted != self.report.flushes_done && self.may_flush(now);
         for index in 0..self.recordings.len() {
             if let Some(message) = self.recordings[index].1.retry(now) {
                 tell::notice(&mut self.recordings[index].1, &message, now);
@@ -354,9 +360,25 @@ impl Drain {
         if flush {
             self.report.flushes_done = wanted;
             self.session.flush_done(wanted);
+            self.flush_asked_ns = None;
+            // Who asks once asks again.
+            self.pause = PAUSE[0];
         }
         self.dump_round(now);
         self.note_failures();
+    }
+
+    /// Whether a flush that is asked for can be done: the samples that wait for symbols come first, as long as the asker has time.
+    fn may_flush(&mut self, now: u64) -> bool {
+        let since = *self.flush_asked_ns.get_or_insert(now);
+        if self.processes.iter().all(|p| p.book.waiting() == 0) {
+            return true;
+        }
+        let overdue = now.saturating_sub(since) >= FLUSH_NAMES_NS;
+        if overdue {
+            self.resolve_all(true);
+        }
+        overdue
     }
 
     /// Rings that fill up are looked at more often, empty ones less.
