@@ -50,7 +50,8 @@ struct Recording<'a> {
 
 impl<'a> Recording<'a> {
     fn begin(geometry: Geometry, out: &'a mut dyn Output) -> Result<Recording<'a>, Box<dyn Error>> {
-        let chunk = ChunkWriter::begin(geometry, &LINE, FileOffset(0), LINE.start_ticks)?;
+        let mut chunk = ChunkWriter::begin(geometry, &LINE, FileOffset(0), LINE.start_ticks)?;
+        chunk.tell_segments(0);
         Ok(Recording { geometry, out, chunk, defined: HashSet::new() })
     }
 
@@ -81,7 +82,11 @@ impl<'a> Recording<'a> {
             result => return Ok(result?),
         }
         self.chunk.finish(now, false, self.out)?;
+        let segment = self.chunk.next_segment();
         self.chunk = ChunkWriter::begin(self.geometry, &LINE, self.chunk.end(), now)?;
+        if let Some(segment) = segment {
+            self.chunk.tell_segments(segment);
+        }
         self.defined.clear();
         Ok(write(self)?)
     }

@@ -17,6 +17,7 @@
 //! * [`spans`] reads what engines beside CPU time record.
 //! * [`whole`] says how much CPU time is on stacks that reach the root.
 //! * [`shares`] turns both into shares that can be compared.
+//! * [`java_reader`] builds and runs the Java reader of `consumer/java`.
 //! * [`shared_memory`] looks into a live session's shared memory, independently of the drain.
 
 pub mod allocations;
@@ -27,6 +28,7 @@ pub mod crashes;
 pub mod folded;
 pub mod foreign;
 pub mod guest;
+pub mod java_reader;
 pub mod json_events;
 pub mod malformed;
 pub mod print_agreement;

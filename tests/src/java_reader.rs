@@ -1,0 +1,101 @@
+//! The Java reader of `consumer/java`: built once, its test programs run on the JDKs that are here.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::canonical::Contents;
+use crate::run::run;
+use crate::{foreign, victim};
+
+/// The reader and its test programs.
+#[derive(Debug)]
+pub struct JavaReader {
+    homes: Vec<(u32, PathBuf)>,
+}
+
+impl JavaReader {
+    /// Builds it for Java 11. `None`, which was said loudly, if JDK 17 or 25 is not here.
+    ///
+    /// # Panics
+    /// It does not compile.
+    #[track_caller]
+    pub fn ready() -> Option<JavaReader> {
+        let homes = vec![(17, foreign::jdk(17)?), (25, foreign::jdk(25)?)];
+        static BUILT: OnceLock<()> = OnceLock::new();
+        BUILT.get_or_init(|| {
+            let mut build = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../consumer/java/build.sh"));
+            build.arg("tests").env("CARGO_TARGET_DIR", victim::target_dir()).env("JAVA_HOME", &homes[0].1);
+            run(build.stdin(Stdio::null()), Duration::from_secs(300)).expect_success("consumer/java/build.sh");
+        });
+        Some(JavaReader { homes })
+    }
+
+    /// Feature releases of the JDKs.
+    pub fn releases(&self) -> Vec<u32> {
+        self.homes.iter().map(|home| home.0).collect()
+    }
+
+    /// A program of the reader's tests or examples, on that release, with a heap of 512 MB.
+    ///
+    /// # Panics
+    /// There is no such release here.
+    pub fn program(&self, release: u32, class: &str) -> Command {
+        let home = &self.homes.iter().find(|home| home.0 == release).expect("a release").1;
+        let java = victim::target_dir().join("java");
+        let mut command = Command::new(home.join("bin/java"));
+        let path = format!("{}:{}", java.join("flightline-reader.jar").display(), java.join("tests").display());
+        command.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &path, class]);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// A program in the reader's package.
+    pub fn test(&self, release: u32, class: &str) -> Command {
+        self.program(release, &format!("dev.flightline.reader.{class}"))
+    }
+}
+
+/// What the program `Lines` printed.
+#[derive(Debug, Default)]
+pub struct Lines {
+    /// Canonical lines, sorted by bytes.
+    pub samples: Vec<String>,
+    /// The end of the stream was seen.
+    pub ended: bool,
+    /// What could not be read; empty if nothing.
+    pub damage: String,
+    /// What the producer told it lost.
+    pub lost: Vec<String>,
+}
+
+impl Lines {
+    /// Parses it.
+    ///
+    /// # Panics
+    /// There is no end: the program failed.
+    pub fn parse(text: &str) -> Lines {
+        let mut lines = Lines::default();
+        for line in text.lines() {
+            match line.strip_prefix("# ") {
+                None => lines.samples.push(line.to_owned()),
+                Some("ended true") => lines.ended = true,
+                Some(told) if told.starts_with("damage true ") => lines.damage = told.to_owned(),
+                Some(told) if told.starts_with("lost ") => lines.lost.push(told.to_owned()),
+                Some(told) => assert!(told.starts_with("damage false"), "{told}"),
+            }
+        }
+        lines.samples.sort_unstable();
+        lines
+    }
+
+    /// Panics unless our own decoder saw the same, and nothing was wrong.
+    #[track_caller]
+    pub fn expect(&self, ours: &Contents, what: &str) {
+        assert!(self.ended, "{what}: no end");
+        assert_eq!(self.damage, "", "{what}");
+        assert_eq!(self.samples.len(), ours.samples.len(), "{what}: samples");
+        assert_eq!(self.samples, ours.sorted(), "{what}");
+    }
+}
