@@ -84,6 +84,9 @@ pub enum Command {
     /// Follow a recording, a repository or a program while it is recorded: events, or a live table of functions
     #[command(after_help = crate::tail::EXAMPLES)]
     Tail(Box<crate::tail::TailArgs>),
+    /// Write a stream, as it comes, to a file or a repository
+    #[command(after_help = crate::collect::EXAMPLES)]
+    Collect(Box<crate::collect::CollectArgs>),
     /// List the types a recording declares
     #[command(after_help = crate::metadata::EXAMPLES)]
     Metadata(crate::metadata::MetadataArgs),

@@ -5,6 +5,7 @@
 mod args;
 mod assemble;
 mod attach;
+mod collect;
 mod ctl;
 mod cut;
 mod disassemble;
@@ -31,6 +32,7 @@ mod scrub;
 mod signals;
 mod stacks;
 mod status;
+mod stream;
 mod stream_args;
 mod summary;
 mod symbolize;
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Summary(args) => summary::run(args),
         Command::Print(args) => print::run(*args),
         Command::Tail(args) => tail::run(&args),
+        Command::Collect(args) => collect::run(&args),
         Command::Metadata(args) => metadata::run(args),
         Command::View(args) => view::run(args),
         Command::Relay(args) => relay::run(&args),

@@ -1,7 +1,7 @@
 //! Ctrl-C and the like as something to wait for.
 
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -46,6 +46,13 @@ impl Signals {
                 Ok(_) => return self.0.read_signal().ok()?.map(|info| info.ssi_signo as i32),
             }
         }
+    }
+}
+
+impl AsFd for Signals {
+    /// Readable when one came.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -97,6 +97,11 @@ impl Progress {
         Self(bar)
     }
 
+    /// Nothing any more.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
     /// So many bytes have been dealt with.
     pub fn at(&self, bytes: u64) {
         if let Some(bar) = &self.0 {

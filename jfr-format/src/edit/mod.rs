@@ -14,6 +14,7 @@
 
 mod assemble;
 mod clock;
+pub mod collect;
 mod filter;
 mod flaw;
 mod metadata;

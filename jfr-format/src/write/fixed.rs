@@ -18,7 +18,7 @@ use crate::varint;
 use bytes::{BufMut, BytesMut};
 
 /// Bytes at the end that hold the anchor.
-pub(super) const ANCHOR: usize = 64;
+pub(crate) const ANCHOR: usize = 64;
 /// Least bytes between the last event and the anchor; and between the anchor checkpoint and the end.
 pub(super) const MIN_FILLER: usize = 8;
 /// Largest chunk: one filler must be able to fill it.

@@ -72,6 +72,7 @@ pub use chunk::{ChunkWriter, Geometry};
 pub use clock::ClockLine;
 pub use cut::{Cut, Loss, Piece, complete, loss_chunk, tells_loss};
 pub use fields::FieldWriter;
+pub(crate) use fixed::ANCHOR;
 pub use fixed::min_size as min_fixed_size;
 pub use output::{FileOutput, Output, StreamOutput};
 

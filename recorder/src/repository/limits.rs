@@ -68,7 +68,7 @@ impl Space {
 }
 
 /// Removes what is too old, and folders of ended processes without chunks.
-pub(crate) fn tidy(repository: &Repository) {
+pub fn tidy(repository: &Repository) {
     let Some(age) = repository.max_age.map(|age| age.max(FOLLOWED)) else { return };
     let Ok(_held) = lock(&repository.root) else { return };
     let Some(oldest) = SystemTime::now().checked_sub(age) else { return };

@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-pub use limits::in_use;
-pub(crate) use limits::{Space, remove_folder, tidy};
+pub(crate) use limits::{Space, remove_folder};
+pub use limits::{in_use, tidy};
 pub(crate) use owner::hold;
 pub use owner::{HELD_FILE, OWNER_FILE, Owner};
 
@@ -143,7 +143,7 @@ pub fn of_user(root: &Path) -> PathBuf {
 }
 
 /// Local time as `2026_11_21_15_07_41`, the form of the JDK's names.
-pub(crate) fn stamp(epoch_ns: u64) -> String {
+pub fn stamp(epoch_ns: u64) -> String {
     let seconds = (epoch_ns / 1_000_000_000) as libc::time_t;
     // SAFETY: a plain structure of numbers and a pointer that may be null.
     let mut parts: libc::tm = unsafe { std::mem::zeroed() };

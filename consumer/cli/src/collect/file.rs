@@ -1,0 +1,378 @@
+//! A stream collected in a file that is a whole recording at every moment.
+//!
+//! ```text
+//! │ chunk │ chunk │ header … events │ filler (a hole on the disk)             │
+//!                                   ▲ the next segment is put into the filler; then the header tells of its constants;
+//!                                     at last its first bytes take the place of the filler's head
+//! ```
+//! So whoever opens the file, also after this program was killed, finds finished chunks of valid events. A further chunk is
+//! written into the filler as well; only between setting the length of the file and the header before it there is an instant in
+//! which the two do not agree.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use flightline_recorder::repository::stamp;
+use jfr_format::constants::{CHECKPOINT_EVENT, STATE_FINISHED};
+use jfr_format::edit::collect::Place;
+use jfr_format::header::{ChunkHeader, LEN, STATE};
+use jfr_format::varint;
+
+/// Room behind a chunk, in which the next one is begun.
+const SPARE: u64 = 1 << 20;
+/// Bytes of a filler's head: padded size, type.
+const FILLER: usize = 5;
+
+/// When a file is put aside and the next one begun.
+#[derive(Clone, Copy, Debug)]
+pub enum Rotate {
+    /// When it has so many bytes.
+    Size(u64),
+    /// When it is so old.
+    Age(Duration),
+}
+
+impl std::str::FromStr for Rotate {
+    type Err = String;
+
+    /// `64m` is a size, `1h` a time; `m` is for megabytes, `min` is not taken.
+    fn from_str(text: &str) -> Result<Self, String> {
+        use flightline_recorder::settings::text::{bytes, duration};
+        let time = text.ends_with(['s', 'h', 'd']).then(|| duration(text));
+        match time {
+            Some(Ok(age)) if age >= Duration::from_secs(1) => Ok(Rotate::Age(age)),
+            Some(Ok(_)) => Err("at least 1s".to_owned()),
+            Some(Err(why)) => Err(why),
+            None => match bytes(text)? {
+                size if size >= 64 << 10 => Ok(Rotate::Size(size)),
+                _ => Err("at least 64k".to_owned()),
+            },
+        }
+    }
+}
+
+/// What files that were put aside may take.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Bytes of all.
+    pub size: Option<u64>,
+    /// Age of the oldest.
+    pub age: Option<Duration>,
+}
+
+/// What stands in the way of an existing file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It is not touched.
+    Refuse,
+    /// It is replaced.
+    Overwrite,
+    /// Chunks are put behind those that it has.
+    Append,
+}
+
+/// The file.
+pub struct FilePlace {
+    file: File,
+    path: PathBuf,
+    /// Where the chunk being written begins, and its header without what comes behind its events.
+    chunk: Option<(u64, ChunkHeader)>,
+    /// Where events end.
+    end: u64,
+    /// Of the file.
+    len: u64,
+    most: u64,
+    begun: bool,
+    rotate: Option<Rotate>,
+    limits: Limits,
+    since: Instant,
+    /// It was not there before.
+    created: bool,
+}
+
+impl FilePlace {
+    /// Opens it.
+    pub fn open(
+        path: &Path,
+        existing: Existing,
+        rotate: Option<Rotate>,
+        limits: Limits,
+    ) -> Result<FilePlace> {
+        let cannot = || format!("cannot write {}", path.display());
+        if existing == Existing::Refuse && path.is_file() {
+            bail!(
+                "{0} exists: --append puts more behind it, --force overwrites it, -o names another",
+                path.display()
+            );
+        }
+        let there = path.exists();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).mode(0o600).truncate(existing == Existing::Overwrite);
+        let file = options.open(path).with_context(cannot)?;
+        if !file.metadata().with_context(cannot)?.is_file() {
+            bail!("{} is no regular file: flightline relay passes a stream on", path.display());
+        }
+        if matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)) {
+            bail!("{}: another recording is being written to it", path.display());
+        }
+        let mut place = FilePlace {
+            file,
+            path: path.to_owned(),
+            chunk: None,
+            end: 0,
+            len: 0,
+            most: 0,
+            begun: false,
+            rotate,
+            limits,
+            since: Instant::now(),
+            created: !there,
+        };
+        place.take_up().with_context(cannot)?;
+        Ok(place)
+    }
+
+    /// Goes on behind the chunks that the file has.
+    fn take_up(&mut self) -> Result<()> {
+        self.len = self.file.metadata()?.len();
+        let mut at = 0;
+        while at < self.len {
+            let header = self.header_at(at)?;
+            let whole = header
+                .filter(|h| h.state == STATE_FINISHED && h.size >= LEN as u64 && h.size <= self.len - at);
+            let Some(header) = whole else {
+                // Killed while it was begun.
+                if at == 0 && header.is_none() && self.is_empty()? {
+                    self.file.set_len(0)?;
+                    self.len = 0;
+                    return Ok(());
+                }
+                if self.chunk.is_some() && header.is_none() {
+                    // Killed while the next chunk was begun.
+                    break;
+                }
+                bail!("it is no whole recording: flightline repair makes it one");
+            };
+            self.chunk = Some((at, header));
+            at += header.size;
+        }
+        let Some((base, header)) = &mut self.chunk else { return Ok(()) };
+        let bytes = self.file.try_clone()?;
+        self.end = *base + events_end(&bytes, *base, header.size)?;
+        header.size = self.end - *base;
+        if at != self.len {
+            self.close()?;
+        }
+        Ok(())
+    }
+
+    fn header_at(&self, at: u64) -> io::Result<Option<ChunkHeader>> {
+        let mut bytes = [0; LEN];
+        match self.file.read_exact_at(&mut bytes, at) {
+            Ok(()) => Ok(ChunkHeader::decode(&bytes).ok()),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Nothing was begun, or it has no header yet.
+    fn is_empty(&self) -> io::Result<bool> {
+        let mut bytes = [0; LEN];
+        let got = self.file.read_at(&mut bytes, 0)?;
+        Ok(bytes.iter().take(got).all(|&byte| byte == 0))
+    }
+
+    /// Makes the region from `from` to the end of the file filler.
+    fn fill(&self, from: u64, len: u64) -> io::Result<()> {
+        let size =
+            u32::try_from(len - from).ok().and_then(varint::padded).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut head = [0; FILLER];
+        head[..4].copy_from_slice(&size);
+        self.file.write_all_at(&head, from)
+    }
+
+    /// All of the header but magic, in one call: a reader sees it as it was or as it is.
+    fn patch(&self, base: u64, header: &ChunkHeader) -> io::Result<()> {
+        let from = LEN - 60;
+        self.file.write_all_at(&header.encode()[from..=STATE], base + from as u64)
+    }
+
+    fn first(&mut self, bytes: &[u8], header: &ChunkHeader) -> io::Result<()> {
+        let base = self.end;
+        let len = bytes.len() as u64;
+        let room = (self.most.max(len) + SPARE).min(u64::from(u32::MAX >> 4)).max(len + SPARE);
+        let file_len = base + room;
+        let told = ChunkHeader { size: room, state: STATE_FINISHED, ..*header };
+        self.file.write_all_at(&bytes[LEN..], base + LEN as u64)?;
+        self.fill(base + len, file_len)?;
+        self.file.write_all_at(&told.encode(), base)?;
+        self.file.set_len(file_len)?;
+        if let Some((before, header)) = self.chunk {
+            self.patch(before, &header)?;
+        }
+        self.chunk = Some((base, *header));
+        (self.end, self.len) = (base + len, file_len);
+        Ok(())
+    }
+
+    fn more(&mut self, bytes: &[u8], header: &ChunkHeader) -> io::Result<()> {
+        let Some((base, _)) = self.chunk else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let (at, end) = (self.end, self.end + bytes.len() as u64);
+        if end + FILLER as u64 > self.len {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a chunk is longer than it said"));
+        }
+        // A checkpoint must be there before a header leads to it, and a header before an event that needs its constants.
+        let checkpoint = kind_of(bytes) == Some(u64::from(CHECKPOINT_EVENT.0));
+        let gate = FILLER.min(bytes.len());
+        self.fill(end, self.len)?;
+        self.file.write_all_at(&bytes[gate..], at + gate as u64)?;
+        let told = ChunkHeader { size: self.len - base, state: STATE_FINISHED, ..*header };
+        if checkpoint {
+            self.file.write_all_at(&bytes[..gate], at)?;
+            self.patch(base, &told)?;
+        } else {
+            self.patch(base, &told)?;
+            self.file.write_all_at(&bytes[..gate], at)?;
+        }
+        self.chunk = Some((base, *header));
+        self.end = end;
+        Ok(())
+    }
+
+    /// Leaves nothing behind the last event.
+    pub fn close(&mut self) -> io::Result<()> {
+        if let Some((base, header)) = self.chunk {
+            self.patch(base, &ChunkHeader { state: STATE_FINISHED, ..header })?;
+            self.file.set_len(self.end)?;
+            self.len = self.end;
+        } else if self.end == 0 && self.created {
+            // Nothing came.
+            fs::remove_file(&self.path)?;
+            self.created = false;
+        }
+        Ok(())
+    }
+
+    /// Puts the file aside if it is due, and begins another one under its name.
+    fn rotate(&mut self) -> io::Result<()> {
+        let due = match self.rotate {
+            Some(Rotate::Size(size)) => self.end >= size,
+            Some(Rotate::Age(age)) => self.since.elapsed() >= age,
+            None => false,
+        };
+        if !due || self.end == 0 {
+            return Ok(());
+        }
+        self.close()?;
+        let aside = free_name(&self.path)?;
+        fs::rename(&self.path, &aside)?;
+        let mut options = OpenOptions::new();
+        self.file = options.read(true).write(true).create_new(true).mode(0o600).open(&self.path)?;
+        let _ = self.file.try_lock();
+        (self.chunk, self.end, self.len, self.since) = (None, 0, 0, Instant::now());
+        self.tidy();
+        Ok(())
+    }
+
+    /// Removes files that were put aside and are too old or too many.
+    fn tidy(&self) {
+        let mut files = aside(&self.path);
+        let now = SystemTime::now();
+        let old = |modified: &SystemTime| {
+            self.limits.age.is_some_and(|age| now.duration_since(*modified).is_ok_and(|since| since > age))
+        };
+        let mut bytes: u64 = files.iter().map(|file| file.2).sum();
+        files.sort();
+        for (modified, path, size) in files {
+            let much = self.limits.size.is_some_and(|most| bytes > most);
+            if (much || old(&modified)) && fs::remove_file(path).is_ok() {
+                bytes -= size;
+            }
+        }
+    }
+}
+
+impl Place for FilePlace {
+    fn begin(&mut self, most: u64) -> io::Result<()> {
+        self.rotate()?;
+        (self.most, self.begun) = (most, true);
+        Ok(())
+    }
+
+    fn grow(&mut self, bytes: &[u8], header: &ChunkHeader) -> io::Result<()> {
+        if std::mem::take(&mut self.begun) { self.first(bytes, header) } else { self.more(bytes, header) }
+    }
+
+    fn end(&mut self, header: &ChunkHeader, last: bool) -> io::Result<()> {
+        if let Some((_, chunk)) = &mut self.chunk {
+            *chunk = *header;
+        }
+        if last { self.close() } else { Ok(()) }
+    }
+}
+
+/// The type of the first event.
+fn kind_of(bytes: &[u8]) -> Option<u64> {
+    let mut at = 0;
+    varint::get(bytes, &mut at).ok()?;
+    varint::get(bytes, &mut at).ok()
+}
+
+/// Where the filler begins that a chunk ends with, from the chunk's first byte.
+fn events_end(file: &File, base: u64, size: u64) -> io::Result<u64> {
+    let mut at = LEN as u64;
+    let mut head = [0; 2 * varint::MAX_LEN];
+    while at < size {
+        let got = file.read_at(&mut head, base + at)?;
+        let mut read = 0;
+        let head = head.get(..got).unwrap_or_default();
+        let len = varint::get(head, &mut read).ok().filter(|len| *len > 0 && *len <= size - at);
+        let (Some(len), Ok(kind)) = (len, varint::get(head, &mut read)) else { break };
+        if kind == 0 && at > LEN as u64 && at + len == size {
+            return Ok(at);
+        }
+        at += len;
+    }
+    Ok(size)
+}
+
+/// `run.jfr` → `run_2026_11_22_01_30_00.jfr`, or with a number.
+fn free_name(path: &Path) -> io::Result<PathBuf> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+    let (stem, extension) = parts(path);
+    for number in 0..10_000 {
+        let more = if number == 0 { String::new() } else { format!("_{number:02}") };
+        let name = path.with_file_name(format!("{stem}_{}{more}{extension}", stamp(now)));
+        if !name.exists() {
+            return Ok(name);
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+fn parts(path: &Path) -> (String, String) {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    (stem, path.extension().map_or_else(String::new, |e| format!(".{}", e.to_string_lossy())))
+}
+
+/// Files that were put aside: when they were written last, name, bytes.
+fn aside(path: &Path) -> Vec<(SystemTime, PathBuf, u64)> {
+    let (stem, extension) = parts(path);
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_one = |name: &str| {
+        let rest = name.strip_prefix(&format!("{stem}_")).and_then(|rest| rest.strip_suffix(&extension));
+        rest.is_some_and(|rest| rest.len() >= 19 && rest.bytes().all(|b| b.is_ascii_digit() || b == b'_'))
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_one))
+        .filter_map(|entry| {
+            let meta = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+            Some((meta.modified().ok()?, entry.path(), meta.len()))
+        })
+        .collect()
+}

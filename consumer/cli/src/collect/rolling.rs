@@ -1,0 +1,170 @@
+//! A stream collected in a repository: a file for each chunk, followed while it grows by the JDK's event streams and by `tail`.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use flightline_recorder::repository::{self, Owner, Repository};
+use flightline_recorder::sink::RepositorySink;
+use jfr_format::constants::{STATE_FINISHED, STATE_FIRST, STATE_LAST, STATE_UPDATING};
+use jfr_format::edit::collect::Place;
+use jfr_format::header::{ChunkHeader, LEN, PATCHED, STATE};
+use jfr_format::ids::{ChunkOffset, FileOffset};
+use jfr_format::write::Output;
+
+use crate::talk;
+
+/// Time between two looks for chunks that are too old.
+const TIDY: Duration = Duration::from_secs(1);
+
+/// The repository.
+pub struct RollingPlace {
+    sink: RepositorySink,
+    /// State of the chunk's header.
+    generation: u8,
+    /// A chunk was begun of which nothing is written.
+    begun: bool,
+    /// The disk refuses the rest of the chunk.
+    refused: bool,
+    told: bool,
+    /// Bytes that were refused.
+    refused_bytes: u64,
+    tidied: Instant,
+}
+
+impl RollingPlace {
+    /// Makes the folder when the first chunk comes; finishes what a collector that was killed left unfinished.
+    pub fn open(repository: &Repository, name: &str) -> Result<RollingPlace> {
+        if repository.root.exists() {
+            finish(&repository.root).with_context(|| format!("cannot read {}", repository.root.display()))?;
+        }
+        let pid = std::process::id();
+        let labels = vec![("collected".to_owned(), name.to_owned())];
+        let owner = Owner { pid, recorder: pid, labels, ..Owner::default() };
+        Ok(RollingPlace {
+            sink: RepositorySink::later(repository, owner),
+            generation: STATE_FIRST,
+            begun: false,
+            refused: false,
+            told: false,
+            refused_bytes: 0,
+            tidied: Instant::now(),
+        })
+    }
+
+    /// Bytes that found no room.
+    pub fn refused(&self) -> u64 {
+        self.refused_bytes
+    }
+
+    /// Nothing more comes.
+    pub fn close(&mut self) {
+        let nothing = self.sink.bytes() == 0;
+        self.sink.end(nothing);
+    }
+
+    /// As a recorder does it: readers trust what they read between two equal states.
+    fn patch(&mut self, header: &ChunkHeader, state: u8) -> io::Result<()> {
+        let bytes = ChunkHeader { state, ..*header }.encode();
+        let at = |offset: usize| FileOffset(offset as u64);
+        self.sink.patch(at(STATE), &[STATE_UPDATING])?;
+        self.sink.patch(at(PATCHED.start), &bytes[PATCHED])?;
+        self.sink.patch(at(STATE), &bytes[STATE..])
+    }
+
+    fn try_grow(&mut self, bytes: &[u8], header: &ChunkHeader) -> io::Result<()> {
+        if std::mem::take(&mut self.begun) {
+            self.sink.next_chunk()?;
+            self.generation = STATE_FIRST;
+            let mut first = bytes.to_vec();
+            // With this size a JDK waits.
+            let begun = ChunkHeader {
+                size: LEN as u64,
+                checkpoint: ChunkOffset(0),
+                metadata: ChunkOffset(0),
+                duration_nanos: 0,
+                state: STATE_FIRST,
+                ..*header
+            };
+            first[..LEN].copy_from_slice(&begun.encode());
+            self.sink.append(&first)?;
+        } else {
+            self.sink.append(bytes)?;
+        }
+        self.generation = if self.generation >= STATE_LAST { STATE_FIRST } else { self.generation + 1 };
+        self.patch(header, self.generation)
+    }
+}
+
+impl Place for RollingPlace {
+    fn begin(&mut self, _: u64) -> io::Result<()> {
+        (self.begun, self.refused) = (true, false);
+        if self.tidied.elapsed() >= TIDY {
+            self.tidied = Instant::now();
+            repository::tidy(self.sink.repository());
+        }
+        Ok(())
+    }
+
+    fn grow(&mut self, bytes: &[u8], header: &ChunkHeader) -> io::Result<()> {
+        let before = self.sink.position();
+        if !self.refused
+            && let Err(error) = self.try_grow(bytes, header)
+        {
+            self.refused = true;
+            let name = self.sink.repository().root.display().to_string();
+            if !std::mem::replace(&mut self.told, true) {
+                talk::warning(format_args!("{name}: {error}: the rest of this chunk is not in it"));
+            }
+            // What it has stays a chunk.
+            if before >= LEN as u64 {
+                let _ = self.sink.patch(FileOffset(STATE as u64), &[STATE_FINISHED]);
+            }
+            self.sink.close();
+        }
+        if self.refused {
+            self.refused_bytes += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, header: &ChunkHeader, last: bool) -> io::Result<()> {
+        use jfr_format::constants::FLAG_FINAL;
+        if self.refused {
+            return Ok(());
+        }
+        let flags = if last { header.flags | FLAG_FINAL } else { header.flags & !FLAG_FINAL };
+        self.patch(&ChunkHeader { flags, ..*header }, STATE_FINISHED)?;
+        self.sink.close();
+        Ok(())
+    }
+}
+
+/// Finishes the chunks that a collector which was killed left: each is as long as its header says.
+fn finish(root: &Path) -> io::Result<()> {
+    for folder in repository::folders(root)? {
+        let collected = |owner: &Owner| owner.labels.iter().any(|label| label.0 == "collected");
+        if repository::in_use(&folder) || !Owner::read(&folder).as_ref().is_some_and(collected) {
+            continue;
+        }
+        for chunk in repository::chunks(&folder)? {
+            let Ok(file) = OpenOptions::new().read(true).write(true).open(&chunk) else { continue };
+            let mut bytes = [0; LEN];
+            let header =
+                file.read_exact_at(&mut bytes, 0).ok().and_then(|()| ChunkHeader::decode(&bytes).ok());
+            match header {
+                Some(header) if header.state == STATE_FINISHED => {}
+                Some(header) if header.size > LEN as u64 && header.size <= file.metadata()?.len() => {
+                    file.set_len(header.size)?;
+                    file.write_all_at(&[STATE_FINISHED], STATE as u64)?;
+                }
+                // Nothing was told of it yet.
+                _ => std::fs::remove_file(&chunk)?,
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! What a stream tells of itself: what was lost before it came, and what of it cannot be read.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use flightline_consumer::warnings::Warnings;
+use jfr_format::event::EventRef;
+use jfr_format::read::{Decoder, Delivery, Interest, Item};
+use serde_json::{Value, json};
+
+/// Events that tell of losses.
+pub const LOSSES: [&str; 4] =
+    ["flightline.SampleLoss", "flightline.EventLoss", "flightline.StreamLoss", "jdk.DataLoss"];
+/// Causes that are told apart: a hostile stream may name any number.
+const MOST: usize = 1000;
+
+/// One kind of loss.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Loss {
+    /// The event that told it.
+    pub told_by: String,
+    /// Why.
+    pub cause: String,
+    /// What was lost, if that was told: a type, or an engine's event.
+    pub of: String,
+}
+
+/// How much of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Samples or events.
+    pub events: u64,
+    /// CPU time they stood for, in ns.
+    pub cpu: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Reads beside.
+pub struct Judge {
+    decoder: Decoder,
+    /// What was lost, by kind.
+    pub losses: BTreeMap<Loss, Amount>,
+    /// What could not be read.
+    pub warnings: Warnings,
+}
+
+impl Default for Judge {
+    fn default() -> Self {
+        Self { decoder: decoder(), losses: BTreeMap::new(), warnings: Warnings::default() }
+    }
+}
+
+fn decoder() -> Decoder {
+    let mut decoder = Decoder::new(Delivery::Earliest);
+    decoder.select(|class| if LOSSES.contains(&&*class.name) { Interest::Constants } else { Interest::None });
+    decoder
+}
+
+impl Judge {
+    /// Takes what comes next.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.decoder.push(Bytes::copy_from_slice(bytes));
+        self.take();
+    }
+
+    /// The stream has ended; another one may follow.
+    pub fn cut(&mut self) {
+        self.decoder.close();
+        self.take();
+        self.decoder = decoder();
+    }
+
+    fn take(&mut self) {
+        while let Some(item) = self.decoder.next() {
+            match item {
+                Item::Events(batch) => {
+                    for event in batch.events() {
+                        if let Some((loss, amount)) = loss(&event)
+                            && (self.losses.len() < MOST || self.losses.contains_key(&loss))
+                        {
+                            let sum = self.losses.entry(loss).or_default();
+                            sum.events = sum.events.saturating_add(amount.events);
+                            sum.cpu = sum.cpu.saturating_add(amount.cpu);
+                            sum.bytes = sum.bytes.saturating_add(amount.bytes);
+                        }
+                    }
+                }
+                Item::Warning(warning) => self.warnings.push(warning),
+                Item::ChunkStart(_) | Item::ChunkEnd(_) => {}
+            }
+        }
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        self.losses.iter().map(|(loss, amount)| loss_json(loss, amount)).collect()
+    }
+}
+
+/// A loss as JSON.
+pub fn loss_json(loss: &Loss, amount: &Amount) -> Value {
+    json!({
+        "toldBy": loss.told_by, "cause": loss.cause, "of": loss.of,
+        "events": amount.events, "cpuNanos": amount.cpu, "bytes": amount.bytes,
+    })
+}
+
+/// What an event tells, if it tells of a loss.
+pub fn loss(event: &EventRef<'_>) -> Option<(Loss, Amount)> {
+    let name = &*event.class().name;
+    if !LOSSES.contains(&name) {
+        return None;
+    }
+    let number = |name: &str| {
+        let value = event.field(name).ok().flatten().and_then(|v| v.as_i64());
+        value.and_then(|v| u64::try_from(v).ok()).unwrap_or(0)
+    };
+    let text = |name: &str| {
+        let value = event.field(name).ok().flatten().and_then(|v| v.text().ok().flatten());
+        value.map(|t| t.chars().take(200).collect::<String>()).unwrap_or_default()
+    };
+    let told_by = name.to_owned();
+    Some(match name {
+        "flightline.SampleLoss" => {
+            let amount = Amount { events: number("samples"), cpu: number("cpuTime"), bytes: 0 };
+            (Loss { told_by, cause: text("cause"), of: "jdk.ExecutionSample".to_owned() }, amount)
+        }
+        "flightline.EventLoss" => {
+            let amount = Amount { events: number("count"), ..Amount::default() };
+            (Loss { told_by, cause: "no room".to_owned(), of: text("event") }, amount)
+        }
+        "flightline.StreamLoss" => {
+            let amount = Amount { events: number("events"), cpu: 0, bytes: number("bytes") };
+            (Loss { told_by, cause: text("cause"), of: text("eventType") }, amount)
+        }
+        _ => {
+            let amount = Amount { bytes: number("amount"), ..Amount::default() };
+            (Loss { told_by, cause: "data loss".to_owned(), of: String::new() }, amount)
+        }
+    })
+}

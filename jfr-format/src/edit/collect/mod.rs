@@ -1,0 +1,541 @@
+//! A stream of chunks, as it comes, as chunks that grow in a file or a repository.
+//!
+//! ```text
+//! stream   │ header  metadata  segment  segment … filler anchor │ header …
+//!              └─────┬──────┘     │
+//! place     begin, grow          grow   … what is left, without filler and anchor; end when the next one begins
+//! ```
+//! A chunk of a stream is longer than what has come of it, and most of it may be filler at last. So what a
+//! [`Place`] holds is told by headers of its own: each time a segment has come as a whole, and its checksum is right where there
+//! is one, the segment's bytes are handed on with the header that is true then. Bytes of a chunk are never moved, so
+//! whoever follows it goes on reading. Behind damage, and where a stream ends inside a chunk, what [`repair`](super::repair)
+//! finds in the rest of the chunk becomes a chunk of its own, with the constants of the one before it.
+
+mod salvage;
+mod segment;
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Buf, BytesMut};
+
+use super::scan::types_of;
+use crate::constants::*;
+use crate::header::{ChunkHeader, LEN};
+use crate::ids::ChunkOffset;
+use crate::pool::CheckpointHead;
+use crate::read::Types;
+use crate::read::cursor::Cursor;
+use crate::read::push::{MAX_EVENT, trusted_end};
+use crate::read::resync;
+use crate::write::ANCHOR;
+use segment::Segment;
+
+/// Longest chunk of a stream, bytes: what its filler can say.
+pub const MAX_CHUNK: u64 = MAX_EVENT - 4096;
+/// Places of damage that are kept; more are counted.
+const KEPT: usize = 100;
+/// Longest chunk believed: ten years, in ns.
+const LONGEST: i128 = 10 * 365 * 86_400 * 1_000_000_000;
+
+/// Where chunks go while they grow.
+pub trait Place {
+    /// A chunk begins that will have at most so many bytes. The one before it has ended.
+    ///
+    /// # Errors
+    /// Of the output.
+    fn begin(&mut self, most: u64) -> io::Result<()>;
+
+    /// `bytes` follow what the chunk has, the first 68 of a chunk being those of a header; then `header` is true of it: finished
+    /// if nothing came after this.
+    ///
+    /// # Errors
+    /// Of the output.
+    fn grow(&mut self, bytes: &[u8], header: &ChunkHeader) -> io::Result<()>;
+
+    /// The chunk is as `header` says and will not change; `last` if no chunk follows.
+    ///
+    /// # Errors
+    /// Of the output.
+    fn end(&mut self, header: &ChunkHeader, last: bool) -> io::Result<()>;
+}
+
+/// What was collected.
+#[derive(Clone, Debug, Default)]
+pub struct Collected {
+    /// Bytes of the stream.
+    pub bytes: u64,
+    /// Bytes handed on.
+    pub written: u64,
+    /// Chunks of the stream of which something was handed on.
+    pub chunks: u64,
+    /// Events handed on, but metadata, constants and segments.
+    pub events: u64,
+    /// Segments whose checksum was right.
+    pub segments: u64,
+    /// Segments whose checksum was wrong.
+    pub segments_wrong: u64,
+    /// Segments that never came, by the numbers of those that did.
+    pub segments_missing: u64,
+    /// Streams that ended inside a chunk.
+    pub cut: u64,
+    /// Events among [`events`](Self::events) from behind damage or out of a segment that was not complete.
+    pub salvaged: u64,
+    /// Bytes that are in no event that could be kept.
+    pub lost_bytes: u64,
+    /// Places of damage.
+    pub damaged: u64,
+    /// The first of them.
+    pub damage: Vec<Damage>,
+}
+
+impl Collected {
+    fn damaged(&mut self, at: u64, what: &'static str) {
+        self.damaged += 1;
+        if self.damage.len() < KEPT {
+            self.damage.push(Damage { at, what });
+        }
+    }
+}
+
+/// Where a stream is not as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Offset in the stream.
+    pub at: u64,
+    /// What is wrong there.
+    pub what: &'static str,
+}
+
+/// Takes a stream apart.
+#[derive(Debug, Default)]
+pub struct Collector {
+    /// What has not been handed on.
+    buffer: BytesMut,
+    /// Offset in the stream of the buffer's first byte.
+    offset: u64,
+    state: State,
+    /// The header of the chunk that has not ended in the place.
+    open: Option<ChunkHeader>,
+    /// Number of the segment that should come next.
+    next: Option<u64>,
+    report: Collected,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Header,
+    Inside(Box<Inside>),
+    /// Filler up to the anchor, and what lies behind that.
+    Rest {
+        filler: u64,
+        anchor: u64,
+    },
+    /// What lies behind the last checkpoint of a chunk of another writer.
+    Tail {
+        left: u64,
+    },
+    /// The rest of a chunk waits for its end.
+    Held(Box<Held>),
+    /// No header where one should be; whether that was told.
+    Search {
+        told: bool,
+    },
+}
+
+/// A chunk that grows.
+#[derive(Debug)]
+struct Inside {
+    /// As it came.
+    header: ChunkHeader,
+    /// Bytes of the chunk that were handed on.
+    written: u64,
+    /// Bytes at the front of the buffer that are whole events.
+    scanned: usize,
+    types: Option<Arc<Types>>,
+    /// The type that segments end with.
+    segment: Option<u64>,
+    /// Where in the chunk the present segment begins.
+    began: u64,
+    /// The last checkpoint, and its time.
+    checkpoint: ChunkOffset,
+    tick: i64,
+    /// Events that have not been handed on.
+    events: u64,
+    /// Metadata and checkpoints that have not been handed on, in the buffer.
+    fresh: Vec<Range<usize>>,
+    /// All that were.
+    constants: BytesMut,
+}
+
+/// Bytes of which only some may be events.
+#[derive(Debug)]
+struct Held {
+    /// Bytes to the end of the chunk, if nothing is missing.
+    left: u64,
+    /// No header begins before this.
+    searched: usize,
+    /// What a chunk made of the rest begins with: nothing if the rest has a header.
+    before: BytesMut,
+    /// The chunk is only not one that can grow.
+    sound: bool,
+}
+
+/// What a step led to.
+enum Step {
+    Again,
+    NeedsMore,
+}
+
+impl Collector {
+    /// What was collected so far.
+    pub fn report(&self) -> &Collected {
+        &self.report
+    }
+
+    /// Takes what comes next in the stream.
+    ///
+    /// # Errors
+    /// Those of `place`.
+    pub fn push(&mut self, bytes: &[u8], place: &mut dyn Place) -> io::Result<()> {
+        self.report.bytes += bytes.len() as u64;
+        self.buffer.extend_from_slice(bytes);
+        while let Step::Again = self.step(false, place)? {}
+        Ok(())
+    }
+
+    /// The stream has ended; another one may follow, which begins with a chunk.
+    ///
+    /// # Errors
+    /// Those of `place`.
+    pub fn cut(&mut self, place: &mut dyn Place) -> io::Result<()> {
+        let inside = match &mut self.state {
+            State::Inside(inside) => {
+                let (segment, behind) = (inside.segment, self.buffer.len() - inside.scanned);
+                let told = segment.is_some() && inside.events == 0 && inside.fresh.is_empty();
+                if behind == 0 && told {
+                    self.commit(None, place)?;
+                } else if !self.buffer.is_empty() {
+                    self.hold();
+                }
+                true
+            }
+            State::Rest { .. } | State::Tail { .. } | State::Held(_) => true,
+            State::Header => !self.buffer.is_empty(),
+            State::Search { .. } => false,
+        };
+        if inside {
+            self.report.cut += 1;
+        }
+        while let Step::Again = self.step(true, place)? {}
+        self.report.lost_bytes += if matches!(self.state, State::Rest { .. } | State::Tail { .. }) {
+            0
+        } else {
+            self.buffer.len() as u64
+        };
+        self.offset += self.buffer.len() as u64;
+        self.buffer.clear();
+        self.state = State::Header;
+        self.next = None;
+        Ok(())
+    }
+
+    /// Nothing more comes: [`cut`](Self::cut), and the last chunk is told to be the last.
+    ///
+    /// # Errors
+    /// Those of `place`.
+    pub fn end(&mut self, place: &mut dyn Place) -> io::Result<()> {
+        self.cut(place)?;
+        self.close(true, place)
+    }
+
+    fn close(&mut self, last: bool, place: &mut dyn Place) -> io::Result<()> {
+        self.open.take().map_or(Ok(()), |header| place.end(&header, last))
+    }
+
+    fn step(&mut self, over: bool, place: &mut dyn Place) -> io::Result<Step> {
+        match &mut self.state {
+            State::Header => Ok(self.header()),
+            State::Inside(_) => self.event(place),
+            State::Rest { filler, anchor } => {
+                let there = (*filler).min(self.buffer.len() as u64) as usize;
+                // Where bytes are missing it must not take those of the next chunk.
+                let zeros = self.buffer.iter().take(there).position(|&byte| byte != 0);
+                let passed = zeros.unwrap_or(there);
+                *filler -= passed as u64;
+                let (filler, anchor) = (*filler, *anchor);
+                self.pass(passed);
+                if zeros.is_some() {
+                    self.report.damaged(self.offset, "the chunk does not end as its header says");
+                    self.state = State::Search { told: true };
+                    return Ok(Step::Again);
+                }
+                if filler > 0 {
+                    return Ok(Step::NeedsMore);
+                }
+                Ok(self.anchor(anchor))
+            }
+            State::Tail { left } => {
+                let passed = (*left).min(self.buffer.len() as u64);
+                *left -= passed;
+                let over = *left == 0;
+                self.pass(passed as usize);
+                if !over {
+                    return Ok(Step::NeedsMore);
+                }
+                self.state = State::Header;
+                Ok(Step::Again)
+            }
+            State::Held(_) => self.held(over, place),
+            State::Search { told } => {
+                let told = std::mem::replace(told, true);
+                if !told {
+                    self.report.damaged(self.offset, "no chunk begins here");
+                }
+                let found = resync::find_header(&self.buffer);
+                let passed = found.unwrap_or(self.buffer.len().saturating_sub(LEN - 1));
+                self.report.lost_bytes += passed as u64;
+                self.pass(passed);
+                if found.is_none() {
+                    return Ok(Step::NeedsMore);
+                }
+                self.state = State::Header;
+                Ok(Step::Again)
+            }
+        }
+    }
+
+    fn pass(&mut self, bytes: usize) {
+        self.buffer.advance(bytes);
+        self.offset += bytes as u64;
+    }
+
+    fn header(&mut self) -> Step {
+        if self.buffer.len() < LEN {
+            return Step::NeedsMore;
+        }
+        let header = ChunkHeader::decode(&self.buffer).ok().filter(|_| resync::is_header(&self.buffer));
+        let Some(header) = header else {
+            self.state = State::Search { told: false };
+            return Step::Again;
+        };
+        let finished = trusted_end(&header, 0).is_some();
+        if !finished || header.size > MAX_CHUNK {
+            let what = if finished {
+                "a chunk longer than 256 MiB"
+            } else {
+                "a chunk whose header does not tell its end"
+            };
+            self.report.damaged(self.offset, what);
+            // Found again otherwise.
+            self.report.lost_bytes += 1;
+            self.pass(1);
+            self.state = State::Search { told: true };
+            return Step::Again;
+        }
+        if header.metadata.0 != LEN as u64 || header.checkpoint.0 == 0 {
+            let held = Held { left: header.size, searched: 1, before: BytesMut::new(), sound: true };
+            self.state = State::Held(Box::new(held));
+            return Step::Again;
+        }
+        self.state = State::Inside(Box::new(Inside {
+            header,
+            written: 0,
+            scanned: LEN,
+            types: None,
+            segment: None,
+            began: 0,
+            checkpoint: ChunkOffset(0),
+            tick: header.start_ticks.0,
+            events: 0,
+            fresh: Vec::new(),
+            constants: BytesMut::new(),
+        }));
+        Step::Again
+    }
+
+    /// Looks at the next event.
+    fn event(&mut self, place: &mut dyn Place) -> io::Result<Step> {
+        let State::Inside(inside) = &mut self.state else { return Ok(Step::Again) };
+        let at = inside.written + inside.scanned as u64;
+        let end = inside.header.size;
+        if at == end {
+            return self.over(State::Header, place);
+        }
+        let mut cursor = Cursor::at(&self.buffer, inside.scanned);
+        let (Ok(size), Ok(type_id)) = (cursor.varint(), cursor.varint()) else {
+            if self.buffer.len() - inside.scanned < 2 * crate::varint::MAX_LEN {
+                return Ok(Step::NeedsMore);
+            }
+            return Ok(self.damage("not an event"));
+        };
+        let head = cursor.pos() - inside.scanned;
+        if size < head as u64 || size > end - at {
+            return Ok(self.damage("an event of an impossible size"));
+        }
+        let anchor = inside.header.checkpoint.0;
+        if type_id == u64::from(METADATA_EVENT.0) && at != LEN as u64 && at + size == anchor {
+            let rest = State::Rest { filler: size - head as u64, anchor: end - anchor };
+            self.over(rest, place)?;
+            if matches!(self.state, State::Rest { .. }) {
+                self.pass(head);
+            }
+            return Ok(Step::Again);
+        }
+        let whole = inside.scanned..inside.scanned + size as usize;
+        let Some(bytes) = self.buffer.get(whole.clone()) else { return Ok(Step::NeedsMore) };
+        let payload = bytes.get(head..).unwrap_or_default();
+        let mut boundary = None;
+        match u16::try_from(type_id) {
+            Ok(0) if at == LEN as u64 => {
+                let Some(types) = types_of(payload) else {
+                    return Ok(self.damage("metadata that cannot be read"));
+                };
+                inside.segment = types.by_name(Segment::NAME).map(|(_, class)| class.id);
+                inside.types = Some(Arc::new(types));
+                inside.fresh.push(whole.clone());
+            }
+            Ok(1) => {
+                let tick = Cursor::new(payload).varint();
+                let head = CheckpointHead::read(&mut Cursor::new(payload));
+                let (Ok(tick), Ok(head)) = (tick, head) else {
+                    return Ok(self.damage("constants that cannot be read"));
+                };
+                (inside.checkpoint, inside.tick) = (ChunkOffset(at), tick as i64);
+                inside.fresh.push(whole.clone());
+                if head.flags & CHECKPOINT_FLUSH != 0 && inside.segment.is_none() {
+                    boundary = Some(whole.end);
+                }
+            }
+            _ if Some(type_id) == inside.segment => {
+                let types = inside.types.as_deref();
+                let told = types.and_then(|types| Segment::read(types, types.by_id(type_id)?, payload));
+                let begin = (inside.began - inside.written) as usize;
+                let covered = self.buffer.get(begin..whole.start).unwrap_or_default();
+                match told {
+                    Some(told) if told.is_right(inside.began, covered, is_as_sent(&inside.header)) => {
+                        self.report.segments += 1;
+                        let missed = self.next.and_then(|next| told.sequence.checked_sub(next));
+                        self.report.segments_missing += missed.unwrap_or(0);
+                        self.next = told.sequence.checked_add(1);
+                        inside.began = at + size;
+                        // The event itself goes with the next segment: so what is handed on begins with an event, not with constants.
+                        boundary = Some(whole.start);
+                    }
+                    _ => {
+                        self.report.segments_wrong += 1;
+                        return Ok(self.damage("a segment with another checksum than it tells"));
+                    }
+                }
+            }
+            _ => inside.events += 1,
+        }
+        inside.scanned = whole.end;
+        if boundary.is_some() {
+            self.commit(boundary, place)?;
+        }
+        Ok(Step::Again)
+    }
+
+    /// Nothing more of the chunk is wanted.
+    fn over(&mut self, next: State, place: &mut dyn Place) -> io::Result<Step> {
+        self.commit(None, place)?;
+        if !matches!(self.state, State::Held(_)) {
+            self.state = next;
+        }
+        Ok(Step::Again)
+    }
+
+    /// Hands on the buffer up to `boundary`, or what was scanned of it.
+    fn commit(&mut self, boundary: Option<usize>, place: &mut dyn Place) -> io::Result<()> {
+        let State::Inside(inside) = &mut self.state else { return Ok(()) };
+        let bytes = boundary.unwrap_or(inside.scanned);
+        if bytes == 0 {
+            return Ok(());
+        }
+        if inside.checkpoint.0 == 0 {
+            self.damage("a chunk without constants");
+            return Ok(());
+        }
+        let first = inside.written == 0;
+        let header = ChunkHeader {
+            size: inside.written + bytes as u64,
+            checkpoint: inside.checkpoint,
+            duration_nanos: span(&inside.header, inside.tick),
+            ..inside.header
+        };
+        for range in inside.fresh.drain(..) {
+            inside.constants.extend_from_slice(self.buffer.get(range).unwrap_or_default());
+        }
+        let events = std::mem::take(&mut inside.events);
+        inside.written = header.size;
+        inside.scanned -= bytes;
+        let most = inside.header.size;
+        if first {
+            self.close(false, place)?;
+            place.begin(most)?;
+            self.report.chunks += 1;
+        }
+        let handed = self.buffer.get(..bytes).unwrap_or_default();
+        place.grow(handed, &header)?;
+        self.open = Some(header);
+        self.report.written += bytes as u64;
+        self.report.events += events;
+        self.pass(bytes);
+        Ok(())
+    }
+
+    /// The event at the scan position cannot be one.
+    fn damage(&mut self, what: &'static str) -> Step {
+        let scanned = if let State::Inside(inside) = &self.state { inside.scanned } else { 0 };
+        self.report.damaged(self.offset + scanned as u64, what);
+        self.hold();
+        Step::Again
+    }
+
+    /// From here on the chunk is kept, until it is over.
+    fn hold(&mut self) {
+        let State::Inside(inside) = &self.state else { return };
+        let left = inside.header.size - inside.written;
+        let before = if inside.written > 0 { salvage::before(inside) } else { BytesMut::new() };
+        self.state = State::Held(Box::new(Held { left, searched: 1, before, sound: false }));
+    }
+
+    /// The last bytes of a chunk: an empty checkpoint and a filler.
+    fn anchor(&mut self, len: u64) -> Step {
+        // Others may have more there.
+        let looked = usize::try_from(len).unwrap_or(usize::MAX).min(ANCHOR);
+        let Some(bytes) = self.buffer.get(..looked) else { return Step::NeedsMore };
+        let framed = |at: usize| {
+            let mut cursor = Cursor::at(bytes, at);
+            Some((at + usize::try_from(cursor.varint().ok()?).ok()?, cursor.varint().ok()?))
+        };
+        let checkpoint = framed(0).filter(|event| event.1 == u64::from(CHECKPOINT_EVENT.0));
+        let filler = checkpoint.and_then(|event| framed(event.0)).filter(|event| event.1 == 0);
+        let ends = checkpoint.is_some_and(|event| event.0 as u64 == len)
+            || filler.is_some_and(|event| event.0 as u64 == len);
+        if !ends && looked as u64 == len {
+            self.report.damaged(self.offset, "the chunk does not end as its header says");
+            self.state = State::Search { told: true };
+            return Step::Again;
+        }
+        self.pass(looked);
+        let rest = len - looked as u64;
+        self.state = if rest == 0 { State::Header } else { State::Tail { left: rest } };
+        Step::Again
+    }
+}
+
+/// Whether a header is that of a stream, and not of a file in which a stream was collected.
+fn is_as_sent(header: &ChunkHeader) -> bool {
+    header.duration_nanos == 0 && header.size - header.checkpoint.0 == ANCHOR as u64
+}
+
+/// Nanoseconds from the start of a chunk to a tick.
+fn span(header: &ChunkHeader, tick: i64) -> i64 {
+    let ticks = i128::from(tick) - i128::from(header.start_ticks.0);
+    let nanos = ticks * 1_000_000_000 / i128::from(header.frequency());
+    if (0..LONGEST).contains(&nanos) { nanos as i64 } else { 0 }
+}

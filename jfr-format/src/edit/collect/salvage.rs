@@ -1,0 +1,136 @@
+//! What is left of a chunk that is damaged or cut short, as a chunk of its own.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+
+use super::super::filter::{Decision, Scope, filter};
+use super::super::repair::{Options, repair};
+use super::super::source::Source;
+use super::segment::Segment;
+use super::{Collector, Held, Inside, Place, State, Step};
+use crate::constants::*;
+use crate::event::EventRef;
+use crate::header::{ChunkHeader, LEN};
+use crate::ids::{ChunkOffset, Ticks};
+use crate::read::push::trusted_end;
+use crate::read::resync;
+
+/// What the rest of a chunk needs before it to be understood: a header that goes on where the chunk ended, its types and constants.
+pub(super) fn before(inside: &Inside) -> BytesMut {
+    let header = ChunkHeader {
+        size: LEN as u64,
+        checkpoint: ChunkOffset(0),
+        metadata: ChunkOffset(0),
+        start_nanos: inside.header.start_nanos.saturating_add(super::span(&inside.header, inside.tick)),
+        start_ticks: Ticks(inside.tick),
+        duration_nanos: 0,
+        state: STATE_FIRST,
+        ..inside.header
+    };
+    let mut bytes = BytesMut::from(&header.encode()[..]);
+    bytes.extend_from_slice(&inside.constants);
+    bytes
+}
+
+impl Collector {
+    /// Waits for the end of a chunk that is held; then writes what can be had of it.
+    pub(super) fn held(&mut self, over: bool, place: &mut dyn Place) -> io::Result<Step> {
+        let State::Held(held) = &mut self.state else { return Ok(Step::Again) };
+        let left = usize::try_from(held.left).unwrap_or(usize::MAX);
+        let next = if held.sound { None } else { next_chunk(&self.buffer, held) };
+        let end = next.or_else(|| (over || self.buffer.len() >= left).then(|| left.min(self.buffer.len())));
+        let Some(end) = end else { return Ok(Step::NeedsMore) };
+        let State::Held(held) = std::mem::take(&mut self.state) else { return Ok(Step::Again) };
+        let rest = self.buffer.split_to(end);
+        let at = self.offset;
+        self.offset += end as u64;
+        // A JDK looks for the chunk that begins where this one ends.
+        let next = ChunkHeader::decode(&self.buffer).ok().map(|next| next.start_nanos);
+        self.salvage(*held, &rest, at, next, place)?;
+        Ok(Step::Again)
+    }
+
+    fn salvage(
+        &mut self,
+        held: Held,
+        rest: &[u8],
+        at: u64,
+        next: Option<i64>,
+        place: &mut dyn Place,
+    ) -> io::Result<()> {
+        let own = held.before.is_empty();
+        let mut bytes = held.before;
+        bytes.extend_from_slice(rest);
+        let source = Source::from(bytes.freeze());
+        let mut out = Vec::new();
+        let report = repair(&source, &Options::default(), &mut out)?;
+        let lost: u64 = report.lost.values().map(|lost| lost.bytes).sum();
+        self.report.lost_bytes += lost;
+        if held.sound && report.unchanged() {
+            return self.write(out.into(), own, next, place);
+        }
+        if held.sound {
+            self.report.damaged(at, "a chunk that had to be repaired");
+        }
+        // What segments tell is not true of what was put together.
+        let mut kept = Vec::new();
+        let mut decide = |event: &EventRef<'_>| {
+            if &*event.class().name == Segment::NAME { Decision::Drop } else { Decision::Keep }
+        };
+        let scope = Scope { all_constants: true, ..Scope::default() };
+        let filtered = filter(&Source::from(out), scope, &mut decide, &mut kept)?;
+        let events = filtered.types.values().map(|share| share.all - share.dropped).sum::<u64>();
+        self.report.events += events;
+        self.report.salvaged += events;
+        // Only constants, which are written already.
+        if events == 0 && !own {
+            return Ok(());
+        }
+        self.write(kept.into(), own, next, place)
+    }
+
+    /// Hands on finished chunks; `next`: when the chunk behind them begins.
+    fn write(
+        &mut self,
+        mut out: Bytes,
+        own: bool,
+        next: Option<i64>,
+        place: &mut dyn Place,
+    ) -> io::Result<()> {
+        while let Ok(mut header) = ChunkHeader::decode(&out) {
+            let Some(size) = trusted_end(&header, 0).and_then(|size| usize::try_from(size).ok()) else {
+                break;
+            };
+            if size > out.len() {
+                break;
+            }
+            if let Some(next) = next.filter(|next| *next > header.start_nanos) {
+                header.duration_nanos = header.duration_nanos.min(next - header.start_nanos);
+            }
+            self.close(false, place)?;
+            let chunk = out.split_to(size);
+            place.begin(header.size)?;
+            place.grow(&chunk, &header)?;
+            self.open = Some(header);
+            self.report.written += header.size;
+            self.report.chunks += u64::from(own);
+        }
+        Ok(())
+    }
+}
+
+/// Where the next chunk of a stream begins, if that is to be seen yet.
+fn next_chunk(bytes: &[u8], held: &mut Held) -> Option<usize> {
+    while let Some(found) = resync::find_header(bytes.get(held.searched..)?) {
+        let at = held.searched + found;
+        let header = ChunkHeader::decode(bytes.get(at..)?).ok()?;
+        // The bytes are events, in which anything may stand.
+        if trusted_end(&header, 0).is_some() && header.flags & FLAG_COMPRESSED != 0 {
+            return Some(at);
+        }
+        held.searched = at + 1;
+    }
+    held.searched = bytes.len().saturating_sub(LEN - 1).max(1);
+    None
+}

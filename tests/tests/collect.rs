@@ -1,0 +1,411 @@
+//! `flightline collect`: a stream in a file and in a repository, in the eyes of those who read them while they grow.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use flightline_tests::canonical;
+use flightline_tests::foreign::{self, Followed, Stream};
+use flightline_tests::record::Record;
+use flightline_tests::repository::chunks;
+use flightline_tests::run::{children, collect, run, signal, signal_group, spawn, turn, until, wait};
+use flightline_tests::victim::{self, flightline};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Ends with the test, however that ends.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            signal_group(self.0.id(), libc::SIGKILL);
+            let _ = self.0.wait();
+        }
+    }
+}
+
+fn mkfifo(path: &Path) {
+    run(Command::new("mkfifo").arg(path), LIMIT).expect_success("mkfifo");
+}
+
+fn collector(input: impl AsRef<Path>, args: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(flightline());
+    command.arg("collect").arg(input.as_ref()).args(args).args(["--json", "--quiet"]).current_dir(folder);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A program that works until it is told to end, recorded to a FIFO or a pipe.
+fn recorder(output: &Path, folder: &Path) -> Child {
+    let program = victim::c("ticking", victim::OPTIMISED);
+    let mut command = Command::new(flightline());
+    command.args(["record", "--rate", "1000", "-o"]).arg(output).arg("--").arg(program).arg("10000000");
+    command.env("TRUTH_FILE", folder.join("truth.tsv"));
+    spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()))
+}
+
+/// The program that a recorder records.
+fn program_of(recorder: &Child) -> u32 {
+    until(LIMIT, "the program", || {
+        let is_it = |pid: &u32| {
+            fs::read_link(format!("/proc/{pid}/exe"))
+                .is_ok_and(|exe| exe.to_string_lossy().contains("ticking"))
+        };
+        children(recorder.id()).into_iter().find(is_it)
+    })
+}
+
+/// The samples of some files, in byte order; our reader must not warn.
+#[track_caller]
+fn samples<P: AsRef<Path>>(files: &[P]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for file in files {
+        let contents = canonical::of_file(file.as_ref()).unwrap();
+        assert_eq!(contents.warnings, Vec::<String>::new(), "{:?}", file.as_ref());
+        lines.extend(contents.samples);
+    }
+    lines.sort_unstable();
+    lines
+}
+
+fn samples_of(stream: &[u8]) -> Vec<String> {
+    let mut lines = canonical::of_stream(stream).unwrap().samples;
+    lines.sort_unstable();
+    lines
+}
+
+/// All chunks of a repository.
+fn all(root: &Path) -> Vec<PathBuf> {
+    chunks(root).into_values().flatten().collect()
+}
+
+/// Exit code, what was told as JSON, complaints.
+#[track_caller]
+fn ended(mut child: Child) -> (i32, Value, String) {
+    let out = collect(child.stdout.take().unwrap());
+    let err = collect(child.stderr.take().unwrap());
+    let status = wait(&mut child, LIMIT, "collect");
+    let err = String::from_utf8_lossy(&err.join().unwrap()).into_owned();
+    let out = out.join().unwrap();
+    let json = serde_json::from_slice(&out).unwrap_or_else(|e| panic!("{e}: {err}"));
+    (status.code().unwrap_or(-1), json, err)
+}
+
+/// A stream of a real program with several chunks: its bytes.
+fn a_stream() -> Vec<u8> {
+    let program = victim::c("ticking", victim::OPTIMISED);
+    let record = Record::new().output("-").option("--flush").option("100ms");
+    let mut command = record.command(&program, &["3000"]);
+    run(&mut command, LIMIT).expect_success("a stream").stdout
+}
+
+/// Where a stream's chunks begin.
+fn starts(stream: &[u8]) -> Vec<usize> {
+    let mut starts = Vec::new();
+    let mut at = 0;
+    while let Some(header) = stream.get(at..at + 16) {
+        assert_eq!(&header[..4], b"FLR\0");
+        starts.push(at);
+        at += u64::from_be_bytes(header[8..].try_into().unwrap()) as usize;
+    }
+    assert_eq!(at, stream.len());
+    starts
+}
+
+fn feed(args: &[&str], folder: &Path, bytes: &[u8]) -> (i32, Value, String) {
+    let mut child = spawn(collector("-", args, folder).stdin(Stdio::piped()));
+    let mut input = child.stdin.take().unwrap();
+    let bytes = bytes.to_vec();
+    let writer = thread::spawn(move || drop(input.write_all(&bytes)));
+    let done = ended(child);
+    writer.join().unwrap();
+    done
+}
+
+/// A program recorded to a FIFO; file and repository at once; event streams of both JDKs see each sample while the chunk that
+/// it is in still grows.
+#[test]
+fn file_and_repository_at_once_and_both_jdks_follow() {
+    if !foreign::ready() {
+        return;
+    }
+    let _turn = turn();
+    let work = tempfile::tempdir().unwrap();
+    let fifo = work.path().join("pipe");
+    mkfifo(&fifo);
+    let (file, root) = (work.path().join("run.jfr"), work.path().join("repository"));
+    let collecting =
+        Killed(spawn(&mut collector(&fifo, &["-o", "run.jfr", "--repository", "repository"], work.path())));
+    let recorder = Killed(recorder(&fifo, work.path()));
+    let pid = program_of(&recorder.0);
+    let folder = until(LIMIT, "a chunk", || Some(all(&root).first()?.parent()?.to_owned()));
+    let mut followers: Vec<(&str, Killed, _)> = ["jdk17", "jdk25"]
+        .into_iter()
+        .map(|jdk| {
+            let mut child = foreign::follow(jdk, Followed::Repository(&folder), 2 * LIMIT);
+            let out = child.stdout.take().unwrap();
+            let lines = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
+            let shared = lines.clone();
+            let reader = thread::spawn(move || {
+                let mut out = out;
+                let mut buffer = [0; 4096];
+                while let Ok(got @ 1..) = out.read(&mut buffer) {
+                    shared.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..got]));
+                }
+            });
+            (jdk, Killed(child), (lines, reader))
+        })
+        .collect();
+    // In the middle of a chunk: it is still being written when both have more events of it.
+    let growing = until(LIMIT, "a chunk that grows", || all(&root).last().cloned());
+    for (jdk, _, (lines, _)) in &followers {
+        until(LIMIT, &format!("{jdk} has events"), || {
+            (lines.lock().unwrap().lines().count() > 500).then_some(())
+        });
+    }
+    let mut header = [0; 68];
+    File::open(&growing).unwrap().read_exact(&mut header).unwrap();
+    eprintln!("first chunk: state {}", header[64]);
+    // The file is a whole recording meanwhile, for the JDK's tool too, however often one looks.
+    let mut before = 0;
+    for _ in 0..20 {
+        let now = samples(&[&file]).len();
+        assert!(now >= before, "{now} after {before}");
+        before = now;
+        thread::sleep(Duration::from_millis(60));
+    }
+    let copy = work.path().join("copy.jfr");
+    fs::copy(&file, &copy).unwrap();
+    for jdk in ["jdk17", "jdk25"] {
+        assert_eq!(foreign::lines(jdk, &copy).unwrap(), samples(&[&copy]), "{jdk}");
+    }
+    signal(pid, libc::SIGTERM);
+    let (code, told, errors) = ended_of(collecting);
+    assert_eq!(code, 0, "{told} {errors}");
+    let truth = samples(&[&file]);
+    assert!(truth.len() > 1000, "{}", truth.len());
+    assert_eq!(samples(&all(&root)), truth);
+    for (jdk, child, (lines, reader)) in &mut followers {
+        wait(&mut child.0, LIMIT, jdk);
+        let _ = reader;
+        let text = until(LIMIT, "the last lines", || {
+            let text = lines.lock().unwrap().clone();
+            text.contains("\n# ").then_some(text)
+        });
+        let stream = Stream::parse(&text);
+        assert!(stream.closed, "{jdk}");
+        assert_eq!(stream.sorted(), truth, "{jdk}");
+        let delays = stream.delays();
+        eprintln!("{jdk}: {} events, median delay {} ms", delays.len(), delays[delays.len() / 2] / 1_000_000);
+    }
+    for reader in ["jdk17", "jdk25", "jmc", "go"] {
+        assert_eq!(foreign::lines(reader, &file).unwrap().len(), truth.len(), "{reader}");
+    }
+    // Filler is not kept.
+    let (bytes, written) = (told["bytes"].as_u64().unwrap(), told["bytesWritten"].as_u64().unwrap());
+    assert!(written <= bytes && file.metadata().unwrap().len() == written, "{told}");
+    assert_eq!(told["segments"]["wrong"], 0);
+    assert!(told["segments"]["verified"].as_u64().unwrap() > 2, "{told}");
+}
+
+#[track_caller]
+fn ended_of(mut killed: Killed) -> (i32, Value, String) {
+    let out = collect(killed.0.stdout.take().unwrap());
+    let err = collect(killed.0.stderr.take().unwrap());
+    let status = wait(&mut killed.0, LIMIT, "collect");
+    let err = String::from_utf8_lossy(&err.join().unwrap()).into_owned();
+    let out = out.join().unwrap();
+    let json = serde_json::from_slice(&out).unwrap_or_else(|e| panic!("{e}: {err}"));
+    (status.code().unwrap_or(-1), json, err)
+}
+
+/// The recorder is killed, and another one writes to the same FIFO: what came of the first is whole, and the second follows.
+#[test]
+fn recorders_come_and_go() {
+    let _turn = turn();
+    let work = tempfile::tempdir().unwrap();
+    let fifo = work.path().join("pipe");
+    mkfifo(&fifo);
+    let (file, root) = (work.path().join("run.jfr"), work.path().join("repository"));
+    let args = ["-o", "run.jfr", "--repository", "repository", "--retry"];
+    let collecting = Killed(spawn(&mut collector(&fifo, &args, work.path())));
+    let mut seen = 0;
+    for round in 0..3 {
+        let mut recorder = Killed(recorder(&fifo, work.path()));
+        let pid = program_of(&recorder.0);
+        until(LIMIT, "more samples", || {
+            let now = file.metadata().ok().filter(|meta| meta.len() > 0).map(|_| samples(&[&file]).len())?;
+            (now > seen + 300).then_some(())
+        });
+        if round < 2 {
+            signal(recorder.0.id(), libc::SIGKILL);
+            wait(&mut recorder.0, LIMIT, "the recorder, killed");
+            signal(pid, libc::SIGKILL);
+        } else {
+            signal(pid, libc::SIGTERM);
+            wait(&mut recorder.0, LIMIT, "the recorder");
+        }
+        seen = samples(&[&file]).len();
+    }
+    // What is in the FIFO still comes before the end.
+    signal_group(collecting.0.id(), libc::SIGTERM);
+    let (code, told, errors) = ended_of(collecting);
+    assert_eq!(told["streams"], 3, "{told}");
+    assert_eq!((told["cut"].as_u64(), code), (Some(2), 1), "{told} {errors}");
+    assert!(errors.contains("ended inside a chunk"), "{errors}");
+    assert_eq!(told["damaged"], 0, "{told}");
+    let truth = samples(&[&file]);
+    assert!(truth.len() >= seen);
+    assert_eq!(samples(&all(&root)), truth);
+    assert_eq!(chunks(&root).len(), 1, "one folder for who follows");
+    let repaired = run(Command::new(flightline()).args(["repair", "--dry-run", "--json"]).arg(&file), LIMIT);
+    let repaired: Value = serde_json::from_slice(&repaired.expect_success("repair").stdout).unwrap();
+    assert_eq!(repaired["unchanged"], true, "{repaired}");
+}
+
+/// Killed at any moment, the collector leaves a whole recording; started again, it goes on behind it.
+#[test]
+fn killed_and_started_again() {
+    let _turn = turn();
+    let stream = a_stream();
+    let starts = starts(&stream);
+    let work = tempfile::tempdir().unwrap();
+    let (file, root) = (work.path().join("run.jfr"), work.path().join("repository"));
+    let mut least = 0;
+    for round in 0..12 {
+        let args = ["-o", "run.jfr", "--append", "--repository", "repository"];
+        let mut child = Killed(spawn(collector("-", &args, work.path()).stdin(Stdio::piped())));
+        let mut input = child.0.stdin.take().unwrap();
+        // Piece by piece, so that it is killed at another place each time.
+        let most = stream.len() * (round + 1) / 13;
+        for piece in stream[..most].chunks(1500) {
+            input.write_all(piece).unwrap();
+        }
+        if round % 3 == 0 {
+            let before = file.metadata().map_or(0, |meta| meta.len());
+            until(LIMIT, "something is written", || {
+                file.metadata().is_ok_and(|meta| meta.len() != before || most < 40_000).then_some(())
+            });
+        }
+        signal(child.0.id(), libc::SIGKILL);
+        wait(&mut child.0, LIMIT, "collect, killed");
+        if file.metadata().is_ok_and(|meta| meta.len() > 0) {
+            let now = samples(&[&file]).len();
+            assert!(now >= least, "round {round}: {now} after {least}");
+            least = now;
+            let repaired =
+                run(Command::new(flightline()).args(["repair", "--dry-run", "--json"]).arg(&file), LIMIT);
+            let repaired: Value = serde_json::from_slice(&repaired.expect_success("repair").stdout).unwrap();
+            assert_eq!(repaired["unchanged"], true, "round {round}: {repaired}");
+        }
+    }
+    assert!(least > 0);
+    let (code, told, errors) =
+        feed(&["-o", "run.jfr", "--append", "--repository", "repository"], work.path(), &stream);
+    assert_eq!((code, told["chunks"].as_u64()), (0, Some(starts.len() as u64)), "{told} {errors}");
+    let now = samples(&[&file]);
+    let once = samples_of(&stream);
+    assert_eq!(now.len(), least + once.len());
+    assert!(once.iter().all(|line| now.binary_search(line).is_ok()));
+    // What the killed ones left of their last chunks is finished now.
+    for chunk in all(&root) {
+        let mut header = [0; 68];
+        File::open(&chunk).unwrap().read_exact(&mut header).unwrap();
+        assert_eq!(header[64], 0, "{chunk:?}");
+        assert_eq!(u64::from_be_bytes(header[8..16].try_into().unwrap()), chunk.metadata().unwrap().len());
+        samples(&[&chunk]);
+    }
+    if foreign::ready() {
+        for jdk in ["jdk17", "jdk25"] {
+            assert_eq!(foreign::lines(jdk, &file).unwrap(), now, "{jdk}");
+        }
+    }
+}
+
+/// Damage in the middle: what is whole is kept, the rest is told, and the exit code says so.
+#[test]
+fn damage_is_told() {
+    let _turn = turn();
+    let stream = a_stream();
+    let starts = starts(&stream);
+    let truth = samples_of(&stream);
+    assert!(truth.len() > 1000 && !starts.is_empty(), "{}", truth.len());
+    let middle = stream.len() / 3;
+    for (what, damaged) in [
+        ("other bytes", {
+            let mut bytes = stream.clone();
+            bytes[middle..middle + 40].fill(0xa5);
+            bytes
+        }),
+        ("bytes are missing", [&stream[..middle], &stream[middle + 100..]].concat()),
+        ("more bytes", [&stream[..middle], &[7; 100][..], &stream[middle..]].concat()),
+    ] {
+        let work = tempfile::tempdir().unwrap();
+        let (file, root) = (work.path().join("run.jfr"), work.path().join("repository"));
+        let (code, told, errors) =
+            feed(&["-o", "run.jfr", "--repository", "repository"], work.path(), &damaged);
+        assert_eq!(code, 1, "{what}: {told}");
+        assert!(told["damaged"].as_u64() > Some(0), "{what}: {told}");
+        assert!(errors.contains("offset"), "{what}: {errors}");
+        let kept = samples(&[&file]);
+        assert_eq!(samples(&all(&root)), kept, "{what}");
+        let lost = truth.iter().filter(|line| kept.binary_search(line).is_err()).count();
+        // One segment may be in doubt; behind it constants may be missing, but never more than a chunk.
+        assert!(lost < truth.len() / 2, "{what}: {lost} of {} lost: {told}", truth.len());
+        assert!(told["eventsSalvaged"].as_u64() > Some(0), "{what}: {told}");
+        if foreign::ready() {
+            assert_eq!(foreign::lines("jdk25", &file).unwrap().len(), kept.len(), "{what}");
+        }
+    }
+}
+
+#[test]
+fn files_are_put_aside_and_removed() {
+    let _turn = turn();
+    let stream = a_stream();
+    let work = tempfile::tempdir().unwrap();
+    let streams: Vec<u8> = (0..6).flat_map(|_| stream.iter().copied()).collect();
+    let (code, told, errors) = feed(&["-o", "run.jfr", "--rotate", "64k"], work.path(), &streams);
+    // The streams come one after the other in one: their segments count from 0 again.
+    assert_eq!(told["damaged"], 0, "{told} {errors}");
+    assert_eq!(code, 0, "{told} {errors}");
+    let files: Vec<PathBuf> = fs::read_dir(work.path()).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(files.len() > 2, "{files:?}");
+    assert_eq!(samples(&files).len(), 6 * samples_of(&stream).len());
+    let before: u64 = files.iter().map(|file| file.metadata().unwrap().len()).sum();
+    let args = ["-o", "run.jfr", "--append", "--rotate", "64k", "--max-size", "200k"];
+    let (code, _, errors) = feed(&args, work.path(), &streams);
+    assert_eq!(code, 0, "{errors}");
+    let files: Vec<PathBuf> = fs::read_dir(work.path()).unwrap().map(|e| e.unwrap().path()).collect();
+    let aside: u64 =
+        files.iter().filter(|f| !f.ends_with("run.jfr")).map(|file| file.metadata().unwrap().len()).sum();
+    assert!(aside <= 200 << 10 && aside < before, "{aside} of {before}: {files:?}");
+    samples(&files);
+}
+
+#[test]
+fn what_is_no_stream_is_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let refused = |input: &str, args: &[&str], why: &str| {
+        let done = run(&mut collector(input, args, work.path()), LIMIT);
+        assert!(done.code() > 0 && done.stderr.contains(why), "{input} {args:?}: {}", done.stderr);
+    };
+    refused("/etc/passwd", &["-o", "x.jfr"], "not a stream");
+    refused("unix:/no/such.sock", &["-o", "x.jfr"], "cannot open");
+    refused("tcp:127.0.0.1:1", &["-o", "x.jfr"], "token");
+    refused("-", &["-o", "x.jfr"], "nothing came");
+    refused("-", &[], "--output");
+    File::create(work.path().join("there.jfr")).unwrap().write_all(b"x").unwrap();
+    refused("-", &["-o", "there.jfr"], "--append");
+    refused("-", &["-o", "there.jfr", "--append"], "flightline repair");
+    let (code, told, errors) =
+        feed(&["-o", "y.jfr"], work.path(), b"no recording at all, and longer than a header is, of 68 bytes");
+    assert_eq!((code, told["chunks"].as_u64()), (1, Some(0)), "{errors}");
+    assert!(errors.contains("not a JFR stream"), "{errors}");
+    assert!(!work.path().join("y.jfr").exists(), "nothing is left behind");
+}
