@@ -79,8 +79,11 @@ fn put(out: &mut Vec<u8>, pieces: &[Piece]) {
     }
 }
 
-/// Samples, notices, and the losses told; panics if the strict reader has anything to say.
-fn read(stream: Vec<u8>) -> Result<(u64, u64, Vec<(String, i64)>), Error> {
+/// Samples, notices, and the losses told: event type and number.
+type Seen = (u64, u64, Vec<(String, i64)>);
+
+/// What a stream has; panics if the strict reader has anything to say.
+fn read(stream: Vec<u8>) -> Result<Seen, Error> {
     walk::chunks(&stream).into_iter().for_each(|chunk| drop(walk::chunk(chunk)));
     let (mut samples, mut notices, mut losses) = (0, 0, Vec::new());
     let mut input = Input::bytes(Bytes::from(stream));

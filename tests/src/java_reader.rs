@@ -25,9 +25,11 @@ impl JavaReader {
         let homes = vec![(17, foreign::jdk(17)?), (25, foreign::jdk(25)?)];
         static BUILT: OnceLock<()> = OnceLock::new();
         BUILT.get_or_init(|| {
-            let mut build = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../consumer/java/build.sh"));
+            let mut build =
+                Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../consumer/java/build.sh"));
             build.arg("tests").env("CARGO_TARGET_DIR", victim::target_dir()).env("JAVA_HOME", &homes[0].1);
-            run(build.stdin(Stdio::null()), Duration::from_secs(300)).expect_success("consumer/java/build.sh");
+            run(build.stdin(Stdio::null()), Duration::from_secs(300))
+                .expect_success("consumer/java/build.sh");
         });
         Some(JavaReader { homes })
     }
@@ -45,7 +47,8 @@ impl JavaReader {
         let home = &self.homes.iter().find(|home| home.0 == release).expect("a release").1;
         let java = victim::target_dir().join("java");
         let mut command = Command::new(home.join("bin/java"));
-        let path = format!("{}:{}", java.join("flightline-reader.jar").display(), java.join("tests").display());
+        let path =
+            format!("{}:{}", java.join("flightline-reader.jar").display(), java.join("tests").display());
         command.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &path, class]);
         command.stdin(Stdio::null());
         command
