@@ -304,10 +304,13 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
 pub fn sample_loss(
     recording: &mut Recording,
     constant: usize,
-    cause: &str,
+    cause: &'static str,
     (samples, ns): (u64, u64),
     now_ns: u64,
 ) {
+    if recording.keeps_untold(schema::SAMPLE_LOSS, cause, (samples, ns)) {
+        return;
+    }
     let now = recording.ticks(now_ns);
     recording.event(schema::SAMPLE_LOSS, Some(constant), cause.len(), |e, key| {
         e.ticks(now).key(key).string(cause).long(samples as i64).long(ns as i64);

@@ -22,8 +22,6 @@ const FIXED_CHUNK_NS: u64 = 15_000_000_000;
 const AIM_NS: u64 = 3_000_000_000;
 /// Smallest and largest fixed chunk beside its frame, bytes.
 const FIXED_BYTES: [u64; 2] = [48 << 10, 8 << 20];
-/// Least age of a chunk that is closed for a reader who waits for the next one, ns.
-const EARLY_NS: u64 = 1_000_000_000;
 /// Time between clock anchors, ns.
 const ANCHOR_NS: u64 = 10_000_000_000;
 
@@ -162,21 +160,6 @@ impl Recording {
             self.fail(&error);
         }
         self.begin_for_readers();
-    }
-
-    /// Begins a chunk early for readers who wait for one; not too often while others follow.
-    fn begin_for_readers(&mut self) {
-        let Some(stream) = self.stream().filter(|stream| stream.wants_chunk()) else { return };
-        let now_ns = crate::clock::monotonic_ns();
-        let young = now_ns.saturating_sub(self.chunk_start_ns) < EARLY_NS;
-        if self.finished || (young && !stream.nobody()) {
-            return;
-        }
-        self.cut(now_ns);
-        self.newcomers_chunk = self.chunk;
-        if self.failure.is_none() {
-            self.write_out(now_ns);
-        }
     }
 
     /// Bytes that wait for a slow reader.

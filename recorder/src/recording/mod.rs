@@ -1,6 +1,6 @@
 //! One output: its chunks, its clock, and everything that is written into it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use flightline_in_signal::layout::loss;
 use jfr_format::{
@@ -28,6 +28,7 @@ mod constants;
 mod cost;
 mod declared;
 mod outage;
+mod readers;
 
 use aggregate::Aggregate;
 use chunks::first_size;
@@ -79,6 +80,8 @@ pub struct Recording {
     outage: Option<Outage>,
     /// The chunk that was begun for readers who have seen nothing before, or a later one.
     pub newcomers_chunk: u32,
+    /// Losses that there was nobody to be told of, by type of event and cause or kind.
+    untold: BTreeMap<(TypeId, &'static str), (u64, u64)>,
     /// The chunk in which machine, settings and processes were told last.
     pub told_chunk: u32,
     /// Equal samples are added up first.
@@ -190,6 +193,7 @@ impl Recording {
             outage: None,
             told_chunk: 0,
             newcomers_chunk: 0,
+            untold: BTreeMap::new(),
             aggregate: settings.aggregate_ns().map(|ns| Aggregate::new(ns, settings.period_ns(), now_ns)),
             cost: Sum::default(),
             cost_told_ns: now_ns,

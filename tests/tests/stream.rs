@@ -1,0 +1,503 @@
+//! Streams with real programs and real readers: who stops, dies, is slow, comes late or comes a thousand times.
+//!
+//! What was taken is what a reader got and what it was told to have lost, by the program's own clocks and by the counts of a
+//! reader that kept up.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use flightline_tests::record::Record;
+use flightline_tests::run::{collect, programs, run, signal, spawn, status_kb, turn, until, wait};
+use flightline_tests::skip;
+use flightline_tests::stream::{Stream, check, check_start};
+use flightline_tests::truth::Truth;
+use flightline_tests::victim::{self, flightline};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const SAMPLE: &str = "jdk.ExecutionSample";
+
+/// A program that is being recorded as a stream.
+struct Live {
+    record: Record,
+    drain: Child,
+    stderr: JoinHandle<Vec<u8>>,
+}
+
+impl Live {
+    #[track_caller]
+    fn start(output: impl FnOnce(&Path) -> String, options: &[&str], program: &str, args: &[&str]) -> Live {
+        let mut record = Record::new();
+        for option in options {
+            record = record.option(*option);
+        }
+        let output = output(record.folder());
+        let record = record.output(output);
+        let mut command = record.command(victim::c(program, victim::OPTIMISED), args);
+        command.env("FLIGHTLINE_TOKEN", "open sesame").stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut drain = spawn(&mut command);
+        let stderr = collect(drain.stderr.take().unwrap());
+        Live { record, drain, stderr }
+    }
+
+    /// At a Unix socket.
+    fn at_socket(options: &[&str], program: &str, args: &[&str]) -> Live {
+        Live::start(|dir| format!("unix:{}", dir.join("s").display()), options, program, args)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.record.folder().join("s")
+    }
+
+    fn connect(&self) -> UnixStream {
+        connect(&self.socket())
+    }
+
+    /// Whether the program has written its truth, as its last act.
+    fn over(&self) -> bool {
+        fs::read_to_string(self.record.truth_path()).is_ok_and(|truth| truth.contains("main"))
+    }
+
+    #[track_caller]
+    fn end(mut self) -> (Record, String) {
+        let status = wait(&mut self.drain, LIMIT, "the recorder");
+        let stderr = String::from_utf8_lossy(&self.stderr.join().unwrap()).into_owned();
+        assert_eq!(status.code(), Some(7), "{stderr}");
+        (self.record, stderr)
+    }
+}
+
+#[track_caller]
+fn connect(socket: &Path) -> UnixStream {
+    until(LIMIT, "the socket", || UnixStream::connect(socket).ok())
+}
+
+/// Reads to the end; after each piece `pace` says whether to go on.
+fn read_all(
+    mut from: impl Read + Send + 'static,
+    mut pace: impl FnMut() + Send + 'static,
+) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let (mut all, mut buffer) = (Vec::new(), vec![0; 8 << 10]);
+        loop {
+            pace();
+            match from.read(&mut buffer) {
+                Ok(0) | Err(_) => return all,
+                Ok(n) => all.extend_from_slice(&buffer[..n]),
+            }
+        }
+    })
+}
+
+/// CPU time of the program is that of the samples that came or are told to be lost, and what is told by threads.
+#[track_caller]
+fn conserved(stream: &Stream, truth: &Truth, period_ns: u64, what: &str) {
+    let samples = stream.count(SAMPLE) + stream.lost(SAMPLE);
+    let lost: u64 = stream.sample_loss.values().map(|(_, ns)| ns).sum();
+    let seen = (samples * period_ns + lost) as i64;
+    let off = seen - truth.cpu_ns() as i64;
+    // Of each thread: rounding, and what it does after its last look at its clock, as the loader does before main.
+    let most = truth.threads.len() as i64 * (period_ns as i64 * 2 + 12_000_000);
+    assert!(off.abs() <= most, "{what}: off by {off} ns of {}: {stream:?}", truth.cpu_ns());
+}
+
+/// Everything that another reader got from the first segment of this one on is in it or told to be lost.
+#[track_caller]
+fn nothing_is_missing(some: &Stream, all: &Stream, what: &str) {
+    assert!(!all.gaps(), "{what}");
+    let first = some.segments[0].0;
+    let written: u64 =
+        all.segments.iter().filter(|(number, _)| *number >= first).map(|(_, events)| events).sum();
+    let got: u64 = some.segments.iter().map(|(_, events)| events).sum();
+    let lost = some.lost.iter().filter(|((cause, _), _)| cause == "reader behind");
+    assert_eq!(got + lost.map(|(_, events)| events).sum::<u64>(), written, "{what}: {:?}", some.lost);
+}
+
+/// One that keeps up, one that is stopped by a signal, one that is slow, one that is killed, one that comes late.
+#[test]
+fn readers_do_nothing_to_each_other() {
+    let _turn = turn();
+    let options = ["--rate", "1000", "--flush", "50ms", "--queue-size", "64k", "--pipe-size", "16k"];
+    let options =
+        [&options[..], &["-e", "cpu@1ms", "-e", "metrics", "-e", "io@0ms", "-e", "alloc@4k"]].concat();
+    let live = Live::at_socket(&options, "throughput", &["4", "unique"]);
+    let steady = read_all(live.connect(), || {});
+    let ended = Arc::new(AtomicBool::new(false));
+    let hurry = ended.clone();
+    let slow = read_all(live.connect(), move || {
+        if !hurry.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    // Two real programs, one of which is stopped and one killed; they relay to a file.
+    let relay = |name: &str| {
+        let file = File::create(live.record.folder().join(name)).unwrap();
+        let mut command = Command::new(flightline());
+        let input = format!("unix:{}", live.socket().display());
+        command.args(["relay", &input, "-o", "-"]).stdout(file).stderr(Stdio::null());
+        spawn(&mut command)
+    };
+    let (mut stopped, mut killed) = (relay("stopped"), relay("killed"));
+    let length = |name: &str| fs::metadata(live.record.folder().join(name)).map_or(0, |m| m.len());
+    until(LIMIT, "readers have begun", || (length("stopped") > 0 && length("killed") > 0).then_some(()));
+    signal(stopped.id(), libc::SIGSTOP);
+    signal(killed.id(), libc::SIGKILL);
+    let late = read_all(live.connect(), || {});
+    let program = programs(live.drain.id());
+    until(LIMIT, "the program ends while a reader is stopped", || live.over().then_some(()));
+    signal(stopped.id(), libc::SIGCONT);
+    ended.store(true, Ordering::Relaxed);
+    let (record, stderr) = live.end();
+    wait(&mut stopped, LIMIT, "the stopped reader");
+    wait(&mut killed, LIMIT, "the killed reader");
+    assert_eq!(program.len(), 1, "{program:?}");
+    let truth = Truth::read(&record.truth_path());
+    let file = |name: &str| fs::read(record.folder().join(name)).unwrap();
+    let steady = check(steady.join().unwrap());
+    assert!(steady.lost.keys().all(|(cause, _)| cause == "no reader"), "{stderr}");
+    conserved(&steady, &truth, 1_000_000, "steady");
+    for (name, stream) in [
+        ("slow", check(slow.join().unwrap())),
+        ("stopped", check(file("stopped"))),
+        ("late", check(late.join().unwrap())),
+    ] {
+        nothing_is_missing(&stream, &steady, name);
+        if name != "late" {
+            assert!(
+                stream.gaps() || stream.lost(SAMPLE) > 0,
+                "{name} lost nothing: the test is too weak; {stderr}"
+            );
+            // Of everything that there was much of.
+            for of in [SAMPLE, "flightline.ThreadCpu"] {
+                assert!(stream.lost(of) > 0, "{name} lost no {of}: {:?}", stream.lost);
+            }
+        }
+    }
+    check_start(&file("killed"));
+    assert!(!record.folder().join("s").exists(), "the socket is removed");
+}
+
+#[test]
+fn a_thousand_readers_come_and_go() {
+    let _turn = turn();
+    let live = Live::at_socket(&["--rate", "1000", "--flush", "10ms"], "throughput", &["1000000"]);
+    let pid = live.drain.id();
+    let descriptors = || fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+    let mut before = (0, 0);
+    let mut read = 0;
+    for i in 0..1000 {
+        let mut stream = live.connect();
+        // Some go before anything comes, the others in the midst of anything.
+        let want = i * 37 % 20_000;
+        let mut got = vec![0; want];
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.read_exact(&mut got).unwrap();
+        check_start(&got);
+        read += got.len();
+        if i == 200 {
+            before = (descriptors(), status_kb(pid, "VmRSS").unwrap());
+        }
+    }
+    assert!(read > 5 << 20);
+    let after = (descriptors(), status_kb(pid, "VmRSS").unwrap());
+    assert!(after.0 <= before.0 + 3 && after.1 < before.1 + (16 << 10), "{before:?}, {after:?}");
+    let last = read_all(live.connect(), || {});
+    // The program ends when it is told to; it has nothing to say of its clocks then.
+    let program = programs(pid);
+    thread::sleep(Duration::from_millis(500));
+    signal(program[0], libc::SIGTERM);
+    let mut drain = live.drain;
+    wait(&mut drain, LIMIT, "the recorder");
+    let stderr = String::from_utf8_lossy(&live.stderr.join().unwrap()).into_owned();
+    let last = check(last.join().unwrap());
+    assert!(last.count(SAMPLE) > 0 && !last.gaps(), "{stderr}");
+    // What came while nobody was there is told, whoever comes next.
+    assert!(
+        last.events.contains_key("jdk.JVMInformation"),
+        "late readers are told of the program: {:?}",
+        last.events
+    );
+    assert!(!stderr.contains("reader"), "nothing of it is worth a word: {stderr}");
+}
+
+/// One at a time, each of which takes all to the end of what it was given: together they have everything.
+#[test]
+fn what_nobody_was_there_for_is_told_to_the_next() {
+    let _turn = turn();
+    let live = Live::at_socket(&["--rate", "1000", "--flush", "20ms"], "throughput", &["3"]);
+    until(LIMIT, "the program has run without a reader", || {
+        let program = *programs(live.drain.id()).first()?;
+        let stat = fs::read_to_string(format!("/proc/{program}/stat")).ok()?;
+        let ticks: u64 = stat.rsplit(' ').nth(38)?.parse().ok()?;
+        (ticks > 50).then_some(())
+    });
+    let all = read_all(live.connect(), || {});
+    let (record, stderr) = live.end();
+    let stream = check(all.join().unwrap());
+    let truth = Truth::read(&record.truth_path());
+    assert!(
+        stream.sample_loss.get("no reader").is_some_and(|(samples, _)| *samples > 100),
+        "{stderr}\n{stream:?}"
+    );
+    conserved(&stream, &truth, 1_000_000, "one that came late");
+    assert!(stderr.contains("no reader"), "{stderr}");
+}
+
+/// A pipe of one page whose reader takes a few bytes at a time: it is full in the midst of everything there is.
+#[test]
+fn a_pipe_that_is_full_in_the_midst_of_constants() {
+    let _turn = turn();
+    let record = Record::new().rate(1000).output("-");
+    let record = record.option("--pipe-size").option("4k").option("--queue-size").option("64k");
+    let mut command = record.command(victim::c("throughput", victim::OPTIMISED), &["3", "unique"]);
+    let mut drain = spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let stderr = collect(drain.stderr.take().unwrap());
+    let pipe = drain.stdout.take().unwrap();
+    // SAFETY: asks about an open descriptor.
+    let size = until(LIMIT, "the pipe's size", || {
+        Some(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_GETPIPE_SZ) }).filter(|size| *size == 4096)
+    });
+    assert_eq!(size, 4096);
+    let truth = record.truth_path();
+    let reader = read_all(pipe, move || {
+        if !fs::read_to_string(&truth).is_ok_and(|truth| truth.contains("main")) {
+            thread::sleep(Duration::from_millis(150));
+        }
+    });
+    let status = wait(&mut drain, LIMIT, "the recorder");
+    let stderr = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
+    assert_eq!(status.code(), Some(7), "{stderr}");
+    let stream = check(reader.join().unwrap());
+    assert!(!stream.gaps() && stream.lost.is_empty(), "who is alone is not cut off: {:?}", stream.lost);
+    assert!(stream.sample_loss.contains_key("output full"), "the pipe was never full: {stderr}");
+    conserved(&stream, &Truth::read(&record.truth_path()), 1_000_000, "a pipe of one page");
+}
+
+#[test]
+fn a_fifo_is_read_again_and_again() {
+    let _turn = turn();
+    let fifo = |dir: &Path| {
+        let path = dir.join("fifo");
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path.display().to_string()
+    };
+    let live = Live::start(fifo, &["--rate", "1000", "--flush", "20ms"], "throughput", &["1000000"]);
+    let path = live.record.folder().join("fifo");
+    for _ in 0..20 {
+        let mut file = until(LIMIT, "the FIFO", || File::open(&path).ok());
+        let mut start = vec![0; 12_000];
+        file.read_exact(&mut start).unwrap();
+        assert_eq!(check_start(&start).chunks, 1);
+    }
+    let last = read_all(File::open(&path).unwrap(), || {});
+    thread::sleep(Duration::from_millis(500));
+    signal(programs(live.drain.id())[0], libc::SIGTERM);
+    let mut drain = live.drain;
+    wait(&mut drain, LIMIT, "the recorder");
+    let last = check(last.join().unwrap());
+    assert!(last.count(SAMPLE) > 0 && !last.gaps());
+}
+
+#[test]
+fn tcp_asks_for_a_token() {
+    let _turn = turn();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let output = format!("tcp:{address}");
+    let live = Live::start(|_| output.clone(), &["--rate", "1000", "--flush", "20ms"], "throughput", &["3"]);
+    let connect = || until(LIMIT, "the port", || TcpStream::connect(&address).ok());
+    let silent = connect();
+    let said = |words: &[u8]| {
+        let mut stream = connect();
+        // It may be closed before all is said.
+        let _ = stream.write_all(words);
+        stream
+    };
+    for wrong in [&b"open\n"[..], b"\n", b"open sesame!\n", &[b'x'; 5000], b"GET / HTTP/1.1\r\n\r\n"] {
+        let mut got = Vec::new();
+        let _ = said(wrong).read_to_end(&mut got);
+        assert_eq!(got, b"", "{:?}", String::from_utf8_lossy(wrong));
+    }
+    // In pieces, as it may come.
+    let mut stream = said(b"open ");
+    thread::sleep(Duration::from_millis(100));
+    stream.write_all(b"sesame\r\n").unwrap();
+    let stream = read_all(stream, || {});
+    let relayed = {
+        let mut command = Command::new(flightline());
+        command.args(["relay", &output, "-o", "-"]).env("FLIGHTLINE_TOKEN", "open sesame");
+        let mut relay = spawn(command.stdout(Stdio::piped()).stderr(Stdio::null()));
+        let out = collect(relay.stdout.take().unwrap());
+        (relay, out)
+    };
+    let (record, stderr) = live.end();
+    let stream = check(stream.join().unwrap());
+    conserved(&stream, &Truth::read(&record.truth_path()), 1_000_000, "tcp");
+    let (mut relay, out) = relayed;
+    wait(&mut relay, LIMIT, "the relay");
+    nothing_is_missing(&check(out.join().unwrap()), &stream, "relayed");
+    assert!(stderr.contains("did not say the token"), "{stderr}");
+    drop(silent);
+}
+
+#[test]
+fn what_cannot_be_listened_at_is_refused() {
+    let record = Record::new();
+    let dir = record.folder().to_owned();
+    let program = victim::c("throughput", victim::OPTIMISED);
+    let refused = |output: &str, token: Option<&str>, more: &[&str]| {
+        let mut command = Command::new(flightline());
+        command.arg("record").args(more).args(["-o", output, "--"]).arg(&program).arg("1");
+        command.env_remove("FLIGHTLINE_TOKEN").env("TRUTH_FILE", dir.join("truth.tsv"));
+        token.map(|token| command.env("FLIGHTLINE_TOKEN", token));
+        let finished = run(&mut command, LIMIT);
+        let stderr = finished.stderr.clone();
+        assert!(matches!(finished.code(), 1 | 2), "{output}: {stderr}");
+        assert!(!dir.join("truth.tsv").exists(), "the program ran: {output}");
+        stderr
+    };
+    let unix = |name: &str| format!("unix:{}", dir.join(name).display());
+    fs::write(dir.join("file"), "mine").unwrap();
+    assert!(refused(&unix("file"), None, &[]).contains("no socket"));
+    assert_eq!(fs::read(dir.join("file")).unwrap(), b"mine");
+    let _listener = UnixListener::bind(dir.join("live")).unwrap();
+    assert!(refused(&unix("live"), None, &[]).contains("another program listens there"));
+    assert!(refused("tcp:127.0.0.1:0", None, &[]).contains("--token-file"));
+    assert!(refused("tcp:0.0.0.0:0", Some("x"), &[]).contains("--listen-anywhere"));
+    assert!(refused("tcp:127.0.0.1", Some("x"), &[]).contains("host and port"));
+    assert!(refused("fd:999", None, &[]).contains("fd:999"));
+    assert!(refused("-", None, &["--queue-size", "1k"]).contains("queue-size"));
+    assert!(refused("-", None, &["--pipe-size", "1"]).contains("pipe-size"));
+    assert!(
+        refused("tcp:127.0.0.1:0", Some("x"), &["--token-file", "/nonexistent"]).contains("/nonexistent")
+    );
+    assert!(refused("x.jfr", None, &["--flush", "9ms"]).contains("10ms"));
+}
+
+#[test]
+fn a_unix_socket_is_its_owners() {
+    let _turn = turn();
+    // A socket that a killed recorder left is replaced.
+    let stale = |dir: &Path| {
+        drop(UnixListener::bind(dir.join("s")).unwrap());
+        format!("unix:{}", dir.join("s").display())
+    };
+    let live = Live::start(stale, &["--rate", "1000"], "throughput", &["2"]);
+    let all = read_all(live.connect(), || {});
+    let mode = fs::metadata(live.socket()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // SAFETY: only asks.
+    if unsafe { libc::geteuid() } == 0 {
+        // Even where the file lets them in.
+        fs::set_permissions(live.socket(), fs::Permissions::from_mode(0o666)).unwrap();
+        fs::set_permissions(live.record.folder(), fs::Permissions::from_mode(0o755)).unwrap();
+        let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(len(s.recv(9)))";
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", script])
+            .arg(live.socket());
+        let finished = run(&mut command, LIMIT);
+        assert_eq!(finished.stdout_text().trim(), "0", "{}", finished.stderr);
+    } else {
+        skip::skip("not root: nobody else can be played");
+    }
+    let (record, _) = live.end();
+    conserved(&check(all.join().unwrap()), &Truth::read(&record.truth_path()), 1_000_000, "the owner");
+}
+
+/// Segments of 100 ms of 10,000 events a second take no more than 1.3 times the bytes of one big chunk.
+#[test]
+fn small_segments_cost_little() {
+    let _turn = turn();
+    if !skip::perf_allowed(false) {
+        return skip::skip(
+            "perf_event_open is not allowed: timers do not come to ten thousand events a second",
+        );
+    }
+    let program = victim::c("throughput", victim::OPTIMISED);
+    // Two threads, each at half of it: by the program's own clock, however laden the machine is.
+    let record = || Record::new().rate(10_000).option("--flush").option("100ms");
+    let in_file = record();
+    let finished = run(&mut in_file.command(&program, &["6"]), LIMIT);
+    assert_eq!(finished.code(), 7);
+    let file = fs::read(in_file.path()).unwrap();
+    let one = check(file.clone());
+    assert_eq!(one.chunks, 1);
+    let in_pipe = record().output("-");
+    let finished = run(&mut in_pipe.command(&program, &["6"]), LIMIT);
+    assert_eq!(finished.code(), 7, "{}", finished.stderr);
+    let stream = check(finished.stdout.clone());
+    assert!(stream.segments.len() > 20 && !stream.gaps());
+    let per_sample = |bytes: usize, of: &Stream| bytes as f64 / of.count(SAMPLE) as f64;
+    let (small, big) = (per_sample(finished.stdout.len(), &stream), per_sample(file.len(), &one));
+    eprintln!(
+        "{} segments in {} chunks: {small:.2} bytes a sample; one chunk: {big:.2}; filler {} of {}",
+        stream.segments.len(),
+        stream.chunks,
+        stream.filler,
+        finished.stdout.len()
+    );
+    assert!(small <= 1.3 * big, "{small:.2} bytes a sample in segments, {big:.2} in one chunk");
+}
+
+#[test]
+fn a_relay_tells_what_readers_got() {
+    let _turn = turn();
+    let work = Record::new();
+    let file = work.path();
+    // A stream in a file is one.
+    let mut command = work.command(victim::c("throughput", victim::OPTIMISED), &["1"]);
+    let finished = run(command.args(["--"]), LIMIT);
+    assert_eq!(finished.code(), 7);
+    let relay = |input: &Path, outputs: &[&str]| {
+        let mut command = Command::new(flightline());
+        command.arg("relay").arg(input).args(outputs.iter().flat_map(|o| ["-o", o]));
+        command
+    };
+    // A finished recording is passed on as it is.
+    let out = run(&mut relay(&file, &["-"]), LIMIT);
+    assert_eq!(out.code(), 0, "{}", out.stderr);
+    assert!(out.stdout == fs::read(&file).unwrap());
+    // Torn, it ends with what it has, and says so.
+    let torn = work.folder().join("torn");
+    fs::write(&torn, &out.stdout[..out.stdout.len() / 2]).unwrap();
+    let half = run(&mut relay(&torn, &["-"]), LIMIT);
+    assert_eq!(half.code(), 1);
+    assert!(half.stderr.contains("ended within a chunk"));
+    let text = work.folder().join("text");
+    fs::write(&text, "no recording at all").unwrap();
+    let wrong = run(&mut relay(&text, &["-"]), LIMIT);
+    let stderr = wrong.stderr.clone();
+    assert!(wrong.code() == 1 && stderr.contains("offset 0: no JFR chunk begins here"), "{stderr}");
+    // To two places, told as JSON.
+    let socket = work.folder().join("r");
+    let at = format!("unix:{}", socket.display());
+    let fifo = work.folder().join("in");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let mut both = spawn(relay(&fifo, &[&at]).arg("--json").stdout(Stdio::piped()).stderr(Stdio::null()));
+    let json = collect(both.stdout.take().unwrap());
+    let mut feed = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+    let reader = read_all(connect(&socket), || {});
+    // It gets in before the first byte: what is written then is all its.
+    let clients = || fs::read_to_string("/proc/net/unix").unwrap().matches(socket.to_str().unwrap()).count();
+    until(LIMIT, "the reader is let in", || (clients() >= 2).then_some(()));
+    thread::sleep(Duration::from_millis(200));
+    feed.write_all(&out.stdout).unwrap();
+    drop(feed);
+    assert_eq!(wait(&mut both, LIMIT, "the relay").code(), Some(0));
+    assert!(reader.join().unwrap() == out.stdout);
+    let json: serde_json::Value = serde_json::from_slice(&json.join().unwrap()).unwrap();
+    assert_eq!(json["bytes"], out.stdout.len());
+    assert_eq!(json["outputs"][0]["readers"], 1);
+    assert_eq!(json["outputs"][0]["bytesWritten"], out.stdout.len());
+    assert_eq!(json["outputs"][0]["lost"]["events"], 0);
+}
