@@ -27,6 +27,7 @@ pub mod cgroup;
 pub mod controlled;
 pub mod crashes;
 pub mod folded;
+pub mod follower;
 pub mod foreign;
 pub mod guest;
 pub mod java_reader;

@@ -2,34 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use flightline_tests::canonical::{self, time_of};
+use flightline_tests::follower::{Follower, Killed, Lines};
 use flightline_tests::foreign::{self, Followed, Stream};
-use flightline_tests::run::{children, collect, run, signal, signal_group, spawn, turn, until, wait};
+use flightline_tests::run::{children, run, signal, spawn, turn, until, wait};
 use flightline_tests::victim::{self, flightline};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(90);
 /// More CPU time than a test can take: the program ends when it has been seen.
 const LONG: &str = "10000000";
-
-/// Ends with the test, however that ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        if matches!(self.0.try_wait(), Ok(None)) {
-            signal_group(self.0.id(), libc::SIGKILL);
-            let _ = self.0.wait();
-        }
-    }
-}
 
 /// A program that is recorded to a repository until it is told to end.
 struct Recorder {
@@ -91,72 +79,6 @@ fn samples(chunks: &[PathBuf]) -> Vec<String> {
     }
     lines.sort_unstable();
     lines
-}
-
-/// Lines that can be looked at while they are written.
-struct Lines(Arc<Mutex<Vec<String>>>, JoinHandle<()>);
-
-impl Lines {
-    fn of(stream: impl Read + Send + 'static) -> Lines {
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let shared = lines.clone();
-        let reader = thread::spawn(move || {
-            for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                shared.lock().unwrap().push(line);
-            }
-        });
-        Lines(lines, reader)
-    }
-
-    /// Waits until a line is as wanted.
-    #[track_caller]
-    fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) {
-        until(LIMIT, what, || {
-            thread::sleep(Duration::from_millis(50));
-            self.0.lock().unwrap().iter().rev().any(|line| wanted(line)).then_some(())
-        });
-    }
-
-    fn all(self) -> Vec<String> {
-        self.1.join().unwrap();
-        std::mem::take(&mut *self.0.lock().unwrap())
-    }
-}
-
-/// A command whose lines can be looked at while it writes them.
-struct Follower {
-    who: String,
-    child: Killed,
-    lines: Lines,
-    err: JoinHandle<Vec<u8>>,
-}
-
-impl Follower {
-    fn new(who: String, mut child: Child) -> Follower {
-        let lines = Lines::of(child.stdout.take().unwrap());
-        let err = collect(child.stderr.take().unwrap());
-        Follower { who, child: Killed(child), lines, err }
-    }
-
-    fn tail(args: &[&str]) -> Follower {
-        let mut command = Command::new(flightline());
-        command.arg("tail").args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Follower::new(format!("tail {args:?}"), spawn(&mut command))
-    }
-
-    /// Waits until a line is as wanted.
-    #[track_caller]
-    fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) {
-        self.lines.until(&format!("{}: {what}", self.who), wanted);
-    }
-
-    /// Waits for an end of its own; exit code and lines.
-    #[track_caller]
-    fn end(mut self) -> (i32, Vec<String>, String) {
-        let status = wait(&mut self.child.0, LIMIT, &self.who);
-        let err = String::from_utf8_lossy(&self.err.join().unwrap()).into_owned();
-        (status.code().unwrap_or(-1), self.lines.all(), err)
-    }
 }
 
 /// Event streams of both JDKs on a path.
