@@ -23,7 +23,7 @@ use flightline_tests::stream::{Stream, check, check_start};
 use flightline_tests::truth::Truth;
 use flightline_tests::victim::{self, flightline};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 const SAMPLE: &str = "jdk.ExecutionSample";
 
 /// A program that is being recorded as a stream.
@@ -445,33 +445,34 @@ fn small_segments_cost_little() {
         );
     }
     let program = victim::c("throughput", victim::OPTIMISED);
-    // Two threads, each at half of it: by the program's own clock, however laden the machine is.
     let record = || Record::new().rate(10_000).option("--flush").option("100ms");
     let in_file = record();
-    let finished = run(&mut in_file.command(&program, &["5"]), LIMIT);
+    let finished = run(&mut in_file.command(&program, &["3"]), LIMIT);
     assert_eq!(finished.code(), 7);
     let file = fs::read(in_file.path()).unwrap();
     let one = check(file.clone());
     assert_eq!(one.chunks, 1);
     let in_pipe = record().output("-");
-    let finished = run(&mut in_pipe.command(&program, &["5"]), LIMIT);
+    let finished = run(&mut in_pipe.command(&program, &["3"]), LIMIT);
     assert_eq!(finished.code(), 7, "{}", finished.stderr);
     let stream = check(finished.stdout.clone());
     assert!(stream.segments.len() > 20 && !stream.gaps());
-    // The last chunk is not full, which tells nothing of those before it: the more there are, the less it is.
+    // The last chunk is not full, which tells nothing of those before it.
     let last = last_chunk(&finished.stdout);
-    assert!(stream.chunks > 2);
     let stream = check(finished.stdout[..last].to_vec());
-    let per_sample = |bytes: usize, of: &Stream| bytes as f64 / of.count(SAMPLE) as f64;
-    let (small, big) = (per_sample(last, &stream), per_sample(file.len(), &one));
+    let big = file.len() as f64 / one.count(SAMPLE) as f64;
+    // What segments and chunks cost is told by the segment, whatever share of a second the machine gave the program: at ten
+    // thousand events a second there are a thousand in each. Filler is in chunks that were too old before they were full.
+    let more = (last - stream.filler) as f64 - big * stream.count(SAMPLE) as f64;
+    let more = more / stream.segments.len() as f64;
     eprintln!(
-        "{} segments in {} chunks: {small:.2} bytes a sample; one chunk: {big:.2}; filler {} of {}",
+        "{} segments in {} chunks: {more:.0} bytes more for each; one chunk: {big:.2} bytes a sample; filler {} of {last}",
         stream.segments.len(),
         stream.chunks,
         stream.filler,
-        finished.stdout.len()
     );
-    assert!(small <= 1.3 * big, "{small:.2} bytes a sample in segments, {big:.2} in one chunk");
+    assert!(stream.segments.len() > 20);
+    assert!(more <= 0.3 * 1000.0 * big, "{more:.0} bytes more a segment, {big:.2} a sample in one chunk");
 }
 
 #[test]
