@@ -219,7 +219,7 @@ fn follow(value: Value<'_>, within: &str, seen: &mut HashSet<(String, u64)>, dep
         }
         Value::Array(array) => {
             for element in array.iter() {
-                follow(element.unwrap().into(), within, seen, depth + 1);
+                follow(element.unwrap(), within, seen, depth + 1);
             }
         }
         _ => {}

@@ -32,7 +32,7 @@ impl StreamArgs {
         let wrong = |name, problem: String| Error::Setting { name, problem };
         let queue_bytes = usize::try_from(self.queue_size).unwrap_or(usize::MAX);
         if !(QUEUES[0]..=QUEUES[1]).contains(&queue_bytes) {
-            return Err(wrong("queue-size", format!("{queue_bytes} is not between 64k and 1g")));
+            return Err(wrong("queue-size", format!("{queue_bytes} is not between 256k and 1g")));
         }
         let pipe_bytes = self.pipe_size.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
         if pipe_bytes.is_some_and(|size| !(4096..=1 << 30).contains(&size)) {

@@ -20,6 +20,8 @@ use crate::{
 const FIXED_CHUNK_NS: u64 = 15_000_000_000;
 /// Time for which the size of the next fixed chunk is chosen, ns.
 const AIM_NS: u64 = 3_000_000_000;
+/// Least age of a chunk that tells the rate, ns.
+const LEAST_NS: u64 = 500_000_000;
 /// Smallest and largest fixed chunk beside its frame, bytes.
 const FIXED_BYTES: [u64; 2] = [48 << 10, 8 << 20];
 /// Time between clock anchors, ns.
@@ -221,9 +223,13 @@ impl Recording {
     pub(super) fn begin_chunk(&mut self, now_ns: u64, size: u64, need: u64, dictionary: usize) {
         let now = self.ticks(now_ns);
         let geometry = if self.fixed {
-            let lasted = now_ns.saturating_sub(self.chunk_start_ns).max(1);
-            let wished = size.saturating_mul(AIM_NS) / lasted;
-            Geometry::Fixed { size: fixed_size(wished.max(2 * need), &self.declared) }
+            let lasted = now_ns.saturating_sub(self.chunk_start_ns);
+            // A chunk that was soon over is mostly its frame: it says nothing of the rate.
+            if lasted >= LEAST_NS {
+                let content = size.saturating_sub(u64::from(min_fixed_size(&self.declared)));
+                self.wished_bytes = content.saturating_mul(AIM_NS) / lasted;
+            }
+            Geometry::Fixed { size: fixed_size(self.wished_bytes.max(2 * need), &self.declared) }
         } else {
             Geometry::Patched
         };
@@ -278,12 +284,12 @@ impl Recording {
 }
 
 /// A size for a fixed chunk that leaves `content` bytes beside its frame.
-fn fixed_size(content: u64, declared: &Declared) -> u32 {
+pub(super) fn fixed_size(content: u64, declared: &Declared) -> u32 {
     let size = content.clamp(FIXED_BYTES[0], FIXED_BYTES[1]) + u64::from(min_fixed_size(declared));
     (size.next_multiple_of(4096)) as u32
 }
 
-/// The first chunk's size: its frame, names and stacks, and the samples that a busy thread makes in three seconds.
-pub(super) fn first_size(settings: &Settings, declared: &Declared) -> u32 {
-    fixed_size((settings.rate() * 3.0 * 14.0) as u64 + FIXED_BYTES[0], declared)
+/// What the first chunk should have room for: names and stacks, and the samples that a busy thread makes in three seconds.
+pub(super) fn first_content(settings: &Settings) -> u64 {
+    (settings.rate() * 3.0 * 14.0) as u64 + FIXED_BYTES[0]
 }

@@ -31,7 +31,7 @@ mod outage;
 mod readers;
 
 use aggregate::Aggregate;
-use chunks::first_size;
+use chunks::{first_content, fixed_size};
 pub use constants::ThreadHandle;
 use constants::{Group, Interface, ThreadTable};
 use outage::Outage;
@@ -59,6 +59,8 @@ pub struct Recording {
     chunk: u32,
     chunk_start_ns: u64,
     chunk_start_byte: u64,
+    /// What the next fixed chunk should have room for.
+    wished_bytes: u64,
     last_flush_ns: u64,
     last_anchor_ns: u64,
     /// ExecutionSample events written.
@@ -153,8 +155,11 @@ impl Recording {
         let fixed = sink.stream().is_some();
         let types = declared::at_start(settings, fixed, metrics::in_container);
         let declared = Declared::of(types.iter().copied());
-        let geometry =
-            if fixed { Geometry::Fixed { size: first_size(settings, &declared) } } else { Geometry::Patched };
+        let wished_bytes = first_content(settings);
+        let geometry = match fixed {
+            true => Geometry::Fixed { size: fixed_size(wished_bytes, &declared) },
+            false => Geometry::Patched,
+        };
         let writer = ChunkWriter::declaring(&declared, geometry, &line, sink.position(), start);
         let mut writer = writer.map_err(defect)?;
         if fixed {
@@ -180,6 +185,7 @@ impl Recording {
             chunk: 1,
             chunk_start_ns: now_ns,
             chunk_start_byte,
+            wished_bytes,
             last_flush_ns: now_ns,
             last_anchor_ns: 0,
             events: 0,

@@ -36,8 +36,8 @@ use crate::{error::Error, settings::QUEUE_BYTES};
 const FIFO_WAIT: Duration = Duration::from_secs(2);
 /// Things told about readers; more say nothing new.
 const MOST_TOLD: u32 = 20;
-/// Smallest and largest queue of a reader.
-pub const QUEUES: [usize; 2] = [64 << 10, 1 << 30];
+/// Smallest and largest queue of a reader: one round of the drain may write 128 KiB at once.
+pub const QUEUES: [usize; 2] = [256 << 10, 1 << 30];
 
 /// How streams are written.
 #[derive(Clone, Debug)]
