@@ -115,7 +115,7 @@ fn thread(
 ) -> Result<u64, String> {
     // SAFETY: it takes nothing and cannot fail.
     let tid = i64::from(unsafe { libc::gettid() });
-    let mut looked = monotonic_nanos();
+    let mut looked = 0;
     for iteration in 0..iterations {
         work(2 * period);
         let (cpu, before_flush) = (thread_cpu_ns(), monotonic_nanos());
@@ -169,7 +169,7 @@ fn run() -> Result<(), String> {
     let number = |text: &String| text.parse::<u64>().map_err(|e| e.to_string());
     let (threads, iterations, period) = (number(threads)?, number(iterations)?, number(period)?);
     let dump = dump().ok_or("this program is not being recorded")?;
-    let options = Options { others: false, ..Options::default() };
+    let options = Options { samples: vec!["cpu".into()], others: false, ..Options::default() };
     let stream = live::open(&format!("unix:{socket}"), options).map_err(|e| e.to_string())?;
     let reader = Reader { stream, accounts: HashMap::new(), written: 0, problem: None };
     let reader = Arc::new(Mutex::new(reader));
