@@ -10,10 +10,13 @@ use jfr_format::read::Chunk;
 
 use super::item::{Frame, Stack};
 use crate::load::constants::{Constants, RawFrame};
+use crate::load::names::Names;
 use crate::model::Thread;
 
-/// Frames of stacks kept; then all is looked up anew, so that a chunk without end takes no memory without end.
+/// Frames of stacks, and names, that are kept; then all is looked up anew, so that a chunk without end takes no memory without
+/// end.
 const MOST_FRAMES: usize = 1 << 20;
+const MOST_NAMES: usize = 1 << 18;
 
 /// Caches of one chunk. What is not there is not remembered: it may come.
 #[derive(Debug, Default)]
@@ -47,6 +50,17 @@ impl Cache {
             unresolved,
             ..Self::default()
         };
+    }
+
+    /// There are more constants than before. What would take too much memory is looked up anew.
+    pub(super) fn more(&mut self) {
+        if self.held > MOST_FRAMES || self.constants.names.len() > MOST_NAMES {
+            (self.held, self.constants.names) = (0, Names::default());
+            self.stacks.clear();
+            self.frames.clear();
+            self.threads.clear();
+        }
+        self.constants.more();
     }
 
     pub(super) fn thread(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Arc<Thread>>, Error> {
@@ -89,11 +103,6 @@ impl Cache {
         let Some(truncated) = read? else { return Ok(self.missing(key)) };
         let stack = Arc::new(Stack { frames: frames?, truncated });
         self.held += stack.frames.len() + 1;
-        if self.held > MOST_FRAMES {
-            self.stacks.clear();
-            self.frames.clear();
-            self.held = 0;
-        }
         self.stacks.insert(key, stack.clone());
         Ok(Some(stack))
     }

@@ -172,7 +172,7 @@ impl State {
         match item {
             Read::ChunkStart(chunk) => self.begin(chunk),
             Read::Events(batch) => {
-                self.cache.constants.more();
+                self.cache.more();
                 self.settings.more(batch.chunk());
                 self.segments.declared(batch.chunk(), self.base);
                 self.runs.extend(batch.into_runs());

@@ -22,7 +22,7 @@
 //! [`Stream`] is read in three ways, which can be mixed; each item comes once:
 //! * as an iterator, which waits for the next item,
 //! * by [`Stream::poll`], which never waits; its descriptor ([`AsFd`](std::os::fd::AsFd)) can be given to poll(2) or epoll,
-//! * as [`Async`], a `futures_core::Stream` (feature `tokio`).
+//! * as `live::Async`, a `futures_core::Stream` (feature `tokio`).
 //!
 //! It is [`Send`]: threads that are to share one put it into a `Mutex`, and each item is given to one of them. Programs that
 //! receive bytes themselves use [`Feed`].

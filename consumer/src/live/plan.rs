@@ -177,8 +177,8 @@ impl Plans {
 
     /// The plan for `type_id`. Types that are not declared are none: the decoder tells of them.
     pub(super) fn of(&mut self, chunk: &Chunk, type_id: u64, wanted: &Wanted) -> &Plan {
-        self.0.entry(type_id).or_insert_with(|| {
-            chunk.types.by_id(type_id).map_or(Plan::Ignored, |class| Plan::of(chunk, class, wanted))
-        })
+        // Damage makes up any number of them.
+        let Some(class) = chunk.types.by_id(type_id) else { return &Plan::Ignored };
+        self.0.entry(type_id).or_insert_with(|| Plan::of(chunk, class, wanted))
     }
 }

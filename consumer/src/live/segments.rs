@@ -8,10 +8,13 @@ use jfr_format::read::Chunk;
 use super::Stats;
 use super::item::{DAMAGE, Item, Loss, Segment, Time, Warning};
 use super::plan::{SEGMENT, STREAM_LOSS};
+use super::value::count;
 use super::window::Window;
 
-/// Items held; a segment of more is handed out before its checksum is known.
-const MOST: usize = 1 << 16;
+/// Items and values held; a segment of more is handed out before its checksum is known.
+const MOST: usize = 1 << 18;
+/// What a sample without fields counts.
+const SAMPLE: usize = 4;
 
 /// What a `flightline.Segment` event says, offsets in the stream.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +52,8 @@ pub(super) struct Segments {
     /// What can be handed out.
     pub(super) ready: VecDeque<Item>,
     held: Vec<Item>,
+    /// Of [`MOST`], since `held` was emptied.
+    weight: usize,
     trust: Trust,
     /// The chunk's size was known when it was begun.
     fixed: bool,
@@ -109,11 +114,19 @@ impl Segments {
         if let Item::Loss(loss) = &item {
             self.behind |= *loss.told_by == *STREAM_LOSS;
         }
-        match self.trust {
-            Trust::Good | Trust::Damaged => self.held.push(item),
-            _ => self.ready.push_back(item),
+        if !matches!(self.trust, Trust::Good | Trust::Damaged) {
+            return self.ready.push_back(item);
         }
-        if self.held.len() > MOST {
+        if self.held.is_empty() {
+            self.weight = 0;
+        }
+        self.weight += match &item {
+            Item::Sample(sample) => SAMPLE + count(&sample.fields),
+            Item::Other(event) => SAMPLE + count(&event.fields),
+            _ => SAMPLE,
+        };
+        self.held.push(item);
+        if self.weight > MOST {
             self.ready.extend(self.held.drain(..));
         }
     }

@@ -51,6 +51,15 @@ impl Value {
         }
     }
 
+    /// How many values it is, with those in it.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::List(values) => 1 + values.iter().map(Self::count).sum::<usize>(),
+            Self::Struct(fields) => 1 + count(fields),
+            _ => 1,
+        }
+    }
+
     /// The text, if it is one.
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -58,6 +67,11 @@ impl Value {
             _ => None,
         }
     }
+}
+
+/// How many values these are.
+pub(super) fn count(fields: &[(Arc<str>, Value)]) -> usize {
+    fields.iter().map(|(_, value)| value.count()).sum()
 }
 
 /// Makes values of one event.
@@ -110,7 +124,8 @@ impl<'a> Owner<'a> {
             Read::Boolean(value) => Value::Boolean(value),
             Read::Float(value) => Value::Real(value.into()),
             Read::Double(value) => Value::Real(value),
-            Read::Text(_) => self.text(value)?,
+            // Not kept: each event may have another one.
+            Read::Text(text) => Value::Text(super::cut(&text)),
             Read::Array(list) => {
                 let mut values = Vec::new();
                 for value in list.iter() {

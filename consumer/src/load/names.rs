@@ -69,6 +69,11 @@ impl Names {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.kept.len() + self.by_constant.len()
+    }
+
     /// The one copy of `text`.
     pub(crate) fn keep(&mut self, text: &str) -> Arc<str> {
         let text = cut(text);

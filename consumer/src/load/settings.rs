@@ -27,12 +27,18 @@ struct Period {
 /// Whose `interval` is in ns where async-profiler's `event` says what is counted.
 const TIMES: &[&str] = &["cpu", "itimer", "ctimer", "wall", "cpu-clock", "task-clock"];
 
+/// Settings of a chunk that count: real ones have some hundreds.
+const MOST: usize = 1 << 16;
+
 /// A string is not known: it is null, or lies in a pool that has not been read.
 struct NotKnown;
 
 impl Settings {
     /// Takes a setting in.
     pub(crate) fn take(&mut self, event: &EventRef<'_>, type_id: u64) {
+        if self.periods.len() + self.kept.len() >= MOST {
+            return;
+        }
         // The first setting counts, so none may overtake another.
         if !self.kept.is_empty() || self.read(event).is_err() {
             self.kept.push((type_id, event.payload().into(), event.offset()));
