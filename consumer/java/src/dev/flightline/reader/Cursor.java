@@ -134,8 +134,7 @@ final class Cursor {
             case STRING_UTF8:
             case STRING_LATIN1: {
                 int n = count();
-                var charset = encoding == STRING_UTF8 ? StandardCharsets.UTF_8 : StandardCharsets.ISO_8859_1;
-                String text = new String(bytes, pos, n, charset);
+                String text = encoding == STRING_UTF8 ? utf8(bytes, pos, n) : new String(bytes, pos, n, StandardCharsets.ISO_8859_1);
                 pos += n;
                 return text;
             }
@@ -149,6 +148,33 @@ final class Cursor {
             default:
                 throw new MalformedException("string encoding " + encoding);
         }
+    }
+
+    /** UTF-8; with surrogates in three bytes each, as JVMs hand out names beyond the basic plane and async-profiler writes them. */
+    static String utf8(byte[] b, int at, int n) {
+        String text = new String(b, at, n, StandardCharsets.UTF_8);
+        if (text.indexOf('\ufffd') < 0) {
+            return text;
+        }
+        byte[] fixed = new byte[n];
+        int to = 0;
+        for (int i = at; i < at + n; ) {
+            if (i + 6 <= at + n && surrogate(b, i, 0xa0) && surrogate(b, i + 3, 0xb0)) {
+                int point = 0x10000 + ((b[i + 1] & 0xf) << 6 | b[i + 2] & 0x3f) * 0x400 + ((b[i + 4] & 0xf) << 6 | b[i + 5] & 0x3f);
+                byte[] four = new String(Character.toChars(point)).getBytes(StandardCharsets.UTF_8);
+                System.arraycopy(four, 0, fixed, to, 4);
+                to += 4;
+                i += 6;
+            } else {
+                fixed[to++] = b[i++];
+            }
+        }
+        return new String(fixed, 0, to, StandardCharsets.UTF_8);
+    }
+
+    /** Half of a surrogate pair. */
+    private static boolean surrogate(byte[] b, int i, int second) {
+        return b[i] == (byte) 0xed && (b[i + 1] & 0xf0) == second && (b[i + 2] & 0xc0) == 0x80;
     }
 
     private static MalformedException cut() {

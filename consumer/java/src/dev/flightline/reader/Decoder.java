@@ -4,7 +4,6 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Set;
 
 /**
  * Bytes in, events out, in the order of the stream.
@@ -16,63 +15,35 @@ import java.util.Set;
  *                                         segment's checksum was right
  * </pre>
  */
-final class Decoder {
+final class Decoder extends Held {
     /** Larger events are damage: the size that writers pad to four bytes cannot say more. */
     static final int MAX_EVENT = 1 << 28;
     private static final int FLUSH = 1;
 
     private enum State { HEADER, EVENTS, SKIP, SEARCH }
 
-    final Damage damage = new Damage();
-    final Losses losses = new Losses();
-    final Buffer buffer;
     long maxHeld = Math.min(256L << 20, Runtime.getRuntime().maxMemory() / 8);
-    /** Types wanted; null for all. */
-    private Set<String> wanted;
-    private final Event shared = new Event();
     private final Segments found = new Segments();
     private final Source source;
     private final Prescan prescan;
 
     private State state = State.HEADER;
-    private Chunk chunk;
     /** Types and constants were read ahead, so no event waits. */
     private boolean ahead;
-    /** Something of the chunk is missing, so that constants may be. */
-    private boolean gaps;
-    /** Events are handed out up to `ready`, scanned up to `scan`; the segment began at `segment`. */
-    private int next, ready, scan, segment;
-    /** Checkpoints of the segment, as places of their payloads, until its checksum was seen. */
-    private final List<int[]> unchecked = new ArrayList<>();
-    /** Released events are looked at for missing constants. */
-    private boolean suspicious;
     private long skip;
-    /** Where the chunk began, by the last right segment: bytes may have been lost or added since its header. */
-    private long chunkStart;
     /** Offset in the stream of the last segment event that a search found: the next one goes on behind it. */
     private long foundAt;
     private int unsizedTried;
     private long sequence = -1;
     private long searched, summed;
-    private boolean ended;
+    private boolean inputEnded;
+    private volatile boolean ended;
 
     Decoder(Source source) throws IOException {
+        super(new Buffer(source));
         this.source = source;
-        buffer = new Buffer(source);
         var file = source.file();
         prescan = file == null || file.position() != 0 ? null : new Prescan(file, 0);
-    }
-
-    void only(Set<String> types) {
-        wanted = types;
-        if (chunk != null) {
-            chunk.types.values().forEach(this::mark);
-        }
-    }
-
-    private void mark(Type t) {
-        t.unwanted = wanted != null && !wanted.contains(t.name);
-        t.role = Losses.role(t.name);
     }
 
     boolean ended() {
@@ -90,6 +61,12 @@ final class Decoder {
             }
             if (ended) {
                 return null;
+            }
+            if (ahead && state == State.EVENTS && next == scan) {
+                Event e = plain();
+                if (e != null) {
+                    return e;
+                }
             }
             if (scan()) {
                 continue;
@@ -114,76 +91,11 @@ final class Decoder {
             if (state != State.SEARCH) {
                 throw new JfrException(buffer.base + from, "constants do not come within " + maxHeld + " bytes (see maxHeld) of the events");
             }
+            damage.skipped(scan - from);
             from = segment = ready = next = scan;
         }
-        int moved = buffer.room(from);
-        next -= moved;
-        ready -= moved;
-        scan -= moved;
-        segment -= moved;
-        for (int[] u : unchecked) {
-            u[0] -= moved;
-            u[1] -= moved;
-        }
+        move(buffer.room(from));
         return buffer.fill(wait);
-    }
-
-    /** Hands out the event at `next`, or passes over what is none. */
-    private Event deliver() {
-        byte[] b = buffer.bytes;
-        int start = next;
-        var c = new Cursor(b, start, ready);
-        int size = (int) c.varint();
-        long id = c.varint();
-        next = start + size;
-        if (id <= 1 && id >= 0) {
-            return null;
-        }
-        Type type = chunk.type(id);
-        if (type == null || !type.event) {
-            damage.undeclared();
-            return null;
-        }
-        if (type.unwanted && type.role == 0) {
-            return null;
-        }
-        if (suspicious && !chunk.complete(type, new Cursor(b, c.pos, next))) {
-            damage.withheld(1);
-            return null;
-        }
-        Event e = buffer.reuse ? shared : new Event();
-        e.move(chunk, type, b, c.pos, next, buffer.base + start);
-        if (type.role != 0) {
-            losses.take(e);
-        }
-        return type.unwanted ? null : e;
-    }
-
-    /** Everything up to there may be handed out. */
-    private void release(int to, boolean suspect) {
-        ready = to;
-        suspicious = suspect || gaps;
-        if (chunk == null || chunk.segment == null) {
-            segment = to;
-        }
-    }
-
-    /** Events that are held are not handed out. */
-    private void drop(int to) {
-        long n = 0;
-        for (int p = Math.max(ready, segment); p < to; ) {
-            var c = new Cursor(buffer.bytes, p, to);
-            try {
-                int size = (int) c.varint();
-                n += c.varint() > 1 ? 1 : 0;
-                p += Math.max(size, 1);
-            } catch (MalformedException e) {
-                break;
-            }
-        }
-        damage.withheld(n);
-        unchecked.clear();
-        next = ready = to;
     }
 
     /** Goes on with what is at hand. True: something may be released, or another state was reached. */
@@ -475,13 +387,6 @@ final class Decoder {
         return true;
     }
 
-    private void commit() {
-        for (int[] u : unchecked) {
-            chunk.checkpoint(Arrays.copyOfRange(buffer.bytes, u[0], u[1]));
-        }
-        unchecked.clear();
-    }
-
     private void endChunk() {
         commit();
         release(scan, chunk.segment != null);
@@ -552,8 +457,6 @@ final class Decoder {
         unchecked.clear();
     }
 
-    private boolean inputEnded;
-
     /** No more input will come. */
     private void finish() throws IOException {
         if (!inputEnded) {
@@ -587,7 +490,6 @@ final class Decoder {
 
     void close() throws IOException {
         ended = true;
-        next = ready;
         source.close();
     }
 }

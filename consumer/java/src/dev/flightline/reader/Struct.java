@@ -52,15 +52,19 @@ public class Struct {
      * @throws MalformedException the bytes are not what the type says
      */
     public final Object get(String field) {
-        int dot = field.indexOf('.');
-        if (dot >= 0 && !has(field)) {
-            Object outer = get(field.substring(0, dot));
-            if (outer != null && !(outer instanceof Struct)) {
-                throw new IllegalArgumentException(field.substring(0, dot) + " of " + typeName() + " has no fields");
-            }
-            return outer == null ? null : ((Struct) outer).get(field.substring(dot + 1));
+        Type.Field f = type.byName.get(field);
+        if (f != null) {
+            return get(f);
         }
-        return get(field(field));
+        int dot = field.indexOf('.');
+        if (dot < 0) {
+            return get(field(field));
+        }
+        Object outer = get(field.substring(0, dot));
+        if (outer != null && !(outer instanceof Struct)) {
+            throw new IllegalArgumentException(field.substring(0, dot) + " of " + typeName() + " has no fields");
+        }
+        return outer == null ? null : ((Struct) outer).get(field.substring(dot + 1));
     }
 
     /** Value of an integer field; 0 if it is null. */

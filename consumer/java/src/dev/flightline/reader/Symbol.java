@@ -71,7 +71,7 @@ public final class Symbol {
     public String toString() {
         String s = text;
         if (s == null && this != NULL) {
-            s = new String(bytes, at, length, StandardCharsets.UTF_8);
+            s = Cursor.utf8(bytes, at, length);
             text = s;
         }
         return s;

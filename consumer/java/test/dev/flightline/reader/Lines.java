@@ -11,28 +11,34 @@ import java.util.concurrent.Flow;
 
 /**
  * Prints a stream's samples in the canonical form of tests/readers, and what was lost or damaged:
- * Lines next|poll|flow|shared|reuse NAME [EVENT]. Each line is written at once.
+ * Lines next|poll|flow|shared|reuse NAME…. Each line is written at once.
  */
 public final class Lines {
     private static final String UNRESOLVED = "?";
     private static PrintStream out;
-    private static String wanted = "jdk.ExecutionSample";
+    private static final String WANTED = "jdk.ExecutionSample";
 
     public static void main(String[] args) throws Exception {
         out = new PrintStream(new BufferedOutputStream(System.out, 1 << 16), false, StandardCharsets.UTF_8);
-        wanted = args.length > 2 ? args[2] : wanted;
-        try (StreamReader reader = StreamReader.open(args[1])) {
-            switch (args[0]) {
+        for (int i = 1; i < args.length; i++) {
+            read(args[0], args[i]);
+        }
+    }
+
+    private static void read(String way, String name) throws Exception {
+        try (StreamReader reader = StreamReader.open(name)) {
+            switch (way) {
                 case "next": next(reader); break;
-                case "reuse": next(reader.reuse(true).only(wanted)); break;
+                case "reuse": next(reader.reuse(true).only(WANTED)); break;
                 case "poll": poll(reader); break;
                 case "flow": flow(reader, 1, 3); break;
                 case "shared": flow(reader, 4, 1); break;
-                default: throw new IllegalArgumentException(args[0]);
+                default: throw new IllegalArgumentException(way);
             }
             out.println("# ended " + reader.ended());
             out.println("# damage " + reader.damage().any() + " " + reader.damage());
             reader.lost().values().forEach(loss -> out.println("# lost " + loss));
+            out.println("# of " + name);
             out.flush();
         }
     }
@@ -104,7 +110,7 @@ public final class Lines {
     }
 
     private static void print(Event e) {
-        if (e != null && e.typeName().equals(wanted)) {
+        if (e != null && e.typeName().equals(WANTED)) {
             String line = line(e);
             synchronized (out) {
                 out.println(line);
