@@ -101,7 +101,10 @@ fn a_stream() -> Vec<u8> {
     let program = victim::c("ticking", victim::OPTIMISED);
     let record = Record::new().output("-").option("--flush").option("100ms");
     let mut command = record.command(&program, &["3000"]);
-    run(&mut command, LIMIT).expect_success("a stream").stdout
+    let done = run(&mut command, LIMIT);
+    // The program's own.
+    assert_eq!(done.code(), 23, "{}", done.stderr);
+    done.stdout
 }
 
 /// Where a stream's chunks begin.

@@ -10,6 +10,7 @@ use crate::constants::*;
 use crate::error::Malformed;
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::ChunkOffset;
+use crate::metadata::is_filler;
 use crate::pool::{CheckpointHead, Pools};
 use crate::read::Types;
 use crate::read::cursor::Cursor;
@@ -294,7 +295,7 @@ impl Scan<'_> {
                 self.found.bad_metadata = true;
             } else if Arc::make_mut(&mut self.found.types).add(content).is_ok() {
                 self.found.metadata.push((event.start, payload));
-            } else if content.iter().any(|&b| b != 0) {
+            } else if !is_filler(content) {
                 self.found.bad_metadata = true;
             }
         } else if event.type_id == u64::from(CHECKPOINT_EVENT.0) {

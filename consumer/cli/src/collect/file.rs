@@ -26,6 +26,8 @@ use jfr_format::varint;
 const SPARE: u64 = 1 << 20;
 /// Bytes of a filler's head: padded size, type.
 const FILLER: usize = 5;
+/// Bytes at the front of a segment that are written last. Until then readers know the filler by its head and the zeros behind it.
+const GATE: usize = 16;
 
 /// When a file is put aside and the next one begun.
 #[derive(Clone, Copy, Debug)]
@@ -186,15 +188,6 @@ impl FilePlace {
         Ok(bytes.iter().take(got).all(|&byte| byte == 0))
     }
 
-    /// Makes the region from `from` to the end of the file filler.
-    fn fill(&self, from: u64, len: u64) -> io::Result<()> {
-        let size =
-            u32::try_from(len - from).ok().and_then(varint::padded).ok_or(io::ErrorKind::InvalidInput)?;
-        let mut head = [0; FILLER];
-        head[..4].copy_from_slice(&size);
-        self.file.write_all_at(&head, from)
-    }
-
     /// All of the header but magic, in one call: a reader sees it as it was or as it is.
     fn patch(&self, base: u64, header: &ChunkHeader) -> io::Result<()> {
         let from = LEN - 60;
@@ -207,13 +200,13 @@ impl FilePlace {
         let room = (self.most.max(len) + SPARE).min(u64::from(u32::MAX >> 4)).max(len + SPARE);
         let file_len = base + room;
         let told = ChunkHeader { size: room, state: STATE_FINISHED, ..*header };
-        self.file.write_all_at(&bytes[LEN..], base + LEN as u64)?;
-        self.fill(base + len, file_len)?;
-        self.file.write_all_at(&told.encode(), base)?;
+        let with_filler = followed(bytes, file_len - (base + len))?;
+        self.file.write_all_at(&with_filler[LEN..], base + LEN as u64)?;
         self.file.set_len(file_len)?;
         if let Some((before, header)) = self.chunk {
             self.patch(before, &header)?;
         }
+        self.file.write_all_at(&told.encode(), base)?;
         self.chunk = Some((base, *header));
         (self.end, self.len) = (base + len, file_len);
         Ok(())
@@ -222,21 +215,21 @@ impl FilePlace {
     fn more(&mut self, bytes: &[u8], header: &ChunkHeader) -> io::Result<()> {
         let Some((base, _)) = self.chunk else { return Err(io::ErrorKind::InvalidInput.into()) };
         let (at, end) = (self.end, self.end + bytes.len() as u64);
-        if end + FILLER as u64 > self.len {
+        if end + (FILLER + GATE) as u64 > self.len {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a chunk is longer than it said"));
         }
         // A checkpoint must be there before a header leads to it, and a header before an event that needs its constants.
         let checkpoint = kind_of(bytes) == Some(u64::from(CHECKPOINT_EVENT.0));
-        let gate = FILLER.min(bytes.len());
-        self.fill(end, self.len)?;
-        self.file.write_all_at(&bytes[gate..], at + gate as u64)?;
+        let bytes = followed(bytes, self.len - end)?;
+        let (gate, behind) = bytes.split_at(GATE.min(bytes.len()));
+        self.file.write_all_at(behind, at + gate.len() as u64)?;
         let told = ChunkHeader { size: self.len - base, state: STATE_FINISHED, ..*header };
         if checkpoint {
-            self.file.write_all_at(&bytes[..gate], at)?;
+            self.file.write_all_at(gate, at)?;
             self.patch(base, &told)?;
         } else {
             self.patch(base, &told)?;
-            self.file.write_all_at(&bytes[..gate], at)?;
+            self.file.write_all_at(gate, at)?;
         }
         self.chunk = Some((base, *header));
         self.end = end;
@@ -313,6 +306,18 @@ impl Place for FilePlace {
         }
         if last { self.close() } else { Ok(()) }
     }
+}
+
+/// Some events, and the head of a filler of `len` bytes behind them.
+fn followed(events: &[u8], len: u64) -> io::Result<Vec<u8>> {
+    let size = u32::try_from(len).ok().and_then(varint::padded).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut bytes = Vec::with_capacity(events.len() + FILLER);
+    bytes.extend_from_slice(events);
+    bytes.extend_from_slice(&size);
+    bytes.push(0);
+    // Where something was written before, by a collector that was killed.
+    bytes.extend_from_slice(&[0; GATE]);
+    Ok(bytes)
 }
 
 /// The type of the first event.

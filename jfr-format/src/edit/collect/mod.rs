@@ -430,6 +430,8 @@ impl Collector {
                     }
                 }
             }
+            // Filler between events.
+            Ok(0) => {}
             _ => inside.events += 1,
         }
         inside.scanned = whole.end;

@@ -8,6 +8,7 @@ use super::{Decoder, MAX_EVENT, Select};
 use crate::constants::METADATA_EVENT;
 use crate::error::Malformed;
 use crate::header::{ChunkHeader, LEN};
+use crate::metadata::is_filler;
 use crate::read::batch::Wanted;
 use crate::read::cursor::Cursor;
 use crate::read::types::Types;
@@ -68,7 +69,7 @@ impl Decoder {
         match self.declare(payload.clone()) {
             Ok(()) => {}
             // Filler of fixed-size chunks.
-            Err(_) if self.buffer.bytes().get(payload).is_some_and(|p| p.iter().all(|&b| b == 0)) => {}
+            Err(_) if self.buffer.bytes().get(payload).is_some_and(is_filler) => {}
             Err((fault, pos)) => {
                 self.current.damaged = true;
                 let at = at + u64::from(event.head) + pos as u64;
