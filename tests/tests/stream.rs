@@ -266,6 +266,7 @@ fn a_pipe_that_is_full_in_the_midst_of_constants() {
     let pipe = drain.stdout.take().unwrap();
     // SAFETY: asks about an open descriptor.
     let size = until(LIMIT, "the pipe's size", || {
+        // SAFETY: asks for the size of a pipe of ours.
         Some(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_GETPIPE_SZ) }).filter(|size| *size == 4096)
     });
     assert_eq!(size, 4096);
