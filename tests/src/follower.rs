@@ -91,6 +91,16 @@ impl Follower {
         self.lines.until(&format!("{}: {what}", self.who), wanted);
     }
 
+    /// What it has printed so far.
+    pub fn so_far(&self) -> Vec<String> {
+        self.lines.0.lock().unwrap().clone()
+    }
+
+    /// As Ctrl-C does.
+    pub fn interrupt(&self) {
+        signal_group(self.child.0.id(), libc::SIGINT);
+    }
+
     /// Waits for an end of its own; exit code and lines.
     #[track_caller]
     pub fn end(mut self) -> (i32, Vec<String>, String) {

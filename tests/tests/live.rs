@@ -296,7 +296,7 @@ fn tail_finds_a_program_and_shows_what_runs() {
         functions.iter().any(|f| f["function"] == "worker" && f["self"].as_u64() > Some(0))
     });
     // Whoever looks at a repository is there until told otherwise.
-    signal_group(tables.child.0.id(), libc::SIGINT);
+    tables.interrupt();
     let (code, lines, errors) = tables.end();
     assert_eq!((code, errors.as_str()), (0, ""), "{lines:?}");
     recorder.end();
@@ -359,9 +359,9 @@ fn tail_follows_processes_together() {
     let events = |lines: &[String]| lines.iter().filter(|l| l.starts_with("jdk.ExecutionSample {")).count();
     until(LIMIT, "all events", || {
         thread::sleep(Duration::from_millis(50));
-        (events(&tail.lines.0.lock().unwrap()) == truth).then_some(())
+        (events(&tail.so_far()) == truth).then_some(())
     });
-    signal_group(tail.child.0.id(), libc::SIGINT);
+    tail.interrupt();
     let (code, lines, errors) = tail.end();
     assert_eq!((code, errors.as_str(), events(&lines)), (0, "", truth));
     // Read one after the other it would change hands once.
