@@ -1,9 +1,12 @@
 //! All engines in one process at once: each tells what the program did, none disturbs another, and other readers read all of it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use flightline_consumer::live::{Feed, Item, Options};
+use flightline_tests::canonical;
 use flightline_tests::print_agreement::compare;
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::run::run;
@@ -104,4 +107,59 @@ fn the_jdk_reads_every_event_of_every_engine() {
             jfr.display()
         );
     }
+}
+
+/// The same through a pipe: whatever is recorded comes to a reader of the stream, typed, with its stack, checked.
+#[test]
+fn a_reader_of_the_pipe_gets_events_of_every_engine() {
+    let program = victim::cpp("everything", &["-O1", "-pthread"]);
+    let record = Record::new().option("--all").option("--flush").option("100ms").output("-");
+    let mut command = record.command(program, &[]);
+    let done = run(command.stdout(Stdio::piped()), Duration::from_secs(120)).expect_success("everything");
+    let mut feed = Feed::new(Options::default());
+    let (mut samples, mut others, mut functions) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for piece in done.stdout.chunks(1000).map(Some).chain([None]) {
+        match piece {
+            Some(piece) => feed.push(piece),
+            None => feed.close(),
+        }
+        while let Some(item) = feed.next() {
+            match item {
+                Item::Sample(sample) => {
+                    *samples.entry(sample.event.to_string()).or_insert(0) += 1;
+                    for frame in sample.stack.iter().flat_map(|stack| stack.frames.iter()) {
+                        let name = frame.function.split('(').next().unwrap_or_default().to_owned();
+                        *functions.entry((sample.kind.name(), name)).or_insert(0) += 1;
+                    }
+                }
+                Item::Other(event) => *others.entry(event.event.to_string()).or_insert(0) += 1,
+                Item::Warning(warning) => panic!("{warning}"),
+                _ => {}
+            }
+        }
+    }
+    let kinds = [
+        ("cpu", "burn"),
+        ("alloc", "churn"),
+        ("live", "leak"),
+        ("lock", "wait_for_lock"),
+        ("io", "slow_reads"),
+        ("exception", "throws"),
+        ("wall", "nap"),
+    ];
+    for (kind, function) in kinds {
+        assert!(
+            functions.contains_key(&(kind, function.to_owned())),
+            "{kind}: no {function} in {functions:?}"
+        );
+    }
+    // As many of each type as any reader of the saved stream finds.
+    let all = canonical::of_stream(&done.stdout[..]).unwrap();
+    assert_eq!(all.warnings, Vec::<String>::new());
+    for (event, count) in samples.iter().chain(&others) {
+        assert_eq!(all.types.get(event), Some(count), "{event}");
+    }
+    let stats = feed.stats();
+    assert_eq!((stats.segments_damaged, stats.segments_missing, stats.unresolved), (0, 0, 0), "{stats:?}");
+    assert!(stats.segments > 3, "{stats:?}");
 }
