@@ -196,7 +196,10 @@ impl State {
         self.cache.begin(chunk);
         let goes_on = self.clock.begin(chunk);
         let before = std::mem::take(&mut self.settings);
-        self.settings_before = if goes_on { before } else { Settings::default() };
+        // A short chunk may have ended before it told any.
+        if !goes_on || !before.is_empty() {
+            self.settings_before = if goes_on { before } else { Settings::default() };
+        }
         self.segments.begin(start, chunk, goes_on);
         let item = events::chunk_start(self, chunk, self.chunks);
         self.chunks = self.chunks.saturating_add(1);
