@@ -7,7 +7,7 @@ use jfr_format::event::EventRef;
 use jfr_format::read::{Binding, Chunk, Frame};
 
 use super::feed::State;
-use super::item::{ChunkStart, Event, Item, Loss, Sample, Weight};
+use super::item::{ChunkStart, Event, Item, Loss, Sample, Time, Weight};
 use super::plan::{
     COUNT, Cause, DURATION, LossPlan, SLOTS, SPAN, STACK, START, STATE, SamplePlan, THREAD, VALUE, VARIANT,
 };
@@ -52,8 +52,14 @@ pub(super) fn anchor(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, bindin
         state.clock.anchor(chunk, ticks, monotonic);
         if first {
             let epoch = chunk.epoch_nanos(ticks);
-            state.segments.anchor(|time| {
+            let set = |time: &mut Time| {
                 time.monotonic_nanos = Some(monotonic.saturating_add(time.epoch_nanos.saturating_sub(epoch)));
+            };
+            state.segments.each_held(|item| match item {
+                Item::Sample(sample) => set(&mut sample.time),
+                Item::Loss(loss) => set(&mut loss.time),
+                Item::Other(event) => set(&mut event.time),
+                _ => {}
             });
         }
     }
@@ -65,9 +71,26 @@ pub(super) fn segment(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, bindi
     let time = state.clock.tick(chunk, ticks as i64);
     let start = (state.base + chunk.offset.0).wrapping_add(offset);
     let at = state.base + frame.offset;
+    // The recorder tells its settings behind the event that began the chunk; what has not been told goes on.
+    let (settings, before) = (&state.settings, &state.settings_before);
+    state.segments.each_held(|item| match item {
+        Item::Sample(sample) if sample.weight.unit == Unit::Samples => {
+            let period = settings.period(&sample.event).or_else(|| before.period(&sample.event));
+            sample.weight = timed(sample.weight.samples, period);
+        }
+        _ => {}
+    });
     let told = Told { time, sequence, start, size, crc32, events, at, end: at + u64::from(frame.size) };
     state.segments.segment(&told, &mut state.stats);
     Ok(None)
+}
+
+/// What samples stand for that last `period` ns each.
+fn timed(samples: u64, period: Option<u64>) -> Weight {
+    match period {
+        Some(period) => Weight { samples, value: period.saturating_mul(samples), unit: Unit::Nanoseconds },
+        None => Weight { samples, value: samples, unit: Unit::Samples },
+    }
 }
 
 pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: &SamplePlan) -> Made {

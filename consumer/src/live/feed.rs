@@ -63,6 +63,8 @@ pub(super) struct State {
     plans: Plans,
     pub(super) cache: Cache,
     pub(super) settings: Settings,
+    /// Those of the chunk before, if this one is of the same recorder.
+    pub(super) settings_before: Settings,
     pub(super) clock: Clock,
     pub(super) stats: Stats,
     /// Up to where events have been handed on.
@@ -87,6 +89,7 @@ impl Feed {
                 plans: Plans::default(),
                 cache: Cache::default(),
                 settings: Settings::default(),
+                settings_before: Settings::default(),
                 clock: Clock::default(),
                 stats: Stats::default(),
                 passed: 0,
@@ -191,8 +194,12 @@ impl State {
         self.constants = 0;
         self.plans.clear();
         self.cache.begin(chunk);
-        self.settings = Settings::default();
         let goes_on = self.clock.begin(chunk);
+        let before = std::mem::take(&mut self.settings);
+        // A short chunk may have ended before it told any.
+        if !goes_on || !before.is_empty() {
+            self.settings_before = if goes_on { before } else { Settings::default() };
+        }
         self.segments.begin(start, chunk, goes_on);
         let item = events::chunk_start(self, chunk, self.chunks);
         self.chunks = self.chunks.saturating_add(1);

@@ -131,16 +131,9 @@ impl Segments {
         }
     }
 
-    /// The monotonic clock is known now.
-    pub(super) fn anchor(&mut self, set: impl Fn(&mut Time)) {
-        for item in self.held.iter_mut().chain(&mut self.ready) {
-            match item {
-                Item::Sample(sample) => set(&mut sample.time),
-                Item::Loss(loss) => set(&mut loss.time),
-                Item::Other(event) => set(&mut event.time),
-                _ => {}
-            }
-        }
+    /// The items of the segment that is not over yet.
+    pub(super) fn each_held(&mut self, mut each: impl FnMut(&mut Item)) {
+        self.held.iter_mut().for_each(&mut each);
     }
 
     /// The events before `to` have been looked at.

@@ -80,6 +80,11 @@ impl Settings {
             .map(|period| period.nanos)
     }
 
+    /// Whether nothing has been said.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.periods.is_empty()
+    }
+
     /// Reads again what could not be read yet: there may be more constants than before.
     pub(crate) fn more(&mut self, chunk: &Chunk) {
         let mut kept = std::mem::take(&mut self.kept).into_iter();

@@ -20,6 +20,7 @@ pub const MONOTONIC: i64 = 77_000_000_000;
 
 const TYPES: &[TypeId] = &[
     schema::SEGMENT,
+    schema::ACTIVE_SETTING,
     schema::STREAM_LOSS,
     schema::CLOCK_ANCHOR,
     schema::EXECUTION_SAMPLE,

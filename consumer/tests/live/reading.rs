@@ -107,6 +107,30 @@ fn other_types_of_samples_have_their_weights_and_fields() {
     assert_eq!(few.lost, seen.lost);
 }
 
+/// The recorder tells its settings behind the event that began the chunk, and an interval may change with a chunk.
+#[test]
+fn what_samples_stand_for_may_be_told_behind_them() {
+    let made = make_with(SMALL, |chunk, segment| {
+        // The third chunk tells none.
+        if [0, 3, 11].contains(&segment) {
+            let interval = if segment < 3 { "10000000" } else { "20000000" };
+            chunk
+                .event(schema::ACTIVE_SETTING, |e| {
+                    let id = i64::from(schema::EXECUTION_SAMPLE.0);
+                    e.ticks(Ticks(1)).long(id).string("interval").string(interval);
+                })
+                .unwrap();
+        }
+    });
+    let (seen, _) = read(&made.bytes, 999, Options::default());
+    let chunk = (SMALL.segments * SMALL.samples) as usize;
+    for (at, sample) in seen.samples.iter().enumerate() {
+        let expected = if at < chunk { 10_000_000 } else { 20_000_000 };
+        assert_eq!((sample.weight.value, sample.weight.unit), (expected, Unit::Nanoseconds), "sample {at}");
+    }
+    assert_eq!(seen.samples.len(), made.all().len());
+}
+
 /// J18: however many samples there are, a frame is looked up once per chunk.
 #[test]
 fn a_million_samples_look_up_each_frame_once() {
