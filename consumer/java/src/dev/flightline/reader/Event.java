@@ -18,6 +18,7 @@ public final class Event extends Struct {
         this.at = at;
         this.end = end;
         this.offset = offset;
+        mark = 0;
     }
 
     /** An event of its own with the same content: what is kept for long keeps no more than its bytes and its constants. */

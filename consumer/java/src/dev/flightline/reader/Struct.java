@@ -1,5 +1,7 @@
 package dev.flightline.reader;
 
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
@@ -16,6 +18,18 @@ public class Struct {
     byte[] bytes;
     int at;
     int end;
+    private static final VarHandle MARK;
+
+    static {
+        try {
+            MARK = MethodHandles.lookup().findVarHandle(Struct.class, "mark", long.class);
+        } catch (ReflectiveOperationException e) {
+            throw new ExceptionInInitializerError(e);
+        }
+    }
+
+    /** A field and where it begins: one number, read and written whole, as threads share constants. */
+    long mark;
 
     Struct(Chunk chunk, Type type, byte[] bytes, int at, int end) {
         this.chunk = chunk;
@@ -165,18 +179,28 @@ public class Struct {
         return e;
     }
 
-    /** At the start of a field. */
+    /** At the start of a field; from the one asked for last, if that is before it. */
     final Cursor cursor(int index) {
-        var c = new Cursor(bytes, at, end);
         if (type.flaw != null) {
             throw new MalformedException(type.flaw);
         }
-        if (type.varints >= 0) {
-            c.skipVarints(index);
-            return c;
+        long known = (long) MARK.getOpaque(this);
+        int from = (int) (known >>> 32);
+        var c = new Cursor(bytes, at, end);
+        if (from > index) {
+            from = 0;
+        } else if (from > 0) {
+            c.pos = (int) known;
         }
-        for (int i = 0; i < index; i++) {
-            Type.skip(type.fields[i], c);
+        if (type.varints >= 0) {
+            c.skipVarints(index - from);
+        } else {
+            for (int i = from; i < index; i++) {
+                Type.skip(type.fields[i], c);
+            }
+        }
+        if (index > from) {
+            MARK.setOpaque(this, (long) index << 32 | c.pos);
         }
         return c;
     }
