@@ -15,6 +15,9 @@ const OTHERS: &str = "[others]";
 
 type Names = Vec<Arc<str>>;
 
+/// A thread, its samples, and its functions with own and total samples.
+pub type ThreadRows = (String, u64, Vec<(String, u64, u64)>);
+
 /// Samples by thread and stack, outermost function first.
 #[derive(Debug, Default)]
 pub struct Hot {
@@ -61,7 +64,7 @@ impl Hot {
     }
 
     /// For each thread, most samples first, its functions by own samples: name, own, total.
-    pub fn threads(&self) -> Vec<(String, u64, Vec<(String, u64, u64)>)> {
+    pub fn threads(&self) -> Vec<ThreadRows> {
         type Functions<'a> = HashMap<&'a str, (u64, u64)>;
         let mut threads: HashMap<&str, (u64, Functions<'_>)> = HashMap::new();
         for (thread, names, samples) in self.all() {

@@ -27,7 +27,7 @@ const COLUMNS: usize = 100;
 /// What is done with the bytes.
 enum Way {
     /// Events are printed, or added up in the table of functions.
-    Decoded(Box<Decoder>, Option<Printer>),
+    Decoded(Box<Decoder>, Option<Box<Printer>>),
     /// Samples are printed as objects.
     Samples(Box<Feed>, usize),
     /// Samples are added up by thread and stack.
@@ -97,7 +97,7 @@ fn way(args: &TailArgs, tail: &Tail) -> Way {
         Form::Events(options, format) => {
             let printer = Printer::new(*format, options.clone());
             printer.select(&mut decoder);
-            Some(printer)
+            Some(Box::new(printer))
         }
         Form::Table { top, .. } => {
             top.select(&mut decoder);
