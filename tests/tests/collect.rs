@@ -73,6 +73,17 @@ fn samples<P: AsRef<Path>>(files: &[P]) -> Vec<String> {
     lines
 }
 
+/// A file that is being written, as it was at one moment: who reads it while its header changes may see parts of two.
+fn at_one_moment(file: &Path) -> tempfile::NamedTempFile {
+    let bytes = until(LIMIT, "two looks that are the same", || {
+        let once = fs::read(file).ok()?;
+        (fs::read(file).ok()? == once).then_some(once)
+    });
+    let copy = tempfile::Builder::new().suffix(".jfr").tempfile().unwrap();
+    fs::write(copy.path(), bytes).unwrap();
+    copy
+}
+
 fn samples_of(stream: &[u8]) -> Vec<String> {
     let mut lines = canonical::of_stream(stream).unwrap().samples;
     lines.sort_unstable();
@@ -177,15 +188,14 @@ fn file_and_repository_at_once_and_both_jdks_follow() {
     // The file is a whole recording meanwhile, for the JDK's tool too, however often one looks.
     let mut before = 0;
     for _ in 0..20 {
-        let now = samples(&[&file]).len();
+        let now = samples(&[at_one_moment(&file).path()]).len();
         assert!(now >= before, "{now} after {before}");
         before = now;
         thread::sleep(Duration::from_millis(60));
     }
-    let copy = work.path().join("copy.jfr");
-    fs::copy(&file, &copy).unwrap();
+    let copy = at_one_moment(&file);
     for jdk in ["jdk17", "jdk25"] {
-        assert_eq!(foreign::lines(jdk, &copy).unwrap(), samples(&[&copy]), "{jdk}");
+        assert_eq!(foreign::lines(jdk, copy.path()).unwrap(), samples(&[copy.path()]), "{jdk}");
     }
     signal(pid, libc::SIGTERM);
     let (code, told, errors) = ended_of(collecting);
@@ -242,7 +252,8 @@ fn recorders_come_and_go() {
         let mut recorder = Killed(recorder(&fifo, work.path()));
         let pid = program_of(&recorder.0);
         until(LIMIT, "more samples", || {
-            let now = file.metadata().ok().filter(|meta| meta.len() > 0).map(|_| samples(&[&file]).len())?;
+            file.metadata().ok().filter(|meta| meta.len() > 0)?;
+            let now = samples(&[at_one_moment(&file).path()]).len();
             (now > seen + 300).then_some(())
         });
         if round < 2 {
@@ -253,14 +264,16 @@ fn recorders_come_and_go() {
             signal(pid, libc::SIGTERM);
             wait(&mut recorder.0, LIMIT, "the recorder");
         }
-        seen = samples(&[&file]).len();
+        seen = samples(&[at_one_moment(&file).path()]).len();
     }
     // What is in the FIFO still comes before the end.
     signal_group(collecting.0.id(), libc::SIGTERM);
     let (code, told, errors) = ended_of(collecting);
     assert_eq!(told["streams"], 3, "{told}");
-    assert_eq!((told["cut"].as_u64(), code), (Some(2), 1), "{told} {errors}");
-    assert!(errors.contains("ended inside a chunk"), "{errors}");
+    // A recorder may be killed just between two chunks, or in the filler of one.
+    let cut = told["cut"].as_u64().unwrap();
+    assert!(cut <= 2 && code == i32::from(cut > 0), "{told} {errors}");
+    assert_eq!(errors.contains("ended inside a chunk"), cut > 0, "{errors}");
     assert_eq!(told["damaged"], 0, "{told}");
     let truth = samples(&[&file]);
     assert!(truth.len() >= seen);
@@ -297,7 +310,9 @@ fn killed_and_started_again() {
         }
         signal(child.0.id(), libc::SIGKILL);
         wait(&mut child.0, LIMIT, "collect, killed");
-        if file.metadata().is_ok_and(|meta| meta.len() > 0) {
+        // The first chunk's header comes last: a file without one has nothing yet.
+        let mut magic = [0; 4];
+        if File::open(&file).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok()) && magic != [0; 4] {
             let now = samples(&[&file]).len();
             assert!(now >= least, "round {round}: {now} after {least}");
             least = now;
@@ -338,7 +353,9 @@ fn damage_is_told() {
     let starts = starts(&stream);
     let truth = samples_of(&stream);
     assert!(truth.len() > 1000 && !starts.is_empty(), "{}", truth.len());
-    let middle = stream.len() / 3;
+    // In the middle of the first chunk's events, not in its filler.
+    let size = starts.get(1).copied().unwrap_or(stream.len());
+    let middle = stream[..size - 64].iter().rposition(|&byte| byte != 0).unwrap() / 2;
     for (what, damaged) in [
         ("other bytes", {
             let mut bytes = stream.clone();
@@ -357,9 +374,13 @@ fn damage_is_told() {
         assert!(errors.contains("offset"), "{what}: {errors}");
         let kept = samples(&[&file]);
         assert_eq!(samples(&all(&root)), kept, "{what}");
-        let lost = truth.iter().filter(|line| kept.binary_search(line).is_err()).count();
-        // One segment may be in doubt; behind it constants may be missing, but never more than a chunk.
-        assert!(lost < truth.len() / 2, "{what}: {lost} of {} lost: {told}", truth.len());
+        // All that is whole before the damage, and all of the other chunks; behind it what can be told for an event.
+        for sound in [&stream[..middle], &stream[size..]] {
+            let sound = if sound.is_empty() { Vec::new() } else { samples_of(sound) };
+            let lost = sound.iter().filter(|line| kept.binary_search(line).is_err()).count();
+            assert_eq!(lost, 0, "{what}: of {}: {told}", sound.len());
+        }
+        assert!(!kept.is_empty() && kept.len() < truth.len() + 1, "{what}: {}", kept.len());
         assert!(told["eventsSalvaged"].as_u64() > Some(0), "{what}: {told}");
         if foreign::ready() {
             assert_eq!(foreign::lines("jdk25", &file).unwrap().len(), kept.len(), "{what}");

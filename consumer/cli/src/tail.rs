@@ -1,6 +1,9 @@
 //! `flightline tail`
 
+mod hot;
+mod sample;
 mod source;
+mod stream;
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -30,6 +33,9 @@ Examples:
   flightline tail run.jfr --events 'jdk.Java*' --last 1m
   flightline tail /var/lib/flightline/2026_11_21_15_00_00_4711 --ndjson | jq .event
   flightline tail -p 4711 --top --json | jq '.functions[0]'
+  flightline record -o - -- ./server | flightline tail - --flame          what runs now, as blocks
+  flightline tail unix:/run/fl.sock --samples | jq -r .stack.frames[0].function
+  flightline tail pipe --per-thread --window 30s --events wall
 
 Events are there within a second or two: a recorder writes them out once a second (--flush). A folder of one process, a file \
 and a program are followed to the end of their recording. Programs that begin to be recorded in a repository are followed \
@@ -44,8 +50,8 @@ const FIRST_WRITTEN: Duration = Duration::from_secs(5);
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true))]
 pub struct TailArgs {
-    /// A repository, the folder of a process in it, or a recording
-    #[arg(value_name = "DIR|FILE", value_hint = ValueHint::AnyPath, group = "what")]
+    /// A repository, the folder of a process in it, a recording; or a stream: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
+    #[arg(value_name = "DIR|FILE|STREAM", value_hint = ValueHint::AnyPath, group = "what")]
     path: Option<PathBuf>,
     /// What is being recorded of a running program
     #[arg(short, long, value_name = "PID", group = "what")]
@@ -53,8 +59,21 @@ pub struct TailArgs {
     /// A table of the functions that run most, with so many lines [default: 20]
     #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     top: Option<usize>,
+    /// Of a stream: the table by threads
+    #[arg(long)]
+    per_thread: bool,
+    /// Of a stream: a flame of blocks with so many lines, root at the top, with --per-thread a tower for each thread [default: 16]
+    #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "16")]
+    #[arg(conflicts_with_all = ["top", "ndjson"])]
+    flame: Option<usize>,
+    /// Of a stream: one JSON object a line for each sample and each loss; consumer/docs/stream.md tells the fields
+    #[arg(long, conflicts_with_all = ["top", "flame", "per_thread", "categories"])]
+    samples: bool,
+    /// The token that a recorder on TCP asks for is in this file [default: what FLIGHTLINE_TOKEN says]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    token_file: Option<PathBuf>,
     /// Time that the table is about
-    #[arg(long, value_name = "SPAN", default_value = "10s", requires = "top")]
+    #[arg(long, value_name = "SPAN", default_value = "10s")]
     #[arg(value_parser = flightline_recorder::settings::text::duration)]
     window: Duration,
     /// Event types, by name with or without package; `*` stands for anything, `?` for one character; with --top those
@@ -67,9 +86,9 @@ pub struct TailArgs {
     /// One JSON object a line: an event, or with --top a table
     #[arg(long, visible_alias = "json")]
     ndjson: bool,
-    /// Frames of a stack to print
-    #[arg(long, value_name = "N", default_value_t = 5, conflicts_with = "top")]
-    stack_depth: usize,
+    /// Frames of a stack to print [default: 5; all with --samples]
+    #[arg(long, value_name = "N", conflicts_with = "top")]
+    stack_depth: Option<usize>,
     /// Begin with what was so long ago: 30s, 10m, 2h
     #[arg(long, value_name = "SPAN", value_parser = crate::range::last)]
     last: Option<Bound>,
@@ -85,16 +104,23 @@ pub struct TailArgs {
 pub fn run(args: &TailArgs) -> Result<Outcome> {
     let signals = Signals::of_user()?;
     let path = match (&args.path, args.pid) {
-        (Some(path), _) if crate::output::is_stdout(path) => {
-            bail!("standard input is read as it comes anyway: flightline print -")
-        }
         (Some(path), _) => path.clone(),
         (None, pid) => output_of(pid.unwrap_or_default())?,
     };
-    let mut tail = Tail::new(args, &path)?;
-    let text = args.top.is_none() && !args.ndjson && io::stdout().is_terminal();
+    let text = args.top.is_none() && !args.shows_stream() && !args.ndjson && io::stdout().is_terminal();
     let mut out: Box<dyn Write> =
         if text { Box::new(Tame::new(io::stdout().lock())) } else { Box::new(io::stdout().lock()) };
+    if let Some(address) = crate::stream::address(&path)? {
+        let mut tail = Tail::of(args, &path, true);
+        stream::run(args, &mut tail, &address, &signals, &mut out)?;
+        return Ok(tail.outcome);
+    }
+    if args.shows_stream() {
+        bail!(
+            "--samples, --flame and --per-thread are for streams: -, a FIFO, fd:N, unix:PATH or tcp:HOST:PORT"
+        );
+    }
+    let mut tail = Tail::new(args, &path)?;
     let mut silent = true;
     while !tail.round(&signals, &mut out)? {
         if std::mem::take(&mut silent) && tail.none() {
@@ -162,12 +188,35 @@ struct Tail {
     outcome: Outcome,
 }
 
+impl TailArgs {
+    /// Whether something is wanted that only streams give.
+    fn shows_stream(&self) -> bool {
+        self.samples || self.flame.is_some() || self.per_thread
+    }
+}
+
 impl Tail {
     fn new(args: &TailArgs, path: &Path) -> Result<Self> {
+        let mut tail = Self::of(args, path, false);
+        if !tail.several {
+            recover::before_reading(path);
+            tail.add(path.to_owned())?;
+        }
+        Ok(tail)
+    }
+
+    /// Nothing is followed yet. A stream has nothing from before but what waits in it.
+    fn of(args: &TailArgs, path: &Path, stream: bool) -> Self {
         let now =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
-        let since = if args.all { i64::MIN } else { args.last.map_or(now, |last| last.at(i64::MIN, now)) };
-        let every = Duration::from_millis(args.every.unwrap_or(if args.top.is_some() { 1000 } else { 250 }));
+        let all = args.all || stream;
+        let since = if all { i64::MIN } else { args.last.map_or(now, |last| last.at(i64::MIN, now)) };
+        let every =
+            Duration::from_millis(args.every.unwrap_or(if args.top.is_some() || args.shows_stream() {
+                1000
+            } else {
+                250
+            }));
         let form = match args.top {
             Some(lines) => {
                 let turns = (args.window.as_nanos() / every.as_nanos()).clamp(1, 10_000) as usize;
@@ -185,17 +234,17 @@ impl Tail {
                     selection: Selection {
                         events: Patterns::new(args.events.clone()),
                         categories: Categories::new(args.categories.clone()),
-                        from: (!args.all).then_some(Bound::Absolute(since)),
+                        from: (!all).then_some(Bound::Absolute(since)),
                         ..Selection::default()
                     },
-                    stack_depth: args.stack_depth,
+                    stack_depth: args.stack_depth.unwrap_or(5),
                     order: Order::AsFound,
                     ..PrintOptions::default()
                 };
                 Form::Events(options, if args.ndjson { Format::Ndjson } else { Format::Text })
             }
         };
-        let mut tail = Self {
+        Self {
             path: path.to_owned(),
             several: path.is_dir() && !is_one(path),
             since,
@@ -206,12 +255,7 @@ impl Tail {
             done: HashSet::new(),
             shown: None,
             outcome: Outcome::Whole,
-        };
-        if !tail.several {
-            recover::before_reading(path);
-            tail.add(path.to_owned())?;
         }
-        Ok(tail)
     }
 
     /// There was nothing to follow, nor to read.
