@@ -39,6 +39,11 @@ impl Pending {
         self.len
     }
 
+    /// Bytes of memory that the pools keep.
+    pub(super) fn kept(&self) -> usize {
+        self.pools.iter().map(|pool| pool.entries.capacity()).sum()
+    }
+
     pub(super) fn clear(&mut self) {
         // Empty pools stay for their memory: there are no more than the schema has pool types.
         for pool in &mut self.pools {

@@ -286,6 +286,20 @@ impl ChunkWriter {
         buffer::reuse(&mut self.events);
     }
 
+    /// Gives back the memory that it keeps from one flush to the next. What is queued is gone with it.
+    pub fn let_go(&mut self) {
+        self.constants = Pending::default();
+        for buffer in [&mut self.head, &mut self.events, &mut self.segment] {
+            *buffer = BytesMut::new();
+        }
+    }
+
+    /// Bytes of memory that it keeps for what is queued.
+    pub fn kept(&self) -> usize {
+        let buffers = [&self.head, &self.events, &self.segment];
+        buffers.into_iter().map(BytesMut::capacity).sum::<usize>() + self.constants.kept()
+    }
+
     /// Writes what is queued and ends the chunk. `last`: no chunk follows in this file.
     ///
     /// # Errors

@@ -147,6 +147,7 @@ impl Recording {
         self.interner = Interner::new();
         self.threads = ThreadTable::default();
         self.groups = Vec::new();
+        self.writer.let_go();
         if let Some(repository) = self.sink.repository() {
             repository.end(!self.worth);
         }
@@ -157,5 +158,27 @@ impl Recording {
         if let Some(repository) = self.sink.repository() {
             repository.end(false);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        repository::{Owner, Repository},
+        settings::Settings,
+        sink::Target,
+    };
+
+    #[test]
+    fn ended_recordings_keep_no_memory() {
+        let root = tempfile::tempdir().unwrap();
+        let target = Target::Repository(Repository::new(root.path()));
+        let mut ended = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
+        let now_ns = crate::clock::monotonic_ns();
+        (0..1000).for_each(|_| crate::tell::notice(&mut ended, &"x".repeat(100), now_ns));
+        assert!(ended.writer.kept() > 50_000);
+        ended.retire();
+        assert_eq!(ended.writer.kept(), 0);
     }
 }
