@@ -199,7 +199,7 @@ mod tests {
             ("a (1)", &["main", "x\x1b[2J"], 10),
             ("b (2)", &["run"], 40),
         ]);
-        assert_eq!(hot.flame(16, 5, false, false), "▌main▄▄▄▌run▄▄▄▄\n▌parse▌?\n");
+        assert_eq!(hot.flame(16, 5, false, false), "▌main▄▄▄▌run▄▄▄▄\n▌parse▌x\n");
         assert_eq!(hot.flame(16, 5, true, false).lines().next().unwrap(), "▌a (1)▄▄▌b (2)▄▄");
         assert_eq!(hot.flame(16, 1, false, false).lines().count(), 1);
         let coloured = hot.flame(40, 5, false, true);
