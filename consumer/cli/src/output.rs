@@ -43,9 +43,26 @@ where
     if !is_stdout(path) {
         return whole(path, |out| Ok(write(out)?));
     }
-    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut out = BufWriter::with_capacity(1 << 16, Named(io::stdout().lock()));
     write(&mut out)?;
-    out.flush().context("cannot write to standard output")
+    Ok(out.flush()?)
+}
+
+/// Standard output, whose errors say that it is: they come out of `write` as well, which may have read something too.
+struct Named<W>(W);
+
+impl<W: Write> Write for Named<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(named)
+    }
+}
+
+fn named(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
 }
 
 /// Lets `write` write a file that appears under its name, or replaces the one that has it, when it is complete: not
