@@ -174,9 +174,10 @@ fn a_program_records_itself() {
             let lines = folded.lines().filter(|line| line.contains(name));
             lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
         };
-        // 1 kHz: the later thread burns 0.3 s, main 0.2 s, the existing one about as long as both.
+        // 1 kHz: the later thread burns 0.3 s, main 0.2 s, the existing one as long as both take, and a dump, which waits for
+        // symbols up to 3 s.
         for (name, least, most) in
-            [("later_thread_work", 250, 350), ("existing_thread_work", 150, 600), ("unrecorded_work", 0, 0)]
+            [("later_thread_work", 250, 350), ("existing_thread_work", 150, 4000), ("unrecorded_work", 0, 0)]
         {
             let n = count(name);
             assert!((least..=most).contains(&n), "{name}: {n} samples\n{folded}");

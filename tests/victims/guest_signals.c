@@ -335,10 +335,11 @@ static void stacks(int s, int onstack) {
 
 // The smallest alternate stack that a trivial handler needs.
 static void tiny(void) {
-    size_t bytes = getauxval(AT_MINSIGSTKSZ) + 512;
-    char *m = mmap(0, 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // Where a processor has AMX it is three pages, elsewhere one.
+    size_t bytes = getauxval(AT_MINSIGSTKSZ) + 512, all = 8192 + bytes;
+    char *m = mmap(0, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(m, 4096, PROT_NONE);
-    memset(m + 4096, 0x5a, 12288);
+    memset(m + 4096, 0x5a, all - 4096);
     stack_t st = {.ss_sp = m + 8192, .ss_size = bytes}, back, old;
     say("set", sigaltstack(&st, &old)); say("old", old.ss_flags == SS_DISABLE);
     burn(0.1);
