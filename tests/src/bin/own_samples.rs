@@ -107,6 +107,12 @@ fn dump() -> Option<extern "C" fn() -> c_int> {
     }
 }
 
+/// Periods of work before each look.
+const WORK: u64 = 8;
+/// Periods that may be open: one that is not over, half of one that is rounded away, and an overflow whose signal the kernel
+/// merged with another one, which is found at the next sample or within 90 ms.
+const OPEN: u64 = 4;
+
 fn thread(
     reader: &Mutex<Reader>,
     iterations: u64,
@@ -117,7 +123,7 @@ fn thread(
     let tid = i64::from(unsafe { libc::gettid() });
     let mut looked = 0;
     for iteration in 0..iterations {
-        work(2 * period);
+        work(WORK * period);
         let (cpu, before_flush) = (thread_cpu_ns(), monotonic_nanos());
         let flush = || match dump() {
             0 => Ok(()),
@@ -144,8 +150,7 @@ fn thread(
                 std::thread::sleep(Duration::from_micros(200));
             }
         };
-        // A period at most is still open, and half of one is rounded away.
-        let told = account.sampled_ns + account.lost_ns + 2 * period;
+        let told = account.sampled_ns + account.lost_ns + OPEN * period;
         if told < cpu {
             return Err(format!("iteration {iteration}: of {cpu} ns of CPU time came {account:?}"));
         }
