@@ -9,8 +9,9 @@ use jfr_format::schema::{self, frame_type, thread_state};
 use jfr_format::write::{ChunkWriter, ClockLine, FieldWriter, FileOutput, Geometry};
 use nix::sys::resource::{UsageWho, getrusage};
 
-/// Most that any command may take beside the program itself: with an optimised one, 5 MB large, 35 MB; eight threads come to 31 MB, and what the allocator keeps differs by a megabyte from run to run.
-const BOUND_KB: i64 = 33 << 10;
+/// Most that any command may take beside the program itself: 30 MB, and 37 on another machine with the same kernel, where pages of
+/// the mapped file stay longer; with an optimised program, 5 MB large, 35 MB. The recordings have 240.
+const BOUND_KB: i64 = 48 << 10;
 const SIZE: u64 = 240 << 20;
 const CHUNK: u64 = 8 << 20;
 
