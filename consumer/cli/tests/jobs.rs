@@ -4,6 +4,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// Status, output and complaints, the latter without the name of the input.
 fn told(args: &[&str], path: &Path, piped: bool) -> (Option<i32>, String, String) {
@@ -34,7 +36,7 @@ fn inputs(folder: &Path) -> Vec<PathBuf> {
     let all: Vec<u8> = recordings.iter().flat_map(|path| fs::read(path).unwrap()).collect();
     let joined = folder.join("joined.jfr");
     fs::write(&joined, all).unwrap();
-    [recordings, listed("cases"), vec![joined]].concat()
+    [vec![joined], recordings, listed("cases")].concat()
 }
 
 #[test]
@@ -47,15 +49,27 @@ fn neither_threads_nor_the_way_in_change_what_is_told() {
         &["view", "all-views", "--json"],
         &["view", "all-events", "--csv"],
     ];
-    for path in inputs(folder.path()) {
-        for args in all {
-            let expected = told(&[args, &["--jobs", "1"]].concat(), &path, false);
-            for jobs in ["2", "5"] {
-                let found = told(&[args, &["--jobs", jobs]].concat(), &path, false);
-                assert_eq!(found, expected, "{args:?} of {} with {jobs} threads", path.display());
+    let inputs = inputs(folder.path());
+    let next = AtomicUsize::new(0);
+    let compare = || {
+        while let Some(path) = inputs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            for args in all {
+                let expected = told(&[args, &["--jobs", "1"]].concat(), path, false);
+                for jobs in ["2", "5"] {
+                    let found = told(&[args, &["--jobs", jobs]].concat(), path, false);
+                    assert_eq!(found, expected, "{args:?} of {} with {jobs} threads", path.display());
+                }
+                let (status, output, _) = told(args, path, true);
+                assert_eq!(
+                    (status, &output),
+                    (expected.0, &expected.1),
+                    "{args:?} of {}, piped",
+                    path.display()
+                );
             }
-            let (status, output, _) = told(args, &path, true);
-            assert_eq!((status, &output), (expected.0, &expected.1), "{args:?} of {}, piped", path.display());
         }
-    }
+    };
+    // Debug builds take minutes for all of it.
+    let processors = thread::available_parallelism().map_or(2, usize::from);
+    thread::scope(|scope| (0..processors).for_each(|_| drop(scope.spawn(compare))));
 }

@@ -8,7 +8,7 @@
 //! A chunk of a stream is longer than what has come of it, and most of it may be filler at last. So what a
 //! [`Place`] holds is told by headers of its own: each time a segment has come as a whole, and its checksum is right where there
 //! is one, the segment's bytes are handed on with the header that is true then. Bytes of a chunk are never moved, so
-//! whoever follows it goes on reading. Behind damage, and where a stream ends inside a chunk, what [`repair`](super::repair)
+//! whoever follows it goes on reading. Behind damage, and where a stream ends inside a chunk, what [`repair`](super::repair())
 //! finds in the rest of the chunk becomes a chunk of its own, with the constants of the one before it.
 
 mod salvage;
