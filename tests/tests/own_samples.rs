@@ -8,9 +8,9 @@ use flightline_tests::run::{run, turn};
 use flightline_tests::victim;
 
 const THREADS: u64 = 8;
-/// Some hundred in all: each works for eight periods and waits for the recorder twice. OWN_SAMPLES asks for another number of
+/// A hundred and twenty in all: each works for eight periods and waits for the recorder twice. OWN_SAMPLES asks for another number of
 /// a thread's; ten thousand take ten minutes, a million would take most of a day.
-const ITERATIONS: u64 = 40;
+const ITERATIONS: u64 = 15;
 const RATE: u64 = 2_000;
 
 /// After each flush all CPU time that a thread had used before is in its samples or told as lost, and
