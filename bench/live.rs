@@ -6,12 +6,15 @@
 use std::error::Error;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use bytes::Bytes;
 use flightline_consumer::live::{Feed, Item, Options};
 use jfr_format::read::{Decoder, Delivery, Item as Read};
-use nix::time::{ClockId, clock_gettime};
+
+use best::best;
+
+#[path = "best.rs"]
+mod best;
 
 const FIXTURES: &[&str] = &["flightline", "jdk25-multichunk", "ap-native-cpu"];
 const REPEATED_TO: usize = 32 << 20;
@@ -36,10 +39,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn measure(name: &str, bytes: &[u8]) {
-    let (decoding, decoded) = best(|| decode(bytes));
+    let (decoding, decoded) = best(ROUNDS, || decode(bytes));
     let samples_only = Options { others: false, ..Options::default() };
-    let (sampling, samples) = best(|| follow(bytes, &samples_only));
-    let (following, all) = best(|| follow(bytes, &Options::default()));
+    let (sampling, samples) = best(ROUNDS, || follow(bytes, &samples_only));
+    let (following, all) = best(ROUNDS, || follow(bytes, &Options::default()));
     assert_eq!((samples.0, all.0), (decoded, decoded), "both see all events");
     println!("{name}: {:.1} MB, {decoded} events, {} samples", bytes.len() as f64 / 1e6, samples.1);
     for (step, time) in [("decoder", decoding), ("live, samples", sampling), ("live, all", following)] {
@@ -90,23 +93,4 @@ fn follow(bytes: &[u8], options: &Options) -> (u64, u64) {
     feed.close();
     take(&mut feed);
     (feed.stats().events, samples)
-}
-
-/// The shortest time `step` took, and what it gave.
-fn best<T>(mut step: impl FnMut() -> T) -> (Duration, T) {
-    let mut once = || {
-        let start = cpu_time();
-        let result = black_box(step());
-        (cpu_time().saturating_sub(start), result)
-    };
-    let (mut shortest, result) = once();
-    for _ in 1..ROUNDS {
-        shortest = shortest.min(once().0);
-    }
-    (shortest, result)
-}
-
-/// CPU time of this thread.
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

@@ -4,7 +4,6 @@
 //! `cargo bench -p flightline-consumer --bench steps [-- FILE…]`, by default on fixtures repeated to 32 MB.
 
 use std::error::Error;
-use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +12,11 @@ use flightline_consumer::fold::{self, FoldOptions, fold};
 use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loaded, load_recording};
 use jfr_format::read::{Decoder, Delivery, Interest, Item, Recording};
-use nix::time::{ClockId, clock_gettime};
+
+use best::best;
+
+#[path = "best.rs"]
+mod best;
 
 const FIXTURES: &[&str] = &["jdk17-multichunk", "jdk25-multichunk", "ap-java-multichunk", "ap-native-lock"];
 const REPEATED_TO: usize = 32 << 20;
@@ -39,20 +42,20 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn measure(name: &str, bytes: Bytes) -> Result<(), Box<dyn Error>> {
-    let (walk, events) = best(|| walk(&bytes));
+    let (walk, events) = best(ROUNDS, || walk(&bytes));
     let recording = Recording::bytes(bytes.clone());
-    let (count, counted) = best(|| count(&recording));
+    let (count, counted) = best(ROUNDS, || count(&recording));
     let counted = counted?;
     assert_eq!(counted, events, "the reader passes the events that the walk does");
 
     let options = load_options(&recording)?;
-    let (load, loaded) = best(|| load_recording(&recording, &options, 1, |_| {}));
+    let (load, loaded) = best(ROUNDS, || load_recording(&recording, &options, 1, |_| {}));
     let model = loaded?.model;
     let samples: u64 = model.samples.values().map(|weight| weight.count).sum();
     let fold_options = FoldOptions { by_thread: true, ..FoldOptions::default() };
-    let (tree_time, tree) = best(|| fold(&model, &fold_options));
+    let (tree_time, tree) = best(ROUNDS, || fold(&model, &fold_options));
     let tree = tree?;
-    let (text, lines) = best(|| {
+    let (text, lines) = best(ROUNDS, || {
         let mut out = Vec::new();
         folded::write(&tree, &mut out).map(|()| out)
     });
@@ -78,25 +81,6 @@ fn measure(name: &str, bytes: Bytes) -> Result<(), Box<dyn Error>> {
     row("tree to folded text", text, lines, "line");
     row("all of fold", load + tree_time + text, events, "event");
     Ok(())
-}
-
-/// The shortest time `step` took, and what it gave.
-fn best<T>(mut step: impl FnMut() -> T) -> (Duration, T) {
-    let mut once = || {
-        let start = cpu_time();
-        let result = black_box(step());
-        (cpu_time().saturating_sub(start), result)
-    };
-    let (mut shortest, result) = once();
-    for _ in 1..ROUNDS {
-        shortest = shortest.min(once().0);
-    }
-    (shortest, result)
-}
-
-/// CPU time of this thread.
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// The least a reader does, as `walk_floor.c` has it: from event to event by their sizes. The number of events.

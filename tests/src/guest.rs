@@ -12,6 +12,38 @@ use crate::victim::flightline;
 /// How long one run may take.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
+/// All that `guest_signals.c` can do with signals, a case each.
+pub const SIGNALS: &[&[&str]] = &[
+    &["handler-prof"],
+    &["handler-trap"],
+    &["itimer"],
+    &["default-prof"],
+    &["default-trap"],
+    &["masks"],
+    &["pending-prof"],
+    &["pending-trap"],
+    &["pending-prof-late"],
+    &["pending-trap-late"],
+    &["wait-prof"],
+    &["wait-trap"],
+    &["signal-thread"],
+    &["suspend-prof"],
+    &["suspend-trap"],
+    &["signalfd-prof"],
+    &["signalfd-trap"],
+    &["longjmp"],
+    &["flags-prof"],
+    &["flags-trap"],
+    &["stack-own"],
+    &["stack-alternate"],
+    &["stack-tiny"],
+    &["int3"],
+    &["int3-handled"],
+    &["int3-ignored"],
+    &["int3-blocked"],
+    &["inherit"],
+];
+
 /// A way to record: a name for messages, and options of `flightline record`.
 #[derive(Clone, Debug)]
 pub struct Mode {

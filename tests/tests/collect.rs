@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use flightline_tests::canonical;
+use flightline_tests::follower::Killed;
 use flightline_tests::foreign::{self, Followed, Stream};
 use flightline_tests::record::Record;
 use flightline_tests::repository::chunks;
@@ -16,18 +17,6 @@ use flightline_tests::victim::{self, flightline};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(120);
-
-/// Ends with the test, however that ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        if matches!(self.0.try_wait(), Ok(None)) {
-            signal_group(self.0.id(), libc::SIGKILL);
-            let _ = self.0.wait();
-        }
-    }
-}
 
 fn mkfifo(path: &Path) {
     run(Command::new("mkfifo").arg(path), LIMIT).expect_success("mkfifo");

@@ -21,39 +21,7 @@ fn same(program: &Path, cases: &[&[&str]]) {
 fn programs_with_the_same_signals() {
     let _turn = turn();
     let program = victim::c("guest_signals", OPTIMISED);
-    let cases = [
-        "handler-prof",
-        "handler-trap",
-        "itimer",
-        "default-prof",
-        "default-trap",
-        "masks",
-        "pending-prof",
-        "pending-trap",
-        "pending-prof-late",
-        "pending-trap-late",
-        "wait-prof",
-        "wait-trap",
-        "signal-thread",
-        "suspend-prof",
-        "suspend-trap",
-        "signalfd-prof",
-        "signalfd-trap",
-        "longjmp",
-        "flags-prof",
-        "flags-trap",
-        "stack-own",
-        "stack-alternate",
-        "stack-tiny",
-        "int3",
-        "int3-handled",
-        "int3-ignored",
-        "int3-blocked",
-        "inherit",
-    ];
-    let cases: Vec<[&str; 1]> = cases.iter().map(|case| [*case]).collect();
-    let cases: Vec<&[&str]> = cases.iter().map(|case| case.as_slice()).collect();
-    same(&program, &cases);
+    same(&program, guest::SIGNALS);
 }
 
 #[test]

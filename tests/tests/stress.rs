@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use flightline_tests::guest::{everything, same};
+use flightline_tests::guest::{self, everything, same};
 use flightline_tests::run::turn;
 use flightline_tests::victim::{self, OPTIMISED};
 
@@ -106,39 +106,7 @@ fn what_guests_do_under_one_engine() {
     ];
     check(&process, &cases);
     let signals = victim::c("guest_signals", OPTIMISED);
-    let names = [
-        "handler-prof",
-        "handler-trap",
-        "itimer",
-        "default-prof",
-        "default-trap",
-        "masks",
-        "pending-prof",
-        "pending-trap",
-        "pending-prof-late",
-        "pending-trap-late",
-        "wait-prof",
-        "wait-trap",
-        "signal-thread",
-        "suspend-prof",
-        "suspend-trap",
-        "signalfd-prof",
-        "signalfd-trap",
-        "longjmp",
-        "flags-prof",
-        "flags-trap",
-        "stack-own",
-        "stack-alternate",
-        "stack-tiny",
-        "int3",
-        "int3-handled",
-        "int3-ignored",
-        "int3-blocked",
-        "inherit",
-    ];
-    let cases: Vec<[&str; 1]> = names.iter().map(|case| [*case]).collect();
-    let cases: Vec<&[&str]> = cases.iter().map(|case| case.as_slice()).collect();
-    check(&signals, &cases);
+    check(&signals, guest::SIGNALS);
     let threads = victim::c("guest_threads", &["-O2", "-fomit-frame-pointer", "-Wl,--no-as-needed", "-lm"]);
     let modules: Vec<String> = victim::modules(2).iter().map(|m| m.to_string_lossy().into_owned()).collect();
     let (first, second) = (modules[0].as_str(), modules[1].as_str());
