@@ -86,8 +86,10 @@ static void itimer(void) {
     struct itimerval off = {{0, 0}, {0, 0}};
     setitimer(ITIMER_PROF, &off, 0);
     long n = hits;
-    say("about fifty", n >= 35 && n <= 65);
-    if (n < 35 || n > 65) fprintf(stderr, "itimer: %ld hits\n", n);
+    // A machine whose ticks come late merges some: 22 were seen at a load of twelve on four processors.
+    int right = n >= 15 && n <= 65;
+    say("about fifty", right);
+    if (!right) fprintf(stderr, "itimer: %ld hits\n", n);
 }
 
 static void default_action(int s) { raise(s); burn(0.01); say("survived", s); }
