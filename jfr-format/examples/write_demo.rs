@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: write_demo PATCHED.jfr FIXED.jfr [SAMPLES] [CHUNK_SIZE] [MS_PER_FLUSH]".into());
     };
     let samples = arguments.next().map_or(Ok(1000), |text| text.parse())?;
-    let size = arguments.next().map_or(Ok(24 << 10), |text| text.parse())?;
+    let size = arguments.next().map_or(Ok(32 << 10), |text| text.parse())?;
 
     let pause = Duration::from_millis(arguments.next().map_or(Ok(0), |text| text.parse())?);
 
@@ -195,7 +195,40 @@ impl<'a> Recording<'a> {
     fn opening(&mut self, now: Ticks) -> Result<(), WriteError> {
         self.settings(now)?;
         self.surroundings(now)?;
-        self.threads_and_other_samples(now)
+        self.threads_and_other_samples(now)?;
+        self.spans(now)
+    }
+
+    fn spans(&mut self, now: Ticks) -> Result<(), WriteError> {
+        const LABELS: u64 = 1;
+        const NAME: u64 = 2;
+        let (main, worker, span, root) = (THREADS[0].0, THREADS[1].0, -5, 77);
+        if self.first((schema::STRING.0, LABELS)) {
+            for (key, text) in [(LABELS, r#"{"endpoint":"/größe"}"#), (NAME, "GET /größe")] {
+                self.chunk.constant(schema::STRING, key, |s| {
+                    s.string(text);
+                })?;
+            }
+            self.chunk.constant(schema::SPAN_CONTEXT, 1, |c| {
+                c.long(span).long(root).long(1 << 62).long(-1).int(1).key(LABELS);
+            })?;
+        }
+        self.chunk.event(schema::SAMPLE_CONTEXT, |e| {
+            e.ticks(now).key(main).key(1).long(3);
+        })?;
+        self.chunk.event(schema::SPAN, |e| {
+            e.ticks(now).ticks(Ticks(20_000)).key(worker).key(NAME);
+            e.long(span).long(root).long(root).long(1 << 62).long(-1).int(1).int(1).key(LABELS);
+        })?;
+        self.chunk.event(schema::PROFILER_SPAN, |e| {
+            e.ticks(now).ticks(Ticks(20_000)).key(worker).key(NAME);
+        })?;
+        self.chunk.event(schema::SPAN_SCOPE, |e| {
+            e.ticks(now).ticks(Ticks(20_000)).key(main).long(span).long(root).long(3).boolean(false);
+        })?;
+        self.chunk.event(schema::WATERMARK, |e| {
+            e.ticks(now);
+        })
     }
 
     fn settings(&mut self, now: Ticks) -> Result<(), WriteError> {

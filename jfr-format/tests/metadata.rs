@@ -248,6 +248,24 @@ const EXPECTED: &[(&str, &str)] = &[
         "flightline.LastSample",
         "startTime:long eventThread:java.lang.Thread* stackTrace:jdk.types.StackTrace* signal:java.lang.String thread:long",
     ),
+    (
+        "flightline.types.SpanContext",
+        "spanId:long localRootSpanId:long traceIdHi:long traceIdLo:long flags:int labels:java.lang.String*",
+    ),
+    (
+        "flightline.SampleContext",
+        "startTime:long eventThread:java.lang.Thread* context:flightline.types.SpanContext* seq:long",
+    ),
+    (
+        "flightline.Span",
+        "startTime:long duration:long eventThread:java.lang.Thread* name:java.lang.String* spanId:long parentSpanId:long localRootSpanId:long traceIdHi:long traceIdLo:long flags:int samples:int labels:java.lang.String*",
+    ),
+    (
+        "flightline.SpanScope",
+        "startTime:long duration:long eventThread:java.lang.Thread* spanId:long previousSpanId:long seq:long open:boolean",
+    ),
+    ("profiler.Span", "startTime:long duration:long eventThread:java.lang.Thread* tag:java.lang.String*"),
+    ("flightline.Watermark", "startTime:long"),
     ("flightline.Label", "startTime:long pid:long name:java.lang.String value:java.lang.String"),
     (
         "flightline.RecorderCost",

@@ -41,7 +41,7 @@ fn both_shapes_hold_the_same_samples_for_every_reader() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (patched, fixed) = write_demo(folder.path(), 3000, 24 << 10);
+    let (patched, fixed) = write_demo(folder.path(), 3000, 32 << 10);
 
     println!("{}", foreign::agree(&[&patched, &fixed]));
 
@@ -63,13 +63,13 @@ fn both_shapes_hold_the_same_samples_for_every_reader() {
 #[test]
 fn headers_of_a_pipe_are_right_before_its_bytes_are_known() {
     let folder = tempfile::tempdir().unwrap();
-    let (patched, fixed) = write_demo(folder.path(), 2000, 24 << 10);
+    let (patched, fixed) = write_demo(folder.path(), 2000, 32 << 10);
 
     assert_eq!(chunks(&patched).len(), 1);
     let fixed = chunks(&fixed);
     assert!(fixed.len() > 1, "several chunks");
     for (size, header) in &fixed {
-        assert_eq!(*size, 24 << 10);
+        assert_eq!(*size, 32 << 10);
         let checkpoint = u64::from_be_bytes(header[16..24].try_into().unwrap());
         let metadata = u64::from_be_bytes(header[24..32].try_into().unwrap());
         assert_eq!(checkpoint, size - 64, "the anchor checkpoint");

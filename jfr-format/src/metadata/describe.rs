@@ -61,6 +61,9 @@ fn field(field: &Field) -> Element {
     if !field.label.is_empty() {
         element = element.child(annotation(schema::LABEL).attribute("value", field.label));
     }
+    if field.contextual {
+        element = element.child(annotation(schema::CONTEXTUAL));
+    }
     let also = match field.unit {
         Unit::UnsignedBytes => Some(annotation(schema::UNSIGNED)),
         Unit::BitRate => Some(annotation(schema::FREQUENCY)),

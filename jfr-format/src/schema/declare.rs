@@ -52,6 +52,8 @@ pub struct Field {
     pub label: &'static str,
     /// Meaning of a number.
     pub unit: Unit,
+    /// Tells of what goes on in the thread meanwhile (`jdk.jfr.Contextual`).
+    pub contextual: bool,
     /// How it is encoded.
     pub shape: Shape,
 }
@@ -124,7 +126,13 @@ impl Shape {
 impl Type {
     /// Whether constants of this type may be written.
     pub const fn is_pool(&self) -> bool {
-        matches!(self.kind, Kind::Struct | Kind::Simple)
+        matches!(self.kind, Kind::Struct | Kind::Simple) || self.id.0 == STRING.0
+    }
+
+    /// The fields of one constant: those of the type, and the text of a string, which is no field.
+    pub(crate) const fn constant_fields(&self) -> &'static [Field] {
+        const TEXT: &[Field] = &[field("", STRING, "")];
+        if self.id.0 == STRING.0 { TEXT } else { self.fields }
     }
 
     /// Adds a sentence for people.
@@ -179,13 +187,18 @@ pub(super) const fn field(name: &'static str, ty: TypeId, label: &'static str) -
         STRING => Shape::Text,
         _ => Shape::Unwritten,
     };
-    Field { name, ty, pooled: false, array: false, label, unit: Unit::None, shape }
+    Field { name, ty, pooled: false, array: false, label, unit: Unit::None, contextual: false, shape }
 }
 
 impl Field {
     pub(super) const fn pooled(mut self) -> Field {
         self.pooled = true;
         self.shape = Shape::Key;
+        self
+    }
+
+    pub(super) const fn contextual(mut self) -> Field {
+        self.contextual = true;
         self
     }
 

@@ -6,12 +6,14 @@
 mod declare;
 mod events;
 mod signals;
+mod spans;
 mod structs;
 mod waits;
 
 pub use declare::{Field, Kind, Shape, Type, Unit};
 pub use events::*;
 pub use signals::*;
+pub use spans::*;
 pub use structs::*;
 pub use waits::*;
 
@@ -60,7 +62,7 @@ pub mod thread_state {
 
 /// All types in the order in which the metadata lists them.
 pub fn types() -> impl Iterator<Item = &'static Type> {
-    structs::TYPES.iter().chain(events::TYPES).chain(waits::TYPES).chain(signals::TYPES)
+    structs::TYPES.iter().chain(events::TYPES).chain(waits::TYPES).chain(signals::TYPES).chain(spans::TYPES)
 }
 
 /// The declaration of `id`.
@@ -78,6 +80,7 @@ const fn index() -> [Option<&'static Type>; IDS] {
     add(&mut index, events::TYPES);
     add(&mut index, waits::TYPES);
     add(&mut index, signals::TYPES);
+    add(&mut index, spans::TYPES);
     index
 }
 

@@ -51,6 +51,7 @@ ids! {
     UNSIGNED = 208 "jdk.jfr.Unsigned";
     CONTENT_TYPE = 209 "jdk.jfr.ContentType";
     FREQUENCY = 210 "jdk.jfr.Frequency";
+    CONTEXTUAL = 211 "jdk.jfr.Contextual";
 }
 
 // Fields of structs go without labels: no tool shows them, and a pipe carries all of this once per chunk.
@@ -135,5 +136,6 @@ pub(super) const TYPES: &[Type] = &[
     annotation(MEMORY_ADDRESS, "jdk.jfr.MemoryAddress", &[]),
     annotation(UNSIGNED, "jdk.jfr.Unsigned", &[]),
     annotation(FREQUENCY, "jdk.jfr.Frequency", &[]),
+    annotation(CONTEXTUAL, "jdk.jfr.Contextual", &[]),
     annotation(CONTENT_TYPE, "jdk.jfr.ContentType", &[]),
 ];

@@ -32,7 +32,7 @@ pub(super) fn constant_key(key: u64) -> Result<u64, WriteError> {
 
 impl<'a> FieldWriter<'a> {
     pub(super) fn new(out: &'a mut BytesMut, of: &'static Type) -> FieldWriter<'a> {
-        FieldWriter { out, of, rest: of.fields, structs: 0, element: &[], after: &[], error: None }
+        FieldWriter { out, of, rest: of.constant_fields(), structs: 0, element: &[], after: &[], error: None }
     }
 
     /// The first thing that went wrong.

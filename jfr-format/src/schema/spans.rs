@@ -1,0 +1,80 @@
+//! Spans: what a thread worked for when it was sampled, how long, and where else that span was worked on.
+//!
+//! No standard event gets a further field (readers hard-code them): a sample and its [`SAMPLE_CONTEXT`] are joined by thread and
+//! time, in whatever order they come. A sample is any event of that thread with a stack; one with a duration is joined by its
+//! beginning.
+
+use super::declare::{Field, Type, Unit, event, field, structure};
+use super::events::{DURATION, EVENT_THREAD, FLIGHTLINE, START_TIME, THREADS};
+use super::structs::{BOOLEAN, INT, LONG, STRING, ids};
+use crate::ids::TypeId;
+
+ids! {
+    SPAN_CONTEXT = 36 "flightline.types.SpanContext";
+    SAMPLE_CONTEXT = 73 "flightline.SampleContext";
+    SPAN = 74 "flightline.Span";
+    SPAN_SCOPE = 75 "flightline.SpanScope";
+    PROFILER_SPAN = 77 "profiler.Span";
+    WATERMARK = 78 "flightline.Watermark";
+}
+
+const SPAN_ID: Field = field("spanId", LONG, "Span");
+const LOCAL_ROOT: Field = field("localRootSpanId", LONG, "Local Root Span");
+/// W3C: the first eight bytes of the trace id, big-endian.
+const TRACE_HI: Field = field("traceIdHi", LONG, "Trace, High Half");
+const TRACE_LO: Field = field("traceIdLo", LONG, "Trace, Low Half");
+/// W3C trace flags; bit 0 = sampled.
+const FLAGS: Field = field("flags", INT, "Trace Flags");
+/// How many activations the thread had had, this one included; 0 where nobody counted.
+const SEQ: Field = field("seq", LONG, "Activation");
+
+#[rustfmt::skip]
+pub(super) const TYPES: &[Type] = &[
+    structure(SPAN_CONTEXT, "flightline.types.SpanContext", "Span Context", &[
+        field("spanId", LONG, ""),
+        field("localRootSpanId", LONG, ""),
+        field("traceIdHi", LONG, ""),
+        field("traceIdLo", LONG, ""),
+        field("flags", INT, ""),
+        // An object in JSON; null if there are none.
+        field("labels", STRING, "").pooled(),
+    ]),
+    event(SAMPLE_CONTEXT, "flightline.SampleContext", "Sample Context", FLIGHTLINE, &[
+        START_TIME,
+        EVENT_THREAD,
+        field("context", SPAN_CONTEXT, "Context").pooled(),
+        SEQ,
+    ]).about("Span that was active when the samples of this thread with this start time were taken"),
+    event(SPAN, "flightline.Span", "Span", FLIGHTLINE, &[
+        START_TIME,
+        DURATION,
+        EVENT_THREAD,
+        field("name", STRING, "Name").pooled(),
+        SPAN_ID,
+        field("parentSpanId", LONG, "Parent Span"),
+        LOCAL_ROOT,
+        TRACE_HI,
+        TRACE_LO,
+        FLAGS,
+        field("samples", INT, "Samples").unit(Unit::Unsigned),
+        field("labels", STRING, "Labels (JSON)").pooled(),
+    ]).about("A span, and the thread where it ended; those without a sample are left out unless all are asked for"),
+    event(SPAN_SCOPE, "flightline.SpanScope", "Span Scope", FLIGHTLINE, &[
+        START_TIME,
+        DURATION,
+        EVENT_THREAD,
+        SPAN_ID,
+        field("previousSpanId", LONG, "Span Before"),
+        SEQ,
+        field("open", BOOLEAN, "Still Open"),
+    ]).about("A span was active on a thread; in between others may have been"),
+    event(PROFILER_SPAN, "profiler.Span", "Span", THREADS, &[
+        START_TIME,
+        DURATION,
+        EVENT_THREAD,
+        field("tag", STRING, "Tag").pooled().contextual(),
+    ]),
+    event(WATERMARK, "flightline.Watermark", "Watermark", FLIGHTLINE, &[
+        START_TIME,
+    ]).about("Of what ended before this, nothing comes later in this recording"),
+];
