@@ -1,0 +1,333 @@
+//! Entering and leaving, and what is told of it.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+#[cfg(doc)]
+use crate::abi::NAME_MAX;
+use crate::abi::{ScopeEnd, mode, recorder};
+use crate::clock;
+use crate::ids::SpanContext;
+#[cfg(doc)]
+use crate::record::ATTRS_MAX;
+use crate::record::{Held, MAGIC, Record, SideCar, VALID};
+use crate::thread::{self, Level, State};
+use crate::tls::local;
+
+/// What an activation is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Entering<'a> {
+    /// The span's ids.
+    pub context: &'a SpanContext,
+    /// Its name; what is longer than [`NAME_MAX`] is cut.
+    pub name: &'static str,
+    /// Labels as in [`Record::attrs`], in addition to those of the enclosing activation if it is of the same trace.
+    pub attrs: &'a [u8],
+    /// A number to find it by ([`exit_owner`]), if its owner does not keep the token.
+    pub owner: u64,
+}
+
+/// What ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// Samples meanwhile; those of inner activations are included.
+    pub samples: u32,
+    /// When it was entered, for [`crate::clock::told`]; 0 if nobody recorded.
+    pub start_ticks: u64,
+    held: *const Held,
+}
+
+impl Ended {
+    /// The labels it had at its end. Only until the thread enters something else.
+    pub(crate) fn attrs(&self) -> &[u8] {
+        // SAFETY: a level of this thread, which keeps what it held until it is used again.
+        unsafe { (*self.held).record.labels() }
+    }
+}
+
+/// Enters a span on the calling thread. Returns a token for [`exit`]; 0 if it could not be entered: the thread's 4096 levels are in
+/// use, or there is no memory. Not for signal handlers.
+#[inline]
+pub fn enter(what: &Entering<'_>) -> u64 {
+    let local = local();
+    let Some(state) = thread::state(local) else { return 0 };
+    // SAFETY: the state and all levels are the calling thread's own; the level above the top is in nobody's use, and what
+    // lies in it is not visible until `publish`.
+    unsafe {
+        let top = (*state).top;
+        let mut level = (*top).above;
+        if level.is_null() {
+            level = thread::grow(state);
+            if level.is_null() {
+                return 0;
+            }
+        }
+        let recorder = recorder();
+        let (mut samples, mut samples_before, mut start_ticks) = (core::ptr::null::<AtomicU32>(), 0, 0);
+        if (*recorder.mode).load(Relaxed) != mode::OFF {
+            samples = (recorder.samples)();
+            if !samples.is_null() {
+                samples_before = (*samples).load(Relaxed);
+                start_ticks = clock::ticks();
+            }
+        }
+        let seq = (*state).next_seq;
+        (*state).next_seq = seq + 1;
+        let held = &raw mut (*level).held[0];
+        let context = what.context;
+        // The bottom has no number.
+        let (mut previous_span_id, mut local_root_span_id, mut inherited) =
+            (0, context.local_root_span_id, &[][..]);
+        if (*top).seq != 0 {
+            let outer = &*(*top).current;
+            previous_span_id = u64::from_be_bytes(outer.record.span_id);
+            if outer.record.trace_id == context.trace_id {
+                inherited = outer.record.labels();
+                if local_root_span_id == 0 {
+                    local_root_span_id = outer.car.local_root_span_id;
+                }
+            }
+        }
+        if local_root_span_id == 0 {
+            local_root_span_id = context.span_id;
+        }
+        begin_fill(held);
+        (*held).car = SideCar {
+            magic: MAGIC,
+            name_len: what.name.len() as u32,
+            version: core::sync::atomic::AtomicU64::new(0),
+            seq,
+            local_root_span_id,
+            parent_span_id: context.parent_span_id,
+            previous_span_id,
+            start_ticks,
+            name: what.name.as_ptr(),
+        };
+        let record = &raw mut (*held).record;
+        (*record).trace_id = context.trace_id;
+        (*record).span_id = context.span_id.to_be_bytes();
+        (*record).valid = VALID;
+        (*record).flags = context.flags;
+        (*record).attrs_size = 0;
+        if !inherited.is_empty() || !what.attrs.is_empty() {
+            (*record).set_labels(inherited, what.attrs);
+        }
+        end_fill(state, held);
+        (*level).current = held;
+        (*level).previous = (*state).slot().load(Relaxed);
+        (*level).samples = samples;
+        (*level).samples_before = samples_before;
+        (*level).seq = seq;
+        (*level).owner = what.owner;
+        (*state).publish(local, record.cast());
+        (*state).top = level;
+        seq
+    }
+}
+
+/// Who looks from outside sees that the record is being written.
+unsafe fn begin_fill(held: *mut Held) {
+    // SAFETY: the caller's own record, which is not in force.
+    unsafe { (*held).car.version.store(0, Relaxed) };
+    core::sync::atomic::fence(Release);
+}
+
+unsafe fn end_fill(state: *mut State, held: *mut Held) {
+    // SAFETY: as above.
+    unsafe {
+        let version = (*state).version;
+        (*state).version = version + 1;
+        (*held).car.version.store(version, Release);
+    }
+}
+
+/// Leaves the activation that [`enter`] gave this token for; it need not be the innermost one. `None` if the calling thread has none
+/// of that number, as in a child that was forked meanwhile.
+#[inline]
+pub fn exit(token: u64) -> Option<Ended> {
+    leave(|level| level.seq == token)
+}
+
+/// Leaves the innermost activation that was entered with this owner.
+#[inline]
+pub fn exit_owner(owner: u64) -> Option<Ended> {
+    leave(|level| level.owner == owner)
+}
+
+#[inline]
+fn leave(wanted: impl Fn(&Level) -> bool) -> Option<Ended> {
+    let local = local();
+    let state = local.state.load(Relaxed);
+    // SAFETY: the thread's own state and levels; the bottom ends the search, and has no number.
+    unsafe {
+        if state.is_null() || (*state).top.is_null() {
+            return None;
+        }
+        let level = (*state).top;
+        if (*level).seq == 0 {
+            return None;
+        }
+        if wanted(&*level) {
+            let below = (*level).below;
+            (*state).publish(local, (*level).previous);
+            (*state).top = below;
+            return Some(ended(level));
+        }
+        let mut level = (*level).below;
+        while (*level).seq != 0 {
+            if wanted(&*level) {
+                return Some(take_out(state, level));
+            }
+            level = (*level).below;
+        }
+        None
+    }
+}
+
+/// Ends an activation that others lie above of: those stay, and lead to what lay below it.
+#[cold]
+unsafe fn take_out(state: *mut State, level: *mut Level) -> Ended {
+    // SAFETY: the thread's own levels; `level` is neither top nor bottom, so it has neighbours.
+    unsafe {
+        let (below, above, top) = ((*level).below, (*level).above, (*state).top);
+        // Another copy of this crate may have entered something between the two.
+        if (*above).previous == (&raw mut (*(*level).current).record).cast() {
+            (*above).previous = (*level).previous;
+        }
+        (*(*above).current).car.previous_span_id = (*(*level).current).car.previous_span_id;
+        (*above).below = below;
+        (*below).above = above;
+        let spare = (*top).above;
+        (*level).below = top;
+        (*level).above = spare;
+        (*top).above = level;
+        if !spare.is_null() {
+            (*spare).below = level;
+        }
+        ended(level)
+    }
+}
+
+#[inline]
+unsafe fn ended(level: *mut Level) -> Ended {
+    // SAFETY: the thread's own level, no longer active; the recorder's word stays readable.
+    unsafe {
+        let held = (*level).current.cast_const();
+        if (*level).samples.is_null() {
+            return Ended { samples: 0, start_ticks: 0, held };
+        }
+        let samples = (*(*level).samples).load(Relaxed).wrapping_sub((*level).samples_before);
+        let ended = Ended { samples, start_ticks: (*held).car.start_ticks, held };
+        if samples != 0 || (*recorder().mode).load(Relaxed) == mode::ALL {
+            tell(&ended);
+        }
+        ended
+    }
+}
+
+#[cold]
+fn tell(ended: &Ended) {
+    let recorder = recorder();
+    // SAFETY: as `Ended::attrs`.
+    let held = unsafe { &*ended.held };
+    if recorder.is_off() {
+        return;
+    }
+    let (start_ns, end_ns) = clock::told(ended.start_ticks);
+    let scope = ScopeEnd {
+        size: size_of::<ScopeEnd>() as u32,
+        samples: ended.samples,
+        start_ns,
+        end_ns,
+        span_id: u64::from_be_bytes(held.record.span_id),
+        previous_span_id: held.car.previous_span_id,
+        seq: held.car.seq,
+    };
+    // SAFETY: a complete struct for the time of the call.
+    unsafe { (recorder.scope)(&scope) };
+}
+
+/// Why a label was not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LabelError {
+    /// Nothing is entered on this thread.
+    NoSpan,
+    /// The key is empty or too long, or the process has 256 keys already.
+    Key,
+    /// The labels would take more than [`ATTRS_MAX`] bytes.
+    Full,
+}
+
+/// Index of a key in the process's table.
+pub(crate) fn key_index(key: &str) -> Result<u8, LabelError> {
+    // SAFETY: a string.
+    let index = unsafe { (recorder().key)(key.as_ptr(), key.len()) };
+    u8::try_from(index).map_err(|_| LabelError::Key)
+}
+
+/// Sets a label of the innermost activation of the calling thread, and of what it will enclose. Values are cut at 255 bytes, between
+/// characters. Not for signal handlers.
+///
+/// # Errors
+/// See [`LabelError`]; the labels are as they were.
+pub fn label(key: &str, value: &str) -> Result<(), LabelError> {
+    let local = local();
+    let state = local.state.load(Relaxed);
+    // SAFETY: the thread's own state and top level, whose other record is not in force.
+    unsafe {
+        if state.is_null() || (*state).top.is_null() || (*(*state).top).seq == 0 {
+            return Err(LabelError::NoSpan);
+        }
+        let index = key_index(key)?;
+        let level = (*state).top;
+        let current = (*level).current;
+        let first = &raw mut (*level).held[0];
+        let other = if current == first { &raw mut (*level).held[1] } else { first };
+        begin_fill(other);
+        (*other).car.copy_from(&(*current).car);
+        let record = &raw mut (*other).record;
+        (*record).trace_id = (*current).record.trace_id;
+        (*record).span_id = (*current).record.span_id;
+        (*record).valid = VALID;
+        (*record).flags = (*current).record.flags;
+        (*record).attrs_size = 0;
+        let fitted =
+            (*record).append_without((*current).record.labels(), index) && (*record).append(index, value);
+        end_fill(state, other);
+        if !fitted {
+            return Err(LabelError::Full);
+        }
+        (*level).current = other;
+        // Where another copy of this crate has entered something since, that one's record stays in force.
+        if (*state).slot().load(Relaxed) == (&raw mut (*current).record).cast() {
+            (*state).publish(local, record.cast());
+        }
+    }
+    Ok(())
+}
+
+/// Ids of the innermost span of the calling thread, whoever entered it in this process; `None` if there is none.
+pub fn current() -> Option<SpanContext> {
+    let local = local();
+    let state = thread::state(local)?;
+    // SAFETY: what a slot points at is a record for as long as it does so, and nobody but this thread changes that.
+    unsafe {
+        let at = (*state).slot().load(Relaxed);
+        if at.is_null() {
+            return None;
+        }
+        let record = &*at.cast::<Record>();
+        if record.valid != VALID {
+            return None;
+        }
+        let span_id = u64::from_be_bytes(record.span_id);
+        let car = SideCar::of(at);
+        Some(SpanContext {
+            trace_id: record.trace_id,
+            span_id,
+            parent_span_id: car.map_or(0, |car| car.parent_span_id),
+            local_root_span_id: car.map_or(span_id, |car| car.local_root_span_id),
+            flags: record.flags,
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! The process's table of label keys: a record has an index for a key, the process context the names.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32};
+
+/// Keys there can be: the index is a byte.
+pub const KEYS_MAX: usize = 256;
+/// The longest key.
+pub const KEY_MAX: usize = 63;
+
+#[derive(Clone, Copy)]
+struct Name {
+    len: u8,
+    bytes: [u8; KEY_MAX],
+}
+
+struct Table {
+    len: AtomicU32,
+    adding: AtomicBool,
+    names: UnsafeCell<[Name; KEYS_MAX]>,
+}
+
+// SAFETY: names below `len` never change; above it only the holder of `adding` writes.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table {
+    len: AtomicU32::new(0),
+    adding: AtomicBool::new(false),
+    names: UnsafeCell::new([Name { len: 0, bytes: [0; KEY_MAX] }; KEYS_MAX]),
+};
+
+fn names(len: usize) -> &'static [Name] {
+    // SAFETY: in bounds, and complete before `len` said so.
+    unsafe { core::slice::from_raw_parts(TABLE.names.get().cast::<Name>(), len.min(KEYS_MAX)) }
+}
+
+/// The names in the table of this copy of the crate, by index.
+pub fn all() -> impl Iterator<Item = &'static str> {
+    let known = names(TABLE.len.load(Acquire) as usize);
+    known.iter().map(|name| core::str::from_utf8(&name.bytes[..usize::from(name.len)]).unwrap_or(""))
+}
+
+fn find(key: &str) -> Option<u8> {
+    all().position(|name| name == key).map(|index| index as u8)
+}
+
+/// Index of a key in this copy's table; adds it, and publishes the process context anew, if it is not there. `None`: the table is
+/// full, the key empty or longer than [`KEY_MAX`].
+pub fn index(key: &str) -> Option<u8> {
+    if let Some(known) = find(key) {
+        return Some(known);
+    }
+    if key.is_empty() || key.len() > KEY_MAX {
+        return None;
+    }
+    // Additions are rare and short; who cannot get in within this goes without the label.
+    let mut tries = 0;
+    while TABLE.adding.compare_exchange(false, true, Acquire, Relaxed).is_err() {
+        tries += 1;
+        if tries > 10_000 {
+            return None;
+        }
+        // SAFETY: gives up the processor for a moment.
+        unsafe { libc::sched_yield() };
+    }
+    let len = TABLE.len.load(Relaxed) as usize;
+    let found = find(key).or_else(|| {
+        (len < KEYS_MAX).then(|| {
+            let mut name = Name { len: key.len() as u8, bytes: [0; KEY_MAX] };
+            name.bytes[..key.len()].copy_from_slice(key.as_bytes());
+            // SAFETY: in bounds; we hold `adding`, and nobody reads above `len`.
+            unsafe { TABLE.names.get().cast::<Name>().add(len).write(name) };
+            TABLE.len.store(len as u32 + 1, Release);
+            crate::process::publish();
+            len as u8
+        })
+    });
+    TABLE.adding.store(false, Release);
+    found
+}
+
+/// [`index`] as [`crate::abi::Abi::key`], for a recorder that keeps no table of its own.
+///
+/// # Safety
+/// `name` points at `len` bytes.
+pub unsafe extern "C" fn own_key(name: *const u8, len: usize) -> i32 {
+    if name.is_null() || len > KEY_MAX {
+        return -1;
+    }
+    // SAFETY: by the caller.
+    let bytes = unsafe { core::slice::from_raw_parts(name, len) };
+    core::str::from_utf8(bytes).ok().and_then(index).map_or(-1, i32::from)
+}
+
+/// A name of this copy's table as [`crate::abi::Abi::key_name`].
+///
+/// # Safety
+/// `len` may be written.
+pub unsafe extern "C" fn own_key_name(index: u8, len: *mut usize) -> *const u8 {
+    let Some(name) = all().nth(usize::from(index)) else { return core::ptr::null() };
+    // SAFETY: by the caller.
+    unsafe { len.write(name.len()) };
+    name.as_ptr()
+}
+
+/// A fork may have come in the midst of another thread's addition, which the child does not have.
+pub(crate) fn in_child() {
+    TABLE.adding.store(false, Relaxed);
+}

@@ -1,0 +1,43 @@
+//! What a thread is working at, for profilers: a thread's current span, in memory that a signal handler or another process can read at
+//! any instruction.
+//!
+//! The layout is OpenTelemetry's: records of OTEP 4947 behind the thread-local variable `otel_thread_ctx_v1`, names of label keys in
+//! the process context of OTEP 4719. So any reader of these proposals sees it, and Flightline's recorder tells with every sample which
+//! span it was taken in, and of every span in which samples were taken when it began and ended.
+//!
+//! [`Span`] makes spans, [`enter_context`] enters those that others make, [`label`] says more of what is active. For `tracing` and
+//! OpenTelemetry there is `flightline-tracing`, for C and what calls C `flightline.h`.
+//!
+//! Entering and leaving costs some nanoseconds, without locks, system calls and heap, whether somebody records or not. A thread's first
+//! time maps 16 KiB, which are given back at its end. `libflightline.so`, if it is in the process, is found by its data symbol
+//! ([`abi`]); a recorder that is linked in says so ([`abi::set_recorder`]).
+//!
+//! An executable's thread-local variable is seen by other tools only if it is exported: build with
+//! `-C link-arg=-Wl,--export-dynamic-symbol=otel_thread_ctx_v1`. Flightline's recorder does not need that.
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod abi;
+mod clock;
+mod context;
+mod ids;
+mod json;
+pub mod keys;
+mod process;
+pub mod record;
+mod span;
+mod sys;
+mod thread;
+mod tls;
+
+pub use context::{Ended, Entering, LabelError, current, enter, exit, exit_owner, label};
+pub use ids::{RANDOM, SAMPLED, SpanContext};
+pub use process::SCHEMA;
+pub use span::{Entered, Guard, Span, beginning, enter_context, new_context, span_ended};
+
+/// The calling thread's `otel_thread_ctx_v1` of this copy of the crate: [`abi::Abi::slot`] of a recorder in the same binary.
+pub fn own_slot() -> *const abi::Slot {
+    &raw const tls::local().slot
+}

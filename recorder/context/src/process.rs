@@ -1,0 +1,193 @@
+//! The process context of OTEP 4719: memory that readers find by its name and that tells them what the keys of labels mean.
+
+use core::ptr::{addr_of_mut, null_mut};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, fence};
+
+use crate::keys::{self, KEY_MAX, KEYS_MAX};
+use crate::sys;
+
+/// What the proposal's readers know the layout of our records by.
+pub const SCHEMA: &str = "tlsdesc_v1_dev";
+const SIGNATURE: u64 = u64::from_le_bytes(*b"OTEL_CTX");
+const VERSION: u32 = 2;
+
+#[repr(C)]
+struct Header {
+    signature: AtomicU64,
+    version: u32,
+    payload_size: u32,
+    published_at_ns: AtomicU64,
+    payload: *const u8,
+}
+
+/// Header, then two buffers for payloads in turn.
+const MAPPED: usize = size_of::<Header>() + 2 * PAYLOAD_MAX;
+/// Each key with up to four bytes before it, the two names, and the lengths around.
+const PAYLOAD_MAX: usize = KEYS_MAX * (KEY_MAX + 4) + 256;
+
+static MAP: AtomicPtr<Header> = AtomicPtr::new(null_mut());
+/// Whether another library publishes already: there is one process context.
+static FOREIGN: AtomicBool = AtomicBool::new(false);
+/// Whether somebody publishes now; who comes meanwhile has what he wants published as well, or by the next one.
+static BUSY: AtomicBool = AtomicBool::new(false);
+
+/// Publishes what the table of keys is now. Does nothing where memory or the kernel's leave is missing: readers then go without names.
+/// Only by the recorder's copy of the crate, or where there is none.
+pub(crate) fn publish() {
+    if !crate::abi::keys_are_ours() {
+        return;
+    }
+    while BUSY.swap(true, Acquire) {
+        // SAFETY: gives up the processor for a moment.
+        unsafe { libc::sched_yield() };
+    }
+    notice_fork();
+    if !FOREIGN.load(Relaxed) {
+        write();
+    }
+    BUSY.store(false, Release);
+}
+
+/// A page that reads as zero in a forked child, where the mapping is not, whoever forked it and however.
+static HERE: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
+
+/// Forgets the parent's mapping.
+fn notice_fork() {
+    let mut here = HERE.load(Acquire);
+    if here.is_null() {
+        let Some(page) = sys::map_wiped_on_fork(sys::PAGE) else { return };
+        here = page.cast();
+        HERE.store(here, Release);
+    }
+    // SAFETY: mapped for as long as the process lives; only the holder of `BUSY` comes here.
+    if unsafe { &*here }.swap(1, Relaxed) == 0 {
+        MAP.store(null_mut(), Relaxed);
+        FOREIGN.store(false, Relaxed);
+    }
+}
+
+/// Publishes if nothing is published.
+pub(crate) fn ensure() {
+    if MAP.load(Relaxed).is_null() && !FOREIGN.load(Relaxed) {
+        publish();
+    }
+}
+
+fn write() {
+    let mut header = MAP.load(Acquire);
+    let first = header.is_null();
+    if first {
+        if sys::file_holds(c"/proc/self/maps", b"OTEL_CTX") {
+            FOREIGN.store(true, Relaxed);
+            return;
+        }
+        let Some(at) = sys::map_named(MAPPED, c"OTEL_CTX") else { return };
+        header = at.cast();
+    }
+    // SAFETY: our own mapping, which only the holder of `BUSY` writes. The payload that is in force is not touched.
+    unsafe {
+        let buffers = header.add(1).cast::<u8>();
+        let in_force = (*header).payload;
+        let payload = if in_force == buffers { buffers.add(PAYLOAD_MAX) } else { buffers };
+        let size = encode(core::slice::from_raw_parts_mut(payload, PAYLOAD_MAX));
+        (*header).published_at_ns.store(0, Relaxed);
+        fence(SeqCst);
+        addr_of_mut!((*header).version).write_volatile(VERSION);
+        addr_of_mut!((*header).payload_size).write_volatile(size as u32);
+        addr_of_mut!((*header).payload).write_volatile(payload);
+        fence(SeqCst);
+        (*header).published_at_ns.store(now(), Release);
+        if first {
+            fence(SeqCst);
+            (*header).signature.store(SIGNATURE, Release);
+            MAP.store(header, Release);
+        }
+        sys::name_mapping(header.cast(), MAPPED, c"OTEL_CTX");
+    }
+}
+
+/// Nanoseconds since 1970.
+fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to where the last argument points.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut time) };
+    (time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64).max(1)
+}
+
+/// The child of a fork has no such mapping; it publishes its own when it enters something.
+pub(crate) fn in_child() {
+    MAP.store(null_mut(), Relaxed);
+    FOREIGN.store(false, Relaxed);
+    BUSY.store(false, Relaxed);
+}
+
+/// Protocol buffers, written from the end: a message's length is known when its content is there.
+struct Backwards<'a> {
+    bytes: &'a mut [u8],
+    from: usize,
+}
+
+impl Backwards<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        // `PAYLOAD_MAX` is enough for everything; nothing is written if not.
+        if let Some(from) = self.from.checked_sub(bytes.len()) {
+            self.bytes[from..self.from].copy_from_slice(bytes);
+            self.from = from;
+        }
+    }
+
+    /// Makes what was written since `end` the content of a field.
+    fn field(&mut self, number: u8, end: usize) {
+        let mut length = end - self.from;
+        let mut varint = [0u8; 10];
+        let mut n = 0;
+        loop {
+            varint[n] = (length & 0x7f) as u8 | if length > 0x7f { 0x80 } else { 0 };
+            n += 1;
+            length >>= 7;
+            if length == 0 {
+                break;
+            }
+        }
+        self.put(&varint[..n]);
+        self.put(&[number << 3 | 2]);
+    }
+
+    fn string(&mut self, number: u8, text: &str) {
+        let end = self.from;
+        self.put(text.as_bytes());
+        self.field(number, end);
+    }
+}
+
+/// Writes `ProcessContext { attributes (2): [schema version, key map] }` to the buffer's begin and returns its size.
+fn encode(buffer: &mut [u8]) -> usize {
+    const KEY: u8 = 1;
+    const VALUE: u8 = 2;
+    const STRING_VALUE: u8 = 1;
+    const ARRAY_VALUE: u8 = 5;
+    const VALUES: u8 = 1;
+    const ATTRIBUTES: u8 = 2;
+    let len = buffer.len();
+    let mut out = Backwards { bytes: buffer, from: len };
+    let attribute = out.from;
+    let count = keys::all().count();
+    for index in (0..count).rev() {
+        let any_value = out.from;
+        out.string(STRING_VALUE, keys::all().nth(index).unwrap_or(""));
+        out.field(VALUES, any_value);
+    }
+    out.field(ARRAY_VALUE, attribute);
+    out.field(VALUE, attribute);
+    out.string(KEY, "threadlocal.attribute_key_map");
+    out.field(ATTRIBUTES, attribute);
+    let attribute = out.from;
+    out.string(STRING_VALUE, SCHEMA);
+    out.field(VALUE, attribute);
+    out.string(KEY, "threadlocal.schema_version");
+    out.field(ATTRIBUTES, attribute);
+    let from = out.from;
+    buffer.copy_within(from.., 0);
+    len - from
+}

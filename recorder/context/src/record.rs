@@ -1,0 +1,188 @@
+//! What lies in memory of a context: a record of OpenTelemetry's thread context (OTEP 4947) and, directly before it, what only
+//! Flightline's recorder reads.
+
+use core::mem::offset_of;
+use core::sync::atomic::AtomicU64;
+
+/// Bytes of labels in a record: the proposal recommends at most 640 bytes for all of it.
+pub const ATTRS_MAX: usize = 612;
+/// The value of [`Record::valid`] in a record that may be read.
+pub const VALID: u8 = 1;
+/// [`SideCar::magic`].
+pub const MAGIC: u32 = 0x5843_4c46; // "FLCX"
+
+/// A thread's context as OTEP 4947 lays it out.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Record {
+    /// W3C Trace Context; zeros: none.
+    pub trace_id: [u8; 16],
+    /// W3C Trace Context.
+    pub span_id: [u8; 8],
+    /// [`VALID`], or the record is not to be read.
+    pub valid: u8,
+    /// Trace flags of W3C Trace Context.
+    pub flags: u8,
+    /// Bytes of `attrs` that count.
+    pub attrs_size: u16,
+    /// Labels, one behind the other: index of the key, length, that many bytes of UTF-8. The last one of a key counts.
+    pub attrs: [u8; ATTRS_MAX],
+}
+
+/// Directly before every record of ours.
+#[repr(C)]
+#[derive(Debug)]
+pub struct SideCar {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// Bytes at `name`.
+    pub name_len: u32,
+    /// Changes whenever this record is filled; 0 while it is. Who reads from another thread or process reads it before and
+    /// after; the thread's own handlers need not.
+    pub version: AtomicU64,
+    /// Number of the activation, unique in the process, never 0. A change of labels keeps it.
+    pub seq: u64,
+    /// The outermost span of this trace in this process, as a number (big-endian bytes are W3C's).
+    pub local_root_span_id: u64,
+    /// The span this one is a child of; 0: none or not known.
+    pub parent_span_id: u64,
+    /// The span that was active on this thread before; 0: none.
+    pub previous_span_id: u64,
+    /// When the activation began ([`crate::clock::ticks`]); 0 if nobody recorded then.
+    pub start_ticks: u64,
+    /// The span's name, UTF-8; valid while the record is in force. Null: not known.
+    pub name: *const u8,
+}
+
+/// A record of ours; the slot points at `record`.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Held {
+    /// What the recorder reads besides.
+    pub car: SideCar,
+    /// What everybody reads.
+    pub record: Record,
+}
+
+/// How far before the record the side-car lies.
+pub const SIDE_CAR_BEFORE: usize = 64;
+
+const _: () = {
+    assert!(size_of::<Record>() == 640 && offset_of!(Record, attrs) == 28);
+    assert!(size_of::<SideCar>() == SIDE_CAR_BEFORE && offset_of!(Held, record) == SIDE_CAR_BEFORE);
+};
+
+/// The labels in the bytes of [`Record::attrs`]: index of the key, value. Stops at the first that is not whole.
+pub fn labels(mut attrs: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    core::iter::from_fn(move || {
+        let (&[key, len], rest) = attrs.split_first_chunk::<2>()?;
+        let (value, rest) = rest.split_at_checked(usize::from(len))?;
+        attrs = rest;
+        Some((key, value))
+    })
+}
+
+/// As much of a text as `max` bytes hold without cutting a character.
+pub(crate) fn cut(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+impl Record {
+    /// Without labels, and not to be read by others.
+    pub(crate) fn empty() -> Record {
+        Record {
+            trace_id: [0; 16],
+            span_id: [0; 8],
+            valid: 0,
+            flags: 0,
+            attrs_size: 0,
+            attrs: [0; ATTRS_MAX],
+        }
+    }
+
+    /// Sets a label in place; `false`, and nothing changed, if there is no room for it.
+    pub(crate) fn replace(&mut self, key: u8, value: &str) -> bool {
+        let mut new = Record::empty();
+        let fits = new.append_without(self.labels(), key) && new.append(key, value);
+        if fits {
+            self.set_labels(&[], new.labels());
+        }
+        fits
+    }
+
+    /// The bytes of its labels.
+    pub(crate) fn labels(&self) -> &[u8] {
+        &self.attrs[..usize::from(self.attrs_size).min(ATTRS_MAX)]
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> bool {
+        let from = usize::from(self.attrs_size);
+        let Some(room) = self.attrs.get_mut(from..from + bytes.len()) else { return false };
+        room.copy_from_slice(bytes);
+        self.attrs_size += bytes.len() as u16;
+        true
+    }
+
+    /// Adds a label; `false` if there is no room for it. A value is cut at 255 bytes.
+    pub(crate) fn append(&mut self, key: u8, value: &str) -> bool {
+        let value = cut(value, 255);
+        let room = ATTRS_MAX - usize::from(self.attrs_size);
+        room >= 2 + value.len() && self.put(&[key, value.len() as u8]) && self.put(value.as_bytes())
+    }
+
+    /// Adds what `attrs` holds but labels of one key.
+    pub(crate) fn append_without(&mut self, attrs: &[u8], without: u8) -> bool {
+        labels(attrs)
+            .filter(|(key, _)| *key != without)
+            .all(|(key, value)| self.put(&[key, value.len() as u8]) && self.put(value))
+    }
+
+    /// Sets the labels to `own` and, as far as there is room, to those `inherited` ones whose keys `own` has not.
+    pub(crate) fn set_labels(&mut self, inherited: &[u8], own: &[u8]) {
+        self.attrs_size = 0;
+        let own = if own.len() > ATTRS_MAX { &[] } else { own };
+        let room = ATTRS_MAX - own.len();
+        if own.is_empty() {
+            self.put(inherited);
+            return;
+        }
+        for (key, value) in labels(inherited) {
+            if labels(own).all(|(other, _)| other != key)
+                && usize::from(self.attrs_size) + 2 + value.len() <= room
+            {
+                self.put(&[key, value.len() as u8]);
+                self.put(value);
+            }
+        }
+        self.put(own);
+    }
+}
+
+impl SideCar {
+    /// The side-car of the record at `record`, if it is one of ours.
+    ///
+    /// # Safety
+    /// `record` is readable memory.
+    pub(crate) unsafe fn of<'a>(record: *const u8) -> Option<&'a SideCar> {
+        // Ours are aligned and never begin a page (`thread::LEVELS_AT`): what lies before them can be read if they can.
+        let at = record as usize;
+        if !at.is_multiple_of(align_of::<Held>()) || at.is_multiple_of(crate::sys::PAGE) {
+            return None;
+        }
+        // SAFETY: readable, as said, and all bytes make sense.
+        let car = unsafe { &*record.sub(SIDE_CAR_BEFORE).cast::<SideCar>() };
+        (car.magic == MAGIC).then_some(car)
+    }
+
+    /// Everything but the version.
+    pub(crate) fn copy_from(&mut self, other: &SideCar) {
+        self.magic = other.magic;
+        self.name_len = other.name_len;
+        self.seq = other.seq;
+        self.local_root_span_id = other.local_root_span_id;
+        self.parent_span_id = other.parent_span_id;
+        self.previous_span_id = other.previous_span_id;
+        self.start_ticks = other.start_ticks;
+        self.name = other.name;
+    }
+}

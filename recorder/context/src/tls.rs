@@ -1,0 +1,89 @@
+//! The thread-local variable `otel_thread_ctx_v1` and, beside it, a word of our own. In assembler, as stable Rust has no thread-local
+//! symbols; by TLS descriptors, which the linker turns into one constant in an executable.
+//!
+//! The words lie in `.tdata` although they are zero: so they come first in a library's block, and readers that take a descriptor
+//! without a symbol to mean the block's begin (OpenTelemetry's eBPF profiler) find them. The public name is weak: where another writer
+//! of the same proposal is linked into the same binary, the name is that one's.
+
+use core::sync::atomic::AtomicPtr;
+
+use crate::abi::Slot;
+use crate::thread::State;
+
+/// The two words of a thread.
+#[repr(C)]
+pub(crate) struct Local {
+    /// `otel_thread_ctx_v1`.
+    pub(crate) slot: Slot,
+    /// This copy's state of the thread; null before the first use and after the end.
+    pub(crate) state: AtomicPtr<State>,
+}
+
+macro_rules! words {
+    ($object:literal, $progbits:literal) => {
+        core::arch::global_asm!(
+            concat!(".pushsection .tdata.flightline_context,\"awT\",", $progbits),
+            ".p2align 3",
+            ".hidden flightline_context_local_v1",
+            ".weak flightline_context_local_v1",
+            concat!(".type flightline_context_local_v1, ", $object),
+            ".size flightline_context_local_v1, 16",
+            ".weak otel_thread_ctx_v1",
+            concat!(".type otel_thread_ctx_v1, ", $object),
+            ".size otel_thread_ctx_v1, 8",
+            "flightline_context_local_v1:",
+            "otel_thread_ctx_v1:",
+            ".zero 16",
+            ".popsection",
+        );
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+words!("@object", "@progbits");
+#[cfg(target_arch = "aarch64")]
+words!("%object", "%progbits");
+
+/// The calling thread's words.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn local() -> &'static Local {
+    let at: *const Local;
+    // SAFETY: the sequence of the psABI for TLS descriptors, which linkers recognise. By the ABI the call changes rax and flags;
+    // glibc before 2.40 lost vector registers in libraries that were loaded late.
+    unsafe {
+        core::arch::asm!(
+            "lea rax, [rip + flightline_context_local_v1@TLSDESC]",
+            "call qword ptr [rax + flightline_context_local_v1@TLSCALL]",
+            "add rax, qword ptr fs:[0]",
+            out("rax") at, clobber_abi("sysv64"));
+    }
+    // SAFETY: the thread's own words; no reference outlives the call of the API it is taken in.
+    unsafe { &*at }
+}
+
+/// The calling thread's words.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub(crate) fn local() -> &'static Local {
+    let offset: usize;
+    let pointer: usize;
+    // SAFETY: the sequence of the ABI for TLS descriptors, which linkers recognise.
+    unsafe {
+        core::arch::asm!(
+            "adrp x0, :tlsdesc:flightline_context_local_v1",
+            "ldr x1, [x0, #:tlsdesc_lo12:flightline_context_local_v1]",
+            "add x0, x0, :tlsdesc_lo12:flightline_context_local_v1",
+            ".tlsdesccall flightline_context_local_v1",
+            "blr x1",
+            "mrs {pointer}, tpidr_el0",
+            pointer = out(reg) pointer, out("x0") offset, clobber_abi("C"));
+    }
+    // SAFETY: as on the other processor.
+    unsafe { &*((pointer.wrapping_add(offset)) as *const Local) }
+}
+
+/// [`crate::own_slot`] for C.
+pub(crate) unsafe extern "C" fn own_slot() -> *const Slot {
+    &raw const local().slot
+}

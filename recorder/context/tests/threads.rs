@@ -1,0 +1,119 @@
+//! The way in as programs use it, without a recorder: what a reader of OTEP 4947 finds in the thread's variable.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+
+use flightline_context::record::{Record, SIDE_CAR_BEFORE, SideCar, VALID, labels};
+use flightline_context::{
+    Entering, LabelError, Span, SpanContext, current, enter, enter_context, exit, exit_owner, label, own_slot,
+};
+
+fn context(id: u64) -> SpanContext {
+    SpanContext { trace_id: [9; 16], span_id: id, flags: 1, ..SpanContext::default() }
+}
+
+/// What a reader sees: span id, and labels by index.
+fn seen() -> Option<(u64, Vec<(u8, String)>)> {
+    // SAFETY: what the variable of this thread points at is a record.
+    let record = unsafe { (*own_slot()).context.load(Relaxed).cast::<Record>().as_ref() }?;
+    assert_eq!(record.valid, VALID);
+    let attrs = labels(&record.attrs[..record.attrs_size.into()]);
+    let attrs = attrs.map(|(key, value)| (key, String::from_utf8(value.to_vec()).unwrap())).collect();
+    Some((u64::from_be_bytes(record.span_id), attrs))
+}
+
+fn car() -> &'static SideCar {
+    // SAFETY: as above; ours has a side-car before it.
+    unsafe { &*(*own_slot()).context.load(Relaxed).sub(SIDE_CAR_BEFORE).cast() }
+}
+
+#[test]
+fn nested_and_out_of_order() {
+    assert_eq!(seen(), None);
+    let mut tokens = Vec::new();
+    for id in 1..=3 {
+        tokens.push(enter(&Entering { context: &context(id), name: "", attrs: &[], owner: id }));
+        assert_eq!((seen().unwrap().0, car().local_root_span_id, car().previous_span_id), (id, 1, id - 1));
+    }
+    // The middle one first: nothing is seen of that.
+    assert!(exit(tokens[1]).is_some() && exit(tokens[1]).is_none());
+    assert_eq!((seen().unwrap().0, car().previous_span_id), (3, 1));
+    assert!(exit_owner(3).is_some() && exit_owner(2).is_none());
+    assert_eq!(seen().unwrap().0, 1);
+    // Another thread's token says nothing here.
+    let first = tokens[0];
+    thread::spawn(move || assert!(exit(first).is_none())).join().unwrap();
+    assert!(exit(first).is_some());
+    assert_eq!((seen(), current()), (None, None));
+}
+
+#[test]
+fn many_levels_and_no_more() {
+    let enter = |id| enter(&Entering { context: &context(id), name: "", attrs: &[], owner: 0 });
+    let mut tokens: Vec<u64> = (1..=5000).map(enter).collect();
+    let deep = tokens.iter().take_while(|token| **token != 0).count();
+    assert!((4000..5000).contains(&deep) && tokens[deep..].iter().all(|token| *token == 0));
+    assert_eq!(seen().unwrap().0, deep as u64);
+    // Every third, then the others from above: what is seen is always the innermost that is left.
+    tokens.truncate(deep);
+    let mut left: Vec<usize> = (0..deep).filter(|i| i % 3 != 0).collect();
+    (0..deep).step_by(3).for_each(|i| assert!(exit(tokens[i]).is_some()));
+    while let Some(last) = left.pop() {
+        assert_eq!(seen().unwrap().0, last as u64 + 1);
+        assert!(exit(tokens[last]).is_some());
+    }
+    assert_eq!(seen(), None);
+    assert_ne!(enter(1), 0);
+}
+
+#[test]
+fn labels_are_inherited_within_a_trace() {
+    assert_eq!(label("k", "v"), Err(LabelError::NoSpan));
+    let outer = Span::root("outer");
+    let inside = outer.enter();
+    label("endpoint", "/pay").unwrap();
+    label("tenant", "a").unwrap();
+    label("endpoint", "/buy").unwrap();
+    let (_, attrs) = seen().unwrap();
+    assert_eq!(attrs.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>(), ["a", "/buy"]);
+    {
+        let mut inner = Span::new("inner");
+        inner.label("tenant", "b").unwrap();
+        assert_eq!(inner.context().trace_id, outer.context().trace_id);
+        let _inside = inner.enter();
+        let (_, attrs) = seen().unwrap();
+        assert_eq!(attrs.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>(), ["/buy", "b"]);
+        let other = enter_context(&context(5));
+        assert_eq!(seen(), Some((5, vec![])));
+        drop(other);
+    }
+    assert_eq!(seen().unwrap().1.len(), 2);
+    // Full: as it was.
+    let long = "x".repeat(255);
+    assert_eq!(label("c", &long), Ok(()));
+    assert_eq!(label("d", &long), Ok(()));
+    assert_eq!(label("e", &long), Err(LabelError::Full));
+    assert_eq!(seen().unwrap().1.len(), 4);
+    drop(inside);
+    // The span kept them, for its next activation.
+    let again = outer.enter();
+    assert_eq!(seen().unwrap().1.len(), 4);
+    drop(again);
+    assert_eq!(label("", "v"), Err(LabelError::NoSpan));
+}
+
+#[test]
+fn a_new_thread_begins_with_nothing() {
+    let span = Span::root("s");
+    let _inside = span.enter();
+    for _ in 0..200 {
+        thread::spawn(|| {
+            assert_eq!(seen(), None);
+            let _guard = enter_context(&context(8));
+            assert_eq!((seen(), car().local_root_span_id), (Some((8, vec![])), 8));
+        })
+        .join()
+        .unwrap();
+    }
+    assert_eq!(seen().unwrap().0, span.context().span_id);
+}
