@@ -84,8 +84,8 @@ pub struct Drain {
     /// Period with which programs sample CPU time.
     period_ns: u64,
     pause: Duration,
-    /// Since when a flush has been asked for.
-    flush_asked_ns: Option<u64>,
+    /// A flush that waits for symbols: its number, and since when.
+    flush_asked: Option<(u64, u64)>,
     beat: Beat,
     second_ns: u64,
     /// Processes that had joined a second ago.
@@ -119,7 +119,10 @@ impl Drain {
         settings.fatal_signals.get_or_insert(asked || matches!(target, Target::Repository(_)));
         let session = Session::create(&settings)?;
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok();
-        let inotify = inotify.filter(|i| i.add_watch(session.dir(), AddWatchFlags::IN_MOVED_TO).is_ok());
+        let inotify = inotify.filter(|i| {
+            let calls = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ATTRIB;
+            i.add_watch(session.dir(), calls).is_ok()
+        });
         let beat = Beat::new(settings.wall_ns());
         let metrics = Metrics::new(settings.metrics);
         let period_ns = settings.period_ns();
@@ -145,7 +148,7 @@ impl Drain {
             metrics,
             period_ns,
             pause: PAUSE[0],
-            flush_asked_ns: None,
+            flush_asked: None,
             beat,
             second_ns: monotonic_ns(),
             joined: 0,
@@ -224,7 +227,9 @@ impl Drain {
 
     /// The same with a shorter limit.
     pub fn wait_at_most(&mut self, limit: Duration, wake: &[BorrowedFd<'_>]) {
-        let limit = limit.min(if self.starting.is_some() { startup::PAUSE } else { self.pause });
+        let short = self.flush_asked.is_some().then_some(PAUSE[0]);
+        let short = short.or(self.starting.is_some().then_some(startup::PAUSE));
+        let limit = limit.min(short.unwrap_or(self.pause));
         let pause = self.steering.pause().map_or(limit, |due| due.min(limit));
         let end_ns = monotonic_ns() + pause.as_nanos() as u64;
         while !self.wait_until(wake, self.beat.next_ns().map_or(end_ns, |next| next.min(end_ns))) {
@@ -335,7 +340,7 @@ impl Drain {
             let outside = self.watch.as_ref().map_or_else(Vec::new, |watch| watch.processes());
             self.metrics.read(&mut self.processes, &outside, &mut self.recordings, now);
         }
-        let flush = wanted != self.report.flushes_done && self.may_flush(now);
+        let flushed = self.may_flush(wanted, now);
         for index in 0..self.recordings.len() {
             if let Some(message) = self.recordings[index].1.retry(now) {
                 tell::notice(&mut self.recordings[index].1, &message, now);
@@ -345,10 +350,11 @@ impl Drain {
                 }
             }
             self.tell_again(index, now);
-            if flush {
+            if flushed.is_some() {
                 self.recordings[index].1.tell_sums(now);
+                self.recordings[index].1.mark_flush();
             }
-            if flush || self.recordings[index].1.flush_due(now) {
+            if flushed.is_some() || self.recordings[index].1.flush_due(now) {
                 self.flush(index, now);
             }
             let recording = &mut self.recordings[index].1;
@@ -357,10 +363,10 @@ impl Drain {
             // At once: the process may have ended by the next round.
             self.tell_again(index, now);
         }
-        if flush {
-            self.report.flushes_done = wanted;
-            self.session.flush_done(wanted);
-            self.flush_asked_ns = None;
+        if let Some(number) = flushed {
+            self.report.flushes_done = number;
+            self.session.flush_done(number);
+            self.flush_asked = None;
             // Who asks once asks again.
             self.pause = PAUSE[0];
         }
@@ -368,17 +374,21 @@ impl Drain {
         self.note_failures();
     }
 
-    /// Whether a flush that is asked for can be done: the samples that wait for symbols come first, as long as the asker has time.
-    fn may_flush(&mut self, now: u64) -> bool {
-        let since = *self.flush_asked_ns.get_or_insert(now);
+    /// The number of the newest flush asked for that can be done now, if any. Samples taken before the asking come first, as long as
+    /// the asker has time; those who ask while one waits for that are served by the next.
+    fn may_flush(&mut self, wanted: u64, now: u64) -> Option<u64> {
+        if wanted == self.report.flushes_done {
+            return None;
+        }
+        let (number, since) = *self.flush_asked.get_or_insert((wanted, now));
         if self.processes.iter().all(|p| p.book.waiting() == 0) {
-            return true;
+            return Some(wanted);
         }
         let overdue = now.saturating_sub(since) >= FLUSH_NAMES_NS;
         if overdue {
             self.resolve_all(true);
         }
-        overdue
+        (overdue || !self.processes.iter().any(|p| p.book.waits_since(since))).then_some(number)
     }
 
     /// Rings that fill up are looked at more often, empty ones less.

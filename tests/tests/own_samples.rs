@@ -8,9 +8,9 @@ use flightline_tests::run::{run, turn};
 use flightline_tests::victim;
 
 const THREADS: u64 = 8;
-/// A hundred and twenty in all: each works for eight periods and waits for the recorder twice. OWN_SAMPLES asks for another number of
-/// a thread's; ten thousand take ten minutes, a million would take most of a day.
-const ITERATIONS: u64 = 15;
+/// Each works for eight periods and waits for the recorder twice. OWN_SAMPLES asks for another number of a thread's, OWN_SAMPLES_RATE
+/// for another rate.
+const ITERATIONS: u64 = 150;
 const RATE: u64 = 2_000;
 
 /// After each flush all CPU time that a thread had used before is in its samples or told as lost, and
@@ -18,18 +18,21 @@ const RATE: u64 = 2_000;
 #[test]
 fn what_a_thread_did_before_it_polled_is_there() {
     let _turn = turn();
-    let asked = std::env::var("OWN_SAMPLES").ok().and_then(|text| text.parse().ok());
-    let iterations: u64 = asked.unwrap_or(ITERATIONS);
+    let asked = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let iterations = asked("OWN_SAMPLES").unwrap_or(ITERATIONS);
+    let rate = asked("OWN_SAMPLES_RATE").unwrap_or(RATE);
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("own.sock");
     let mut command = Command::new(victim::flightline());
     command
-        .args(["record", "--rate", &RATE.to_string(), "-o"])
+        // Nothing is written unless it is asked for.
+        .args(["record", "--flush", "10m", "--rate", &rate.to_string(), "-o"])
         .arg(format!("unix:{}", socket.display()))
         .arg("--");
     command.arg(Path::new(env!("CARGO_BIN_EXE_own_samples"))).arg(&socket);
-    command.args([THREADS, iterations, 1_000_000_000 / RATE].map(|number| number.to_string()));
-    let finished = run(&mut command, Duration::from_secs(900)).expect_success("own_samples");
+    command.args([THREADS, iterations, 1_000_000_000 / rate].map(|number| number.to_string()));
+    let finished =
+        run(&mut command, Duration::from_secs(900 + iterations / 10)).expect_success("own_samples");
     let told = finished.stdout_text();
     let number = |before: &str| -> u64 {
         let end = told.find(before).unwrap_or_else(|| panic!("{told}"));
@@ -39,5 +42,6 @@ fn what_a_thread_did_before_it_polled_is_there() {
     assert_eq!(number(" iterations"), THREADS * iterations, "{told}");
     // Eight periods of work each; the rest may have been lost, and told.
     assert!(number(" samples") >= THREADS * iterations, "{told}");
+    eprintln!("{told}");
     assert!(told.contains("segments_damaged: 0") && told.contains("unresolved: 0"), "{told}");
 }

@@ -118,21 +118,17 @@ pub unsafe extern "C" fn flightline_start(options: *const Options) -> c_int {
 
 /// Waits until `done`, at most `ms`.
 fn wait(ms: u64, done: impl Fn() -> bool) -> c_int {
-    let end = clock::monotonic_ns() + ms * 1_000_000;
+    let begin = clock::monotonic_ns();
     while !done() {
-        if clock::monotonic_ns() >= end {
+        let waited = clock::monotonic_ns() - begin;
+        if waited >= ms * 1_000_000 {
             return -libc::ETIMEDOUT;
         }
-        let nap = [0i64, 1_000_000];
+        let nap = [0, (waited / 4).clamp(50_000, 1_000_000) as i64];
         // SAFETY: the kernel reads one timespec.
         let _ = unsafe { os::syscall(libc::SYS_nanosleep, [nap.as_ptr() as usize, 0, 0, 0, 0, 0]) };
     }
     0
-}
-
-/// Pages of sessions stay readable, so the reference may outlive the recording.
-fn page() -> Option<&'static SessionPage> {
-    session::current().map(|attached| attached.state.session)
 }
 
 /// Stops the recording of this process and waits until its output is complete; see `flightline.h`.
@@ -149,7 +145,15 @@ pub extern "C" fn flightline_stop() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn flightline_dump() -> c_int {
     let _errno = KeepErrno::new();
-    let Some(page) = page() else { return -libc::ESRCH };
+    let Some(attached) = session::current() else { return -libc::ESRCH };
+    // Pages of sessions stay readable, so the reference may outlive the recording.
+    let page: &'static SessionPage = attached.state.session;
     let wanted = page.flush_wanted.fetch_add(1, Relaxed) + 1;
+    // The recorder watches this folder. Where it cannot be reached any more the recorder comes by itself, within a tenth of a second.
+    if let Ok(dir) = attached.dir.cstr() {
+        let (here, now) = (libc::AT_FDCWD as usize, 0);
+        // SAFETY: the kernel reads the path.
+        let _ = unsafe { os::syscall(libc::SYS_utimensat, [here, dir.as_ptr() as usize, now, 0, 0, 0]) };
+    }
     wait(5_000, || page.flush_done.load(Acquire) >= wanted)
 }

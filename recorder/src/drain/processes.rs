@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use flightline_in_signal::layout::PROC_SUFFIX;
+use nix::sys::inotify::AddWatchFlags;
 
 use super::{Drain, GONE, finish_waits};
 use crate::clock::monotonic_ns;
@@ -21,7 +22,8 @@ impl Drain {
     pub(super) fn find_processes(&mut self, now: u64) {
         if let Some(inotify) = &self.inotify {
             match inotify.read_events() {
-                Ok(events) if !events.is_empty() => {}
+                // A change of the folder's time asks for a flush.
+                Ok(events) if events.iter().any(|e| !e.mask.contains(AddWatchFlags::IN_ATTRIB)) => {}
                 _ if !self.seen.is_empty() && !self.stopped => return,
                 _ => {}
             }

@@ -110,6 +110,11 @@ impl Book {
         self.pending.len() + self.unnamed.len()
     }
 
+    /// Whether any of them was taken before this moment.
+    pub fn waits_since(&self, before_ns: u64) -> bool {
+        self.unnamed.iter().chain(&self.pending).any(|sample| sample.time_ns <= before_ns)
+    }
+
     /// Whether it is worth while to try those again.
     pub fn has_news(&self) -> bool {
         self.news || self.overdue()

@@ -145,6 +145,14 @@ impl Recording {
         }
     }
 
+    /// Before a flush that somebody asked for: by its segment a reader of the stream knows that all before it has come, so there
+    /// must be something in it.
+    pub fn mark_flush(&mut self) {
+        if self.writer.pending() == 0 && self.stream().is_some_and(|stream| !stream.nobody()) {
+            self.anchor();
+        }
+    }
+
     /// Whether the chunk has the size at which it is closed.
     fn big(&mut self) -> bool {
         let size = self.sink.bytes() - self.chunk_start_byte;
