@@ -76,8 +76,8 @@ pub(crate) fn local() -> &'static Local {
             "add x0, x0, :tlsdesc_lo12:flightline_context_local_v1",
             ".tlsdesccall flightline_context_local_v1",
             "blr x1",
-            "mrs {pointer}, tpidr_el0",
-            pointer = out(reg) pointer, out("x0") offset, clobber_abi("C"));
+            "mrs x2, tpidr_el0",
+            out("x2") pointer, out("x0") offset, clobber_abi("C"));
     }
     // SAFETY: as on the other processor.
     unsafe { &*((pointer.wrapping_add(offset)) as *const Local) }
