@@ -178,6 +178,7 @@ pub(crate) fn recorder() -> &'static Abi {
 }
 
 #[cold]
+#[inline(never)]
 fn find() -> &'static Abi {
     // SAFETY: a lookup by name; the answer is a data symbol of that name or null.
     let found: *mut c_void = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr().cast::<c_char>()) };

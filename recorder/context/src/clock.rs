@@ -14,6 +14,7 @@ static STEADY: AtomicU64 = AtomicU64::new(0);
 const SETTLED_NS: u64 = 1_000_000_000;
 
 /// `CLOCK_MONOTONIC`.
+#[inline(never)]
 pub(crate) fn now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes to where the last argument points.
@@ -51,10 +52,11 @@ fn is_steady() -> bool {
     true
 }
 
-/// The clock of beginnings, never 0. Call [`start`] before.
+/// The clock of beginnings, not 0. Call [`start`] before.
 #[inline]
 pub(crate) fn ticks() -> u64 {
-    if STEADY.load(Relaxed) == 2 { counter() | 1 } else { now_ns() | 1 }
+    // A counter that stood at 0 would have to have been reset this moment.
+    if STEADY.load(Relaxed) == 2 { counter() } else { now_ns() }
 }
 
 /// Both clocks at one time, as nearly as three tries give it.

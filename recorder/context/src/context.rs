@@ -1,6 +1,6 @@
 //! Entering and leaving, and what is told of it.
 
-use core::sync::atomic::AtomicU32;
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 #[cfg(doc)]
@@ -8,6 +8,7 @@ use crate::abi::NAME_MAX;
 use crate::abi::{ScopeEnd, mode, recorder};
 use crate::clock;
 use crate::ids::SpanContext;
+use crate::labels::Labels;
 #[cfg(doc)]
 use crate::record::ATTRS_MAX;
 use crate::record::{Held, MAGIC, Record, SideCar, VALID};
@@ -32,22 +33,29 @@ pub struct Entering<'a> {
 pub struct Ended {
     /// Samples meanwhile; those of inner activations are included.
     pub samples: u32,
-    /// When it was entered, for [`crate::clock::told`]; 0 if nobody recorded.
-    pub start_ticks: u64,
-    held: *const Held,
+    // The thread's own.
+    level: NonNull<Level>,
 }
 
 impl Ended {
-    /// The labels it had at its end. Only until the thread enters something else.
-    pub(crate) fn attrs(&self) -> &[u8] {
-        // SAFETY: a level of this thread, which keeps what it held until it is used again.
-        unsafe { (*self.held).record.labels() }
+    /// Whether labels were set meanwhile; to be asked before the thread enters something else.
+    #[inline]
+    pub fn relabelled(&self) -> bool {
+        // SAFETY: a level of this thread, which keeps what it had until it is used again; then it is another's. It is unmapped at
+        // the thread's end, and the pointer keeps this value on the thread.
+        unsafe { (*self.level.as_ptr()).relabelled }
+    }
+
+    /// The labels it had at its end; to be asked before the thread enters something else.
+    pub fn labels(&self) -> Labels {
+        // SAFETY: as above.
+        Labels::from_bytes(unsafe { (*(*self.level.as_ptr()).current).record.labels() })
     }
 }
 
 /// Enters a span on the calling thread. Returns a token for [`exit`]; 0 if it could not be entered: the thread's 4096 levels are in
 /// use, or there is no memory. Not for signal handlers.
-#[inline]
+#[inline(never)]
 pub fn enter(what: &Entering<'_>) -> u64 {
     let local = local();
     let Some(state) = thread::state(local) else { return 0 };
@@ -62,22 +70,35 @@ pub fn enter(what: &Entering<'_>) -> u64 {
                 return 0;
             }
         }
+        let held = &raw mut (*level).held[0];
+        begin_fill(held);
         let recorder = recorder();
-        let (mut samples, mut samples_before, mut start_ticks) = (core::ptr::null::<AtomicU32>(), 0, 0);
+        (*held).car.start_ticks = 0;
+        (*level).samples = core::ptr::null();
         if (*recorder.mode).load(Relaxed) != mode::OFF {
-            samples = (recorder.samples)();
+            let samples = (recorder.samples)();
             if !samples.is_null() {
-                samples_before = (*samples).load(Relaxed);
-                start_ticks = clock::ticks();
+                (*level).samples = samples;
+                (*level).samples_before = (*samples).load(Relaxed);
+                (*held).car.start_ticks = clock::ticks();
             }
         }
-        let seq = (*state).next_seq;
-        (*state).next_seq = seq + 1;
-        let held = &raw mut (*level).held[0];
         let context = what.context;
+        let record = &raw mut (*held).record;
+        (*record).trace_id = context.trace_id;
+        (*record).span_id = context.span_id.to_be_bytes();
+        (*record).valid = VALID;
+        (*record).flags = context.flags;
+        (*record).attrs_size = 0;
+        let seq = (*state).number();
+        (*held).car.magic = MAGIC;
+        (*held).car.name_len = what.name.len() as u32;
+        (*held).car.name = what.name.as_ptr();
+        (*held).car.seq = seq;
+        (*held).car.parent_span_id = context.parent_span_id;
+        let (mut previous_span_id, mut local_root_span_id) = (0, context.local_root_span_id);
+        let mut inherited = &[][..];
         // The bottom has no number.
-        let (mut previous_span_id, mut local_root_span_id, mut inherited) =
-            (0, context.local_root_span_id, &[][..]);
         if (*top).seq != 0 {
             let outer = &*(*top).current;
             previous_span_id = u64::from_be_bytes(outer.record.span_id);
@@ -91,32 +112,15 @@ pub fn enter(what: &Entering<'_>) -> u64 {
         if local_root_span_id == 0 {
             local_root_span_id = context.span_id;
         }
-        begin_fill(held);
-        (*held).car = SideCar {
-            magic: MAGIC,
-            name_len: what.name.len() as u32,
-            version: core::sync::atomic::AtomicU64::new(0),
-            seq,
-            local_root_span_id,
-            parent_span_id: context.parent_span_id,
-            previous_span_id,
-            start_ticks,
-            name: what.name.as_ptr(),
-        };
-        let record = &raw mut (*held).record;
-        (*record).trace_id = context.trace_id;
-        (*record).span_id = context.span_id.to_be_bytes();
-        (*record).valid = VALID;
-        (*record).flags = context.flags;
-        (*record).attrs_size = 0;
+        (*held).car.local_root_span_id = local_root_span_id;
+        (*held).car.previous_span_id = previous_span_id;
         if !inherited.is_empty() || !what.attrs.is_empty() {
             (*record).set_labels(inherited, what.attrs);
         }
-        end_fill(state, held);
+        end_fill(held, seq);
         (*level).current = held;
         (*level).previous = (*state).slot().load(Relaxed);
-        (*level).samples = samples;
-        (*level).samples_before = samples_before;
+        (*level).relabelled = false;
         (*level).seq = seq;
         (*level).owner = what.owner;
         (*state).publish(local, record.cast());
@@ -132,29 +136,38 @@ unsafe fn begin_fill(held: *mut Held) {
     core::sync::atomic::fence(Release);
 }
 
-unsafe fn end_fill(state: *mut State, held: *mut Held) {
+unsafe fn end_fill(held: *mut Held, version: u64) {
     // SAFETY: as above.
-    unsafe {
-        let version = (*state).version;
-        (*state).version = version + 1;
-        (*held).car.version.store(version, Release);
-    }
+    unsafe { (*held).car.version.store(version, Release) };
 }
 
 /// Leaves the activation that [`enter`] gave this token for; it need not be the innermost one. `None` if the calling thread has none
 /// of that number, as in a child that was forked meanwhile.
-#[inline]
+#[inline(never)]
 pub fn exit(token: u64) -> Option<Ended> {
     leave(|level| level.seq == token)
 }
 
 /// Leaves the innermost activation that was entered with this owner.
-#[inline]
+#[inline(never)]
 pub fn exit_owner(owner: u64) -> Option<Ended> {
     leave(|level| level.owner == owner)
 }
 
-#[inline]
+/// The owner of the calling thread's innermost activation.
+#[inline(never)]
+pub fn innermost_owner() -> Option<u64> {
+    let state = local().state.load(Relaxed);
+    // SAFETY: the thread's own state and top level; the bottom has no number.
+    unsafe {
+        if state.is_null() || (*state).top.is_null() || (*(*state).top).seq == 0 {
+            return None;
+        }
+        Some((*(*state).top).owner)
+    }
+}
+
+#[inline(always)]
 fn leave(wanted: impl Fn(&Level) -> bool) -> Option<Ended> {
     let local = local();
     let state = local.state.load(Relaxed);
@@ -186,6 +199,7 @@ fn leave(wanted: impl Fn(&Level) -> bool) -> Option<Ended> {
 
 /// Ends an activation that others lie above of: those stay, and lead to what lay below it.
 #[cold]
+#[inline(never)]
 unsafe fn take_out(state: *mut State, level: *mut Level) -> Ended {
     // SAFETY: the thread's own levels; `level` is neither top nor bottom, so it has neighbours.
     unsafe {
@@ -208,35 +222,36 @@ unsafe fn take_out(state: *mut State, level: *mut Level) -> Ended {
     }
 }
 
-#[inline]
+#[inline(always)]
 unsafe fn ended(level: *mut Level) -> Ended {
     // SAFETY: the thread's own level, no longer active; the recorder's word stays readable.
     unsafe {
-        let held = (*level).current.cast_const();
-        if (*level).samples.is_null() {
-            return Ended { samples: 0, start_ticks: 0, held };
+        let level = NonNull::new_unchecked(level);
+        let samples = (*level.as_ptr()).samples;
+        if samples.is_null() {
+            return Ended { samples: 0, level };
         }
-        let samples = (*(*level).samples).load(Relaxed).wrapping_sub((*level).samples_before);
-        let ended = Ended { samples, start_ticks: (*held).car.start_ticks, held };
+        let samples = (*samples).load(Relaxed).wrapping_sub((*level.as_ptr()).samples_before);
         if samples != 0 || (*recorder().mode).load(Relaxed) == mode::ALL {
-            tell(&ended);
+            tell(level, samples);
         }
-        ended
+        Ended { samples, level }
     }
 }
 
 #[cold]
-fn tell(ended: &Ended) {
+#[inline(never)]
+fn tell(level: NonNull<Level>, samples: u32) {
     let recorder = recorder();
-    // SAFETY: as `Ended::attrs`.
-    let held = unsafe { &*ended.held };
     if recorder.is_off() {
         return;
     }
-    let (start_ns, end_ns) = clock::told(ended.start_ticks);
+    // SAFETY: as `Ended::labels`.
+    let held = unsafe { &*(*level.as_ptr()).current };
+    let (start_ns, end_ns) = clock::told(held.car.start_ticks);
     let scope = ScopeEnd {
         size: size_of::<ScopeEnd>() as u32,
-        samples: ended.samples,
+        samples,
         start_ns,
         end_ns,
         span_id: u64::from_be_bytes(held.record.span_id),
@@ -270,6 +285,7 @@ pub(crate) fn key_index(key: &str) -> Result<u8, LabelError> {
 ///
 /// # Errors
 /// See [`LabelError`]; the labels are as they were.
+#[inline(never)]
 pub fn label(key: &str, value: &str) -> Result<(), LabelError> {
     let local = local();
     let state = local.state.load(Relaxed);
@@ -293,11 +309,12 @@ pub fn label(key: &str, value: &str) -> Result<(), LabelError> {
         (*record).attrs_size = 0;
         let fitted =
             (*record).append_without((*current).record.labels(), index) && (*record).append(index, value);
-        end_fill(state, other);
+        end_fill(other, (*state).number());
         if !fitted {
             return Err(LabelError::Full);
         }
         (*level).current = other;
+        (*level).relabelled = true;
         // Where another copy of this crate has entered something since, that one's record stays in force.
         if (*state).slot().load(Relaxed) == (&raw mut (*current).record).cast() {
             (*state).publish(local, record.cast());
@@ -307,6 +324,7 @@ pub fn label(key: &str, value: &str) -> Result<(), LabelError> {
 }
 
 /// Ids of the innermost span of the calling thread, whoever entered it in this process; `None` if there is none.
+#[inline(never)]
 pub fn current() -> Option<SpanContext> {
     let local = local();
     let state = thread::state(local)?;
@@ -321,6 +339,9 @@ pub fn current() -> Option<SpanContext> {
             return None;
         }
         let span_id = u64::from_be_bytes(record.span_id);
+        if span_id == 0 {
+            return None;
+        }
         let car = SideCar::of(at);
         Some(SpanContext {
             trace_id: record.trace_id,

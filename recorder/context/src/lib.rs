@@ -25,6 +25,7 @@ mod context;
 mod ids;
 mod json;
 pub mod keys;
+mod labels;
 mod process;
 pub mod record;
 mod span;
@@ -32,12 +33,14 @@ mod sys;
 mod thread;
 mod tls;
 
-pub use context::{Ended, Entering, LabelError, current, enter, exit, exit_owner, label};
+pub use context::{Ended, Entering, LabelError, current, enter, exit, exit_owner, innermost_owner, label};
 pub use ids::{RANDOM, SAMPLED, SpanContext};
+pub use labels::Labels;
 pub use process::SCHEMA;
 pub use span::{Entered, Guard, Span, beginning, enter_context, new_context, span_ended};
 
 /// The calling thread's `otel_thread_ctx_v1` of this copy of the crate: [`abi::Abi::slot`] of a recorder in the same binary.
+#[inline(never)]
 pub fn own_slot() -> *const abi::Slot {
     &raw const tls::local().slot
 }

@@ -100,16 +100,6 @@ impl Record {
         }
     }
 
-    /// Sets a label in place; `false`, and nothing changed, if there is no room for it.
-    pub(crate) fn replace(&mut self, key: u8, value: &str) -> bool {
-        let mut new = Record::empty();
-        let fits = new.append_without(self.labels(), key) && new.append(key, value);
-        if fits {
-            self.set_labels(&[], new.labels());
-        }
-        fits
-    }
-
     /// The bytes of its labels.
     pub(crate) fn labels(&self) -> &[u8] {
         &self.attrs[..usize::from(self.attrs_size).min(ATTRS_MAX)]

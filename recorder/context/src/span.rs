@@ -5,9 +5,10 @@ use core::marker::PhantomData;
 
 use crate::abi::{LABELS_MAX, NAME_MAX, SpanEnd, mode, recorder};
 use crate::clock;
-use crate::context::{Ended, Entering, LabelError, current, enter, exit, key_index};
+use crate::context::{Entering, LabelError, current, enter, exit};
 use crate::ids::{RANDOM, SAMPLED, SpanContext};
-use crate::record::{self, Record};
+use crate::labels::Labels;
+use crate::record;
 use crate::tls::local;
 
 /// Leaves what was entered when it is dropped. Guards may be dropped in any order; what was entered last and is still active counts.
@@ -51,10 +52,11 @@ pub struct Span {
     name: &'static str,
     start_ticks: u64,
     samples: Cell<u32>,
-    labels: RefCell<Record>,
+    labels: RefCell<Labels>,
 }
 
 /// Ids of a new span: a child of `parent`, or the first of a trace.
+#[inline(never)]
 pub fn new_context(parent: Option<&SpanContext>) -> SpanContext {
     let local = local();
     let Some(state) = crate::thread::state(local) else { return SpanContext::default() };
@@ -102,7 +104,7 @@ impl Span {
 
     fn begin(name: &'static str, context: SpanContext) -> Span {
         let start_ticks = beginning();
-        Span { context, name, start_ticks, samples: Cell::new(0), labels: RefCell::new(Record::empty()) }
+        Span { context, name, start_ticks, samples: Cell::new(0), labels: RefCell::new(Labels::new()) }
     }
 
     /// Its ids, for children elsewhere and for messages.
@@ -120,14 +122,13 @@ impl Span {
     /// # Errors
     /// See [`LabelError`]; the labels are as they were.
     pub fn label(&mut self, key: &str, value: &str) -> Result<(), LabelError> {
-        let index = key_index(key)?;
-        if self.labels.get_mut().replace(index, value) { Ok(()) } else { Err(LabelError::Full) }
+        self.labels.get_mut().set(key, value)
     }
 
     /// Enters it on this thread.
     pub fn enter(&self) -> Entered<'_> {
         let labels = self.labels.borrow();
-        let attrs = labels.labels();
+        let attrs = labels.bytes();
         let token = enter(&Entering { context: &self.context, name: self.name, attrs, owner: 0 });
         Entered { span: self, token, not_send: PhantomData }
     }
@@ -136,7 +137,7 @@ impl Span {
 impl Drop for Span {
     fn drop(&mut self) {
         let labels = self.labels.get_mut();
-        span_ended(&self.context, self.name, self.start_ticks, self.samples.get(), labels.labels());
+        span_ended(&self.context, self.name, self.start_ticks, self.samples.get(), labels.bytes());
     }
 }
 
@@ -202,21 +203,13 @@ pub struct Entered<'a> {
     not_send: PhantomData<*mut ()>,
 }
 
-impl Entered<'_> {
-    fn ended(&self, ended: &Ended) {
-        self.span.samples.set(self.span.samples.get().saturating_add(ended.samples));
-        // What was set meanwhile stays the span's.
-        let attrs = ended.attrs();
-        if !attrs.is_empty() {
-            self.span.labels.borrow_mut().set_labels(&[], attrs);
-        }
-    }
-}
-
 impl Drop for Entered<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(ended) = exit(self.token) {
-            self.ended(&ended);
+        let Some(ended) = exit(self.token) else { return };
+        self.span.samples.set(self.span.samples.get().saturating_add(ended.samples));
+        if ended.relabelled() {
+            *self.span.labels.borrow_mut() = ended.labels();
         }
     }
 }

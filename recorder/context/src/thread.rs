@@ -23,6 +23,8 @@ pub(crate) struct Level {
     pub(crate) samples: *const AtomicU32,
     /// The count at the beginning.
     pub(crate) samples_before: u32,
+    /// Whether labels were set in it.
+    pub(crate) relabelled: bool,
     /// The activation's number, 0 in spare ones and the bottom.
     pub(crate) seq: u64,
     /// What the activation's owner calls it ([`crate::context::Entering::owner`]).
@@ -37,8 +39,8 @@ pub(crate) struct State {
     /// The innermost activation, or `bottom`; null: to be set up anew.
     pub(crate) top: *mut Level,
     pub(crate) slot: *const Slot,
-    pub(crate) next_seq: u64,
-    pub(crate) version: u64,
+    /// The next activation's number and record's version.
+    pub(crate) next: u64,
     pub(crate) random: Random,
     /// Levels there are.
     levels: u32,
@@ -115,6 +117,7 @@ fn stay_loaded() {
 
 /// Sets up the calling thread; null if there is no memory or no key.
 #[cold]
+#[inline(never)]
 pub(crate) fn begin(local: &Local) -> *mut State {
     let null = core::ptr::null_mut();
     if !set_up_process() {
@@ -139,8 +142,7 @@ pub(crate) fn begin(local: &Local) -> *mut State {
         state.write(State {
             top: null.cast(),
             slot: (recorder().slot)(),
-            next_seq: (thread << SEQ_BITS) + 1,
-            version: 1,
+            next: (thread << SEQ_BITS) + 1,
             random: Random::seeded(thread),
             levels: 0,
             blocks: null.cast(),
@@ -181,6 +183,7 @@ unsafe fn add_levels(state: *mut State, mut last: *mut Level, block: *mut u8) {
 
 /// One more level above the top; null if there are too many, or no memory.
 #[cold]
+#[inline(never)]
 pub(crate) unsafe fn grow(state: *mut State) -> *mut Level {
     // SAFETY: the calling thread's own state, whose top is the last level.
     unsafe {
@@ -197,6 +200,14 @@ pub(crate) unsafe fn grow(state: *mut State) -> *mut Level {
 }
 
 impl State {
+    /// A number that was not given before.
+    #[inline]
+    pub(crate) fn number(&mut self) -> u64 {
+        let number = self.next;
+        self.next = number + 1;
+        number
+    }
+
     /// The recorder's slot of this thread.
     #[inline]
     pub(crate) fn slot(&self) -> &AtomicPtr<u8> {

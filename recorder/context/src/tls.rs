@@ -49,14 +49,14 @@ words!("%object", "%progbits");
 #[inline(always)]
 pub(crate) fn local() -> &'static Local {
     let at: *const Local;
-    // SAFETY: the sequence of the psABI for TLS descriptors, which linkers recognise. By the ABI the call changes rax and flags;
-    // glibc before 2.40 lost vector registers in libraries that were loaded late.
+    // SAFETY: the sequence of the psABI for TLS descriptors, which linkers recognise; the call changes rax and flags. glibc before 2.40
+    // lost vector registers as well, in libraries that were loaded late: callers are functions of their own, which hold none here.
     unsafe {
         core::arch::asm!(
             "lea rax, [rip + flightline_context_local_v1@TLSDESC]",
             "call qword ptr [rax + flightline_context_local_v1@TLSCALL]",
             "add rax, qword ptr fs:[0]",
-            out("rax") at, clobber_abi("sysv64"));
+            out("rax") at);
     }
     // SAFETY: the thread's own words; no reference outlives the call of the API it is taken in.
     unsafe { &*at }
@@ -77,7 +77,7 @@ pub(crate) fn local() -> &'static Local {
             ".tlsdesccall flightline_context_local_v1",
             "blr x1",
             "mrs x2, tpidr_el0",
-            out("x2") pointer, out("x0") offset, clobber_abi("C"));
+            out("x2") pointer, out("x0") offset, out("x1") _, out("x30") _);
     }
     // SAFETY: as on the other processor.
     unsafe { &*((pointer.wrapping_add(offset)) as *const Local) }

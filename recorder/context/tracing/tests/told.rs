@@ -1,0 +1,197 @@
+//! What a recorder is told: one that counts samples when this test says so.
+
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
+
+use flightline_context::abi::{Abi, ScopeEnd, Slot, SpanEnd, VERSION, mode, set_recorder};
+use flightline_context::{Span, enter_context, keys, label, own_slot};
+use flightline_tracing::layer;
+use tracing::{Dispatch, dispatcher, info_span};
+use tracing_subscriber::prelude::*;
+
+static MODE: AtomicU32 = AtomicU32::new(mode::SAMPLED);
+
+#[derive(Clone, Debug, Default)]
+struct Told {
+    name: String,
+    labels: String,
+    span: Option<SpanEnd>,
+    scope: Option<ScopeEnd>,
+}
+// SAFETY: the pointers in it are not followed after the call.
+unsafe impl Send for Told {}
+
+thread_local! {
+    /// One word for each thread, for good.
+    static SAMPLES: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
+    static RECORDED: Cell<bool> = const { Cell::new(true) };
+}
+static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn slot() -> *const Slot {
+    own_slot()
+}
+unsafe extern "C" fn samples() -> *const AtomicU32 {
+    if RECORDED.get() { SAMPLES.with(|word| &raw const **word) } else { std::ptr::null() }
+}
+fn text(at: *const u8, len: u32) -> String {
+    // SAFETY: as the description of the calls says.
+    let bytes = if at.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(at, len as usize) } };
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+unsafe extern "C" fn span(end: *const SpanEnd) {
+    // SAFETY: complete for the time of the call.
+    let end = unsafe { *end };
+    assert!(end.size as usize == size_of::<SpanEnd>() && end.start_ns <= end.end_ns);
+    let (name, labels) = (text(end.name, end.name_len), text(end.labels, end.labels_len));
+    TOLD.lock().unwrap().push(Told { name, labels, span: Some(end), scope: None });
+}
+unsafe extern "C" fn scope(end: *const ScopeEnd) {
+    // SAFETY: as above.
+    let end = unsafe { *end };
+    assert!(end.size as usize == size_of::<ScopeEnd>() && end.start_ns <= end.end_ns);
+    TOLD.lock().unwrap().push(Told { scope: Some(end), ..Told::default() });
+}
+
+static RECORDER: Abi = Abi {
+    size: size_of::<Abi>() as u32,
+    version: VERSION,
+    slot,
+    samples,
+    mode: &raw const MODE,
+    key: keys::own_key,
+    key_name: keys::own_key_name,
+    span,
+    scope,
+};
+
+fn sampled() {
+    SAMPLES.with(|word| word.fetch_add(1, Relaxed));
+}
+
+fn told() -> (Vec<ScopeEnd>, Vec<(String, String, SpanEnd)>) {
+    let told = std::mem::take(&mut *TOLD.lock().unwrap());
+    let scopes = told.iter().filter_map(|told| told.scope).collect();
+    (scopes, told.into_iter().filter_map(|t| t.span.map(|span| (t.name, t.labels, span))).collect())
+}
+
+fn now() -> u64 {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
+
+/// One test: there is one recorder in a process.
+#[test]
+fn what_had_samples_is_told() {
+    set_recorder(&RECORDER);
+    let before = now();
+
+    // Nothing without a sample.
+    let outer = Span::root("outer");
+    drop(outer.enter());
+    assert!(told().0.is_empty());
+    {
+        let _outer = outer.enter();
+        label("endpoint", "/\"pay\"").unwrap();
+        let inner = Span::new("inner");
+        {
+            let _inner = inner.enter();
+            sampled();
+        }
+        let (scopes, spans) = told();
+        assert!(spans.is_empty());
+        let [scope] = scopes[..] else { panic!("{scopes:?}") };
+        assert_eq!(scope.samples, 1);
+        assert_eq!(
+            (scope.span_id, scope.previous_span_id),
+            (inner.context().span_id, outer.context().span_id)
+        );
+        drop(inner);
+        let (_, spans) = told();
+        let [(name, labels, span)] = &spans[..] else { panic!("{spans:?}") };
+        assert_eq!((&name[..], &labels[..]), ("inner", ""));
+        assert_eq!(
+            (span.parent_span_id, span.local_root_span_id),
+            (outer.context().span_id, outer.context().span_id)
+        );
+        assert!(
+            before <= span.start_ns && span.start_ns <= scope.start_ns && scope.end_ns <= span.end_ns,
+            "{span:?} {scope:?}"
+        );
+        assert!(span.end_ns <= now());
+    }
+    assert_eq!(told().0.len(), 1);
+    drop(outer);
+    let (_, spans) = told();
+    assert_eq!(
+        (&spans[0].0[..], &spans[0].1[..], spans[0].2.samples),
+        ("outer", r#"{"endpoint":"/\"pay\""}"#, 1)
+    );
+
+    // Of a thread that is not recorded nothing, of others' spans the activations alone.
+    RECORDED.set(false);
+    {
+        let _inside = enter_context(Span::root("x").context());
+        sampled();
+    }
+    RECORDED.set(true);
+    {
+        let _inside = enter_context(Span::root("x").context());
+        sampled();
+    }
+    let (scopes, spans) = told();
+    assert_eq!((scopes.len(), spans.len()), (1, 0));
+
+    through_the_layer();
+
+    MODE.store(mode::ALL, Relaxed);
+    drop(Span::root("all").enter());
+    let (scopes, spans) = told();
+    assert_eq!((scopes.len(), spans.len(), spans[0].2.samples), (1, 1, 0));
+    MODE.store(mode::OFF, Relaxed);
+    let span = Span::root("off");
+    drop(span.enter());
+    // It began when nobody recorded: when is not known.
+    MODE.store(mode::ALL, Relaxed);
+    drop(span);
+    let (scopes, spans) = told();
+    assert_eq!((scopes.len(), spans.len()), (0, 0));
+}
+
+fn through_the_layer() {
+    let layer = layer().with_labels(["tenant", "status", "size"]);
+    let dispatch = Dispatch::new(tracing_subscriber::registry().with(layer));
+    let span = dispatcher::with_default(&dispatch, || {
+        info_span!("request", tenant = "a", size = 5, other = "x", status = tracing::field::Empty)
+    });
+    // On three threads, a sample each; a field that comes later.
+    for i in 0..3 {
+        let span = span.clone();
+        thread::spawn(move || {
+            let _inside = span.enter();
+            sampled();
+            if i == 2 {
+                span.record("status", tracing::field::display("done"));
+                label("from", "within").unwrap();
+            }
+        })
+        .join()
+        .unwrap();
+    }
+    drop(span);
+    let (scopes, spans) = told();
+    assert_eq!(scopes.iter().map(|scope| scope.samples).collect::<Vec<_>>(), [1, 1, 1]);
+    let [(name, labels, span)] = &spans[..] else { panic!("{spans:?}") };
+    assert_eq!((&name[..], span.samples, span.span_id), ("request", 3, scopes[0].span_id));
+    assert_eq!(labels, r#"{"tenant":"a","size":"5","status":"done","from":"within"}"#);
+    dispatcher::with_default(&dispatch, || {
+        let unsampled = info_span!("request");
+        drop(unsampled.enter());
+        let renamed = info_span!("request", otel.name = "GET /");
+        renamed.in_scope(sampled);
+    });
+    let (_, spans) = told();
+    assert_eq!(spans.iter().map(|(name, ..)| &name[..]).collect::<Vec<_>>(), ["GET /"]);
+}
