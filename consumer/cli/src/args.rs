@@ -93,6 +93,10 @@ pub enum Command {
     /// Ready tables: hot methods, pauses, allocation, contention, I/O, …
     #[command(after_help = crate::view::EXAMPLES)]
     View(crate::view::ViewArgs),
+    /// Profiles and traces for other systems: OpenTelemetry (file, HTTP, gRPC), pprof
+    #[cfg(feature = "export")]
+    #[command(after_help = crate::export::EXAMPLES)]
+    Export(Box<crate::export::ExportArgs>),
     /// Pass a stream on to many readers: one in, many out
     #[command(after_help = crate::relay::EXAMPLES)]
     Relay(crate::relay::RelayArgs),

@@ -13,6 +13,8 @@ mod drain;
 mod dump;
 mod dump_policy;
 mod edit;
+#[cfg(feature = "export")]
+mod export;
 mod flame;
 mod fold;
 mod input;
@@ -74,6 +76,8 @@ fn main() -> ExitCode {
         Command::Collect(args) => collect::run(&args),
         Command::Metadata(args) => metadata::run(args),
         Command::View(args) => view::run(args),
+        #[cfg(feature = "export")]
+        Command::Export(args) => export::run(&args),
         Command::Relay(args) => relay::run(&args),
         Command::Repair(args) => repair::run(args),
         Command::Recover(args) => recover::run(&args),

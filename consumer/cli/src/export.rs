@@ -1,0 +1,208 @@
+//! `flightline export`: recordings and streams for other systems, as files or to a collector.
+
+mod sending;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{ArgGroup, Args, ValueEnum, ValueHint};
+use flightline_consumer::live::{Feed, Item, Options};
+use flightline_export::send::Target;
+use flightline_export::{Attributes, Batch, otlp, pprof};
+use flightline_recorder::settings::text::{bytes, duration};
+use prost::Message;
+
+use crate::talk::{self, Progress, shown};
+use crate::{Outcome, input, output, recover, repository, stream};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline export run.jfr --format pprof -o run.pb.gz && go tool pprof -top run.pb.gz
+  flightline export run.jfr --format otlp-json -o - | jq '.resourceProfiles[0].scopeProfiles[0].profiles[0].sampleType'
+  flightline export run.jfr --to http://127.0.0.1:4318
+  flightline record -o - -- ./server | flightline export - --to grpc://collector:4317 --attribute deployment.environment=test
+
+Profiles of OTLP are those of v1development: a Collector needs --feature-gates=service.profilesSupport. Samples that were taken in a \
+span link to it. What is lost on the way is told at the end.
+
+Exit status: 0 all was read and taken; 1 error, or some was not; 2 wrong usage.";
+
+/// Bytes read at a time.
+const READ: usize = 256 << 10;
+/// Bytes of one chunk that may have to be kept.
+const MOST_KEPT: u64 = 1 << 30;
+
+/// Arguments of `export`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("where").required(true).args(["output", "to"]))]
+pub struct ExportArgs {
+    /// Recordings, repositories; or a stream: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
+    #[arg(required = true, value_name = "FILE|DIR|STREAM", value_hint = ValueHint::AnyPath)]
+    inputs: Vec<PathBuf>,
+    /// What to write
+    #[arg(short, long, value_enum, default_value = "otlp", conflicts_with = "to")]
+    format: Format,
+    /// Write to this file; `-` is standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// Send profiles and traces to this receiver of OTLP: http://HOST:4318, grpc://HOST:4317
+    #[arg(long, value_name = "URL", value_parser = Target::parse)]
+    to: Option<Target>,
+    /// Event types: cpu, wall, alloc, live, lock, io, throw, trace, or the name of a type [default: all]
+    #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
+    events: Vec<String>,
+    /// An attribute of the resource, as service.name=shop; may be repeated
+    #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = pair)]
+    attributes: Vec<(String, String)>,
+    /// Send this header too, as authorization='Bearer …'; may be repeated
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair, requires = "to")]
+    headers: Vec<(String, String)>,
+    /// Of a stream: send so often
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    every: Duration,
+    /// Time for one try to send
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    timeout: Duration,
+    /// Give a message up when its receiver has not taken it for so long; the same time is waited at the end
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    patience: Duration,
+    /// Bytes that may wait to be sent; of a stream more is dropped, and counted
+    #[arg(long, value_name = "BYTES", default_value = "64m", value_parser = bytes)]
+    queue_size: u64,
+    /// Send without compressing
+    #[arg(long)]
+    no_gzip: bool,
+    /// The token that a recorder on TCP asks for is in this file [default: what FLIGHTLINE_TOKEN says]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    token_file: Option<PathBuf>,
+}
+
+/// What can be written to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// OpenTelemetry profiles: a ProfilesData of protobuf
+    Otlp,
+    /// The same as JSON
+    OtlpJson,
+    /// OpenTelemetry traces: a TracesData of protobuf
+    OtlpTraces,
+    /// The same as JSON
+    OtlpTracesJson,
+    /// gzipped profile.proto
+    Pprof,
+}
+
+/// `NAME=VALUE`.
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=VALUE"))?;
+    if name.trim().is_empty() {
+        return Err(format!("{text:?} has no name"));
+    }
+    Ok((name.trim().to_owned(), value.to_owned()))
+}
+
+/// Exports.
+pub fn run(args: &ExportArgs) -> Result<Outcome> {
+    let mut batch = Batch::new(args.attributes.iter().cloned().collect::<Attributes>());
+    if let Some(target) = &args.to {
+        return sending::run(args, target, batch);
+    }
+    let path = args.output.as_deref().unwrap_or(Path::new("-"));
+    output::refuse_input(path, args.inputs.iter().map(PathBuf::as_path))?;
+    let outcome = read(args, |item, _| {
+        batch.take(item);
+        Ok(())
+    })?;
+    write(args.format, &batch, path)?;
+    let counts = batch.counts();
+    let traces = matches!(args.format, Format::OtlpTraces | Format::OtlpTracesJson);
+    match traces {
+        true if counts.spans == 0 => talk::warning("there are no spans in it"),
+        false if counts.samples == 0 => talk::warning("there are no samples in it"),
+        _ => {}
+    }
+    if counts.contexts_unused > 0 {
+        talk::note(format_args!("{} spans of samples belong to no sample", counts.contexts_unused));
+    }
+    Ok(outcome)
+}
+
+fn write(format: Format, batch: &Batch, path: &Path) -> Result<()> {
+    output::text(path, |out| -> Result<()> {
+        match format {
+            Format::Otlp => out.write_all(&otlp::profiles(batch).encode_to_vec())?,
+            Format::OtlpTraces => out.write_all(&otlp::traces(batch).encode_to_vec())?,
+            Format::OtlpJson => serde_json::to_writer(out, &otlp::profiles_json(&otlp::profiles(batch))?)?,
+            Format::OtlpTracesJson => serde_json::to_writer(out, &otlp::traces_json(&otlp::traces(batch))?)?,
+            Format::Pprof => pprof::write(&pprof::profile(batch), out)?,
+        }
+        Ok(())
+    })
+}
+
+/// A reader of what is wanted.
+fn feed(args: &ExportArgs) -> Feed {
+    Feed::new(Options { samples: args.events.clone(), memory: MOST_KEPT, ..Options::default() })
+}
+
+/// Gives `each` the items of all inputs, with their feed, to their ends.
+fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> Result<Outcome> {
+    let mut outcome = Outcome::Whole;
+    for path in repository::expand(&args.inputs, None)? {
+        let from: Result<Box<dyn Read>> = if path.as_os_str() == "-" {
+            Ok(Box::new(std::io::stdin()))
+        } else if stream::address(&path)?.is_some() {
+            bail!("{} does not end: send it with --to, or give its recording", shown(&path));
+        } else {
+            // Says what is wrong with what is no recording.
+            input::recording(&path).and_then(|_| {
+                recover::before_reading(&path);
+                let file = File::open(&path).with_context(|| format!("cannot open {}", shown(&path)))?;
+                Ok(Box::new(file) as Box<dyn Read>)
+            })
+        };
+        let mut from = match from {
+            Err(_) if repository::rolled_away(&path, &args.inputs) => continue,
+            from => from?,
+        };
+        let size = path.metadata().ok().filter(|meta| meta.is_file()).map(|meta| meta.len());
+        let progress = Progress::new(size);
+        let (mut feed, mut buffer, mut done) = (feed(args), vec![0; READ], 0);
+        loop {
+            let bytes = from.read(&mut buffer).with_context(|| format!("cannot read {}", shown(&path)))?;
+            feed.push(buffer.get(..bytes).unwrap_or_default());
+            if bytes == 0 {
+                feed.close();
+            }
+            take(&mut feed, &path, &mut outcome, &mut each)?;
+            done += bytes as u64;
+            progress.at(done);
+            if bytes == 0 {
+                break;
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// Gives `each` what has come.
+fn take(
+    feed: &mut Feed,
+    path: &Path,
+    outcome: &mut Outcome,
+    each: &mut impl FnMut(&Item, &Feed) -> Result<()>,
+) -> Result<()> {
+    while let Some(item) = feed.next() {
+        if let Item::Warning(warning) = &item {
+            talk::warning(format_args!("{}: offset {}: {warning}", shown(path), warning.offset));
+            if warning.damage {
+                *outcome = Outcome::Partial;
+            }
+        }
+        each(&item, feed)?;
+    }
+    Ok(())
+}

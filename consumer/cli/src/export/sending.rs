@@ -1,0 +1,170 @@
+//! `export --to`: files as fast as the receiver takes them, streams in time, whatever the receiver does.
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use flightline_consumer::live::Item;
+use flightline_export::send::{Request, Sender, Settings, Signal, Target};
+use flightline_export::{Batch, Counts, otlp};
+use flightline_recorder::sink::stream::{Address, Token};
+
+use super::{ExportArgs, READ, feed, read, take};
+use crate::Outcome;
+use crate::signals::Signals;
+use crate::stream::{self, Got, Stream};
+use crate::talk::{self, shown};
+
+/// Samples that make a batch worth sending.
+const MANY: usize = 50_000;
+/// Samples that are held at most: one chunk of a file has its spans and samples in any order.
+const MOST: usize = 4_000_000;
+
+/// Batches on their way.
+struct Sending {
+    sender: Sender,
+    batch: Batch,
+    most_bytes: usize,
+    /// A file can wait; whoever writes a stream cannot.
+    waits: bool,
+    counts: Counts,
+}
+
+impl Sending {
+    /// Sends what has been collected and begins anew.
+    fn cut(&mut self) {
+        let next = self.batch.next();
+        let batch = std::mem::replace(&mut self.batch, next);
+        let counts = batch.counts();
+        self.counts.samples += counts.samples;
+        self.counts.in_spans += counts.in_spans;
+        self.counts.spans += counts.spans;
+        self.counts.contexts_unused += counts.contexts_unused;
+        let (sender, waits, most) = (&self.sender, self.waits, self.most_bytes);
+        let hand_over = |signal, body, count| -> Result<(), Infallible> {
+            let request = Request { signal, body, count };
+            if waits {
+                sender.put(request);
+            } else {
+                // What has no room is counted by the sender.
+                sender.offer(request);
+            }
+            Ok(())
+        };
+        let Ok(()) = otlp::parts(&batch, most, |body, count| hand_over(Signal::Profiles, body, count));
+        let Ok(()) = otlp::trace_parts(&batch, most, |body, count| hand_over(Signal::Traces, body, count));
+    }
+
+    fn tell(&self) {
+        self.sender.messages().iter().for_each(talk::warning);
+    }
+}
+
+/// Sends.
+pub(super) fn run(args: &ExportArgs, target: &Target, batch: Batch) -> Result<Outcome> {
+    let address = match args.inputs.as_slice() {
+        [only] => stream::address(only)?,
+        _ => None,
+    };
+    // Signals are taken before there is another thread.
+    let signals = address.is_some().then(Signals::of_user).transpose()?;
+    let settings = Settings {
+        timeout: args.timeout,
+        patience: args.patience,
+        queue: usize::try_from(args.queue_size).unwrap_or(usize::MAX),
+        headers: args.headers.clone(),
+        gzip: !args.no_gzip,
+        ..Settings::default()
+    };
+    let sender = Sender::new(target, settings).map_err(|problem| anyhow!(problem))?;
+    let mut sending = Sending {
+        sender,
+        batch,
+        most_bytes: target.most_bytes(),
+        waits: signals.is_none(),
+        counts: Counts::default(),
+    };
+    let outcome = match (&address, &signals) {
+        (Some(address), Some(signals)) => follow(args, address, signals, &mut sending)?,
+        _ => read(args, |item, _| {
+            // Between chunks and segments, so that samples and their spans stay together.
+            let between = matches!(item, Item::ChunkStart(_) | Item::Segment(_));
+            if sending.batch.len() >= if between { MANY } else { MOST } {
+                sending.cut();
+                sending.tell();
+            }
+            sending.batch.take(item);
+            Ok(())
+        })?,
+    };
+    sending.cut();
+    finish(args, target, sending, outcome)
+}
+
+/// Follows a stream to its end, or until a signal comes.
+fn follow(args: &ExportArgs, address: &Address, signals: &Signals, sending: &mut Sending) -> Result<Outcome> {
+    let path = &args.inputs[0];
+    let token = Token::find(args.token_file.as_deref())?;
+    let mut stream =
+        Stream::open(address, token.as_ref()).with_context(|| format!("cannot open {}", shown(path)))?;
+    let mut outcome = Outcome::Whole;
+    let (mut feed, mut buffer) = (feed(args), vec![0; READ]);
+    let mut due = Instant::now() + args.every;
+    loop {
+        let got = stream.read(&mut buffer, Some(signals), args.every.min(Duration::from_secs(1)));
+        let got = got.with_context(|| format!("cannot read {}", shown(path)))?;
+        match got {
+            Got::Bytes(bytes) => feed.push(buffer.get(..bytes).unwrap_or_default()),
+            Got::Nothing => {}
+            Got::End => feed.close(),
+        }
+        take(&mut feed, path, &mut outcome, &mut |item, _| {
+            let between = matches!(item, Item::ChunkStart(_) | Item::Segment(_));
+            sending.batch.take(item);
+            let now = Instant::now();
+            // What has no segments is cut where it is.
+            let late = now >= due + args.every;
+            if between && now >= due || late || sending.batch.len() >= MOST {
+                sending.cut();
+                due = now + args.every;
+            }
+            Ok(())
+        })?;
+        sending.tell();
+        if got == Got::End || signals.wait(Some(Duration::ZERO)).is_some() {
+            return Ok(outcome);
+        }
+    }
+}
+
+/// Waits until what was handed over is sent, and says what became of all.
+fn finish(args: &ExportArgs, target: &Target, sending: Sending, outcome: Outcome) -> Result<Outcome> {
+    let Sending { sender, counts, .. } = sending;
+    let (report, messages) = sender.finish(args.patience);
+    let lost = report.failed + report.dropped;
+    if report.requests == 0 && lost > 0 {
+        let why = messages.last().map_or("no time was left", String::as_str);
+        bail!("nothing could be sent: {why}");
+    }
+    messages.iter().for_each(talk::warning);
+    if report.requests == 0 {
+        talk::warning("there was nothing to send");
+        return Ok(outcome);
+    }
+    let Counts { samples, in_spans, spans, contexts_unused, .. } = counts;
+    talk::note(format_args!(
+        "{target}: {samples} samples, {in_spans} of them in spans, and {spans} spans in {} messages; {} tries again",
+        report.requests, report.retries
+    ));
+    if contexts_unused > 0 {
+        talk::note(format_args!("{contexts_unused} spans of samples belong to no sample"));
+    }
+    if lost + report.rejected > 0 {
+        talk::warning(format_args!(
+            "not taken: {} samples and spans given up, {} dropped as the queue was full or time was over, {} rejected",
+            report.failed, report.dropped, report.rejected
+        ));
+        return Ok(Outcome::Partial);
+    }
+    Ok(outcome)
+}

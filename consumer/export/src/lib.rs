@@ -1,0 +1,22 @@
+//! Recordings for other systems: OTLP profiles and traces, pprof.
+//!
+//! ```text
+//! consumer::live (items) ─► Batch ─┬─► otlp::profiles ─┬─► protobuf, JSON ─► file
+//!                                  ├─► otlp::traces  ──┘        └─► send: HTTP, gRPC
+//!                                  └─► pprof ─► file
+//! ```
+//! A crate of its own, so that programs which only read recordings build none of what sending takes.
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod context;
+pub mod otlp;
+pub mod pprof;
+mod resource;
+#[cfg(any(feature = "http", feature = "grpc"))]
+pub mod send;
+
+pub use batch::{Batch, Counts};
+pub use context::{Context, Labels, Link, Span};
+pub use resource::Attributes;

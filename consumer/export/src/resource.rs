@@ -1,0 +1,137 @@
+//! Whose a profile is: the attributes of a resource, out of the labels of a recording.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flightline_consumer::live::{Event, Value};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+
+/// Attributes by name.
+pub type Attributes = BTreeMap<String, String>;
+
+/// Processes whose labels are remembered; those of more are left out.
+const MOST_PROCESSES: usize = 10_000;
+
+/// What OpenTelemetry calls what the recorder finds out by itself.
+const NAMES: &[(&str, &str)] = &[
+    ("service", "service.name"),
+    ("version", "service.version"),
+    ("host", "host.name"),
+    ("container", "container.id"),
+];
+
+/// Labels of processes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Resources {
+    by_pid: BTreeMap<i64, Attributes>,
+    /// Given by the user; they count more than what was found.
+    given: Attributes,
+}
+
+impl Resources {
+    pub(crate) fn new(given: Attributes) -> Self {
+        Self { by_pid: BTreeMap::new(), given }
+    }
+
+    /// Takes `flightline.Label`.
+    pub(crate) fn take(&mut self, event: &Event) {
+        let text = |name| event.field(name).and_then(Value::text);
+        let (Some(pid), Some(name), Some(value)) =
+            (event.field("pid").and_then(Value::integer), text("name"), text("value"))
+        else {
+            return;
+        };
+        if self.by_pid.len() >= MOST_PROCESSES && !self.by_pid.contains_key(&pid) {
+            return;
+        }
+        let name = NAMES.iter().find(|(ours, _)| *ours == name).map_or(name, |(_, theirs)| theirs);
+        self.by_pid.entry(pid).or_default().insert(name.to_owned(), value.to_owned());
+    }
+
+    /// The resource that a thread's group is of: `name (pid)` in recordings of Flightline.
+    pub(crate) fn of(&self, group: Option<&str>) -> Resource {
+        let process = group.and_then(process);
+        // A recording of one process may have samples whose thread is not known.
+        let labels = match process {
+            Some((_, pid)) => self.by_pid.get(&pid),
+            None if self.by_pid.len() == 1 => self.by_pid.values().next(),
+            None => None,
+        };
+        let mut all = labels.cloned().unwrap_or_default();
+        let mut attributes = Vec::new();
+        if let Some((name, pid)) = process {
+            all.entry("service.name".into()).or_insert_with(|| name.to_owned());
+            all.insert("process.executable.name".into(), name.to_owned());
+            attributes.push(attribute("process.pid", any_value::Value::IntValue(pid)));
+        }
+        all.extend(self.given.clone());
+        // OpenTelemetry asks for one.
+        all.entry("service.name".into()).or_insert_with(|| "unknown_service".into());
+        attributes.extend(all.into_iter().map(|(name, value)| text_attribute(&name, value)));
+        Resource { attributes, ..Resource::default() }
+    }
+}
+
+/// The group of a thread if it says a process: that is what a resource is made of. In Java it says something else.
+pub(crate) fn group(of: Option<&Arc<str>>) -> Group {
+    of.filter(|group| process(group).is_some()).cloned()
+}
+
+/// Name and id of a process out of `name (pid)`.
+fn process(group: &str) -> Option<(&str, i64)> {
+    let (name, pid) = group.strip_suffix(')')?.rsplit_once(" (")?;
+    Some((name, pid.parse().ok().filter(|&pid| pid > 0)?))
+}
+
+pub(crate) fn attribute(name: &str, value: any_value::Value) -> KeyValue {
+    KeyValue { key: name.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+}
+
+pub(crate) fn text_attribute(name: &str, value: impl Into<String>) -> KeyValue {
+    attribute(name, any_value::Value::StringValue(value.into()))
+}
+
+/// What is said of those who made it.
+pub(crate) fn scope() -> opentelemetry_proto::tonic::common::v1::InstrumentationScope {
+    opentelemetry_proto::tonic::common::v1::InstrumentationScope {
+        name: "flightline".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Default::default()
+    }
+}
+
+/// `name (pid)` of a process, for those who sort by it.
+pub(crate) type Group = Option<Arc<str>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_out_of_groups() {
+        assert_eq!(process("a (b) (12)"), Some(("a (b)", 12)));
+        for none in ["main", "x (y)", "x (-1)", "x (12", "(12)", "x (99999999999999999999)"] {
+            assert_eq!(process(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_resource_has_a_service_name_and_what_was_given_counts_most() {
+        let name = |resource: Resource| {
+            let found = resource.attributes.into_iter().find(|a| a.key == "service.name");
+            match found.and_then(|a| a.value?.value) {
+                Some(any_value::Value::StringValue(name)) => name,
+                other => panic!("{other:?}"),
+            }
+        };
+        let mut resources = Resources::default();
+        assert_eq!(name(resources.of(None)), "unknown_service");
+        assert_eq!(name(resources.of(Some("redis-server (7)"))), "redis-server");
+        resources.by_pid.insert(7, [("service.name".to_owned(), "cache".to_owned())].into());
+        assert_eq!(name(resources.of(Some("redis-server (7)"))), "cache");
+        assert_eq!(name(resources.of(Some("other (8)"))), "other");
+        resources.given.insert("service.name".into(), "mine".into());
+        assert_eq!(name(resources.of(Some("redis-server (7)"))), "mine");
+    }
+}

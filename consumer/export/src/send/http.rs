@@ -1,0 +1,132 @@
+//! OTLP over HTTP/1.1: protobuf, compressed.
+
+use std::io::Write;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use prost::Message;
+use ureq::Agent;
+use ureq::Body;
+use ureq::http::Response;
+
+use super::{Accepted, Failure, Request, Settings, Signal, Target, Transport, accepted, shown};
+
+/// Most that is read of an answer.
+const MOST_ANSWER: u64 = 64 << 10;
+
+/// A receiver of HTTP.
+pub(super) struct Http {
+    agent: Agent,
+    base: String,
+    name: String,
+    headers: Vec<(String, String)>,
+    gzip: bool,
+}
+
+impl Http {
+    pub(super) fn new(target: &Target, settings: &Settings) -> Result<Self, String> {
+        for (name, value) in &settings.headers {
+            let fits = ureq::http::HeaderName::try_from(name).is_ok()
+                && ureq::http::HeaderValue::try_from(value).is_ok();
+            if !fits {
+                return Err(format!("{name:?} cannot be sent as a header"));
+            }
+        }
+        // A token goes to the receiver that was named and to no other.
+        let config = Agent::config_builder().http_status_as_error(false).max_redirects(0).build();
+        Ok(Self {
+            agent: config.into(),
+            base: target.url(),
+            name: target.to_string(),
+            headers: settings.headers.clone(),
+            gzip: settings.gzip,
+        })
+    }
+
+    fn answer(&self, mut response: Response<Body>) -> Result<Accepted, Failure> {
+        let status = response.status().as_u16();
+        let after =
+            response.headers().get("retry-after").and_then(|value| value.to_str().ok()).and_then(seconds);
+        let protobuf = response
+            .headers()
+            .get("content-type")
+            .is_some_and(|value| value.as_bytes().starts_with(b"application/x-protobuf"));
+        let body = response.body_mut().with_config().limit(MOST_ANSWER).read_to_vec();
+        if (200..300).contains(&status) {
+            // What is wrong with an answer of success does not make it another one.
+            return Ok(body.map_or_else(
+                |_| Accepted::default(),
+                |body| if protobuf { accepted(&body) } else { Accepted::default() },
+            ));
+        }
+        let body = body.unwrap_or_default();
+        let text = match protobuf {
+            true => Status::decode(&*body).unwrap_or_default().message,
+            false => String::from_utf8_lossy(&body).into_owned(),
+        };
+        let (name, text) = (&self.name, shown(&text));
+        let hint = match status {
+            404 => {
+                ": nothing there takes this kind of data (a Collector needs the feature gate service.profilesSupport and a pipeline for profiles)"
+            }
+            413 => ": the message is too large for it",
+            401 | 403 => ": give its token with --header",
+            _ => "",
+        };
+        let message =
+            format!("{name} answers {status}{hint}{}{text}", if text.is_empty() { "" } else { ": " });
+        Err(Failure { message, passing: matches!(status, 429 | 502 | 503 | 504), after })
+    }
+}
+
+impl Transport for Http {
+    fn send(&mut self, request: &Request, limit: Duration) -> Result<Accepted, Failure> {
+        let path = match request.signal {
+            Signal::Profiles => "v1development/profiles",
+            Signal::Traces => "v1/traces",
+        };
+        let mut call = self
+            .agent
+            .post(format!("{}/{path}", self.base))
+            .config()
+            .timeout_global(Some(limit))
+            .build()
+            .header("content-type", "application/x-protobuf");
+        for (name, value) in &self.headers {
+            call = call.header(name, value);
+        }
+        let response = if self.gzip {
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+            let body = gzip.write_all(&request.body).and_then(|()| gzip.finish());
+            let body = body.map_err(|error| Failure::lasting(error.to_string()))?;
+            call.header("content-encoding", "gzip").send(&body)
+        } else {
+            call.send(&request.body)
+        };
+        let passing = |error: &ureq::Error| {
+            !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::RequireHttpsOnly(_))
+        };
+        match response {
+            Ok(response) => self.answer(response),
+            // Whatever the network does may pass.
+            Err(error) => Err(Failure {
+                message: format!("{}: {error}", self.name),
+                passing: passing(&error),
+                after: None,
+            }),
+        }
+    }
+}
+
+/// `Retry-After` in seconds. As a date it is not understood: then our own pauses count.
+fn seconds(text: &str) -> Option<Duration> {
+    text.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// `google.rpc.Status`, as far as it is of interest.
+#[derive(Clone, PartialEq, Message)]
+struct Status {
+    #[prost(string, tag = "2")]
+    message: String,
+}

@@ -1,0 +1,209 @@
+//! Requests that wait, and the thread that sends them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::retry::deliver;
+use super::{Request, Settings, Target, Transport};
+
+/// Messages kept until somebody asks for them; more are counted in the report alone.
+const MOST_MESSAGES: usize = 16;
+
+/// What became of requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Requests taken by the receiver.
+    pub requests: u64,
+    /// Samples and spans in them.
+    pub sent: u64,
+    /// Of what was sent, what the receiver says that it rejected: profiles or spans.
+    pub rejected: u64,
+    /// Tries beyond the first one of each request.
+    pub retries: u64,
+    /// Samples and spans that the receiver did not take.
+    pub failed: u64,
+    /// Samples and spans for which there was no room in the queue, or no time at the end.
+    pub dropped: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Request>,
+    bytes: usize,
+    closed: bool,
+    /// When to give up.
+    end: Option<Instant>,
+    report: Report,
+    messages: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Sends in a thread of its own.
+#[derive(Debug)]
+pub struct Sender {
+    shared: Arc<Shared>,
+    most: usize,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sender {
+    /// Begins. Nothing is connected to before there is something to send.
+    ///
+    /// # Errors
+    /// The address or a header is wrong, this way of sending was not built in, or there can be no thread.
+    pub fn new(target: &Target, settings: Settings) -> Result<Self, String> {
+        let mut transport = target.open(&settings)?;
+        let shared = Arc::new(Shared::default());
+        let (of_thread, most) = (shared.clone(), settings.queue);
+        let work = move || work(&of_thread, &mut *transport, &settings);
+        let thread = std::thread::Builder::new().name("export".into()).spawn(work);
+        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(Self { shared, most, thread: Some(thread) })
+    }
+
+    /// Hands a request over without waiting; `false` if there is no room, and it is counted as dropped. The first request
+    /// has room however large it is.
+    pub fn offer(&self, request: Request) -> bool {
+        let mut state = self.shared.lock();
+        let fits = state.has_room(request.body.len(), self.most);
+        if fits {
+            state.push(request)
+        } else {
+            state.report.dropped += request.count
+        }
+        self.shared.changed.notify_all();
+        fits
+    }
+
+    /// Hands a request over when there is room.
+    pub fn put(&self, request: Request) {
+        let mut state = self.shared.lock();
+        while !state.has_room(request.body.len(), self.most) {
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.push(request);
+        self.shared.changed.notify_all();
+    }
+
+    /// What went wrong since the last call.
+    pub fn messages(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.lock().messages)
+    }
+
+    /// What became of requests so far.
+    pub fn report(&self) -> Report {
+        self.shared.lock().report.clone()
+    }
+
+    /// Waits until all is sent, `limit` at most; the rest is dropped.
+    pub fn finish(mut self, limit: Duration) -> (Report, Vec<String>) {
+        {
+            let mut state = self.shared.lock();
+            state.closed = true;
+            state.end = Instant::now().checked_add(limit);
+            self.shared.changed.notify_all();
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        (self.report(), self.messages())
+    }
+}
+
+impl State {
+    fn has_room(&self, bytes: usize, most: usize) -> bool {
+        self.waiting.is_empty() || self.bytes.saturating_add(bytes) <= most
+    }
+
+    fn push(&mut self, request: Request) {
+        self.bytes += request.body.len();
+        self.waiting.push_back(request);
+    }
+
+    fn tell(&mut self, message: String) {
+        if self.messages.len() < MOST_MESSAGES && !self.messages.contains(&message) {
+            self.messages.push(message);
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next request; `None` at the end.
+    fn take(&self) -> Option<Request> {
+        let mut state = self.lock();
+        loop {
+            if state.left().is_zero() {
+                let dropped: u64 = state.waiting.drain(..).map(|request| request.count).sum();
+                state.report.dropped += dropped;
+            }
+            if let Some(request) = state.waiting.pop_front() {
+                state.bytes -= request.body.len();
+                self.changed.notify_all();
+                return Some(request);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits so long, or until the time is over.
+    fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut state = self.lock();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || state.left() <= left {
+                return;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Sends what comes until the queue is closed and empty.
+fn work(shared: &Shared, transport: &mut dyn Transport, settings: &Settings) {
+    while let Some(request) = shared.take() {
+        let (result, tries) =
+            deliver(transport, &request, settings, || shared.lock().left(), |time| shared.pause(time));
+        let mut state = shared.lock();
+        state.report.retries += tries - 1;
+        match result {
+            Ok(accepted) => {
+                state.report.requests += 1;
+                state.report.sent += request.count;
+                state.report.rejected += accepted.rejected;
+                match (accepted.rejected, accepted.message.as_str()) {
+                    (0, "") => {}
+                    (0, message) => state.tell(format!("the receiver warns: {message}")),
+                    (rejected, message) => {
+                        state.tell(format!(
+                            "the receiver took a part only, {rejected} were rejected: {message}"
+                        ));
+                    }
+                }
+            }
+            Err(failure) => {
+                state.report.failed += request.count;
+                let times = if tries > 1 { format!(" ({tries} tries)") } else { String::new() };
+                state.tell(format!("{}{times}", failure.message));
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Where to send.
+
+use std::fmt;
+
+use super::{Settings, Transport};
+
+/// A receiver's address: `http://host:4318` or `grpc://host:4317`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    scheme: Scheme,
+    /// Host, port, and with HTTP perhaps a path; no `/` at the end.
+    place: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    Http,
+    Grpc,
+}
+
+impl Target {
+    /// Reads an address as users write it. Without a port it is OTLP's.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what would be right.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (scheme, place) = text
+            .split_once("://")
+            .ok_or_else(|| format!("{text:?} is no address: give http://HOST:4318 or grpc://HOST:4317"))?;
+        let (scheme, port) = match scheme {
+            "http" => (Scheme::Http, 4318),
+            "grpc" => (Scheme::Grpc, 4317),
+            "https" | "grpcs" => {
+                return Err(format!(
+                    "{text}: nothing is encrypted here; send to a collector on this machine (http://127.0.0.1:4318), \
+                     which passes it on"
+                ));
+            }
+            other => return Err(format!("{other}:// is neither http:// nor grpc://")),
+        };
+        let place = place.trim_end_matches('/');
+        let (host, path) = place.split_once('/').map_or((place, ""), |(host, path)| (host, path));
+        if host.is_empty()
+            || text.contains(|c: char| c.is_whitespace() || c.is_control())
+            || host.contains('@')
+        {
+            return Err(format!("{text:?} has no host, or one with characters that no host has"));
+        }
+        if scheme == Scheme::Grpc && !path.is_empty() {
+            return Err(format!("{text}: gRPC has no paths; give grpc://{host}"));
+        }
+        let has_port =
+            host.rsplit_once(':').is_some_and(|(before, _)| !before.contains(':') || before.ends_with(']'));
+        let host = if has_port { host.to_owned() } else { format!("{host}:{port}") };
+        if host.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+            return Err(format!("{text:?} has a port that is no number up to 65535"));
+        }
+        let place = if path.is_empty() { host } else { format!("{host}/{path}") };
+        Ok(Self { scheme, place })
+    }
+
+    /// Bytes of a message that receivers take by default: 20 MiB of the Collector over HTTP, 4 MiB of any gRPC server.
+    pub fn most_bytes(&self) -> usize {
+        match self.scheme {
+            Scheme::Http => 16 << 20,
+            Scheme::Grpc => (4 << 20) - (64 << 10),
+        }
+    }
+
+    /// The URL that a client of HTTP understands.
+    #[cfg(any(feature = "http", feature = "grpc"))]
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.place)
+    }
+
+    /// # Errors
+    /// This way was left out when the program was built, or the address or a header is none.
+    pub(super) fn open(&self, settings: &Settings) -> Result<Box<dyn Transport>, String> {
+        match self.scheme {
+            #[cfg(feature = "http")]
+            Scheme::Http => Ok(Box::new(super::http::Http::new(self, settings)?)),
+            #[cfg(feature = "grpc")]
+            Scheme::Grpc => Ok(Box::new(super::grpc::Grpc::new(self, settings)?)),
+            #[allow(unreachable_patterns)] // with both features
+            _ => Err(format!("{self}: this program was built without that way of sending")),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.scheme {
+            Scheme::Http => "http",
+            Scheme::Grpc => "grpc",
+        };
+        write!(f, "{scheme}://{}", self.place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let shown = |text: &str| Target::parse(text).map(|target| target.to_string());
+        assert_eq!(shown("http://collector").unwrap(), "http://collector:4318");
+        assert_eq!(shown("grpc://[::1]").unwrap(), "grpc://[::1]:4317");
+        assert_eq!(shown("http://[::1]:80/otlp/").unwrap(), "http://[::1]:80/otlp");
+        let wrong = [
+            "",
+            "collector:4318",
+            "https://x",
+            "ftp://x",
+            "http://",
+            "grpc://x/y",
+            "http://x:70000",
+            "http://a b",
+            "http://u@h",
+        ];
+        for text in wrong {
+            assert!(shown(text).is_err(), "{text}");
+        }
+        assert!(shown("https://x").unwrap_err().contains("127.0.0.1:4318"));
+    }
+}
