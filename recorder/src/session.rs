@@ -160,6 +160,7 @@ impl Session {
             trace_count: functions.len().min(MAX_TRACES) as u32,
             event_mask: AtomicU32::new(all_of(specs.len())),
             event_ns: AtomicU64::new(settings.period_ns()),
+            spans: AtomicU32::new(settings.spans.code()),
             traces,
             events,
         };

@@ -204,6 +204,10 @@ pub struct SamplingArgs {
     /// [default: with --repository]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     fatal_signals: Option<bool>,
+    /// Which spans to record that programs tell of, with the trace layer, the C API or as OpenTelemetry's thread context: those
+    /// that a sample fell into, all, or none; samples know theirs, but with off
+    #[arg(long, value_name = "sampled|all|off", default_value = "sampled", value_parser = Spans::parse)]
+    spans: Spans,
     /// Say in every chunk what the recording belongs to, as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host, service
     /// (the systemd unit or OTEL_SERVICE_NAME, else the program's name), version and container are found by themselves
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = flightline_recorder::labels::parse)]
@@ -282,6 +286,7 @@ impl SamplingArgs {
             },
             redact_args: self.redact_args,
             fatal_signals: self.fatal_signals,
+            spans: self.spans,
             labels: self.label.clone(),
             schedule: self.schedule.schedule(),
             dumps: self.dumps.policy()?,

@@ -12,7 +12,7 @@ use crate::layout::{
 };
 use crate::perf_event::{self, Firing, Recorded};
 use crate::perf_ring::{self, Reader, runs};
-use crate::publish::{self, Event};
+use crate::publish::{self, Event, Taken};
 use crate::scratch::Scratch;
 use crate::state::ProcState;
 
@@ -28,8 +28,8 @@ pub fn record(state: &ProcState, slot: &ThreadSlot, slot_index: u32, regs: &Regs
         slot: slot_index,
         ..SampleRecord::default()
     };
-    let frames = publish::walk(state, publish::bounds(slot), regs, &mut fixed, lease.scratch());
-    let _ = publish::event(state, &fixed, event, &[], frames);
+    let taken = publish::walk(state, publish::bounds(slot), regs, &mut fixed, lease.scratch());
+    let _ = publish::event(state, &fixed, event, &[], &taken);
 }
 
 /// Opens the session's perf events on a thread, those that the kernel allows.
@@ -173,12 +173,12 @@ pub unsafe fn on_event(
             let mut fixed = SampleRecord { time_ns: now, tid, slot: slot_index, ..SampleRecord::default() };
             let scratch = lease.scratch();
             publish::walk(state, publish::bounds(slot), &regs, &mut fixed, scratch);
-            let Scratch { frames, kernel, .. } = scratch;
-            let frames = frames.get(..usize::from(fixed.depth)).unwrap_or_default();
+            let Scratch { frames, kernel, context, context_words, .. } = scratch;
+            let taken = Taken::of(frames, fixed.depth, context, *context_words);
             let one = |time_ns: u64, value: u64, kernel: &[u64]| {
                 if value > 0 {
                     let fixed = SampleRecord { time_ns: time_ns.min(now), ..fixed };
-                    let _ = publish::event(state, &fixed, &Event { value, ..event }, kernel, frames);
+                    let _ = publish::event(state, &fixed, &Event { value, ..event }, kernel, &taken);
                 }
             };
             match reader {

@@ -42,13 +42,13 @@ pub unsafe fn record(
     // A call to where no code is: the stack goes on at its return address.
     let jumped = if fault == regs.pc { called_from(&regs) } else { None };
     let mut fixed = plain;
-    let frames = publish::walk(state, (0, 0), jumped.as_ref().unwrap_or(&regs), &mut fixed, lease.scratch());
+    let taken = publish::walk(state, (0, 0), jumped.as_ref().unwrap_or(&regs), &mut fixed, lease.scratch());
     let nowhere = [regs.pc];
     if jumped.is_some() {
         fixed.exact_frames &= !1;
-        publish::event(state, &fixed, &event, &nowhere, frames).is_ok()
+        publish::event(state, &fixed, &event, &nowhere, &taken).is_ok()
     } else {
-        publish::event(state, &fixed, &event, &[], frames).is_ok()
+        publish::event(state, &fixed, &event, &[], &taken).is_ok()
     }
 }
 

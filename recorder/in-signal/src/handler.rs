@@ -16,7 +16,7 @@ use crate::layout::{
 };
 use crate::perf_ring::{self, Reader, runs};
 use crate::process_timer;
-use crate::publish;
+use crate::publish::{self, Taken};
 use crate::scratch::Scratch;
 use crate::state::{self, ProcState};
 use crate::switches;
@@ -253,8 +253,8 @@ fn sample(
     }
     let scratch = lease.scratch();
     publish::walk(state, publish::bounds(slot), regs, &mut fixed, scratch);
-    let Scratch { frames, kernel, .. } = scratch;
-    let frames = frames.get(..usize::from(fixed.depth)).unwrap_or_default();
+    let Scratch { frames, kernel, context, context_words, .. } = scratch;
+    let taken = Taken::of(frames, fixed.depth, context, *context_words);
     let (all, weight) = (overflows.as_ref().map_or(1, Reader::waiting).max(1), fixed.weight_ns);
     let mut given = 0u64;
     let mut one = |time_ns: u64, count: Option<u64>, kernel: &[u64]| {
@@ -265,7 +265,7 @@ fn sample(
         };
         given = given.saturating_add(share);
         let fixed = SampleRecord { time_ns: time_ns.min(fixed.time_ns), weight_ns: share, ..fixed };
-        match publish::sample(state, &fixed, kernel, frames) {
+        match publish::sample(state, &fixed, kernel, &taken) {
             Ok(()) => {
                 // Only this thread's handler writes them, and it does not nest.
                 slot.samples.store(slot.samples.load(Relaxed).wrapping_add(1), Relaxed);

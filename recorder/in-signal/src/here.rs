@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::interrupted::{Regs, arch};
 use crate::layout::{SampleRecord, loss};
-use crate::publish::{self, Event};
+use crate::publish::{self, Event, Taken};
 use crate::{clock, cost, state, sys, thread};
 
 /// Code whose frames are left out at the leaf: [from, to).
@@ -48,20 +48,20 @@ fn with_blocked(
         ..SampleRecord::default()
     };
     if !with_stack {
-        return publish::event(state, &fixed, event, &[], &[]);
+        return publish::event(state, &fixed, event, &[], &Taken::default());
     }
     let Some(mut lease) = state.private.scratch.take_for(fixed.slot) else {
         publish::lose(state, event);
         return Err(loss::CONTENDED);
     };
     let stack = slot.map_or((0, 0), publish::bounds);
-    let frames = publish::walk(state, stack, regs, &mut fixed, lease.scratch());
+    let taken = publish::walk(state, stack, regs, &mut fixed, lease.scratch());
     let own = OWN[0].load(Relaxed)..OWN[1].load(Relaxed);
-    let skip = frames.iter().take_while(|pc| own.contains(*pc)).count();
-    let frames = frames.get(skip..).unwrap_or_default();
+    let skip = taken.frames.iter().take_while(|pc| own.contains(*pc)).count();
+    let frames = taken.frames.get(skip..).unwrap_or_default();
     fixed.depth = frames.len() as u16;
     fixed.exact_frames = fixed.exact_frames.checked_shr(skip as u32).unwrap_or(0);
-    publish::event(state, &fixed, event, &[], frames)
+    publish::event(state, &fixed, event, &[], &Taken { frames, ..taken })
 }
 
 /// The caller's registers: what a function must preserve, stack and program counter.

@@ -4,7 +4,7 @@
 //! no heap, no `std`, no lock, no libc call outside `allowed-symbols.txt`, no panic path, no thread-local
 //! through `__tls_get_addr`. System calls are made by the instruction itself ([`sys`]).
 //!
-//! A sample's way here: [`handler`] → [`interrupted`] → [`walk`] ([`memo`] → [`rows`] → [`eh_frame`], reading by
+//! A sample's way here: [`handler`] → [`interrupted`] → [`context`], [`walk`] ([`memo`] → [`rows`] → [`eh_frame`], reading by
 //! [`stack`]) → [`publish`] → [`ring`]; [`layout`] is what both processes see, [`state`] what a handler knows of its process.
 //! [`events`] is the handler's part in engines other than CPU time, [`here`] records what a thread does outside handlers.
 //! [`fatal`] takes last samples. [`thread`] and [`engine`] register and arm threads, outside handlers and inside.
@@ -17,6 +17,7 @@
 pub mod ahead;
 pub mod clock;
 pub mod command;
+pub mod context;
 pub mod cost;
 pub mod eh_frame;
 pub mod engine;

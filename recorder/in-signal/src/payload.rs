@@ -113,6 +113,44 @@ pub mod fatal {
     pub const WORDS: usize = 3;
 }
 
+/// A span that ended: value = its ns. Behind the words stand its name and its labels, a JSON object's text or nothing.
+pub mod span {
+    /// CLOCK_MONOTONIC ns of its beginning.
+    pub const START: usize = 0;
+    /// CLOCK_MONOTONIC ns of its end.
+    pub const END: usize = 1;
+    /// Its id; big-endian bytes are W3C's, as of all ids here.
+    pub const SPAN: usize = 2;
+    /// The span it is a child of, 0: none.
+    pub const PARENT: usize = 3;
+    /// The outermost span of its trace in the process.
+    pub const ROOT: usize = 4;
+    /// High half of the trace's id.
+    pub const TRACE_HI: usize = 5;
+    /// Low half of the trace's id.
+    pub const TRACE_LO: usize = 6;
+    /// Trace flags, the number of samples in the upper half.
+    pub const FLAGS: usize = 7;
+    /// Number of words before the texts.
+    pub const WORDS: usize = 8;
+}
+
+/// An activation of a span on the thread of the record, that ended: value = its ns.
+pub mod scope {
+    /// CLOCK_MONOTONIC ns of its beginning.
+    pub const START: usize = 0;
+    /// CLOCK_MONOTONIC ns of its end.
+    pub const END: usize = 1;
+    /// The span's id.
+    pub const SPAN: usize = 2;
+    /// The span that was active before, 0: none.
+    pub const PREVIOUS: usize = 3;
+    /// The activation's number.
+    pub const SEQ: usize = 4;
+    /// Number of words.
+    pub const WORDS: usize = 5;
+}
+
 /// Words of an event, put together where nothing may be allocated.
 pub struct Words {
     words: [u64; MAX_EXTRA],

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::context;
 use crate::interrupted::Regs;
 use crate::layout::{MAX_EXTRA, SampleRecord, ThreadSlot, event_word, loss, record};
 use crate::memo::Tag;
@@ -18,7 +19,32 @@ pub fn bounds(slot: &ThreadSlot) -> (u64, u64) {
     (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed))
 }
 
-/// Walks from `regs`, notes the outcome in `fixed`, returns the addresses, leaf first.
+/// What a walk brought.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Taken<'s> {
+    /// Addresses, leaf first.
+    pub frames: &'s [u64],
+    /// What the thread works for, see [`crate::context`]; may be empty.
+    pub context: &'s [u64],
+}
+
+impl<'s> Taken<'s> {
+    /// What [`walk`] left in the parts of a scratch buffer.
+    #[inline]
+    pub fn of(frames: &'s [u64], depth: u16, context: &'s [u64], words: usize) -> Taken<'s> {
+        Taken {
+            frames: frames.get(..usize::from(depth)).unwrap_or_default(),
+            context: context.get(..words).unwrap_or_default(),
+        }
+    }
+
+    #[inline]
+    fn words(&self) -> usize {
+        self.frames.len().wrapping_add(self.context.len())
+    }
+}
+
+/// Walks from `regs` in the thread that called the handler, takes its context, notes the outcome in `fixed`.
 #[inline]
 pub fn walk<'s>(
     state: &ProcState,
@@ -26,7 +52,9 @@ pub fn walk<'s>(
     regs: &Regs,
     fixed: &mut SampleRecord,
     scratch: &'s mut Scratch,
-) -> &'s [u64] {
+) -> Taken<'s> {
+    let slot = state.slots.get(fixed.slot as usize);
+    scratch.context_words = context::take(state, slot, fixed, &mut scratch.context);
     // SAFETY: `tables` points at MODULE_TABLES tables by the contract of `install`.
     let modules = unsafe { Modules::now(state.tables, &state.header.modules_gen) };
     let epoch = state.private.epoch.load(Relaxed);
@@ -46,7 +74,15 @@ pub fn walk<'s>(
     if walked.unknown_pcs != 0 {
         state.header.unknown_pcs.fetch_add(u64::from(walked.unknown_pcs), Relaxed);
     }
-    scratch.frames.get(..walked.depth).unwrap_or_default()
+    Taken::of(&scratch.frames, fixed.depth, &scratch.context, scratch.context_words)
+}
+
+/// Counts a sample with a context for its thread.
+#[inline]
+fn count(state: &ProcState, fixed: &SampleRecord, taken: &Taken<'_>) {
+    if let (false, Some(slot)) = (taken.context.is_empty(), state.slots.get(fixed.slot as usize)) {
+        slot.span_samples.fetch_add(1, Relaxed);
+    }
 }
 
 /// The fixed part of a record whose stack goes on in the kernel with `kernel` frames.
@@ -87,12 +123,18 @@ fn copy<const N: usize>(words: &[AtomicU64], parts: [&[u64]; N]) {
 
 /// Copies a CPU sample into the ring, kernel frames before those of the program; `Err` is the cause of a loss.
 #[inline]
-pub fn sample(state: &ProcState, fixed: &SampleRecord, kernel: &[u64], frames: &[u64]) -> Result<(), usize> {
+pub fn sample(
+    state: &ProcState,
+    fixed: &SampleRecord,
+    kernel: &[u64],
+    taken: &Taken<'_>,
+) -> Result<(), usize> {
     let head = head(fixed, kernel.len());
-    let words = head.len().wrapping_add(kernel.len()).wrapping_add(frames.len());
+    let words = head.len().wrapping_add(kernel.len()).wrapping_add(taken.words());
     let claim = state.ring.claim(record::SAMPLE, words).map_err(cause)?;
-    copy(claim.words, [&head, kernel, frames]);
+    copy(claim.words, [&head, kernel, taken.frames, taken.context]);
     claim.publish();
+    count(state, fixed, taken);
     Ok(())
 }
 
@@ -116,13 +158,13 @@ pub fn event(
     fixed: &SampleRecord,
     event: &Event<'_>,
     kernel: &[u64],
-    frames: &[u64],
+    taken: &Taken<'_>,
 ) -> Result<(), usize> {
     let mut head = head(fixed, kernel.len());
     head[2] = event.value;
     let extra = event.extra.get(..MAX_EXTRA.min(event.extra.len())).unwrap_or_default();
     let word = [event_word(event.kind, event.index, extra.len() as u32)];
-    let stack = kernel.len().wrapping_add(frames.len());
+    let stack = kernel.len().wrapping_add(taken.words());
     let words = stack.wrapping_add(head.len()).wrapping_add(1).wrapping_add(extra.len());
     let claim = match state.ring.claim(record::EVENT, words) {
         Ok(claim) => claim,
@@ -131,8 +173,9 @@ pub fn event(
             return Err(cause(refused));
         }
     };
-    copy(claim.words, [&head, &word, extra, kernel, frames]);
+    copy(claim.words, [&head, &word, extra, kernel, taken.frames, taken.context]);
     claim.publish();
+    count(state, fixed, taken);
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::context::MAX_CONTEXT;
 use crate::eh_frame::Machine;
 use crate::layout::MAX_DEPTH;
 use crate::perf_ring::KERNEL_FRAMES;
@@ -19,6 +20,10 @@ pub struct Scratch {
     pub depth: usize,
     /// Addresses of the walk, leaf first.
     pub frames: [u64; MAX_DEPTH],
+    /// What the thread works for, see [`crate::context`].
+    pub context: [u64; MAX_CONTEXT],
+    /// Words of it in use.
+    pub context_words: usize,
     /// Kernel frames of the overflow that is being recorded, and of the one before.
     pub kernel: [[u64; KERNEL_FRAMES]; 2],
     /// Copies of memory that may be unmapped.

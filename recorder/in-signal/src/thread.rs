@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::layout::{ThreadSlot, slot_state};
 use crate::state::{self, ProcState};
-use crate::{clock, engine, sys, tls};
+use crate::{clock, context, engine, sys, tls};
 
 /// What the caller knows of a thread that it registers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +28,7 @@ pub fn register(info: &ThreadInfo) -> Option<&'static ThreadSlot> {
         None => claim(state, tid, info)?,
     };
     if tid == own {
+        slot.thread_pointer.store(context::thread_pointer() as u64, Relaxed);
         tls::set(core::ptr::from_ref(slot) as usize);
     }
     Some(slot)
@@ -68,11 +69,12 @@ fn fill(slot: &ThreadSlot, tid: u32, info: &ThreadInfo) {
         &slot.engine_handle2,
         &slot.waits,
         &slot.looked_cpu_ns,
+        &slot.thread_pointer,
     ];
     for word in cleared {
         word.store(0, Relaxed);
     }
-    for word in slot.lost_ns.iter().chain(&slot.event_handles) {
+    for word in slot.lost_ns.iter().chain(&slot.event_handles).chain(&slot.context_pages) {
         word.store(0, Relaxed);
     }
     for word in &slot.lost {

@@ -313,7 +313,7 @@ fn leave(state: &ProcState, slot: &ThreadSlot, slot_index: u32, calls: &mut Call
         slot: slot_index,
         ..SampleRecord::default()
     };
-    let frames = publish::walk(state, publish::bounds(slot), regs, &mut fixed, lease.scratch());
+    let taken = publish::walk(state, publish::bounds(slot), regs, &mut fixed, lease.scratch());
     // Leaf of the stack is the function; that it returns to its caller is exact.
-    let _ = publish::event(state, &fixed, &event, &[entry], frames);
+    let _ = publish::event(state, &fixed, &event, &[entry], &taken);
 }

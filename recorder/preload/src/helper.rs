@@ -39,7 +39,7 @@ const fn choice(option: &'static CStr, variable: &'static CStr, name: &'static s
 }
 
 /// What can be asked for, in the order of [`Settings::options`].
-pub const OPTIONS: [Choice; 10] = [
+pub const OPTIONS: [Choice; 11] = [
     choice(c"--output", c"FLIGHTLINE_OUTPUT", "output"),
     choice(c"--repository", c"FLIGHTLINE_REPOSITORY", "repository"),
     choice(c"--rate", c"FLIGHTLINE_RATE", "rate"),
@@ -50,6 +50,7 @@ pub const OPTIONS: [Choice; 10] = [
     choice(c"--chunk-age", c"FLIGHTLINE_CHUNK_AGE", "chunk-age"),
     choice(c"--chunk-size", c"FLIGHTLINE_CHUNK_SIZE", "chunk-size"),
     choice(c"--label", c"FLIGHTLINE_LABELS", "labels"),
+    choice(c"--spans", c"FLIGHTLINE_SPANS", "spans"),
 ];
 /// Index of the output and of the repository in [`OPTIONS`].
 pub const OUTPUT: usize = 0;

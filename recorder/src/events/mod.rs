@@ -12,6 +12,7 @@ mod lock;
 mod mappings;
 mod perf;
 mod signal;
+mod span;
 mod throw;
 mod trace;
 mod wall;
@@ -53,6 +54,16 @@ impl Event<'_> {
     pub fn span(&self, start: usize, end_ns: u64) -> (u64, u64) {
         let start = self.word(start).min(end_ns);
         (start, self.head.value.min(end_ns - start))
+    }
+
+    /// The start time of what this becomes in the recording, ns; `time_ns` is the record's.
+    pub fn start_ns(&self, time_ns: u64) -> u64 {
+        match self.head.kind {
+            event_kind::LOCK => self.span(payload::lock::START, time_ns).0,
+            event_kind::IO => self.span(payload::io::START, time_ns).0,
+            event_kind::TRACE => self.word(0).min(time_ns),
+            _ => time_ns,
+        }
     }
 
     /// Extra word `i`, 0 if the record has none.
@@ -132,6 +143,8 @@ impl Engines {
             event_kind::THROW => throw::write(recording, place, event),
             event_kind::TRACE => trace::write(recording, place, event),
             event_kind::SIGNAL => signal::write(recording, place, event),
+            event_kind::SPAN => span::write(recording, place, event),
+            event_kind::SCOPE => span::write_scope(recording, place, event),
             _ => {}
         }
     }

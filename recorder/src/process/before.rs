@@ -127,11 +127,14 @@ impl Before {
         let anyway = book.waiting() >= PENDING_SAMPLES;
         let (thread, time_ns) = (self.index, early.time_ns);
         match book.trace(stack, recording, images, anyway) {
-            Some(trace) => book.write(file, thread, trace, time_ns, events, recording),
+            Some(trace) => {
+                book.worked = None;
+                book.write(file, thread, trace, time_ns, events, recording);
+            }
             None => {
-                let map = book.map_now();
-                let stack = Some(stack);
-                book.put_aside(Pending { map, thread, stack, time_ns, what: What::Cpu(events), entry: None });
+                let (map, what) = (book.map_now(), What::Cpu(events));
+                let (stack, worked, entry) = (Some(stack), None, None);
+                book.put_aside(Pending { map, thread, stack, time_ns, what, worked, entry });
             }
         }
     }

@@ -8,7 +8,7 @@ use flightline_in_signal::{
 };
 use jfr_format::schema::thread_state;
 
-use super::{MAPS_WAIT_NS, parse::Sample};
+use super::{MAPS_WAIT_NS, context::Contexts, parse::Sample};
 use crate::{
     black_box::journal::Entry,
     clock::not_in_future,
@@ -22,7 +22,7 @@ use crate::{
     process::sequences::Sequences,
     process::thread::WALK_ENDS,
     process::threads::{ThreadIndex, Threads},
-    recording::Recording,
+    recording::{Recording, Worked},
     settings::{PENDING_SAMPLES, STACK_BYTES, STACKS_BYTES},
     tell, wall,
 };
@@ -41,6 +41,8 @@ pub(super) struct Pending {
     pub(super) stack: Option<u32>,
     pub(super) time_ns: u64,
     pub(super) what: What,
+    /// What it was taken for.
+    pub(super) worked: Option<Arc<Worked>>,
     /// Its record in the journal.
     pub(super) entry: Option<Entry>,
 }
@@ -86,6 +88,13 @@ pub struct Book {
     pub(super) news: bool,
     /// The record in the journal of what is being booked, until somebody has taken it over.
     pub(super) entry: Option<Entry>,
+    /// What it was taken for.
+    pub(super) worked: Option<Arc<Worked>>,
+    /// The same as it was read.
+    pub(super) context_words: Vec<u64>,
+    pub(super) contexts: Contexts,
+    /// Everything in the ring was read then.
+    pub(super) drained_ns: u64,
     pub(super) words: Vec<u64>,
     pub(super) extra: Vec<u64>,
     pub(super) sequence: Vec<u32>,
@@ -142,6 +151,10 @@ impl Book {
             names_missing: false,
             news: false,
             entry: None,
+            worked: None,
+            context_words: Vec::new(),
+            contexts: Contexts::default(),
+            drained_ns: 0,
             words: Vec::new(),
             extra: Vec::new(),
             sequence: Vec::new(),
@@ -245,10 +258,11 @@ impl Book {
             // Not before the allocation, which may be waiting.
             let what = What::Event(Box::new(event.owned()));
             let (map, entry) = (self.map_now(), self.entry.take());
-            return self.wait(Pending { map, thread: index, stack: None, time_ns, what, entry });
+            let worked = None;
+            return self.wait(Pending { map, thread: index, stack: None, time_ns, what, worked, entry });
         }
         if self.words.len() <= STACK_HEAD {
-            return self.write_event(file, index, None, time_ns, event, recording);
+            return self.write_event(file, index, None, time_ns, event, None, recording);
         }
         if let (Some(reason), Some(thread)) = (reason, self.threads.list.get_mut(index)) {
             thread.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;
@@ -262,12 +276,15 @@ impl Book {
         let anyway = self.overdue();
         let behind = self.must_follow(event.head.kind);
         let trace = if behind { None } else { self.trace(stack, recording, images, anyway) };
+        let worked = self.worked.clone();
         match trace {
-            Some(trace) => self.write_event(file, index, Some(trace), time_ns, event, recording),
+            Some(trace) => {
+                self.write_event(file, index, Some(trace), time_ns, event, worked.as_deref(), recording)
+            }
             None => {
                 let what = What::Event(Box::new(event.owned()));
                 let (map, entry) = (self.map_now(), self.entry.take());
-                let sample = Pending { map, thread: index, stack: Some(stack), time_ns, what, entry };
+                let sample = Pending { map, thread: index, stack: Some(stack), time_ns, what, worked, entry };
                 if behind { self.wait(sample) } else { self.put_aside(sample) }
             }
         }
@@ -310,11 +327,13 @@ impl Book {
                 stack: Some(stack),
                 time_ns: now_ns,
                 what,
+                worked: None,
                 entry: None,
             });
         }
     }
 
+    #[allow(clippy::too_many_arguments)] // of one event
     pub(super) fn write_event(
         &mut self,
         file: &ProcFile,
@@ -322,6 +341,7 @@ impl Book {
         trace: Option<TraceIndex>,
         time_ns: u64,
         event: &events::Event<'_>,
+        worked: Option<&Worked>,
         recording: &mut Recording,
     ) {
         let Some(thread) = self.threads.list.get_mut(thread) else { return };
@@ -331,6 +351,9 @@ impl Book {
         let constant = thread.constant(file, self.group, recording);
         let place = events::Place { thread: constant, tid: thread.tid, trace, time_ns };
         self.engines.write(recording, &place, event);
+        if let (Some(worked), Some(_)) = (worked, trace) {
+            recording.worked_for(constant, event.start_ns(time_ns), worked);
+        }
     }
 
     /// Replaces the thread id of the holder of a lock in `self.extra` by 1 + its constant in the recording, 0 if it is
@@ -408,6 +431,7 @@ impl Book {
                     stack: Some(stack),
                     time_ns,
                     what: What::Cpu(events),
+                    worked: self.worked.clone(),
                     entry,
                 });
             }
@@ -439,11 +463,15 @@ impl Book {
             let extra = [u64::from(samples).saturating_mul(wall_ns)];
             let event = events::Event { head, extra: &extra };
             match trace {
-                Some(trace) => self.write_event(file, index, Some(trace), time_ns, &event, recording),
+                Some(trace) => {
+                    let worked = self.worked.clone();
+                    self.write_event(file, index, Some(trace), time_ns, &event, worked.as_deref(), recording);
+                }
                 None => {
                     let what = What::Event(Box::new(event.owned()));
                     let (map, entry) = (self.map_now(), self.entry.take());
-                    self.put_aside(Pending { map, thread: index, stack: Some(stack), time_ns, what, entry });
+                    let (stack, worked) = (Some(stack), self.worked.clone());
+                    self.put_aside(Pending { map, thread: index, stack, time_ns, what, worked, entry });
                 }
             }
         }
@@ -469,6 +497,7 @@ impl Book {
         }
         self.words.clear();
         self.words.extend_from_slice(stack);
+        self.worked = self.contexts.of(file, &sample.context);
         let reason = stack.first().and_then(|cut| cut.checked_sub(1)).map(|reason| reason as u16);
         let extra = [sample.span_ns];
         let event = events::Event { head, extra: &extra };
@@ -505,6 +534,9 @@ impl Book {
         let Some(thread) = self.threads.list.get_mut(thread) else { return };
         let constant = thread.constant(file, self.group, recording);
         recording.sample(constant, trace, time_ns, events);
+        if let Some(worked) = &self.worked {
+            recording.worked_for(constant, time_ns, worked);
+        }
     }
 
     /// Gives the program's handlers a new table if there is something new to say.

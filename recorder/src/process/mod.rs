@@ -2,6 +2,7 @@
 
 pub(crate) mod before;
 mod book;
+mod context;
 mod counted;
 pub(crate) mod ledger;
 mod look;
@@ -107,7 +108,10 @@ impl Process {
         let mut left = file.ring_bytes() / 8;
         while !book.damaged && left > 0 {
             match ring.next() {
-                Next::Empty => break,
+                Next::Empty => {
+                    book.drained_ns = now_ns;
+                    break;
+                }
                 Next::InFlight if !book.over => break,
                 Next::InFlight => {
                     if !ring.skip_torn() {
@@ -259,7 +263,7 @@ impl Process {
                 match &sample.what {
                     What::Event(event) if anyway || !book.must_follow(event.borrowed().head.kind) => {
                         let event = event.borrowed();
-                        book.write_event(file, sample.thread, None, sample.time_ns, &event, recording);
+                        book.write_event(file, sample.thread, None, sample.time_ns, &event, None, recording);
                         recording.queued(sample.entry);
                     }
                     _ => book.wait(sample),
@@ -275,6 +279,7 @@ impl Process {
                 Some(trace) => {
                     match &sample.what {
                         What::Cpu(events) => {
+                            book.worked = sample.worked;
                             book.write(file, sample.thread, trace, sample.time_ns, *events, recording)
                         }
                         What::Event(event) => {
@@ -285,6 +290,7 @@ impl Process {
                                 Some(trace),
                                 sample.time_ns,
                                 &event,
+                                sample.worked.as_deref(),
                                 recording,
                             );
                         }

@@ -6,6 +6,7 @@ use flightline_in_signal::layout::{MAX_EXTRA, event_kind, record, sample_flags};
 use flightline_in_signal::payload::fatal;
 
 use super::book::{Book, FIXED};
+use super::context;
 use crate::{events, names::images::Images, process::proc_file::ProcFile, recording::Recording};
 
 /// One sample as read from the ring; its addresses are in `Book::words`.
@@ -52,6 +53,7 @@ impl Book {
         now_ns: u64,
     ) {
         self.records += 1;
+        self.worked = self.contexts.of(file, &self.context_words);
         match parsed {
             Parsed::Sample(sample) => self.take(file, &sample, recording, images, now_ns),
             Parsed::Event(sample, head) => self.take_event(file, &sample, head, recording, images, now_ns),
@@ -72,6 +74,12 @@ impl Book {
         self.words.push(u64::from(truncated));
         self.words.push(word(4)?);
         self.words.extend(addresses.iter().map(|a| a.load(Relaxed)));
+        self.context_words.clear();
+        if flags & sample_flags::CONTEXT != 0 {
+            let behind = payload.get(stack_at.checked_add(depth)?..)?;
+            let words = behind.get(..context::length(behind.first()?.load(Relaxed))?)?;
+            self.context_words.extend(words.iter().map(|w| w.load(Relaxed)));
+        }
         Some(Sample {
             time_ns: word(0)?,
             tid: tid_slot as u32,

@@ -277,6 +277,22 @@ impl ProcFile {
         })
     }
 
+    /// Distances from a thread's thread pointer to the words that lead to its context, see
+    /// [`flightline_in_signal::context`].
+    pub fn context_offsets(&self) -> [u64; 2] {
+        // SAFETY: as in `head`.
+        let words = self.word(|h| unsafe { ptr::addr_of!((*h).context_offsets) });
+        words.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// Name of the labels with this index.
+    pub fn label_name(&self, index: u8) -> Option<String> {
+        // SAFETY: as in `head`.
+        let places = self.word(|h| unsafe { ptr::addr_of!((*h).label_names) });
+        let [at, len] = places.get(usize::from(index))?.each_ref().map(|word| word.load(Ordering::Acquire));
+        (len != 0).then(|| String::from_utf8_lossy(&self.string([at, len])).into_owned())
+    }
+
     /// Addresses seen by handlers in no known module.
     pub fn unknown_pcs(&self) -> u64 {
         // SAFETY: as in `head`.

@@ -29,12 +29,14 @@ mod cost;
 mod declared;
 mod outage;
 mod readers;
+mod spans;
 
 use aggregate::Aggregate;
 use chunks::{first_content, fixed_size};
 pub use constants::ThreadHandle;
 use constants::{Group, Interface, ThreadTable};
 use outage::Outage;
+pub use spans::{Scope, Span, SpanContext, Worked};
 
 /// A recording being written.
 pub struct Recording {
@@ -51,6 +53,8 @@ pub struct Recording {
     event_names: Vec<(String, u32)>,
     interfaces: Vec<Interface>,
     last_interface: u64,
+    /// Constants of spans.
+    spans: spans::Constants,
     /// Dictionary of stacks.
     pub interner: Interner,
     threads: ThreadTable,
@@ -178,6 +182,7 @@ impl Recording {
             event_names: Vec::new(),
             interfaces: Vec::new(),
             last_interface: 0,
+            spans: spans::Constants::default(),
             interner: Interner::telling(settings.tells_lines()),
             threads: ThreadTable::default(),
             groups: Vec::new(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flightline_in_signal::layout::{
-    MAX_DEPTH, MAX_EVENTS, MAX_TRACES, ProcLayout, SESSION_BYTES, engine, engines,
+    MAX_DEPTH, MAX_EVENTS, MAX_TRACES, ProcLayout, SESSION_BYTES, engine, engines, spans,
 };
 use flightline_in_signal::state::PRIVATE_BYTES;
 
@@ -30,6 +30,41 @@ pub enum Engine {
     Timer,
     /// One CPU-time timer for the whole process.
     ProcessTimer,
+}
+
+/// What of spans is recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spans {
+    /// Nothing, and samples do not know theirs.
+    Off,
+    /// Those that a sample fell into.
+    #[default]
+    Sampled,
+    /// All.
+    All,
+}
+
+impl Spans {
+    /// `off`, `sampled` or `all`.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(text: &str) -> Result<Spans, String> {
+        match text {
+            "off" => Ok(Spans::Off),
+            "sampled" => Ok(Spans::Sampled),
+            "all" => Ok(Spans::All),
+            _ => Err(format!("{text:?} is none of sampled, all, off")),
+        }
+    }
+
+    pub(crate) fn code(self) -> u32 {
+        match self {
+            Spans::Off => spans::OFF,
+            Spans::Sampled => spans::SAMPLED,
+            Spans::All => spans::ALL,
+        }
+    }
 }
 
 impl Engine {
@@ -164,6 +199,8 @@ pub struct Settings {
     pub redact_args: bool,
     /// Last samples of all threads when a signal ends a program; if not given, in a repository.
     pub fatal_signals: Option<bool>,
+    /// What of spans is recorded.
+    pub spans: Spans,
     /// Told of each process, beside what is found by itself; see [`crate::labels`].
     pub labels: Vec<crate::labels::Label>,
     /// When sampling begins and ends.
@@ -204,6 +241,7 @@ impl Default for Settings {
             threads: None,
             redact_args: false,
             fatal_signals: None,
+            spans: Spans::default(),
             labels: Vec::new(),
             schedule: Schedule::default(),
             dumps: None,

@@ -6,9 +6,13 @@
 //! anybody: a sleeping thread that is signalled wakes, and its system calls fail with `EINTR`. One clock tells whether
 //! anything of the process ran at all.
 
-use std::{sync::atomic::AtomicU64, time::Instant};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Instant,
+};
 
 use flightline_in_signal::{
+    context::{self, MAX_CONTEXT},
     interrupted::{Regs, arch},
     layout::sample_flags,
 };
@@ -84,7 +88,7 @@ impl Share {
 }
 
 /// One event to write.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Sample {
     /// CLOCK_MONOTONIC ns of its beginning.
     pub time_ns: u64,
@@ -94,6 +98,8 @@ pub struct Sample {
     pub samples: u32,
     /// How long it lasted, ns.
     pub span_ns: u64,
+    /// What the thread worked for, as it was read; may be empty.
+    pub context: Vec<u64>,
 }
 
 struct Entry {
@@ -105,6 +111,14 @@ struct Entry {
     looked_ns: u64,
     /// The stack was cut while modules were still being read.
     again: bool,
+}
+
+/// What a thread that waits works for. Nothing is torn if it has not run when this is over.
+fn context_of(pid: u32, slot: u32, file: &ProcFile) -> Vec<u64> {
+    let pointer = file.slot(slot).map_or(0, |slot| slot.thread_pointer.load(Relaxed));
+    let mut words = [0; MAX_CONTEXT];
+    let len = context::outside(pid, pointer, file.context_offsets(), &mut words);
+    words.get(..len).unwrap_or_default().to_vec()
 }
 
 /// Looks at the threads of one process.
@@ -326,7 +340,7 @@ impl Sampler {
             Place::Waiting { call, sp, pc } => (call, sp, pc),
             Place::Denied => {
                 self.denied = true;
-                return (Doing::Waiting(thread_state::SLEEPING, Vec::new()), false);
+                return (Doing::Waiting(thread_state::SLEEPING, Vec::new(), Vec::new()), false);
             }
         };
         let disk = !look::surely_interruptible(call) && entry.files.uninterruptible();
@@ -345,11 +359,18 @@ impl Sampler {
         if walked.unknown_pcs != 0 {
             out.book.unknown_address();
         }
+        let context = context_of(self.pid, entry.slot, out.file);
         // A thread that ran meanwhile has another stack by now than when its registers were read.
         if entry.files.schedstat().ok() != Some(stat) {
             return running;
         }
-        (Doing::Waiting(state, words), cut && out.images.outstanding() > 0)
+        if !context.is_empty()
+            && let Some(slot) = out.file.slot(entry.slot)
+        {
+            // Now: by the time that the wait is told its span may have ended.
+            slot.span_samples.fetch_add(1, Relaxed);
+        }
+        (Doing::Waiting(state, words, context), cut && out.images.outstanding() > 0)
     }
 
     /// Walks the stack of a wait once more: more modules are known now.
@@ -371,7 +392,9 @@ impl Sampler {
             _ => thread_of.wall.idle(seed, wait.idle_ns, self.period_ns),
         };
         if samples > 0 {
-            let sample = Sample { time_ns: wait.start_ns, state: wait.state, samples, span_ns: wait.idle_ns };
+            let context = wait.context.clone();
+            let (time_ns, state, span_ns) = (wait.start_ns, wait.state, wait.idle_ns);
+            let sample = Sample { time_ns, state, samples, span_ns, context };
             out.book.wall_sample(
                 out.file,
                 thread,
@@ -433,10 +456,10 @@ impl Sampler {
             // Waits of which nobody saw where: their time counts all the same.
             let start_ns = end_ns.saturating_sub(unplaced);
             let (state, stack) = (thread_state::SLEEPING, Vec::new());
-            self.tell(index, &Wait { start_ns, idle_ns: unplaced, state, stack }, out);
+            self.tell(index, &Wait { start_ns, idle_ns: unplaced, state, stack, context: Vec::new() }, out);
             let start_ns = end_ns.saturating_sub(queued_ns);
             let (state, stack) = (thread_state::WAITING_FOR_CPU, Vec::new());
-            self.tell(index, &Wait { start_ns, idle_ns: queued_ns, state, stack }, out);
+            self.tell(index, &Wait { start_ns, idle_ns: queued_ns, state, stack, context: Vec::new() }, out);
         }
         if all {
             for mut entry in std::mem::take(&mut self.entries) {

@@ -23,8 +23,8 @@ const TELL_NS: u64 = 5_000_000_000;
 pub enum Doing {
     /// On a processor, or ready to be.
     Running,
-    /// Waiting, with this state key and raw stack (as the books keep stacks), which may be empty: unknown.
-    Waiting(u64, Vec<u64>),
+    /// Waiting, with this state key, raw stack (as the books keep stacks), which may be empty: unknown, and context.
+    Waiting(u64, Vec<u64>, Vec<u64>),
 }
 
 /// Idle time at one place, to be written as one event.
@@ -38,6 +38,8 @@ pub struct Wait {
     pub state: u64,
     /// Raw stack, may be empty.
     pub stack: Vec<u64>,
+    /// What the thread worked for, as it was read ([`flightline_in_signal::context`]); may be empty.
+    pub context: Vec<u64>,
 }
 
 /// The state of looking at one thread.
@@ -169,8 +171,9 @@ impl Watch {
     pub fn take_wait(&mut self) -> Option<Wait> {
         let (start_ns, idle_ns) = std::mem::replace(&mut self.collected, (self.at_ns, 0));
         match &self.doing {
-            Doing::Waiting(state, stack) if idle_ns > 0 => {
-                Some(Wait { start_ns, idle_ns, state: *state, stack: stack.clone() })
+            Doing::Waiting(state, stack, context) if idle_ns > 0 => {
+                let (stack, context) = (stack.clone(), context.clone());
+                Some(Wait { start_ns, idle_ns, state: *state, stack, context })
             }
             _ => None,
         }
@@ -237,7 +240,7 @@ mod tests {
     }
 
     fn at(place: u64) -> Doing {
-        Doing::Waiting(2, vec![0, 0, place])
+        Doing::Waiting(2, vec![0, 0, place], Vec::new())
     }
 
     #[test]
@@ -323,7 +326,13 @@ mod tests {
         assert_eq!(watch.long_wait(), None);
         assert_eq!(
             watch.take_wait().unwrap(),
-            Wait { start_ns: 5_500 * MS, idle_ns: 500 * MS, state: 2, stack: vec![0, 0, 1] }
+            Wait {
+                start_ns: 5_500 * MS,
+                idle_ns: 500 * MS,
+                state: 2,
+                stack: vec![0, 0, 1],
+                context: Vec::new()
+            }
         );
     }
 

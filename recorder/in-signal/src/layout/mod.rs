@@ -23,8 +23,8 @@ pub use process::*;
 pub use records::*;
 pub use session::*;
 
-/// `"FLIGHTL3"`: first word of every shared file; the digit is the layout version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"FLIGHTL3");
+/// `"FLIGHTL4"`: first word of every shared file; the digit is the layout version.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"FLIGHTL4");
 
 /// Environment variable by which a program finds its session directory.
 pub const SESSION_ENV: &str = "FLIGHTLINE_SESSION";

@@ -121,6 +121,11 @@ pub struct ProcHeader {
     pub event_short_value: [AtomicU64; event_kind::KINDS],
     /// What recording costs this process, by [`event_kind`]; 0: CPU time.
     pub costs: [Cost; event_kind::KINDS],
+    /// Distances from a thread's thread pointer to the words that lead to its context ([`crate::context`]): ours, another
+    /// writer's; 0 = none.
+    pub context_offsets: [AtomicU64; 2],
+    /// Names of labels in contexts of ours, by their index: offset, length in the string area.
+    pub label_names: [[AtomicU32; 2]; LABEL_NAMES],
     /// Offsets and sizes of the parts of this file, in bytes.
     pub threads_off: u64,
     /// Number of [`ThreadSlot`]s.
@@ -147,6 +152,9 @@ pub struct ProcHeader {
     /// Ring positions (apart from each other: both sides write one of them).
     pub ring: RingHeader,
 }
+
+/// Labels that a process can tell apart: an index has one byte.
+pub const LABEL_NAMES: usize = 256;
 
 /// Bit of [`ProcHeader::controlled`]: the process takes commands, see [`crate::command`].
 pub const LISTENS: u32 = 1 << 31;
@@ -221,6 +229,12 @@ pub struct ThreadSlot {
     pub lost: [AtomicU32; loss::CAUSES],
     /// Σ time-stamp-counter cycles spent in the handler (x86_64; 0 elsewhere).
     pub handler_cycles: AtomicU64,
+    /// Samples taken while a span was active; the drain counts here too.
+    pub span_samples: AtomicU32,
+    /// Pages that are known to hold contexts of ours, see [`crate::context`]: from, to.
+    pub context_pages: [AtomicU64; 2],
+    /// The thread's thread pointer, 0 while it is not known.
+    pub thread_pointer: AtomicU64,
     /// Known stack: lowest and one-past-highest address, 0 when unknown.
     pub stack_lo: AtomicU64,
     /// One past the highest stack address.

@@ -1,7 +1,7 @@
 //! What stands in a process's ring.
 
 /// Most words of an event beside its fixed part and its stack.
-pub const MAX_EXTRA: usize = 96;
+pub const MAX_EXTRA: usize = 192;
 
 /// Kinds of [`record::EVENT`] records; each has its words described where they are written.
 pub mod event_kind {
@@ -23,11 +23,15 @@ pub mod event_kind {
     pub const TRACE: u16 = 8;
     /// A last sample, see [`crate::payload::fatal`].
     pub const SIGNAL: u16 = 9;
+    /// A span that ended, see [`crate::payload::span`]; value = ns.
+    pub const SPAN: u16 = 10;
+    /// An activation of a span that ended, see [`crate::payload::scope`]; value = ns.
+    pub const SCOPE: u16 = 11;
     /// One past the highest.
-    pub const KINDS: usize = 10;
+    pub const KINDS: usize = 12;
     /// Stable names, as they appear in recordings.
     pub const NAMES: [&str; KINDS] =
-        ["", "perf", "wall", "alloc", "free", "lock", "io", "throw", "trace", "signal"];
+        ["", "perf", "wall", "alloc", "free", "lock", "io", "throw", "trace", "signal", "span", "scope"];
 }
 
 /// Which function allocated: low half of the index of an [`event_kind::ALLOC`] event. Its extra words are the address and the
@@ -86,6 +90,13 @@ pub const fn event_word(kind: u16, index: u16, extra: u32) -> u64 {
     kind as u64 | (index as u64) << 16 | (extra as u64) << 32
 }
 
+/// First word of a context behind a stack: its length in words, itself included, and whether a side-car was read. The number of the
+/// activation and the local root's id follow (0 without a side-car), then the bytes of the record, see [`crate::context`].
+#[inline]
+pub const fn context_word(words: u32, ours: bool) -> u64 {
+    words as u64 | (ours as u64) << 32
+}
+
 /// Fixed part of a sample, after the ring's header word. All words are little-endian u64.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,6 +133,8 @@ pub mod sample_flags {
     pub const TIMER: u16 = 4;
     /// Some frame came from a frame pointer where no unwind information was known.
     pub const GUESSED: u16 = 8;
+    /// Behind the stack stands what the thread worked for, see [`super::context_word`].
+    pub const CONTEXT: u16 = 16;
 }
 
 /// How a walk ended.

@@ -31,6 +31,16 @@ pub mod engines {
     pub const EVENTS: u32 = 1 << 8;
 }
 
+/// Values of [`SessionPage::spans`]; the same as in the interface to programs.
+pub mod spans {
+    /// Nothing, and samples do not know theirs.
+    pub const OFF: u32 = 0;
+    /// Those with a sample.
+    pub const SAMPLED: u32 = 1;
+    /// All.
+    pub const ALL: u32 = 2;
+}
+
 /// A perf event to sample, as `perf_event_open` wants it.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -141,6 +151,8 @@ pub struct SessionPage {
     pub trace_count: u32,
     /// Which of `events` are recorded now, as bits. An entry once valid is never changed.
     pub event_mask: AtomicU32,
+    /// What of spans is told, see [`spans`].
+    pub spans: AtomicU32,
     /// CPU time that an event in the recording stands for, ns; samples come less often while they cost too much.
     pub event_ns: AtomicU64,
     /// Functions whose slow calls are recorded.

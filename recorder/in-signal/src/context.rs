@@ -1,0 +1,223 @@
+//! What the interrupted thread works for: the record of OpenTelemetry's thread context (OTEP 4947) that it has published.
+//!
+//! ```text
+//! thread pointer + offset ─▶ pointer ─▶ trace_id[16] span_id[8] valid flags attrs_size[2] attrs[attrs_size]
+//!                                       directly before a record of ours: the side-car, 64 bytes
+//! ```
+//! The writer is the thread itself and publishes by one store of the pointer: its handler sees the old record or the new one. Who
+//! the writer is nobody knows, so a record is copied by a call that checks; only memory in which a record of ours was found
+//! before is read by plain loads, as that stays until the thread's end.
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::layout::{SampleRecord, ThreadSlot, context_word, sample_flags};
+use crate::state::ProcState;
+use crate::sys;
+
+/// Bytes of a record before its attributes.
+pub const RECORD_HEAD: usize = 28;
+/// Bytes of a record that are read at most: what the proposal recommends.
+pub const RECORD_BYTES: usize = 640;
+/// Bytes of the side-car.
+pub const CAR_BYTES: usize = 64;
+/// First four bytes of the side-car, "FLCX".
+pub const CAR_MAGIC: u32 = 0x5843_4c46;
+/// Words of a context in the ring before the record itself.
+pub const HEAD_WORDS: usize = 3;
+/// Most words of a context in the ring.
+pub const MAX_CONTEXT: usize = HEAD_WORDS + RECORD_BYTES / 8;
+
+/// Word of the side-car with the activation's number.
+const CAR_SEQ: usize = 2;
+/// Word of the side-car with the local root's id.
+const CAR_ROOT: usize = 3;
+
+/// Distances from the thread pointer to the words that lead to records: ours, another writer's. 0: there is none.
+static OFFSETS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Tells where threads keep their contexts; 0 = nowhere. Both must lie in every thread's static TLS.
+pub fn set_offsets(offsets: [usize; 2]) {
+    for (to, offset) in OFFSETS.iter().zip(offsets) {
+        to.store(offset, Relaxed);
+    }
+}
+
+/// What [`set_offsets`] told last.
+pub fn offsets() -> [usize; 2] {
+    let [ours, other] = &OFFSETS;
+    [ours.load(Relaxed), other.load(Relaxed)]
+}
+
+/// The calling thread's thread pointer.
+#[inline]
+pub fn thread_pointer() -> usize {
+    let pointer: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the first word at the thread pointer is the thread pointer.
+    unsafe {
+        core::arch::asm!("mov {p}, qword ptr fs:[0]", p = out(reg) pointer, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads a register.
+    unsafe {
+        core::arch::asm!("mrs {p}, tpidr_el0", p = out(reg) pointer, options(nostack, nomem, preserves_flags));
+    }
+    pointer
+}
+
+/// The calling thread's word at `offset`.
+#[inline]
+fn word(offset: usize) -> u64 {
+    let at = thread_pointer().wrapping_add(offset) as *const u64;
+    // SAFETY: by the contract of `set_offsets` an aligned word of this thread's static TLS.
+    unsafe { at.read_volatile() }
+}
+
+/// Copies the calling thread's context to `to`; returns how many words it takes, 0: there is none.
+#[inline]
+pub fn take(
+    state: &ProcState,
+    slot: Option<&ThreadSlot>,
+    fixed: &mut SampleRecord,
+    to: &mut [u64; MAX_CONTEXT],
+) -> usize {
+    let [ours, other] = offsets();
+    if ours | other == 0 {
+        return 0;
+    }
+    let mut at = if ours != 0 { word(ours) } else { 0 };
+    if at == 0 && other != 0 {
+        at = word(other);
+    }
+    if at == 0 {
+        return 0;
+    }
+    let words = copy(state.header.pid, slot, at, to);
+    if words != 0 {
+        fixed.flags |= sample_flags::CONTEXT;
+    }
+    words
+}
+
+/// Copies the context of another process's thread, which waits, as [`take`] does; `pointer` is its thread pointer.
+pub fn outside(pid: u32, pointer: u64, offsets: [u64; 2], to: &mut [u64; MAX_CONTEXT]) -> usize {
+    for offset in offsets {
+        let mut at = [0u64];
+        if offset != 0
+            && pointer != 0
+            && checked(pid, pointer.wrapping_add(offset), &mut at) == size_of_val(&at)
+            && at != [0]
+        {
+            return copy(pid, None, at[0], to);
+        }
+    }
+    0
+}
+
+#[inline(never)]
+fn copy(pid: u32, slot: Option<&ThreadSlot>, at: u64, to: &mut [u64; MAX_CONTEXT]) -> usize {
+    let own = slot.is_some_and(|slot| is_known(slot, at));
+    if let Some(slot) = slot
+        && slot.thread_pointer.load(Relaxed) == 0
+    {
+        // Somebody else registered this thread.
+        slot.thread_pointer.store(thread_pointer() as u64, Relaxed);
+    }
+    let mut car = [0u64; CAR_BYTES / 8];
+    let Some((_, record)) = to.split_at_mut_checked(HEAD_WORDS) else { return 0 };
+    let ours = if own {
+        // SAFETY: records of ours were found in all pages from the side-car to the record's end.
+        unsafe {
+            plain(at.wrapping_sub(CAR_BYTES as u64), &mut car);
+            plain(at, record.get_mut(..RECORD_HEAD.div_ceil(8)).unwrap_or_default());
+            let words = bytes_of(record).div_ceil(8).min(record.len());
+            plain(at, record.get_mut(..words).unwrap_or_default());
+        }
+        is_car(&car)
+    } else {
+        let got = checked(pid, at, record);
+        if got < RECORD_HEAD || got < bytes_of(record) {
+            return 0;
+        }
+        // Ours lie like this; whoever else's does is asked for the magic.
+        let ours = at.is_multiple_of(CAR_BYTES as u64)
+            && checked(pid, at.wrapping_sub(CAR_BYTES as u64), &mut car) == CAR_BYTES
+            && is_car(&car);
+        if let (true, Some(slot)) = (ours && got == RECORD_BYTES, slot) {
+            know(slot, at);
+        }
+        ours
+    };
+    finish(to, ours.then_some(&car))
+}
+
+/// Completes what was copied behind [`HEAD_WORDS`]; the words in use, 0 if it is no record in force.
+pub fn finish(to: &mut [u64; MAX_CONTEXT], car: Option<&[u64; CAR_BYTES / 8]>) -> usize {
+    let Some(record) = to.get(HEAD_WORDS..) else { return 0 };
+    let bytes = bytes_of(record);
+    let head = record.get(3).copied().unwrap_or(0);
+    let span = record.get(2).copied().unwrap_or(0);
+    const VALID: u64 = 1;
+    if head & 0xff != VALID || bytes > RECORD_BYTES || (span == 0 && bytes == RECORD_HEAD) {
+        return 0;
+    }
+    let words = HEAD_WORDS.wrapping_add(bytes.div_ceil(8));
+    let word = |i: usize| car.and_then(|car| car.get(i)).copied().unwrap_or(0);
+    let head = [context_word(words as u32, car.is_some()), word(CAR_SEQ), word(CAR_ROOT)];
+    for (to, value) in to.iter_mut().zip(head) {
+        *to = value;
+    }
+    words
+}
+
+/// Bytes that a record says it has, with its head.
+fn bytes_of(record: &[u64]) -> usize {
+    let size = record.get(3).map_or(0, |word| (word >> 16) & 0xffff);
+    (size as usize).wrapping_add(RECORD_HEAD)
+}
+
+/// Whether these are the words of a side-car.
+pub fn is_car(car: &[u64; CAR_BYTES / 8]) -> bool {
+    car.first().is_some_and(|word| *word as u32 == CAR_MAGIC)
+}
+
+/// # Safety
+/// Words from `at` on are mapped.
+unsafe fn plain(at: u64, to: &mut [u64]) {
+    let mut from = at as *const u64;
+    for to in to {
+        // SAFETY: by the caller's promise.
+        *to = unsafe { from.read_unaligned() };
+        from = from.wrapping_add(1);
+    }
+}
+
+fn checked(pid: u32, at: u64, to: &mut [u64]) -> usize {
+    // SAFETY: as long as the slice is.
+    unsafe { sys::read_process(pid, at, to.as_mut_ptr().cast(), size_of_val(to)) }
+}
+
+const PAGE: u64 = 4096;
+
+/// Pages of a record of ours at `at`, side-car included.
+fn pages(at: u64) -> Option<(u64, u64)> {
+    let from = at.checked_sub(CAR_BYTES as u64)? & !(PAGE - 1);
+    let to = at.checked_add(RECORD_BYTES as u64 + PAGE - 1)? & !(PAGE - 1);
+    Some((from, to))
+}
+
+fn is_known(slot: &ThreadSlot, at: u64) -> bool {
+    let [from, to] = &slot.context_pages;
+    at & 7 == 0 && pages(at).is_some_and(|(low, high)| low >= from.load(Relaxed) && high <= to.load(Relaxed))
+}
+
+/// A record of ours was read there: its pages stay until the thread's end.
+fn know(slot: &ThreadSlot, at: u64) {
+    let Some((low, high)) = pages(at) else { return };
+    let [from, to] = &slot.context_pages;
+    let (old_low, old_high) = (from.load(Relaxed), to.load(Relaxed));
+    // Only pages beside each other: what lies between others nobody knows.
+    let beside = low <= old_high && high >= old_low;
+    from.store(if beside { low.min(old_low) } else { low }, Relaxed);
+    to.store(if beside { high.max(old_high) } else { high }, Relaxed);
+}

@@ -1,0 +1,117 @@
+//! What samples were taken for: contexts as programs published them become spans and labels.
+
+use std::sync::Arc;
+
+use flightline_in_signal::context::{HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, RECORD_HEAD};
+
+use super::proc_file::ProcFile;
+use crate::recording::{SpanContext, Worked};
+
+/// Contexts as they were read last: a thread mostly goes on with what it worked for.
+#[derive(Default)]
+pub(super) struct Contexts {
+    words: Vec<u64>,
+    last: Option<Arc<Worked>>,
+}
+
+impl Contexts {
+    /// What `words` of a record say, see [`flightline_in_signal::context`]; `None` if they hold nothing that can be.
+    pub(super) fn of(&mut self, file: &ProcFile, words: &[u64]) -> Option<Arc<Worked>> {
+        if words.is_empty() {
+            return None;
+        }
+        if words != self.words {
+            self.words.clear();
+            self.words.extend_from_slice(words);
+            self.last = decode(words, |index| file.label_name(index)).map(Arc::new);
+        }
+        self.last.clone()
+    }
+}
+
+/// Decodes a context; `name` knows the names of labels.
+fn decode(words: &[u64], name: impl Fn(u8) -> Option<String>) -> Option<Worked> {
+    let [head, seq, local_root] = *words.first_chunk::<HEAD_WORDS>()?;
+    let bytes: Vec<u8> = words.get(HEAD_WORDS..)?.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let attrs = usize::from(u16::from_le_bytes(*bytes.get(26..28)?.first_chunk()?));
+    let attrs = bytes.get(RECORD_HEAD..RECORD_HEAD + attrs)?;
+    let id = |at: usize| Some(u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
+    let ours = head >> 32 & 1 != 0;
+    Some(Worked {
+        // Only our side-car counts activations.
+        seq: if ours { seq } else { 0 },
+        context: SpanContext {
+            span: id(16)?,
+            local_root: if ours { local_root } else { 0 },
+            trace: [id(0)?, id(8)?],
+            flags: *bytes.get(25)?,
+            labels: labels(attrs, name),
+        },
+    })
+}
+
+/// A JSON object of `key, length, text` behind each other; empty if there are none. The last of a key counts.
+fn labels(mut attrs: &[u8], name: impl Fn(u8) -> Option<String>) -> String {
+    let mut object = serde_json::Map::new();
+    while let Some(([key, len], rest)) = attrs.split_first_chunk() {
+        let (text, rest) = rest.split_at(usize::from(*len).min(rest.len()));
+        attrs = rest;
+        let name = name(*key).unwrap_or_else(|| format!("label {key}"));
+        object.insert(name, String::from_utf8_lossy(text).into_owned().into());
+    }
+    if object.is_empty() { String::new() } else { serde_json::Value::Object(object).to_string() }
+}
+
+/// Words of a context that a record says to have, if they can be.
+pub(super) fn length(first: u64) -> Option<usize> {
+    let words = first as u32 as usize;
+    (HEAD_WORDS + RECORD_HEAD.div_ceil(8)..=MAX_CONTEXT).contains(&words).then_some(words)
+}
+
+const _: () = assert!(RECORD_BYTES.is_multiple_of(8));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flightline_in_signal::layout::context_word;
+
+    fn words(ours: bool, attrs: &[u8], told: usize) -> Vec<u64> {
+        let mut bytes: Vec<u8> = (1..=24).collect();
+        bytes.extend([1, 3]);
+        bytes.extend((told as u16).to_le_bytes());
+        bytes.extend(attrs);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let record = bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+        let len = HEAD_WORDS + bytes.len() / 8;
+        [context_word(len as u32, ours), 7, 9].into_iter().chain(record).collect()
+    }
+
+    #[test]
+    fn ids_are_big_endian_and_the_last_label_of_a_key_counts() {
+        let attrs = b"\x01\x01a\x02\x02\"\n\x01\x02bc\xff\x00";
+        let name = |key| (key < 3).then(|| format!("k{key}"));
+        let worked = decode(&words(true, attrs, attrs.len()), name).unwrap();
+        assert_eq!((worked.seq, worked.context.local_root), (7, 9));
+        assert_eq!(worked.context.span, 0x1112_1314_1516_1718);
+        assert_eq!(worked.context.trace, [0x0102_0304_0506_0708, 0x090a_0b0c_0d0e_0f10]);
+        assert_eq!(worked.context.flags, 3);
+        assert_eq!(worked.context.labels, r#"{"k1":"bc","k2":"\"\n","label 255":""}"#);
+        let foreign = decode(&words(false, b"", 0), name).unwrap();
+        assert_eq!((foreign.seq, foreign.context.local_root), (0, 0));
+        assert_eq!(foreign.context.labels, "");
+    }
+
+    #[test]
+    fn nothing_is_believed() {
+        let name = |_| None;
+        assert_eq!(decode(&words(true, b"ab", 900), name), None, "longer than what came");
+        assert_eq!(decode(&[1, 2, 3, 4], name), None);
+        let cut = decode(&words(true, b"\x05\xc8abcdef", 8), name).unwrap();
+        assert_eq!(cut.context.labels, r#"{"label 5":"abcdef"}"#);
+        assert_eq!(decode(&words(true, b"\x05", 1), name).unwrap().context.labels, "");
+        for first in [0, 6, 84, u64::MAX] {
+            assert_eq!(length(first), None);
+        }
+        assert_eq!(length(context_word(7, true)), Some(7));
+    }
+}
