@@ -19,7 +19,7 @@ use flightline_recorder::{
     labels, loss, preload,
     repository::{self, Repository},
     settings::{
-        DEFAULT_DEPTH, DEFAULT_RATE, ThreadSelection,
+        DEFAULT_DEPTH, DEFAULT_RATE, Spans, ThreadSelection,
         text::{bytes, duration, percent},
     },
 };

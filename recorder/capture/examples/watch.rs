@@ -198,6 +198,7 @@ fn make_session(rate: u64, engine: u32) -> PathBuf {
         trace_count: 0,
         event_mask: 0.into(),
         event_ns: 0.into(),
+        spans: 0.into(),
         aggregate_ns: 0.into(),
         processes_gone: 0.into(),
         processes_refused: 0.into(),

@@ -19,7 +19,7 @@ use flightline_in_signal::sys;
 
 use crate::os::{self, Text};
 use crate::session::{self, Attached, Dir, Modules};
-use crate::{alloc, engines, sandbox, signals, threads};
+use crate::{alloc, context, engines, sandbox, signals, threads};
 
 /// Deepest use measured is about a third of it.
 const STACK_BYTES: usize = 64 * 1024;
@@ -215,6 +215,7 @@ fn join() {
     signals::install(engines::signals(attached));
     signals::fatal::apply(attached);
     alloc::apply(attached);
+    context::apply(attached);
     threads::register_all(attached);
     say_listens(attached);
 }
@@ -237,6 +238,7 @@ fn leave() {
     {
         signals::fatal::uninstall();
         alloc::off();
+        context::off();
         threads::disarm_all(attached);
         session::leave(attached);
     }

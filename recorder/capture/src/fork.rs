@@ -11,7 +11,7 @@ use flightline_in_signal::layout::session_flags;
 use flightline_in_signal::thread;
 
 use crate::session::{self, Modules};
-use crate::{alloc, closing, command, engines, os, sandbox, signals, threads, traced};
+use crate::{alloc, closing, command, context, engines, os, sandbox, signals, threads, traced};
 
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
@@ -36,6 +36,7 @@ unsafe extern "C" fn in_child() {
         thread::current().map_or((0, 0), |slot| (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed)));
     thread::forget();
     session::forget();
+    context::off();
     alloc::in_child();
     threads::reset_pool();
     closing::reset();
@@ -56,6 +57,7 @@ unsafe extern "C" fn in_child() {
     if let Some(child) = joined {
         engines::inherit(child, parent);
         alloc::apply(child);
+        context::apply(child);
         traced::find(child);
         command::say_listens(child);
         threads::register_self(stack);

@@ -11,6 +11,7 @@
 pub mod alloc;
 pub mod closing;
 pub mod command;
+pub mod context;
 pub mod engines;
 pub mod exec;
 pub mod exit;

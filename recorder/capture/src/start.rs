@@ -9,7 +9,7 @@ use flightline_in_signal::layout::{SessionPage, proc_state, unrecorded};
 use flightline_in_signal::{clock, sys, vdso};
 
 use crate::session::{self, Attached, Modules, Refused};
-use crate::{alloc, command, engines, exec, fork, masks, modules, signals, threads, traced};
+use crate::{alloc, command, context, engines, exec, fork, masks, modules, signals, threads, traced};
 
 /// When recording starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,7 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
     engines::refuse_events(attached);
     signals::install(engines::signals(attached));
     signals::fatal::apply(attached);
+    context::apply(attached);
     masks::adopt_inherited();
     traced::find(attached);
     fork::watch();
@@ -83,6 +84,7 @@ fn prepare() {
     // SAFETY: found in the vDSO, which stays mapped.
     unsafe { clock::set_vdso_clock(vdso_clock) };
     find_loader();
+    context::offer();
     threads::create_key();
 }
 
@@ -106,6 +108,7 @@ pub fn stop() -> Option<Stopped> {
     let attached = session::current()?;
     signals::fatal::uninstall();
     alloc::off();
+    context::off();
     threads::disarm_all(attached);
     attached.header().exit_mono_ns.store(clock::monotonic_ns(), Release);
     attached.header().state.store(proc_state::EXITED, Release);

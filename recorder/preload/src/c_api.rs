@@ -90,6 +90,7 @@ pub unsafe extern "C" fn flightline_start(options: *const Options) -> c_int {
             None,
             None,
             word(known.labels),
+            None,
         ],
         program: text(known.program).or_else(|| os::env(c"FLIGHTLINE_BIN")),
         silent: false,

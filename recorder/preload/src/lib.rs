@@ -7,6 +7,7 @@
 #![no_std]
 
 mod c_api;
+mod context;
 mod helper;
 mod interpose;
 mod machine;

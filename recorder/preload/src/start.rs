@@ -22,6 +22,7 @@ extern "C" fn before_main() {
     real::publish();
     let (from, to) = own_code();
     here::set_own_code(from, to);
+    flightline_capture::context::offer();
     // What the environment says of a program with more rights than its caller is the caller's word.
     if machine::secure() || os::env(c"FLIGHTLINE").is_some_and(|word| word == c"off") {
         return;

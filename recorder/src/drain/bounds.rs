@@ -7,7 +7,7 @@ use crate::{memory, names::images::ImageId, tell};
 
 impl Drain {
     /// What it keeps in mind now, by kind: none of these numbers grows with the time that it runs.
-    pub fn remembered(&self) -> [(&'static str, usize); 13] {
+    pub fn remembered(&self) -> [(&'static str, usize); 14] {
         let mut address = [0; 3];
         for process in &self.processes {
             let counts = process.book.counts();
@@ -18,6 +18,8 @@ impl Drain {
             names.iter_mut().zip(recording.interner.counts()).for_each(|(sum, count)| *sum += count);
             threads.iter_mut().zip(recording.counts()).for_each(|(sum, count)| *sum += count);
         }
+        let live = self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS);
+        let spans = live.map(|(_, recording)| recording.span_constants()).sum();
         let [files, lines] = self.images.counts();
         [
             ("stacks of addresses", address[0]),
@@ -29,6 +31,7 @@ impl Drain {
             ("classes", names[3]),
             ("threads", threads[0]),
             ("groups", threads[1]),
+            ("spans", spans),
             ("files", files),
             ("lines", lines),
             ("mappings", self.told_libraries.len()),

@@ -5,6 +5,7 @@ use crate::clock::monotonic_ns;
 use crate::error::Error;
 use crate::events;
 use crate::labels;
+use crate::process::Process;
 use crate::process::thread::Told;
 use crate::recording::Recording;
 use crate::repository::Owner;
@@ -148,6 +149,9 @@ impl Drain {
         }
         self.watch_tell(index, now);
         self.tell_cost(index, now, false);
+        let of = |process: &&Process| process.book.recording == index;
+        let watermark = self.processes.iter().filter(of).map(|p| p.book.watermark()).min().unwrap_or(now);
+        self.recordings[index].1.watermark(watermark.min(now));
         self.recordings[index].1.flush(now);
         let refused = self.recordings[index].1.will_retry();
         let told = self.processes.iter_mut().filter(|p| p.book.recording == index);

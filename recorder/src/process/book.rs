@@ -189,6 +189,15 @@ impl Book {
         [self.stacks.len(), self.frames.count(), self.threads.list.len()]
     }
 
+    /// What ended before this time is in the output, or lost.
+    pub fn watermark(&self) -> u64 {
+        if self.over && self.waiting() == 0 {
+            return u64::MAX;
+        }
+        let waiting = self.pending.iter().chain(&self.unnamed).map(|sample| sample.time_ns);
+        waiting.fold(self.drained_ns, u64::min)
+    }
+
     /// The images that its samples may name.
     pub fn images(&self) -> impl Iterator<Item = ImageId> {
         let waiting = self.pending.iter().chain(&self.unnamed);

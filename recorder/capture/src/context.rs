@@ -1,0 +1,192 @@
+//! What copies of `flightline-context` in the program are offered, and where handlers find what threads work for.
+
+#[cfg(target_env = "gnu")]
+use core::ffi::CStr;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicUsize};
+
+use flightline_context::abi::{self, Abi, LABELS_MAX, NAME_MAX, ScopeEnd, Slot, SpanEnd};
+use flightline_context::{keys, own_slot, record};
+use flightline_in_signal::layout::{LABEL_NAMES, event_kind, spans};
+use flightline_in_signal::payload::{Words, scope, span};
+use flightline_in_signal::publish::Event;
+use flightline_in_signal::{context, here, thread};
+
+use crate::session::{self, Attached};
+
+/// The recorder as programs see it.
+pub static ABI: Abi = TABLE;
+
+/// The same, for a symbol of that name.
+pub const TABLE: Abi = Abi {
+    size: size_of::<Abi>() as u32,
+    version: abi::VERSION,
+    slot,
+    samples,
+    mode: &raw const MODE,
+    key,
+    key_name: keys::own_key_name,
+    span: on_span,
+    scope: on_scope,
+};
+
+/// What is told at the moment.
+static MODE: AtomicU32 = AtomicU32::new(spans::OFF);
+
+/// Distance from the thread pointer to another writer's `otel_thread_ctx_v1`, 0: there is none.
+static OTHER: AtomicUsize = AtomicUsize::new(0);
+
+const _: () = {
+    assert!(abi::mode::OFF == spans::OFF && abi::mode::SAMPLED == spans::SAMPLED);
+    assert!(abi::mode::ALL == spans::ALL && LABEL_NAMES == keys::KEYS_MAX);
+    assert!(record::SIDE_CAR_BEFORE == context::CAR_BYTES && record::MAGIC == context::CAR_MAGIC);
+    assert!(context::RECORD_BYTES == size_of::<record::Record>());
+    assert!(core::mem::offset_of!(record::SideCar, seq) == 16);
+    assert!(core::mem::offset_of!(record::SideCar, local_root_span_id) == 24);
+};
+
+/// Makes the recorder known to the copy of the crate in this binary, and looks for another writer's variable. Outside handlers, at the
+/// program's start or at that of a recording.
+pub fn offer() {
+    abi::set_recorder(&ABI);
+    // A look that fails may allocate with other C libraries.
+    #[cfg(target_env = "gnu")]
+    {
+        let pointer = context::thread_pointer();
+        let own = own_slot() as usize;
+        let found = [libc::RTLD_DEFAULT, libc::RTLD_NEXT].map(|scope| find(scope, c"otel_thread_ctx_v1"));
+        let other = found.into_iter().find(|at| *at != 0 && *at != own);
+        let distance = other.map_or(0, |at| at.wrapping_sub(pointer));
+        // Of libraries that are opened later each thread may have its block elsewhere.
+        let fixed = (distance as isize).unsigned_abs() < STATIC_BYTES;
+        OTHER.store(if fixed { distance } else { 0 }, Relaxed);
+    }
+}
+
+#[cfg(target_env = "gnu")]
+/// Thread-local variables that lie in the same place in all threads are no further from the thread pointer.
+const STATIC_BYTES: usize = 1 << 20;
+
+#[cfg(target_env = "gnu")]
+fn find(scope: *mut libc::c_void, name: &CStr) -> usize {
+    // SAFETY: the name is NUL-terminated.
+    unsafe { libc::dlsym(scope, name.as_ptr()) as usize }
+}
+
+/// A session was joined: handlers look for contexts, programs tell spans, if it wants them.
+pub fn apply(attached: &Attached) {
+    let mode = attached.session().spans.load(Acquire).min(spans::ALL);
+    let own = (own_slot() as usize).wrapping_sub(context::thread_pointer());
+    let offsets = if mode == spans::OFF { [0; 2] } else { [own, OTHER.load(Relaxed)] };
+    for (to, offset) in attached.header().context_offsets.iter().zip(offsets) {
+        to.store(offset as u64, Relaxed);
+    }
+    tell_names(attached);
+    context::set_offsets(offsets);
+    MODE.store(mode, Release);
+}
+
+/// The session is over, or this process is no longer part of it.
+pub fn off() {
+    MODE.store(spans::OFF, Release);
+}
+
+unsafe extern "C" fn slot() -> *const Slot {
+    own_slot()
+}
+
+unsafe extern "C" fn samples() -> *const AtomicU32 {
+    match (session::current(), thread::current()) {
+        (Some(_), Some(slot)) => &raw const slot.span_samples,
+        _ => core::ptr::null(),
+    }
+}
+
+unsafe extern "C" fn key(name: *const u8, len: usize) -> i32 {
+    // SAFETY: the caller's text.
+    let index = unsafe { keys::own_key(name, len) };
+    if let (Some(attached), Ok(index)) = (session::current(), usize::try_from(index))
+        && attached.header().label_names.get(index).is_some_and(|name| name[1].load(Relaxed) == 0)
+    {
+        tell_names(attached);
+    }
+    index
+}
+
+/// Puts the names of labels into the process's file that are not there yet.
+fn tell_names(attached: &Attached) {
+    attached.log_lock.with(|| {
+        for (place, name) in attached.header().label_names.iter().zip(keys::all()) {
+            if place[1].load(Relaxed) != 0 {
+                continue;
+            }
+            let Some([at, len]) = attached.put_string(name.as_bytes()) else { return };
+            place[0].store(at, Relaxed);
+            place[1].store(len, Release);
+        }
+    });
+}
+
+/// Text at `at`, at most `most` bytes of it.
+///
+/// # Safety
+/// `len` bytes at `at` can be read, or it is null.
+unsafe fn text<'a>(at: *const u8, len: u32, most: usize) -> &'a [u8] {
+    if at.is_null() {
+        return &[];
+    }
+    // SAFETY: by the contract.
+    unsafe { core::slice::from_raw_parts(at, (len as usize).min(most)) }
+}
+
+unsafe extern "C" fn on_span(end: *const SpanEnd) {
+    // SAFETY: null or a span that begins with its size; one of another build is left alone.
+    let Some(end) = (unsafe { end.as_ref() }).filter(|end| end.size as usize >= size_of::<SpanEnd>()) else {
+        return;
+    };
+    if session::current().is_none() {
+        return;
+    }
+    let [high, low] = [0, 8].map(|at| {
+        let half = end.trace_id.get(at..).and_then(|half| half.first_chunk());
+        half.map_or(0, |half| u64::from_be_bytes(*half))
+    });
+    let mut first = [0; span::WORDS];
+    first[span::START] = end.start_ns;
+    first[span::END] = end.end_ns;
+    first[span::SPAN] = end.span_id;
+    first[span::PARENT] = end.parent_span_id;
+    first[span::ROOT] = end.local_root_span_id;
+    first[span::TRACE_HI] = high;
+    first[span::TRACE_LO] = low;
+    first[span::FLAGS] = u64::from(end.flags) | u64::from(end.samples) << 32;
+    let mut words = Words::new(&first);
+    // SAFETY: the caller's texts, which stay for the time of the call.
+    unsafe {
+        words.text(text(end.name, end.name_len, NAME_MAX));
+        words.text(text(end.labels, end.labels_len, LABELS_MAX));
+    }
+    tell(event_kind::SPAN, end.end_ns.saturating_sub(end.start_ns), words.get());
+}
+
+unsafe extern "C" fn on_scope(end: *const ScopeEnd) {
+    // SAFETY: as in `on_span`.
+    let Some(end) = (unsafe { end.as_ref() }).filter(|end| end.size as usize >= size_of::<ScopeEnd>()) else {
+        return;
+    };
+    if session::current().is_none() {
+        return;
+    }
+    let mut words = [0; scope::WORDS];
+    words[scope::START] = end.start_ns;
+    words[scope::END] = end.end_ns;
+    words[scope::SPAN] = end.span_id;
+    words[scope::PREVIOUS] = end.previous_span_id;
+    words[scope::SEQ] = end.seq;
+    tell(event_kind::SCOPE, end.end_ns.saturating_sub(end.start_ns), &words);
+}
+
+/// What finds no room is counted by kind.
+fn tell(kind: u16, value: u64, extra: &[u64]) {
+    let _ = here::record(&Event { kind, index: 0, value, extra }, false);
+}
