@@ -85,10 +85,21 @@ fn span(event: &EventRef<'_>) -> Result<Span, jfr_format::error::Error> {
                     }
                 }
             }
-            ("eventThread", value) => {
+            ("eventThread" | "sampledThread", value) => {
                 let thread = value.record()?;
                 let tid = thread.map(|t| t.field("osThreadId")).transpose()?.flatten();
                 out.tid = tid.and_then(|v| v.as_i64()).unwrap_or(0) as u64;
+            }
+            ("context", value) => {
+                for inner in ["spanId", "localRootSpanId", "traceIdHi", "traceIdLo", "flags", "labels"] {
+                    let Some(record) = value.clone().record()? else { continue };
+                    let Some(value) = record.field(inner)? else { continue };
+                    let text = match value.as_i64() {
+                        Some(number) => number.to_string(),
+                        None => value.resolved()?.text()?.unwrap_or_default().into_owned(),
+                    };
+                    out.fields.insert(inner.to_owned(), text);
+                }
             }
             (name, value) => {
                 let text = match (&value, value.as_i64()) {

@@ -1,0 +1,158 @@
+//! Spans: every sample knows the span that it was taken in, whatever took it, and spans are told when they end.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use flightline_tests::record::{Record, Recorded};
+use flightline_tests::run::turn;
+use flightline_tests::spans::{self, Span};
+use flightline_tests::victim;
+
+const CONTEXT: &str = "flightline.SampleContext";
+const SAMPLES: [&str; 6] = [
+    "jdk.ExecutionSample",
+    "profiler.WallClockSample",
+    "profiler.Malloc",
+    "jdk.SocketRead",
+    "jdk.JavaMonitorEnter",
+    "jdk.ThreadPark",
+];
+
+fn record(options: &[&str], rounds: &str) -> Recorded {
+    let record = options.iter().fold(Record::new(), |record, option| record.option(*option));
+    record.run(env!("CARGO_BIN_EXE_spans_victim"), &[rounds]).expect_code(0)
+}
+
+/// Names and parents of the program's spans, by id, as it said itself.
+fn truth(recorded: &Recorded) -> HashMap<i64, (String, i64)> {
+    let mut spans = HashMap::new();
+    for line in recorded.finished.stdout_text().lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        if let [name, id, parent] = words[..] {
+            spans.insert(id.parse().unwrap(), (name.to_owned(), parent.parse().unwrap()));
+        }
+    }
+    spans
+}
+
+/// Contexts by thread and time.
+fn contexts(path: &Path) -> HashMap<(u64, i64), Span> {
+    let contexts = spans::read(path, &[CONTEXT]);
+    contexts.into_iter().map(|c| ((c.tid, c.number("startTime")), c)).collect()
+}
+
+#[test]
+fn every_kind_of_sample_knows_its_span() {
+    let _turn = turn();
+    let events = "cpu,wall@2ms,alloc@4k,lock@100us,io@1ms";
+    let recorded = record(&["-e", events], "40");
+    assert!(recorded.finished.stdout_text().contains("child 0"), "a forked child begins with nothing");
+    let (truth, contexts) = (truth(&recorded), contexts(&recorded.path));
+    let mut right: HashMap<String, u64> = HashMap::new();
+    for sample in spans::read(&recorded.path, &SAMPLES) {
+        let function = ["in_outer", "in_inner", "in_none"].into_iter().find(|name| sample.has(name));
+        let context = contexts.get(&(sample.tid, sample.number("startTime")));
+        let of = context.and_then(|c| truth.get(&c.number("spanId"))).map(|(name, _)| name.as_str());
+        let Some(function) = function else { continue };
+        assert_eq!(of, function.strip_prefix("in_").filter(|name| *name != "none"), "{sample:?} {context:?}");
+        *right.entry(format!("{function} {}", sample.event)).or_default() += 1;
+        let Some(context) = context else { continue };
+        let (name, parent) = &truth[&context.number("spanId")];
+        let root = if name == "inner" { *parent } else { context.number("spanId") };
+        assert_eq!(context.number("localRootSpanId"), root);
+        assert_eq!(context.number("flags") & 1, 1);
+        assert!(context.number("seq") > 0);
+        let labels: serde_json::Value = serde_json::from_str(context.field("labels")).unwrap();
+        assert!(labels["tenant"].as_str().is_some_and(|t| t.len() == 2 && t.starts_with('t')), "{labels}");
+        assert_eq!(labels["path"].as_str(), (name == "inner").then_some("/a \"b\""));
+    }
+    println!("{right:?}");
+    for (function, event) in [
+        ("in_outer", "jdk.ExecutionSample"),
+        ("in_inner", "jdk.ExecutionSample"),
+        ("in_none", "jdk.ExecutionSample"),
+        ("in_inner", "profiler.WallClockSample"),
+        ("in_inner", "profiler.Malloc"),
+        ("in_inner", "jdk.SocketRead"),
+    ] {
+        let seen = right.get(&format!("{function} {event}")).copied().unwrap_or(0);
+        assert!(seen >= 20, "{seen} of {event} in {function}");
+    }
+
+    // What is told when they end.
+    let ended = spans::read(&recorded.path, &["flightline.Span"]);
+    assert!(ended.len() >= 100, "{} spans", ended.len());
+    for span in &ended {
+        let Some((name, parent)) = truth.get(&span.number("spanId")) else {
+            assert_eq!(span.field("name"), "forking");
+            continue;
+        };
+        assert_eq!((span.field("name"), span.number("parentSpanId")), (name.as_str(), *parent));
+        assert!(span.number("samples") > 0 && span.duration_ns > 3_000_000, "{span:?}");
+    }
+    // The same for readers that know async-profiler's.
+    let tags = spans::read(&recorded.path, &["profiler.Span"]);
+    let names = |spans: &[Span], field: &str| {
+        let mut names: Vec<String> = spans.iter().map(|s| format!("{} {}", s.tid, s.field(field))).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&tags, "tag"), names(&ended, "name"));
+    // An inner one was entered once, within the outer.
+    let scopes = spans::read(&recorded.path, &["flightline.SpanScope"]);
+    for scope in &scopes {
+        let Some((name, parent)) = truth.get(&scope.number("spanId")) else { continue };
+        assert_eq!(scope.number("previousSpanId"), if name == "inner" { *parent } else { 0 });
+        assert!(scope.number("seq") > 0 && scope.field("open") == "false");
+    }
+    assert_eq!(scopes.len(), ended.len());
+}
+
+#[test]
+fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
+    let _turn = turn();
+    const ENDED: [&str; 3] = ["flightline.Span", "flightline.SpanScope", CONTEXT];
+    let count = |spans: &[Span], event: &str| spans.iter().filter(|s| s.event == event).count();
+    let all = record(&["--spans", "all"], "10");
+    let events = spans::read(&all.path, &ENDED);
+    // Two threads; outer, inner and idle in each round, and the one that forks.
+    assert_eq!((count(&events, ENDED[0]), count(&events, ENDED[1])), (61, 61));
+    let sampled = record(&[], "10");
+    let events = spans::read(&sampled.path, &ENDED);
+    let idle = events.iter().filter(|s| s.field("name") == "idle").count();
+    assert!(count(&events, ENDED[0]) > 20 && idle <= 2, "{idle} spans of no length at all had samples");
+    assert!(count(&events, CONTEXT) > 20);
+    let off = record(&["--spans", "off"], "10");
+    assert_eq!(spans::read(&off.path, &ENDED).len(), 0);
+    assert_eq!(off.read().events.get("flightline.Watermark"), None);
+}
+
+/// Another tracer's own variable, in the program, in a library of its own, and beside what must not be believed.
+#[test]
+fn another_writer_of_the_proposal_is_read() {
+    let _turn = turn();
+    let program = victim::c("spans_foreign", &["-O2", "-rdynamic"]);
+    let record = Record::new().option("-e").option("cpu,wall@2ms,alloc@4k");
+    let recorded = record.run(program, &["300"]).expect_code(0);
+    let contexts = contexts(&recorded.path);
+    let mut right = [0; 3];
+    for sample in spans::read(&recorded.path, &SAMPLES) {
+        let context = contexts.get(&(sample.tid, sample.number("startTime")));
+        let id = context.map_or(0, |context| context.number("spanId"));
+        let expected = match ["in_first", "in_second", "in_garbage"].iter().position(|name| sample.has(name))
+        {
+            Some(at @ (0 | 1)) => at as i64 + 1,
+            Some(_) => 0,
+            None => continue,
+        };
+        assert_eq!(id, expected, "{sample:?} {context:?}");
+        right[if expected == 0 { 2 } else { expected as usize - 1 }] += 1;
+        let Some(context) = context else { continue };
+        // Its flags are 0: not sampled by the tracer, kept all the same. Nobody counts activations or knows the root.
+        assert_eq!((context.number("flags"), context.number("seq")), (i64::from(id == 1), 0));
+        assert_eq!((context.number("traceIdHi"), context.number("traceIdLo")), (0x1111_1111_1111_1111, id));
+        assert_eq!(context.field("labels"), format!(r#"{{"label 1":"/span/{id}"}}"#));
+    }
+    println!("{right:?}");
+    assert!(right.iter().all(|seen| *seen > 50), "{right:?}");
+}
