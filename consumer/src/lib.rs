@@ -18,6 +18,7 @@ pub mod metadata;
 pub mod model;
 pub mod print;
 pub mod render;
+pub mod spans;
 pub mod summary;
 pub mod time_range;
 pub mod top;

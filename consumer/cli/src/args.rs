@@ -97,6 +97,9 @@ pub enum Command {
     #[cfg(feature = "export")]
     #[command(after_help = crate::export::EXAMPLES)]
     Export(Box<crate::export::ExportArgs>),
+    /// What was spent in which spans of tracing: by name, endpoint, trace or label; one trace; slow against usual ones
+    #[command(after_help = crate::spans::EXAMPLES)]
+    Spans(Box<crate::spans::SpansArgs>),
     /// Pass a stream on to many readers: one in, many out
     #[command(after_help = crate::relay::EXAMPLES)]
     Relay(crate::relay::RelayArgs),
@@ -169,6 +172,12 @@ pub struct StackArgs {
     /// Keep samples in a thread state that matches
     #[arg(long, value_name = "REGEX")]
     pub state: Option<Regex>,
+    /// Keep what was in spans of this name and in those within them (flightline spans lists them); may be repeated
+    #[arg(long = "span", value_name = "NAME")]
+    pub spans: Vec<String>,
+    /// Keep what was in spans with this label and in those within them; may be repeated, then all must be there
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::spans::label)]
+    pub labels: Vec<(String, String)>,
     /// Leave out what was before: seconds (also 90s, 2m, 1h) from the start, with a minus before the end, or a date
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<Bound>,

@@ -32,6 +32,7 @@ mod repositories;
 mod repository;
 mod scrub;
 mod signals;
+mod spans;
 mod stacks;
 mod status;
 mod stream;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         Command::View(args) => view::run(args),
         #[cfg(feature = "export")]
         Command::Export(args) => export::run(&args),
+        Command::Spans(args) => spans::run(&args),
         Command::Relay(args) => relay::run(&args),
         Command::Repair(args) => repair::run(args),
         Command::Recover(args) => recover::run(&args),

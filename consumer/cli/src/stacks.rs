@@ -38,6 +38,10 @@ enum Opened {
 /// Reads the inputs and folds them.
 pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
     let options = options(args, split_modules);
+    if !args.spans.is_empty() || !args.labels.is_empty() {
+        let (model, outcome) = crate::spans::read_model(args)?;
+        return Ok(Profile { tree: fold::fold(&model, &options)?, outcome, model: Some(model) });
+    }
     let paths = repository::expand(&args.inputs, args.last)?;
     let mut recordings = Vec::new();
     let mut texts = Vec::new();

@@ -63,7 +63,7 @@ pub(super) fn anchor(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, bindin
             });
         }
     }
-    if state.wanted.no_others { Ok(None) } else { other(state, chunk, frame) }
+    if state.wanted.no_others { Ok(None) } else { other(state, chunk, frame, Arc::default()) }
 }
 
 pub(super) fn segment(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, binding: &Binding) -> Made {
@@ -130,6 +130,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         span_id: Some(values[SPAN]).filter(|&id| id != 0),
         labels,
         fields,
+        contextual: plan.contextual.clone(),
         offset: state.base + frame.offset,
     }))))
 }
@@ -169,7 +170,12 @@ pub(super) fn loss(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: &L
     Ok(Some(Item::Loss(loss)))
 }
 
-pub(super) fn other(state: &mut State, chunk: &Chunk, frame: &Frame<'_>) -> Made {
+pub(super) fn other(
+    state: &mut State,
+    chunk: &Chunk,
+    frame: &Frame<'_>,
+    contextual: Arc<[Arc<str>]>,
+) -> Made {
     let Some(event) = event(chunk, frame) else { return Ok(None) };
     let name = event.class().name.clone();
     if *name == *SETTING {
@@ -179,5 +185,5 @@ pub(super) fn other(state: &mut State, chunk: &Chunk, frame: &Frame<'_>) -> Made
     let time = state.clock.tick(chunk, start.unwrap_or(chunk.header.start_ticks.0));
     let skip = |name: &str| start.is_some() && name == "startTime";
     let fields = Owner::new(&mut state.cache, chunk).fields(&event.fields(), skip)?;
-    Ok(Some(Item::Other(Event { event: name, time, fields, offset: state.base + frame.offset })))
+    Ok(Some(Item::Other(Event { event: name, time, fields, contextual, offset: state.base + frame.offset })))
 }

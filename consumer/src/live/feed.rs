@@ -244,9 +244,9 @@ impl State {
             Plan::Anchor(binding) => events::anchor(self, chunk, frame, binding),
             Plan::Segment(binding) => events::segment(self, chunk, frame, binding),
             Plan::Loss(plan) => events::loss(self, chunk, frame, plan),
-            Plan::Sample(_) | Plan::Other if self.segments.distrusted() => Ok(None),
+            Plan::Sample(_) | Plan::Other(_) if self.segments.distrusted() => Ok(None),
             Plan::Sample(plan) => events::sample(self, chunk, frame, plan),
-            Plan::Other => events::other(self, chunk, frame),
+            Plan::Other(contextual) => events::other(self, chunk, frame, contextual.clone()),
         };
         match item {
             Ok(Some(item)) => self.segments.put(item),

@@ -77,7 +77,7 @@ pub enum Kind {
 
 impl Kind {
     /// By the name of the event type.
-    pub(super) fn of(event: &str) -> Self {
+    pub(crate) fn of(event: &str) -> Self {
         match fold::alias_of(event) {
             Some("cpu") => Self::Cpu,
             Some("wall") => Self::Wall,
@@ -147,6 +147,8 @@ pub struct Sample {
     pub labels: Option<Value>,
     /// The event's other fields.
     pub fields: Fields,
+    /// Names of the fields that tell what other events of the thread happened in (`@Contextual`, JDK 25); mostly none.
+    pub contextual: Arc<[Arc<str>]>,
     /// Where the event begins in the stream.
     pub offset: u64,
 }
@@ -224,6 +226,8 @@ pub struct Event {
     pub time: Time,
     /// All its fields but the start, in order. Times and spans are in the chunk's ticks.
     pub fields: Fields,
+    /// Names of the fields that tell what other events of the thread happened in (`@Contextual`, JDK 25); mostly none.
+    pub contextual: Arc<[Arc<str>]>,
     /// Where it begins in the stream.
     pub offset: u64,
 }

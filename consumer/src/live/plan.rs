@@ -28,7 +28,8 @@ pub(super) enum Plan {
     Segment(Binding),
     Sample(Box<SamplePlan>),
     Loss(LossPlan),
-    Other,
+    /// Names of its contextual fields.
+    Other(Arc<[Arc<str>]>),
 }
 
 /// Which events become items.
@@ -51,6 +52,7 @@ pub(super) struct SamplePlan {
     pub(super) names: [&'static str; SLOTS],
     pub(super) others: bool,
     pub(super) duration: Option<Scale>,
+    pub(super) contextual: Arc<[Arc<str>]>,
 }
 
 /// Slots of [`SamplePlan::binding`].
@@ -138,7 +140,7 @@ impl Plan {
             let named = wanted.samples.is_empty() || wanted.samples.iter().any(|of| **of == *name);
             return if named { Self::Sample(Box::new(SamplePlan::new(chunk, class))) } else { Self::Ignored };
         }
-        if wanted.no_others { Self::Ignored } else { Self::Other }
+        if wanted.no_others { Self::Ignored } else { Self::Other(contextual(class)) }
     }
 }
 
@@ -162,8 +164,15 @@ impl SamplePlan {
                 _ => binding.is_bound(DURATION).then_some(Scale::Ticks),
             },
             binding,
+            contextual: contextual(class),
         }
     }
+}
+
+/// The fields that tell what other events of the thread happened in.
+fn contextual(class: &Class) -> Arc<[Arc<str>]> {
+    let fields = class.fields.iter().filter(|field| field.annotation("jdk.jfr.Contextual").is_some());
+    fields.map(|field| field.name.clone()).collect()
 }
 
 /// The plans of a chunk by type id.

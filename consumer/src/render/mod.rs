@@ -1,5 +1,6 @@
 //! Trees → pictures.
 
+pub mod difference;
 pub mod html;
 pub mod svg;
 

@@ -33,7 +33,7 @@ mod live;
 mod names;
 mod path;
 mod plan;
-mod quantiles;
+pub(crate) mod quantiles;
 mod recorded_by;
 mod rows;
 mod table;

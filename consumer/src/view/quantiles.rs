@@ -9,14 +9,14 @@ const PRECISION: u32 = 7;
 
 /// Whole numbers, of which quantiles are asked.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Quantiles {
+pub(crate) struct Quantiles {
     exact: Vec<i64>,
     steps: BTreeMap<i64, u64>,
     count: u64,
 }
 
 impl Quantiles {
-    pub(super) fn add(&mut self, value: i64) {
+    pub(crate) fn add(&mut self, value: i64) {
         self.count += 1;
         if !self.steps.is_empty() {
             *self.steps.entry(rounded(value)).or_default() += 1;
@@ -28,12 +28,12 @@ impl Quantiles {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Adds all values of another: what comes out does not depend on how they were divided.
-    pub(super) fn merge(&mut self, other: Self) {
+    pub(crate) fn merge(&mut self, other: Self) {
         let counted = self.count + other.count;
         for (value, count) in other.steps {
             self.in_steps();
@@ -50,7 +50,7 @@ impl Quantiles {
     }
 
     /// The value at rank (n + 1)·q, between two ranks interpolated.
-    pub(super) fn quantile(&mut self, q: f64) -> Option<f64> {
+    pub(crate) fn quantile(&mut self, q: f64) -> Option<f64> {
         let last = self.count.checked_sub(1)?;
         self.exact.sort_unstable();
         let rank = (self.count + 1) as f64 * q - 1.0;

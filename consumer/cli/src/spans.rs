@@ -1,0 +1,286 @@
+//! `flightline spans`
+
+mod json;
+mod read;
+mod text;
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{ArgGroup, Args, ValueHint};
+use flightline_consumer::Error;
+use flightline_consumer::fold::{self, FoldOptions, Measure};
+use flightline_consumer::folded;
+use flightline_consumer::model::Model;
+use flightline_consumer::render::{self, PictureOptions, html, svg};
+use flightline_consumer::spans::report::{self, By, Extremes, Filter};
+use flightline_consumer::spans::{Found, Profile, TraceId};
+use flightline_consumer::time_range::Bound;
+use flightline_consumer::tree::Tree;
+use regex::Regex;
+
+use crate::talk::all_shown;
+use crate::{Outcome, output};
+pub use read::read_model;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline spans run.jfr                                  a line for each span name
+  flightline spans run.jfr --by endpoint
+  flightline spans run.jfr --by label=tenant --span checkout
+  flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736
+  flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736 -o trace.html
+  flightline spans run.jfr --slowest --span checkout -o diff.svg
+  flightline spans run.jfr --inferred --min-duration 5ms --exclude '^libc'
+  flightline record -o - -- ./server | flightline spans -   what was spent until it ends, or Ctrl-C
+  flightline flame run.jfr --span checkout -o checkout.html
+
+A span is what the program says it is (tracing, OpenTelemetry, flightline.h), or profiler.Span, Datadog's and Grafana's span ids, \
+and contextual events of a JDK. What is spent in a span is without the spans within it. consumer/docs/spans.md tells more.";
+
+/// Arguments of `spans`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("kind").args(["trace", "slowest", "by"]))]
+pub struct SpansArgs {
+    /// Recordings, repositories or streams: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
+    #[arg(required = true, value_name = "FILE|DIR|STREAM", value_hint = ValueHint::AnyPath)]
+    inputs: Vec<PathBuf>,
+    /// A line for each name, endpoint (what the outermost span of the process is about), trace, or value of a label
+    #[arg(long, value_name = "name|endpoint|trace|label=KEY", value_parser = by, default_value = "name")]
+    by: By,
+    /// One trace: its spans, when they were, and with -o its flame graph
+    #[arg(long, value_name = "ID")]
+    trace: Option<TraceId>,
+    /// The slowest spans of a name (the one of --span, else that with most time) against the median ones; with -o a flame graph
+    /// of the difference
+    #[arg(long)]
+    slowest: bool,
+    /// Only spans of this name and what is within them; may be repeated
+    #[arg(long = "span", value_name = "NAME")]
+    names: Vec<String>,
+    /// Only spans with this label and what is within them; may be repeated, then all must be there
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// Infer spans from samples: functions that ran for long within a span
+    #[arg(long)]
+    inferred: bool,
+    /// Inferred spans: leave out what was seen for less
+    #[arg(long, value_name = "SPAN", default_value = "0ms", requires = "inferred")]
+    #[arg(value_parser = flightline_recorder::settings::text::duration)]
+    min_duration: Duration,
+    /// Inferred spans: not of functions that match, as class.function or library.function; may be repeated
+    #[arg(long, value_name = "REGEX", requires = "inferred")]
+    exclude: Vec<Regex>,
+    /// Flame graph: html, svg or folded text, by the ending of the name; `-` is folded text on standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// Flame graph: event type, as of flightline flame [default: CPU samples, else wall-clock samples]
+    #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
+    events: Vec<String>,
+    /// Flame graph: measure time or bytes instead of samples
+    #[arg(long)]
+    total: bool,
+    /// Lines at most
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    limit: usize,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Leave out what was before: seconds (also 90s, 2m, 1h) from the start, with a minus before the end, or a date
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<Bound>,
+    /// Leave out what was after, in the same forms
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    to: Option<Bound>,
+    /// The token that a recorder on TCP asks for is in this file [default: what FLIGHTLINE_TOKEN says]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    token_file: Option<PathBuf>,
+}
+
+fn by(text: &str) -> Result<By, String> {
+    match text {
+        "name" => Ok(By::Name),
+        "endpoint" => Ok(By::Endpoint),
+        "trace" => Ok(By::Trace),
+        _ => match text.strip_prefix("label=").filter(|key| !key.is_empty()) {
+            Some(key) => Ok(By::Label(key.into())),
+            None => Err("give name, endpoint, trace or label=KEY".into()),
+        },
+    }
+}
+
+/// `KEY=VALUE`.
+///
+/// # Errors
+/// It is not.
+pub fn label(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    parts.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "give KEY=VALUE".into())
+}
+
+/// Tells what was spent in which spans.
+pub fn run(args: &SpansArgs) -> Result<Outcome> {
+    if let Some(output) = &args.output {
+        output::refuse_input(output, args.inputs.iter().map(PathBuf::as_path))?;
+        if args.json && output.as_os_str() == "-" {
+            bail!("--json and -o - would both write to standard output: give -o a file");
+        }
+    }
+    let (found, outcome) = read::read(args)?;
+    let filter = Filter { names: args.names.clone(), labels: args.labels.clone(), trace: args.trace };
+    check(args, &found.profile, &filter)?;
+    if args.slowest {
+        slowest(args, found, &filter)?;
+    } else if let Some(trace) = args.trace {
+        let (lines, left_out) =
+            flightline_consumer::spans::trace::lines(&found.profile, &found.inferred, trace);
+        output::text(Path::new("-"), |out| match args.json {
+            true => json::trace(&found, trace, &lines, out),
+            false => text::trace(trace, &lines, left_out, out),
+        })?;
+        draw(args, found, &filter, &format!("trace {trace}"))?;
+    } else {
+        let table = report::table(&found.profile, &args.by, &filter);
+        output::text(Path::new("-"), |out| match args.json {
+            true => json::table(&found, &table, &args.by, &filter, out),
+            false => text::table(&found, &table, &args.by, args.limit, out),
+        })?;
+        if args.inferred && !args.json {
+            let rows = report::inferred(&found.profile, &found.inferred, &filter);
+            output::text(Path::new("-"), |out| text::inferred(&rows, args.limit, out))?;
+        }
+        draw(args, found, &filter, &all_shown(&args.inputs))?;
+    }
+    Ok(outcome)
+}
+
+/// # Errors
+/// There is nothing of what was asked for; what there is instead.
+fn check(args: &SpansArgs, profile: &Profile, filter: &Filter) -> Result<()> {
+    let entries = profile.entries();
+    if entries.is_empty() {
+        bail!(
+            "{} tells of no spans: programs do with `tracing`, OpenTelemetry or flightline.h (consumer/docs/spans.md), and flightline record \
+             takes it down unless it was told --spans off",
+            all_shown(&args.inputs)
+        );
+    }
+    if !filter.is_all() && !entries.iter().any(|entry| filter.passes(profile, entry)) {
+        let mut names: Vec<&str> = entries.iter().map(|entry| entry.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let more = if names.len() > 12 { format!(" and {} more", names.len() - 12) } else { String::new() };
+        let what = match (args.trace, &filter.names[..], &filter.labels[..]) {
+            (Some(trace), [], []) => format!("no span of trace {trace} (--by trace lists the traces)"),
+            _ => "no span that passes --span, --label and --trace".to_owned(),
+        };
+        bail!(
+            "{} has {what}; its spans are {}{more}",
+            all_shown(&args.inputs),
+            names[..names.len().min(12)].join(", ")
+        );
+    }
+    Ok(())
+}
+
+fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
+    let Some(extremes) = report::extremes(&found.profile, filter) else {
+        bail!("--slowest compares spans of one name, and there are not three of any whose duration is known");
+    };
+    output::text(Path::new("-"), |out| match args.json {
+        true => json::extremes(&found.profile, &extremes, out),
+        false => text::extremes(&found.profile, &extremes, out),
+    })?;
+    let Some(path) = &args.output else { return Ok(()) };
+    let Extremes { name, slowest, median } = extremes;
+    let sets = [&median, &slowest].map(|keys| report::with_descendants(&found.profile, keys));
+    let models = found.profile.into_models(&sets);
+    // What a span of each kind spends on average.
+    let counts = [median.len() as u64, slowest.len() as u64];
+    let trees = both(args, &models)?;
+    let folded = |tree: &Tree, times: u64| -> Result<Vec<u8>> {
+        let mut tree = tree.clone();
+        tree.nodes.iter_mut().for_each(|node| node.own = node.own.saturating_mul(times));
+        let mut text = Vec::new();
+        folded::write(&tree, &mut text)?;
+        Ok(text)
+    };
+    let (before, after) = (folded(&trees[0], counts[1])?, folded(&trees[1], counts[0])?);
+    let options = PictureOptions {
+        title: format!("{name}: {} slowest against {} median spans", counts[1], counts[0]),
+        subtitle: Some(format!(
+            "red: more than in median spans; blue: less; {} of slow spans",
+            trees[1].unit
+        )),
+        inverted: false,
+    };
+    let mut picture = Vec::new();
+    match path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg")) {
+        true => render::difference::svg(Cursor::new(before), Cursor::new(after), &options, &mut picture)?,
+        false if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html")) => {
+            bail!(
+                "a difference is drawn as SVG: give -o a name that ends in .svg, or another for folded text with both values"
+            )
+        }
+        false => render::difference::folded(Cursor::new(before), Cursor::new(after), &mut picture)?,
+    }
+    output::document(path, &picture)
+}
+
+/// Trees of the same events. Where one side has none of them, nothing was spent there.
+fn both(args: &SpansArgs, models: &[Model; 2]) -> Result<[Tree; 2]> {
+    let mut events = args.events.clone();
+    // Time is what slow spans have more of, whatever they spend it on.
+    let has_wall = |model: &Model| fold::fold(model, &of_events(args, &["wall".to_owned()])).is_ok();
+    if events.is_empty() && models.iter().any(has_wall) {
+        events.push("wall".into());
+    }
+    let [before, after] = models.each_ref().map(|model| fold::fold(model, &of_events(args, &events)));
+    let empty = |tree: &Tree| Tree { nodes: Vec::new(), total: 0, ..tree.clone() };
+    Ok(match (before, after) {
+        (Err(Error::NoSuchEvent { .. }), Ok(after)) => [empty(&after), after],
+        (Ok(before), Err(Error::NoSuchEvent { .. })) => {
+            let after = empty(&before);
+            [before, after]
+        }
+        (before, after) => [before?, after?],
+    })
+}
+
+fn of_events(args: &SpansArgs, events: &[String]) -> FoldOptions {
+    FoldOptions {
+        events: events.to_vec(),
+        measure: if args.total { Measure::Total } else { Measure::Samples },
+        ..FoldOptions::default()
+    }
+}
+
+fn tree(args: &SpansArgs, model: &Model) -> Result<Tree> {
+    Ok(fold::fold(model, &of_events(args, &args.events))?)
+}
+
+/// Writes the flame graph, if it was asked for.
+fn draw(args: &SpansArgs, found: Found, filter: &Filter, title: &str) -> Result<()> {
+    let Some(path) = &args.output else { return Ok(()) };
+    let model = found.profile.into_model(|profile, entry| match entry {
+        Some(entry) => filter.passes(profile, entry),
+        None => filter.is_all(),
+    });
+    let tree = tree(args, &model)?;
+    let options = PictureOptions {
+        title: title.to_owned(),
+        subtitle: Some(format!("{} {}", tree.total, tree.unit)),
+        inverted: false,
+    };
+    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+    let mut picture = Vec::new();
+    match ending.as_deref().and_then(|ending| ending.to_str()) {
+        Some("html" | "htm") => html::write(&tree, &options, &mut picture),
+        Some("svg") => svg::write(&tree, &options, &mut picture),
+        _ => folded::write(&tree, &mut picture),
+    }
+    .with_context(|| format!("the flame graph of {title}"))?;
+    output::document(path, &picture)
+}

@@ -1,0 +1,89 @@
+//! Ids of traces and spans, as W3C trace context and OpenTelemetry write them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Id of a trace; 0 where the recording does not tell one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TraceId(pub u128);
+
+impl TraceId {
+    /// Of its halves, as JFR, which knows no longer integers, has them.
+    pub fn of_halves(high: i64, low: i64) -> Self {
+        Self(u128::from(high.cast_unsigned()) << 64 | u128::from(low.cast_unsigned()))
+    }
+
+    /// Whether there is one.
+    pub fn is_some(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for TraceId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Datadog's ids of 64 bits are written in 16 digits.
+        let digits = [16, 32].contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let id = if digits { u128::from_str_radix(text, 16).ok() } else { None };
+        id.filter(|&id| id != 0)
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is no trace id: give its 32 hexadecimal digits"))
+    }
+}
+
+/// A span: by its id, or by its number in the recording where spans have no ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SpanKey {
+    /// The span's own id.
+    Id(u64),
+    /// An interval of a thread that has no id: `profiler.Span`, contextual events of a JDK.
+    Interval(u64),
+}
+
+impl SpanKey {
+    /// The key of a span id; `None` of 0, which stands for none.
+    pub fn of(id: u64) -> Option<Self> {
+        (id != 0).then_some(Self::Id(id))
+    }
+
+    /// The span's id, 0 if it has none.
+    pub fn id(self) -> u64 {
+        match self {
+            Self::Id(id) => id,
+            Self::Interval(_) => 0,
+        }
+    }
+}
+
+impl fmt::Display for SpanKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "{id:016x}"),
+            Self::Interval(number) => write!(f, "#{number}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_they_are_written() {
+        let id = TraceId::of_halves(-2, 1);
+        assert_eq!(id.to_string(), "fffffffffffffffe0000000000000001");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!("00000000000000ff".parse(), Ok(TraceId(255)));
+        for wrong in ["", "12", "+0000000000000ff", "00000000000000000000000000000000", "zz"] {
+            assert!(wrong.parse::<TraceId>().is_err(), "{wrong}");
+        }
+        assert_eq!(SpanKey::Id(255).to_string(), "00000000000000ff");
+    }
+}

@@ -1,0 +1,276 @@
+//! Spans inferred from samples: what ran for long within a span, as if the program had begun a span there.
+
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jfr_format::pool::KeyHash;
+
+use super::ids::{SpanKey, TraceId};
+use super::join::{Counts, Taken};
+use super::told::{Scope, SpanContext};
+use crate::model::{Frame, Id};
+use tree::{ROOT, Tree};
+
+/// How spans are inferred.
+#[derive(Clone, Debug, Default)]
+pub struct Inference {
+    /// Functions seen for less, in ns, are no spans.
+    pub min_duration: i64,
+}
+
+/// A span inferred from samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inferred {
+    /// An id of its own, the same whenever the same recording is read.
+    pub id: u64,
+    /// The function.
+    pub frame: Id<Frame>,
+    /// Its trace.
+    pub trace: TraceId,
+    /// The span it is in: one that the program began, or an inferred one.
+    pub parent: Parent,
+    /// The innermost span of the program that it is in.
+    pub within: SpanKey,
+    /// When it was first seen, in ns since 1970.
+    pub start: i64,
+    /// When it was last seen, or later if it is known to have gone on.
+    pub end: i64,
+    /// Samples it was seen in.
+    pub samples: u64,
+    /// What called it, up to its parent; the nearest first.
+    pub callers: Vec<Id<Frame>>,
+    /// Spans of the program that it is the parent of, rather than what they themselves say.
+    pub children: Vec<SpanKey>,
+}
+
+/// What an inferred span is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parent {
+    /// A span that the program began.
+    Span(SpanKey),
+    /// An inferred one, by its id.
+    Inferred(u64),
+}
+
+/// Samples that wait for the activation they are in to be over; more of a thread are dropped.
+const MOST_POINTS: usize = 64 << 10;
+/// Samples that no activation is told for within that are given up, in ns.
+const ORPHANED: i64 = 60_000_000_000;
+
+/// A stack at a moment, and how many samples it stands for.
+#[derive(Clone, Debug)]
+struct Point {
+    time: i64,
+    path: Arc<[Id<Frame>]>,
+    count: u64,
+}
+
+/// What trees are made of, of one thread.
+#[derive(Debug, Default)]
+pub(super) struct ThreadTrees {
+    points: Vec<Point>,
+    done: Option<i64>,
+}
+
+/// What activations do not tell of their spans.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) contexts: &'a HashMap<SpanKey, Arc<SpanContext>, KeyHash>,
+    pub(super) parents: &'a HashMap<SpanKey, Option<SpanKey>, KeyHash>,
+}
+
+impl Known<'_> {
+    fn is_sampled(&self, span: SpanKey) -> bool {
+        self.contexts.get(&span).is_none_or(|context| context.is_sampled())
+    }
+
+    fn trace(&self, span: SpanKey) -> TraceId {
+        self.contexts.get(&span).map(|context| context.trace).unwrap_or_default()
+    }
+}
+
+impl ThreadTrees {
+    pub(super) fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    /// The oldest sample that waits.
+    pub(super) fn oldest(&self) -> i64 {
+        self.points.iter().map(|point| point.time).min().unwrap_or(i64::MAX)
+    }
+
+    /// Takes a sample that is in a span.
+    pub(super) fn sample(&mut self, sample: &Taken) {
+        let Some(path) = &sample.path else { return };
+        let mut put = |time, count| self.points.push(Point { time, path: path.clone(), count });
+        put(sample.time, sample.weight.samples.max(1));
+        // A batch of waiting was at one place from its beginning to its end.
+        if sample.lasts > 0 && sample.weight.samples > 1 {
+            put(sample.time.saturating_add(sample.lasts), 0);
+        }
+    }
+
+    /// Makes the trees of the activations that ended before `to`.
+    pub(super) fn advance(
+        &mut self,
+        thread: u32,
+        to: i64,
+        scopes: &[Scope],
+        how: (&Inference, Known<'_>),
+        counts: &mut Counts,
+        out: &mut impl FnMut(Inferred),
+    ) {
+        let (inference, known) = how;
+        if self.points.is_empty() {
+            return;
+        }
+        let mut scopes: Vec<&Scope> = scopes.iter().filter(|scope| scope.start <= scope.end).collect();
+        // What contains another comes before it.
+        scopes.sort_by_key(|scope| (scope.start, std::cmp::Reverse(scope.end)));
+        self.points.sort_by_key(|point| point.time);
+        for (at, root) in scopes.iter().enumerate() {
+            let over = root.end < to && !root.open || to == i64::MAX;
+            if root.previous.is_some() || !over || self.done.is_some_and(|done| root.end <= done) {
+                continue;
+            }
+            let (from, behind) = (
+                self.points.partition_point(|point| point.time < root.start),
+                self.points.partition_point(|point| point.time <= root.end),
+            );
+            let points: Vec<Point> = self.points.drain(from..behind).collect();
+            self.done = Some(root.end);
+            if points.is_empty() || !known.is_sampled(root.span) {
+                continue;
+            }
+            let within = scopes[at + 1..].iter().take_while(|scope| scope.start <= root.end);
+            let within = within.filter(|scope| scope.end <= root.end && scope.previous.is_some());
+            let mut tree = grown(root, within.copied(), &points, known, inference);
+            tree.finish();
+            counts.nodes_dropped += tree.dropped;
+            Spans { tree: &tree, known, thread, out }.of_children(ROOT, None, root.span, &mut Vec::new());
+        }
+        // Nothing will be told of what is so old, but of an activation that still lasts.
+        let old = if to == i64::MAX { i64::MAX } else { to.saturating_sub(ORPHANED) };
+        let lasting = |time: i64| {
+            to != i64::MAX && scopes.iter().any(|s| s.open && s.previous.is_none() && s.start <= time)
+        };
+        let before = self.points.len();
+        self.points.retain(|point| point.time >= old || lasting(point.time));
+        let excess = self.points.len().saturating_sub(MOST_POINTS);
+        self.points.drain(..excess);
+        counts.orphans += (before - self.points.len()) as u64;
+    }
+}
+
+type Points<'a> = std::iter::Peekable<std::slice::Iter<'a, Point>>;
+
+/// The tree of an activation of a root span.
+fn grown<'s>(
+    root: &Scope,
+    within: impl Iterator<Item = &'s Scope>,
+    points: &[Point],
+    known: Known<'_>,
+    inference: &Inference,
+) -> Tree<Id<Frame>> {
+    let mut tree = Tree::new(root.span, root.start, inference.min_duration);
+    let mut points = points.iter().peekable();
+    let mut stack: Vec<&Scope> = vec![root];
+    let sample_before = |tree: &mut Tree<_>, points: &mut Points<'_>, time: i64| {
+        while let Some(point) = points.next_if(|point| point.time < time) {
+            tree.sample(&point.path, point.time, point.count);
+        }
+    };
+    let leave = |tree: &mut Tree<_>, points: &mut Points<'_>, stack: &mut Vec<&Scope>, to: i64| {
+        while let [.., below, top] = stack[..]
+            && top.end <= to
+        {
+            sample_before(tree, points, top.end);
+            tree.exit(top.span, below.span, top.end);
+            stack.pop();
+        }
+    };
+    for scope in within {
+        leave(&mut tree, &mut points, &mut stack, scope.start);
+        sample_before(&mut tree, &mut points, scope.start);
+        let parent = known.parents.get(&scope.span).copied().unwrap_or(scope.previous);
+        tree.enter(scope.span, parent, scope.start);
+        stack.push(scope);
+    }
+    // Nothing is seen behind the last sample, so what is deactivated there corrects nothing.
+    let last = points.clone().next_back().map_or(root.end, |point| point.time);
+    leave(&mut tree, &mut points, &mut stack, last);
+    sample_before(&mut tree, &mut points, i64::MAX);
+    tree
+}
+
+/// Makes spans of the nodes of a tree.
+struct Spans<'a, O> {
+    tree: &'a Tree<Id<Frame>>,
+    known: Known<'a>,
+    thread: u32,
+    out: &'a mut O,
+}
+
+impl<O: FnMut(Inferred)> Spans<'_, O> {
+    /// `parent` is the inferred span that they are in; `pillars` lie between, outermost first.
+    fn of_children(&mut self, at: usize, parent: Option<u64>, within: SpanKey, pillars: &mut Vec<Id<Frame>>) {
+        for &child in &self.tree.nodes[at].children {
+            let node = &self.tree.nodes[child];
+            let Some(frame) = node.frame else { continue };
+            let (parent, within) = match node.active {
+                Some(span) => (None, span),
+                None => (parent, within),
+            };
+            if self.tree.is_pillar(child) {
+                pillars.push(frame);
+                self.of_children(child, parent, within, pillars);
+                pillars.pop();
+                continue;
+            }
+            let trace = self.known.trace(within);
+            let id = mixed([
+                trace.0 as u64,
+                (trace.0 >> 64) as u64,
+                within.id(),
+                node.start as u64,
+                self.thread.into(),
+                child as u64,
+            ]);
+            if self.known.is_sampled(within) {
+                // A span with another parent is not this one's: there would be circles.
+                let children =
+                    node.begun.iter().chain(&node.maybe_begun).filter(|(_, parent)| *parent == Some(within));
+                (self.out)(Inferred {
+                    id,
+                    frame,
+                    trace,
+                    parent: parent.map_or(Parent::Span(within), Parent::Inferred),
+                    within,
+                    start: node.start,
+                    end: node.last,
+                    samples: node.count,
+                    callers: pillars.iter().rev().copied().collect(),
+                    children: children.map(|(span, _)| *span).collect(),
+                });
+            }
+            self.of_children(child, Some(id), within, &mut Vec::new());
+        }
+    }
+}
+
+/// A number that depends on all of these, never 0 (by the finalizer of SplitMix64).
+fn mixed(values: [u64; 6]) -> u64 {
+    let mut sum = 0x9e37_79b9_7f4a_7c15u64;
+    for value in values {
+        sum = (sum ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        sum = (sum ^ (sum >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        sum = (sum ^ (sum >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        sum ^= sum >> 31;
+    }
+    sum.max(1)
+}

@@ -1,0 +1,321 @@
+//! The call tree of one activation of a thread's outermost span: which functions were seen running for how long, and which
+//! spans began in them.
+//!
+//! A node is a function that was on the stack in samples that follow each other. What is corrected when more is seen goes by
+//! the same rules as OpenTelemetry's inferred spans, so that the trees are the same:
+//! * A span that is deactivated after the function in which it was activated was seen last extends that function.
+//! * A function still seen after a span that began before it has ended is that span's caller: it began with the span.
+//! * A span is first put down to the function seen before it began, which may turn out to have ended: then it belongs to what
+//!   the stacks before and after have in common.
+
+use crate::spans::ids::SpanKey;
+
+/// Frames of a stack, from the outermost one, that trees are made of.
+pub(super) const DEEPEST: usize = 512;
+/// Nodes of one tree.
+pub(super) const MOST_NODES: usize = 64 << 10;
+
+/// A span, and the one it was begun in.
+type Child = (SpanKey, Option<SpanKey>);
+
+/// A function that was seen on the stack without a break.
+#[derive(Clone, Debug)]
+pub(super) struct Node<F> {
+    /// `None` of the root.
+    pub(super) frame: Option<F>,
+    pub(super) parent: usize,
+    pub(super) children: Vec<usize>,
+    pub(super) start: i64,
+    pub(super) last: i64,
+    /// Samples.
+    pub(super) count: u64,
+    ended: bool,
+    depth: usize,
+    /// The span that was active when it was first seen, unless a node below knows already.
+    pub(super) active: Option<SpanKey>,
+    activated: i64,
+    deactivated: Option<i64>,
+    /// Spans that began in it.
+    pub(super) begun: Vec<Child>,
+    /// Spans that began in it if it is seen again.
+    pub(super) maybe_begun: Vec<Child>,
+}
+
+/// A tree that samples and activations are added to in order of time.
+#[derive(Debug)]
+pub(super) struct Tree<F> {
+    pub(super) nodes: Vec<Node<F>>,
+    free: Vec<usize>,
+    removed: Vec<usize>,
+    /// The innermost span.
+    active: SpanKey,
+    activated: i64,
+    /// A sample was taken since.
+    seen: bool,
+    top: Option<usize>,
+    previous_top: Option<usize>,
+    /// Spans that are active and were activated after the first sample.
+    entered: Vec<SpanKey>,
+    min_duration: i64,
+    /// Nodes that there was no room for.
+    pub(super) dropped: u64,
+}
+
+pub(super) const ROOT: usize = 0;
+
+impl<F: Copy + PartialEq> Tree<F> {
+    /// The root span is activated.
+    pub(super) fn new(root: SpanKey, time: i64, min_duration: i64) -> Self {
+        Self {
+            nodes: vec![Node::new(None, ROOT, 0, time)],
+            free: Vec::new(),
+            removed: Vec::new(),
+            active: root,
+            activated: time,
+            seen: false,
+            top: None,
+            previous_top: None,
+            entered: Vec::new(),
+            min_duration,
+            dropped: 0,
+        }
+    }
+
+    /// A span becomes the innermost one.
+    pub(super) fn enter(&mut self, span: SpanKey, parent: Option<SpanKey>, time: i64) {
+        self.set_active(span, time);
+        let Some(top) = self.top else { return };
+        self.entered.push(span);
+        let node = &mut self.nodes[top];
+        // A span within one that began here belongs to that.
+        let mut here = node.begun.iter().chain(&node.maybe_begun);
+        if !here.any(|(known, _)| self.entered.contains(known)) {
+            node.maybe_begun.push((span, parent));
+        }
+    }
+
+    /// The innermost span is deactivated, and `active` is the innermost one again.
+    pub(super) fn exit(&mut self, span: SpanKey, active: SpanKey, time: i64) {
+        if self.seen {
+            self.deactivate(self.active, self.activated, time);
+        }
+        self.set_active(active, time);
+        if let Some(at) = self.entered.iter().rposition(|&entered| entered == span) {
+            self.entered.remove(at);
+        }
+    }
+
+    fn set_active(&mut self, span: SpanKey, time: i64) {
+        (self.active, self.activated, self.seen) = (span, time, false);
+    }
+
+    fn deactivate(&mut self, span: SpanKey, activated: i64, time: i64) {
+        let mut at = ROOT;
+        loop {
+            let node = &mut self.nodes[at];
+            let found = node.active == Some(span);
+            if found {
+                node.deactivated = Some(time);
+            }
+            if (node.start..=node.last).contains(&activated) && node.last < time {
+                node.last = time;
+            }
+            match node.children.last() {
+                Some(&child) if !found => at = child,
+                _ => return,
+            }
+        }
+    }
+
+    /// A stack was seen, `path` from its outermost frame; it stands for `count` samples.
+    pub(super) fn sample(&mut self, path: &[F], time: i64, count: u64) {
+        let first = !std::mem::replace(&mut self.seen, true);
+        self.previous_top = self.top;
+        let top = self.add(&path[..path.len().min(DEEPEST)], time, count);
+        self.top = Some(top);
+        if let Some(previous) = self.previous_top
+            && first
+            && previous != top
+            && !(self.nodes[previous].begun.is_empty() && self.nodes[previous].maybe_begun.is_empty())
+            && !self.is_above(top, previous)
+        {
+            let heir = self.common(previous, top).unwrap_or(top);
+            let maybe = std::mem::take(&mut self.nodes[previous].maybe_begun);
+            if self.nodes[heir].count > 1 {
+                self.nodes[heir].maybe_begun.extend(maybe);
+            }
+        }
+        self.free.append(&mut self.removed);
+    }
+
+    fn add(&mut self, path: &[F], time: i64, count: u64) -> usize {
+        let mut active = Some(self.active);
+        let mut over: Vec<(usize, Option<usize>)> = Vec::with_capacity(path.len() + 1);
+        let mut at = ROOT;
+        let mut frames = path.iter();
+        loop {
+            let node = &mut self.nodes[at];
+            node.count = node.count.saturating_add(count);
+            node.last = time;
+            // Its children are not the span's, but those of a node below, or its own.
+            if node.active.is_some() && node.active == active {
+                active = None;
+            }
+            let last = node.children.last().copied().filter(|&child| !self.nodes[child].ended);
+            let Some(&frame) = frames.next() else {
+                over.push((at, last));
+                break;
+            };
+            if let Some(child) = last.filter(|&child| self.nodes[child].frame == Some(frame)) {
+                over.push((at, None));
+                at = child;
+                continue;
+            }
+            over.push((at, last));
+            let Some(child) = self.child(at, frame, time) else { break };
+            if let Some(span) = active.take() {
+                (self.nodes[child].active, self.nodes[child].activated) = (Some(span), self.activated);
+            }
+            at = child;
+        }
+        for (node, ended) in over.into_iter().rev() {
+            if let Some(child) = ended {
+                self.end(child);
+            }
+            self.confirm(node);
+        }
+        at
+    }
+
+    fn child(&mut self, parent: usize, frame: F, time: i64) -> Option<usize> {
+        if self.free.is_empty() && self.nodes.len() >= MOST_NODES {
+            self.dropped += 1;
+            return None;
+        }
+        let node = Node::new(Some(frame), parent, self.nodes[parent].depth + 1, time);
+        let at = match self.free.pop() {
+            Some(free) => {
+                self.nodes[free] = node;
+                free
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() - 1
+            }
+        };
+        self.nodes[parent].children.push(at);
+        Some(at)
+    }
+
+    /// It was seen again: what may have begun in it did.
+    pub(super) fn confirm(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        node.begun.append(&mut node.maybe_begun);
+    }
+
+    /// Everything is over.
+    pub(super) fn finish(&mut self) {
+        self.end(ROOT);
+    }
+
+    fn end(&mut self, at: usize) {
+        self.nodes[at].ended = true;
+        let Node { active, activated, deactivated, last, parent, .. } = self.nodes[at];
+        if let (Some(span), Some(ended)) = (active, deactivated)
+            && last > ended
+        {
+            // The span was over while this went on: so this called it, and was there before it.
+            self.nodes[at].start = self.nodes[at].start.min(activated);
+            if at != ROOT
+                && let Some(begun) = self.nodes[parent].begun.pop()
+            {
+                self.nodes[at].begun.push(begun);
+            }
+            for child in self.nodes[at].children.clone() {
+                let node = &mut self.nodes[child];
+                (node.active, node.activated, node.deactivated) = (Some(span), activated, Some(ended));
+                self.end(child);
+            }
+            let node = &mut self.nodes[at];
+            (node.active, node.activated, node.deactivated) = (None, i64::MIN, None);
+        }
+        let node = &self.nodes[at];
+        if at != ROOT && (node.count == 1 || node.last.saturating_sub(node.start) < self.min_duration) {
+            self.previous_top = Some(parent);
+            self.remove(at);
+        } else if let Some(&child) = node.children.last()
+            && !self.nodes[child].ended
+        {
+            self.end(child);
+        }
+    }
+
+    /// Takes a node out, with all above it. The spans that began there began in its parent.
+    fn remove(&mut self, at: usize) {
+        let parent = self.nodes[at].parent;
+        self.nodes[parent].children.retain(|&child| child != at);
+        // Children first, as their spans began before.
+        let mut order = vec![at];
+        let mut next = 0;
+        while let Some(&node) = order.get(next) {
+            order.extend(self.nodes[node].children.iter().rev().copied());
+            next += 1;
+        }
+        for &node in order.iter().rev() {
+            let begun = std::mem::take(&mut self.nodes[node].begun);
+            let maybe = std::mem::take(&mut self.nodes[node].maybe_begun);
+            self.nodes[parent].begun.extend(begun);
+            self.nodes[parent].maybe_begun.extend(maybe);
+            self.nodes[node].children.clear();
+        }
+        self.removed.extend(order);
+    }
+
+    fn ancestor(&self, mut at: usize, depth: usize) -> usize {
+        while self.nodes[at].depth > depth {
+            at = self.nodes[at].parent;
+        }
+        at
+    }
+
+    fn is_above(&self, node: usize, of: usize) -> bool {
+        let depth = self.nodes[of].depth;
+        self.nodes[node].depth > depth && self.ancestor(node, depth) == of
+    }
+
+    /// The innermost node that both are above, if it is not the root.
+    fn common(&self, one: usize, other: usize) -> Option<usize> {
+        let depth = self.nodes[one].depth.min(self.nodes[other].depth);
+        let (mut one, mut other) = (self.ancestor(one, depth), self.ancestor(other, depth));
+        while one != other {
+            (one, other) = (self.nodes[one].parent, self.nodes[other].parent);
+        }
+        (one != ROOT).then_some(one)
+    }
+
+    /// Whether it did nothing but call one function.
+    pub(super) fn is_pillar(&self, at: usize) -> bool {
+        let node = &self.nodes[at];
+        matches!(node.children[..], [only] if self.nodes[only].count == node.count)
+    }
+}
+
+impl<F> Node<F> {
+    fn new(frame: Option<F>, parent: usize, depth: usize, time: i64) -> Self {
+        Self {
+            frame,
+            parent,
+            children: Vec::new(),
+            start: time,
+            last: time,
+            count: 0,
+            ended: false,
+            depth,
+            active: None,
+            activated: i64::MIN,
+            deactivated: None,
+            begun: Vec::new(),
+            maybe_begun: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Spans of tracing and the samples taken in them.
+//!
+//! ```text
+//! live::Item ─► told: ours and foreign ─► join: by thread and time ─┬─► profile: sums by span, name, endpoint, trace, label
+//!                                                                   └─► infer: spans out of samples
+//! ```
+//! Files and streams go the same way. What is kept is bounded, and what is left out is counted.
+
+pub mod ids;
+pub mod infer;
+pub mod join;
+pub mod profile;
+pub mod reader;
+pub mod report;
+mod timeline;
+pub mod told;
+pub mod trace;
+
+#[cfg(test)]
+mod tests;
+
+pub use ids::{SpanKey, TraceId};
+pub use infer::{Inference, Inferred, Parent};
+pub use join::{Counts, Joiner, Limits};
+pub use profile::{Entry, Profile, Spent};
+pub use reader::{ClockMismatch, Found, Options, Spans};
+pub use told::{Labels, Scope, Span, SpanContext};

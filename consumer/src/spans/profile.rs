@@ -1,0 +1,339 @@
+//! What was spent in which span.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use jfr_format::pool::KeyHash;
+
+use super::ids::{SpanKey, TraceId};
+use super::join::{Attributed, Taken, nanos};
+use super::reader::Interval;
+use super::told::{Labels, Span, SpanContext};
+use crate::live::{self, Kind};
+use crate::model::{Id, Model, SampleKey, Thread, Unit, Weight};
+
+/// What samples stand for, by what they are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Samples of all kinds.
+    pub samples: u64,
+    /// CPU time in ns.
+    pub cpu: u64,
+    /// Wall-clock time in ns.
+    pub wall: u64,
+    /// Of that, what was not spent running, in ns.
+    pub off_cpu: u64,
+    /// Memory allocated, in bytes.
+    pub allocated: u64,
+    /// Time waited for locks, in ns.
+    pub lock: u64,
+    /// Time of input and output, in ns.
+    pub io: u64,
+}
+
+impl Spent {
+    /// Adds another; sums stop at the largest number.
+    pub fn add(&mut self, other: &Self) {
+        let Self { samples, cpu, wall, off_cpu, allocated, lock, io } = other;
+        let pairs = [
+            (&mut self.samples, samples),
+            (&mut self.cpu, cpu),
+            (&mut self.wall, wall),
+            (&mut self.off_cpu, off_cpu),
+            (&mut self.allocated, allocated),
+            (&mut self.lock, lock),
+            (&mut self.io, io),
+        ];
+        pairs.into_iter().for_each(|(sum, value)| *sum = sum.saturating_add(*value));
+    }
+
+    /// One of so many equal parts.
+    #[must_use]
+    pub fn divided(&self, by: u64) -> Self {
+        let Self { samples, cpu, wall, off_cpu, allocated, lock, io } = *self;
+        let by = by.max(1);
+        let part = |value: u64| value / by;
+        Self {
+            samples: part(samples),
+            cpu: part(cpu),
+            wall: part(wall),
+            off_cpu: part(off_cpu),
+            allocated: part(allocated),
+            lock: part(lock),
+            io: part(io),
+        }
+    }
+
+    fn of(sample: &Taken, weight: live::Weight, period: Option<u64>, running: bool) -> Self {
+        let mut spent = Self { samples: weight.samples, ..Self::default() };
+        let time = nanos(weight, period);
+        match sample.kind {
+            Kind::Cpu => spent.cpu = time,
+            Kind::Wall => {
+                spent.wall = time;
+                spent.off_cpu = if running { 0 } else { time };
+            }
+            Kind::Allocation if weight.unit == Unit::Bytes => spent.allocated = weight.value,
+            Kind::Lock => spent.lock = time,
+            Kind::Io => spent.io = time,
+            _ => {}
+        }
+        spent
+    }
+}
+
+/// A span and what was spent in it alone, not in those within it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Which.
+    pub key: SpanKey,
+    /// Its name, if it was told.
+    pub name: Option<Arc<str>>,
+    /// Its trace, if that was told.
+    pub trace: TraceId,
+    /// The span it was begun in.
+    pub parent: Option<SpanKey>,
+    /// The outermost span of the process.
+    pub local_root: SpanKey,
+    /// When it began and ended, in ns since 1970; `None` if its end was not told.
+    pub time: Option<(i64, i64)>,
+    /// When the first and the last of its samples were taken; start after end if there is none.
+    pub sampled: (i64, i64),
+    /// Flags of W3C trace context.
+    pub flags: u32,
+    /// Its labels.
+    pub labels: Labels,
+    /// The thread it ended on.
+    pub thread: Option<Arc<Thread>>,
+    /// What was spent.
+    pub spent: Spent,
+}
+
+impl Entry {
+    fn new(context: &SpanContext) -> Self {
+        Self {
+            key: context.span,
+            name: context.labels.get("spanName").cloned(),
+            trace: context.trace,
+            parent: None,
+            local_root: context.local_root,
+            time: None,
+            sampled: (i64::MAX, i64::MIN),
+            flags: context.flags,
+            labels: context.labels.clone(),
+            thread: None,
+            spent: Spent::default(),
+        }
+    }
+
+    /// Its name, or what stands for it.
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(NAMELESS)
+    }
+
+    /// How long it lasted, in ns, if that was told.
+    pub fn duration(&self) -> Option<i64> {
+        self.time.map(|(start, end)| end.saturating_sub(start))
+    }
+}
+
+/// Stands for the name of a span whose end was not told.
+pub const NAMELESS: &str = "[span without a name]";
+
+/// Spans kept one by one; with more, the oldest are added to their group.
+const MOST_SPANS: usize = 1 << 19;
+/// Distinct stacks kept of all spans; with more, samples still count, but not in flame graphs.
+const MOST_STACKS: usize = 1 << 21;
+
+/// What was spent in which span.
+#[derive(Debug, Default)]
+pub struct Profile {
+    /// What handles stand for. It holds no samples.
+    pub model: Model,
+    pub(super) entries: HashMap<SpanKey, Entry, KeyHash>,
+    /// Names of local roots.
+    pub(super) endpoints: HashMap<SpanKey, Arc<str>, KeyHash>,
+    /// Samples by span; `None`: in no span.
+    pub(super) stacks: HashMap<(Option<SpanKey>, SampleKey), Weight, KeyHash>,
+    /// What was spent in no span.
+    pub outside: Spent,
+    /// Samples whose stacks were left out, as there are too many.
+    pub stacks_left_out: u64,
+    /// Spans left out, as there are too many.
+    pub spans_left_out: u64,
+    /// What was spent in those.
+    pub left_out: Spent,
+    /// ns that a sample of a type stands for that carries no time, as far as the recording has told.
+    pub(super) periods: BTreeMap<Arc<str>, u64>,
+}
+
+impl Profile {
+    /// All spans, by their beginning.
+    pub fn entries(&self) -> Vec<&Entry> {
+        let mut all: Vec<&Entry> = self.entries.values().collect();
+        all.sort_by_key(|entry| (entry.time.map_or(entry.sampled.0, |(start, _)| start), entry.key));
+        all
+    }
+
+    /// A span.
+    pub fn entry(&self, key: SpanKey) -> Option<&Entry> {
+        self.entries.get(&key)
+    }
+
+    /// What a span's local root is about, as the recording names it, or else the local root's name.
+    pub fn endpoint(&self, entry: &Entry) -> Option<Arc<str>> {
+        let told = self.endpoints.get(&entry.local_root);
+        told.cloned().or_else(|| self.entries.get(&entry.local_root)?.name.clone())
+    }
+
+    pub(super) fn told_endpoint(&mut self, root: SpanKey, name: Arc<str>) {
+        if self.endpoints.len() < MOST_SPANS {
+            self.endpoints.insert(root, name);
+        }
+    }
+
+    pub(super) fn told(&mut self, span: Span, thread: Option<Arc<Thread>>) {
+        let Span { key, name, trace, parent, local_root, start, end, flags, labels } = span;
+        let context = SpanContext { span: key, local_root, trace, flags, labels };
+        let Some(entry) = self.entry_of(&context) else { return };
+        entry.name = Some(name);
+        entry.parent = parent;
+        // A span can be told in pieces, as by a contextual event for each thread.
+        entry.time = Some(entry.time.map_or((start, end), |(s, e)| (s.min(start), e.max(end))));
+        entry.thread = thread;
+        if !context.labels.is_empty() {
+            entry.labels = context.labels;
+        }
+    }
+
+    fn entry_of(&mut self, context: &SpanContext) -> Option<&mut Entry> {
+        if self.entries.len() >= MOST_SPANS && !self.entries.contains_key(&context.span) {
+            self.spans_left_out += 1;
+            return None;
+        }
+        let entry = self.entries.entry(context.span).or_insert_with(|| Entry::new(context));
+        if !entry.trace.is_some() {
+            entry.trace = context.trace;
+        }
+        // An activation alone does not tell it.
+        if entry.local_root == entry.key {
+            entry.local_root = context.local_root;
+        }
+        Some(entry)
+    }
+
+    /// Intervals that lie within each other on a thread are spans within each other.
+    pub(super) fn nest(&mut self, mut intervals: Vec<Interval>) {
+        intervals.sort_unstable();
+        let mut around: Vec<Interval> = Vec::new();
+        for interval in intervals {
+            let (thread, start, _, key) = interval;
+            while around.pop_if(|(of, _, end, _)| *of != thread || end.0 <= start).is_some() {}
+            let outer = around.last().and_then(|(.., outer)| self.entries.get(outer));
+            let outer = outer.map(|outer| (outer.key, outer.local_root, outer.trace));
+            around.push(interval);
+            let (Some((outer, root, trace)), Some(entry)) = (outer, self.entries.get_mut(&key)) else {
+                continue;
+            };
+            if entry.parent.is_none() && outer != key {
+                (entry.parent, entry.local_root) = (Some(outer), root);
+                if !entry.trace.is_some() {
+                    entry.trace = trace;
+                }
+            }
+        }
+    }
+
+    /// Takes a sample that was given to its span.
+    pub(super) fn take(&mut self, part: &Attributed<'_>) {
+        let Attributed { sample, weight, context } = *part;
+        let event = &self.model.kinds.get(sample.event).name;
+        let period = self.periods.get(event).copied();
+        // What is neither ready nor running.
+        let waits = |name: &str| !["STATE_RUNNABLE", "STATE_DEFAULT", ""].contains(&name);
+        let running = sample.state.is_none_or(|state| !waits(self.model.states.get(state)));
+        let spent = Spent::of(sample, weight, period, running);
+        match context {
+            None => self.outside.add(&spent),
+            Some(context) => match self.entry_of(context) {
+                Some(entry) => {
+                    entry.spent.add(&spent);
+                    entry.sampled.0 = entry.sampled.0.min(sample.time);
+                    entry.sampled.1 = entry.sampled.1.max(sample.time);
+                    if entry.labels.is_empty() && !context.labels.is_empty() {
+                        entry.labels = context.labels.clone();
+                    }
+                    if entry.name.is_none() {
+                        entry.name = context.labels.get("spanName").cloned();
+                    }
+                }
+                None => self.left_out.add(&spent),
+            },
+        }
+        let Taken { event, thread, stack, state, .. } = *sample;
+        let key = (
+            context.map(|context| context.span),
+            SampleKey { kind: event, thread: Some(thread), stack, state },
+        );
+        if self.stacks.len() >= MOST_STACKS && !self.stacks.contains_key(&key) {
+            self.stacks_left_out += weight.samples;
+            return;
+        }
+        let weight = Weight { count: weight.samples, value: weight.value };
+        self.stacks.entry(key).or_default().add(weight);
+    }
+
+    /// The samples of the spans that `wanted` names, to be folded; the profile is over.
+    pub fn into_model(mut self, wanted: impl Fn(&Self, Option<&Entry>) -> bool) -> Model {
+        let stacks = std::mem::take(&mut self.stacks);
+        let mut samples: HashMap<SampleKey, Weight, KeyHash> = HashMap::default();
+        let mut known: HashMap<Option<SpanKey>, bool, KeyHash> = HashMap::default();
+        for ((span, key), weight) in stacks {
+            let is_wanted = *known
+                .entry(span)
+                .or_insert_with(|| wanted(&self, span.and_then(|span| self.entries.get(&span))));
+            if is_wanted {
+                samples.entry(key).or_default().add(weight);
+            }
+        }
+        Model { samples, periods: self.periods, ..self.model }
+    }
+
+    /// The samples of each of some sets of spans; the profile is over.
+    pub fn into_models<const N: usize>(mut self, sets: &[HashSet<SpanKey>; N]) -> [Model; N] {
+        let stacks = std::mem::take(&mut self.stacks);
+        // Handles stand for the same in all of them.
+        let copy = |model: &Model| -> Model {
+            let mut copy = Model::default();
+            model.threads.iter().for_each(|(_, value)| _ = copy.threads.intern(value.clone()));
+            model.frames.iter().for_each(|(_, value)| _ = copy.frames.intern(value.clone()));
+            model.stacks.iter().for_each(|(_, value)| _ = copy.stacks.intern(value.clone()));
+            model.states.iter().for_each(|(_, value)| _ = copy.states.intern(value.clone()));
+            model.kinds.iter().for_each(|(_, value)| _ = copy.kinds.intern(value.clone()));
+            copy
+        };
+        std::array::from_fn(|at| {
+            let mut model = Model { periods: self.periods.clone(), ..copy(&self.model) };
+            for ((span, key), weight) in &stacks {
+                if span.is_some_and(|span| sets[at].contains(&span)) {
+                    model.samples.entry(*key).or_default().add(*weight);
+                }
+            }
+            model
+        })
+    }
+
+    /// The function that most of the CPU time, else of the wall-clock time, of the spans ended in.
+    pub(super) fn is_cpu(&self, key: &SampleKey) -> Option<bool> {
+        match Kind::of(&self.model.kinds.get(key.kind).name) {
+            Kind::Cpu => Some(true),
+            Kind::Wall => Some(false),
+            _ => None,
+        }
+    }
+
+    /// What is written for the function of a stack's innermost frame.
+    pub(super) fn leaf(&self, key: &SampleKey) -> Option<Id<crate::model::Frame>> {
+        self.model.stacks.get(key.stack?).frames.first().copied()
+    }
+}

@@ -1,0 +1,403 @@
+//! Items of a recording or stream → spans and what was spent in them.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jfr_format::pool::KeyHash;
+use regex::Regex;
+
+use super::ids::SpanKey;
+use super::infer::{Inference, Inferred};
+use super::join::{Counts, Joiner, Limits, Taken, Threads};
+use super::profile::Profile;
+use super::told::{self, Span, Told};
+use crate::live::{self, Item, Kind, Sample, Time};
+use crate::model::{EventKind, Frame, Id, Stack, Unit};
+
+/// How a recording is read.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How much may wait.
+    pub limits: Limits,
+    /// Infer spans.
+    pub inference: Option<Inference>,
+    /// Functions that are in no inferred span, as `class.function`, or `module` of native code.
+    pub exclude: Vec<Regex>,
+    /// Earliest and latest sample and span, in ns since 1970.
+    pub from: i64,
+    /// See [`from`](Self::from).
+    pub to: i64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { limits: Limits::FILE, inference: None, exclude: Vec::new(), from: i64::MIN, to: i64::MAX }
+    }
+}
+
+/// The clocks of spans and samples are not the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClockMismatch(String);
+
+impl std::fmt::Display for ClockMismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ClockMismatch {}
+
+/// Inferred spans kept; more are counted.
+const MOST_INFERRED: usize = 1 << 19;
+/// Stacks kept by where they lie in memory; with more, they are looked up anew.
+const MOST_STACKS: usize = 1 << 17;
+/// Clocks that tell a moment so far apart, in ns, are not the same.
+const SAME_CLOCK: i64 = 1_000_000_000;
+/// Spans all told so long before or after all samples, in ns, are not of the same clock.
+const APART: i64 = 60_000_000_000;
+
+/// Takes the items of a recording. See the module.
+#[derive(Debug)]
+pub struct Spans {
+    options: Options,
+    joiner: Joiner,
+    profile: Profile,
+    inferred: Vec<Inferred>,
+    inferred_left_out: u64,
+    threads: Threads,
+    /// By where it lies; kept so that nothing else does.
+    stacks: HashMap<usize, Known, KeyHash>,
+    ticks_per_second: i64,
+    /// Flightline tells spans itself: its `profiler.Span`s say nothing else.
+    ours: bool,
+    /// Intervals that came before that was known.
+    doubtful: Vec<(u32, Span, Arc<crate::model::Thread>)>,
+    /// Intervals of threads, to see which lie within which.
+    intervals: Vec<Interval>,
+    /// Monotonic time minus time of day by the anchors of the recording.
+    clock: Option<i64>,
+    mismatch: Option<ClockMismatch>,
+    sampled: (i64, i64),
+    told: (i64, i64),
+}
+
+/// Thread, start, end, span.
+pub(super) type Interval = (u32, i64, Reverse<i64>, SpanKey);
+
+/// Frames of inferred spans, outermost first.
+type Path = Arc<[Id<Frame>]>;
+
+#[derive(Debug)]
+struct Known {
+    stack: Id<Stack>,
+    path: Option<Path>,
+    _lies: Arc<live::Stack>,
+}
+
+/// What a recording says of spans.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Found {
+    /// What was spent in which.
+    pub profile: Profile,
+    /// Inferred ones, if they were asked for.
+    pub inferred: Vec<Inferred>,
+    /// Inferred spans left out, as there are too many.
+    pub inferred_left_out: u64,
+    /// What happened on the way.
+    pub counts: Counts,
+}
+
+impl Spans {
+    /// Reads with these options.
+    pub fn new(options: Options) -> Self {
+        Self {
+            joiner: Joiner::new(options.limits, options.inference.clone()),
+            options,
+            profile: Profile::default(),
+            inferred: Vec::new(),
+            inferred_left_out: 0,
+            threads: Threads::default(),
+            stacks: HashMap::default(),
+            ticks_per_second: 1_000_000_000,
+            ours: false,
+            doubtful: Vec::new(),
+            intervals: Vec::new(),
+            clock: None,
+            mismatch: None,
+            sampled: (i64::MAX, i64::MIN),
+            told: (i64::MAX, i64::MIN),
+        }
+    }
+
+    /// Takes an item.
+    pub fn take(&mut self, item: &Item) {
+        match item {
+            Item::ChunkStart(start) => {
+                self.ticks_per_second = start.ticks_per_second.max(1);
+                // Stacks are shared within a chunk.
+                self.stacks.clear();
+                self.advance();
+            }
+            Item::Sample(sample) => {
+                if let Some(told) = told::of_sample(sample) {
+                    self.told(told);
+                }
+                self.sample(sample);
+            }
+            Item::Other(event) => {
+                if *event.event == *"flightline.ClockAnchor" {
+                    self.anchor(&event.time);
+                    return;
+                }
+                let second = i128::from(self.ticks_per_second);
+                let nanos = |ticks: i64| {
+                    i64::try_from(i128::from(ticks) * 1_000_000_000 / second).unwrap_or(i64::MAX)
+                };
+                if let Some(told) = told::of_event(event, nanos) {
+                    self.told(told);
+                }
+            }
+            Item::Segment(_) => self.advance(),
+            _ => {}
+        }
+    }
+
+    /// Another recording begins, by a clock of its own.
+    pub fn next_input(&mut self) {
+        self.clock = None;
+        self.stacks.clear();
+    }
+
+    /// Inferred spans since the last call.
+    pub fn take_inferred(&mut self) -> Vec<Inferred> {
+        std::mem::take(&mut self.inferred)
+    }
+
+    /// What was spent up to now.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// What happened up to now.
+    pub fn counts(&self) -> Counts {
+        self.joiner.counts()
+    }
+
+    /// Records and threads that wait, for tests of bounds.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> (usize, usize) {
+        self.joiner.waiting()
+    }
+
+    /// Settles everything that has come: as [`finish`](Self::finish), but reading goes on.
+    pub fn settle(&mut self) {
+        self.undoubted();
+        let Self { joiner, profile, inferred, inferred_left_out, .. } = self;
+        joiner.finish(&mut |part| profile.take(&part), &mut |span| keep(inferred, inferred_left_out, span));
+    }
+
+    /// The recording is over.
+    ///
+    /// # Errors
+    /// Spans and samples are told by different clocks, so that nothing can be said of which belongs to which.
+    pub fn finish(mut self) -> Result<Found, ClockMismatch> {
+        self.settle();
+        self.profile.nest(std::mem::take(&mut self.intervals));
+        let Self { sampled, told, .. } = self;
+        let apart = |before: (i64, i64), after: (i64, i64)| after.0.saturating_sub(before.1) > APART;
+        let both = sampled.0 <= sampled.1 && told.0 <= told.1;
+        if self.mismatch.is_none() && both && (apart(sampled, told) || apart(told, sampled)) {
+            self.mismatch = Some(ClockMismatch(format!(
+                "spans and samples are told by different clocks: samples lie between {} and {}, spans between {} and {} (seconds since \
+                 1970), so that it cannot be said which belongs to which; record both by one clock (async-profiler: clock=monotonic)",
+                seconds(sampled.0),
+                seconds(sampled.1),
+                seconds(told.0),
+                seconds(told.1)
+            )));
+        }
+        if let Some(mismatch) = self.mismatch {
+            return Err(mismatch);
+        }
+        Ok(Found {
+            counts: self.joiner.counts(),
+            profile: self.profile,
+            inferred: self.inferred,
+            inferred_left_out: self.inferred_left_out,
+        })
+    }
+
+    fn advance(&mut self) {
+        self.undoubted();
+        let Self { joiner, profile, inferred, inferred_left_out, .. } = self;
+        joiner.advance(&mut |part| profile.take(&part), &mut |span| keep(inferred, inferred_left_out, span));
+    }
+
+    /// An anchor says both clocks of a moment: they must stay as far apart.
+    fn anchor(&mut self, time: &Time) {
+        let Some(monotonic) = time.monotonic_nanos else { return };
+        let apart = monotonic.saturating_sub(time.epoch_nanos);
+        let known = *self.clock.get_or_insert(apart);
+        if apart.abs_diff(known) > SAME_CLOCK.unsigned_abs() && self.mismatch.is_none() {
+            self.mismatch = Some(ClockMismatch(format!(
+                "the recording goes by two clocks, {} s apart: spans and samples cannot be brought together; give the recordings it was \
+                 made of one by one",
+                seconds(i64::try_from(apart.abs_diff(known)).unwrap_or(i64::MAX))
+            )));
+        }
+    }
+
+    fn wants(&self, time: i64) -> bool {
+        (self.options.from..=self.options.to).contains(&time)
+    }
+
+    fn told(&mut self, told: Told) {
+        let mut lies = |start: i64, end: i64| {
+            self.told = (self.told.0.min(start), self.told.1.max(end));
+        };
+        match told {
+            Told::Context(thread, time, context) => {
+                self.ours = true;
+                let number = self.threads.number(&thread);
+                self.joiner.context(number, time, context);
+            }
+            Told::Scope(thread, scope) => {
+                self.ours = true;
+                lies(scope.start, scope.end);
+                let number = self.threads.number(&thread);
+                self.joiner.scope(number, scope);
+            }
+            Told::Span(thread, span) => {
+                self.ours = true;
+                lies(span.start, span.end);
+                if self.options.from <= span.end && span.start <= self.options.to {
+                    self.joiner.span(&span);
+                    self.profile.told(span, thread);
+                }
+            }
+            Told::Interval(thread, span) => {
+                lies(span.start, span.end);
+                let number = self.threads.number(&thread);
+                if span.key == told::UNNUMBERED && span.labels.is_empty() {
+                    // A profiler.Span: Flightline writes it beside a span of its own.
+                    if !self.ours {
+                        self.doubtful.push((number, span, thread));
+                    }
+                    if self.doubtful.len() >= self.options.limits.pending {
+                        self.undoubted();
+                    }
+                } else {
+                    self.interval(number, span, thread);
+                }
+            }
+            Told::Endpoint(root, name) => self.profile.told_endpoint(root, name),
+            Told::Watermark(time) => self.joiner.watermark(time),
+        }
+    }
+
+    fn interval(&mut self, number: u32, span: Span, thread: Arc<crate::model::Thread>) {
+        let span = self.joiner.interval(number, span);
+        if self.options.from <= span.end && span.start <= self.options.to {
+            if self.intervals.len() < MOST_INFERRED {
+                self.intervals.push((number, span.start, Reverse(span.end), span.key));
+            }
+            self.profile.told(span, Some(thread));
+        }
+    }
+
+    /// Takes the intervals of which it is clear by now that nothing else tells them.
+    fn undoubted(&mut self) {
+        for (number, span, thread) in std::mem::take(&mut self.doubtful) {
+            if !self.ours {
+                self.interval(number, span, thread);
+            }
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        let Some(thread) = &sample.thread else { return };
+        let time = sample.time.epoch_nanos;
+        if !self.wants(time) || matches!(sample.kind, Kind::Live) {
+            return;
+        }
+        if sample.weight.unit == Unit::Nanoseconds && matches!(sample.kind, Kind::Cpu | Kind::Wall) {
+            let period = sample.weight.value / sample.weight.samples.max(1);
+            self.profile.periods.entry(sample.event.clone()).or_insert(period);
+        }
+        self.sampled = (self.sampled.0.min(time), self.sampled.1.max(time));
+        let number = self.threads.number(thread);
+        let stack = sample.stack.as_ref().map(|stack| self.stack(stack));
+        let model = &mut self.profile.model;
+        let event = EventKind {
+            name: sample.event.clone(),
+            variant: sample.variant.clone(),
+            unit: if sample.kind == Kind::Cpu { Unit::Samples } else { sample.weight.unit },
+            period_nanos: None,
+        };
+        let lasts = match sample.kind {
+            // Several looks at a thread that did not run between them.
+            Kind::Wall if sample.weight.samples > 1 && sample.weight.unit == Unit::Nanoseconds => {
+                sample.weight.value
+            }
+            _ => sample.duration_nanos.unwrap_or(0),
+        };
+        let taken = Taken {
+            time,
+            lasts: i64::try_from(lasts).unwrap_or(0),
+            kind: sample.kind,
+            event: model.kinds.intern(event),
+            thread: model.threads.intern((**thread).clone()),
+            stack: stack.as_ref().map(|known| known.0),
+            path: stack.and_then(|known| known.1),
+            state: sample.state.clone().map(|state| model.states.intern(state)),
+            weight: sample.weight,
+            own: told::own_context(sample).map(Arc::new),
+        };
+        self.joiner.sample(number, taken);
+    }
+
+    fn stack(&mut self, stack: &Arc<live::Stack>) -> (Id<Stack>, Option<Path>) {
+        let at = Arc::as_ptr(stack) as usize;
+        if let Some(known) = self.stacks.get(&at) {
+            return (known.stack, known.path.clone());
+        }
+        if self.stacks.len() >= MOST_STACKS {
+            self.stacks.clear();
+        }
+        let model = &mut self.profile.model;
+        let mut path = Vec::new();
+        let mut frames = Vec::with_capacity(stack.frames.len());
+        for frame in stack.frames.iter() {
+            let class = if frame.kind.in_library() { &frame.module } else { &frame.class };
+            let (function, class, line) = (frame.function.clone(), class.clone(), 0);
+            let id = model.frames.intern(Frame { function, class, kind: frame.kind, line });
+            frames.push(id);
+            let excluded = || {
+                let name = format!("{}.{}", model.frames.get(id).class, frame.function);
+                self.options.exclude.iter().any(|regex| regex.is_match(&name))
+            };
+            if self.options.inference.is_some() && !excluded() {
+                path.push(id);
+            }
+        }
+        path.reverse();
+        let id = model.stacks.intern(Stack { frames: frames.into(), truncated: stack.truncated });
+        let path: Option<Path> = self.options.inference.is_some().then(|| path.into());
+        self.stacks.insert(at, Known { stack: id, path: path.clone(), _lies: stack.clone() });
+        (id, path)
+    }
+}
+
+fn keep(inferred: &mut Vec<Inferred>, left_out: &mut u64, span: Inferred) {
+    if inferred.len() < MOST_INFERRED {
+        inferred.push(span);
+    } else {
+        *left_out += 1;
+    }
+}
+
+fn seconds(nanos: i64) -> String {
+    format!("{:.3}", nanos as f64 / 1e9)
+}

@@ -1,0 +1,286 @@
+//! Tables of what was spent by name, endpoint, trace or label.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use jfr_format::pool::KeyHash;
+
+use super::ids::{SpanKey, TraceId};
+use super::infer::Inferred;
+use super::profile::{Entry, Profile, Spent};
+use crate::model::{Frame, Id};
+use crate::view::quantiles::Quantiles;
+
+/// What a line of the table is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// Spans of one name.
+    #[default]
+    Name,
+    /// Spans of local roots that are about the same.
+    Endpoint,
+    /// Spans of one trace.
+    Trace,
+    /// Spans whose label of this name has the same value.
+    Label(Arc<str>),
+}
+
+/// Which spans.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only those of these names, and what is within them.
+    pub names: Vec<String>,
+    /// Only those with these labels, themselves or as told with their samples, and what is within them.
+    pub labels: Vec<(String, String)>,
+    /// Only those of this trace.
+    pub trace: Option<TraceId>,
+}
+
+/// Spans within each other that are followed; more is a circle, or made to do harm.
+const DEEPEST: usize = 256;
+
+impl Filter {
+    /// Whether nothing is left out.
+    pub fn is_all(&self) -> bool {
+        self.names.is_empty() && self.labels.is_empty() && self.trace.is_none()
+    }
+
+    /// Whether a span passes.
+    pub fn passes(&self, profile: &Profile, entry: &Entry) -> bool {
+        if self.trace.is_some_and(|trace| entry.trace != trace) {
+            return false;
+        }
+        let is_named = |entry: &Entry| self.names.iter().any(|name| **name == *entry.name());
+        let is_within = self.names.is_empty() || ancestors(profile, entry).any(is_named);
+        // What is within a span has its labels, but for those that it sets itself.
+        let has = |key: &str| ancestors(profile, entry).find_map(|entry| entry.labels.get(key));
+        let is = |(key, value): &(String, String)| has(key).is_some_and(|label| **label == **value);
+        is_within && self.labels.iter().all(is)
+    }
+}
+
+/// A span and those around it, innermost first.
+pub(super) fn ancestors<'p>(profile: &'p Profile, entry: &'p Entry) -> impl Iterator<Item = &'p Entry> {
+    std::iter::successors(Some(entry), |entry| profile.entry(entry.parent?)).take(DEEPEST)
+}
+
+/// A line of the table.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What it is about.
+    pub name: Arc<str>,
+    /// Spans.
+    pub count: u64,
+    /// Spans of which the duration is known.
+    pub timed: u64,
+    /// Their durations together, in ns.
+    pub total: u64,
+    /// Half of them last no longer, in ns.
+    pub p50: Option<i64>,
+    /// 99 of 100 last no longer, in ns.
+    pub p99: Option<i64>,
+    /// What was spent in them, without what is within them.
+    pub spent: Spent,
+    /// Function that most of the samples were in, and its share of them.
+    pub top: Option<(Arc<str>, f64)>,
+}
+
+/// The lines, most CPU time first, and what the shares are of.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// The lines.
+    pub rows: Vec<Row>,
+    /// What was spent in no span.
+    pub outside: Spent,
+    /// What was spent in all.
+    pub all: Spent,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    count: u64,
+    total: u64,
+    durations: Quantiles,
+    timed: u64,
+    spent: Spent,
+    /// Samples by function: of CPU time, of wall-clock time.
+    functions: [HashMap<Id<Frame>, u64, KeyHash>; 2],
+}
+
+/// Stands for the value of a label that a span does not have.
+pub const NONE: &str = "[none]";
+
+fn group_of(profile: &Profile, entry: &Entry, by: &By) -> Arc<str> {
+    match by {
+        By::Name => entry.name().into(),
+        By::Endpoint => profile.endpoint(entry).unwrap_or_else(|| "[no endpoint]".into()),
+        By::Trace if entry.trace.is_some() => entry.trace.to_string().into(),
+        By::Trace => NONE.into(),
+        // What is within a span has its labels.
+        By::Label(key) => {
+            let label = ancestors(profile, entry).find_map(|entry| entry.labels.get(key).cloned());
+            label.unwrap_or_else(|| NONE.into())
+        }
+    }
+}
+
+/// The table of the spans that pass the filter.
+pub fn table(profile: &Profile, by: &By, filter: &Filter) -> Table {
+    let mut groups: HashMap<Arc<str>, Group> = HashMap::new();
+    let mut of: HashMap<SpanKey, Arc<str>, KeyHash> = HashMap::default();
+    let mut all = profile.outside;
+    for entry in profile.entries.values() {
+        all.add(&entry.spent);
+        if !filter.passes(profile, entry) {
+            continue;
+        }
+        let name = group_of(profile, entry, by);
+        let group = groups.entry(name.clone()).or_default();
+        of.insert(entry.key, name);
+        group.spent.add(&entry.spent);
+        // Of endpoints and traces, the spans that are not within another of the process are what is counted.
+        let counted = match by {
+            By::Endpoint | By::Trace => {
+                entry.local_root == entry.key || profile.entry(entry.local_root).is_none()
+            }
+            By::Name | By::Label(_) => true,
+        };
+        if counted {
+            group.count += 1;
+            if let Some(duration) = entry.duration() {
+                group.timed += 1;
+                group.durations.add(duration);
+                group.total = group.total.saturating_add(u64::try_from(duration).unwrap_or(0));
+            }
+        }
+    }
+    all.add(&profile.left_out);
+    for ((span, key), weight) in &profile.stacks {
+        let group = span.and_then(|span| of.get(&span)).and_then(|name| groups.get_mut(name));
+        if let (Some(group), Some(cpu), Some(frame)) = (group, profile.is_cpu(key), profile.leaf(key)) {
+            *group.functions[usize::from(!cpu)].entry(frame).or_default() += weight.count;
+        }
+    }
+    let mut rows: Vec<Row> = groups
+        .into_iter()
+        .map(|(name, mut group)| Row {
+            name,
+            count: group.count,
+            timed: group.timed,
+            total: group.total,
+            p50: group.durations.quantile(0.5).map(|value| value as i64),
+            p99: group.durations.quantile(0.99).map(|value| value as i64),
+            spent: group.spent,
+            top: top(profile, &group.functions),
+        })
+        .collect();
+    rows.sort_by(|a, b| {
+        let by = |row: &Row| Reverse((row.spent.cpu, row.spent.wall, row.spent.samples, row.total));
+        by(a).cmp(&by(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    Table { rows, outside: profile.outside, all }
+}
+
+fn top(profile: &Profile, functions: &[HashMap<Id<Frame>, u64, KeyHash>; 2]) -> Option<(Arc<str>, f64)> {
+    let of = functions.iter().find(|of| !of.is_empty())?;
+    let all: u64 = of.values().sum();
+    let mut sums: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+    for (frame, samples) in of {
+        *sums.entry(function(profile, *frame)).or_default() += samples;
+    }
+    let (name, samples) = sums.into_iter().max_by_key(|(name, samples)| (*samples, Reverse(name.clone())))?;
+    Some((name, samples as f64 / all.max(1) as f64))
+}
+
+/// A function's name, with its class if it is Java.
+pub fn function(profile: &Profile, frame: Id<Frame>) -> Arc<str> {
+    let Frame { function, class, kind, .. } = profile.model.frames.get(frame);
+    match class.is_empty() || kind.in_library() {
+        true => function.clone(),
+        false => format!("{class}.{function}").into(),
+    }
+}
+
+/// Functions that spans were inferred of.
+#[derive(Clone, Debug)]
+pub struct InferredRow {
+    /// The function.
+    pub name: Arc<str>,
+    /// The name of the program's span that they are in.
+    pub within: Arc<str>,
+    /// Inferred spans.
+    pub count: u64,
+    /// Their durations together, in ns.
+    pub total: u64,
+    /// Half of them last no longer, in ns.
+    pub p50: i64,
+    /// 99 of 100 last no longer, in ns.
+    pub p99: i64,
+}
+
+/// Inferred spans by function and the span they are in, longest first.
+pub fn inferred(profile: &Profile, inferred: &[Inferred], filter: &Filter) -> Vec<InferredRow> {
+    type Names = (Arc<str>, Arc<str>);
+    let mut groups: HashMap<Names, (u64, u64, Quantiles)> = HashMap::new();
+    for span in inferred {
+        let entry = profile.entry(span.within);
+        if !filter.is_all() && !entry.is_some_and(|entry| filter.passes(profile, entry)) {
+            continue;
+        }
+        let within: Arc<str> = entry.map_or(super::profile::NAMELESS, Entry::name).into();
+        let (count, total, durations) = groups.entry((function(profile, span.frame), within)).or_default();
+        let duration = span.end.saturating_sub(span.start);
+        *count += 1;
+        *total = total.saturating_add(u64::try_from(duration).unwrap_or(0));
+        durations.add(duration);
+    }
+    let mut rows: Vec<InferredRow> = groups
+        .into_iter()
+        .map(|((name, within), (count, total, mut durations))| {
+            let mut quantile = |q| durations.quantile(q).unwrap_or(0.0) as i64;
+            InferredRow { name, within, count, total, p50: quantile(0.5), p99: quantile(0.99) }
+        })
+        .collect();
+    rows.sort_by(|a, b| (Reverse(a.total), &a.name, &a.within).cmp(&(Reverse(b.total), &b.name, &b.within)));
+    rows
+}
+
+/// The slowest spans of a name and those in the middle.
+#[derive(Clone, Debug)]
+pub struct Extremes {
+    /// Their name.
+    pub name: Arc<str>,
+    /// The slowest twentieth, slowest first.
+    pub slowest: Vec<SpanKey>,
+    /// Those from the 40th to the 60th of a hundred.
+    pub median: Vec<SpanKey>,
+}
+
+/// The slowest and the median spans of a name; without one, of the name that most time was spent in and that has at least
+/// three. `None` if there are too few.
+pub fn extremes(profile: &Profile, filter: &Filter) -> Option<Extremes> {
+    let mut names: BTreeMap<&str, Vec<(i64, SpanKey)>> = BTreeMap::new();
+    for entry in profile.entries.values() {
+        let named = filter.names.is_empty() || filter.names.iter().any(|name| **name == *entry.name());
+        if let Some(duration) = entry.duration().filter(|_| named && filter.passes(profile, entry)) {
+            names.entry(entry.name()).or_default().push((duration, entry.key));
+        }
+    }
+    names.retain(|_, spans| spans.len() >= 3);
+    let total = |spans: &[(i64, SpanKey)]| spans.iter().map(|(d, _)| i128::from(*d)).sum::<i128>();
+    let (name, mut spans) = names.into_iter().max_by_key(|(name, spans)| (total(spans), Reverse(*name)))?;
+    spans.sort_unstable();
+    let count = spans.len();
+    let keys = |range: std::ops::Range<usize>| spans[range].iter().map(|(_, key)| *key);
+    let slowest = keys(count - (count / 20).max(1)..count).rev().collect();
+    let median = keys(count * 2 / 5..(count * 3 / 5).max(count * 2 / 5 + 1)).collect();
+    Some(Extremes { name: name.into(), slowest, median })
+}
+
+/// The spans that are within these, and these themselves.
+pub fn with_descendants(profile: &Profile, of: &[SpanKey]) -> HashSet<SpanKey> {
+    let of: HashSet<SpanKey> = of.iter().copied().collect();
+    let within = |entry: &&Entry| ancestors(profile, entry).any(|around| of.contains(&around.key));
+    profile.entries.values().filter(within).map(|entry| entry.key).collect()
+}

@@ -1,0 +1,149 @@
+//! One trace as text: its spans within each other, and when each of them was.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::ids::{SpanKey, TraceId};
+use super::infer::{Inferred, Parent};
+use super::profile::{Entry, Profile, Spent};
+use super::report::function;
+
+/// A span of a trace, of the program or inferred.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Spans around it that are shown.
+    pub depth: usize,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its key; `None` if it was inferred.
+    pub key: Option<SpanKey>,
+    /// When it began and ended, in ns since 1970; when it was first and last sampled if its end was not told.
+    pub time: (i64, i64),
+    /// Its time was told.
+    pub timed: bool,
+    /// Name of the thread, if known.
+    pub thread: Option<Arc<str>>,
+    /// What was spent in it alone.
+    pub spent: Spent,
+    /// Callers folded into an inferred span, nearest first.
+    pub callers: Vec<Arc<str>>,
+}
+
+/// Lines shown of one trace.
+const MOST_LINES: usize = 10_000;
+
+/// The spans of a trace, each before those within it; and how many were left out.
+pub fn lines(profile: &Profile, inferred: &[Inferred], trace: TraceId) -> (Vec<Line>, u64) {
+    let mut spans: Vec<&Entry> = profile.entries.values().filter(|entry| entry.trace == trace).collect();
+    spans.sort_by_key(|entry| (time_of(entry), entry.key));
+    let inferred: Vec<&Inferred> = inferred.iter().filter(|span| span.trace == trace).collect();
+    #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+    enum Of {
+        Nothing,
+        Span(SpanKey),
+        Inferred(u64),
+    }
+    let known: HashSet<SpanKey> = spans.iter().map(|entry| entry.key).collect();
+    // What an inferred span is linked to as its parent.
+    let links: HashMap<SpanKey, u64> =
+        inferred.iter().flat_map(|span| span.children.iter().map(|child| (*child, span.id))).collect();
+    let mut below: HashMap<Of, Vec<(i64, Of)>> = HashMap::new();
+    for entry in &spans {
+        let parent = match (links.get(&entry.key), entry.parent.filter(|parent| known.contains(parent))) {
+            (Some(&id), _) => Of::Inferred(id),
+            (None, Some(parent)) => Of::Span(parent),
+            (None, None) => Of::Nothing,
+        };
+        below.entry(parent).or_default().push((time_of(entry).0, Of::Span(entry.key)));
+    }
+    for span in &inferred {
+        let parent = match span.parent {
+            Parent::Span(key) if known.contains(&key) => Of::Span(key),
+            Parent::Span(_) => Of::Nothing,
+            Parent::Inferred(id) => Of::Inferred(id),
+        };
+        below.entry(parent).or_default().push((span.start, Of::Inferred(span.id)));
+    }
+    let by_id: HashMap<u64, &Inferred> = inferred.iter().map(|span| (span.id, *span)).collect();
+    let mut lines = Vec::new();
+    let mut todo = vec![(0, Of::Nothing)];
+    let mut seen = HashSet::new();
+    while let Some((depth, at)) = todo.pop() {
+        // What says that it is within itself is shown once.
+        if !seen.insert(at) || lines.len() >= MOST_LINES {
+            continue;
+        }
+        match at {
+            Of::Nothing => {}
+            Of::Span(key) => lines.extend(profile.entry(key).map(|entry| of_entry(entry, depth))),
+            Of::Inferred(id) => lines.extend(by_id.get(&id).map(|span| of_inferred(profile, span, depth))),
+        }
+        let Some(mut within) = below.remove(&at) else { continue };
+        within.sort_by_key(|(start, _)| *start);
+        let depth = if at == Of::Nothing { 0 } else { depth + 1 };
+        todo.extend(within.into_iter().rev().map(|(_, of)| (depth, of)));
+    }
+    let left_out = (spans.len() + inferred.len()).saturating_sub(lines.len()) as u64;
+    (lines, left_out)
+}
+
+fn time_of(entry: &Entry) -> (i64, i64) {
+    entry.time.unwrap_or(if entry.sampled.0 <= entry.sampled.1 { entry.sampled } else { (0, 0) })
+}
+
+fn of_entry(entry: &Entry, depth: usize) -> Line {
+    Line {
+        depth,
+        name: entry.name().into(),
+        key: Some(entry.key),
+        time: time_of(entry),
+        timed: entry.time.is_some(),
+        thread: entry.thread.as_ref().map(|thread| thread.name().into()),
+        spent: entry.spent,
+        callers: Vec::new(),
+    }
+}
+
+fn of_inferred(profile: &Profile, span: &Inferred, depth: usize) -> Line {
+    Line {
+        depth,
+        name: function(profile, span.frame),
+        key: None,
+        time: (span.start, span.end),
+        timed: true,
+        thread: None,
+        spent: Spent { samples: span.samples, ..Spent::default() },
+        callers: span.callers.iter().map(|&frame| function(profile, frame)).collect(),
+    }
+}
+
+/// Where a span lies in the time from `from` to `to`, as `width` columns of text.
+pub fn bar(time: (i64, i64), from: i64, to: i64, width: usize, inferred: bool) -> String {
+    let whole = i128::from(to).saturating_sub(i128::from(from)).max(1);
+    let column = |time: i64| {
+        let part = (i128::from(time) - i128::from(from)).clamp(0, whole);
+        usize::try_from(part * width as i128 / whole).unwrap_or(width).min(width)
+    };
+    let begin = column(time.0).min(width.saturating_sub(1));
+    let end = column(time.1).max(begin + 1).min(width);
+    let mut text = String::with_capacity(width * 3);
+    let fill = if inferred { '░' } else { '█' };
+    (0..width).for_each(|at| text.push(if (begin..end).contains(&at) { fill } else { '·' }));
+    text
+}
+
+/// A length of time for people: 950 ns, 12.3 µs, 4.56 ms, 7.89 s.
+pub fn duration(nanos: i64) -> String {
+    let size = nanos.unsigned_abs() as f64;
+    let (value, unit) = match nanos.unsigned_abs() {
+        0..1_000 => return format!("{nanos} ns"),
+        1_000..1_000_000 => (size / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (size / 1e6, "ms"),
+        _ => (size / 1e9, "s"),
+    };
+    let mut text = String::new();
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    let _ = write!(text, "{}{value:.digits$} {unit}", if nanos < 0 { "-" } else { "" });
+    text
+}
