@@ -239,6 +239,7 @@ fn sample(thread: &Arc<Thread>, time: i64, value: u64) -> Item {
         span_id: None,
         labels: None,
         fields: Box::default(),
+        contextual: Arc::default(),
         offset: 0,
     }))
 }
@@ -248,6 +249,7 @@ fn event(name: &str, time: i64, fields: Vec<(&str, Value)>) -> Item {
         event: name.into(),
         time: Time { epoch_nanos: time, monotonic_nanos: None },
         fields: fields.into_iter().map(|(name, value)| (name.into(), value)).collect(),
+        contextual: Arc::default(),
         offset: 0,
     })
 }

@@ -112,7 +112,7 @@ fn of_inferred(profile: &Profile, span: &Inferred, depth: usize) -> Line {
         key: None,
         time: (span.start, span.end),
         timed: true,
-        thread: None,
+        thread: Some(profile.model.threads.get(span.thread).name().into()),
         spent: Spent { samples: span.samples, ..Spent::default() },
         callers: span.callers.iter().map(|&frame| function(profile, frame)).collect(),
     }

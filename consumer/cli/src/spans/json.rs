@@ -58,6 +58,7 @@ fn of_inferred(profile: &Profile, span: &Inferred) -> Value {
         "within": span.within.to_string(),
         "start": span.start,
         "durationNanos": span.end.saturating_sub(span.start),
+        "thread": profile.model.threads.get(span.thread).name(),
         "samples": span.samples,
         "callers": span.callers.iter().map(|&frame| function(profile, frame).to_string()).collect::<Vec<_>>(),
         "links": span.children.iter().map(|key| json!({"span": key.to_string(), "isChild": true})).collect::<Vec<_>>(),

@@ -13,7 +13,7 @@ use jfr_format::pool::KeyHash;
 use super::ids::{SpanKey, TraceId};
 use super::join::{Counts, Taken};
 use super::told::{Scope, SpanContext};
-use crate::model::{Frame, Id};
+use crate::model::{Frame, Id, Thread};
 use tree::{ROOT, Tree};
 
 /// How spans are inferred.
@@ -34,6 +34,8 @@ pub struct Inferred {
     pub trace: TraceId,
     /// The span it is in: one that the program began, or an inferred one.
     pub parent: Parent,
+    /// The thread it ran on.
+    pub thread: Id<Thread>,
     /// The innermost span of the program that it is in.
     pub within: SpanKey,
     /// When it was first seen, in ns since 1970.
@@ -66,6 +68,7 @@ const ORPHANED: i64 = 60_000_000_000;
 #[derive(Clone, Debug)]
 struct Point {
     time: i64,
+    thread: Id<Thread>,
     path: Arc<[Id<Frame>]>,
     count: u64,
 }
@@ -107,7 +110,8 @@ impl ThreadTrees {
     /// Takes a sample that is in a span.
     pub(super) fn sample(&mut self, sample: &Taken) {
         let Some(path) = &sample.path else { return };
-        let mut put = |time, count| self.points.push(Point { time, path: path.clone(), count });
+        let mut put =
+            |time, count| self.points.push(Point { time, thread: sample.thread, path: path.clone(), count });
         put(sample.time, sample.weight.samples.max(1));
         // A batch of waiting was at one place from its beginning to its end.
         if sample.lasts > 0 && sample.weight.samples > 1 {
@@ -118,7 +122,7 @@ impl ThreadTrees {
     /// Makes the trees of the activations that ended before `to`.
     pub(super) fn advance(
         &mut self,
-        thread: u32,
+        number: u32,
         to: i64,
         scopes: &[Scope],
         how: (&Inference, Known<'_>),
@@ -144,15 +148,18 @@ impl ThreadTrees {
             );
             let points: Vec<Point> = self.points.drain(from..behind).collect();
             self.done = Some(root.end);
-            if points.is_empty() || !known.is_sampled(root.span) {
-                continue;
-            }
+            let Some(first) = points.first().filter(|_| known.is_sampled(root.span)) else { continue };
             let within = scopes[at + 1..].iter().take_while(|scope| scope.start <= root.end);
             let within = within.filter(|scope| scope.end <= root.end && scope.previous.is_some());
             let mut tree = grown(root, within.copied(), &points, known, inference);
             tree.finish();
             counts.nodes_dropped += tree.dropped;
-            Spans { tree: &tree, known, thread, out }.of_children(ROOT, None, root.span, &mut Vec::new());
+            Spans { tree: &tree, known, number, thread: first.thread, out }.of_children(
+                ROOT,
+                None,
+                root.span,
+                &mut Vec::new(),
+            );
         }
         // Nothing will be told of what is so old, but of an activation that still lasts.
         let old = if to == i64::MAX { i64::MAX } else { to.saturating_sub(ORPHANED) };
@@ -212,7 +219,8 @@ fn grown<'s>(
 struct Spans<'a, O> {
     tree: &'a Tree<Id<Frame>>,
     known: Known<'a>,
-    thread: u32,
+    number: u32,
+    thread: Id<Thread>,
     out: &'a mut O,
 }
 
@@ -238,7 +246,7 @@ impl<O: FnMut(Inferred)> Spans<'_, O> {
                 (trace.0 >> 64) as u64,
                 within.id(),
                 node.start as u64,
-                self.thread.into(),
+                self.number.into(),
                 child as u64,
             ]);
             if self.known.is_sampled(within) {
@@ -250,6 +258,7 @@ impl<O: FnMut(Inferred)> Spans<'_, O> {
                     frame,
                     trace,
                     parent: parent.map_or(Parent::Span(within), Parent::Inferred),
+                    thread: self.thread,
                     within,
                     start: node.start,
                     end: node.last,

@@ -22,6 +22,7 @@ fn spans(picture: &[&str], min_ticks: i64) -> String {
         };
         frames.intern(frame)
     };
+    let thread = crate::model::Interner::default().intern(Thread::default());
     let columns = picture.iter().map(|line| line.len()).max().unwrap();
     let (mut points, mut scopes, mut open): (Vec<Point>, Vec<Scope>, Vec<Scope>) = Default::default();
     let end = columns as i64 * TICK;
@@ -49,7 +50,7 @@ fn spans(picture: &[&str], min_ticks: i64) -> String {
         }
         if !path.is_empty() {
             path.reverse();
-            points.push(Point { time, path: path.into(), count: 1 });
+            points.push(Point { time, thread, path: path.into(), count: 1 });
         }
     }
     let (contexts, parents) = (HashMap::default(), HashMap::default());
