@@ -6,7 +6,7 @@ set -euo pipefail
 
 # Exit code 3: a tool is missing.
 need mvn "JDK Mission Control's parser and async-profiler's converter" || exit 3
-need go "grafana/jfr-parser" || exit 3
+need go "grafana/jfr-parser and the OpenTelemetry Collector" || exit 3
 need cargo "jfrs" || exit 3
 jdk17=$(find_jdk 17) || exit 3
 find_jdk 25 >/dev/null || exit 3
@@ -40,6 +40,10 @@ fi
 if part go go; then
   (cd "$readers_dir/go" && fetch go build -trimpath -o "$out/gojfr" .)
   done_with go
+fi
+if part collector collector; then
+  (cd "$readers_dir/collector" && fetch go build -trimpath -ldflags '-s -w' -o "$out/collector" .)
+  done_with collector
 fi
 if part jfrs jfrs; then
   (cd "$readers_dir/jfrs" && fetch cargo build -q --release --locked --target-dir "$out/jfrs")

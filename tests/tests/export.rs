@@ -1,0 +1,290 @@
+//! What `flightline export` makes, taken by programs we did not write: an OpenTelemetry Collector and `go tool pprof`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use flightline_tests::run::{run, signal, spawn, turn, until, wait};
+use flightline_tests::victim::{flightline, target_dir};
+use flightline_tests::{foreign, skip};
+use jfr_format::ids::{FileOffset, Ticks};
+use jfr_format::schema::{self, frame_type, thread_state};
+use jfr_format::write::{ChunkWriter, ClockLine, Geometry, StreamOutput};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Samples of the recording below, those with a span, and what one stands for in ns.
+const SAMPLES: i64 = 400;
+const IN_SPANS: i64 = 300;
+const SPANS: i64 = 100;
+const PERIOD: i64 = 10_000_000;
+
+/// A recording of a service of one thread: of every four samples three are in spans, each span of four samples its own.
+fn recording() -> Vec<u8> {
+    let mut pipe = StreamOutput::new(Vec::new());
+    let start_epoch_ns = 1_700_000_000_000_000_000;
+    let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns, ticks_per_second: 1_000_000 };
+    let geometry = Geometry::Fixed { size: 256 << 10 };
+    let mut chunk = ChunkWriter::begin(geometry, &line, FileOffset(0), Ticks(0)).unwrap();
+    let texts = [(1, "main"), (2, "()L;"), (3, "serve"), (4, "shop")];
+    for (key, text) in texts {
+        chunk.constant(schema::SYMBOL, key, |s| _ = s.string(text)).unwrap();
+    }
+    chunk.constant(schema::THREAD_GROUP, 1, |g| _ = g.key(0).string("shop (77)")).unwrap();
+    chunk
+        .constant(schema::THREAD, 4711, |t| _ = t.string("worker").long(4711).null().long(0).key(1))
+        .unwrap();
+    chunk.constant(schema::CLASS, 1, |c| _ = c.key(0).key(4).key(0).int(0).boolean(false)).unwrap();
+    for (method, name) in [(1, 1), (2, 3)] {
+        chunk
+            .constant(schema::METHOD, method, |m| _ = m.key(1).key(name).key(2).int(0x100).boolean(false))
+            .unwrap();
+    }
+    let frame = frame_type::CPP;
+    let stack = |s: &mut jfr_format::write::FieldWriter<'_>| {
+        s.boolean(false).array(2).key(2).int(7).int(0).key(frame).key(1).int(3).int(0).key(frame);
+    };
+    chunk.constant(schema::STACK_TRACE, 1, stack).unwrap();
+    chunk
+        .event(schema::PROCESS_LABEL, |e| _ = e.ticks(Ticks(0)).long(77).string("service").string("cart"))
+        .unwrap();
+    let setting = |e: &mut jfr_format::write::FieldWriter<'_>| {
+        e.ticks(Ticks(0)).long(schema::EXECUTION_SAMPLE.0.into()).string("period").string("10 ms");
+    };
+    chunk.event(schema::ACTIVE_SETTING, setting).unwrap();
+    for (key, text) in [(1, "GET /cart"), (2, r#"{"tenant":"a"}"#)] {
+        chunk.constant(schema::STRING, key, |s| _ = s.string(text)).unwrap();
+    }
+    for span in 1..=SPANS {
+        chunk
+            .constant(schema::SPAN_CONTEXT, span as u64, |c| {
+                c.long(span).long(span).long(-1).long(span).int(1).key(2);
+            })
+            .unwrap();
+        for at in 0..4 {
+            let time = Ticks(span * 1_000 + at * 10);
+            if at < 3 {
+                chunk
+                    .event(schema::SAMPLE_CONTEXT, |e| {
+                        _ = e.ticks(time).key(4711).key(span as u64).long(span)
+                    })
+                    .unwrap();
+            }
+            let sample = |e: &mut jfr_format::write::FieldWriter<'_>| {
+                e.ticks(time).key(4711).key(1).key(thread_state::DEFAULT);
+            };
+            chunk.event(schema::EXECUTION_SAMPLE, sample).unwrap();
+        }
+        chunk
+            .event(schema::SPAN, |e| {
+                e.ticks(Ticks(span * 1_000)).ticks(Ticks(500)).key(4711).key(1);
+                e.long(span).long(0).long(span).long(-1).long(span).int(1).int(3).key(2);
+            })
+            .unwrap();
+    }
+    chunk.finish(Ticks(2_000_000), true, &mut pipe).unwrap();
+    pipe.into_inner()
+}
+
+/// A Collector, with what it has received in a file when it has ended.
+struct Collector {
+    process: Child,
+    grpc: u16,
+    http: u16,
+    folder: tempfile::TempDir,
+}
+
+impl Collector {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // Given free again a moment before the Collector takes them.
+        let free = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [grpc, http] = free.map(|listener| listener.local_addr().unwrap().port());
+        let config = format!(
+            "receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:{grpc}'}}, http: {{endpoint: '127.0.0.1:{http}'}}}}}}}}\n\
+             exporters: {{file: {{path: '{}'}}}}\n\
+             service:\n  telemetry: {{metrics: {{level: none}}}}\n  pipelines:\n    \
+             profiles: {{receivers: [otlp], exporters: [file]}}\n    traces: {{receivers: [otlp], exporters: [file]}}\n",
+            folder.path().join("out.json").display()
+        );
+        let path = folder.path().join("config.yaml");
+        fs::write(&path, config).unwrap();
+        let log = File::create(folder.path().join("log")).unwrap();
+        let mut command = Command::new(target_dir().join("readers/collector"));
+        command
+            .arg(format!("--config=file:{}", path.display()))
+            .arg("--feature-gates=service.profilesSupport");
+        let process = spawn(command.stdout(Stdio::null()).stderr(log));
+        let collector = Self { process, grpc, http, folder };
+        until(LIMIT, "the Collector listens", || {
+            [grpc, http].iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok()).then_some(())
+        });
+        collector
+    }
+
+    /// Posts JSON, and wants it to be taken.
+    fn post(&self, path: &str, json: &[u8]) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.http)).unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            json.len()
+        );
+        stream.write_all(&[head.as_bytes(), json].concat()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    }
+
+    /// Ends it; what it has received, a message each.
+    fn finish(mut self) -> Vec<Value> {
+        signal(self.process.id(), libc::SIGTERM);
+        let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        let status = wait(&mut self.process, LIMIT, "the Collector");
+        assert!(status.success(), "{}", log());
+        let text = fs::read_to_string(self.folder.path().join("out.json")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The text of an attribute; a Collector says it as a number of its table of texts.
+fn text<'a>(resource: &'a Value, dictionary: &'a Value, name: &str) -> Option<&'a str> {
+    let string = |index: &Value| dictionary["stringTable"][index.as_u64()? as usize].as_str();
+    let attribute = list(resource, "attributes").iter().find(|attribute| {
+        attribute["key"].as_str().or_else(|| string(&attribute["keyStrindex"])) == Some(name)
+    })?;
+    let value = &attribute["value"];
+    value["stringValue"].as_str().or_else(|| string(&value["stringValueStrindex"]))
+}
+
+/// What came by one way.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Came {
+    value: i64,
+    in_spans: i64,
+    links: BTreeSet<(String, String)>,
+    spans: BTreeSet<(String, String, String)>,
+}
+
+fn came(messages: &[Value]) -> BTreeMap<String, Came> {
+    let mut all: BTreeMap<String, Came> = BTreeMap::new();
+    for message in messages {
+        let dictionary = &message["dictionary"];
+        for of in list(message, "resourceProfiles").iter().chain(list(message, "resourceSpans")) {
+            let resource = &of["resource"];
+            assert_eq!(text(resource, dictionary, "service.name"), Some("cart"), "{resource}");
+            let came = all.entry(text(resource, dictionary, "via").unwrap().to_owned()).or_default();
+            for profile in list(of, "scopeProfiles").iter().flat_map(|scope| list(scope, "profiles")) {
+                let kind = &dictionary["stringTable"]
+                    [profile["sampleType"]["typeStrindex"].as_u64().unwrap() as usize];
+                assert_eq!(kind, "cpu");
+                for sample in list(profile, "samples") {
+                    let values = list(sample, "values");
+                    assert_eq!(values.len(), list(sample, "timestampsUnixNano").len());
+                    came.value +=
+                        values.iter().map(|v| v.as_str().unwrap().parse::<i64>().unwrap()).sum::<i64>();
+                    if let Some(link) = sample["linkIndex"].as_u64() {
+                        let link = &dictionary["linkTable"][link as usize];
+                        let id = |name: &str| link[name].as_str().unwrap().to_owned();
+                        came.in_spans += values.len() as i64;
+                        came.links.insert((id("traceId"), id("spanId")));
+                    }
+                }
+            }
+            for span in list(of, "scopeSpans").iter().flat_map(|scope| list(scope, "spans")) {
+                let of = |name: &str| span[name].as_str().unwrap().to_owned();
+                came.spans.insert((of("traceId"), of("spanId"), of("name")));
+            }
+        }
+    }
+    all
+}
+
+fn export(path: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(flightline());
+    command.arg("export").arg(path).args(args);
+    command
+}
+
+#[test]
+fn an_opentelemetry_collector_takes_all_there_is() {
+    if !foreign::ready() {
+        return;
+    }
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jfr");
+    fs::write(&path, recording()).unwrap();
+    let collector = Collector::start();
+    let (http, grpc) =
+        (format!("http://127.0.0.1:{}", collector.http), format!("grpc://127.0.0.1:{}", collector.grpc));
+    for (to, via, more) in
+        [(&http, "http", "--no-gzip"), (&http, "http-gzip", "--every=1s"), (&grpc, "grpc", "--every=1s")]
+    {
+        let via = format!("via={via}");
+        let sent =
+            run(&mut export(&path, &["--to", to, "--attribute", &via, more]), LIMIT).expect_success("export");
+        let told = format!(
+            "{SAMPLES} samples, {IN_SPANS} of them in spans, and {SPANS} spans in 2 messages; 0 tries again"
+        );
+        assert!(sent.stderr.contains(&told), "{}", sent.stderr);
+    }
+    // As a stream, of which nobody knows when it ends.
+    let mut stream = export(Path::new("-"), &["--to", &grpc, "--attribute", "via=stream"]);
+    run(stream.stdin(File::open(&path).unwrap()), LIMIT).expect_success("export of a stream");
+    for (format, to) in [("otlp-json", "/v1development/profiles"), ("otlp-traces-json", "/v1/traces")] {
+        let args = ["--format", format, "-o", "-", "--attribute", "via=json"];
+        collector.post(to, &run(&mut export(&path, &args), LIMIT).expect_success("export to JSON").stdout);
+    }
+    let found = came(&collector.finish());
+
+    let id = |span: i64| (format!("ffffffffffffffff{span:016x}"), format!("{span:016x}"));
+    let named = |span: i64| (id(span).0, id(span).1, "GET /cart".to_owned());
+    let expected = || Came {
+        value: SAMPLES * PERIOD,
+        in_spans: IN_SPANS,
+        links: (1..=SPANS).map(id).collect(),
+        spans: (1..=SPANS).map(named).collect(),
+    };
+    let ways = ["grpc", "http", "http-gzip", "json", "stream"];
+    assert_eq!(found, ways.map(|way| (way.to_owned(), expected())).into());
+}
+
+#[test]
+fn pprof_reads_what_was_recorded() {
+    if !skip::have("go") {
+        return skip::skip("go is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (path, to): (PathBuf, PathBuf) = (folder.path().join("run.jfr"), folder.path().join("run.pb.gz"));
+    fs::write(&path, recording()).unwrap();
+    run(&mut export(&path, &["--format", "pprof", "-o", to.to_str().unwrap()]), LIMIT)
+        .expect_success("export");
+    let raw = run(Command::new("go").args(["tool", "pprof", "-raw"]).arg(&to), LIMIT).expect_success("pprof");
+    let raw = raw.stdout_text();
+    let mut lines = raw.lines().skip_while(|line| *line != "Samples:").skip(1);
+    assert_eq!(lines.next(), Some("cpu/nanoseconds[dflt]"), "{raw}");
+    let values = lines.take_while(|line| *line != "Locations").filter_map(|line| {
+        let (value, locations) = line.split_once(": ")?;
+        locations.starts_with(|c: char| c.is_ascii_digit()).then(|| value.trim().parse::<i64>().ok())?
+    });
+    assert_eq!(values.sum::<i64>(), SAMPLES * PERIOD, "{raw}");
+    for label in [
+        "thread:[worker]",
+        "process:[shop (77)]",
+        "endpoint:[GET /cart]",
+        "tenant:[a]",
+        "span_id:[0000000000000064]",
+        "trace_id:[ffffffffffffffff0000000000000064]",
+    ] {
+        assert!(raw.contains(label), "{label} is missing: {raw}");
+    }
+}
