@@ -80,6 +80,11 @@ fn recording() -> Vec<u8> {
             };
             chunk.event(schema::EXECUTION_SAMPLE, sample).unwrap();
         }
+        let scope = |e: &mut jfr_format::write::FieldWriter<'_>| {
+            e.ticks(Ticks(span * 1_000)).ticks(Ticks(500)).key(4711);
+            e.long(span).long(0).long(span).boolean(false);
+        };
+        chunk.event(schema::SPAN_SCOPE, scope).unwrap();
         chunk
             .event(schema::SPAN, |e| {
                 e.ticks(Ticks(span * 1_000)).ticks(Ticks(500)).key(4711).key(1);
@@ -172,6 +177,8 @@ struct Came {
     in_spans: i64,
     links: BTreeSet<(String, String)>,
     spans: BTreeSet<(String, String, String)>,
+    /// Trace, parent, name, frames folded into it.
+    inferred: BTreeSet<(String, String, String, String)>,
 }
 
 fn came(messages: &[Value]) -> BTreeMap<String, Came> {
@@ -201,7 +208,18 @@ fn came(messages: &[Value]) -> BTreeMap<String, Came> {
             }
             for span in list(of, "scopeSpans").iter().flat_map(|scope| list(scope, "spans")) {
                 let of = |name: &str| span[name].as_str().unwrap().to_owned();
-                came.spans.insert((of("traceId"), of("spanId"), of("name")));
+                let attribute = |name: &str| {
+                    let attributes = list(span, "attributes").iter();
+                    attributes.filter(|a| a["key"] == name).map(|a| &a["value"]).next()
+                };
+                match attribute("is_inferred") {
+                    None => _ = came.spans.insert((of("traceId"), of("spanId"), of("name"))),
+                    Some(_) => {
+                        let stack = attribute("code.stacktrace").unwrap()["stringValue"].as_str().unwrap();
+                        let of = (of("traceId"), of("parentSpanId"), of("name"), stack.to_owned());
+                        came.inferred.insert(of);
+                    }
+                }
             }
         }
     }
@@ -227,18 +245,19 @@ fn an_opentelemetry_collector_takes_all_there_is() {
     let (http, grpc) =
         (format!("http://127.0.0.1:{}", collector.http), format!("grpc://127.0.0.1:{}", collector.grpc));
     for (to, via, more) in
-        [(&http, "http", "--no-gzip"), (&http, "http-gzip", "--every=1s"), (&grpc, "grpc", "--every=1s")]
+        [(&http, "http", "--no-gzip"), (&http, "http-gzip", "--every=1s"), (&grpc, "grpc", "--inferred")]
     {
         let via = format!("via={via}");
         let sent =
             run(&mut export(&path, &["--to", to, "--attribute", &via, more]), LIMIT).expect_success("export");
+        let spans = if more == "--inferred" { 2 * SPANS } else { SPANS };
         let told = format!(
-            "{SAMPLES} samples, {IN_SPANS} of them in spans, and {SPANS} spans in 2 messages; 0 tries again"
+            "{SAMPLES} samples, {IN_SPANS} of them in spans, and {spans} spans in 2 messages; 0 tries again"
         );
         assert!(sent.stderr.contains(&told), "{}", sent.stderr);
     }
     // As a stream, of which nobody knows when it ends.
-    let mut stream = export(Path::new("-"), &["--to", &grpc, "--attribute", "via=stream"]);
+    let mut stream = export(Path::new("-"), &["--to", &grpc, "--inferred", "--attribute", "via=stream"]);
     run(stream.stdin(File::open(&path).unwrap()), LIMIT).expect_success("export of a stream");
     for (format, to) in [("otlp-json", "/v1development/profiles"), ("otlp-traces-json", "/v1/traces")] {
         let args = ["--format", format, "-o", "-", "--attribute", "via=json"];
@@ -248,14 +267,16 @@ fn an_opentelemetry_collector_takes_all_there_is() {
 
     let id = |span: i64| (format!("ffffffffffffffff{span:016x}"), format!("{span:016x}"));
     let named = |span: i64| (id(span).0, id(span).1, "GET /cart".to_owned());
-    let expected = || Came {
+    let inferred = |span: i64| (id(span).0, id(span).1, "serve".to_owned(), "main".to_owned());
+    let expected = |way: &str| Came {
         value: SAMPLES * PERIOD,
         in_spans: IN_SPANS,
         links: (1..=SPANS).map(id).collect(),
         spans: (1..=SPANS).map(named).collect(),
+        inferred: (1..=SPANS).map(inferred).filter(|_| ["grpc", "stream"].contains(&way)).collect(),
     };
     let ways = ["grpc", "http", "http-gzip", "json", "stream"];
-    assert_eq!(found, ways.map(|way| (way.to_owned(), expected())).into());
+    assert_eq!(found, ways.map(|way| (way.to_owned(), expected(way))).into());
 }
 
 #[test]

@@ -11,9 +11,10 @@ use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use flightline_consumer::live::{Feed, Item, Options};
 use flightline_export::send::Target;
-use flightline_export::{Attributes, Batch, otlp, pprof};
+use flightline_export::{Attributes, Batch, Counts, Inferring, otlp, pprof};
 use flightline_recorder::settings::text::{bytes, duration};
 use prost::Message;
+use regex::Regex;
 
 use crate::talk::{self, Progress, shown};
 use crate::{Outcome, input, output, recover, repository, stream};
@@ -54,6 +55,15 @@ pub struct ExportArgs {
     /// Event types: cpu, wall, alloc, live, lock, io, throw, trace, or the name of a type [default: all]
     #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
     events: Vec<String>,
+    /// Traces: infer spans from samples too; those of the program that would be their children are linked
+    #[arg(long)]
+    inferred: bool,
+    /// Functions seen for less are no inferred spans
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = duration, requires = "inferred")]
+    min_duration: Duration,
+    /// Functions that are no inferred spans, as module or class.function; may be repeated
+    #[arg(long, value_name = "REGEX", requires = "inferred")]
+    exclude: Vec<Regex>,
     /// An attribute of the resource, as service.name=shop; may be repeated
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = pair)]
     attributes: Vec<(String, String)>,
@@ -112,22 +122,48 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
     }
     let path = args.output.as_deref().unwrap_or(Path::new("-"));
     output::refuse_input(path, args.inputs.iter().map(PathBuf::as_path))?;
+    let traces = matches!(args.format, Format::OtlpTraces | Format::OtlpTracesJson);
+    let mut inferring = args.inferring(false).filter(|_| traces);
     let outcome = read(args, |item, _| {
         batch.take(item);
+        if let Some(inferring) = &mut inferring {
+            inferring.take(item);
+        }
         Ok(())
     })?;
+    if let Some(mut inferring) = inferring {
+        inferring.give(&mut batch, true);
+    }
     write(args.format, &batch, path)?;
     let counts = batch.counts();
-    let traces = matches!(args.format, Format::OtlpTraces | Format::OtlpTracesJson);
     match traces {
         true if counts.spans == 0 => talk::warning("there are no spans in it"),
         false if counts.samples == 0 => talk::warning("there are no samples in it"),
         _ => {}
     }
+    tell_left_out(&counts);
+    Ok(outcome)
+}
+
+/// Says what of spans is of no use.
+fn tell_left_out(counts: &Counts) {
     if counts.contexts_unused > 0 {
         talk::note(format_args!("{} spans of samples belong to no sample", counts.contexts_unused));
     }
-    Ok(outcome)
+    if counts.spans_without_trace > 0 {
+        talk::note(format_args!(
+            "{} spans are of no known trace and left out of the traces",
+            counts.spans_without_trace
+        ));
+    }
+}
+
+impl ExportArgs {
+    /// What infers spans, if it is wanted.
+    fn inferring(&self, stream: bool) -> Option<Inferring> {
+        let shortest = i64::try_from(self.min_duration.as_nanos()).unwrap_or(i64::MAX);
+        self.inferred.then(|| Inferring::new(shortest, self.exclude.clone(), stream))
+    }
 }
 
 fn write(format: Format, batch: &Batch, path: &Path) -> Result<()> {

@@ -55,8 +55,10 @@ pub struct Counts {
     pub in_spans: u64,
     /// Moments of which a span was told but no sample came. One thread's samples of several kinds may share a moment.
     pub contexts_unused: u64,
-    /// Spans.
+    /// Spans, recorded and inferred.
     pub spans: u64,
+    /// Spans left out of the traces, as their trace is not known.
+    pub spans_without_trace: u64,
 }
 
 /// Collects items until they are made a profile of.
@@ -78,6 +80,7 @@ pub struct Batch {
     timed: HashMap<Arc<str>, (Id<Measure>, u64)>,
     at: HashMap<Moment, Id<Context>>,
     pub(crate) spans: Vec<Span>,
+    without_trace: u64,
     /// Names of spans that have ended, for samples under them.
     names: HashMap<u64, Arc<str>>,
     pub(crate) resources: Resources,
@@ -139,7 +142,11 @@ impl Batch {
             }
             self.names.insert(span.span_id, span.name.clone());
         }
-        self.spans.push(span);
+        if span.trace_id == 0 || span.span_id == 0 {
+            self.without_trace += 1;
+        } else {
+            self.spans.push(span);
+        }
     }
 
     fn sample(&mut self, sample: &Sample) {
@@ -224,6 +231,7 @@ impl Batch {
             in_spans,
             contexts_unused: (self.at.len() - used.len()) as u64,
             spans: self.spans.len() as u64,
+            spans_without_trace: self.without_trace,
         }
     }
 

@@ -11,6 +11,7 @@
 
 mod batch;
 mod context;
+mod inferred;
 pub mod otlp;
 pub mod pprof;
 mod resource;
@@ -19,4 +20,5 @@ pub mod send;
 
 pub use batch::{Batch, Counts};
 pub use context::{Context, Labels, Link, Span};
+pub use inferred::Inferring;
 pub use resource::Attributes;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use flightline_consumer::live::Item;
 use flightline_export::send::{Request, Sender, Settings, Signal, Target};
-use flightline_export::{Batch, Counts, otlp};
+use flightline_export::{Batch, Counts, Inferring, otlp};
 use flightline_recorder::sink::stream::{Address, Token};
 
-use super::{ExportArgs, READ, feed, read, take};
+use super::{ExportArgs, READ, feed, read, take, tell_left_out};
 use crate::Outcome;
 use crate::signals::Signals;
 use crate::stream::{self, Got, Stream};
@@ -24,6 +24,7 @@ const MOST: usize = 4_000_000;
 struct Sending {
     sender: Sender,
     batch: Batch,
+    inferring: Option<Inferring>,
     most_bytes: usize,
     /// A file can wait; whoever writes a stream cannot.
     waits: bool,
@@ -31,8 +32,18 @@ struct Sending {
 }
 
 impl Sending {
+    fn take(&mut self, item: &Item) {
+        self.batch.take(item);
+        if let Some(inferring) = &mut self.inferring {
+            inferring.take(item);
+        }
+    }
+
     /// Sends what has been collected and begins anew.
-    fn cut(&mut self) {
+    fn cut(&mut self, last: bool) {
+        if let Some(inferring) = &mut self.inferring {
+            inferring.give(&mut self.batch, last);
+        }
         let next = self.batch.next();
         let batch = std::mem::replace(&mut self.batch, next);
         let counts = batch.counts();
@@ -40,6 +51,7 @@ impl Sending {
         self.counts.in_spans += counts.in_spans;
         self.counts.spans += counts.spans;
         self.counts.contexts_unused += counts.contexts_unused;
+        self.counts.spans_without_trace += counts.spans_without_trace;
         let (sender, waits, most) = (&self.sender, self.waits, self.most_bytes);
         let hand_over = |signal, body, count| -> Result<(), Infallible> {
             let request = Request { signal, body, count };
@@ -80,6 +92,7 @@ pub(super) fn run(args: &ExportArgs, target: &Target, batch: Batch) -> Result<Ou
     let mut sending = Sending {
         sender,
         batch,
+        inferring: args.inferring(address.is_some()),
         most_bytes: target.most_bytes(),
         waits: signals.is_none(),
         counts: Counts::default(),
@@ -90,14 +103,14 @@ pub(super) fn run(args: &ExportArgs, target: &Target, batch: Batch) -> Result<Ou
             // Between chunks and segments, so that samples and their spans stay together.
             let between = matches!(item, Item::ChunkStart(_) | Item::Segment(_));
             if sending.batch.len() >= if between { MANY } else { MOST } {
-                sending.cut();
+                sending.cut(false);
                 sending.tell();
             }
-            sending.batch.take(item);
+            sending.take(item);
             Ok(())
         })?,
     };
-    sending.cut();
+    sending.cut(true);
     finish(args, target, sending, outcome)
 }
 
@@ -120,12 +133,12 @@ fn follow(args: &ExportArgs, address: &Address, signals: &Signals, sending: &mut
         }
         take(&mut feed, path, &mut outcome, &mut |item, _| {
             let between = matches!(item, Item::ChunkStart(_) | Item::Segment(_));
-            sending.batch.take(item);
+            sending.take(item);
             let now = Instant::now();
             // What has no segments is cut where it is.
             let late = now >= due + args.every;
             if between && now >= due || late || sending.batch.len() >= MOST {
-                sending.cut();
+                sending.cut(false);
                 due = now + args.every;
             }
             Ok(())
@@ -151,14 +164,12 @@ fn finish(args: &ExportArgs, target: &Target, sending: Sending, outcome: Outcome
         talk::warning("there was nothing to send");
         return Ok(outcome);
     }
-    let Counts { samples, in_spans, spans, contexts_unused, .. } = counts;
+    let Counts { samples, in_spans, spans, .. } = counts;
     talk::note(format_args!(
         "{target}: {samples} samples, {in_spans} of them in spans, and {spans} spans in {} messages; {} tries again",
         report.requests, report.retries
     ));
-    if contexts_unused > 0 {
-        talk::note(format_args!("{contexts_unused} spans of samples belong to no sample"));
-    }
+    tell_left_out(&counts);
     if lost + report.rejected > 0 {
         talk::warning(format_args!(
             "not taken: {} samples and spans given up, {} dropped as the queue was full or time was over, {} rejected",

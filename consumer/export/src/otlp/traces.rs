@@ -11,7 +11,7 @@ use crate::batch::Batch;
 use crate::context::Span;
 use crate::resource::{Group, attribute, group, scope, text_attribute};
 
-/// The spans of the batch that have a trace; those without belong nowhere.
+/// The spans of the batch.
 pub fn traces(batch: &Batch) -> TracesData {
     traces_of(batch, &batch.spans)
 }
@@ -30,7 +30,7 @@ pub fn trace_parts<E>(
 
 fn traces_of(batch: &Batch, spans: &[Span]) -> TracesData {
     let mut groups: BTreeMap<Group, Vec<proto::Span>> = BTreeMap::new();
-    for span in spans.iter().filter(|span| span.trace_id != 0 && span.span_id != 0) {
+    for span in spans {
         groups.entry(group(span.process.as_ref())).or_default().push(message(span));
     }
     let resource_spans = groups
