@@ -71,13 +71,13 @@ pub struct ExportArgs {
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair, requires = "to")]
     headers: Vec<(String, String)>,
     /// Of a stream: send so often
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     every: Duration,
     /// Time for one try to send
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     timeout: Duration,
     /// Give a message up when its receiver has not taken it for so long; the same time is waited at the end
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time)]
     patience: Duration,
     /// Bytes that may wait to be sent; of a stream more is dropped, and counted
     #[arg(long, value_name = "BYTES", default_value = "64m", value_parser = bytes)]
@@ -112,6 +112,13 @@ fn pair(text: &str) -> Result<(String, String), String> {
         return Err(format!("{text:?} has no name"));
     }
     Ok((name.trim().to_owned(), value.to_owned()))
+}
+
+/// A time to wait: long enough to be one, and short enough to be added to any other.
+fn time(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    let within = (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(&time);
+    within.then_some(time).ok_or_else(|| format!("{text} is not between 100ms and 1d"))
 }
 
 /// Exports.

@@ -165,10 +165,10 @@ impl Shared {
 
     /// Waits so long, or until the time is over.
     fn pause(&self, time: Duration) {
-        let until = Instant::now() + time;
+        let begun = Instant::now();
         let mut state = self.lock();
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = time.saturating_sub(begun.elapsed());
             if left.is_zero() || state.left() <= left {
                 return;
             }
