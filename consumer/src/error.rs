@@ -44,6 +44,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Recording(e) => e.fmt(f),
+            // Whose words are not the system's has said what cannot be written.
+            Self::Write(e) if e.get_ref().is_some() => e.fmt(f),
             Self::Write(e) => write!(f, "cannot write the output: {e}"),
             Self::Read(e) => write!(f, "cannot read the input: {e}"),
             Self::FoldedLine { line } => {

@@ -51,8 +51,6 @@ mod startup;
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
 /// Time between two comparisons of a process's CPU clock with what its threads' samples account for, ns.
 const SEARCH_NS: u64 = 90_000_000;
-/// Time a flush that a program asked for waits for symbols, of the five seconds that the program waits.
-const FLUSH_NAMES_NS: u64 = 3_000_000_000;
 /// Ended processes whose names are remembered.
 const GONE: usize = 64;
 /// Time for symbols still being read when everything else is done.
@@ -229,7 +227,7 @@ impl Drain {
     pub fn wait_at_most(&mut self, limit: Duration, wake: &[BorrowedFd<'_>]) {
         let short = self.flush_asked.is_some().then_some(PAUSE[0]);
         let short = short.or(self.starting.is_some().then_some(startup::PAUSE));
-        let limit = limit.min(short.unwrap_or(self.pause));
+        let limit = limit.min(short.unwrap_or(self.pause)).min(self.next_flush());
         let pause = self.steering.pause().map_or(limit, |due| due.min(limit));
         let end_ns = monotonic_ns() + pause.as_nanos() as u64;
         while !self.wait_until(wake, self.beat.next_ns().map_or(end_ns, |next| next.min(end_ns))) {
@@ -306,8 +304,8 @@ impl Drain {
 
     /// One round.
     pub fn round(&mut self) {
-        // First: what was recorded before the asking is read below.
-        let wanted = self.session.flush_wanted();
+        // First: the time of what is flushed below is later than the asking.
+        self.note_flush();
         let now = monotonic_ns();
         self.steer();
         self.find_processes(now);
@@ -340,7 +338,7 @@ impl Drain {
             let outside = self.watch.as_ref().map_or_else(Vec::new, |watch| watch.processes());
             self.metrics.read(&mut self.processes, &outside, &mut self.recordings, now);
         }
-        let flushed = self.may_flush(wanted, now);
+        let flushed = self.may_flush(now);
         for index in 0..self.recordings.len() {
             if let Some(message) = self.recordings[index].1.retry(now) {
                 tell::notice(&mut self.recordings[index].1, &message, now);
@@ -372,23 +370,6 @@ impl Drain {
         }
         self.dump_round(now);
         self.note_failures();
-    }
-
-    /// The number of the newest flush asked for that can be done now, if any. Samples taken before the asking come first, as long as
-    /// the asker has time; those who ask while one waits for that are served by the next.
-    fn may_flush(&mut self, wanted: u64, now: u64) -> Option<u64> {
-        if wanted == self.report.flushes_done {
-            return None;
-        }
-        let (number, since) = *self.flush_asked.get_or_insert((wanted, now));
-        if self.processes.iter().all(|p| p.book.waiting() == 0) {
-            return Some(wanted);
-        }
-        let overdue = now.saturating_sub(since) >= FLUSH_NAMES_NS;
-        if overdue {
-            self.resolve_all(true);
-        }
-        (overdue || !self.processes.iter().any(|p| p.book.waits_since(since))).then_some(number)
     }
 
     /// Rings that fill up are looked at more often, empty ones less.

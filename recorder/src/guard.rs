@@ -20,6 +20,7 @@ use std::{
 use flightline_capture::{Moment, session::Refused};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 
+use crate::sink::stream::{Address, Token};
 use crate::{Drain, Engine, Error, Settings, Target, repository::Repository, session::Seen};
 
 /// Time between two looks for threads that started meanwhile.
@@ -72,7 +73,8 @@ impl Builder {
         self
     }
 
-    /// File to write; `%p` stands for the process id. Default `flightline.jfr`.
+    /// File to write; `%p` stands for the process id. Or a stream, as on the command line: a FIFO, `unix:PATH`, `tcp:HOST:PORT` (the
+    /// token is in `FLIGHTLINE_TOKEN`), and, [in this process](Builder::in_process), `fd:N` or `-`. Default `flightline.jfr`.
     pub fn output(mut self, path: impl Into<PathBuf>) -> Builder {
         self.output = path.into();
         self
@@ -165,6 +167,11 @@ impl Builder {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let helper = if self.in_process { None } else { self.find_helper() };
+        let address = Address::parse(&self.output, 1)?;
+        if helper.is_some() && matches!(address, Address::Descriptor(_)) && self.repository.is_none() {
+            let problem = format!("{}: a recorder process does not inherit it; see in_process", address);
+            return Err(Error::Setting { name: "output", problem });
+        }
         let started = match helper {
             Some(program) => self.with_helper(&program),
             None => self.with_thread(&stop),
@@ -226,16 +233,18 @@ impl Builder {
         Ok((read_ready(&reader).map_err(failed)?, None))
     }
 
-    fn target(&self) -> Target {
+    fn target(&self) -> Result<Target, Error> {
         match &self.repository {
-            Some(repository) => Target::Repository(repository.clone()),
-            None => Target::Path(self.output.clone()),
+            Some(repository) => Ok(Target::Repository(repository.clone())),
+            None => Target::parse(&self.output),
         }
     }
 
     /// Drains in a thread of this process.
     fn with_thread(&self, stop: &Arc<AtomicBool>) -> Result<(PathBuf, Option<JoinHandle<()>>), Error> {
-        let mut drain = Drain::start(self.settings.clone(), self.target())?;
+        let mut settings = self.settings.clone();
+        settings.stream.token = Token::find(None)?;
+        let mut drain = Drain::start(settings, self.target()?)?;
         let dir = drain.session_dir().to_owned();
         let stop = stop.clone();
         let thread = spawn_blocked("flightline", move || {

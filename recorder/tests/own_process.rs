@@ -62,6 +62,26 @@ fn records_itself_and_stops_on_drop() {
     }
     busy(Duration::from_millis(50));
     assert_eq!(fs::read(&path).unwrap(), bytes, "nothing is written any more");
+    as_a_stream(dir.path());
+}
+
+/// The same for whoever comes to a socket.
+fn as_a_stream(dir: &std::path::Path) {
+    let socket = dir.join("s");
+    let address = format!("unix:{}", socket.display());
+    let recording = Recorder::builder().rate(1000.0).output(address).in_process().start().unwrap();
+    let mut reader = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    let read = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut reader, &mut bytes).map(|_| bytes)
+    });
+    // The reader is let in by the first flush.
+    recording.flush().unwrap();
+    busy(Duration::from_millis(100));
+    drop(recording);
+    let bytes = read.join().unwrap().unwrap();
+    assert!(chunks(&bytes) >= 1 && count(&bytes, b"busy") >= 1, "{} bytes", bytes.len());
+    assert!(!socket.exists());
 }
 
 fn threads() -> usize {

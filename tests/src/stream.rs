@@ -105,6 +105,16 @@ pub fn check(stream: Vec<u8>) -> Stream {
     found
 }
 
+/// Looks at the events of a recording only, which need not be a stream.
+///
+/// # Panics
+/// Unless everything can be read, and every id leads to a constant.
+pub fn check_events(recording: Vec<u8>) -> Stream {
+    let mut found = Stream::default();
+    read(recording, &mut found);
+    found
+}
+
 /// Looks at the start of a stream that may break off anywhere: framing and checksums only.
 ///
 /// # Panics

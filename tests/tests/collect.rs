@@ -13,6 +13,8 @@ use flightline_tests::foreign::{self, Followed, Stream};
 use flightline_tests::record::Record;
 use flightline_tests::repository::chunks;
 use flightline_tests::run::{children, collect, run, signal, signal_group, spawn, turn, until, wait};
+use flightline_tests::stream::check_events;
+use flightline_tests::truth::Truth;
 use flightline_tests::victim::{self, flightline};
 use serde_json::Value;
 
@@ -259,7 +261,7 @@ fn recorders_come_and_go() {
     signal_group(collecting.0.id(), libc::SIGTERM);
     let (code, told, errors) = ended_of(collecting);
     assert_eq!(told["streams"], 3, "{told}");
-    // A recorder may be killed just between two chunks, or in the filler of one.
+    // No more exactly: whether a recorder is killed inside a chunk, or between two, or in the filler of one, is chance.
     let cut = told["cut"].as_u64().unwrap();
     assert!(cut <= 2 && code == i32::from(cut > 0), "{told} {errors}");
     assert_eq!(errors.contains("ended inside a chunk"), cut > 0, "{errors}");
@@ -271,6 +273,45 @@ fn recorders_come_and_go() {
     let repaired = run(Command::new(flightline()).args(["repair", "--dry-run", "--json"]).arg(&file), LIMIT);
     let repaired: Value = serde_json::from_slice(&repaired.expect_success("repair").stdout).unwrap();
     assert_eq!(repaired["unchanged"], true, "{repaired}");
+}
+
+/// One collector, and recorders that start and end under load, some told to end in the midst of it: each chunk has all that its events
+/// name, and what was taken came, or is told to be lost. RESTARTS asks for another number.
+#[test]
+fn recorders_restart_under_load() {
+    let _turn = turn();
+    let restarts: u64 =
+        std::env::var("RESTARTS").map_or(8, |text| text.parse().expect("RESTARTS is a number"));
+    let work = tempfile::tempdir().unwrap();
+    let fifo = work.path().join("pipe");
+    mkfifo(&fifo);
+    let collecting = Killed(spawn(&mut collector(&fifo, &["-o", "run.jfr", "--retry"], work.path())));
+    let program = victim::c("ticking", victim::OPTIMISED);
+    let mut own = Truth::default();
+    for round in 0..restarts {
+        let truth = work.path().join("truth.tsv");
+        let _ = fs::remove_file(&truth);
+        let mut command = Command::new(flightline());
+        command.args(["record", "--quiet", "--rate", "2000", "--flush", "10ms", "-o"]).arg(&fifo);
+        command.arg("--").arg(&program).arg("60").env("TRUTH_FILE", &truth);
+        let mut recorder = Killed(spawn(command.stdin(Stdio::null()).stdout(Stdio::null())));
+        if round % 2 == 1 {
+            // While it starts, while it samples, while it ends; the program is told to end with it.
+            thread::sleep(Duration::from_millis(round * 7 % 90));
+            signal(recorder.0.id(), libc::SIGINT);
+        }
+        wait(&mut recorder.0, LIMIT, "the recorder");
+        // A program that was ended says nothing of itself.
+        if truth.exists() {
+            own.threads.extend(Truth::read(&truth).threads);
+        }
+    }
+    signal(collecting.0.id(), libc::SIGTERM);
+    let (code, told, errors) = ended_of(collecting);
+    assert_eq!((code, &told["cut"], &told["damaged"]), (0, &0.into(), &0.into()), "{told} {errors}");
+    assert_eq!(told["segments"]["wrong"], 0, "{told}");
+    let stream = check_events(fs::read(work.path().join("run.jfr")).unwrap());
+    eprintln!("{restarts} restarts: {told}, {own:?}, {stream:?}");
 }
 
 /// Killed at any moment, the collector leaves a whole recording; started again, it goes on behind it.
@@ -299,9 +340,9 @@ fn killed_and_started_again() {
         }
         signal(child.0.id(), libc::SIGKILL);
         wait(&mut child.0, LIMIT, "collect, killed");
-        // The first chunk's header comes last: a file without one has nothing yet.
-        let mut magic = [0; 4];
-        if File::open(&file).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok()) && magic != [0; 4] {
+        // From its first byte on it is a recording.
+        let bytes = fs::read(&file).unwrap_or_default();
+        if bytes.iter().any(|&byte| byte != 0) {
             let now = samples(&[&file]).len();
             assert!(now >= least, "round {round}: {now} after {least}");
             least = now;
@@ -369,6 +410,9 @@ fn damage_is_told() {
             let lost = sound.iter().filter(|line| kept.binary_search(line).is_err()).count();
             assert_eq!(lost, 0, "{what}: of {}: {told}", sound.len());
         }
+        let gone = truth.iter().filter(|line| kept.binary_search(line).is_err()).count();
+        let new = kept.iter().filter(|line| truth.binary_search(line).is_err()).count();
+        eprintln!("{what}: {gone} gone, {new} new of {}, {told}", truth.len());
         assert!(!kept.is_empty() && kept.len() < truth.len() + 1, "{what}: {}", kept.len());
         assert!(told["eventsSalvaged"].as_u64() > Some(0), "{what}: {told}");
         if foreign::ready() {

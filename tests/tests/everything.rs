@@ -162,4 +162,16 @@ fn a_reader_of_the_pipe_gets_events_of_every_engine() {
     let stats = feed.stats();
     assert_eq!((stats.segments_damaged, stats.segments_missing, stats.unresolved), (0, 0, 0), "{stats:?}");
     assert!(stats.segments > 3, "{stats:?}");
+    // A connection that breaks anywhere: what came is whole, whatever engine it is of.
+    let step = done.stdout.len() / 40 + 1;
+    for cut in (step / 3..done.stdout.len()).step_by(step) {
+        let start = &done.stdout[..cut];
+        let mut feed = Feed::new(Options::default());
+        feed.push(start);
+        feed.close();
+        while feed.next().is_some() {}
+        let stats = feed.stats();
+        let whole = flightline_tests::stream::check_start(start).segments.len();
+        assert_eq!((stats.segments as usize, stats.unresolved), (whole, 0), "cut at {cut}: {stats:?}");
+    }
 }

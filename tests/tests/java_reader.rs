@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -217,9 +218,9 @@ fn a_live_pipe_of_our_recorder() {
     }
 }
 
-/// Over a Unix socket; a JVM of before Java 16 would say so.
+/// Over a Unix socket (a JVM of before Java 16 would say so), and over TCP.
 #[test]
-fn a_unix_socket() {
+fn sockets() {
     let Some(java) = JavaReader::ready() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = stream(folder.path());
@@ -239,6 +240,22 @@ fn a_unix_socket() {
             sender.join().unwrap();
             Lines::parse(&done.stdout_text()).expect(&ours, &format!("JDK {release}, {way}"));
         }
+        // Over TCP it says the token first.
+        let door = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("tcp:{}", door.local_addr().unwrap());
+        let bytes = std::fs::read(&path).unwrap();
+        let sender = thread::spawn(move || {
+            let (mut client, _) = door.accept().unwrap();
+            let mut said = [0; 12];
+            client.read_exact(&mut said).unwrap();
+            assert_eq!(&said, b"open sesame\n");
+            client.write_all(&bytes).unwrap();
+        });
+        let mut lines = java.test(release, "Lines");
+        lines.args(["next", &address]).env("FLIGHTLINE_TOKEN", "open sesame");
+        let done = run(&mut lines, LIMIT).expect_success("Lines");
+        sender.join().unwrap();
+        Lines::parse(&done.stdout_text()).expect(&ours, &format!("JDK {release}, tcp"));
     }
 }
 

@@ -475,6 +475,30 @@ fn small_segments_cost_little() {
     assert!(more <= 0.3 * 1000.0 * big, "{more:.0} bytes more a segment, {big:.2} a sample in one chunk");
 }
 
+/// A chunk lasts longer than this program: who comes late to a relay gets one that the relay has asked for.
+#[test]
+fn who_comes_late_to_a_relay_gets_a_chunk() {
+    let _turn = turn();
+    let live = Live::at_socket(&["--rate", "200", "--flush", "20ms"], "throughput", &["4"]);
+    let steady = read_all(live.connect(), || {});
+    let relayed = live.record.folder().join("r");
+    let mut relay = Command::new(flightline());
+    relay.arg("relay").arg(format!("unix:{}", live.socket().display()));
+    relay.arg("-o").arg(format!("unix:{}", relayed.display())).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut relay = spawn(&mut relay);
+    // The first gets the relay's first bytes; the second comes into the midst of a chunk.
+    let mut first = connect(&relayed);
+    first.read_exact(&mut [0; 5000]).unwrap();
+    let first = read_all(first, || {});
+    let late = read_all(connect(&relayed), || {});
+    let _ = live.end();
+    assert_eq!(wait(&mut relay, LIMIT, "the relay").code(), Some(0));
+    let (steady, late) = (check(steady.join().unwrap()), check(late.join().unwrap()));
+    first.join().unwrap();
+    assert!(late.count(SAMPLE) > 0, "{late:?}, {steady:?}");
+    nothing_is_missing(&late, &steady, "late");
+}
+
 #[test]
 fn a_relay_tells_what_readers_got() {
     let _turn = turn();

@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -23,7 +24,8 @@ Examples:
   flightline relay unix:/run/user/1000/server.sock -o tcp:127.0.0.1:4711 --token-file token
   flightline relay tcp:127.0.0.1:4711 -o fifo -o unix:/tmp/x.sock --json
 
-Each reader begins with the next chunk of the stream, after 15 s at most. One that is too far behind is cut off at the end of a \
+Each reader begins with the next chunk of the stream: within about a second where the input is a socket, by which a chunk can be asked \
+for, else after 15 s at most. One that is too far behind is cut off at the end of a \
 segment, told in flightline.StreamLoss events what it lost, and goes on with a later chunk. Unix sockets obey their owner and \
 root alone; whoever comes by TCP sends the token and a newline first. What comes in is read at once, whoever is there: when the \
 input ends, readers have ten seconds to take the rest.";
@@ -34,6 +36,9 @@ const PIECE: usize = 256 << 10;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Time for readers to take the rest when the input has ended.
 const REST: Duration = Duration::from_secs(10);
+
+/// Time between two chunks that are asked for.
+const KNOCK: Duration = Duration::from_secs(1);
 
 /// Arguments of `relay`.
 #[derive(Debug, Args)]
@@ -80,7 +85,8 @@ pub fn run(args: &RelayArgs) -> Result<Outcome> {
     let token = Token::find(args.input_token_file.as_deref())?.or(options.token);
     let mut source =
         input.connect(token.as_ref()).with_context(|| format!("cannot read the stream from {input}"))?;
-    let mut relay = Relay { sinks, gone: Vec::new(), bytes: 0 };
+    let knock = Knock { address: input.clone(), token, begun: None };
+    let mut relay = Relay { sinks, gone: Vec::new(), bytes: 0, knock };
     let ended = relay.pass(&mut source, &input, &signals);
     for sink in relay.sinks.iter_mut().flatten() {
         sink.finish();
@@ -112,6 +118,33 @@ struct Relay {
     /// What those had.
     gone: Vec<Value>,
     bytes: u64,
+    knock: Knock,
+}
+
+/// Asks for a chunk for readers who come late: whoever connects to the input gets one, and with it all its readers do.
+struct Knock {
+    address: Address,
+    token: Option<Token>,
+    begun: Option<(Instant, JoinHandle<io::Result<std::fs::File>>)>,
+}
+
+impl Knock {
+    /// Connects while a chunk is wanted, in a thread, as that may wait; the connection is kept until it has come.
+    fn look(&mut self, wanted: bool) {
+        if !wanted {
+            self.begun = None;
+            return;
+        }
+        let listens = matches!(self.address, Address::Unix(_) | Address::Tcp(_));
+        let soon = self.begun.as_ref().is_some_and(|(since, _)| since.elapsed() < KNOCK);
+        let waits = self.begun.as_ref().is_some_and(|(_, connecting)| !connecting.is_finished());
+        if listens && !soon && !waits {
+            let (address, token) = (self.address.clone(), self.token.clone());
+            let connecting = thread::Builder::new().name("knock".into());
+            let connecting = connecting.spawn(move || address.connect(token.as_ref()));
+            self.begun = connecting.ok().map(|connecting| (Instant::now(), connecting));
+        }
+    }
 }
 
 impl Relay {
@@ -142,6 +175,8 @@ impl Relay {
                 }
             }
             self.push();
+            let wanted = self.sinks.iter().flatten().any(StreamSink::wants_chunk);
+            self.knock.look(wanted);
             self.notices();
             if self.sinks.iter().all(Option::is_none) {
                 return Ok(End::Outputs);

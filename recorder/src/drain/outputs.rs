@@ -1,5 +1,7 @@
 //! The outputs: opened with their first process, flushed, let go after the last.
 
+use std::time::Duration;
+
 use super::{Drain, NO_PROCESS};
 use crate::clock::monotonic_ns;
 use crate::error::Error;
@@ -12,6 +14,9 @@ use crate::repository::Owner;
 use crate::sink::Target;
 use crate::sink::per_process;
 use crate::tell;
+
+/// Time a flush that a program asked for waits for symbols, of the five seconds that the program waits.
+const FLUSH_NAMES_NS: u64 = 3_000_000_000;
 
 impl Drain {
     pub(super) fn open_recording(&mut self, pid: u32) -> Result<usize, Error> {
@@ -112,6 +117,43 @@ impl Drain {
         if outputs.peek().is_some() && outputs.all(over) && !self.stopped {
             self.stop_sampling();
         }
+    }
+
+    /// Notes a flush that is asked for, and where the rings were: what was recorded before the asking is read up to there.
+    pub(super) fn note_flush(&mut self) {
+        let wanted = self.session.flush_wanted();
+        if wanted == self.report.flushes_done || self.flush_asked.is_some() {
+            return;
+        }
+        self.flush_asked = Some((wanted, monotonic_ns()));
+        for process in &mut self.processes {
+            process.book.flush_to = process.file.head();
+        }
+    }
+
+    /// The number of the flush asked for if it can be done now. What was recorded before the asking comes first, as long as the asker
+    /// has time: a thread may have been interrupted in the midst of a record, and samples wait for symbols. Those who ask
+    /// meanwhile are served by the next flush, all together.
+    pub(super) fn may_flush(&mut self, now: u64) -> Option<u64> {
+        let (number, since) = self.flush_asked?;
+        if !self.processes.iter().any(|p| p.unread() || p.book.waits_since(since)) {
+            return Some(number);
+        }
+        let overdue = now.saturating_sub(since) >= FLUSH_NAMES_NS;
+        if overdue {
+            self.resolve_all(true);
+        }
+        overdue.then_some(number)
+    }
+
+    /// Time until readers of a stream get their next flush.
+    pub(super) fn next_flush(&self) -> Duration {
+        let now = monotonic_ns();
+        let written = |r: &Recording| !r.full() && r.failure().is_none();
+        let follows = |r: &Recording| r.stream().is_some_and(|stream| !stream.nobody());
+        let read = self.recordings.iter().filter(|(_, r)| written(r) && follows(r));
+        let due = read.map(|(_, recording)| Duration::from_nanos(recording.flush_in(now)));
+        due.min().unwrap_or(Duration::MAX).max(Duration::from_millis(1))
     }
 
     /// Writes the accounts and whatever is queued.

@@ -106,6 +106,8 @@ pub struct Book {
     pub damaged: bool,
     /// The process is gone.
     pub over: bool,
+    /// Up to where in the ring a flush that was asked for reads.
+    pub flush_to: u64,
     /// Records read: samples and events.
     pub records: u64,
     /// CPU time that reading them took, ns.
@@ -162,6 +164,7 @@ impl Book {
             engines: events::Engines::default(),
             damaged: false,
             over: false,
+            flush_to: 0,
             records: 0,
             reading_ns: 0,
             torn: 0,

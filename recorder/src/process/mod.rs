@@ -162,6 +162,11 @@ impl Process {
         }
     }
 
+    /// Whether records from before a flush was asked for are still in the ring.
+    pub fn unread(&self) -> bool {
+        !self.book.over && !self.book.damaged && self.file.tail() < self.book.flush_to
+    }
+
     /// Whether an ended process has told everything.
     pub fn settled(&self) -> bool {
         self.book.over && self.book.waiting() == 0

@@ -108,7 +108,12 @@ impl Recording {
 
     /// Whether it is time for [`Recording::flush`].
     pub fn flush_due(&self, now_ns: u64) -> bool {
-        now_ns.saturating_sub(self.last_flush_ns) >= self.flush_ns
+        self.flush_in(now_ns) == 0
+    }
+
+    /// Time until then, ns.
+    pub fn flush_in(&self, now_ns: u64) -> u64 {
+        self.flush_ns.saturating_sub(now_ns.saturating_sub(self.last_flush_ns))
     }
 
     /// Writes out what is queued; begins another chunk when this one is old or big.

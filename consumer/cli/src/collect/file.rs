@@ -181,7 +181,7 @@ impl FilePlace {
         }
     }
 
-    /// Nothing was begun, or it has no header yet.
+    /// Nothing was written yet.
     fn is_empty(&self) -> io::Result<bool> {
         let mut bytes = [0; LEN];
         let got = self.file.read_at(&mut bytes, 0)?;
@@ -200,13 +200,18 @@ impl FilePlace {
         let room = (self.most.max(len) + SPARE).min(u64::from(u32::MAX >> 4)).max(len + SPARE);
         let file_len = base + room;
         let told = ChunkHeader { size: room, state: STATE_FINISHED, ..*header };
-        let with_filler = followed(bytes, file_len - (base + len))?;
-        self.file.write_all_at(&with_filler[LEN..], base + LEN as u64)?;
-        self.file.set_len(file_len)?;
+        let mut with_filler = followed(bytes, file_len - (base + len))?;
         if let Some((before, header)) = self.chunk {
+            self.file.write_all_at(&with_filler[LEN..], base + LEN as u64)?;
+            self.file.set_len(file_len)?;
             self.patch(before, &header)?;
+            self.file.write_all_at(&told.encode(), base)?;
+        } else {
+            // With its header at once: whoever is killed here leaves nothing at all, or a recording.
+            with_filler[..LEN].copy_from_slice(&told.encode());
+            self.file.set_len(file_len)?;
+            self.file.write_all_at(&with_filler, base)?;
         }
-        self.file.write_all_at(&told.encode(), base)?;
         self.chunk = Some((base, *header));
         (self.end, self.len) = (base + len, file_len);
         Ok(())
