@@ -275,43 +275,65 @@ fn recorders_come_and_go() {
     assert_eq!(repaired["unchanged"], true, "{repaired}");
 }
 
-/// One collector, and recorders that start and end under load, some told to end in the midst of it: each chunk has all that its events
-/// name, and what was taken came, or is told to be lost. RESTARTS asks for another number.
+/// A collector, and recorders that start and end under load: each chunk has all that its events name, and what was taken came, or is told
+/// to be lost. Every other one is told to end in the midst of it, and writes to a collector of its own. RESTARTS asks for
+/// another number.
 #[test]
 fn recorders_restart_under_load() {
+    const PERIOD_NS: u64 = 500_000;
     let _turn = turn();
     let restarts: u64 =
         std::env::var("RESTARTS").map_or(8, |text| text.parse().expect("RESTARTS is a number"));
     let work = tempfile::tempdir().unwrap();
-    let fifo = work.path().join("pipe");
-    mkfifo(&fifo);
-    let collecting = Killed(spawn(&mut collector(&fifo, &["-o", "run.jfr", "--retry"], work.path())));
+    let collectors = ["whole", "told"].map(|name| {
+        mkfifo(&work.path().join(name));
+        let file = format!("{name}.jfr");
+        let collecting = collector(work.path().join(name), &["-o", &file, "--retry"], work.path()).spawn();
+        (name, file, Killed(collecting.unwrap()))
+    });
     let program = victim::c("ticking", victim::OPTIMISED);
     let mut own = Truth::default();
     for round in 0..restarts {
-        let truth = work.path().join("truth.tsv");
+        let (told, truth) = (round % 2 == 1, work.path().join("truth.tsv"));
         let _ = fs::remove_file(&truth);
         let mut command = Command::new(flightline());
-        command.args(["record", "--quiet", "--rate", "2000", "--flush", "10ms", "-o"]).arg(&fifo);
+        command.args(["record", "--quiet", "--rate", "2000", "--flush", "10ms", "-o"]);
+        command.arg(work.path().join(collectors[usize::from(told)].0));
         command.arg("--").arg(&program).arg("60").env("TRUTH_FILE", &truth);
         let mut recorder = Killed(spawn(command.stdin(Stdio::null()).stdout(Stdio::null())));
-        if round % 2 == 1 {
-            // While it starts, while it samples, while it ends; the program is told to end with it.
-            thread::sleep(Duration::from_millis(round * 7 % 90));
+        if told {
+            // While it starts, while it samples, while it ends; the program is told with it.
+            thread::sleep(Duration::from_millis(round * 7 % 190));
             signal(recorder.0.id(), libc::SIGINT);
         }
-        wait(&mut recorder.0, LIMIT, "the recorder");
-        // A program that was ended says nothing of itself.
-        if truth.exists() {
+        let status = wait(&mut recorder.0, LIMIT, "the recorder");
+        if !told {
+            assert_eq!(status.code(), Some(23));
             own.threads.extend(Truth::read(&truth).threads);
         }
     }
-    signal(collecting.0.id(), libc::SIGTERM);
-    let (code, told, errors) = ended_of(collecting);
-    assert_eq!((code, &told["cut"], &told["damaged"]), (0, &0.into(), &0.into()), "{told} {errors}");
-    assert_eq!(told["segments"]["wrong"], 0, "{told}");
-    let stream = check_events(fs::read(work.path().join("run.jfr")).unwrap());
-    eprintln!("{restarts} restarts: {told}, {own:?}, {stream:?}");
+    for (name, file, collecting) in collectors {
+        signal(collecting.0.id(), libc::SIGTERM);
+        let (code, told, errors) = ended_of(collecting);
+        assert_eq!((code, &told["cut"]), (0, &0.into()), "{name}: {told} {errors}");
+        assert_eq!((&told["damaged"], &told["segments"]["wrong"]), (&0.into(), &0.into()), "{name}: {told}");
+        if name == "told" {
+            // One that is told to end before it has begun writes nothing.
+            if told["chunks"] != 0 {
+                check_events(fs::read(work.path().join(file)).unwrap());
+            }
+            continue;
+        }
+        assert_eq!(told["streams"].as_u64(), Some(restarts.div_ceil(2)), "{told}");
+        let stream = check_events(fs::read(work.path().join(file)).unwrap());
+        let lost: u64 = stream.sample_loss.values().map(|(_, ns)| ns).sum();
+        let seen = stream.count("jdk.ExecutionSample") * PERIOD_NS + lost;
+        let off = seen as i64 - own.cpu_ns() as i64;
+        eprintln!("{restarts} restarts: {seen} ns of {} came: {told}", own.cpu_ns());
+        // Of each thread: rounding, and what it does after its last look at its clock, as the loader does before main.
+        let most = own.threads.len() as i64 * (PERIOD_NS as i64 * 2 + 12_000_000);
+        assert!(off.abs() <= most, "off by {off} ns of {}: {stream:?}", own.cpu_ns());
+    }
 }
 
 /// Killed at any moment, the collector leaves a whole recording; started again, it goes on behind it.
@@ -410,10 +432,9 @@ fn damage_is_told() {
             let lost = sound.iter().filter(|line| kept.binary_search(line).is_err()).count();
             assert_eq!(lost, 0, "{what}: of {}: {told}", sound.len());
         }
-        let gone = truth.iter().filter(|line| kept.binary_search(line).is_err()).count();
+        // Of 40 other bytes some may look like events. How many are gone has no bound: all that name a constant which is damaged.
         let new = kept.iter().filter(|line| truth.binary_search(line).is_err()).count();
-        eprintln!("{what}: {gone} gone, {new} new of {}, {told}", truth.len());
-        assert!(!kept.is_empty() && kept.len() < truth.len() + 1, "{what}: {}", kept.len());
+        assert!(!kept.is_empty() && new <= 40 / 5, "{what}: {new} new of {}, {told}", kept.len());
         assert!(told["eventsSalvaged"].as_u64() > Some(0), "{what}: {told}");
         if foreign::ready() {
             assert_eq!(foreign::lines("jdk25", &file).unwrap().len(), kept.len(), "{what}");
