@@ -50,6 +50,7 @@ def samples(path):
 
 def size(options, sink):
     path = WORK / f"pipe-{sink}.jfr"
+    begun = time.monotonic()
     with open(path, "wb") as out:
         if sink == "stream":
             writer = subprocess.Popen([*record(*options), "-o", "-", "--", WORK / "throughput", "30"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
@@ -57,15 +58,17 @@ def size(options, sink):
             writer.wait()
         else:
             subprocess.run([*record(*options), "-o", str(path), "--", WORK / "throughput", "30"], stdin=subprocess.DEVNULL)
-    return path.stat().st_size, samples(path)
+    seconds, count = time.monotonic() - begun, samples(path)
+    return path.stat().st_size, count, count / seconds
 
 
 def byte_count(rounds):
     for _ in range(rounds):
-        stream, of_stream = size(["--flush", "100ms"], "stream")
-        file, of_file = size(["--flush", "600s"], "file")
+        stream, of_stream, rate = size(["--flush", "100ms"], "stream")
+        file, of_file, _ = size(["--flush", "600s"], "file")
         each = stream / of_stream, file / of_file
-        print(f"bytes  segments of 100 ms {stream:>9} B, {each[0]:6.2f} a sample   one chunk {file:>9} B, {each[1]:6.2f} a sample   ratio {each[0] / each[1]:.3f}")
+        print(f"bytes  segments of 100 ms {stream:>9} B, {each[0]:6.2f} a sample   one chunk {file:>9} B, {each[1]:6.2f} a sample   ratio {each[0] / each[1]:.3f}, "
+              f"at {rate:.0f} events a second")
 
 
 def stalled(command, stop):
