@@ -3,15 +3,13 @@
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-#[cfg(doc)]
-use crate::abi::NAME_MAX;
-use crate::abi::{ScopeEnd, mode, recorder};
+use crate::abi::{NAME_MAX, ScopeEnd, mode, recorder};
 use crate::clock;
 use crate::ids::SpanContext;
 use crate::labels::Labels;
 #[cfg(doc)]
 use crate::record::ATTRS_MAX;
-use crate::record::{Held, MAGIC, Record, SideCar, VALID};
+use crate::record::{self, Held, MAGIC, Record, SideCar, VALID};
 use crate::thread::{self, Level, State};
 use crate::tls::local;
 
@@ -20,7 +18,7 @@ use crate::tls::local;
 pub struct Entering<'a> {
     /// The span's ids.
     pub context: &'a SpanContext,
-    /// Its name; what is longer than [`NAME_MAX`] is cut.
+    /// Its name; kept until the activation ends.
     pub name: &'static str,
     /// Labels as in [`Record::attrs`], in addition to those of the enclosing activation if it is of the same trace.
     pub attrs: &'a [u8],
@@ -63,12 +61,9 @@ pub fn enter(what: &Entering<'_>) -> u64 {
     // lies in it is not visible until `publish`.
     unsafe {
         let top = (*state).top;
-        let mut level = (*top).above;
+        let level = thread::next_level(state);
         if level.is_null() {
-            level = thread::grow(state);
-            if level.is_null() {
-                return 0;
-            }
+            return 0;
         }
         let held = &raw mut (*level).held[0];
         begin_fill(held);
@@ -127,6 +122,47 @@ pub fn enter(what: &Entering<'_>) -> u64 {
         (*state).top = level;
         seq
     }
+}
+
+/// Begins a span and enters it: one that ends where it began, and whose name need not be kept. Returns a token for [`end`], 0 if it could
+/// not be entered.
+pub fn begin(name: &str) -> u64 {
+    let Some(state) = thread::state(local()) else { return 0 };
+    let name = record::cut(name, NAME_MAX);
+    // SAFETY: the calling thread's own state; the level is in nobody's use, and `enter` takes it. What is written is the name's
+    // beginning; it stays as it is until the activation ends.
+    let name = unsafe {
+        let level = thread::next_level(state);
+        if level.is_null() {
+            return 0;
+        }
+        let all = &mut (*level).name;
+        let kept = &mut all[..name.len()];
+        kept.copy_from_slice(name.as_bytes());
+        core::str::from_utf8_unchecked(core::slice::from_raw_parts(kept.as_ptr(), kept.len()))
+    };
+    let context = crate::new_context(current().as_ref());
+    enter(&Entering { context: &context, name, attrs: &[], owner: 0 })
+}
+
+/// Leaves and ends a span that [`begin`] began on this thread. `false` if there is none of that token.
+pub fn end(token: u64) -> bool {
+    let Some(ended) = exit(token) else { return false };
+    // SAFETY: as `Ended::labels`; the name is the one that `begin` kept.
+    unsafe {
+        let held = &*(*ended.level.as_ptr()).current;
+        let name = core::slice::from_raw_parts(held.car.name, held.car.name_len as usize);
+        let context = SpanContext {
+            trace_id: held.record.trace_id,
+            span_id: u64::from_be_bytes(held.record.span_id),
+            parent_span_id: held.car.parent_span_id,
+            local_root_span_id: held.car.local_root_span_id,
+            flags: held.record.flags,
+        };
+        let name = core::str::from_utf8_unchecked(name);
+        crate::span_ended(&context, name, held.car.start_ticks, ended.samples, held.record.labels());
+    }
+    true
 }
 
 /// Who looks from outside sees that the record is being written.

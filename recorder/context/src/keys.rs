@@ -36,7 +36,7 @@ fn names(len: usize) -> &'static [Name] {
 }
 
 /// The names in the table of this copy of the crate, by index.
-pub fn all() -> impl Iterator<Item = &'static str> {
+pub fn all() -> impl DoubleEndedIterator<Item = &'static str> {
     let known = names(TABLE.len.load(Acquire) as usize);
     known.iter().map(|name| core::str::from_utf8(&name.bytes[..usize::from(name.len)]).unwrap_or(""))
 }

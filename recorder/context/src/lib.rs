@@ -33,7 +33,9 @@ mod sys;
 mod thread;
 mod tls;
 
-pub use context::{Ended, Entering, LabelError, current, enter, exit, exit_owner, innermost_owner, label};
+pub use context::{
+    Ended, Entering, LabelError, begin, current, end, enter, exit, exit_owner, innermost_owner, label,
+};
 pub use ids::{RANDOM, SAMPLED, SpanContext};
 pub use labels::Labels;
 pub use process::SCHEMA;

@@ -172,10 +172,9 @@ fn encode(buffer: &mut [u8]) -> usize {
     let len = buffer.len();
     let mut out = Backwards { bytes: buffer, from: len };
     let attribute = out.from;
-    let count = keys::all().count();
-    for index in (0..count).rev() {
+    for name in keys::all().rev() {
         let any_value = out.from;
-        out.string(STRING_VALUE, keys::all().nth(index).unwrap_or(""));
+        out.string(STRING_VALUE, name);
         out.field(VALUES, any_value);
     }
     out.field(ARRAY_VALUE, attribute);

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence};
 
-use crate::abi::{Slot, recorder};
+use crate::abi::{NAME_MAX, Slot, recorder};
 use crate::ids::Random;
 use crate::record::Held;
 use crate::sys::{self, PAGE};
@@ -31,6 +31,8 @@ pub(crate) struct Level {
     pub(crate) owner: u64,
     /// Labels are added to the one that is not in force.
     pub(crate) held: [Held; 2],
+    /// A name whose owner does not keep it ([`crate::begin`]).
+    pub(crate) name: [u8; NAME_MAX + 1],
 }
 
 /// A thread's state, at the beginning of its first block. All of it reads as zeros in a forked child.
@@ -134,6 +136,9 @@ pub(crate) fn begin(local: &Local) -> *mut State {
         });
         let Some(found) = pooled.or_else(|| sys::map_wiped_on_fork(BLOCK)) else { return null };
         block = found;
+    } else {
+        // What the parent's thread was at.
+        clear(local);
     }
     let state = block.cast::<State>();
     let thread = THREADS.fetch_add(1, Relaxed) + 1;
@@ -184,7 +189,7 @@ unsafe fn add_levels(state: *mut State, mut last: *mut Level, block: *mut u8) {
 /// One more level above the top; null if there are too many, or no memory.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn grow(state: *mut State) -> *mut Level {
+unsafe fn grow(state: *mut State) -> *mut Level {
     // SAFETY: the calling thread's own state, whose top is the last level.
     unsafe {
         if (*state).levels >= LEVELS_MAX {
@@ -254,12 +259,17 @@ extern "C" fn at_thread_end(block: *mut core::ffi::c_void) {
     }
 }
 
-/// The child of a fork has one thread, and what its parent's was doing is not the child's.
-extern "C" fn in_child() {
-    let local = local();
+/// Points the thread's slots at nothing.
+fn clear(local: &Local) {
     local.slot.context.store(core::ptr::null_mut(), Relaxed);
     // SAFETY: the recorder's slot of this thread.
     unsafe { (*(recorder().slot)()).context.store(core::ptr::null_mut(), Relaxed) };
+}
+
+/// The child of a fork has one thread, and what its parent's was doing is not the child's.
+extern "C" fn in_child() {
+    let local = local();
+    clear(local);
     // The state is wiped, where the kernel can; else here, so that what is active now is exited by nobody.
     let state = local.state.load(Relaxed);
     if !state.is_null() {
@@ -268,6 +278,19 @@ extern "C" fn in_child() {
     }
     crate::keys::in_child();
     crate::process::in_child();
+}
+
+/// The level that the next activation takes; null if there is none.
+///
+/// # Safety
+/// The calling thread's own state, with a top.
+#[inline]
+pub(crate) unsafe fn next_level(state: *mut State) -> *mut Level {
+    // SAFETY: by the caller.
+    unsafe {
+        let level = (*(*state).top).above;
+        if level.is_null() { grow(state) } else { level }
+    }
 }
 
 /// The calling thread's state with a top, set up if need be; `None` if that is not possible.

@@ -49,7 +49,115 @@ int flightline_dump(void);
 /* 1 while this process is recorded by this library, else 0. Thread-safe, async-signal-safe. */
 int flightline_active(void);
 
+/* -- Spans: what a thread is working at ---------------------------------------------------------------------------------
+ *
+ * Samples know the span they were taken in; of spans with samples the recording has name, begin, end and labels. Needs no recording
+ * to be going on, and no library: if no libflightline.so is in the process when the first of these is called, they do nothing and
+ * return 0 or -ESRCH. (Define FLIGHTLINE_LINKED before including this if you link with -lflightline.)
+ * The thread's context is that of OpenTelemetry's OTEP 4947 (thread-local variable otel_thread_ctx_v1), for other tools to read.
+ *
+ * All are thread-safe and about the calling thread; none is async-signal-safe, changes errno or throws. */
+
+/* Ids as bytes of W3C Trace Context; zeros: none. Set what you do not know to zero. */
+struct flightline_span_context {
+    uint8_t trace_id[16];
+    uint8_t span_id[8];
+    uint8_t local_root_span_id[8]; /* the outermost span of this trace in this process; zeros: found by nesting */
+    uint8_t flags;                 /* trace flags; 1: sampled by whoever traces */
+    uint8_t reserved[7];           /* 0 */
+};
+
+#ifdef FLIGHTLINE_LINKED
+
+/* Begins a span and enters it: a child of the thread's current one, or the first of a new trace. The name is copied (at most 255
+ * bytes). Returns a token, 0 if it cannot be entered. */
+uint64_t flightline_span_begin(const char *name);
+
+/* Leaves and ends it, on the thread where it began. Others that were begun meanwhile may end later. -ESRCH: no such span on this
+ * thread, as in a child that was forked meanwhile. */
+int flightline_span_end(uint64_t token);
+
+/* Enters a span that somebody else made, or that is being worked at on several threads. Returns a token, 0 if it cannot be entered. */
+uint64_t flightline_enter(const struct flightline_span_context *context);
+
+/* Leaves it. -ESRCH: nothing of that token on this thread. */
+int flightline_exit(uint64_t token);
+
+/* Sets a label of the thread's current span and of those that will begin within it: value cut at 255 bytes, UTF-8. -ESRCH: no span.
+ * -EINVAL: the key is empty, longer than 63 bytes, or the process has 256 keys already. -ENOSPC: more than 612 bytes of labels. */
+int flightline_label(const char *key, const char *value);
+
+/* The ids of the thread's current span: for messages, and for flightline_enter on another thread. -ESRCH: none. */
+int flightline_current(struct flightline_span_context *context);
+
+#else
+
 #ifdef __cplusplus
 }
+#endif
+#include <dlfcn.h>
+#include <errno.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The same functions, looked for once in each file that includes this. Needs -ldl with glibc before 2.34. */
+#define FLIGHTLINE_LOOKED_UP(result, name, parameters, arguments, absent)                                  \
+    static inline result name parameters {                                                                 \
+        static result(*found) parameters;                                                                  \
+        static int looked;                                                                                 \
+        if (!__atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {                                                 \
+            void *at = dlsym((void *)0 /* RTLD_DEFAULT */, #name);                                         \
+            __atomic_store((void **)&found, &at, __ATOMIC_RELAXED);                                        \
+            __atomic_store_n(&looked, 1, __ATOMIC_RELEASE);                                                \
+        }                                                                                                  \
+        return found ? found arguments : (absent);                                                         \
+    }
+
+FLIGHTLINE_LOOKED_UP(uint64_t, flightline_span_begin, (const char *name), (name), 0)
+FLIGHTLINE_LOOKED_UP(int, flightline_span_end, (uint64_t token), (token), -ESRCH)
+FLIGHTLINE_LOOKED_UP(uint64_t, flightline_enter, (const struct flightline_span_context *context), (context), 0)
+FLIGHTLINE_LOOKED_UP(int, flightline_exit, (uint64_t token), (token), -ESRCH)
+FLIGHTLINE_LOOKED_UP(int, flightline_label, (const char *key, const char *value), (key, value), -ESRCH)
+FLIGHTLINE_LOOKED_UP(int, flightline_current, (struct flightline_span_context *context), (context), -ESRCH)
+
+#endif
+
+#ifdef __cplusplus
+}
+
+namespace flightline {
+
+/* A span as long as a block is: `flightline::span span("checkout");`. */
+class span {
+  public:
+    explicit span(const char *name) noexcept : token_(flightline_span_begin(name)) {}
+    span(const span &) = delete;
+    span &operator=(const span &) = delete;
+    ~span() {
+        if (token_ != 0)
+            flightline_span_end(token_);
+    }
+
+  private:
+    uint64_t token_;
+};
+
+/* Works at somebody else's span as long as a block is. */
+class scope {
+  public:
+    explicit scope(const flightline_span_context &context) noexcept : token_(flightline_enter(&context)) {}
+    scope(const scope &) = delete;
+    scope &operator=(const scope &) = delete;
+    ~scope() {
+        if (token_ != 0)
+            flightline_exit(token_);
+    }
+
+  private:
+    uint64_t token_;
+};
+
+} // namespace flightline
 #endif
 #endif

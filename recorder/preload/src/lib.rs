@@ -8,6 +8,7 @@
 
 mod c_api;
 mod context;
+mod c_spans;
 mod helper;
 mod interpose;
 mod machine;
