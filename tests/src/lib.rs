@@ -24,6 +24,7 @@
 pub mod allocations;
 pub mod canonical;
 pub mod cgroup;
+pub mod contexts;
 pub mod controlled;
 pub mod crashes;
 pub mod folded;

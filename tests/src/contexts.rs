@@ -1,0 +1,56 @@
+//! What a reader makes of a thread's context in `context_victim`, whose parts all follow from one number.
+
+use flightline_context::record::{ATTRS_MAX, Held, MAGIC, SIDE_CAR_BEFORE, VALID, labels};
+
+/// What is in force: number of the span, length of its label, number of the span around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// 0: nothing.
+    pub id: u8,
+    /// 0: it has none.
+    pub label: u8,
+    /// 0: none.
+    pub previous: u8,
+}
+
+/// Nothing.
+pub const NOTHING: State = State { id: 0, label: 0, previous: 0 };
+
+/// The states of a round of the victim, from one time that nothing is in force to the next.
+pub const ROUND: [State; 7] = [
+    State { id: 1, label: 0, previous: 0 },
+    State { id: 1, label: 1, previous: 0 },
+    State { id: 1, label: 2, previous: 0 },
+    State { id: 3, label: 0, previous: 1 },
+    State { id: 5, label: 0, previous: 3 },
+    // The one between has been left.
+    State { id: 5, label: 0, previous: 1 },
+    State { id: 1, label: 2, previous: 0 },
+];
+
+/// What the bytes of a side-car and a record say; `None` if they do not belong together.
+pub fn state(held: Option<&[u8; size_of::<Held>()]>) -> Option<State> {
+    let Some(held) = held else { return Some(NOTHING) };
+    let word = |from: usize| u64::from_ne_bytes(held[from..from + 8].try_into().unwrap_or_default());
+    let record = &held[SIDE_CAR_BEFORE..];
+    let id = record[0];
+    let attrs = usize::from(u16::from_ne_bytes([record[26], record[27]]));
+    let numbers = [word(24), word(32)] == [u64::from(id) + 2, u64::from(id) + 1];
+    let written = word(8) != 0 && word(16) != 0 && word(0) as u32 == MAGIC;
+    if id == 0 || record[..24].iter().any(|byte| *byte != id) || record[24] != VALID || record[25] != id {
+        return None;
+    }
+    if !numbers || !written || attrs > ATTRS_MAX {
+        return None;
+    }
+    let mut label = 0;
+    for (key, value) in labels(&record[28..28 + attrs]) {
+        // One key; each value is as long as it says in each byte.
+        if key != 0 || label != 0 || value.iter().any(|byte| usize::from(byte - b'0') != value.len()) {
+            return None;
+        }
+        label = value.len() as u8;
+    }
+    let [previous, rest @ ..] = word(40).to_ne_bytes();
+    (rest == [previous; 7]).then_some(State { id, label, previous })
+}

@@ -1,0 +1,120 @@
+//! A thread's context as others see it: at each instruction of entering, labelling and leaving, from a handler at 10 kHz, in thousands
+//! of threads, and through C++ and Python.
+//!
+//! `CONTEXT_ROUNDS` is the number of rounds of three spans under the timer; `.ci/long contexts` has more.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use flightline_context::record::{Held, SIDE_CAR_BEFORE};
+use flightline_tests::contexts::{NOTHING, ROUND, State, state};
+use flightline_tests::run::{run, spawn};
+use flightline_tests::stepping::freeze;
+use flightline_tests::victim;
+
+const VICTIM: &str = env!("CARGO_BIN_EXE_context_victim");
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn numbers(arguments: &[&str]) -> Vec<u64> {
+    let finished = run(Command::new(VICTIM).args(arguments), LIMIT).expect_success("the victim");
+    finished.stdout_text().split_whitespace().map(|n| n.parse().unwrap()).collect()
+}
+
+#[test]
+fn old_or_new_at_each_instruction() {
+    let mut child = spawn(Command::new(VICTIM).arg("step").stdout(Stdio::piped()));
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let slot = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).unwrap();
+    let memory = File::open(format!("/proc/{}/mem", child.id())).unwrap();
+    let look = |step: usize| -> State {
+        let mut pointer = [0; 8];
+        memory.read_exact_at(&mut pointer, slot).unwrap();
+        let record = u64::from_ne_bytes(pointer);
+        let mut held = [0; size_of::<Held>()];
+        let found = (record != 0).then(|| {
+            memory.read_exact_at(&mut held, record - SIDE_CAR_BEFORE as u64).unwrap();
+            &held
+        });
+        state(found).unwrap_or_else(|| panic!("torn at step {step}: {:x?}", &held[..100]))
+    };
+    let mut threads = freeze(child.id());
+    let thread = &mut threads[0];
+    let (mut now, mut changes, mut step) = (look(0), Vec::new(), 0);
+    // From a whole round's begin to the end of the third one behind it.
+    while changes.iter().filter(|state| **state == NOTHING).count() < 4 {
+        assert!(thread.step(), "the victim is gone");
+        step += 1;
+        assert!(step < 1_000_000, "{changes:?}");
+        let next = look(step);
+        if next != now {
+            changes.push(next);
+            now = next;
+        }
+    }
+    drop(threads);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let first = changes.iter().position(|state| *state == NOTHING).unwrap();
+    for round in changes[first + 1..].split_inclusive(|state| *state == NOTHING) {
+        assert_eq!((&round[..7], round[7]), (&ROUND[..], NOTHING));
+    }
+    println!("{step} instructions, {} changes", changes.len());
+}
+
+#[test]
+fn whole_in_a_handler() {
+    let rounds = std::env::var("CONTEXT_ROUNDS").unwrap_or_else(|_| "300000".into());
+    let [done, looks, met, wrong] = numbers(&["signals", &rounds])[..] else { panic!() };
+    println!("{} entered and left, {looks} looks, {met} met one, {wrong} wrong", 3 * done);
+    assert_eq!((done.to_string(), wrong), (rounds, 0));
+    assert!(met > 0 && met <= looks);
+}
+
+#[test]
+fn thousands_of_threads() {
+    let [entered, wrong] = numbers(&["threads", "4096", "20"])[..] else { panic!() };
+    assert_eq!((entered, wrong), (4096 * 21, 0));
+}
+
+/// Without a library in the process and with one: the same program.
+#[test]
+fn from_cpp_and_python() {
+    let preload = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recorder/preload");
+    let examples = preload.join("examples");
+    let include = format!("-I{}", preload.join("include").display());
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("spans");
+    let mut compiler = Command::new("g++");
+    compiler.args(["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", &include, "-o"]);
+    compiler.arg(&program).arg(examples.join("spans.cpp")).args(["-lpthread", "-ldl"]);
+    run(&mut compiler, LIMIT).expect_success("g++");
+    let mut python = Command::new("python3");
+    python.arg(examples.join("spans.py"));
+    let library = victim::flightline().with_file_name("libflightline.so");
+    for command in [&mut Command::new(program), &mut python] {
+        let ids = |command: &mut Command| -> Vec<(String, String)> {
+            let finished = run(command.arg("10"), LIMIT).expect_success("the example");
+            let text = finished.stdout_text();
+            let words = |line: &str| {
+                let (where_, rest) = line.split_once(' ').unwrap();
+                (where_.to_owned(), rest.rsplit(' ').next().unwrap().to_owned())
+            };
+            text.lines().map(words).collect()
+        };
+        let none = "0".repeat(16);
+        let without = ids(command);
+        assert_eq!(without.iter().filter(|(_, id)| *id == none).count(), without.len(), "{without:?}");
+        let with = ids(command.env("LD_PRELOAD", &library));
+        let places: Vec<&str> = with.iter().map(|(place, _)| place.as_str()).collect();
+        assert_eq!(places, ["before", "checkout", "charge", "checkout", "thread", "after"]);
+        let id = |i: usize| with[i].1.as_str();
+        assert_eq!([id(0), id(5)], [none.as_str(); 2]);
+        assert!(id(1) != none && id(2) != none && id(1) != id(2), "{with:?}");
+        assert_eq!([id(3), id(4)], [id(1); 2], "the outer one again, and on another thread");
+    }
+}
