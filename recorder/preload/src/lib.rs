@@ -7,8 +7,8 @@
 #![no_std]
 
 mod c_api;
-mod context;
 mod c_spans;
+mod context;
 mod helper;
 mod interpose;
 mod machine;
