@@ -8,11 +8,13 @@
 #[path = "../tests/in_process/mod.rs"]
 mod in_process;
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
+use flightline_in_signal::context;
 use flightline_in_signal::engine::{Cookie, FROM_PERF, SIGTRAP};
 use flightline_in_signal::interrupted::Regs;
 use flightline_in_signal::layout::{engine, slot_state};
@@ -87,7 +89,7 @@ fn time_after(batch: u32, cold: bool, prepare: impl Fn(), mut f: impl FnMut()) -
     middle((0..rounds).map(|_| one()).collect())
 }
 
-extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
+extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, interrupted: *mut c_void) {
     static BEEN: AtomicBool = AtomicBool::new(false);
     if BEEN.swap(true, Relaxed) {
         return;
@@ -96,7 +98,7 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
     let slot = thread::current().unwrap();
     let stack = (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed));
     // SAFETY: the kernel's own context.
-    let regs = unsafe { Regs::interrupted(context) };
+    let regs = unsafe { Regs::interrupted(interrupted) };
     let depth = std::cell::Cell::new(0);
     for cold in [false, true] {
         let heat = if cold { "cold" } else { "warm" };
@@ -135,7 +137,7 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
                     forget(state, slot_index);
                 }
                 // SAFETY: a siginfo as the kernel fills it for a perf trap, and the kernel's context.
-                assert!(unsafe { handler::on_signal(SIGTRAP, info.as_ptr().cast(), context) });
+                assert!(unsafe { handler::on_signal(SIGTRAP, info.as_ptr().cast(), interrupted) });
             };
             // Regular samples ask the CPU clock one time in sixteen, whose cost is told below.
             let regular = || slot.last_mono_ns.store(u64::MAX, Relaxed);
@@ -143,6 +145,19 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
             let stack = if again { "" } else { ", new" };
             println!("handler {heat}{stack:<13} {ns:8.0} ns                   (p10 {low:.0} ns)");
             in_process::drain(state);
+        }
+        let regular = || slot.last_mono_ns.store(u64::MAX, Relaxed);
+        let run = || {
+            // SAFETY: as above.
+            assert!(unsafe { handler::on_signal(SIGTRAP, info.as_ptr().cast(), interrupted) });
+        };
+        for (name, offset, at) in contexts() {
+            context::set_offsets([offset, 0]);
+            CONTEXT.set(at);
+            let (ns, low) = time_after(50, cold, regular, run);
+            println!("handler {heat}, {name:<20} {ns:8.0} ns                   (p10 {low:.0} ns)");
+            in_process::drain(state);
+            context::set_offsets([0, 0]);
         }
     }
     for cold in [false, true] {
@@ -152,6 +167,30 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
         println!("clocks {heat}: CPU time of the thread {cpu:.0} ns, monotonic {mono:.0} ns");
     }
     println!("{} frames, {} bytes of stack", depth.get(), stack.1 - regs.sp());
+}
+
+thread_local!(static CONTEXT: Cell<*const u8> = const { Cell::new(std::ptr::null()) });
+
+/// What a thread may have published: where its variable is, 0 = nobody looks, and what that points at.
+fn contexts() -> [(&'static str, usize, *const u8); 4] {
+    #[repr(align(4096))]
+    struct Page([u8; 8192]);
+    let page: &'static mut Page = Box::leak(Box::new(Page([0; 8192])));
+    let mut record = |at: usize| {
+        page.0[at - context::CAR_BYTES..][..4].copy_from_slice(&context::CAR_MAGIC.to_le_bytes());
+        page.0[at..at + 24].fill(7);
+        // Valid, sampled, labels of 40 bytes.
+        page.0[at + 24..at + 28].copy_from_slice(&[1, 1, 40, 0]);
+        page.0[at..].as_ptr()
+    };
+    let (ours, other) = (record(128), record(4098));
+    let offset = CONTEXT.with(|c| std::ptr::from_ref(c) as usize).wrapping_sub(context::thread_pointer());
+    [
+        ("nobody looks", 0, std::ptr::null()),
+        ("no context", offset, std::ptr::null()),
+        ("our context", offset, ours),
+        ("another's context", offset, other),
+    ]
 }
 
 /// The same modules with no rows.

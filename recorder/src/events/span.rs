@@ -36,3 +36,48 @@ pub fn write_scope(recording: &mut Recording, place: &Place, event: &Event<'_>) 
     let seq = event.word(scope::SEQ);
     recording.scope_end(place.thread, &Scope { start_ns, took_ns, span, previous, seq });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{events::Head, repository::Owner, settings::Settings, sink::Target};
+    use flightline_in_signal::layout::event_kind;
+
+    #[test]
+    fn what_a_program_writes_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target::Path(dir.path().join("x.jfr"));
+        let mut recording = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
+        let group = recording.add_group("prog (1)".into());
+        let thread = recording.add_thread(7, "main", group).index;
+        let place = Place { thread, tid: 7, trace: None, time_ns: 1000 };
+        let head = Head { kind: event_kind::SPAN, index: 9, value: u64::MAX };
+        let texts = [u64::MAX, u64::from_le_bytes(*b"name\xff\xfe\0\"")];
+        let ordered = vec![900, 400, 1, 2, 3, 4, 5, 6];
+        let all = vec![vec![], vec![5], vec![u64::MAX; 8], [ordered, vec![u64::MAX; 8]].concat()];
+        for words in all {
+            for extra in [words.clone(), [&words[..], &texts].concat()] {
+                let event = Event { head, extra: &extra };
+                let (start, took) = interval(&event, span::START, span::END, place.time_ns);
+                assert!(start + took <= place.time_ns, "{extra:?}");
+                write(&mut recording, &place, &event);
+                write_scope(&mut recording, &place, &event);
+            }
+        }
+        recording.finish();
+        assert_eq!(recording.failure(), None);
+        let mut input = jfr_format::read::Input::open(&dir.path().join("x.jfr")).unwrap();
+        let mut spans = 0;
+        while let Some(item) = input.next().unwrap() {
+            match item {
+                jfr_format::read::Item::Events(batch) => {
+                    let of = |name: &str| batch.events().filter(|e| &*e.class().name == name).count();
+                    spans += of("flightline.Span") + of("flightline.SpanScope") + of("profiler.Span");
+                }
+                jfr_format::read::Item::Warning(warning) => panic!("{warning}"),
+                _ => {}
+            }
+        }
+        assert_eq!(spans, 8 * 3);
+    }
+}
