@@ -45,10 +45,13 @@ const _: () = {
     assert!(core::mem::offset_of!(record::SideCar, local_root_span_id) == 24);
 };
 
-/// Makes the recorder known to the copy of the crate in this binary, and looks for another writer's variable. Outside handlers, at the
-/// program's start or at that of a recording.
+/// Makes the recorder known to the copy of the crate in this binary.
 pub fn offer() {
     abi::set_recorder(&ABI);
+}
+
+/// Looks for another writer's variable. Outside handlers, at the program's start or at that of a recording.
+pub fn look() {
     // A look that fails may allocate with other C libraries.
     #[cfg(target_env = "gnu")]
     {
@@ -58,6 +61,9 @@ pub fn offer() {
         // SAFETY: a handle of the program itself, which is never closed.
         let program = unsafe { libc::dlopen(core::ptr::null(), libc::RTLD_LAZY) };
         let found = [program, libc::RTLD_NEXT].map(|scope| find(scope, c"otel_thread_ctx_v1"));
+        // What was not found must not be what the program's own `dlerror` tells.
+        // SAFETY: forgets this thread's last message.
+        unsafe { libc::dlerror() };
         let other = found.into_iter().find(|at| *at != 0 && *at != own);
         let distance = other.map_or(0, |at| at.wrapping_sub(pointer));
         // Of libraries that are opened later each thread may have its block elsewhere.

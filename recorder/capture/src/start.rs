@@ -85,6 +85,7 @@ fn prepare() {
     unsafe { clock::set_vdso_clock(vdso_clock) };
     find_loader();
     context::offer();
+    context::look();
     threads::create_key();
 }
 
