@@ -141,6 +141,13 @@ impl Feed {
         }
     }
 
+    /// The time in ns that a sample of this type stands for, as far as the present chunk, or the one before it of the same recorder, has
+    /// told. In a recording without segments it may be told behind the samples that it is about.
+    pub fn period(&self, event: &str) -> Option<u64> {
+        let State { settings, settings_before, .. } = &self.state;
+        settings.period(event).or_else(|| settings_before.period(event))
+    }
+
     /// What has been read so far.
     pub fn stats(&self) -> Stats {
         let cache = &self.state.cache;

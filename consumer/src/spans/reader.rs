@@ -164,6 +164,19 @@ impl Spans {
         }
     }
 
+    /// Learns what samples of a type stand for that say nothing of it themselves: `period` as [`live::Feed::period`]. To be called
+    /// with each chunk and at the end.
+    pub fn periods(&mut self, period: impl Fn(&str) -> Option<u64>) {
+        let Profile { model, periods, .. } = &mut self.profile;
+        for (_, kind) in model.kinds.iter().filter(|(_, kind)| kind.unit == Unit::Samples) {
+            if !periods.contains_key(&kind.name)
+                && let Some(period) = period(&kind.name)
+            {
+                periods.insert(kind.name.clone(), period);
+            }
+        }
+    }
+
     /// Another recording begins, by a clock of its own.
     pub fn next_input(&mut self) {
         self.clock = None;

@@ -233,6 +233,25 @@ fn t15_waiting_lasts_as_long_as_it_did() {
 }
 
 #[test]
+fn one_look_is_no_span_whatever_its_weight() {
+    let mut items = vec![scope(1, 0, 100, ROOT, 0), context(1, 10, ROOT)];
+    items.extend([cpu(1, 10, "ab"), cpu(1, 10, "ab"), cpu(1, 10, "ab")]);
+    let found = read(&items);
+    assert_eq!((found.inferred.len(), samples(&found, ROOT)), (0, 3));
+}
+
+#[test]
+fn periods_may_be_told_behind_the_samples() {
+    let mut one = sample(1, 10, "ab");
+    one.weight = Weight { samples: 2, value: 2, unit: Unit::Samples };
+    let mut spans = Spans::new(Options::default());
+    [Item::Sample(Box::new(one)), context(1, 10, ROOT)].iter().for_each(|item| spans.take(item));
+    spans.periods(|event| (event == "jdk.ExecutionSample").then_some(7));
+    let found = spans.finish().unwrap();
+    assert_eq!(found.profile.entry(SpanKey::Id(1)).unwrap().spent.cpu, 14);
+}
+
+#[test]
 fn t16_waiting_over_a_change_of_spans_is_divided() {
     let change = [scope(1, 0, 1_000, ROOT, 0), scope(1, 0, 250, CHILD, ROOT)];
     // One batch, as of a recorder that does not look at activations.

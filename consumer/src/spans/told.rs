@@ -176,7 +176,7 @@ fn interval(
             labels.insert(name.clone(), text);
         }
     }
-    let told = ["name", "spanName", "operation"].iter().find_map(|name| labels.get(*name).cloned());
+    let told = ["name", "spanName", "operation", "method"].iter().find_map(|name| labels.get(*name).cloned());
     // com.example.Request → Request
     let name = fields.text("tag").or(told);
     let name = name.unwrap_or_else(|| event.rsplit(['.', '$']).next().unwrap_or(event).into());
@@ -242,6 +242,12 @@ fn as_text(value: &Value) -> Option<Arc<str>> {
         Value::Integer(number) => Some(number.to_string().into()),
         Value::Boolean(value) => Some(value.to_string().into()),
         Value::Real(number) => Some(number.to_string().into()),
+        // A method, as of jdk.MethodTrace.
+        Value::Struct(fields) => {
+            let fields = Fields(fields);
+            let name = fields.text("name")?;
+            Some(fields.text("type").map_or(name.clone(), |class| format!("{class}.{name}").into()))
+        }
         _ => None,
     }
 }

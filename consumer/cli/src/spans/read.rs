@@ -114,8 +114,12 @@ impl<'a> Reader<'a> {
                     self.outcome = Outcome::Partial;
                 }
             }
+            if let Item::ChunkStart(_) = &item {
+                spans.periods(|event| self.feed.period(event));
+            }
             spans.take(&item);
         }
+        spans.periods(|event| self.feed.period(event));
     }
 
     fn close(mut self, spans: &mut Spans) -> Outcome {

@@ -137,6 +137,14 @@ impl ThreadTrees {
         // What contains another comes before it.
         scopes.sort_by_key(|scope| (scope.start, std::cmp::Reverse(scope.end)));
         self.points.sort_by_key(|point| point.time);
+        // A sample of more weight than one is told as several of one moment: it was seen once.
+        self.points.dedup_by(|next, point| {
+            let same = next.time == point.time && next.path == point.path;
+            if same {
+                point.count = point.count.saturating_add(next.count);
+            }
+            same
+        });
         for (at, root) in scopes.iter().enumerate() {
             let over = root.end < to && !root.open || to == i64::MAX;
             if root.previous.is_some() || !over || self.done.is_some_and(|done| root.end <= done) {

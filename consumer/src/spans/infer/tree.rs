@@ -27,8 +27,10 @@ pub(super) struct Node<F> {
     pub(super) children: Vec<usize>,
     pub(super) start: i64,
     pub(super) last: i64,
-    /// Samples.
+    /// What samples it was in stand for.
     pub(super) count: u64,
+    /// Moments it was seen at.
+    looks: u64,
     ended: bool,
     depth: usize,
     /// The span that was active when it was first seen, unless a node below knows already.
@@ -156,6 +158,7 @@ impl<F: Copy + PartialEq> Tree<F> {
         loop {
             let node = &mut self.nodes[at];
             node.count = node.count.saturating_add(count);
+            node.looks += 1;
             node.last = time;
             // Its children are not the span's, but those of a node below, or its own.
             if node.active.is_some() && node.active == active {
@@ -240,7 +243,7 @@ impl<F: Copy + PartialEq> Tree<F> {
             (node.active, node.activated, node.deactivated) = (None, i64::MIN, None);
         }
         let node = &self.nodes[at];
-        if at != ROOT && (node.count == 1 || node.last.saturating_sub(node.start) < self.min_duration) {
+        if at != ROOT && (node.looks == 1 || node.last.saturating_sub(node.start) < self.min_duration) {
             self.previous_top = Some(parent);
             self.remove(at);
         } else if let Some(&child) = node.children.last()
@@ -309,6 +312,7 @@ impl<F> Node<F> {
             start: time,
             last: time,
             count: 0,
+            looks: 0,
             ended: false,
             depth,
             active: None,
