@@ -1,11 +1,16 @@
 //! What the system says of itself and of processes' CPU time.
 
-use std::{collections::HashMap, fs};
+use std::{collections::HashMap, fs, sync::OnceLock};
 
 use nix::unistd::{SysconfVar, sysconf};
 
 /// Kernel name, release, version and machine.
-pub fn os_version() -> String {
+pub fn os_version() -> &'static str {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    VERSION.get_or_init(read_os_version)
+}
+
+fn read_os_version() -> String {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let pretty = release.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=")).unwrap_or("").trim_matches('"');
@@ -43,8 +48,9 @@ pub struct Cpu {
 }
 
 /// Reads `/proc/cpuinfo`.
-pub fn cpu() -> Cpu {
-    parse_cpuinfo(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+pub fn cpu() -> &'static Cpu {
+    static CPU: OnceLock<Cpu> = OnceLock::new();
+    CPU.get_or_init(|| parse_cpuinfo(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()))
 }
 
 fn parse_cpuinfo(text: &str) -> Cpu {

@@ -66,7 +66,7 @@ pub fn setting(recording: &mut Recording, settings: &Settings, now_ns: u64) {
     }
     let os = system::os_version();
     recording.event(schema::OS_INFORMATION, None, os.len(), |e, _| {
-        e.ticks(now).string(&os);
+        e.ticks(now).string(os);
     });
     let cpu = system::cpu();
     recording.event(schema::CPU_INFORMATION, None, 2 * cpu.model.len() + 40, |e, _| {

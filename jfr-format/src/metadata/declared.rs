@@ -3,9 +3,12 @@
 use super::{describe, encode};
 use crate::ids::TypeId;
 use crate::schema::{self, Kind};
-use std::sync::{Arc, OnceLock};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 const IDS: usize = 256;
+
+type Wanted = [bool; IDS];
 
 /// Some event types of the [schema], and every type and annotation that their declaration needs. A chunk declares all its
 /// types at its start, each for some hundred bytes.
@@ -30,7 +33,27 @@ impl Declared {
         Declared::closed(events.into_iter().chain(always).chain(primitives))
     }
 
+    /// A recorder of many processes declares the same for each: the last few sets are kept.
     fn closed(types: impl Iterator<Item = TypeId>) -> Declared {
+        static KEPT: Mutex<VecDeque<(Wanted, Declared)>> = Mutex::new(VecDeque::new());
+        const MOST: usize = 4;
+        let mut wanted = [false; IDS];
+        for id in types {
+            if let Some(mark) = wanted.get_mut(id.0 as usize) {
+                *mark = true;
+            }
+        }
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, declared)) = kept.iter().find(|(of, _)| *of == wanted) {
+            return declared.clone();
+        }
+        let declared = Declared::encoded((0..IDS as u32).map(TypeId).filter(|id| wanted[id.0 as usize]));
+        kept.truncate(MOST - 1);
+        kept.push_front((wanted, declared.clone()));
+        declared
+    }
+
+    fn encoded(types: impl Iterator<Item = TypeId>) -> Declared {
         let mut has = [false; IDS];
         let mut open: Vec<TypeId> = types.collect();
         while let Some(id) = open.pop() {

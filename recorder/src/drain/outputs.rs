@@ -33,7 +33,11 @@ impl Drain {
                 _ => Vec::new(),
             },
         };
-        let mut recording = Recording::open(&self.target, &owner, &self.settings)?;
+        // Whether the output can be written is seen with the first process, before it runs.
+        let mut recording = match (&self.target, self.journals) {
+            (Target::Repository(repository), 1..) => Recording::later(repository, &owner, &self.settings)?,
+            _ => Recording::open(&self.target, &owner, &self.settings)?,
+        };
         recording.name_events(self.session.events());
         tell::setting(&mut recording, &self.settings, monotonic_ns());
         recording.told_chunk = recording.chunk();

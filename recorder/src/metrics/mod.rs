@@ -1,7 +1,7 @@
 //! Process and machine every second or so: load, memory, context switches, control group, network. All from `/proc` and
 //! the control group's files; nothing is asked of the program.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::OnceLock, time::Duration};
 
 use jfr_format::schema;
 
@@ -161,7 +161,8 @@ impl Metrics {
 
 /// Whether control groups will have something to say of this process, and so probably of those that it records.
 pub fn in_container() -> bool {
-    Group::of(std::process::id()).is_some()
+    static IN_CONTAINER: OnceLock<bool> = OnceLock::new();
+    *IN_CONTAINER.get_or_init(|| Group::of(std::process::id()).is_some())
 }
 
 fn cpu_load(recording: &mut Recording, [user, system]: [f32; 2], machine: f32, now_ns: u64) {

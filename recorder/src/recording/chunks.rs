@@ -70,6 +70,7 @@ impl Recording {
 
     /// Copies a record to the journal, if there is one. If that is full, room is made by writing what is queued.
     pub fn keep(&mut self, process: u64, place: u64, kind: u8, payload: &[AtomicU64]) -> Option<Entry> {
+        self.open_later();
         let kept = self.journal.as_mut()?.append(process, place, kind, payload);
         if kept.is_some() || self.writer.pending() < QUEUED_BYTES {
             return kept;
@@ -192,6 +193,10 @@ impl Recording {
     }
 
     pub(super) fn write_out(&mut self, now_ns: u64) {
+        self.make_later();
+        if self.failure.is_some() {
+            return;
+        }
         let now = self.ticks(now_ns);
         match self.writer.flush(now, &mut self.sink) {
             Ok(()) => {
@@ -276,6 +281,11 @@ impl Recording {
         if self.finished {
             return;
         }
+        if self.forget_later() {
+            self.finished = true;
+            return;
+        }
+        self.make_later();
         if self.failure.is_none() {
             self.tell_sums(crate::clock::monotonic_ns());
             self.anchor();

@@ -27,6 +27,7 @@ mod chunks;
 mod constants;
 mod cost;
 mod declared;
+mod later;
 mod outage;
 mod readers;
 mod spans;
@@ -35,6 +36,7 @@ use aggregate::Aggregate;
 use chunks::{first_content, fixed_size};
 pub use constants::ThreadHandle;
 use constants::{Group, Interface, ThreadTable};
+use later::Later;
 use outage::Outage;
 pub use spans::{Scope, Span, SpanContext, Worked};
 
@@ -78,6 +80,8 @@ pub struct Recording {
     /// Bytes and number of chunks.
     pub chunks: u64,
     failure: Option<String>,
+    /// What is made on disk with the first record or flush.
+    later: Option<Later>,
     /// What is not in the output yet, where it outlives us.
     pub journal: Option<Journal>,
     /// What is flushed goes on to the disk.
@@ -199,6 +203,7 @@ impl Recording {
             worth: false,
             chunks: 1,
             failure: None,
+            later: None,
             journal: None,
             syncer: None,
             outage: None,
@@ -265,6 +270,9 @@ impl Recording {
     pub fn keep_journal(&mut self, session: &std::path::Path, number: u64, pid: u32) {
         if self.fixed {
             return;
+        }
+        if let Some(later) = &mut self.later {
+            return later.journal(session, number, pid);
         }
         // Without it everything else works.
         self.journal = Journal::create(session, number, pid, self.ticks.origin_ns()).ok();
