@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::turn;
+use flightline_tests::run::{run, turn};
 use flightline_tests::spans::{self, Span};
 use flightline_tests::victim;
 
@@ -122,6 +124,22 @@ fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
     let idle = events.iter().filter(|s| s.field("name") == "idle").count();
     assert!(count(&events, ENDED[0]) > 20 && idle <= 2, "{idle} spans of no length at all had samples");
     assert!(count(&events, CONTEXT) > 20);
+    // `flightline spans` joins them as we do here.
+    let (truth, contexts) = (truth(&sampled), contexts(&sampled.path));
+    let mut own: HashMap<String, u64> = HashMap::new();
+    for sample in spans::read(&sampled.path, &SAMPLES[..1]) {
+        let context = contexts.get(&(sample.tid, sample.number("startTime")));
+        let name = context.and_then(|c| truth.get(&c.number("spanId"))).map(|(name, _)| name.clone());
+        *own.entry(name.unwrap_or_default()).or_default() += 1;
+    }
+    let mut told = Command::new(victim::flightline());
+    let told = run(told.args(["spans", "--json"]).arg(&sampled.path), Duration::from_secs(60));
+    let told: serde_json::Value = serde_json::from_str(&told.expect_success("spans").stdout_text()).unwrap();
+    let rows = told["rows"].as_array().unwrap();
+    for name in ["outer", "inner"] {
+        let row = rows.iter().find(|row| row["key"] == name).unwrap_or_else(|| panic!("{name}: {told}"));
+        assert_eq!(row["spent"]["samples"].as_u64(), own.get(name).copied(), "{row}");
+    }
     let off = record(&["--spans", "off"], "10");
     assert_eq!(spans::read(&off.path, &ENDED).len(), 0);
     assert_eq!(off.read().events.get("flightline.Watermark"), None);
