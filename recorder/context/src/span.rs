@@ -147,7 +147,7 @@ pub fn beginning() -> u64 {
 }
 
 /// Tells the recorder of a span that ended, if it wants to know: of one with samples, or of all. `start_ticks` is of [`beginning`],
-/// `attrs` as in [`Record::attrs`].
+/// `attrs` as in [`Record`](crate::record::Record).
 #[inline]
 pub fn span_ended(context: &SpanContext, name: &str, start_ticks: u64, samples: u32, attrs: &[u8]) {
     let recorder = recorder();

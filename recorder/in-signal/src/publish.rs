@@ -29,7 +29,7 @@ pub struct Taken<'s> {
 }
 
 impl<'s> Taken<'s> {
-    /// What [`walk`] left in the parts of a scratch buffer.
+    /// What [`walk()`] left in the parts of a scratch buffer.
     #[inline]
     pub fn of(frames: &'s [u64], depth: u16, context: &'s [u64], words: usize) -> Taken<'s> {
         Taken {
