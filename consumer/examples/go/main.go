@@ -23,8 +23,10 @@ func main() {
 		head, err := in.Peek(16)
 		if err == io.EOF {
 			break
-		} else if err != nil || string(head[:4]) != "FLR\x00" {
-			log.Fatal("no chunk begins here: ", err)
+		} else if err != nil {
+			log.Fatal(err)
+		} else if string(head[:4]) != "FLR\x00" {
+			log.Fatal("no chunk begins here: a stream is wanted, as `flightline record -o -` writes it")
 		}
 		size := binary.BigEndian.Uint64(head[8:])
 		if size < 68 || size > 1<<28 {
