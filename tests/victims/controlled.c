@@ -131,6 +131,10 @@ int main(int argc, char **argv) {
                 waitpid(child, &status, 0);
                 return WEXITSTATUS(status);
             }
+            // Of the parent's threads, which wait in these, none is here; and nothing has been done yet.
+            lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+            wake = finished = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+            turn = left = 0;
             start_workers();
             printf("child %d\n", getpid());
         } else if (!strcmp(text, "exec")) {
