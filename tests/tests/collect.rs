@@ -315,7 +315,9 @@ fn recorders_restart_under_load() {
     for (name, file, collecting) in collectors {
         signal(collecting.0.id(), libc::SIGTERM);
         let (code, told, errors) = ended_of(collecting);
-        assert_eq!((code, &told["cut"]), (0, &0.into()), "{name}: {told} {errors}");
+        // A signal before any is caught kills, one while a recorder ends has it end at once: each may cut a chunk.
+        let cut = told["cut"].as_u64().unwrap();
+        assert!(code == i32::from(cut > 0) && (cut == 0 || name == "told"), "{name}: {told} {errors}");
         assert_eq!((&told["damaged"], &told["segments"]["wrong"]), (&0.into(), &0.into()), "{name}: {told}");
         if name == "told" {
             // One that is told to end before it has begun writes nothing.
