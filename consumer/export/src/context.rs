@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flightline_consumer::live::{Event, Sample, Value};
+use flightline_consumer::spans::labels_of;
 
 /// Labels by name.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
-
-/// Labels of one span; more are left out.
-const MOST_LABELS: usize = 64;
 
 /// The span in which a sample was taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -137,13 +135,11 @@ fn text<'a>(fields: &'a [(Arc<str>, Value)], name: &str) -> Option<&'a str> {
     find(fields, name).and_then(Value::text)
 }
 
-/// The labels in a JSON object; none if it is no such thing.
+/// The labels in a JSON object; none if it is no such thing. Receivers take no attribute without a name.
 fn labels(json: &str) -> Labels {
-    let Ok(serde_json::Value::Object(object)) = serde_json::from_str(json) else { return Labels::new() };
-    let of = |value: serde_json::Value| match value {
-        serde_json::Value::String(text) => text.into(),
-        other => other.to_string().into(),
-    };
-    let named = object.into_iter().filter(|(name, _)| !name.is_empty());
-    named.take(MOST_LABELS).map(|(name, value)| (name.into(), of(value))).collect()
+    let told = labels_of(json);
+    told.iter()
+        .filter(|(name, _)| !name.is_empty())
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }

@@ -24,4 +24,4 @@ pub use infer::{Inference, Inferred, Parent};
 pub use join::{Counts, Joiner, Limits};
 pub use profile::{Entry, Profile, Spent};
 pub use reader::{ClockMismatch, Found, Options, Spans};
-pub use told::{Labels, Scope, Span, SpanContext};
+pub use told::{Labels, Scope, Span, SpanContext, labels_of};

@@ -222,8 +222,8 @@ fn context_of(fields: &Fields<'_>) -> Option<SpanContext> {
     })
 }
 
-/// Labels out of the text of a JSON object; none if it is not one.
-pub(super) fn labels_of(text: &str) -> Labels {
+/// Labels out of the text of a JSON object, as `flightline.Span` and contexts have them; none if it is not one.
+pub fn labels_of(text: &str) -> Labels {
     if text.is_empty() {
         return Labels::default();
     }

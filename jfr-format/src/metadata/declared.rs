@@ -4,7 +4,7 @@ use super::{describe, encode};
 use crate::ids::TypeId;
 use crate::schema::{self, Kind};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 const IDS: usize = 256;
 
@@ -21,8 +21,7 @@ pub struct Declared {
 impl Declared {
     /// The whole schema.
     pub fn all() -> Declared {
-        static ALL: OnceLock<Declared> = OnceLock::new();
-        ALL.get_or_init(|| Declared::closed(schema::types().map(|ty| ty.id))).clone()
+        Declared::closed(schema::types().map(|ty| ty.id))
     }
 
     /// These event types. What the constants of every chunk need is declared too, and what readers look for whether it is

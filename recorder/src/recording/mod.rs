@@ -12,14 +12,13 @@ use jfr_format::{
 
 use crate::{
     black_box::journal::{Entry, Journal},
-    clock::{TICKS_PER_SECOND, TickLine, both_ns},
+    clock::{TICKS_PER_SECOND, TickLine},
     cost::Sum,
     error::Error,
     metrics,
     names::intern::{Interner, TraceIndex},
-    repository::Owner,
     settings::Settings,
-    sink::{Sink, StreamSink, Syncer, Target},
+    sink::{Sink, StreamSink, Syncer},
 };
 
 mod aggregate;
@@ -27,7 +26,7 @@ mod chunks;
 mod constants;
 mod cost;
 mod declared;
-mod later;
+mod open;
 mod outage;
 mod readers;
 mod spans;
@@ -36,7 +35,7 @@ use aggregate::Aggregate;
 use chunks::{first_content, fixed_size};
 pub use constants::ThreadHandle;
 use constants::{Group, Interface, ThreadTable};
-use later::Later;
+use open::Later;
 use outage::Outage;
 pub use spans::{Scope, Span, SpanContext, Worked};
 
@@ -108,38 +107,6 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens the output of `owner` and begins its first chunk.
-    pub fn open(target: &Target, owner: &Owner, settings: &Settings) -> Result<Recording, Error> {
-        let (sink, refused) = match (Sink::open(target, owner, &settings.stream), target) {
-            (Ok(sink), _) => (sink, None),
-            // A repository is tried again: the disk may be full just now.
-            (Err(Error::Io { source, .. }), Target::Repository(repository)) => {
-                (Sink::later(repository, owner), Some(source))
-            }
-            (Err(error), _) => return Err(error),
-        };
-        let (mono, wall) = both_ns();
-        let ticks = TickLine::new(mono);
-        let line = ClockLine {
-            start_ticks: Ticks(0),
-            start_epoch_ns: i64::try_from(wall).unwrap_or(0),
-            ticks_per_second: TICKS_PER_SECOND,
-        };
-        let mut recording = Recording::with(sink, line, ticks, Ticks(0), mono, settings)?;
-        // The first bytes at once: an output that cannot be written is noticed before the program runs.
-        match refused {
-            Some(source) => recording.fail(&source),
-            None => recording.write_out(mono),
-        }
-        match &recording.failure {
-            // A pipe or device may fail at any time: the program's run is worth more than its recording.
-            Some(reason) if !recording.fixed && !recording.will_retry() => {
-                Err(Error::Setting { name: "output", problem: reason.clone() })
-            }
-            _ => Ok(recording),
-        }
-    }
-
     /// Goes on with a recording of a drain that was killed: a chunk begins at `start`, where its last one ended.
     pub fn resume(
         sink: Sink,
@@ -264,19 +231,6 @@ impl Recording {
         if let (Some(journal), Some(entry)) = (&self.journal, entry) {
             journal.queued(entry);
         }
-    }
-
-    /// Keeps what is not in the output yet in the session directory.
-    pub fn keep_journal(&mut self, session: &std::path::Path, number: u64, pid: u32) {
-        if self.fixed {
-            return;
-        }
-        if let Some(later) = &mut self.later {
-            return later.journal(session, number, pid);
-        }
-        // Without it everything else works.
-        self.journal = Journal::create(session, number, pid, self.ticks.origin_ns()).ok();
-        self.commit();
     }
 
     /// The last batch that was committed and the one that events are queued for; `None` without a journal.
@@ -441,6 +395,7 @@ fn defect(error: WriteError) -> Error {
 mod tests {
     use super::*;
     use crate::names::intern::{Frame, Origin};
+    use crate::{repository::Owner, sink::Target};
     use jfr_format::schema::frame_type;
     use std::{path::Path, sync::Arc};
 
