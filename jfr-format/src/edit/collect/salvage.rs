@@ -64,7 +64,9 @@ impl Collector {
         bytes.extend_from_slice(rest);
         let source = Source::from(bytes.freeze());
         let mut out = Vec::new();
-        let report = repair(&source, &Options::default(), &mut out)?;
+        // An event whose constants are damaged would come without its stack or thread, as if it never had one.
+        let options = Options { drop_unresolved: !held.sound, ..Options::default() };
+        let report = repair(&source, &options, &mut out)?;
         let lost: u64 = report.lost.values().map(|lost| lost.bytes).sum();
         self.report.lost_bytes += lost;
         if held.sound && report.unchanged() {
