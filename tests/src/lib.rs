@@ -15,6 +15,7 @@
 //! * [`crashes`] is a program of which every allocation is known, to be killed; `stepping` stops it between instructions.
 //! * [`foreign`] runs readers that others wrote; [`print_agreement`] compares what they print, read by [`json_events`].
 //! * [`spans`] reads what engines beside CPU time record.
+//! * [`stolen`] tells what the machine below took of the time.
 //! * [`stream`] looks at what a reader of a stream got.
 //! * [`whole`] says how much CPU time is on stacks that reach the root.
 //! * [`shares`] turns both into shares that can be compared.
@@ -44,6 +45,7 @@ pub mod shares;
 pub mod skip;
 pub mod spans;
 pub mod stepping;
+pub mod stolen;
 pub mod stream;
 pub mod truth;
 pub mod victim;

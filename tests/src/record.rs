@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::recording::Recording;
 use crate::run::{Finished, run};
+use crate::stolen::Stolen;
 use crate::truth::Truth;
 use crate::victim::flightline;
 
@@ -27,6 +28,8 @@ pub struct Recorded {
     pub finished: Finished,
     /// The output file.
     pub path: PathBuf,
+    /// ns that were stolen from the machine's processors meanwhile.
+    pub stolen_ns: u64,
     folder: TempDir,
 }
 
@@ -113,9 +116,10 @@ impl Record {
     /// Runs it to the end.
     #[track_caller]
     pub fn run(self, program: impl AsRef<Path>, args: &[&str]) -> Recorded {
+        let stolen = Stolen::from_now();
         let finished = run(&mut self.command(program, args), self.limit);
         let path = self.path();
-        Recorded { finished, path, folder: self.folder }
+        Recorded { finished, path, stolen_ns: stolen.ns(), folder: self.folder }
     }
 }
 

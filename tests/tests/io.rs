@@ -43,12 +43,22 @@ fn reads_and_writes_of_known_length() {
         ("socket_recvmsg", TYPES[3], "bytesRead", ""),
     ];
     for (name, event, bytes, path) in table {
-        let own: Vec<&Span> = spans.iter().filter(|s| s.has(name)).collect();
+        let mut own: Vec<&Span> = spans.iter().filter(|s| s.has(name)).collect();
+        own.sort_by_key(|s| s.duration_ns);
         assert_eq!(own.len() as i64, truth.counts[name], "{name}: number of calls");
-        let (is, should) = (own.iter().map(|s| s.duration_ns).sum::<u64>(), truth.functions[name]);
-        // Ticks of 1 µs, rounded at both ends; the program may be put aside between its clock and ours.
-        assert!(is <= should + 2_000 * own.len() as u64, "{name}: {is} ns recorded, {should} ns truly");
-        assert!(is as f64 >= 0.85 * should as f64, "{name}: {is} ns recorded, {should} ns truly");
+        let mut calls: Vec<u64> =
+            (0..own.len()).map(|i| truth.counts[&format!("{name} call {i}")] as u64).collect();
+        calls.sort_unstable();
+        let mut apart = 0;
+        for (span, should) in own.iter().zip(calls) {
+            let is = span.duration_ns;
+            // Ticks of 1 µs, rounded at both ends.
+            let within = (4_500_000..=should + 2_000).contains(&is);
+            assert!(within, "{name}: {is} ns recorded, {should} ns truly");
+            apart += usize::from((is as f64) < 0.85 * should as f64);
+        }
+        // The program may be put aside between its clock and ours, but not each time.
+        assert!(apart <= own.len() / 2, "{name}: {apart} of {} far from the program's own clock", own.len());
         if !bytes.is_empty() {
             let moved: i64 = own.iter().map(|s| s.number(bytes)).sum();
             assert_eq!(moved, truth.counts[&format!("{name} bytes")], "{name}: bytes");

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 
 enum { ROUNDS = 8, NAP_US = 6000 };
-static int64_t waited, moved, count;
+static int64_t waited[64], moved, count;
 static int to_feed;
 
 // The main thread waits first.
@@ -24,8 +24,8 @@ static void nap(void) {
     ({                                                 \
         int64_t from_ = clock_ns(CLOCK_MONOTONIC);     \
         __typeof__(call) r_ = (call);                  \
-        waited += clock_ns(CLOCK_MONOTONIC) - from_;   \
-        count++;                                       \
+        if (count == 64) abort();                      \
+        waited[count++] = clock_ns(CLOCK_MONOTONIC) - from_; \
         r_;                                            \
     })
 
@@ -79,10 +79,14 @@ NOINLINE static ssize_t socket_recvmsg(void) {
 static void tell(const char *name) {
     char bytes[64];
     snprintf(bytes, sizeof bytes, "%s bytes", name);
-    truth_function(name, waited);
+    for (int i = 0; i < count; i++) {
+        char call[64];
+        snprintf(call, sizeof call, "%s call %d", name, i);
+        truth_count(call, waited[i]);
+    }
     truth_count(name, count);
     truth_count(bytes, moved);
-    waited = moved = count = 0;
+    moved = count = 0;
 }
 
 static void reads(const char *name, ssize_t (*get)(void)) {
