@@ -51,6 +51,13 @@ pub fn jdk(release: u32) -> Option<PathBuf> {
     Some(PathBuf::from(found.stdout_text().trim()))
 }
 
+/// `tool`, a JDK's `jfr`. Short runs beside other work: the small collector and the first compiler are the cheapest.
+pub fn jfr(tool: &Path) -> Command {
+    let mut command = Command::new(tool);
+    command.args(["-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1"]);
+    command
+}
+
 /// Panics unless all readers see the same samples in each file; gives the tables printed.
 #[track_caller]
 pub fn agree(files: &[&Path]) -> String {

@@ -12,7 +12,7 @@ use jfr_format::header::ChunkHeader;
 use jfr_format::read::{Input, Item};
 
 use crate::json_events::{Events, Json};
-use crate::run;
+use crate::{foreign, run};
 
 /// A difference that is the JDK's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,9 +123,9 @@ pub fn compare(
         depth.map_or_else(Vec::new, |depth| vec!["--stack-depth".into(), depth.to_string()]);
     let mut ours = Command::new(flightline);
     ours.args(["print", "--json"]).args(&depth).arg(file);
-    let mut theirs = Command::new(jfr);
+    let mut theirs = foreign::jfr(jfr);
     theirs
-        .args(["-J-Xmx3g", "-J-XX:+UseSerialGC", "print", "--json"])
+        .args(["-J-Xmx3g", "print", "--json"])
         .args(&depth)
         .arg(readable)
         .env("TZ", "UTC");

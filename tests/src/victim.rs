@@ -130,14 +130,15 @@ pub fn flightline() -> &'static Path {
     })
 }
 
-/// An example program of one of our packages, built in the release profile.
-pub fn example(package: &str, name: &str) -> PathBuf {
+/// An example program of one of our packages, as `cargo test` builds it with everything else: another choice of packages
+/// may mean other features, and all of it built once more.
+pub fn example(name: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build
-        .args(["build", "--release", "-p", package, "--example", name, "--target-dir"])
+        .args(["build", "--workspace", "--example", name, "--target-dir"])
         .arg(target_dir())
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     run(&mut build, Duration::from_secs(900)).expect_success(name);
-    target_dir().join("release/examples").join(name)
+    target_dir().join("debug/examples").join(name)
 }

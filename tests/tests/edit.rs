@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::run::{Finished, run};
-use flightline_tests::{skip, victim};
+use flightline_tests::{foreign, skip, victim};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures").join(name)
@@ -53,7 +53,7 @@ fn read_by(jdk: &Path, dir: &Path) -> BTreeMap<String, Read> {
     javac.args(["--release", "17", "-d"]).arg(classes.path()).arg(source);
     run(&mut javac, Duration::from_secs(120)).expect_success("javac Count.java");
     let mut java = Command::new(jdk.join("java"));
-    java.arg("-cp").arg(classes.path()).arg("Count").arg(dir);
+    java.args(["-XX:+UseSerialGC", "-cp"]).arg(classes.path()).arg("Count").arg(dir);
     let out = run(&mut java, Duration::from_secs(300)).expect_success("java Count");
     let lines = out.stdout_text();
     lines
@@ -182,7 +182,7 @@ fn scrubbed_as_the_jdk_scrubs() {
     for (i, filter) in filters.iter().enumerate() {
         let (theirs, ours) =
             (dir.path().join(format!("{i}.theirs.jfr")), dir.path().join(format!("{i}.ours.jfr")));
-        let mut jfr = Command::new(jdk.join("jfr"));
+        let mut jfr = foreign::jfr(&jdk.join("jfr"));
         jfr.arg("scrub").args(*filter).arg(&file).arg(&theirs);
         run(&mut jfr, Duration::from_secs(60)).expect_success("jfr scrub");
         let mut args = vec!["scrub", path(&file), path(&ours)];

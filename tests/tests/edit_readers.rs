@@ -150,7 +150,7 @@ fn joined_with_ids_and_clock_of_their_own() {
 fn printed(jfr: &Path, files: &[&Path]) -> Vec<String> {
     let mut events = Vec::new();
     for file in files {
-        let mut print = Command::new(jfr);
+        let mut print = foreign::jfr(jfr);
         print.args(["print", "--json", "--stack-depth", "2"]).arg(file);
         let text = run(&mut print, Duration::from_secs(120)).expect_success("jfr print").stdout_text();
         let mut all: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -18,7 +18,7 @@ fn records_itself(helper: &str) {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("self.jfr");
-    let mut program = Command::new(victim::example("flightline-recorder", "record_self"));
+    let mut program = Command::new(victim::example("record_self"));
     program.arg(&output).env("FLIGHTLINE_BIN", helper).env("PATH", "/usr/bin:/bin");
     let finished = run(&mut program, Duration::from_secs(120)).expect_success("record_self");
     assert!(finished.stdout_text().contains("written: "), "{}", finished.stdout_text());
@@ -46,7 +46,7 @@ fn refused_where_the_process_is_recorded_already() {
     let _turn = turn();
     let record = Record::new();
     let inner = record.folder().join("inner.jfr");
-    let program = victim::example("flightline-recorder", "record_self");
+    let program = victim::example("record_self");
     let recorded = record.run(program, &[inner.to_str().unwrap()]);
     let stderr = &recorded.finished.stderr;
     assert_eq!(recorded.finished.code(), 1, "{stderr}");

@@ -178,7 +178,7 @@ fn locks_of_the_rust_library() {
 #[test]
 fn locks_of_parking_lot() {
     let _turn = turn();
-    let program = victim::example("flightline-recorder", "parking_lot_waits");
+    let program = victim::example("parking_lot_waits");
     let recorded = record(&program, "lock@1ms");
     let table = [
         ("mutex_wait", TYPES[0], "monitorClass", "parking_lot::Mutex"),

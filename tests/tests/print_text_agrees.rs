@@ -40,7 +40,7 @@ fn has_later_chunks(file: &Path) -> bool {
 }
 
 fn jdk_text(home: &Path, args: &[&str], file: &Path) -> String {
-    let mut command = Command::new(home.join("bin/jfr"));
+    let mut command = foreign::jfr(&home.join("bin/jfr"));
     command.arg("-J-Dstdout.encoding=UTF-8").args(args).arg(file);
     command.env("TZ", "UTC").env("LC_ALL", "C.UTF-8");
     run(&mut command, Duration::from_secs(120)).expect_success("jfr").stdout_text()

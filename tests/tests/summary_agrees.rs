@@ -52,8 +52,10 @@ fn ours(file: &Path) -> Summary {
 
 /// What `jfr summary` says; `None` if it fails, or takes longer than anything takes.
 fn theirs(jfr: &Path, file: &Path) -> Option<Summary> {
+    let jfr = foreign::jfr(jfr);
     let mut command = Command::new("timeout");
-    command.args(["60"]).arg(jfr).arg("summary").arg(file).env("TZ", "UTC");
+    command.args(["60"]).arg(jfr.get_program()).args(jfr.get_args());
+    command.arg("summary").arg(file).env("TZ", "UTC");
     let done = run(&mut command, Duration::from_secs(90));
     if !done.status.success() {
         return None;

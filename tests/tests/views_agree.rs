@@ -107,7 +107,7 @@ const CASES: &[Case] = &[
 ///
 /// On some recordings of JDK 17 it ends in the middle with an exception of its own; then the second value is false.
 fn jdk_tables(jdk25: &Path, file: &Path) -> (BTreeMap<String, Vec<Vec<String>>>, bool) {
-    let mut command = Command::new(jdk25.join("bin/jfr"));
+    let mut command = foreign::jfr(&jdk25.join("bin/jfr"));
     command
         .args(["-J-Dstdout.encoding=UTF-8", "view", "--width", "1000", "--cell-height", "1", "all-views"])
         .arg(file);
