@@ -76,8 +76,9 @@ pub fn record(
     sigbus::survive();
     memory::keep_little();
     let settings = Settings { program: Some(path.clone()), ..settings };
+    // From before the output is made: a signal in between would leave it cut.
+    let signals = Signals::catch(&settings.trigger_signals())?;
     let mut drain = Drain::start(settings, target)?;
-    let signals = Signals::catch(&drain.trigger_signals())?;
     if let Some(refusal) = &outside {
         if let Err(error) = drain.attach_child() {
             say(&error.to_string());
@@ -177,8 +178,8 @@ pub fn watch(
     sigbus::survive();
     memory::keep_little();
     raise_file_limit();
+    let signals = Signals::catch(&settings.trigger_signals())?;
     let mut drain = Drain::start(settings, target)?;
-    let signals = Signals::catch(&drain.trigger_signals())?;
     let mut code = 0;
     let mut begun = false;
     let mut joining = Vec::new();

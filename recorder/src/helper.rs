@@ -51,8 +51,8 @@ pub fn serve(
     let mut ready = ready_fd.map(|fd| unsafe { File::from_raw_fd(fd) });
     sigbus::survive();
     memory::keep_little();
-    let begun = Drain::start(settings, target).and_then(|mut drain| {
-        let signals = Signals::catch(&drain.trigger_signals())?;
+    let begun = Signals::catch(&settings.trigger_signals()).and_then(|signals| {
+        let mut drain = Drain::start(settings, target)?;
         if program.waiting {
             have_join(program, &mut drain, &signals)?;
         }

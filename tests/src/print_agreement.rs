@@ -124,11 +124,7 @@ pub fn compare(
     let mut ours = Command::new(flightline);
     ours.args(["print", "--json"]).args(&depth).arg(file);
     let mut theirs = foreign::jfr(jfr);
-    theirs
-        .args(["-J-Xmx3g", "print", "--json"])
-        .args(&depth)
-        .arg(readable)
-        .env("TZ", "UTC");
+    theirs.args(["-J-Xmx3g", "print", "--json"]).args(&depth).arg(readable).env("TZ", "UTC");
     let (mut ours, mut theirs) = (Printing::start(ours), Printing::start(theirs));
     let mut comparison = Comparison { clocks: clocks(file), ..Comparison::default() };
     loop {

@@ -165,19 +165,12 @@ impl Drain {
     /// A signal came that may mean something by the schedule; `false` if it does not.
     pub fn signalled(&mut self, signal: u8) -> bool {
         let due = self.steering.clock.signal(i32::from(signal), Instant::now());
-        let known = self.trigger_signals().iter().any(|s| *s as i32 == i32::from(signal));
+        let known = self.settings.trigger_signals().iter().any(|s| *s as i32 == i32::from(signal));
         self.dump_signalled(i32::from(signal));
         if let Some(due) = due {
             self.act(due);
         }
         known
-    }
-
-    /// Signals that [`Drain::signalled`] knows.
-    pub(crate) fn trigger_signals(&self) -> Vec<nix::sys::signal::Signal> {
-        let mut signals = self.settings.schedule.signals();
-        signals.extend(self.settings.dumps.as_ref().and_then(|policy| policy.signal));
-        signals
     }
 
     fn act(&mut self, due: Due) {

@@ -251,6 +251,13 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Signals that mean something by the schedule or ask for a dump.
+    pub(crate) fn trigger_signals(&self) -> Vec<nix::sys::signal::Signal> {
+        let mut signals = self.schedule.signals();
+        signals.extend(self.dumps.as_ref().and_then(|policy| policy.signal));
+        signals
+    }
+
     /// The period of `rate` samples per second of CPU time.
     pub fn period_of_rate(rate: f64) -> Result<Duration, Error> {
         if !(MIN_RATE..=MAX_RATE).contains(&rate) {
