@@ -2,7 +2,7 @@
 //! pays without a recorder; then with one that counts samples and takes none, which is what nearly all spans of a recorded program
 //! meet; then with every span told.
 //!
-//! `cargo bench -p flightline-tracing --bench spans`; under `flightline record` the recorder is the real one throughout.
+//! `cargo bench -p flightline-tracing --bench spans`; its program under `flightline record -F 99 --` has the real recorder throughout.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

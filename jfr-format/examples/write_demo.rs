@@ -220,6 +220,10 @@ impl<'a> Recording<'a> {
             e.ticks(now).ticks(Ticks(20_000)).key(worker).key(NAME);
             e.long(span).long(root).long(root).long(1 << 62).long(-1).int(1).int(1).key(LABELS);
         })?;
+        self.chunk.event(schema::OPEN_SPAN, |e| {
+            e.ticks(now).ticks(Ticks(20_000)).key(main).key(NAME);
+            e.long(root).long(0).long(root).long(1 << 62).long(-1).int(1).key(LABELS);
+        })?;
         self.chunk.event(schema::PROFILER_SPAN, |e| {
             e.ticks(now).ticks(Ticks(20_000)).key(worker).key(NAME);
         })?;

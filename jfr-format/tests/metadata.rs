@@ -264,6 +264,10 @@ const EXPECTED: &[(&str, &str)] = &[
         "flightline.SpanScope",
         "startTime:long duration:long eventThread:java.lang.Thread* spanId:long previousSpanId:long seq:long open:boolean",
     ),
+    (
+        "flightline.OpenSpan",
+        "startTime:long duration:long eventThread:java.lang.Thread* name:java.lang.String* spanId:long parentSpanId:long localRootSpanId:long traceIdHi:long traceIdLo:long flags:int labels:java.lang.String*",
+    ),
     ("profiler.Span", "startTime:long duration:long eventThread:java.lang.Thread* tag:java.lang.String*"),
     ("flightline.Watermark", "startTime:long"),
     ("flightline.Label", "startTime:long pid:long name:java.lang.String value:java.lang.String"),

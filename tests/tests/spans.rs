@@ -145,6 +145,45 @@ fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
     assert_eq!(off.read().events.get("flightline.Watermark"), None);
 }
 
+/// A program that is killed takes nothing with it but what began at its end.
+#[test]
+fn spans_that_were_open_are_told() {
+    let _turn = turn();
+    let victim = env!("CARGO_BIN_EXE_spans_victim");
+    let recorded = Record::new().run(victim, &["open", "2500"]).expect_code(137);
+    let truth = truth(&recorded);
+    let open = spans::read(&recorded.path, &["flightline.OpenSpan"]);
+    let names: Vec<&str> = open.iter().map(|span| span.field("name")).collect();
+    assert_eq!(names, ["outer", "inner"]);
+    for (span, known_for_ms) in open.iter().zip([600, 500]) {
+        let (name, parent) = &truth[&span.number("spanId")];
+        assert_eq!((span.field("name"), span.number("parentSpanId")), (name.as_str(), *parent));
+        assert_eq!(
+            (span.number("localRootSpanId"), span.field("labels")),
+            (open[0].number("spanId"), r#"{"tenant":"t"}"#)
+        );
+        assert!(span.duration_ns > known_for_ms * 1_000_000, "{span:?}");
+    }
+    assert!(open[0].number("startTime") < open[1].number("startTime"));
+    let scopes = spans::read(&recorded.path, &["flightline.SpanScope"]);
+    let scopes: Vec<(&str, i64, i64)> =
+        scopes.iter().map(|s| (s.field("open"), s.number("spanId"), s.number("previousSpanId"))).collect();
+    let [outer, inner] = [0, 1].map(|i: usize| open[i].number("spanId"));
+    assert_eq!((scopes.len(), scopes[0].0, scopes[0].2), (3, "false", outer), "{scopes:?}");
+    assert_eq!(scopes[1..], [("true", outer, 0), ("true", inner, outer)]);
+    let ended = spans::read(&recorded.path, &["flightline.Span"]);
+    assert_eq!(ended.iter().map(|span| span.field("name")).collect::<Vec<_>>(), ["done"]);
+    // As intervals for readers that know async-profiler's.
+    assert_eq!(spans::read(&recorded.path, &["profiler.Span"]).len(), 3);
+    let mut told = Command::new(victim::flightline());
+    let told = run(told.args(["spans", "--json"]).arg(&recorded.path), Duration::from_secs(60));
+    let told: serde_json::Value = serde_json::from_str(&told.expect_success("spans").stdout_text()).unwrap();
+    let row =
+        |name: &str| told["rows"].as_array().unwrap().iter().find(|row| row["key"] == name).unwrap().clone();
+    assert_eq!((row("inner")["count"].as_u64(), row("inner")["open"].as_u64()), (Some(1), Some(1)));
+    assert_eq!((row("inner")["p50Nanos"].as_i64(), row("done")["open"].as_u64()), (None, Some(0)));
+}
+
 /// Another tracer's own variable, in the program, in a library of its own, and beside what must not be believed.
 #[test]
 fn another_writer_of_the_proposal_is_read() {

@@ -205,7 +205,7 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     fatal_signals: Option<bool>,
     /// Which spans to record that programs tell of, with the trace layer, the C API or as OpenTelemetry's thread context: those
-    /// that a sample fell into, all, or none; samples know theirs, but with off
+    /// that a sample fell into, all, or none. Samples know theirs, but with off, with --aggregate, and where they are taken from outside
     #[arg(long, value_name = "sampled|all|off", default_value = "sampled", value_parser = Spans::parse)]
     spans: Spans,
     /// Say in every chunk what the recording belongs to, as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host, service

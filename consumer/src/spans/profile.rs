@@ -97,6 +97,8 @@ pub struct Entry {
     pub local_root: SpanKey,
     /// When it began and ended, in ns since 1970; `None` if its end was not told.
     pub time: Option<(i64, i64)>,
+    /// It was told only as far as it had gone on.
+    pub open: bool,
     /// When the first and the last of its samples were taken; start after end if there is none.
     pub sampled: (i64, i64),
     /// Flags of W3C trace context.
@@ -118,6 +120,7 @@ impl Entry {
             parent: None,
             local_root: context.local_root,
             time: None,
+            open: false,
             sampled: (i64::MAX, i64::MIN),
             flags: context.flags,
             labels: context.labels.clone(),
@@ -133,7 +136,7 @@ impl Entry {
 
     /// How long it lasted, in ns, if that was told.
     pub fn duration(&self) -> Option<i64> {
-        self.time.map(|(start, end)| end.saturating_sub(start))
+        self.time.filter(|_| !self.open).map(|(start, end)| end.saturating_sub(start))
     }
 }
 
@@ -193,12 +196,13 @@ impl Profile {
     }
 
     pub(super) fn told(&mut self, span: Span, thread: Option<Arc<Thread>>) {
-        let Span { key, name, trace, parent, local_root, start, end, flags, labels } = span;
+        let Span { key, name, trace, parent, local_root, start, end, flags, labels, open } = span;
         let context = SpanContext { span: key, local_root, trace, flags, labels };
         let Some(entry) = self.entry_of(&context) else { return };
         entry.name = Some(name);
         entry.parent = parent;
         // A span can be told in pieces, as by a contextual event for each thread.
+        entry.open = open && (entry.open || entry.time.is_none());
         entry.time = Some(entry.time.map_or((start, end), |(s, e)| (s.min(start), e.max(end))));
         entry.thread = thread;
         if !context.labels.is_empty() {

@@ -74,6 +74,8 @@ pub struct Row {
     pub count: u64,
     /// Spans of which the duration is known.
     pub timed: u64,
+    /// Spans that were still open when what was recorded of them ended.
+    pub open: u64,
     /// Their durations together, in ns.
     pub total: u64,
     /// Half of them last no longer, in ns.
@@ -103,6 +105,7 @@ struct Group {
     total: u64,
     durations: Quantiles,
     timed: u64,
+    open: u64,
     spent: Spent,
     /// Samples by function: of CPU time, of wall-clock time.
     functions: [HashMap<Id<Frame>, u64, KeyHash>; 2],
@@ -148,6 +151,7 @@ pub fn table(profile: &Profile, by: &By, filter: &Filter) -> Table {
         };
         if counted {
             group.count += 1;
+            group.open += u64::from(entry.open);
             if let Some(duration) = entry.duration() {
                 group.timed += 1;
                 group.durations.add(duration);
@@ -168,6 +172,7 @@ pub fn table(profile: &Profile, by: &By, filter: &Filter) -> Table {
             name,
             count: group.count,
             timed: group.timed,
+            open: group.open,
             total: group.total,
             p50: group.durations.quantile(0.5).map(|value| value as i64),
             p99: group.durations.quantile(0.99).map(|value| value as i64),

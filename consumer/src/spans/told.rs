@@ -3,7 +3,7 @@
 //! | event | of | what it becomes |
 //! |---|---|---|
 //! | `flightline.SampleContext` | Flightline | context of the samples of that thread and moment |
-//! | `flightline.Span` | Flightline | span |
+//! | `flightline.Span`, `flightline.OpenSpan` | Flightline | span |
 //! | `flightline.SpanScope` | Flightline | time for which a span was active on one thread |
 //! | `flightline.Watermark` | Flightline | nothing older follows |
 //! | `profiler.Span` | async-profiler, Flightline | interval of a thread, its name the tag |
@@ -46,7 +46,7 @@ impl SpanContext {
     }
 }
 
-/// A span as it was told when it ended. Times are in ns since 1970.
+/// A span as it was told when it ended, or what was told of it ended. Times are in ns since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Which.
@@ -67,6 +67,8 @@ pub struct Span {
     pub flags: u32,
     /// What the program said of it.
     pub labels: Labels,
+    /// It was still open when this was told: it began no later, and ended no earlier.
+    pub open: bool,
 }
 
 /// Time for which a span was the innermost one on a thread, together with those that were active within it.
@@ -116,7 +118,7 @@ pub(super) fn of_event(event: &Event, nanos: impl Fn(i64) -> i64) -> Option<Told
             };
             Some(Told::Context(thread()?, start, context))
         }
-        "flightline.Span" => {
+        name @ ("flightline.Span" | "flightline.OpenSpan") => {
             let key = fields.span("spanId")?;
             let span = Span {
                 key,
@@ -128,6 +130,7 @@ pub(super) fn of_event(event: &Event, nanos: impl Fn(i64) -> i64) -> Option<Told
                 end: end(),
                 flags: fields.flags(),
                 labels: labels_of(&fields.text("labels").unwrap_or_default()),
+                open: name == "flightline.OpenSpan",
             };
             Some(Told::Span(thread(), span))
         }
@@ -185,7 +188,7 @@ fn interval(
     let trace = labels.get("traceId").and_then(|id| id.parse().ok()).unwrap_or_default();
     let parent = id("parentSpanId").and_then(SpanKey::of);
     let labels = labels.into();
-    let span = Span { key, name, trace, parent, local_root: key, start, end, flags: 1, labels };
+    let span = Span { key, name, trace, parent, local_root: key, start, end, flags: 1, labels, open: false };
     Some(Told::Interval(thread, span))
 }
 

@@ -98,7 +98,7 @@ fn of_entry(entry: &Entry, depth: usize) -> Line {
         name: entry.name().into(),
         key: Some(entry.key),
         time: time_of(entry),
-        timed: entry.time.is_some(),
+        timed: entry.time.is_some() && !entry.open,
         thread: entry.thread.as_ref().map(|thread| thread.name().into()),
         spent: entry.spent,
         callers: Vec::new(),

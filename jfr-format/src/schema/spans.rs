@@ -16,6 +16,7 @@ ids! {
     SPAN_SCOPE = 75 "flightline.SpanScope";
     PROFILER_SPAN = 77 "profiler.Span";
     WATERMARK = 78 "flightline.Watermark";
+    OPEN_SPAN = 79 "flightline.OpenSpan";
 }
 
 const SPAN_ID: Field = field("spanId", LONG, "Span");
@@ -59,6 +60,19 @@ pub(super) const TYPES: &[Type] = &[
         field("samples", INT, "Samples").unit(Unit::Unsigned),
         field("labels", STRING, "Labels (JSON)").pooled(),
     ]).about("A span, and the thread where it ended; those without a sample are left out unless all are asked for"),
+    event(OPEN_SPAN, "flightline.OpenSpan", "Open Span", FLIGHTLINE, &[
+        START_TIME,
+        DURATION,
+        EVENT_THREAD,
+        field("name", STRING, "Name").pooled(),
+        SPAN_ID,
+        field("parentSpanId", LONG, "Parent Span"),
+        LOCAL_ROOT,
+        TRACE_HI,
+        TRACE_LO,
+        FLAGS,
+        field("labels", STRING, "Labels (JSON)").pooled(),
+    ]).about("A span with a sample that had not ended at the recording's or its process's end, from the beginning of an activation to when it was last seen to go on"),
     event(SPAN_SCOPE, "flightline.SpanScope", "Span Scope", FLIGHTLINE, &[
         START_TIME,
         DURATION,
@@ -66,6 +80,7 @@ pub(super) const TYPES: &[Type] = &[
         SPAN_ID,
         field("previousSpanId", LONG, "Span Before"),
         SEQ,
+        // Not over when the recording or its process ended; its duration is that until it was last seen to go on.
         field("open", BOOLEAN, "Still Open"),
     ]).about("A span was active on a thread; in between others may have been"),
     event(PROFILER_SPAN, "profiler.Span", "Span", THREADS, &[

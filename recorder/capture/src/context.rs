@@ -41,8 +41,15 @@ const _: () = {
     assert!(abi::mode::ALL == spans::ALL && LABEL_NAMES == keys::KEYS_MAX);
     assert!(record::SIDE_CAR_BEFORE == context::CAR_BYTES && record::MAGIC == context::CAR_MAGIC);
     assert!(context::RECORD_BYTES == size_of::<record::Record>());
-    assert!(core::mem::offset_of!(record::SideCar, seq) == 16);
-    assert!(core::mem::offset_of!(record::SideCar, local_root_span_id) == 24);
+    use core::mem::offset_of;
+    use flightline_context::record::SideCar;
+    use flightline_in_signal::context::car;
+    assert!(offset_of!(SideCar, name_len) == 4 && offset_of!(SideCar, version) == 8 * car::VERSION);
+    assert!(offset_of!(SideCar, seq) == 8 * car::SEQ);
+    assert!(offset_of!(SideCar, local_root_span_id) == 8 * car::ROOT);
+    assert!(offset_of!(SideCar, parent_span_id) == 8 * car::PARENT);
+    assert!(offset_of!(SideCar, previous) == 8 * car::PREVIOUS);
+    assert!(offset_of!(SideCar, start_ns) == 8 * car::START && offset_of!(SideCar, name) == 8 * car::NAME);
 };
 
 /// Makes the recorder known to the copy of the crate in this binary.
@@ -105,17 +112,21 @@ unsafe extern "C" fn slot() -> *const Slot {
 }
 
 unsafe extern "C" fn samples() -> *const AtomicU32 {
-    match (session::current(), thread::current()) {
-        (Some(_), Some(slot)) => &raw const slot.span_samples,
-        _ => core::ptr::null(),
-    }
+    // Asked with each span that is entered: no system call. A child that was not told of its fork sees its parent's word, which it
+    // only reads; what it tells is refused.
+    thread::current().map_or(core::ptr::null(), |slot| &raw const slot.span_samples)
 }
 
 unsafe extern "C" fn key(name: *const u8, len: usize) -> i32 {
     // SAFETY: the caller's text.
     let index = unsafe { keys::own_key(name, len) };
-    if let (Some(attached), Ok(index)) = (session::current(), usize::try_from(index))
-        && attached.header().label_names.get(index).is_some_and(|name| name[1].load(Relaxed) == 0)
+    let untold = |attached: &Attached, index: usize| {
+        attached.header().label_names.get(index).is_some_and(|name| name[1].load(Relaxed) == 0)
+    };
+    // Asked with each label: the system call of `current` only where there is something to tell.
+    if let (Some(inherited), Ok(index)) = (session::inherited(), usize::try_from(index))
+        && untold(inherited, index)
+        && let Some(attached) = session::current()
     {
         tell_names(attached);
     }

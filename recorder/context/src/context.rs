@@ -68,14 +68,14 @@ pub fn enter(what: &Entering<'_>) -> u64 {
         let held = &raw mut (*level).held[0];
         begin_fill(held);
         let recorder = recorder();
-        (*held).car.start_ticks = 0;
+        (*held).car.start_ns = 0;
         (*level).samples = core::ptr::null();
         if (*recorder.mode).load(Relaxed) != mode::OFF {
             let samples = (recorder.samples)();
             if !samples.is_null() {
                 (*level).samples = samples;
                 (*level).samples_before = (*samples).load(Relaxed);
-                (*held).car.start_ticks = clock::ticks();
+                (*held).car.start_ns = (*state).clock.beginning();
             }
         }
         let context = what.context;
@@ -86,17 +86,19 @@ pub fn enter(what: &Entering<'_>) -> u64 {
         (*record).flags = context.flags;
         (*record).attrs_size = 0;
         let seq = (*state).number();
+        let previous = (*state).slot().load(Relaxed);
+        (*level).previous = previous;
+        (*held).car.previous = previous;
         (*held).car.magic = MAGIC;
         (*held).car.name_len = what.name.len() as u32;
         (*held).car.name = what.name.as_ptr();
         (*held).car.seq = seq;
         (*held).car.parent_span_id = context.parent_span_id;
-        let (mut previous_span_id, mut local_root_span_id) = (0, context.local_root_span_id);
+        let mut local_root_span_id = context.local_root_span_id;
         let mut inherited = &[][..];
         // The bottom has no number.
         if (*top).seq != 0 {
             let outer = &*(*top).current;
-            previous_span_id = u64::from_be_bytes(outer.record.span_id);
             if outer.record.trace_id == context.trace_id {
                 inherited = outer.record.labels();
                 if local_root_span_id == 0 {
@@ -108,13 +110,11 @@ pub fn enter(what: &Entering<'_>) -> u64 {
             local_root_span_id = context.span_id;
         }
         (*held).car.local_root_span_id = local_root_span_id;
-        (*held).car.previous_span_id = previous_span_id;
         if !inherited.is_empty() || !what.attrs.is_empty() {
             (*record).set_labels(inherited, what.attrs);
         }
         end_fill(held, seq);
         (*level).current = held;
-        (*level).previous = (*state).slot().load(Relaxed);
         (*level).relabelled = false;
         (*level).seq = seq;
         (*level).owner = what.owner;
@@ -160,7 +160,7 @@ pub fn end(token: u64) -> bool {
             flags: held.record.flags,
         };
         let name = core::str::from_utf8_unchecked(name);
-        crate::span_ended(&context, name, held.car.start_ticks, ended.samples, held.record.labels());
+        crate::span_ended(&context, name, held.car.start_ns, ended.samples, held.record.labels());
     }
     true
 }
@@ -188,6 +188,28 @@ pub fn exit(token: u64) -> Option<Ended> {
 #[inline(never)]
 pub fn exit_owner(owner: u64) -> Option<Ended> {
     leave(|level| level.owner == owner)
+}
+
+/// Samples so far in the calling thread's activations of a span that it has not left: by this copy of the crate.
+#[inline(never)]
+pub fn samples_so_far(span_id: u64) -> u32 {
+    let state = local().state.load(Relaxed);
+    let mut samples = 0;
+    // SAFETY: the thread's own state and levels; the bottom ends the search, and has no number. The recorder's word stays readable.
+    unsafe {
+        if state.is_null() || (*state).top.is_null() {
+            return 0;
+        }
+        let mut level = (*state).top;
+        while (*level).seq != 0 {
+            if (*(*level).current).record.span_id == span_id.to_be_bytes() && !(*level).samples.is_null() {
+                // Those of an activation within another one of the same span are counted there too.
+                samples = (*(*level).samples).load(Relaxed).wrapping_sub((*level).samples_before);
+            }
+            level = (*level).below;
+        }
+    }
+    samples
 }
 
 /// The owner of the calling thread's innermost activation.
@@ -243,8 +265,8 @@ unsafe fn take_out(state: *mut State, level: *mut Level) -> Ended {
         // Another copy of this crate may have entered something between the two.
         if (*above).previous == (&raw mut (*(*level).current).record).cast() {
             (*above).previous = (*level).previous;
+            (*(*above).current).car.previous = (*level).previous;
         }
-        (*(*above).current).car.previous_span_id = (*(*level).current).car.previous_span_id;
         (*above).below = below;
         (*below).above = above;
         let spare = (*top).above;
@@ -282,16 +304,20 @@ fn tell(level: NonNull<Level>, samples: u32) {
     if recorder.is_off() {
         return;
     }
-    // SAFETY: as `Ended::labels`.
-    let held = unsafe { &*(*level.as_ptr()).current };
-    let (start_ns, end_ns) = clock::told(held.car.start_ticks);
+    // SAFETY: as `Ended::labels`; what was in force before is so again, or something is that lies above it.
+    let (held, previous) = unsafe {
+        let level = level.as_ptr();
+        (&*(*level).current, (*level).previous.cast::<Record>().as_ref())
+    };
+    let previous_span_id = previous.map_or(0, |record| u64::from_be_bytes(record.span_id));
+    let end_ns = clock::now_ns();
     let scope = ScopeEnd {
         size: size_of::<ScopeEnd>() as u32,
         samples,
-        start_ns,
+        start_ns: held.car.start_ns.min(end_ns),
         end_ns,
         span_id: u64::from_be_bytes(held.record.span_id),
-        previous_span_id: held.car.previous_span_id,
+        previous_span_id,
         seq: held.car.seq,
     };
     // SAFETY: a complete struct for the time of the call.

@@ -8,7 +8,7 @@
 //! [`Span`] makes spans, [`enter_context`] enters those that others make, [`label`] says more of what is active. For `tracing` and
 //! OpenTelemetry there is `flightline-tracing`, for C and what calls C `flightline.h`.
 //!
-//! Entering and leaving takes no locks, system calls and heap: some ten nanoseconds, with a recorder some thirty. A thread's first
+//! Entering and leaving takes no locks, system calls and heap: some ten nanoseconds, with a recorder some twenty. A thread's first
 //! time maps 16 KiB, which are given back at its end. `libflightline.so`, if it is in the process, is found by its data symbol
 //! ([`abi`]); a recorder that is linked in says so ([`abi::set_recorder`]).
 //!
@@ -35,6 +35,7 @@ mod tls;
 
 pub use context::{
     Ended, Entering, LabelError, begin, current, end, enter, exit, exit_owner, innermost_owner, label,
+    samples_so_far,
 };
 pub use ids::{RANDOM, SAMPLED, SpanContext};
 pub use labels::Labels;

@@ -46,10 +46,10 @@ pub struct SideCar {
     pub local_root_span_id: u64,
     /// The span this one is a child of; 0: none or not known.
     pub parent_span_id: u64,
-    /// The span that was active on this thread before; 0: none.
-    pub previous_span_id: u64,
-    /// When the activation began ([`crate::clock::ticks`]); 0 if nobody recorded then.
-    pub start_ticks: u64,
+    /// What the slot held before: the record of the span that was active on this thread before; null: none.
+    pub previous: *const u8,
+    /// When the activation began, `CLOCK_MONOTONIC` ns; 0 if nobody recorded then.
+    pub start_ns: u64,
     /// The span's name, UTF-8; valid while the record is in force. Null: not known.
     pub name: *const u8,
 }
@@ -171,8 +171,8 @@ impl SideCar {
         self.seq = other.seq;
         self.local_root_span_id = other.local_root_span_id;
         self.parent_span_id = other.parent_span_id;
-        self.previous_span_id = other.previous_span_id;
-        self.start_ticks = other.start_ticks;
+        self.previous = other.previous;
+        self.start_ns = other.start_ns;
         self.name = other.name;
     }
 }

@@ -50,7 +50,7 @@ pub fn enter_context(context: &SpanContext) -> Guard {
 pub struct Span {
     context: SpanContext,
     name: &'static str,
-    start_ticks: u64,
+    start_ns: u64,
     samples: Cell<u32>,
     labels: RefCell<Labels>,
 }
@@ -103,8 +103,8 @@ impl Span {
     }
 
     fn begin(name: &'static str, context: SpanContext) -> Span {
-        let start_ticks = beginning();
-        Span { context, name, start_ticks, samples: Cell::new(0), labels: RefCell::new(Labels::new()) }
+        let start_ns = beginning();
+        Span { context, name, start_ns, samples: Cell::new(0), labels: RefCell::new(Labels::new()) }
     }
 
     /// Its ids, for children elsewhere and for messages.
@@ -137,32 +137,37 @@ impl Span {
 impl Drop for Span {
     fn drop(&mut self) {
         let labels = self.labels.get_mut();
-        span_ended(&self.context, self.name, self.start_ticks, self.samples.get(), labels.bytes());
+        span_ended(&self.context, self.name, self.start_ns, self.samples.get(), labels.bytes());
     }
 }
 
-/// When something begins, for [`span_ended`]; 0 if nobody records.
+/// When something begins, `CLOCK_MONOTONIC` ns, for [`span_ended`]; 0 if nobody records.
+#[inline(never)]
 pub fn beginning() -> u64 {
-    if recorder().is_off() { 0 } else { clock::ticks() }
+    if recorder().is_off() {
+        return 0;
+    }
+    // SAFETY: the calling thread's own state.
+    crate::thread::state(local()).map_or_else(clock::now_ns, |state| unsafe { (*state).clock.beginning() })
 }
 
-/// Tells the recorder of a span that ended, if it wants to know: of one with samples, or of all. `start_ticks` is of [`beginning`],
+/// Tells the recorder of a span that ended, if it wants to know: of one with samples, or of all. `start_ns` is of [`beginning`],
 /// `attrs` as in [`Record`](crate::record::Record).
 #[inline]
-pub fn span_ended(context: &SpanContext, name: &str, start_ticks: u64, samples: u32, attrs: &[u8]) {
+pub fn span_ended(context: &SpanContext, name: &str, start_ns: u64, samples: u32, attrs: &[u8]) {
     let recorder = recorder();
     // SAFETY: never null, by the description.
     let mode = unsafe { (*recorder.mode).load(core::sync::atomic::Ordering::Relaxed) };
-    if start_ticks != 0 && (mode == mode::ALL || mode == mode::SAMPLED && samples != 0) {
-        tell(context, name, start_ticks, samples, attrs);
+    if start_ns != 0 && (mode == mode::ALL || mode == mode::SAMPLED && samples != 0) {
+        tell(context, name, start_ns, samples, attrs);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn tell(context: &SpanContext, name: &str, start_ticks: u64, samples: u32, attrs: &[u8]) {
+fn tell(context: &SpanContext, name: &str, start_ns: u64, samples: u32, attrs: &[u8]) {
     let recorder = recorder();
-    let (start_ns, end_ns) = clock::told(start_ticks);
+    let end_ns = clock::now_ns();
     let name = record::cut(name, NAME_MAX);
     let labels = crate::json::object::<LABELS_MAX>(attrs, |index| {
         let mut len = 0;
@@ -176,7 +181,7 @@ fn tell(context: &SpanContext, name: &str, start_ticks: u64, samples: u32, attrs
     let end = SpanEnd {
         size: size_of::<SpanEnd>() as u32,
         flags: u32::from(context.flags),
-        start_ns,
+        start_ns: start_ns.min(end_ns),
         end_ns,
         span_id: context.span_id,
         parent_span_id: context.parent_span_id,

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence};
 
 use crate::abi::{NAME_MAX, Slot, recorder};
+use crate::clock::Clock;
 use crate::ids::Random;
 use crate::record::Held;
 use crate::sys::{self, PAGE};
@@ -44,6 +45,7 @@ pub(crate) struct State {
     /// The next activation's number and record's version.
     pub(crate) next: u64,
     pub(crate) random: Random,
+    pub(crate) clock: Clock,
     /// Levels there are.
     levels: u32,
     /// The newest block that was added.
@@ -149,6 +151,7 @@ pub(crate) fn begin(local: &Local) -> *mut State {
             slot: (recorder().slot)(),
             next: (thread << SEQ_BITS) + 1,
             random: Random::seeded(thread),
+            clock: Clock::default(),
             levels: 0,
             blocks: null.cast(),
             bottom: Bottom([0; 8]),
@@ -276,6 +279,7 @@ extern "C" fn in_child() {
         // SAFETY: the thread's own.
         unsafe { (*state).top = core::ptr::null_mut() };
     }
+    crate::clock::in_child();
     crate::keys::in_child();
     crate::process::in_child();
 }

@@ -27,10 +27,25 @@ pub const HEAD_WORDS: usize = 3;
 /// Most words of a context in the ring.
 pub const MAX_CONTEXT: usize = HEAD_WORDS + RECORD_BYTES / 8;
 
-/// Word of the side-car with the activation's number.
-const CAR_SEQ: usize = 2;
-/// Word of the side-car with the local root's id.
-const CAR_ROOT: usize = 3;
+/// Words of the side-car.
+pub mod car {
+    /// The magic number, and in the upper half the length of the name.
+    pub const MAGIC: usize = 0;
+    /// Changes whenever the record is filled, 0 while it is.
+    pub const VERSION: usize = 1;
+    /// The activation's number.
+    pub const SEQ: usize = 2;
+    /// The local root's id.
+    pub const ROOT: usize = 3;
+    /// The parent's id.
+    pub const PARENT: usize = 4;
+    /// Address of the record that was in force before.
+    pub const PREVIOUS: usize = 5;
+    /// Begin of the activation, `CLOCK_MONOTONIC` ns.
+    pub const START: usize = 6;
+    /// Address of the name.
+    pub const NAME: usize = 7;
+}
 
 /// Distances from the thread pointer to the words that lead to records: ours, another writer's. 0: there is none.
 static OFFSETS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
@@ -163,7 +178,7 @@ pub fn finish(to: &mut [u64; MAX_CONTEXT], car: Option<&[u64; CAR_BYTES / 8]>) -
     }
     let words = HEAD_WORDS.wrapping_add(bytes.div_ceil(8));
     let word = |i: usize| car.and_then(|car| car.get(i)).copied().unwrap_or(0);
-    let head = [context_word(words as u32, car.is_some()), word(CAR_SEQ), word(CAR_ROOT)];
+    let head = [context_word(words as u32, car.is_some()), word(car::SEQ), word(car::ROOT)];
     for (to, value) in to.iter_mut().zip(head) {
         *to = value;
     }

@@ -25,7 +25,7 @@ pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
         flags: flags as u8,
         labels: event.text(next),
     };
-    let (parent, samples) = (event.word(span::PARENT), (flags >> 32) as u32);
+    let (parent, samples) = (event.word(span::PARENT), Some((flags >> 32) as u32));
     recording.span_end(place.thread, &Span { start_ns, took_ns, name: &name, parent, samples, context });
 }
 
@@ -34,7 +34,7 @@ pub fn write_scope(recording: &mut Recording, place: &Place, event: &Event<'_>) 
     let (start_ns, took_ns) = interval(event, scope::START, scope::END, place.time_ns);
     let (span, previous) = (event.word(scope::SPAN), event.word(scope::PREVIOUS));
     let seq = event.word(scope::SEQ);
-    recording.scope_end(place.thread, &Scope { start_ns, took_ns, span, previous, seq });
+    recording.scope_end(place.thread, &Scope { start_ns, took_ns, span, previous, seq, open: false });
 }
 
 #[cfg(test)]

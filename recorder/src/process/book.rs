@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use flightline_in_signal::{
     layout::{SampleRecord, alloc_flags, event_kind},
-    payload::lock,
+    payload::{lock, scope},
 };
 use jfr_format::schema::thread_state;
 
-use super::{MAPS_WAIT_NS, context::Contexts, parse::Sample};
+use super::{MAPS_WAIT_NS, context::Contexts, open::OpenScopes, parse::Sample};
 use crate::{
     black_box::journal::Entry,
     clock::not_in_future,
@@ -93,6 +93,8 @@ pub struct Book {
     /// The same as it was read.
     pub(super) context_words: Vec<u64>,
     pub(super) contexts: Contexts,
+    /// Activations of spans that had not ended.
+    pub(super) open: OpenScopes,
     /// Everything in the ring was read then.
     pub(super) drained_ns: u64,
     pub(super) words: Vec<u64>,
@@ -156,6 +158,7 @@ impl Book {
             worked: None,
             context_words: Vec::new(),
             contexts: Contexts::default(),
+            open: OpenScopes::default(),
             drained_ns: 0,
             words: Vec::new(),
             extra: Vec::new(),
@@ -222,6 +225,12 @@ impl Book {
     ) {
         let index = self.threads.of_sample(file, sample.slot, sample.tid, sample.time_ns, self.period_ns);
         let time_ns = not_in_future(sample.time_ns, now_ns);
+        self.note_open(index, time_ns);
+        if head.kind == event_kind::SCOPE
+            && let Some(seq) = self.extra.get(scope::SEQ)
+        {
+            self.open.ended(index, *seq);
+        }
         if matches!(head.kind, event_kind::ALLOC | event_kind::FREE) {
             let event = events::Event { head, extra: &self.extra };
             let mut gone = Vec::new();
@@ -392,6 +401,7 @@ impl Book {
         now_ns: u64,
     ) {
         let index = self.threads.of_sample(file, sample.slot, sample.tid, sample.time_ns, self.period_ns);
+        self.note_open(index, not_in_future(sample.time_ns, now_ns));
         let Some(thread) = self.threads.list.get_mut(index) else { return };
         self.samples += 1;
         // No thread uses more CPU time than time goes by: damaged weights must not flood the output.
@@ -510,6 +520,7 @@ impl Book {
         self.words.clear();
         self.words.extend_from_slice(stack);
         self.worked = self.contexts.of(file, &sample.context);
+        self.note_open(index, not_in_future(sample.time_ns, now_ns));
         let reason = stack.first().and_then(|cut| cut.checked_sub(1)).map(|reason| reason as u16);
         let extra = [sample.span_ns];
         let event = events::Event { head, extra: &extra };

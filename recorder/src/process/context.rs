@@ -30,7 +30,7 @@ impl Contexts {
 }
 
 /// Decodes a context; `name` knows the names of labels.
-fn decode(words: &[u64], name: impl Fn(u8) -> Option<String>) -> Option<Worked> {
+pub(super) fn decode(words: &[u64], name: impl Fn(u8) -> Option<String>) -> Option<Worked> {
     let [head, seq, local_root] = *words.first_chunk::<HEAD_WORDS>()?;
     let bytes: Vec<u8> = words.get(HEAD_WORDS..)?.iter().flat_map(|word| word.to_le_bytes()).collect();
     let attrs = usize::from(u16::from_le_bytes(*bytes.get(26..28)?.first_chunk()?));

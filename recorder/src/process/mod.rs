@@ -7,6 +7,7 @@ mod counted;
 pub(crate) mod ledger;
 mod look;
 pub(crate) mod modules;
+mod open;
 mod parse;
 pub(crate) mod proc_file;
 mod resolve;
@@ -143,6 +144,9 @@ impl Process {
             book.reading_ns += thread_cpu_ns().saturating_sub(begun_ns);
         }
         book.threads.settle_ended(file, file.tail(), book.period_ns, stopped);
+        if !book.over && book.open.is_due(now_ns) {
+            book.look_for_open(file, now_ns, false);
+        }
         fill
     }
 
@@ -217,6 +221,8 @@ impl Process {
         self.refresh_modules(images, now_ns);
         self.drain_rest(recording, images, now_ns, stopped);
         self.last_names(images);
+        self.book.look_for_open(&self.file, now_ns, true);
+        self.book.tell_open(&self.file, recording);
         self.book.threads.close(&self.file, now_ns, self.book.period_ns, stopped);
         self.book.tell_live(recording, now_ns);
         self.resolve_pending(recording, images, false);
@@ -228,6 +234,7 @@ impl Process {
         self.book.modules.read_log(&self.file, images);
         self.drain_rest(recording, images, now_ns, true);
         self.last_names(images);
+        self.book.tell_open(&self.file, recording);
         let first = self.file.pid;
         self.book.threads.close_others(&self.file, first, now_ns, self.book.period_ns);
         self.book.tell_live(recording, now_ns);

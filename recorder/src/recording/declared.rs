@@ -66,7 +66,7 @@ const TRACE: &[TypeId] = &[METHOD_TRACE];
 const EVENTS: &[TypeId] = &[EVENT_SAMPLE];
 const SIGNALS: &[TypeId] = &[FATAL_SIGNAL, CAUGHT_SIGNAL, LAST_SAMPLE, BELOW_THRESHOLD];
 /// Declared when the first is there: few programs have spans.
-const SPANS: &[TypeId] = &[SAMPLE_CONTEXT, SPAN, SPAN_SCOPE, PROFILER_SPAN, WATERMARK, EVENT_LOSS];
+const SPANS: &[TypeId] = &[SAMPLE_CONTEXT, SPAN, SPAN_SCOPE, OPEN_SPAN, PROFILER_SPAN, WATERMARK, EVENT_LOSS];
 /// Everything but CPU samples may find the ring full.
 const LOSS: &[TypeId] = &[EVENT_LOSS];
 

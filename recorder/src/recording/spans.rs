@@ -41,8 +41,8 @@ pub struct Span<'a> {
     pub name: &'a str,
     /// The span it is a child of, 0: none.
     pub parent: u64,
-    /// Samples within it.
-    pub samples: u32,
+    /// Samples within it; not known of one that is not over.
+    pub samples: Option<u32>,
     /// The rest.
     pub context: SpanContext,
 }
@@ -60,6 +60,8 @@ pub struct Scope {
     pub previous: u64,
     /// Number of the activation.
     pub seq: u64,
+    /// It was not over yet.
+    pub open: bool,
 }
 
 /// Contexts and texts that are remembered at most, each.
@@ -165,7 +167,7 @@ impl Recording {
         self.spans.told = Some((thread, time.0, self.chunk));
     }
 
-    /// Writes a span, as ours and as async-profiler has it; `thread` is where it ended.
+    /// Writes a span, as ours and as async-profiler has it; `thread` is where it ended, or goes on.
     pub fn span_end(&mut self, thread: usize, span: &Span<'_>) {
         self.spans.trim();
         let (start, took) = self.interval(span.start_ns, span.took_ns);
@@ -173,7 +175,7 @@ impl Recording {
         let bytes = context.labels.len() + span.name.len() + 2 * CONSTANT_BYTES;
         let [high, low] = context.trace;
         self.event_with_constants(
-            schema::SPAN,
+            if span.samples.is_some() { schema::SPAN } else { schema::OPEN_SPAN },
             thread,
             None,
             bytes,
@@ -182,7 +184,10 @@ impl Recording {
                 e.ticks(start).ticks(took).key(thread).key(name);
                 e.long(context.span as i64).long(span.parent as i64).long(context.local_root as i64);
                 e.long(high as i64).long(low as i64).int(i32::from(context.flags));
-                e.int(span.samples as i32).key(labels);
+                if let Some(samples) = span.samples {
+                    e.int(samples as i32);
+                }
+                e.key(labels);
             },
         );
         self.event_with_constants(
@@ -197,12 +202,12 @@ impl Recording {
         );
     }
 
-    /// Writes an activation of a span that is over.
+    /// Writes an activation of a span.
     pub fn scope_end(&mut self, thread: usize, scope: &Scope) {
         let (start, took) = self.interval(scope.start_ns, scope.took_ns);
         self.event_with_stack(schema::SPAN_SCOPE, thread, None, 48, |e, thread, _| {
             e.ticks(start).ticks(took).key(thread);
-            e.long(scope.span as i64).long(scope.previous as i64).long(scope.seq as i64).boolean(false);
+            e.long(scope.span as i64).long(scope.previous as i64).long(scope.seq as i64).boolean(scope.open);
         });
     }
 

@@ -1,5 +1,6 @@
 //! A program with nested spans that knows what it did in which: functions are named after the span that they are called in, and
-//! spans are told on standard output as `name id parent`. Usage: `spans_victim ROUNDS [THREADS]`.
+//! spans are told on standard output as `name id parent`. Usage: `spans_victim ROUNDS [THREADS]`, or `spans_victim open MS`: works in
+//! spans for so long and is then killed.
 
 use std::hint::black_box;
 use std::io::{Read, Write};
@@ -91,7 +92,30 @@ fn work(rounds: usize, lock: &Mutex<()>) {
     }
 }
 
+/// Is killed within spans.
+fn open(ms: u64) {
+    let outer = Span::root("outer");
+    let _outer = outer.enter();
+    label("tenant", "t").unwrap();
+    told("outer", outer.context());
+    let done = Span::new("done");
+    let entered = done.enter();
+    burn(100);
+    drop(entered);
+    drop(done);
+    let inner = Span::new("inner");
+    let _inner = inner.enter();
+    told("inner", inner.context());
+    burn(ms);
+    // SAFETY: no pointers.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+}
+
 fn main() {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().is_some_and(|first| first == "open") {
+        return open(arguments.next().and_then(|ms| ms.parse().ok()).unwrap());
+    }
     let number = |i: usize| std::env::args().nth(i).and_then(|n| n.parse().ok());
     let (rounds, threads) = (number(1).unwrap_or(10), number(2).unwrap_or(2));
     let locks: Vec<Mutex<()>> = (0..threads).map(|_| Mutex::new(())).collect();

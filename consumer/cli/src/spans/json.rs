@@ -82,7 +82,7 @@ pub(super) fn table(found: &Found, table: &Table, by: &By, filter: &Filter, out:
         .iter()
         .map(|row| {
             json!({
-                "key": *row.name, "count": row.count, "totalNanos": row.total, "p50Nanos": row.p50, "p99Nanos": row.p99,
+                "key": *row.name, "count": row.count, "open": row.open, "totalNanos": row.total, "p50Nanos": row.p50, "p99Nanos": row.p99,
                 "spent": of_spent(&row.spent),
                 "top": row.top.as_ref().map(|(name, share)| json!({"function": **name, "share": share})),
             })

@@ -98,7 +98,10 @@ pub(super) fn table(found: &Found, table: &Table, by: &By, limit: usize, out: &m
         all if all.wall > 0 => ("WALL %", |spent| spent.wall),
         _ => ("SAMPLES %", |spent| spent.samples),
     };
-    let mut head = vec![key, "COUNT", "TOTAL", "P50", "P99"];
+    let open = table.rows.iter().any(|row| row.open > 0);
+    let mut head = vec![key, "COUNT"];
+    head.extend(open.then_some("OPEN"));
+    head.extend(["TOTAL", "P50", "P99"]);
     head.extend(columns.iter().map(|(head, ..)| *head));
     head.extend(["SAMPLES", share, "TOP FUNCTION"]);
     let whole = of(&table.all).max(1) as f64;
@@ -111,6 +114,7 @@ pub(super) fn table(found: &Found, table: &Table, by: &By, limit: usize, out: &m
     let mut lines = Vec::new();
     for row in table.rows.iter().take(limit) {
         let mut cells = vec![cut(&row.name, NAME), row.count.to_string()];
+        cells.extend(open.then(|| row.open.to_string()));
         let known = |nanos: Option<i64>| nanos.map_or("-".into(), duration);
         cells.push(if row.timed > 0 {
             duration(i64::try_from(row.total).unwrap_or(i64::MAX))
@@ -127,7 +131,8 @@ pub(super) fn table(found: &Found, table: &Table, by: &By, limit: usize, out: &m
         lines.push(cells);
     }
     if table.outside.samples > 0 {
-        let mut cells = vec!["[no span]".to_owned(), "-".into(), "-".into(), "-".into(), "-".into()];
+        let mut cells = vec!["[no span]".to_owned()];
+        cells.resize(5 + usize::from(open), "-".into());
         cells.extend(spent(&table.outside));
         cells.push("-".into());
         lines.push(cells);

@@ -85,7 +85,7 @@ struct SpanData {
     #[cfg(feature = "opentelemetry")]
     adopted: OnceLock<Option<SpanContext>>,
     name: Option<Box<str>>,
-    start_ticks: u64,
+    start_ns: u64,
     samples: AtomicU32,
     labels: Option<Box<Labels>>,
 }
@@ -183,7 +183,7 @@ where
             #[cfg(feature = "opentelemetry")]
             adopted: OnceLock::new(),
             name: fields.name,
-            start_ticks: beginning(),
+            start_ns: beginning(),
             samples: AtomicU32::new(0),
             labels: fields.labels,
         });
@@ -226,7 +226,7 @@ where
         let extensions = span.extensions();
         let Some(data) = extensions.get::<SpanData>() else { return };
         let name = data.name.as_deref().unwrap_or(span.name());
-        span_ended(data.context(), name, data.start_ticks, data.samples.load(Relaxed), data.attrs());
+        span_ended(data.context(), name, data.start_ns, data.samples.load(Relaxed), data.attrs());
     }
 
     fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {}

@@ -11,12 +11,17 @@
 //! ```
 //!
 //! On top of `tracing-opentelemetry` (feature `opentelemetry`) the layer takes OpenTelemetry's ids: see
-//! `FlightlineLayer::with_opentelemetry`. Programs that use OpenTelemetry without `tracing` call `observe_opentelemetry`.
+//! `FlightlineLayer::with_opentelemetry`. Programs that use OpenTelemetry without `tracing` call `observe_opentelemetry` and add a
+//! `FlightlineProcessor` to their tracer provider (feature `opentelemetry-sdk`).
 
 mod layer;
 #[cfg(feature = "opentelemetry")]
 mod otel;
+#[cfg(feature = "opentelemetry-sdk")]
+mod processor;
 
 pub use layer::{FlightlineLayer, layer};
 #[cfg(feature = "opentelemetry")]
 pub use otel::observe_opentelemetry;
+#[cfg(feature = "opentelemetry-sdk")]
+pub use processor::FlightlineProcessor;

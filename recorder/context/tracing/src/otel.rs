@@ -1,8 +1,9 @@
 //! OpenTelemetry's contexts.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flightline_context::{Entering, SpanContext, current, enter, exit_owner};
+use flightline_context::{Entering, SpanContext, current, enter, exit_owner, innermost_owner};
 use opentelemetry::Context;
 use opentelemetry::context::{ContextObserver, GlobalContextObserver};
 use opentelemetry::trace::TraceContextExt;
@@ -37,6 +38,54 @@ pub(crate) fn adopt(own: &SpanContext, parent: impl FnOnce() -> Option<SpanConte
 /// Says whose activations these are.
 const OWNER: u64 = u64::MAX;
 
+/// What is known of a span that is not over and was sampled.
+#[derive(Clone, Copy)]
+pub(crate) struct Sampled {
+    pub(crate) samples: u32,
+    pub(crate) local_root_span_id: u64,
+}
+
+/// Spans that were sampled and are not over, by their ids. Only if somebody tells their ends.
+static SAMPLED: Mutex<Option<HashMap<u64, Sampled>>> = Mutex::new(None);
+
+/// Spans that are kept in mind at most; the program has lost the ends of so many.
+const MOST: usize = 1 << 16;
+
+fn sampled() -> MutexGuard<'static, Option<HashMap<u64, Sampled>>> {
+    SAMPLED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on samples of spans are kept until [`take`] asks for them.
+#[cfg(feature = "opentelemetry-sdk")]
+pub(crate) fn keep() {
+    sampled().get_or_insert_default();
+}
+
+/// What is known of a span, if it was sampled.
+#[cfg(feature = "opentelemetry-sdk")]
+pub(crate) fn take(span_id: u64) -> Option<Sampled> {
+    sampled().as_mut()?.remove(&span_id)
+}
+
+/// Leaves the innermost activation; `recording`: its span is not over.
+fn leave(recording: bool) -> bool {
+    let inside = current();
+    let ours = innermost_owner() == Some(OWNER);
+    let Some(ended) = exit_owner(OWNER) else { return false };
+    if ended.samples != 0
+        && recording
+        && ours
+        && let Some(inside) = inside
+        && let Some(all) = sampled().as_mut()
+        && (all.len() < MOST || all.contains_key(&inside.span_id))
+    {
+        let local_root_span_id = inside.local_root_span_id;
+        let of = all.entry(inside.span_id).or_insert(Sampled { samples: 0, local_root_span_id });
+        of.samples = of.samples.saturating_add(ended.samples);
+    }
+    true
+}
+
 struct Observer;
 
 impl Observer {
@@ -55,10 +104,12 @@ impl ContextObserver for Observer {
         Observer::enter(to);
     }
 
-    fn on_context_exit(&self, _: &Context, to: &Context) {
+    fn on_context_exit(&self, from: &Context, to: &Context) {
         // Guards that were dropped out of order have been left without a word: until what is current is what it should be.
         let wanted = ids(to).map(|ids| (ids.trace_id, ids.span_id));
-        while exit_owner(OWNER).is_some() {
+        let mut recording = from.span().is_recording();
+        while leave(recording) {
+            recording = true;
             if current().map(|ids| (ids.trace_id, ids.span_id)) == wanted {
                 return;
             }
@@ -71,7 +122,8 @@ impl ContextObserver for Observer {
 
 /// Enters on each thread the span of OpenTelemetry's current context, however it becomes current: `attach`, `with_context` of futures,
 /// or a `tracing_opentelemetry` layer; instead of [`crate::FlightlineLayer`], not besides it. A recorder tells of such spans in which
-/// samples were taken and when they were active; names and ends are those of whoever receives OpenTelemetry's own data.
+/// samples were taken and when they were active; their names and ends it knows if the tracer provider has a `FlightlineProcessor`
+/// (feature `opentelemetry-sdk`).
 ///
 /// OpenTelemetry has one observer in a process, the first that is set.
 pub fn observe_opentelemetry() {

@@ -7,7 +7,10 @@ use std::thread;
 
 use flightline_context::abi::{Abi, ScopeEnd, Slot, SpanEnd, VERSION, mode, set_recorder};
 use flightline_context::{Span, enter_context, keys, label, own_slot};
-use flightline_tracing::layer;
+use flightline_tracing::{FlightlineProcessor, layer, observe_opentelemetry};
+use opentelemetry::trace::{TraceContextExt, Tracer, TracerProvider};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::{Dispatch, dispatcher, info_span};
 use tracing_subscriber::prelude::*;
 
@@ -145,6 +148,7 @@ fn what_had_samples_is_told() {
     assert_eq!((scopes.len(), spans.len()), (1, 0));
 
     through_the_layer();
+    through_opentelemetry();
 
     MODE.store(mode::ALL, Relaxed);
     drop(Span::root("all").enter());
@@ -194,4 +198,36 @@ fn through_the_layer() {
     });
     let (_, spans) = told();
     assert_eq!(spans.iter().map(|(name, ..)| &name[..]).collect::<Vec<_>>(), ["GET /"]);
+}
+
+/// Names and ends are the SDK's, whether a span is left before it ends or after.
+fn through_opentelemetry() {
+    observe_opentelemetry();
+    let processor = FlightlineProcessor::new().with_labels(["http.route"]);
+    let provider = SdkTracerProvider::builder().with_span_processor(processor).build();
+    let tracer = provider.tracer("test");
+    let outer = Context::new().with_span(tracer.start("outer"));
+    let inside = outer.clone().attach();
+    let inner = Context::current_with_value(0).with_span(tracer.start("inner"));
+    {
+        let _inside = inner.clone().attach();
+        sampled();
+        inner.span().set_attribute(KeyValue::new("http.route", "/pay"));
+        inner.span().set_attribute(KeyValue::new("other", "x"));
+        inner.span().end();
+    }
+    {
+        let idle = Context::current().with_span(tracer.start("idle"));
+        let _inside = idle.attach();
+    }
+    drop(inside);
+    outer.span().end();
+    let (scopes, spans) = told();
+    let found: Vec<_> = spans.iter().map(|(name, labels, s)| (&name[..], &labels[..], s.samples)).collect();
+    assert_eq!(found, [("inner", r#"{"http.route":"/pay"}"#, 1), ("outer", "", 1)]);
+    let [inner, outer] = [spans[0].2, spans[1].2];
+    assert_eq!((inner.parent_span_id, inner.local_root_span_id), (outer.span_id, outer.span_id));
+    assert_eq!((outer.parent_span_id, outer.local_root_span_id), (0, outer.span_id));
+    assert_eq!(scopes.iter().map(|scope| scope.span_id).collect::<Vec<_>>(), [inner.span_id, outer.span_id]);
+    assert!(outer.end_ns <= now());
 }

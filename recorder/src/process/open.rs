@@ -1,0 +1,236 @@
+//! Activations of spans that are still going on: what would be told at their end, for a program that is killed, or goes on longer than
+//! the recording.
+//!
+//! Nobody in the program writes anything: from time to time the contexts of threads that were sampled are read from outside, the
+//! record in force and those below it, and what they say is kept until the activation's end is told. So of a program that is
+//! killed those are known that had gone on for [`LOOK_NS`] at the most.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering::Relaxed;
+
+use flightline_in_signal::context::{CAR_BYTES, HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, car, finish, is_car};
+use flightline_in_signal::sys;
+
+use super::book::Book;
+use super::context::decode;
+use super::proc_file::ProcFile;
+use super::threads::ThreadIndex;
+use crate::recording::{Recording, Scope, Span, Worked};
+
+/// Time between two looks.
+const LOOK_NS: u64 = 250_000_000;
+/// Activations within each other that are kept; more is a circle, or of no use to anybody.
+const DEEPEST: usize = 64;
+/// The longest name.
+const NAME: usize = 255;
+
+/// An activation that had not ended when it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Open {
+    /// When it began, `CLOCK_MONOTONIC` ns; when it was last known to go on.
+    pub start_ns: u64,
+    pub seen_ns: u64,
+    pub worked: Worked,
+    pub parent: u64,
+    /// The span that was active before, 0: none.
+    pub previous: u64,
+    pub name: String,
+}
+
+impl Open {
+    pub fn scope(&self) -> Scope {
+        Scope {
+            start_ns: self.start_ns,
+            took_ns: self.seen_ns.saturating_sub(self.start_ns),
+            span: self.worked.context.span,
+            previous: self.previous,
+            seq: self.worked.seq,
+            open: true,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Of {
+    /// When the thread was sampled last.
+    sampled_ns: u64,
+    /// It was sampled since it was looked at.
+    again: bool,
+    open: Vec<Open>,
+}
+
+/// Threads of a process that work for something, and at what.
+#[derive(Debug, Default)]
+pub(super) struct OpenScopes {
+    threads: HashMap<ThreadIndex, Of>,
+    looked_ns: u64,
+}
+
+impl OpenScopes {
+    /// A sample of a thread had a context.
+    pub fn sampled(&mut self, thread: ThreadIndex, time_ns: u64) {
+        let of = self.threads.entry(thread).or_default();
+        of.again = true;
+        of.sampled_ns = of.sampled_ns.max(time_ns);
+        for open in &mut of.open {
+            open.seen_ns = open.seen_ns.max(time_ns);
+        }
+    }
+
+    /// An activation's end was told, or would have been if there had been room.
+    pub fn ended(&mut self, thread: ThreadIndex, seq: u64) {
+        if let Some(of) = self.threads.get_mut(&thread) {
+            of.open.retain(|open| open.worked.seq != seq);
+        }
+    }
+
+    /// Whether it is time to look again.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        !self.threads.is_empty() && now_ns.saturating_sub(self.looked_ns) >= LOOK_NS
+    }
+
+    /// Looks at the threads that were sampled since the last look, at the last one at all; `pointer` knows their thread pointers, 0: it has
+    /// ended.
+    fn look(&mut self, file: &ProcFile, now_ns: u64, last: bool, pointer: impl Fn(ThreadIndex) -> u64) {
+        self.looked_ns = now_ns;
+        let offset = file.context_offsets()[0];
+        self.threads.retain(|thread, of| {
+            let pointer = pointer(*thread);
+            if (of.again || last) && offset != 0 && pointer != 0 {
+                of.again = false;
+                let (pid, at) = (file.pid, pointer.wrapping_add(offset));
+                if let Some(found) = chain(pid, at, now_ns, |index| file.label_name(index)) {
+                    // Of those that began later no sample is known.
+                    let had_sample = |open: &Open| open.start_ns != 0 && open.start_ns <= of.sampled_ns;
+                    let before = std::mem::take(&mut of.open);
+                    of.open = found.into_iter().filter(had_sample).collect();
+                    if last {
+                        // What ended since the last reading of the ring tells nobody any more.
+                        let known: HashSet<u64> = of.open.iter().map(|open| open.worked.seq).collect();
+                        of.open.extend(before.into_iter().filter(|open| !known.contains(&open.worked.seq)));
+                    }
+                }
+            }
+            pointer != 0 || !of.open.is_empty()
+        });
+    }
+
+    /// What goes on as far as is known, outermost first in each thread; nothing is kept.
+    pub fn take(&mut self) -> Vec<(ThreadIndex, Open)> {
+        let threads = std::mem::take(&mut self.threads);
+        let mut all: Vec<_> = threads
+            .into_iter()
+            .flat_map(|(thread, of)| of.open.into_iter().map(move |open| (thread, open)))
+            .collect();
+        all.sort_by_key(|(thread, open)| (*thread, open.worked.seq));
+        all
+    }
+}
+
+impl Book {
+    /// A thread was sampled, for `self.worked`.
+    #[inline]
+    pub(super) fn note_open(&mut self, thread: ThreadIndex, time_ns: u64) {
+        if self.worked.as_ref().is_some_and(|worked| worked.seq != 0) {
+            self.open.sampled(thread, time_ns);
+        }
+    }
+
+    /// Looks at what threads work for.
+    pub(super) fn look_for_open(&mut self, file: &ProcFile, now_ns: u64, last: bool) {
+        if !file.trusted_pid() {
+            return;
+        }
+        let threads = &self.threads.list;
+        self.open.look(file, now_ns, last, |index| {
+            let slot = threads.get(index).and_then(|thread| thread.slot);
+            slot.and_then(|(slot, _)| file.slot(slot)).map_or(0, |slot| slot.thread_pointer.load(Relaxed))
+        });
+    }
+
+    /// Tells what had not ended, when the process or the recording does.
+    pub(super) fn tell_open(&mut self, file: &ProcFile, recording: &mut Recording) {
+        let mut told = HashSet::new();
+        for (index, open) in self.open.take() {
+            let Some(thread) = self.threads.list.get_mut(index) else { continue };
+            if recording.full() || !thread.selected(file, self.threads.selection.as_ref()) {
+                continue;
+            }
+            let constant = thread.constant(file, self.group, recording);
+            let scope = open.scope();
+            recording.scope_end(constant, &scope);
+            // Spans without a name are told by whoever made them.
+            if open.name.is_empty() || !told.insert(scope.span) {
+                continue;
+            }
+            let Open { start_ns, parent, name, worked: Worked { context, .. }, .. } = open;
+            let (took_ns, samples) = (scope.took_ns, None);
+            let span = Span { start_ns, took_ns, name: &name, parent, samples, context };
+            recording.span_end(constant, &span);
+        }
+    }
+}
+
+fn word(pid: u32, at: u64) -> Option<u64> {
+    let mut word = 0u64;
+    // SAFETY: as long as the word is.
+    let got = unsafe { sys::read_process(pid, at, (&raw mut word).cast(), size_of::<u64>()) };
+    (got == size_of::<u64>()).then_some(word)
+}
+
+/// The activations of the thread whose slot lies at `slot`, outermost first; `None` if it entered or left one meanwhile.
+fn chain(pid: u32, slot: u64, now_ns: u64, name: impl Fn(u8) -> Option<String>) -> Option<Vec<Open>> {
+    let top = word(pid, slot)?;
+    let mut at = top;
+    let (mut found, mut version) = (Vec::new(), 0);
+    while at != 0 && found.len() < DEEPEST {
+        let Some((open, own_version, previous)) = one(pid, at, now_ns, &name) else { break };
+        if at == top {
+            version = own_version;
+        }
+        found.push(open);
+        at = previous;
+    }
+    // What is below the record in force stays as it is for as long as that is in force.
+    let version_at = top.wrapping_sub((CAR_BYTES - 8 * car::VERSION) as u64);
+    let same = word(pid, slot)? == top && (found.is_empty() || word(pid, version_at)? == version);
+    for i in 1..found.len() {
+        found[i - 1].previous = found[i].worked.context.span;
+    }
+    found.reverse();
+    same.then_some(found)
+}
+
+/// The activation whose record lies at `at`, its version, and the address of the one before.
+fn one(pid: u32, at: u64, now_ns: u64, name: impl Fn(u8) -> Option<String>) -> Option<(Open, u64, u64)> {
+    if !at.is_multiple_of(CAR_BYTES as u64) {
+        return None;
+    }
+    let mut held = [0u64; (CAR_BYTES + RECORD_BYTES) / 8];
+    // SAFETY: as long as the array is.
+    let got = unsafe {
+        sys::read_process(
+            pid,
+            at.wrapping_sub(CAR_BYTES as u64),
+            held.as_mut_ptr().cast(),
+            size_of_val(&held),
+        )
+    };
+    let (told, record) = held.split_first_chunk::<{ CAR_BYTES / 8 }>()?;
+    if got < size_of_val(&held) || !is_car(told) || told[car::VERSION] == 0 {
+        return None;
+    }
+    let mut words = [0u64; MAX_CONTEXT];
+    words[HEAD_WORDS..].copy_from_slice(record);
+    let len = finish(&mut words, Some(told));
+    let worked = decode(words.get(..len)?, name)?;
+    let mut bytes = [0u8; NAME];
+    let len = ((told[car::MAGIC] >> 32) as usize).min(NAME);
+    // SAFETY: no longer than the array.
+    let got = unsafe { sys::read_process(pid, told[car::NAME], bytes.as_mut_ptr(), len) };
+    let name = String::from_utf8_lossy(&bytes[..got.min(len)]).into_owned();
+    let start_ns = told[car::START].min(now_ns);
+    let parent = told[car::PARENT];
+    let open = Open { start_ns, seen_ns: now_ns, worked, parent, previous: 0, name };
+    Some((open, told[car::VERSION], told[car::PREVIOUS]))
+}
