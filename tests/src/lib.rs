@@ -14,6 +14,7 @@
 //! * [`controlled`] is a victim that works when told to, and `flightline ctl` for it.
 //! * [`crashes`] is a program of which every allocation is known, to be killed; `stepping` stops it between instructions.
 //! * [`foreign`] runs readers that others wrote; [`print_agreement`] compares what they print, read by [`json_events`].
+//! * [`span_truth`] is what `span_load` says of its spans, and what a recording says.
 //! * [`spans`] reads what engines beside CPU time record.
 //! * [`stolen`] tells what the machine below took of the time.
 //! * [`stream`] looks at what a reader of a stream got.
@@ -43,6 +44,7 @@ pub mod run;
 pub mod shared_memory;
 pub mod shares;
 pub mod skip;
+pub mod span_truth;
 pub mod spans;
 pub mod stepping;
 pub mod stolen;

@@ -3,6 +3,7 @@
 //!
 //! `CONTEXT_ROUNDS` is the number of rounds of three spans under the timer; `.ci/long contexts` has more.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
@@ -12,7 +13,9 @@ use std::time::Duration;
 
 use flightline_context::record::{Held, SIDE_CAR_BEFORE};
 use flightline_tests::contexts::{NOTHING, ROUND, State, state};
-use flightline_tests::run::{run, spawn};
+use flightline_tests::record::{Record, Recorded};
+use flightline_tests::run::{run, spawn, turn};
+use flightline_tests::spans::{self, Span};
 use flightline_tests::stepping::freeze;
 use flightline_tests::victim;
 
@@ -69,10 +72,97 @@ fn old_or_new_at_each_instruction() {
 #[test]
 fn whole_in_a_handler() {
     let rounds = std::env::var("CONTEXT_ROUNDS").unwrap_or_else(|_| "300000".into());
-    let [done, looks, met, wrong] = numbers(&["signals", &rounds])[..] else { panic!() };
-    println!("{} entered and left, {looks} looks, {met} met one, {wrong} wrong", 3 * done);
+    let [done, looks, met, wrong, us] = numbers(&["signals", &rounds])[..] else { panic!() };
+    let rate = looks * 1_000_000 / us.max(1);
+    println!(
+        "{} entered and left in {} ms, {looks} looks ({rate} a second), {met} met one, {wrong} wrong",
+        3 * done,
+        us / 1000
+    );
     assert_eq!((done.to_string(), wrong), (rounds, 0));
     assert!(met > 0 && met <= looks);
+}
+
+/// Samples of a program that enters and leaves `2 * rounds` spans, at 10 kHz: how many were in a function of a trace, and elsewhere.
+/// Whatever is in a function of a trace is in that trace.
+fn traces_of_functions(recorded: &Recorded) -> (usize, usize) {
+    const CONTEXT: &str = "flightline.SampleContext";
+    let contexts = spans::read(&recorded.path, &[CONTEXT]);
+    let contexts: HashMap<(u64, i64), Span> =
+        contexts.into_iter().map(|c| ((c.tid, c.number("startTime")), c)).collect();
+    let trace_of = |context: &Span| -> u8 {
+        let [high, low] = ["traceIdHi", "traceIdLo"].map(|half| context.number(half).to_be_bytes());
+        assert_eq!((high, low), ([high[0]; 8], [high[0]; 8]), "torn: {context:?}");
+        high[0] - 1
+    };
+    let (mut inside, mut elsewhere) = (0, 0);
+    for sample in spans::read(&recorded.path, &["jdk.ExecutionSample"]) {
+        let context = contexts.get(&(sample.tid, sample.number("startTime")));
+        let trace = context.map(trace_of);
+        let function = sample.frames.iter().find_map(|frame| frame.method.strip_prefix("in_span_"));
+        match function.map(|number| number.parse::<u8>().unwrap()) {
+            Some(number) => {
+                assert_eq!(trace, Some(number), "{sample:?} {context:?}");
+                inside += 1;
+            }
+            None => elsewhere += 1,
+        }
+    }
+    (inside, elsewhere)
+}
+
+/// `CONTEXT_SPANS` spans; `.ci/long contexts` has more.
+#[test]
+fn no_sample_is_in_another_trace() {
+    let _turn = turn();
+    let spans: u64 = std::env::var("CONTEXT_SPANS").map_or(1_000_000, |n| n.parse().unwrap());
+    let rounds = (spans / 2).to_string();
+    let recorded = Record::new().rate(10_000).run(VICTIM, &["functions", &rounds]).expect_code(0);
+    let (inside, elsewhere) = traces_of_functions(&recorded);
+    let cpu_ms = recorded.read().samples.len() / 10;
+    println!(
+        "{spans} spans in {cpu_ms} ms: {inside} samples in functions of traces, {elsewhere} elsewhere, none wrong"
+    );
+    print!("{}", recorded.finished.stderr);
+    assert!(inside > 500, "{inside} {elsewhere}");
+}
+
+/// T18 of the scenarios: more ends of spans than the recorder can take.
+#[test]
+fn spans_that_find_no_room_are_lost_and_told() {
+    let _turn = turn();
+    let record = Record::new().rate(10_000).option("--spans").option("all");
+    let recorded =
+        record.option("--ring-size").option("64K").run(VICTIM, &["functions", "400000"]).expect_code(0);
+    let (inside, _) = traces_of_functions(&recorded);
+    assert!(inside > 20, "{inside} samples are left");
+    let mut lost: HashMap<String, i64> = HashMap::new();
+    for loss in spans::read(&recorded.path, &["flightline.EventLoss"]) {
+        *lost.entry(loss.field("event").to_owned()).or_default() += loss.number("count");
+    }
+    // Each end is told or counted as lost.
+    for (of, event) in [("span", "flightline.Span"), ("scope", "flightline.SpanScope")] {
+        let told = recorded.read().events.get(event).copied().unwrap_or(0) as i64;
+        assert!(lost[of] > 0, "{lost:?}");
+        assert_eq!(told + lost[of], 800_000, "{of}: {lost:?}");
+    }
+    let mut command = Command::new(victim::flightline());
+    command.args(["spans", "--json", "--inferred", "--by", "trace"]).arg(&recorded.path);
+    let told = run(&mut command, LIMIT).expect_success("spans");
+    for what in ["ends of spans were lost", "activations of spans were lost"] {
+        assert!(told.stderr.contains(what), "{}", told.stderr);
+    }
+    let told: serde_json::Value = serde_json::from_str(&told.stdout_text()).unwrap();
+    for loss in told["counts"]["lost"].as_array().unwrap() {
+        let of = loss["of"].as_str().unwrap();
+        if let Some(lost) = lost.get(of) {
+            assert_eq!(loss["count"].as_i64(), Some(*lost), "{of}");
+        }
+    }
+    // Samples are in their traces all the same; none is in an inferred span of an activation that nobody knows.
+    let rows = told["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 16, "{rows:?}");
+    println!("{lost:?}; {} inferred, {}", told["inferred"].as_array().unwrap().len(), told["counts"]);
 }
 
 #[test]

@@ -23,5 +23,5 @@ pub use ids::{SpanKey, TraceId};
 pub use infer::{Inference, Inferred, Parent};
 pub use join::{Counts, Joiner, Limits};
 pub use profile::{Entry, Profile, Spent};
-pub use reader::{ClockMismatch, Found, Options, Spans};
+pub use reader::{ClockMismatch, Found, Lost, Options, Spans};
 pub use told::{Labels, Scope, Span, SpanContext, labels_of};

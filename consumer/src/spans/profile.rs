@@ -8,6 +8,7 @@ use jfr_format::pool::KeyHash;
 use super::ids::{SpanKey, TraceId};
 use super::join::{Attributed, Taken, nanos};
 use super::reader::Interval;
+use super::report::ancestors;
 use super::told::{Labels, Span, SpanContext};
 use crate::live::{self, Kind};
 use crate::model::{Id, Model, SampleKey, Thread, Unit, Weight};
@@ -183,10 +184,13 @@ impl Profile {
         self.entries.get(&key)
     }
 
-    /// What a span's local root is about, as the recording names it, or else the local root's name.
+    /// What a span's local root is about, as the recording names it, or else the name of the outermost span around it that has one: a
+    /// local root that a message brought is another process's, which tells its name.
     pub fn endpoint(&self, entry: &Entry) -> Option<Arc<str>> {
         let told = self.endpoints.get(&entry.local_root);
-        told.cloned().or_else(|| self.entries.get(&entry.local_root)?.name.clone())
+        let root = || self.entries.get(&entry.local_root)?.name.clone();
+        let outermost = || ancestors(self, entry).filter_map(|entry| entry.name.clone()).last();
+        told.cloned().or_else(root).or_else(outermost)
     }
 
     pub(super) fn told_endpoint(&mut self, root: SpanKey, name: Arc<str>) {

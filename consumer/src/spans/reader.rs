@@ -1,7 +1,7 @@
 //! Items of a recording or stream → spans and what was spent in them.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
@@ -12,7 +12,7 @@ use super::infer::{Inference, Inferred};
 use super::join::{Counts, Joiner, Limits, Taken, Threads};
 use super::profile::Profile;
 use super::told::{self, Span, Told};
-use crate::live::{self, Item, Kind, Sample, Time};
+use crate::live::{self, Item, Kind, Loss, Sample, Time};
 use crate::model::{EventKind, Frame, Id, Stack, Unit};
 
 /// How a recording is read.
@@ -48,10 +48,14 @@ impl std::fmt::Display for ClockMismatch {
 
 impl std::error::Error for ClockMismatch {}
 
+/// Kinds of losses told apart; there are some ten.
+const MOST_CAUSES: usize = 256;
 /// Inferred spans kept; more are counted.
 const MOST_INFERRED: usize = 1 << 19;
 /// Stacks kept by where they lie in memory; with more, they are looked up anew.
 const MOST_STACKS: usize = 1 << 17;
+/// States of threads that run, or ran when the sample was taken.
+const RUNS: [&str; 3] = ["STATE_RUNNABLE", "STATE_DEFAULT", "STATE_WAITING_FOR_CPU"];
 /// Clocks that tell a moment so far apart, in ns, are not the same.
 const SAME_CLOCK: i64 = 1_000_000_000;
 /// Spans all told so long before or after all samples, in ns, are not of the same clock.
@@ -80,7 +84,11 @@ pub struct Spans {
     mismatch: Option<ClockMismatch>,
     sampled: (i64, i64),
     told: (i64, i64),
+    lost: Lost,
 }
+
+/// What a recording says to have lost, by what and why: how many, and ns of CPU time that they stood for.
+pub type Lost = BTreeMap<(Arc<str>, Arc<str>), (u64, u64)>;
 
 /// Thread, start, end, span.
 pub(super) type Interval = (u32, i64, Reverse<i64>, SpanKey);
@@ -107,6 +115,8 @@ pub struct Found {
     pub inferred_left_out: u64,
     /// What happened on the way.
     pub counts: Counts,
+    /// What the recording lacks.
+    pub lost: Lost,
 }
 
 impl Spans {
@@ -128,6 +138,7 @@ impl Spans {
             mismatch: None,
             sampled: (i64::MAX, i64::MIN),
             told: (i64::MAX, i64::MIN),
+            lost: Lost::new(),
         }
     }
 
@@ -160,7 +171,18 @@ impl Spans {
                 }
             }
             Item::Segment(_) => self.advance(),
+            Item::Loss(loss) => self.lost(loss),
             _ => {}
+        }
+    }
+
+    fn lost(&mut self, loss: &Loss) {
+        let of = loss.event_type.clone().unwrap_or_else(|| loss.told_by.clone());
+        let key = (of, loss.cause.clone());
+        if self.lost.len() < MOST_CAUSES || self.lost.contains_key(&key) {
+            let sums = self.lost.entry(key).or_default();
+            sums.0 = sums.0.saturating_add(loss.events.unwrap_or(0));
+            sums.1 = sums.1.saturating_add(loss.cpu_nanos.unwrap_or(0));
         }
     }
 
@@ -239,6 +261,7 @@ impl Spans {
             profile: self.profile,
             inferred: self.inferred,
             inferred_left_out: self.inferred_left_out,
+            lost: self.lost,
         })
     }
 
@@ -350,9 +373,10 @@ impl Spans {
             period_nanos: None,
         };
         let lasts = match sample.kind {
-            // Several looks at a thread that did not run between them.
+            // Several looks at a thread that did not run between them. One that runs, or has just been let run, is seen at a moment.
             Kind::Wall if sample.weight.samples > 1 && sample.weight.unit == Unit::Nanoseconds => {
-                sample.weight.value
+                let moment = |state: &str| RUNS.contains(&state);
+                if sample.state.as_deref().is_some_and(moment) { 0 } else { sample.weight.value }
             }
             _ => sample.duration_nanos.unwrap_or(0),
         };

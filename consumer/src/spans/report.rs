@@ -128,11 +128,25 @@ fn group_of(profile: &Profile, entry: &Entry, by: &By) -> Arc<str> {
     }
 }
 
+/// Local roots without a name that spans with one are in: what a message brought is a span of another process.
+fn in_nameless(profile: &Profile) -> HashSet<SpanKey> {
+    let nameless = |entry: &&Entry| {
+        entry.name.is_some() && profile.entry(entry.local_root).is_none_or(|root| root.name.is_none())
+    };
+    profile.entries.values().filter(nameless).map(|entry| entry.local_root).collect()
+}
+
+/// Whether a span has a name and none of those around it has.
+fn is_outermost(profile: &Profile, entry: &Entry) -> bool {
+    entry.name.is_some() && !ancestors(profile, entry).skip(1).any(|around| around.name.is_some())
+}
+
 /// The table of the spans that pass the filter.
 pub fn table(profile: &Profile, by: &By, filter: &Filter) -> Table {
     let mut groups: HashMap<Arc<str>, Group> = HashMap::new();
     let mut of: HashMap<SpanKey, Arc<str>, KeyHash> = HashMap::default();
     let mut all = profile.outside;
+    let within = in_nameless(profile);
     for entry in profile.entries.values() {
         all.add(&entry.spent);
         if !filter.passes(profile, entry) {
@@ -144,6 +158,7 @@ pub fn table(profile: &Profile, by: &By, filter: &Filter) -> Table {
         group.spent.add(&entry.spent);
         // Of endpoints and traces, the spans that are not within another of the process are what is counted.
         let counted = match by {
+            By::Endpoint | By::Trace if within.contains(&entry.local_root) => is_outermost(profile, entry),
             By::Endpoint | By::Trace => {
                 entry.local_root == entry.key || profile.entry(entry.local_root).is_none()
             }

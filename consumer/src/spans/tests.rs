@@ -409,6 +409,25 @@ fn profiler_spans_are_intervals_of_a_thread() {
 }
 
 #[test]
+fn a_caller_elsewhere_has_no_name_and_what_it_asks_for_is_the_endpoint() {
+    const INNER: i64 = 3;
+    let mut items: Vec<Item> = [(10, CHILD), (20, INNER), (30, CHILD)]
+        .into_iter()
+        .flat_map(|(at, of)| [context(1, at, of), cpu(1, at, "ab")])
+        .collect();
+    items.extend([span(1, 12, 28, INNER, CHILD, "query"), span(1, 5, 35, CHILD, ROOT, "request")]);
+    assert_eq!(names(&read(&items), &By::Endpoint), [("request".into(), 1, 3)]);
+    // A sample in the few instructions that its context alone was active in makes no other request of it.
+    items.extend([context(1, 4, ROOT), cpu(1, 4, "a")]);
+    let found = read(&items);
+    assert_eq!(names(&found, &By::Endpoint), [("request".into(), 1, 3), ("[no endpoint]".into(), 0, 1)]);
+    assert_eq!(names(&found, &By::Trace), [(format!("{:032x}", 77).into(), 1, 4)]);
+    // Nor does one that nothing with a name is in lose its count.
+    let items = [context(1, 4, ROOT), cpu(1, 4, "a")];
+    assert_eq!(names(&read(&items), &By::Trace), [(format!("{:032x}", 77).into(), 1, 1)]);
+}
+
+#[test]
 fn ids_in_samples_of_others_are_taken() {
     let with = |at: i64, span: u64, fields: Vec<(&str, Value)>| {
         let mut sample = sample(1, at, "ab");

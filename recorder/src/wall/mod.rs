@@ -305,7 +305,7 @@ impl Sampler {
             self.due_ns[index] = u64::MAX;
             return;
         };
-        let mut ended = None;
+        let mut ended = [None, None];
         let mut used = watch::Used::default();
         if entry.watch.unchanged(stat) {
             entry.watch.stayed(out.now_ns);
@@ -325,7 +325,7 @@ impl Sampler {
         if let Some(thread) = out.book.threads.list.get_mut(thread) {
             thread.wall.queued_ns += used.queued_ns;
         }
-        for wait in ended.into_iter().chain(long) {
+        for wait in ended.into_iter().flatten().chain(long) {
             self.tell(thread, &wait, out);
         }
     }

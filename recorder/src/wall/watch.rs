@@ -4,10 +4,13 @@
 //! look      look        look                    look
 //!  │ waits A │  waits A  │ …account changed…     │        time of a look with a changed account:
 //!  ├─────────┼───────────┼───────────────────────┤          Δran     is told by the thread's own CPU samples
-//!     idle        idle      idle │ ran │ idle B             Δqueued  goes to the next of those
+//!     idle        idle      idle │ ran │ idle B             Δqueued  one part for each time that it was put on a processor:
+//!                                                                    the first is the end of A, the rest goes to the next sample
 //!                                                           the rest was idle: half at A, half at B
 //! ```
 //! Times become samples by carrying what rounding leaves over, so Σ samples × interval = Σ time within one interval.
+
+use jfr_format::schema::thread_state;
 
 use super::look::SchedStat;
 
@@ -68,7 +71,7 @@ pub struct Watch {
 pub struct Used {
     /// CPU time, ns.
     pub ran_ns: u64,
-    /// Time ready without a processor, ns.
+    /// Time ready without a processor, ns, but for what is told as the end of a wait.
     pub queued_ns: u64,
 }
 
@@ -110,8 +113,8 @@ impl Watch {
     }
 
     /// It ran since the last look and now does something else, or the same again. Returns the CPU time and the time without
-    /// a processor, and the wait that ended, if there was one.
-    pub fn changed(&mut self, now_ns: u64, stat: SchedStat, doing: Doing) -> (Used, Option<Wait>) {
+    /// a processor, and the wait that ended, if there was one, and for how long it then waited there for a processor.
+    pub fn changed(&mut self, now_ns: u64, stat: SchedStat, doing: Doing) -> (Used, [Option<Wait>; 2]) {
         let gap = now_ns.saturating_sub(self.at_ns);
         let ran_ns = stat.ran_ns.saturating_sub(self.stat.ran_ns);
         let mut queued_ns = stat.queued_ns.saturating_sub(self.stat.queued_ns);
@@ -142,13 +145,26 @@ impl Watch {
         self.idle_ns += before + after;
         self.queued_ns += queued_ns;
         self.collected.1 += before;
+        let woken_ns =
+            if waited { queued_ns / (stat.slices.saturating_sub(self.stat.slices)).max(1) } else { 0 };
+        let woken = self.woken(woken_ns);
         let ended = self.take_wait();
         self.collected = (now_ns.saturating_sub(after.min(lately)), after);
         self.doing = doing;
         self.stat = stat;
         self.at_ns = self.at_ns.max(now_ns);
         self.since_ns = now_ns;
-        (Used { ran_ns, queued_ns }, ended)
+        let queued_ns = queued_ns - woken.as_ref().map_or(0, |wait| wait.idle_ns);
+        (Used { ran_ns, queued_ns }, [ended, woken])
+    }
+
+    /// The time for which it waits for a processor where it has waited so far.
+    fn woken(&self, ns: u64) -> Option<Wait> {
+        let Doing::Waiting(_, stack, context) = &self.doing else { return None };
+        let start_ns = self.collected.0.saturating_add(self.collected.1);
+        let (stack, context) = (stack.clone(), context.clone());
+        let state = thread_state::WAITING_FOR_CPU;
+        (ns > 0).then_some(Wait { start_ns, idle_ns: ns, state, stack, context })
     }
 
     /// When to look again.
@@ -256,9 +272,12 @@ mod tests {
             looks += 1;
         }
         assert!(looks < 60, "{looks} looks in 400 intervals: they must become rare");
-        let (used, wait) = watch.changed(4010 * MS, stat(4, 2, 3), Doing::Running);
-        assert_eq!(used, Used { ran_ns: 3 * MS, queued_ns: 2 * MS });
-        let wait = wait.unwrap();
+        let (used, [wait, woken]) = watch.changed(4010 * MS, stat(4, 2, 3), Doing::Running);
+        // Put on a processor twice, once of it after this wait.
+        assert_eq!(used, Used { ran_ns: 3 * MS, queued_ns: MS });
+        let (wait, woken) = (wait.unwrap(), woken.unwrap());
+        assert_eq!((woken.start_ns, woken.idle_ns, woken.stack), (4005 * MS, MS, wait.stack.clone()));
+        assert_eq!(woken.state, thread_state::WAITING_FOR_CPU);
         assert_eq!((wait.start_ns, wait.idle_ns, wait.stack[2]), (0, 4005 * MS, 7));
         assert_eq!(watch.next_ns(), 4020 * MS, "one that runs is looked at every interval");
     }
@@ -267,14 +286,15 @@ mod tests {
     fn time_goes_where_the_thread_was() {
         let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), Doing::Running);
         // Ran all the time.
-        assert_eq!(watch.changed(10 * MS, stat(10, 0, 1), Doing::Running).1, None);
+        assert_eq!(watch.changed(10 * MS, stat(10, 0, 1), Doing::Running).1, [None, None]);
         // Ran 6 of 10 ms, and runs: the 4 idle ones have no place yet.
-        assert_eq!(watch.changed(20 * MS, stat(16, 0, 2), Doing::Running).1, None);
+        assert_eq!(watch.changed(20 * MS, stat(16, 0, 2), Doing::Running).1, [None, None]);
         // Ran 1, waited 1 for a processor, waits at A: 8 and the 4.
-        assert_eq!(watch.changed(30 * MS, stat(17, 1, 3), at(1)).1, None);
+        assert_eq!(watch.changed(30 * MS, stat(17, 1, 3), at(1)).1, [None, None]);
         // Woke up, ran 2 ms, waits at B: 8 ms in halves.
-        let (_, a) = watch.changed(40 * MS, stat(19, 1, 4), at(2));
+        let (_, [a, woken]) = watch.changed(40 * MS, stat(19, 1, 4), at(2));
         let a = a.unwrap();
+        assert_eq!(woken, None);
         assert_eq!((a.start_ns, a.idle_ns, a.stack[2]), (22 * MS, 16 * MS, 1));
         watch.stayed(50 * MS);
         let b = watch.take_wait().unwrap();
@@ -288,9 +308,9 @@ mod tests {
         let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), Doing::Running);
         // Runs all the time, but the account lags behind by up to 4 ms.
         for (now, ran) in [(10, 8), (20, 16), (30, 28), (40, 40), (50, 48)] {
-            assert_eq!(watch.changed(now * MS, stat(ran, 0, 1), Doing::Running).1, None);
+            assert_eq!(watch.changed(now * MS, stat(ran, 0, 1), Doing::Running).1, [None, None]);
         }
-        assert_eq!(watch.changed(60 * MS, stat(58, 0, 1), at(1)).1, None);
+        assert_eq!(watch.changed(60 * MS, stat(58, 0, 1), at(1)).1, [None, None]);
         assert_eq!(watch.take_wait().unwrap().idle_ns, 2 * MS, "60 ms less 58");
         // Wakes up at once; its account says nothing yet.
         watch.changed(70 * MS, stat(58, 0, 2), Doing::Running);
@@ -310,8 +330,9 @@ mod tests {
         let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), at(1));
         watch.stayed(150 * MS);
         // Woken after 50 ms, on a processor after 155.
-        let (used, wait) = watch.changed(160 * MS, stat(5, 105, 2), Doing::Running);
-        assert_eq!((used.queued_ns, wait.unwrap().idle_ns, watch.idle_ns), (105 * MS, 50 * MS, 50 * MS));
+        let (used, [wait, woken]) = watch.changed(160 * MS, stat(5, 105, 2), Doing::Running);
+        assert_eq!((wait.unwrap().idle_ns, watch.idle_ns), (50 * MS, 50 * MS));
+        assert_eq!((used.queued_ns, woken.unwrap().idle_ns), (0, 105 * MS));
         assert_eq!(watch.owed_ns, 0);
     }
 
@@ -352,7 +373,7 @@ mod tests {
         let mut watch = Watch::new(10 * MS, 100 * MS, stat(50, 5, 9), at(1));
         watch.stayed(90 * MS);
         let (used, wait) = watch.changed(95 * MS, stat(40, 4, 10), Doing::Running);
-        assert_eq!((used, wait), (Used::default(), None));
+        assert_eq!((used, wait), (Used::default(), [None, None]));
         assert_eq!(Carry::default().samples(u64::MAX, 1), i32::MAX as u32);
     }
 }

@@ -1,16 +1,20 @@
 //! Enters and leaves spans of which every part follows from one number, so that who looks at any moment knows what belongs together.
 //!
 //! `context_victim step`: prints where the thread's variable is, then goes round for good.
-//! `context_victim signals ROUNDS`: looks itself, in a handler of a 10 kHz timer; prints rounds, looks, looks that met a span.
+//! `context_victim signals ROUNDS`: looks itself, in a handler of a 10 kHz timer; prints rounds, looks, looks that met a span, those
+//! that met something wrong, µs that it took.
+//! `context_victim functions ROUNDS`: two spans a round, function `in_span_K` only within spans of trace K.
 //! `context_victim threads COUNT ROUNDS`: as many threads at a time, each with spans of its own; prints spans entered.
 
+use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 use std::thread;
+use std::time::Instant;
 
 use flightline_context::record::{Held, SIDE_CAR_BEFORE};
-use flightline_context::{SpanContext, enter_context, label, own_slot};
+use flightline_context::{Span, SpanContext, enter_context, label, own_slot};
 use flightline_tests::contexts::{State, state};
 
 fn context(id: u8) -> SpanContext {
@@ -81,6 +85,55 @@ fn start_timer() {
     }
 }
 
+/// A function for each trace, which stays within it.
+macro_rules! in_spans {
+    ($($name:ident $number:literal),*) => {
+        $(
+            #[inline(never)]
+            #[unsafe(no_mangle)]
+            extern "C" fn $name() {
+                work($number);
+                black_box(());
+            }
+        )*
+        const IN_SPANS: [extern "C" fn(); 16] = [$($name),*];
+    };
+}
+
+in_spans!(
+    in_span_0 0, in_span_1 1, in_span_2 2, in_span_3 3, in_span_4 4, in_span_5 5, in_span_6 6, in_span_7 7, in_span_8 8,
+    in_span_9 9, in_span_10 10, in_span_11 11, in_span_12 12, in_span_13 13, in_span_14 14, in_span_15 15
+);
+
+#[inline(always)]
+fn work(seed: u64) {
+    for i in 0..200 {
+        black_box(seed + i);
+    }
+}
+
+/// A span with another one within it; the trace's number is in all bytes of its id and in the id of its caller.
+fn two_spans(round: u64) {
+    let [outer, inner] = [round % 16, (round * 7 + round / 16) % 16];
+    let begin = |trace: u64| {
+        let trace_id = [trace as u8 + 1; 16];
+        Span::child_of(
+            &SpanContext { trace_id, span_id: trace + 1, flags: 1, ..SpanContext::default() },
+            "span",
+        )
+    };
+    let outer_span = begin(outer);
+    let entered = outer_span.enter();
+    IN_SPANS[outer as usize]();
+    {
+        let inner_span = begin(inner);
+        let _entered = inner_span.enter();
+        IN_SPANS[inner as usize]();
+    }
+    IN_SPANS[outer as usize]();
+    drop(entered);
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize| arguments[i].parse::<u64>().expect("a number");
@@ -94,9 +147,13 @@ fn main() {
         "signals" => {
             SLOT.store(own_slot() as *mut u8, Relaxed);
             start_timer();
+            let from = Instant::now();
             (0..number(1)).for_each(|_| round());
-            println!("{} {} {} {}", number(1), LOOKS.load(Relaxed), MET.load(Relaxed), WRONG.load(Relaxed));
+            let took = from.elapsed().as_micros();
+            let [looks, met, wrong] = [&LOOKS, &MET, &WRONG].map(|count| count.load(Relaxed));
+            println!("{} {looks} {met} {wrong} {took}", number(1));
         }
+        "functions" => (0..number(1)).for_each(two_spans),
         "threads" => {
             let (count, rounds) = (number(1) as usize, number(2));
             let (begun, done) = (Barrier::new(count), Barrier::new(count));
@@ -128,6 +185,6 @@ fn main() {
             });
             println!("{} {}", entered.load(Relaxed), wrong.load(Relaxed));
         }
-        other => panic!("{other}: step, signals or threads"),
+        other => panic!("{other}: step, signals, functions or threads"),
     }
 }

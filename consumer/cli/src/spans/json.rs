@@ -67,7 +67,13 @@ fn of_inferred(profile: &Profile, span: &Inferred) -> Value {
 
 fn counts(found: &Found) -> Value {
     let counts = &found.counts;
+    let lost: Vec<Value> = found
+        .lost
+        .iter()
+        .map(|((of, cause), (count, cpu))| json!({"of": **of, "cause": **cause, "count": count, "cpuNanos": cpu}))
+        .collect();
     json!({
+        "lost": lost,
         "inSpans": counts.in_spans, "outside": counts.outside, "late": counts.late, "divided": counts.divided,
         "unwaited": counts.unwaited, "threadsDropped": counts.threads_dropped, "orphans": counts.orphans,
         "nodesDropped": counts.nodes_dropped, "spansLeftOut": found.profile.spans_left_out,

@@ -246,5 +246,16 @@ fn told(found: Found) -> Found {
     for (count, what) in told.into_iter().filter(|(count, _)| *count > 0) {
         talk::warning(format_args!("{count} {what}"));
     }
+    for ((of, cause), (count, cpu_nanos)) in &found.lost {
+        let what = match (&**of, cpu_nanos) {
+            ("span", _) => "ends of spans were lost: these spans have no name and no duration".into(),
+            ("scope", _) => "activations of spans were lost: samples in them are in no inferred span".into(),
+            (of, 0) => format!("of {of} were lost, and are in no span"),
+            (of, nanos) => {
+                format!("of {of}, {:.3} s of CPU time, were lost, and are in no span", *nanos as f64 / 1e9)
+            }
+        };
+        talk::warning(format_args!("{count} {what} ({cause})"));
+    }
     found
 }

@@ -1,0 +1,80 @@
+//! What is spent in spans, against a program that knows: async tasks that hop between threads, and threads of their own.
+//!
+//! `SPAN_LOAD_SECONDS` is how long it runs; `.ci/long spans` has more, and asks for 2 % then.
+
+use flightline_tests::record::Record;
+use flightline_tests::run::turn;
+use flightline_tests::span_truth::{BY, METRICS, Sums, attributed, known};
+
+const CPU_NS: f64 = 1e6;
+const WALL_NS: f64 = 2e6;
+const ALLOC: f64 = 4096.0;
+
+/// How far a sum may be off by chance: what is looked at once in an interval is so many independent looks at most.
+fn chance(sum: f64, interval: f64) -> f64 {
+    4.5 * (sum.max(interval) * interval).sqrt()
+}
+
+/// What each metric may be off by.
+fn tolerance(metric: &str, truth: &Sums, lost_ns: f64) -> f64 {
+    let [_, cpu, _, off, queued, bytes, lock] = truth.map(|sum| sum as f64);
+    match metric {
+        "cpu" => 0.02 * cpu + chance(cpu, CPU_NS) + lost_ns,
+        // For how long a thread waited for a processor is known, where is not: it is put to the sample that follows.
+        "off" => 0.02 * off + chance(off, WALL_NS) + queued,
+        "wall" => tolerance("cpu", truth, lost_ns) + tolerance("off", truth, lost_ns),
+        "bytes" => 0.02 * bytes + chance(bytes, ALLOC),
+        // All that are longer than the threshold.
+        "lock" => 0.02 * lock + 2e6,
+        _ => f64::INFINITY,
+    }
+}
+
+#[test]
+fn what_was_spent_is_in_the_span_that_spent_it() {
+    let _turn = turn();
+    let seconds = std::env::var("SPAN_LOAD_SECONDS").unwrap_or_else(|_| "2".into());
+    let strict = seconds.parse::<f64>().unwrap() >= 30.0;
+    let events = "cpu,wall@2ms,alloc@4k,lock@10us";
+    let record = Record::new().option("-e").option(events).option("--spans").option("all");
+    let recorded = record.run(env!("CARGO_BIN_EXE_span_load"), &[&seconds]).expect_code(0);
+    print!("{}", recorded.finished.stderr);
+    let truth = recorded.truth();
+    let lost_ns = recorded.read().lost_by_tid().values().sum::<u64>() as f64;
+    let all_queued: f64 = known(&truth, "name").values().map(|sums| sums[4] as f64).sum();
+    println!("{:.1} s were spent waiting for a processor", all_queued / 1e9);
+    let mut wrong = Vec::new();
+    for by in BY {
+        let (rows, told) = attributed(&recorded.path, by);
+        println!("== by {by}");
+        for (key, sums) in known(&truth, by) {
+            let row = rows.get(&key).unwrap_or_else(|| panic!("no row {key}: {told}"));
+            print!("{key:32}");
+            for ((metric, is), should) in METRICS.iter().zip(row).zip(sums) {
+                if *metric == "queued" {
+                    continue;
+                }
+                let (is, should) = (*is as f64, should as f64);
+                let (off, unit) = (is - should, if *metric == "count" { 1.0 } else { 1e6 });
+                let share = if should > 0.0 { format!("{:+.2} %", 100.0 * off / should) } else { "-".into() };
+                print!(" {metric} {:.1} {share}", should / unit);
+                // Every span is told.
+                let mut may = if *metric == "count" { 0.0 } else { tolerance(metric, &sums, lost_ns) };
+                if ["off", "wall"].contains(metric) {
+                    may += 0.25 * all_queued;
+                } else if strict && *metric != "count" {
+                    may = 0.02 * should + 2e6;
+                }
+                if off.abs() > may {
+                    wrong.push(format!("{by} {key}: {metric} is {is}, not {should} ± {may:.0}"));
+                }
+            }
+            println!();
+        }
+        let counts = &told["counts"];
+        for name in ["late", "unwaited", "threadsDropped", "spansLeftOut", "stacksLeftOut"] {
+            assert_eq!(counts[name], 0, "{counts}");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
