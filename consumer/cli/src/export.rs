@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use flightline_consumer::live::{Feed, Item, Options};
 use flightline_export::send::Target;
-use flightline_export::{Attributes, Batch, Counts, Inferring, otlp, pprof};
+use flightline_export::{Attributes, Batch, Collector, Counts, Inferring, otlp, pprof};
 use flightline_recorder::settings::text::{bytes, duration};
 use prost::Message;
 use regex::Regex;
@@ -123,24 +123,25 @@ fn time(text: &str) -> Result<Duration, String> {
 
 /// Exports.
 pub fn run(args: &ExportArgs) -> Result<Outcome> {
-    let mut batch = Batch::new(args.attributes.iter().cloned().collect::<Attributes>());
+    let mut collector = Collector::new(args.attributes.iter().cloned().collect::<Attributes>());
     if let Some(target) = &args.to {
-        return sending::run(args, target, batch);
+        return sending::run(args, target, collector);
     }
     let path = args.output.as_deref().unwrap_or(Path::new("-"));
     output::refuse_input(path, args.inputs.iter().map(PathBuf::as_path))?;
     let traces = matches!(args.format, Format::OtlpTraces | Format::OtlpTracesJson);
     let mut inferring = args.inferring(false).filter(|_| traces);
     let outcome = read(args, |item, _| {
-        batch.take(item);
+        collector.take(item);
         if let Some(inferring) = &mut inferring {
             inferring.take(item);
         }
         Ok(())
     })?;
     if let Some(mut inferring) = inferring {
-        inferring.give(&mut batch, true);
+        inferring.give(&mut collector, true);
     }
+    let batch = collector.finish();
     write(args.format, &batch, path)?;
     let counts = batch.counts();
     match traces {
@@ -148,14 +149,21 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
         false if counts.samples == 0 => talk::warning("there are no samples in it"),
         _ => {}
     }
-    tell_left_out(&counts);
+    tell_left_out(&counts, &collector);
     Ok(outcome)
 }
 
 /// Says what of spans is of no use.
-fn tell_left_out(counts: &Counts) {
-    if counts.contexts_unused > 0 {
-        talk::note(format_args!("{} spans of samples belong to no sample", counts.contexts_unused));
+fn tell_left_out(counts: &Counts, collector: &Collector) {
+    let spans = collector.counts();
+    if spans.contexts_unused > 0 {
+        talk::note(format_args!("{} spans of samples belong to no sample", spans.contexts_unused));
+    }
+    if spans.unwaited > 0 {
+        talk::warning(format_args!(
+            "{} samples and spans could not wait for each other, as there were too many: some may lack their span",
+            spans.unwaited
+        ));
     }
     if counts.spans_without_trace > 0 {
         talk::note(format_args!(

@@ -1,26 +1,13 @@
-//! Spans: what samples were taken in, and what goes out as traces.
+//! Spans that go out as traces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flightline_consumer::live::{Event, Sample, Value};
-use flightline_consumer::spans::labels_of;
+use flightline_consumer::model::Thread;
+use flightline_consumer::spans;
 
 /// Labels by name.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
-
-/// The span in which a sample was taken.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Context {
-    /// Its trace; 0 if not known.
-    pub trace_id: u128,
-    /// The innermost active span.
-    pub span_id: u64,
-    /// The outermost span of the process in that trace; 0 if not known.
-    pub local_root_span_id: u64,
-    /// Labels that were set.
-    pub labels: Labels,
-}
 
 /// A span to be exported as part of a trace. Times are ns since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +26,7 @@ pub struct Span {
     pub start: i64,
     /// When it ended.
     pub end: i64,
-    /// Process it was in, as [`Thread::group`](flightline_consumer::model::Thread::group) says; decides about the resource.
+    /// Process it was in, as [`Thread::group`] says; decides about the resource.
     pub process: Option<Arc<str>>,
     /// What else is known of it.
     pub labels: Labels,
@@ -64,82 +51,26 @@ pub struct Link {
     pub is_child: bool,
 }
 
-impl Context {
-    /// What `flightline.SampleContext` tells.
-    pub(crate) fn of_event(event: &Event) -> Option<Self> {
-        match event.field("context") {
-            Some(Value::Struct(fields)) => Self::of_fields(fields),
-            _ => None,
+impl Span {
+    /// What a recording tells of a span that ended on this thread.
+    pub(crate) fn told(span: &spans::Span, thread: Option<&Thread>) -> Self {
+        Self {
+            trace_id: span.trace.0,
+            span_id: span.key.id(),
+            parent_span_id: span.parent.map_or(0, spans::SpanKey::id),
+            flags: span.flags,
+            name: span.name.clone(),
+            start: span.start,
+            end: span.end,
+            process: thread.and_then(|thread| thread.group.clone()),
+            // Receivers take no attribute without a name.
+            labels: span.labels.iter().filter(|(name, _)| !name.is_empty()).map(cloned).collect(),
+            samples: span.samples.map(u64::from).filter(|&samples| samples > 0),
+            ..Self::default()
         }
     }
-
-    /// What a sample's own fields tell, as Datadog and Grafana have them.
-    pub(crate) fn of_sample(sample: &Sample) -> Option<Self> {
-        let span_id = sample.span_id?;
-        let own = Self::of_fields(&sample.fields).unwrap_or_default();
-        Some(Self { span_id, ..own })
-    }
-
-    fn of_fields(fields: &[(Arc<str>, Value)]) -> Option<Self> {
-        let number = |name| number(fields, name).cast_unsigned();
-        let context = Self {
-            trace_id: u128::from(number("traceIdHi")) << 64 | u128::from(number("traceIdLo")),
-            span_id: number("spanId"),
-            local_root_span_id: number("localRootSpanId"),
-            labels: labels(text(fields, "labels").unwrap_or_default()),
-        };
-        (context.span_id != 0 || context.local_root_span_id != 0).then_some(context)
-    }
-
-    /// What the request was about: a label that says so.
-    pub(crate) fn endpoint(&self) -> Option<&Arc<str>> {
-        ["endpoint", "http.route", "url.path"].iter().find_map(|name| self.labels.get(*name))
-    }
 }
 
-impl Span {
-    /// What `flightline.Span` tells; `nanos` makes ns of ticks.
-    pub(crate) fn of_event(event: &Event, nanos: impl Fn(i64) -> i64) -> Option<Self> {
-        let fields = &event.fields;
-        let context = Context::of_fields(fields)?;
-        let start = event.time.epoch_nanos;
-        let process = match event.field("eventThread") {
-            Some(Value::Thread(thread)) => thread.group.clone(),
-            _ => None,
-        };
-        Some(Self {
-            trace_id: context.trace_id,
-            span_id: context.span_id,
-            parent_span_id: number(fields, "parentSpanId").cast_unsigned(),
-            flags: number(fields, "flags") as u32 & 0xff,
-            name: text(fields, "name").unwrap_or("").into(),
-            start,
-            end: start.saturating_add(nanos(number(fields, "duration")).max(0)),
-            process,
-            labels: context.labels,
-            samples: u64::try_from(number(fields, "samples")).ok().filter(|&samples| samples > 0),
-            ..Self::default()
-        })
-    }
-}
-
-fn find<'a>(fields: &'a [(Arc<str>, Value)], name: &str) -> Option<&'a Value> {
-    fields.iter().find(|(known, _)| **known == *name).map(|(_, value)| value)
-}
-
-fn number(fields: &[(Arc<str>, Value)], name: &str) -> i64 {
-    find(fields, name).and_then(Value::integer).unwrap_or(0)
-}
-
-fn text<'a>(fields: &'a [(Arc<str>, Value)], name: &str) -> Option<&'a str> {
-    find(fields, name).and_then(Value::text)
-}
-
-/// The labels in a JSON object; none if it is no such thing. Receivers take no attribute without a name.
-fn labels(json: &str) -> Labels {
-    let told = labels_of(json);
-    told.iter()
-        .filter(|(name, _)| !name.is_empty())
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
+fn cloned((name, value): (&Arc<str>, &Arc<str>)) -> (Arc<str>, Arc<str>) {
+    (name.clone(), value.clone())
 }

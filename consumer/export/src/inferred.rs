@@ -5,10 +5,10 @@ use flightline_consumer::spans::report::function;
 use flightline_consumer::spans::{self, Inferred, Limits, Options, Parent, Profile, Spans};
 use regex::Regex;
 
-use crate::batch::Batch;
+use crate::collector::Collector;
 use crate::context::{Link, Span};
 
-/// Infers spans from the items that a [`Batch`] takes too.
+/// Infers spans from the items that a [`Collector`] takes too.
 #[derive(Debug)]
 pub struct Inferring(Spans);
 
@@ -26,13 +26,13 @@ impl Inferring {
         self.0.take(item);
     }
 
-    /// Gives `batch` the spans that are settled; with `last` all of what has come is.
-    pub fn give(&mut self, batch: &mut Batch, last: bool) {
+    /// Gives `collector` the spans that are settled; with `last` all of what has come is.
+    pub fn give(&mut self, collector: &mut Collector, last: bool) {
         if last {
             self.0.settle();
         }
         for inferred in self.0.take_inferred() {
-            batch.span(span(self.0.profile(), &inferred));
+            collector.span(span(self.0.profile(), &inferred));
         }
     }
 }

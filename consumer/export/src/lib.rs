@@ -1,15 +1,16 @@
 //! Recordings for other systems: OTLP profiles and traces, pprof.
 //!
 //! ```text
-//! consumer::live (items) ─► Batch ─┬─► otlp::profiles ─┬─► protobuf, JSON ─► file
-//!                                  ├─► otlp::traces  ──┘        └─► send: HTTP, gRPC
-//!                                  └─► pprof ─► file
+//! consumer::live (items) ─► Collector ─► Batch ─┬─► otlp::profiles ─┬─► protobuf, JSON ─► file
+//!                                               ├─► otlp::traces  ──┘        └─► send: HTTP, gRPC
+//!                                               └─► pprof ─► file
 //! ```
 //! A crate of its own, so that programs which only read recordings build none of what sending takes.
 
 #![forbid(unsafe_code)]
 
 mod batch;
+mod collector;
 mod context;
 mod inferred;
 pub mod otlp;
@@ -19,6 +20,7 @@ mod resource;
 pub mod send;
 
 pub use batch::{Batch, Counts};
-pub use context::{Context, Labels, Link, Span};
+pub use collector::Collector;
+pub use context::{Labels, Link, Span};
 pub use inferred::Inferring;
 pub use resource::Attributes;

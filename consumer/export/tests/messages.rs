@@ -10,7 +10,7 @@ use flightline_consumer::live::{
 };
 use flightline_consumer::load::{LoadOptions, load};
 use flightline_consumer::model::{FrameKind, Thread, Unit};
-use flightline_export::{Attributes, Batch, Link, Span, otlp, pprof};
+use flightline_export::{Attributes, Batch, Collector, Link, Span, otlp, pprof};
 use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::profiles::v1development::{Profile, ProfilesData, ProfilesDictionary};
 use prost::Message;
@@ -21,14 +21,14 @@ fn recording(name: &str) -> Vec<u8> {
 }
 
 fn batch_of(bytes: &[u8]) -> Batch {
-    let mut batch = Batch::new(Attributes::new());
+    let mut collector = Collector::new(Attributes::new());
     let mut feed = Feed::new(Options::default());
     feed.push(bytes);
     feed.close();
     while let Some(item) = feed.next() {
-        batch.take(&item);
+        collector.take(&item);
     }
-    batch
+    collector.finish()
 }
 
 fn profiles(data: &ProfilesData) -> impl Iterator<Item = &Profile> {
@@ -237,6 +237,7 @@ fn sample(thread: &Arc<Thread>, time: i64, value: u64) -> Item {
         state: None,
         weight: Weight { samples: 1, value, unit: Unit::Nanoseconds },
         span_id: None,
+        span: None,
         labels: None,
         fields: Box::default(),
         contextual: Arc::default(),
@@ -299,10 +300,12 @@ fn samples_link_to_their_spans_in_whatever_order_they_come() {
     ];
     for _ in 0..items.len() {
         items.rotate_left(1);
-        let mut batch = Batch::new(Attributes::new());
-        items.iter().for_each(|item| batch.take(item));
+        let mut collector = Collector::new(Attributes::new());
+        items.iter().for_each(|item| collector.take(item));
+        let batch = collector.finish();
         let counts = batch.counts();
-        assert_eq!((counts.samples, counts.in_spans, counts.contexts_unused, counts.spans), (3, 2, 1, 1));
+        assert_eq!((counts.samples, counts.in_spans, counts.spans), (3, 2, 1));
+        assert_eq!(collector.counts().contexts_unused, 1);
         let data = otlp::profiles(&batch);
         check(&data);
         let d = data.dictionary.as_ref().unwrap();
@@ -350,8 +353,41 @@ fn samples_link_to_their_spans_in_whatever_order_they_come() {
 }
 
 #[test]
+fn samples_wait_for_their_spans_from_one_batch_to_the_next() {
+    const SECOND: i64 = 1_000_000_000;
+    let one = thread(1);
+    let scope = |span: i64, from: i64, took: i64| {
+        let fields = vec![
+            ("duration", Value::Integer(took)),
+            ("eventThread", Value::Thread(thread(1))),
+            ("spanId", Value::Integer(span)),
+            ("previousSpanId", Value::Integer(0)),
+        ];
+        event("flightline.SpanScope", from, fields)
+    };
+    let mut collector = Collector::new(Attributes::new());
+    collector.take(&sample(&one, 10 * SECOND, 10));
+    collector.take(&event("flightline.Watermark", 9 * SECOND, vec![]));
+    assert!(collector.cut().is_empty(), "its span may still be told");
+    // An activation that the sample lies in, and the span itself, which says whose trace that is.
+    collector.take(&scope(5, 9 * SECOND, 2 * SECOND));
+    collector.take(&span_event(9 * SECOND, 5, "GET /"));
+    collector.take(&sample(&one, 12 * SECOND, 10));
+    collector.take(&event("flightline.Watermark", 11 * SECOND, vec![]));
+    let batch = collector.cut();
+    assert_eq!((batch.counts().samples, batch.counts().in_spans), (1, 1));
+    let data = otlp::profiles(&batch);
+    check(&data);
+    let link = &data.dictionary.as_ref().unwrap().link_table[1];
+    assert_eq!((&*link.span_id, link.trace_id[15]), (&5i64.to_be_bytes()[..], 2));
+    // Nothing is lost, and nothing comes twice.
+    let rest = collector.finish();
+    assert_eq!((rest.counts().samples, rest.counts().in_spans, rest.counts().spans), (1, 0, 0));
+}
+
+#[test]
 fn traces_have_ids_links_and_parents() {
-    let mut batch = Batch::new([("service.name".to_owned(), "mine".to_owned())].into());
+    let mut batch = Collector::new([("service.name".to_owned(), "mine".to_owned())].into());
     batch.take(&span_event(500, 9, "GET /"));
     let inferred = Span {
         trace_id: 1,
@@ -368,6 +404,7 @@ fn traces_have_ids_links_and_parents() {
     };
     batch.span(inferred.clone());
     batch.span(Span { trace_id: 0, ..inferred });
+    let batch = batch.finish();
     let data = otlp::traces(&batch);
     assert_eq!(data.resource_spans.len(), 1);
     let spans = &data.resource_spans[0].scope_spans[0].spans;
@@ -394,11 +431,11 @@ fn traces_have_ids_links_and_parents() {
 
 #[test]
 fn json_is_that_of_otlp() {
-    let mut batch = Batch::new(Attributes::new());
+    let mut batch = Collector::new(Attributes::new());
     let one = thread(1);
     batch.take(&sample(&one, 1_700_000_000_000_000_001, 10));
     batch.take(&context(&one, 1_700_000_000_000_000_001, 5, (0, 1), r#"{"zero":"0"}"#));
-    let json = otlp::profiles_json(&otlp::profiles(&batch)).unwrap();
+    let json = otlp::profiles_json(&otlp::profiles(&batch.finish())).unwrap();
     let dictionary = &json["dictionary"];
     assert_eq!(dictionary["linkTable"][1]["traceId"], "00000000000000000000000000000001");
     assert_eq!(dictionary["linkTable"][1]["spanId"], "0000000000000005");
@@ -417,7 +454,7 @@ fn json_is_that_of_otlp() {
 
 #[test]
 fn hostile_numbers_and_texts_do_no_harm() {
-    let mut batch = Batch::new(Attributes::new());
+    let mut batch = Collector::new(Attributes::new());
     let far = thread(i64::MIN);
     let labels = format!(r#"{{"thread.name":"twice","endpoint":"e","":"x","a":{}}}"#, "[".repeat(100_000));
     for (time, value) in [(i64::MIN, u64::MAX), (i64::MAX, u64::MAX), (-1, 0), (0, u64::MAX)] {
@@ -442,6 +479,7 @@ fn hostile_numbers_and_texts_do_no_harm() {
     for broken in ["flightline.SampleContext", "flightline.Span", "flightline.Label"] {
         batch.take(&event(broken, 0, vec![("context", Value::List(Box::default()))]));
     }
+    let batch = batch.finish();
     let data = otlp::profiles(&batch);
     check(&data);
     let profile = pprof::profile(&batch);
@@ -449,7 +487,7 @@ fn hostile_numbers_and_texts_do_no_harm() {
     assert!(profile.sample.iter().flat_map(|s| &s.value).all(|&value| value >= 0));
     assert_eq!(otlp::traces(&batch).resource_spans[0].scope_spans[0].spans.len(), 2);
     otlp::profiles_json(&data).unwrap();
-    let empty = Batch::new(Attributes::new());
+    let empty = Collector::new(Attributes::new()).finish();
     check(&otlp::profiles(&empty));
     check_pprof(&pprof::profile(&empty));
 }

@@ -12,6 +12,7 @@ use super::item::{Frame, Stack};
 use crate::load::constants::{Constants, RawFrame};
 use crate::load::names::Names;
 use crate::model::Thread;
+use crate::spans::SpanContext;
 
 /// Frames of stacks, and names, that are kept; then all is looked up anew, so that a chunk without end takes no memory without
 /// end.
@@ -27,6 +28,7 @@ pub(super) struct Cache {
     states: HashMap<u64, Arc<str>, KeyHash>,
     variants: HashMap<u64, Arc<str>, KeyHash>,
     types: HashMap<u64, Arc<str>, KeyHash>,
+    pub(super) contexts: HashMap<u64, Arc<SpanContext>, KeyHash>,
     frames: HashMap<RawFrame, Frame, KeyHash>,
     held: usize,
     /// Of the stack being read.
@@ -59,6 +61,9 @@ impl Cache {
             self.stacks.clear();
             self.frames.clear();
             self.threads.clear();
+        }
+        if self.contexts.len() > MOST_NAMES {
+            self.contexts.clear();
         }
         self.constants.more();
     }
@@ -144,7 +149,7 @@ impl Cache {
     }
 
     /// Key 0 is none.
-    fn missing<T>(&mut self, key: u64) -> Option<T> {
+    pub(super) fn missing<T>(&mut self, key: u64) -> Option<T> {
         self.unresolved += u64::from(key != 0);
         None
     }

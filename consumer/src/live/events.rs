@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jfr_format::error::Error;
-use jfr_format::event::EventRef;
+use jfr_format::event::{EventRef, Value as Read, constant};
 use jfr_format::read::{Binding, Chunk, Frame};
 
 use super::feed::State;
@@ -15,6 +15,7 @@ use super::segments::Told;
 use super::value::{Owner, Value};
 use crate::load::SETTING;
 use crate::model::Unit;
+use crate::spans::{SpanContext, told};
 
 type Made = Result<Option<Item>, Error>;
 
@@ -63,7 +64,40 @@ pub(super) fn anchor(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, bindin
             });
         }
     }
+    unless_unwanted(state, chunk, frame)
+}
+
+/// The event as it is, if others than samples are wanted.
+pub(super) fn unless_unwanted(state: &mut State, chunk: &Chunk, frame: &Frame<'_>) -> Made {
     if state.wanted.no_others { Ok(None) } else { other(state, chunk, frame, Arc::default()) }
+}
+
+/// The span of the samples of a thread at a moment.
+pub(super) fn context(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, binding: &Binding) -> Made {
+    let [ticks, thread, context] = values(chunk, frame, binding)?;
+    if (0..3).all(|slot| binding.is_bound(slot))
+        && let Some(thread) = state.cache.thread(chunk, thread)?
+        && let Some(context) = span_context(state, chunk, context)?
+    {
+        let time = state.clock.tick(chunk, ticks as i64).epoch_nanos;
+        state.segments.contexts.put(&thread, time, context);
+    }
+    unless_unwanted(state, chunk, frame)
+}
+
+fn span_context(state: &mut State, chunk: &Chunk, key: u64) -> Result<Option<Arc<SpanContext>>, Error> {
+    if let Some(known) = state.cache.contexts.get(&key) {
+        return Ok(Some(known.clone()));
+    }
+    let found = match chunk.types.by_name("flightline.types.SpanContext") {
+        Some((index, _)) => constant(chunk, index, key, 0)?,
+        None => None,
+    };
+    let Some(Read::Struct(fields)) = found else { return Ok(state.cache.missing(key)) };
+    let fields = Owner::new(&mut state.cache, chunk).fields(&fields, |_| false)?;
+    let Some(context) = told::context(&fields).map(Arc::new) else { return Ok(None) };
+    state.cache.contexts.insert(key, context.clone());
+    Ok(Some(context))
 }
 
 pub(super) fn segment(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, binding: &Binding) -> Made {
@@ -106,6 +140,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         labels = found.into_iter().next().map(|(_, value)| value).filter(|value| *value != Value::Null);
         fields = rest.into();
     }
+    let span = told::own_context(values[SPAN], &fields).map(Arc::new);
     let cache = &mut state.cache;
     let time = state.clock.tick(chunk, values[START] as i64);
     let samples = if has(COUNT) { values[COUNT] } else { 1 };
@@ -128,6 +163,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         state: if has(STATE) { cache.state(chunk, values[STATE]) } else { None },
         weight,
         span_id: Some(values[SPAN]).filter(|&id| id != 0),
+        span,
         labels,
         fields,
         contextual: plan.contextual.clone(),
@@ -148,9 +184,7 @@ pub(super) fn loss(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: &L
     // In a chunk that has been damaged its key may stand for another.
     let trusted = !state.segments.distrusted();
     let thread = match event.field("eventThread")? {
-        Some(jfr_format::event::Value::Reference(thread)) if trusted => {
-            state.cache.thread(chunk, thread.key())?
-        }
+        Some(Read::Reference(thread)) if trusted => state.cache.thread(chunk, thread.key())?,
         _ => None,
     };
     let cause = match plan.cause {

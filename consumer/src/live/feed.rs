@@ -154,6 +154,7 @@ impl Feed {
         Stats {
             bytes: self.received,
             unresolved: cache.unresolved,
+            contexts_unused: self.state.segments.contexts.unused,
             stack_lookups: cache.stack_lookups,
             frame_lookups: cache.frame_lookups,
             ..self.state.stats
@@ -251,7 +252,12 @@ impl State {
             Plan::Anchor(binding) => events::anchor(self, chunk, frame, binding),
             Plan::Segment(binding) => events::segment(self, chunk, frame, binding),
             Plan::Loss(plan) => events::loss(self, chunk, frame, plan),
-            Plan::Sample(_) | Plan::Other(_) if self.segments.distrusted() => Ok(None),
+            Plan::Watermark => {
+                self.segments.watermark();
+                events::unless_unwanted(self, chunk, frame)
+            }
+            Plan::Sample(_) | Plan::Context(_) | Plan::Other(_) if self.segments.distrusted() => Ok(None),
+            Plan::Context(binding) => events::context(self, chunk, frame, binding),
             Plan::Sample(plan) => events::sample(self, chunk, frame, plan),
             Plan::Other(contextual) => events::other(self, chunk, frame, contextual.clone()),
         };

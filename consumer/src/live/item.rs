@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::fold;
 use crate::model::{FrameKind, Thread, Unit};
+use crate::spans::SpanContext;
 
 use super::value::{Fields, Value};
 
@@ -141,8 +142,11 @@ pub struct Sample {
     pub state: Option<Arc<str>>,
     /// What it stands for.
     pub weight: Weight,
-    /// The span it was taken in: the field `spanId`, if the event has one that is not 0.
+    /// The id of the span it was taken in, if one was told and it is not 0.
     pub span_id: Option<u64>,
+    /// The span it was taken in, with trace and labels: as its own fields say, or the `flightline.SampleContext` of its thread and
+    /// time.
+    pub span: Option<Arc<SpanContext>>,
     /// The field `labels`, if the event has one.
     pub labels: Option<Value>,
     /// The event's other fields.

@@ -38,6 +38,7 @@
 mod asynchronous;
 mod cache;
 mod clock;
+mod contexts;
 mod events;
 mod feed;
 mod item;
@@ -101,6 +102,8 @@ pub struct Stats {
     pub segments_damaged: u64,
     /// Segments that did not come, by their numbers: the reader was behind, or bytes were lost.
     pub segments_missing: u64,
+    /// Moments of a thread of which a span was told, but no sample came.
+    pub contexts_unused: u64,
     /// Keys of threads, stacks and the like that stood for nothing.
     pub unresolved: u64,
     /// Stacks looked up; a stack that occurs again in its chunk is not.

@@ -15,6 +15,9 @@ use crate::model::Unit;
 pub(super) const SEGMENT: &str = "flightline.Segment";
 /// What one reader of a stream did not get.
 pub(super) const STREAM_LOSS: &str = "flightline.StreamLoss";
+/// The span of samples.
+pub(super) const CONTEXT: &str = "flightline.SampleContext";
+const WATERMARK: &str = "flightline.Watermark";
 const ANCHOR: &str = "flightline.ClockAnchor";
 
 #[derive(Debug, Default)]
@@ -27,6 +30,9 @@ pub(super) enum Plan {
     /// `startTime`, `sequence`, `offset`, `size`, `crc32`, `events`.
     Segment(Binding),
     Sample(Box<SamplePlan>),
+    /// `startTime`, `eventThread`, `context`.
+    Context(Binding),
+    Watermark,
     Loss(LossPlan),
     /// Names of its contextual fields.
     Other(Arc<[Arc<str>]>),
@@ -127,6 +133,10 @@ impl Plan {
         match name {
             SETTING if wanted.no_others => return Self::Setting,
             ANCHOR => return Self::Anchor(Binding::new(chunk, class, &["startTime", "monotonic"])),
+            CONTEXT => {
+                return Self::Context(Binding::new(chunk, class, &["startTime", "eventThread", "context"]));
+            }
+            WATERMARK => return Self::Watermark,
             SEGMENT => {
                 let names = ["startTime", "sequence", "offset", "size", "crc32", "events"];
                 return Self::Segment(Binding::new(chunk, class, &names));

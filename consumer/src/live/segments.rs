@@ -6,8 +6,9 @@ use jfr_format::constants::STATE_FINISHED;
 use jfr_format::read::Chunk;
 
 use super::Stats;
+use super::contexts::Contexts;
 use super::item::{DAMAGE, Item, Loss, Segment, Time, Warning};
-use super::plan::{SEGMENT, STREAM_LOSS};
+use super::plan::{CONTEXT, SEGMENT, STREAM_LOSS};
 use super::value::count;
 use super::window::Window;
 
@@ -52,6 +53,10 @@ pub(super) struct Segments {
     /// What can be handed out.
     pub(super) ready: VecDeque<Item>,
     held: Vec<Item>,
+    /// Of the samples among those.
+    pub(super) contexts: Contexts,
+    /// The chunk may tell contexts.
+    joins: bool,
     /// Of [`MOST`], since `held` was emptied.
     weight: usize,
     trust: Trust,
@@ -81,6 +86,7 @@ impl Segments {
 
     /// The types of the chunk are known.
     pub(super) fn declared(&mut self, chunk: &Chunk, base: u64) {
+        self.joins = self.joins || chunk.types.by_name(CONTEXT).is_some();
         if self.trust == Trust::Unknown {
             let segments = self.fixed && chunk.types.by_name(SEGMENT).is_some();
             self.trust = match (segments, self.in_stream) {
@@ -114,8 +120,11 @@ impl Segments {
         if let Item::Loss(loss) = &item {
             self.behind |= *loss.told_by == *STREAM_LOSS;
         }
-        if !matches!(self.trust, Trust::Good | Trust::Damaged) {
-            return self.ready.push_back(item);
+        match self.trust {
+            Trust::Good | Trust::Damaged => {}
+            // Until the next watermark.
+            Trust::Without if self.joins => {}
+            _ => return self.ready.push_back(item),
         }
         if self.held.is_empty() {
             self.weight = 0;
@@ -127,7 +136,23 @@ impl Segments {
         };
         self.held.push(item);
         if self.weight > MOST {
-            self.ready.extend(self.held.drain(..));
+            self.release();
+        }
+    }
+
+    /// Hands out what was held, samples with their spans.
+    fn release(&mut self) {
+        for mut item in self.held.drain(..) {
+            self.contexts.give(&mut item);
+            self.ready.push_back(item);
+        }
+        self.contexts.flushed();
+    }
+
+    /// A recorder has flushed. Where there are segments, one ends behind this.
+    pub(super) fn watermark(&mut self) {
+        if self.trust == Trust::Without {
+            self.release();
         }
     }
 
@@ -191,7 +216,7 @@ impl Segments {
                 self.lost = self.lost.saturating_add(events.saturating_sub(losses as u64));
                 self.held.retain(|item| matches!(item, Item::Loss(_)));
             }
-            self.ready.extend(self.held.drain(..));
+            self.release();
             self.ready.push_back(Item::Segment(Segment { sequence, time, offset: start, size, events }));
             return;
         }
@@ -199,6 +224,7 @@ impl Segments {
         // Its own number may be what is damaged.
         self.last = self.last.map(|last| last.wrapping_add(1));
         self.held.clear();
+        self.contexts.distrust();
         let plausible = seen.is_some_and(|(start, _)| start == told.start) && size == Some(told.size);
         let events = if plausible { told.events } else { here };
         self.lost = self.lost.saturating_add(events);
@@ -214,6 +240,8 @@ impl Segments {
 
     /// The chunk is over, or what there is of it.
     pub(super) fn end(&mut self, complete: bool, at: u64, time: Time) {
+        self.watermark();
+        self.joins = false;
         let trusted = self.trust == Trust::Good;
         let covered = self.in_chunk || self.in_stream || !complete && self.fixed;
         let losses = self.held.iter().filter(|item| matches!(item, Item::Loss(_))).count() as u64;
@@ -222,7 +250,10 @@ impl Segments {
             match item {
                 // A reader that was cut off is told what it lost behind the last segment, where no checksum is.
                 Item::Loss(_) | Item::Segment(_) | Item::Warning(_) => self.ready.push_back(item),
-                item if trusted && !covered => self.ready.push_back(item),
+                mut item if trusted && !covered => {
+                    self.contexts.give(&mut item);
+                    self.ready.push_back(item);
+                }
                 _ => bare += 1,
             }
         }

@@ -1,7 +1,7 @@
 //! Spans of tracing and the samples taken in them.
 //!
 //! ```text
-//! live::Item ─► told: ours and foreign ─► join: by thread and time ─┬─► profile: sums by span, name, endpoint, trace, label
+//! live::Item ─► listen, told: ours and foreign ─► join: by thread and time ─┬─► profile: sums by span, name, endpoint, trace, label
 //!                                                                   └─► infer: spans out of samples
 //! ```
 //! Files and streams go the same way. What is kept is bounded, and what is left out is counted.
@@ -9,6 +9,7 @@
 pub mod ids;
 pub mod infer;
 pub mod join;
+mod listen;
 pub mod profile;
 pub mod reader;
 pub mod report;
@@ -21,7 +22,8 @@ mod tests;
 
 pub use ids::{SpanKey, TraceId};
 pub use infer::{Inference, Inferred, Parent};
-pub use join::{Counts, Joiner, Limits};
+pub use join::{Attributed, Counts, Joiner, Limits, Path, Taken};
+pub use listen::Listener;
 pub use profile::{Entry, Profile, Spent};
 pub use reader::{ClockMismatch, Found, Lost, Options, Spans};
-pub use told::{Labels, Scope, Span, SpanContext, labels_of};
+pub use told::{Labels, Scope, Span, SpanContext, Told, labels_of};

@@ -11,7 +11,7 @@ use super::reader::Interval;
 use super::report::ancestors;
 use super::told::{Labels, Span, SpanContext};
 use crate::live::{self, Kind};
-use crate::model::{Id, Model, SampleKey, Thread, Unit, Weight};
+use crate::model::{EventKind, Id, Model, SampleKey, Stack, Thread, Unit, Weight};
 
 /// What samples stand for, by what they are of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Spent {
         }
     }
 
-    fn of(sample: &Taken, weight: live::Weight, period: Option<u64>, running: bool) -> Self {
+    fn of(sample: &Taken<Seen>, weight: live::Weight, period: Option<u64>, running: bool) -> Self {
         let mut spent = Self { samples: weight.samples, ..Self::default() };
         let time = nanos(weight, period);
         match sample.kind {
@@ -141,6 +141,15 @@ impl Entry {
     }
 }
 
+/// What the model has of a sample.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) event: Id<EventKind>,
+    pub(super) thread: Id<Thread>,
+    pub(super) stack: Option<Id<Stack>>,
+    pub(super) state: Option<Id<Arc<str>>>,
+}
+
 /// Stands for the name of a span whose end was not told.
 pub const NAMELESS: &str = "[span without a name]";
 
@@ -200,7 +209,7 @@ impl Profile {
     }
 
     pub(super) fn told(&mut self, span: Span, thread: Option<Arc<Thread>>) {
-        let Span { key, name, trace, parent, local_root, start, end, flags, labels, open } = span;
+        let Span { key, name, trace, parent, local_root, start, end, flags, labels, open, .. } = span;
         let context = SpanContext { span: key, local_root, trace, flags, labels };
         let Some(entry) = self.entry_of(&context) else { return };
         entry.name = Some(name);
@@ -253,13 +262,13 @@ impl Profile {
     }
 
     /// Takes a sample that was given to its span.
-    pub(super) fn take(&mut self, part: &Attributed<'_>) {
+    pub(super) fn take(&mut self, part: &Attributed<'_, Seen>) {
         let Attributed { sample, weight, context } = *part;
-        let event = &self.model.kinds.get(sample.event).name;
+        let event = &self.model.kinds.get(sample.of.event).name;
         let period = self.periods.get(event).copied();
         // What is neither ready nor running.
         let waits = |name: &str| !["STATE_RUNNABLE", "STATE_DEFAULT", ""].contains(&name);
-        let running = sample.state.is_none_or(|state| !waits(self.model.states.get(state)));
+        let running = sample.of.state.is_none_or(|state| !waits(self.model.states.get(state)));
         let spent = Spent::of(sample, weight, period, running);
         match context {
             None => self.outside.add(&spent),
@@ -278,7 +287,7 @@ impl Profile {
                 None => self.left_out.add(&spent),
             },
         }
-        let Taken { event, thread, stack, state, .. } = *sample;
+        let Seen { event, thread, stack, state } = sample.of;
         let key = (
             context.map(|context| context.span),
             SampleKey { kind: event, thread: Some(thread), stack, state },

@@ -9,9 +9,10 @@ use regex::Regex;
 
 use super::ids::SpanKey;
 use super::infer::{Inference, Inferred};
-use super::join::{Counts, Joiner, Limits, Taken, Threads};
-use super::profile::Profile;
-use super::told::{self, Span, Told};
+use super::join::{Counts, Joiner, Limits, Path, Taken};
+use super::listen::Listener;
+use super::profile::{Profile, Seen};
+use super::told::{Span, Told};
 use crate::live::{self, Item, Kind, Loss, Sample, Time};
 use crate::model::{EventKind, Frame, Id, Stack, Unit};
 
@@ -48,14 +49,6 @@ impl std::fmt::Display for ClockMismatch {
 
 impl std::error::Error for ClockMismatch {}
 
-/// Kinds of losses told apart; there are some ten.
-const MOST_CAUSES: usize = 256;
-/// Inferred spans kept; more are counted.
-const MOST_INFERRED: usize = 1 << 19;
-/// Stacks kept by where they lie in memory; with more, they are looked up anew.
-const MOST_STACKS: usize = 1 << 17;
-/// States of threads that run, or ran when the sample was taken.
-const RUNS: [&str; 3] = ["STATE_RUNNABLE", "STATE_DEFAULT", "STATE_WAITING_FOR_CPU"];
 /// Clocks that tell a moment so far apart, in ns, are not the same.
 const SAME_CLOCK: i64 = 1_000_000_000;
 /// Spans all told so long before or after all samples, in ns, are not of the same clock.
@@ -65,18 +58,13 @@ const APART: i64 = 60_000_000_000;
 #[derive(Debug)]
 pub struct Spans {
     options: Options,
-    joiner: Joiner,
+    joiner: Joiner<Seen>,
+    listener: Listener,
     profile: Profile,
     inferred: Vec<Inferred>,
     inferred_left_out: u64,
-    threads: Threads,
     /// By where it lies; kept so that nothing else does.
     stacks: HashMap<usize, Known, KeyHash>,
-    ticks_per_second: i64,
-    /// Flightline tells spans itself: its `profiler.Span`s say nothing else.
-    ours: bool,
-    /// Intervals that came before that was known.
-    doubtful: Vec<(u32, Span, Arc<crate::model::Thread>)>,
     /// Intervals of threads, to see which lie within which.
     intervals: Vec<Interval>,
     /// Monotonic time minus time of day by the anchors of the recording.
@@ -94,12 +82,12 @@ pub type Lost = BTreeMap<(Arc<str>, Arc<str>), (u64, u64)>;
 pub(super) type Interval = (u32, i64, Reverse<i64>, SpanKey);
 
 /// Frames of inferred spans, outermost first.
-type Path = Arc<[Id<Frame>]>;
+type Frames = Arc<[Id<Frame>]>;
 
 #[derive(Debug)]
 struct Known {
     stack: Id<Stack>,
-    path: Option<Path>,
+    path: Option<Frames>,
     _lies: Arc<live::Stack>,
 }
 
@@ -124,15 +112,12 @@ impl Spans {
     pub fn new(options: Options) -> Self {
         Self {
             joiner: Joiner::new(options.limits, options.inference.clone()),
+            listener: Listener::new(),
             options,
             profile: Profile::default(),
             inferred: Vec::new(),
             inferred_left_out: 0,
-            threads: Threads::default(),
             stacks: HashMap::default(),
-            ticks_per_second: 1_000_000_000,
-            ours: false,
-            doubtful: Vec::new(),
             intervals: Vec::new(),
             clock: None,
             mismatch: None,
@@ -144,35 +129,23 @@ impl Spans {
 
     /// Takes an item.
     pub fn take(&mut self, item: &Item) {
+        if let Some(told) = self.listener.take(item) {
+            self.told(told);
+        }
         match item {
-            Item::ChunkStart(start) => {
-                self.ticks_per_second = start.ticks_per_second.max(1);
+            Item::ChunkStart(_) => {
                 // Stacks are shared within a chunk.
                 self.stacks.clear();
                 self.advance();
             }
-            Item::Sample(sample) => {
-                if let Some(told) = told::of_sample(sample) {
-                    self.told(told);
-                }
-                self.sample(sample);
-            }
-            Item::Other(event) => {
-                if *event.event == *"flightline.ClockAnchor" {
-                    self.anchor(&event.time);
-                    return;
-                }
-                let second = i128::from(self.ticks_per_second);
-                let nanos = |ticks: i64| {
-                    i64::try_from(i128::from(ticks) * 1_000_000_000 / second).unwrap_or(i64::MAX)
-                };
-                if let Some(told) = told::of_event(event, nanos) {
-                    self.told(told);
-                }
-            }
+            Item::Sample(sample) => self.sample(sample),
+            Item::Other(event) if *event.event == *"flightline.ClockAnchor" => self.anchor(&event.time),
             Item::Segment(_) => self.advance(),
             Item::Loss(loss) => self.lost(loss),
             _ => {}
+        }
+        if self.joiner.is_full() {
+            self.advance();
         }
     }
 
@@ -295,18 +268,15 @@ impl Spans {
         };
         match told {
             Told::Context(thread, time, context) => {
-                self.ours = true;
-                let number = self.threads.number(&thread);
+                let number = self.joiner.number(&thread);
                 self.joiner.context(number, time, context);
             }
             Told::Scope(thread, scope) => {
-                self.ours = true;
                 lies(scope.start, scope.end);
-                let number = self.threads.number(&thread);
+                let number = self.joiner.number(&thread);
                 self.joiner.scope(number, scope);
             }
             Told::Span(thread, span) => {
-                self.ours = true;
                 lies(span.start, span.end);
                 if self.options.from <= span.end && span.start <= self.options.to {
                     self.joiner.span(&span);
@@ -315,18 +285,8 @@ impl Spans {
             }
             Told::Interval(thread, span) => {
                 lies(span.start, span.end);
-                let number = self.threads.number(&thread);
-                if span.key == told::UNNUMBERED && span.labels.is_empty() {
-                    // A profiler.Span: Flightline writes it beside a span of its own.
-                    if !self.ours {
-                        self.doubtful.push((number, span, thread));
-                    }
-                    if self.doubtful.len() >= self.options.limits.pending {
-                        self.undoubted();
-                    }
-                } else {
-                    self.interval(number, span, thread);
-                }
+                let number = self.joiner.number(&thread);
+                self.interval(number, span, thread);
             }
             Told::Endpoint(root, name) => self.profile.told_endpoint(root, name),
             Told::Watermark(time) => self.joiner.watermark(time),
@@ -343,13 +303,8 @@ impl Spans {
         }
     }
 
-    /// Takes the intervals of which it is clear by now that nothing else tells them.
     fn undoubted(&mut self) {
-        for (number, span, thread) in std::mem::take(&mut self.doubtful) {
-            if !self.ours {
-                self.interval(number, span, thread);
-            }
-        }
+        self.listener.undoubted().into_iter().for_each(|told| self.told(told));
     }
 
     fn sample(&mut self, sample: &Sample) {
@@ -363,7 +318,7 @@ impl Spans {
             self.profile.periods.entry(sample.event.clone()).or_insert(period);
         }
         self.sampled = (self.sampled.0.min(time), self.sampled.1.max(time));
-        let number = self.threads.number(thread);
+        let number = self.joiner.number(thread);
         let stack = sample.stack.as_ref().map(|stack| self.stack(stack));
         let model = &mut self.profile.model;
         let event = EventKind {
@@ -372,30 +327,19 @@ impl Spans {
             unit: if sample.kind == Kind::Cpu { Unit::Samples } else { sample.weight.unit },
             period_nanos: None,
         };
-        let lasts = match sample.kind {
-            // Several looks at a thread that did not run between them. One that runs, or has just been let run, is seen at a moment.
-            Kind::Wall if sample.weight.samples > 1 && sample.weight.unit == Unit::Nanoseconds => {
-                let moment = |state: &str| RUNS.contains(&state);
-                if sample.state.as_deref().is_some_and(moment) { 0 } else { sample.weight.value }
-            }
-            _ => sample.duration_nanos.unwrap_or(0),
-        };
-        let taken = Taken {
-            time,
-            lasts: i64::try_from(lasts).unwrap_or(0),
-            kind: sample.kind,
+        let thread = model.threads.intern((**thread).clone());
+        let seen = Seen {
             event: model.kinds.intern(event),
-            thread: model.threads.intern((**thread).clone()),
+            thread,
             stack: stack.as_ref().map(|known| known.0),
-            path: stack.and_then(|known| known.1),
             state: sample.state.clone().map(|state| model.states.intern(state)),
-            weight: sample.weight,
-            own: told::own_context(sample).map(Arc::new),
         };
+        let path = stack.and_then(|known| known.1).map(|frames| Path { thread, frames });
+        let taken = Taken { path, ..Taken::new(sample, seen) };
         self.joiner.sample(number, taken);
     }
 
-    fn stack(&mut self, stack: &Arc<live::Stack>) -> (Id<Stack>, Option<Path>) {
+    fn stack(&mut self, stack: &Arc<live::Stack>) -> (Id<Stack>, Option<Frames>) {
         let at = Arc::as_ptr(stack) as usize;
         if let Some(known) = self.stacks.get(&at) {
             return (known.stack, known.path.clone());
@@ -421,7 +365,7 @@ impl Spans {
         }
         path.reverse();
         let id = model.stacks.intern(Stack { frames: frames.into(), truncated: stack.truncated });
-        let path: Option<Path> = self.options.inference.is_some().then(|| path.into());
+        let path: Option<Frames> = self.options.inference.is_some().then(|| path.into());
         self.stacks.insert(at, Known { stack: id, path: path.clone(), _lies: stack.clone() });
         (id, path)
     }

@@ -50,6 +50,7 @@ fn sample(of: i64, at: i64, path: &str) -> Sample {
         state: None,
         weight: Weight { samples: 1, value: 10 * MS as u64, unit: Unit::Nanoseconds },
         span_id: None,
+        span: None,
         labels: None,
         fields: Box::default(),
         contextual: Arc::default(),
@@ -433,6 +434,7 @@ fn ids_in_samples_of_others_are_taken() {
         let mut sample = sample(1, at, "ab");
         sample.span_id = Some(span);
         sample.fields = fields.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        sample.span = told::own_context(span, &sample.fields).map(Arc::new);
         Item::Sample(Box::new(sample))
     };
     // Datadog.
@@ -457,6 +459,9 @@ fn ids_in_samples_of_others_are_taken() {
     let found = read(&items);
     assert_eq!(names(&found, &By::Name), [("find".into(), 1, 1)]);
     assert_eq!(names(&found, &By::Label("contextId".into())), [("9".into(), 1, 1)]);
+    // As its agent of 2025 writes them: the texts of names are sent beside the recording.
+    let items = [with(10, 5, vec![("spanName", number(2)), ("contextId", number(0))])];
+    assert_eq!(names(&read(&items), &By::Name), [("[name 2]".into(), 1, 1)]);
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub type Labels = Arc<BTreeMap<Arc<str>, Arc<str>>>;
 const MOST_LABELS: usize = 64;
 
 /// The span a sample was taken in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SpanContext {
     /// The innermost active span.
     pub span: SpanKey,
@@ -69,6 +69,8 @@ pub struct Span {
     pub labels: Labels,
     /// It was still open when this was told: it began no later, and ended no earlier.
     pub open: bool,
+    /// Samples that were taken in it, if the recorder counted.
+    pub samples: Option<u32>,
 }
 
 /// Time for which a span was the innermost one on a thread, together with those that were active within it.
@@ -131,6 +133,7 @@ pub(super) fn of_event(event: &Event, nanos: impl Fn(i64) -> i64) -> Option<Told
                 flags: fields.flags(),
                 labels: labels_of(&fields.text("labels").unwrap_or_default()),
                 open: name == "flightline.OpenSpan",
+                samples: fields.number("samples").and_then(|samples| u32::try_from(samples).ok()),
             };
             Some(Told::Span(thread(), span))
         }
@@ -188,7 +191,8 @@ fn interval(
     let trace = labels.get("traceId").and_then(|id| id.parse().ok()).unwrap_or_default();
     let parent = id("parentSpanId").and_then(SpanKey::of);
     let labels = labels.into();
-    let span = Span { key, name, trace, parent, local_root: key, start, end, flags: 1, labels, open: false };
+    let (open, samples) = (false, None);
+    let span = Span { key, name, trace, parent, local_root: key, start, end, flags: 1, labels, open, samples };
     Some(Told::Interval(thread, span))
 }
 
@@ -196,12 +200,18 @@ fn interval(
 pub(super) const UNNUMBERED: SpanKey = SpanKey::Interval(0);
 
 /// The context that a sample of others carries in its own fields.
-pub(super) fn own_context(sample: &Sample) -> Option<SpanContext> {
-    let span = SpanKey::of(sample.span_id?)?;
-    let fields = Fields(&sample.fields);
+pub(crate) fn own_context(span: u64, fields: &[(Arc<str>, Value)]) -> Option<SpanContext> {
+    let span = SpanKey::of(span)?;
+    let fields = Fields(fields);
     let mut labels: BTreeMap<Arc<str>, Arc<str>> = BTreeMap::new();
     for name in ["contextId", "spanName"] {
-        if let Some(text) = fields.get(name).and_then(as_text).filter(|text| !text.is_empty()) {
+        let text = match fields.get(name) {
+            // A key of Grafana's, whose texts are sent beside the recording; 0 is none.
+            Some(Value::Integer(0)) => None,
+            Some(Value::Integer(key)) if name == "spanName" => Some(format!("[name {key}]").into()),
+            value => value.and_then(as_text),
+        };
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
             labels.insert(name.into(), text);
         }
     }
@@ -212,6 +222,11 @@ pub(super) fn own_context(sample: &Sample) -> Option<SpanContext> {
         flags: fields.flags(),
         labels: labels.into(),
     })
+}
+
+/// What a constant `flightline.types.SpanContext` says.
+pub(crate) fn context(fields: &[(Arc<str>, Value)]) -> Option<SpanContext> {
+    context_of(&Fields(fields))
 }
 
 fn context_of(fields: &Fields<'_>) -> Option<SpanContext> {

@@ -4,4 +4,5 @@ mod damage;
 mod fixtures;
 mod make;
 mod reading;
+mod spans;
 mod transports;

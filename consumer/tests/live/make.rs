@@ -29,6 +29,7 @@ const TYPES: &[TypeId] = &[
     schema::METHOD_TRACE,
     schema::SAMPLE_LOSS,
     schema::CPU_LOAD,
+    schema::SAMPLE_CONTEXT,
 ];
 
 /// What a stream is made of.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use flightline_consumer::live::Item;
 use flightline_export::send::{Request, Sender, Settings, Signal, Target};
-use flightline_export::{Batch, Counts, Inferring, otlp};
+use flightline_export::{Collector, Counts, Inferring, otlp};
 use flightline_recorder::sink::stream::{Address, Token};
 
 use super::{ExportArgs, READ, feed, read, take, tell_left_out};
@@ -17,13 +17,11 @@ use crate::talk::{self, shown};
 
 /// Samples that make a batch worth sending.
 const MANY: usize = 50_000;
-/// Samples that are held at most: one chunk of a file has its spans and samples in any order.
-const MOST: usize = 4_000_000;
 
 /// Batches on their way.
 struct Sending {
     sender: Sender,
-    batch: Batch,
+    collector: Collector,
     inferring: Option<Inferring>,
     most_bytes: usize,
     /// A file can wait; whoever writes a stream cannot.
@@ -33,7 +31,7 @@ struct Sending {
 
 impl Sending {
     fn take(&mut self, item: &Item) {
-        self.batch.take(item);
+        self.collector.take(item);
         if let Some(inferring) = &mut self.inferring {
             inferring.take(item);
         }
@@ -42,15 +40,13 @@ impl Sending {
     /// Sends what has been collected and begins anew.
     fn cut(&mut self, last: bool) {
         if let Some(inferring) = &mut self.inferring {
-            inferring.give(&mut self.batch, last);
+            inferring.give(&mut self.collector, last);
         }
-        let next = self.batch.next();
-        let batch = std::mem::replace(&mut self.batch, next);
+        let batch = if last { self.collector.finish() } else { self.collector.cut() };
         let counts = batch.counts();
         self.counts.samples += counts.samples;
         self.counts.in_spans += counts.in_spans;
         self.counts.spans += counts.spans;
-        self.counts.contexts_unused += counts.contexts_unused;
         self.counts.spans_without_trace += counts.spans_without_trace;
         let (sender, waits, most) = (&self.sender, self.waits, self.most_bytes);
         let hand_over = |signal, body, count| -> Result<(), Infallible> {
@@ -73,7 +69,7 @@ impl Sending {
 }
 
 /// Sends.
-pub(super) fn run(args: &ExportArgs, target: &Target, batch: Batch) -> Result<Outcome> {
+pub(super) fn run(args: &ExportArgs, target: &Target, collector: Collector) -> Result<Outcome> {
     let address = match args.inputs.as_slice() {
         [only] => stream::address(only)?,
         _ => None,
@@ -91,7 +87,7 @@ pub(super) fn run(args: &ExportArgs, target: &Target, batch: Batch) -> Result<Ou
     let sender = Sender::new(target, settings).map_err(|problem| anyhow!(problem))?;
     let mut sending = Sending {
         sender,
-        batch,
+        collector,
         inferring: args.inferring(address.is_some()),
         most_bytes: target.most_bytes(),
         waits: signals.is_none(),
@@ -100,13 +96,11 @@ pub(super) fn run(args: &ExportArgs, target: &Target, batch: Batch) -> Result<Ou
     let outcome = match (&address, &signals) {
         (Some(address), Some(signals)) => follow(args, address, signals, &mut sending)?,
         _ => read(args, |item, _| {
-            // Between chunks and segments, so that samples and their spans stay together.
-            let between = matches!(item, Item::ChunkStart(_) | Item::Segment(_));
-            if sending.batch.len() >= if between { MANY } else { MOST } {
+            sending.take(item);
+            if sending.collector.len() >= MANY {
                 sending.cut(false);
                 sending.tell();
             }
-            sending.take(item);
             Ok(())
         })?,
     };
@@ -137,7 +131,7 @@ fn follow(args: &ExportArgs, address: &Address, signals: &Signals, sending: &mut
             let now = Instant::now();
             // What has no segments is cut where it is.
             let late = now >= due + args.every;
-            if between && now >= due || late || sending.batch.len() >= MOST {
+            if between && now >= due || late || sending.collector.len() >= MANY {
                 sending.cut(false);
                 due = now + args.every;
             }
@@ -152,7 +146,7 @@ fn follow(args: &ExportArgs, address: &Address, signals: &Signals, sending: &mut
 
 /// Waits until what was handed over is sent, and says what became of all.
 fn finish(args: &ExportArgs, target: &Target, sending: Sending, outcome: Outcome) -> Result<Outcome> {
-    let Sending { sender, counts, .. } = sending;
+    let Sending { sender, counts, collector, .. } = sending;
     let (report, messages) = sender.finish(args.patience);
     let lost = report.failed + report.dropped;
     if report.requests == 0 && lost > 0 {
@@ -169,7 +163,7 @@ fn finish(args: &ExportArgs, target: &Target, sending: Sending, outcome: Outcome
         "{target}: {samples} samples, {in_spans} of them in spans, and {spans} spans in {} messages; {} tries again",
         report.requests, report.retries
     ));
-    tell_left_out(&counts);
+    tell_left_out(&counts, &collector);
     if lost + report.rejected > 0 {
         talk::warning(format_args!(
             "not taken: {} samples and spans given up, {} dropped as the queue was full or time was over, {} rejected",

@@ -2,6 +2,7 @@
 
 use flightline_consumer::live::{Frame, Item, Kind, Loss, Sample, Stack, Time, Value, Warning};
 use flightline_consumer::model::{FrameKind, Thread};
+use flightline_consumer::spans::{SpanContext, SpanKey};
 use serde_json::{Map, Value as Json, json};
 
 /// Version of the schema; fields may be added without another one.
@@ -36,12 +37,25 @@ fn of_sample(sample: &Sample, depth: usize) -> Json {
         "state": sample.state.as_deref(),
         "weight": {"samples": weight.samples, "value": weight.value, "unit": weight.unit.name()},
         "span": sample.span_id,
+        "spanContext": sample.span.as_deref().map(of_context),
         "labels": sample.labels.as_ref().map(of_value),
         "stack": sample.stack.as_deref().map(|stack| of_stack(stack, depth)),
         "fields": of_fields(&sample.fields),
     });
     add(&mut object, more);
     Json::Object(object)
+}
+
+/// Ids as OpenTelemetry writes them.
+fn of_context(context: &SpanContext) -> Json {
+    let id = |key: SpanKey| Some(format!("{key}")).filter(|_| key.id() != 0);
+    json!({
+        "traceId": context.trace.is_some().then(|| context.trace.to_string()),
+        "spanId": id(context.span),
+        "localRootSpanId": id(context.local_root),
+        "flags": context.flags,
+        "labels": context.labels.iter().map(|(name, value)| (name.to_string(), Json::from(&**value))).collect::<Map<_, _>>(),
+    })
 }
 
 fn of_loss(loss: &Loss) -> Json {

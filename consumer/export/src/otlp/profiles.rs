@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use flightline_consumer::live::Kind;
 use flightline_consumer::model::{Id, Unit};
+use flightline_consumer::spans::SpanContext;
 use opentelemetry_proto::tonic::profiles::v1development::{
     Profile, ProfilesData, ResourceProfiles, Sample, ScopeProfiles, ValueType,
 };
@@ -12,11 +13,10 @@ use prost::Message;
 
 use super::tables::{Attribute, Tables};
 use crate::batch::{Batch, Measure, Observation, Shape};
-use crate::context::Context;
 use crate::resource::{Group, group, scope};
 
 /// Samples of one identity.
-type Identity = (Id<Shape>, Option<Id<Context>>);
+type Identity = (Id<Shape>, Option<Id<SpanContext>>);
 
 #[derive(Debug, Default)]
 struct Building {
@@ -78,7 +78,7 @@ fn profiles_of(batch: &Batch, observations: &[Observation]) -> ProfilesData {
         let of = groups.entry(group).or_default();
         let (measure, value) = batch.measured(shape, observation);
         let (_, building) = of.entry(measure.index()).or_insert_with(|| (measure, Building::default()));
-        building.take(batch, shape, observation, value);
+        building.take(observation, value);
     }
     let mut tables = Tables::new();
     let resource_profiles = groups
@@ -102,8 +102,8 @@ fn profiles_of(batch: &Batch, observations: &[Observation]) -> ProfilesData {
 }
 
 impl Building {
-    fn take(&mut self, batch: &Batch, shape: &Shape, observation: &Observation, value: u64) {
-        let identity = (observation.shape, batch.context(shape, observation.time));
+    fn take(&mut self, observation: &Observation, value: u64) {
+        let identity = (observation.shape, observation.context);
         let number = *self.numbers.entry(identity).or_insert_with(|| {
             self.samples.push((identity, Sample::default()));
             self.samples.len() - 1
@@ -140,7 +140,7 @@ impl Building {
             let stack_index = stack.map_or(0, |stack| tables.stack(stack));
             let attribute_indices = attributes(batch, shape, context, tables);
             let context = context.map(|context| batch.contexts.get(context));
-            let link_index = context.map_or(0, |context| tables.link(context.trace_id, context.span_id));
+            let link_index = context.map_or(0, |context| tables.link(context.trace.0, context.span.id()));
             match same.entry((stack_index, attribute_indices, link_index)) {
                 Entry::Occupied(known) => {
                     let sample = &mut samples[*known.get()];
@@ -168,7 +168,12 @@ impl Building {
     }
 }
 
-fn attributes(batch: &Batch, shape: &Shape, context: Option<Id<Context>>, tables: &mut Tables) -> Vec<i32> {
+fn attributes(
+    batch: &Batch,
+    shape: &Shape,
+    context: Option<Id<SpanContext>>,
+    tables: &mut Tables,
+) -> Vec<i32> {
     let mut indices = Vec::new();
     let mut names = vec!["thread.name", "thread.id", "thread.state"];
     if let Some(thread) = shape.thread {
@@ -182,17 +187,21 @@ fn attributes(batch: &Batch, shape: &Shape, context: Option<Id<Context>>, tables
     }
     if let Some(context) = context {
         let context = batch.contexts.get(context);
-        if context.trace_id == 0 && context.span_id != 0 {
-            indices.push(tables.text("span.id", &format!("{:016x}", context.span_id).into()));
+        if !context.trace.is_some() && context.span.id() != 0 {
+            indices.push(tables.text("span.id", &format!("{:016x}", context.span.id()).into()));
             names.push("span.id");
         }
         if let Some(endpoint) = batch.endpoint(context) {
             indices.push(tables.text("endpoint", &endpoint));
             names.push("endpoint");
         }
-        for (name, value) in &context.labels {
-            // A name may be there once.
-            if !names.contains(&&**name) {
+        if let (0, Some(name)) = (context.span.id(), batch.name(context.span)) {
+            indices.push(tables.text("span.name", name));
+            names.push("span.name");
+        }
+        for (name, value) in context.labels.iter() {
+            // A name may be there once, and receivers take no attribute without one.
+            if !name.is_empty() && !names.contains(&&**name) {
                 indices.push(tables.text(name, value));
             }
         }

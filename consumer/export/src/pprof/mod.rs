@@ -9,6 +9,7 @@ use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use flightline_consumer::spans::SpanKey;
 use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::profiles::v1development::{self as otlp, ProfilesDictionary};
 use prost::Message;
@@ -126,6 +127,7 @@ impl<'a> Making<'a> {
                 "thread.id" => self.text("thread_id"),
                 "thread.state" => self.text("state"),
                 "span.id" => self.text("span_id"),
+                "span.name" => self.text("span_name"),
                 _ => attribute.key_strindex.into(),
             };
             match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
@@ -143,7 +145,7 @@ impl<'a> Making<'a> {
             labels.push(Label { key: self.text("trace_id"), str: self.text(&hex(&link.trace_id)), num: 0 });
             labels.push(Label { key: self.text("span_id"), str: self.text(&hex(&link.span_id)), num: 0 });
             let id = <[u8; 8]>::try_from(&*link.span_id).map_or(0, u64::from_be_bytes);
-            if let Some(name) = batch.name(id) {
+            if let Some(name) = batch.name(SpanKey::Id(id)) {
                 labels.push(Label { key: self.text("span_name"), str: self.text(name), num: 0 });
             }
         }

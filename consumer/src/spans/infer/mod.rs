@@ -11,7 +11,7 @@ use std::sync::Arc;
 use jfr_format::pool::KeyHash;
 
 use super::ids::{SpanKey, TraceId};
-use super::join::{Counts, Taken};
+use super::join::{Counts, Path, Taken};
 use super::told::{Scope, SpanContext};
 use crate::model::{Frame, Id, Thread};
 use tree::{ROOT, Tree};
@@ -108,10 +108,10 @@ impl ThreadTrees {
     }
 
     /// Takes a sample that is in a span.
-    pub(super) fn sample(&mut self, sample: &Taken) {
-        let Some(path) = &sample.path else { return };
+    pub(super) fn sample<P>(&mut self, sample: &Taken<P>) {
+        let Some(Path { thread, frames }) = &sample.path else { return };
         let mut put =
-            |time, count| self.points.push(Point { time, thread: sample.thread, path: path.clone(), count });
+            |time, count| self.points.push(Point { time, thread: *thread, path: frames.clone(), count });
         put(sample.time, sample.weight.samples.max(1));
         // A batch of waiting was at one place from its beginning to its end.
         if sample.lasts > 0 && sample.weight.samples > 1 {
