@@ -80,8 +80,8 @@ pub const TOO_MANY_FRAMES: &str = "[too many frames]";
 /// Short names of event types: groups of types, of which the first that was recorded is taken. Both types of `cpu` measure
 /// the same time, and JDK 25 can record both; `alloc` is of the JVM's heap where there is one.
 const ALIASES: &[(&str, &[&[&str]])] = &[
-    ("cpu", &[&["jdk.ExecutionSample"], &["jdk.CPUTimeSample"]]),
-    ("wall", &[&["profiler.WallClockSample"]]),
+    ("cpu", &[&["jdk.ExecutionSample"], &["jdk.CPUTimeSample"], &["datadog.ExecutionSample"]]),
+    ("wall", &[&["profiler.WallClockSample"], &["datadog.MethodSample"]]),
     (
         "alloc",
         &[

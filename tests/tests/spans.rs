@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use flightline_consumer::live::{Feed, Item, Options};
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::run::{run, turn};
 use flightline_tests::spans::{self, Span};
@@ -80,6 +81,22 @@ fn every_kind_of_sample_knows_its_span() {
         let seen = right.get(&format!("{function} {event}")).copied().unwrap_or(0);
         assert!(seen >= 20, "{seen} of {event} in {function}");
     }
+
+    // Who follows a recording is given samples with their spans.
+    let mut feed = Feed::new(Options::default());
+    feed.push(&std::fs::read(&recorded.path).unwrap());
+    feed.close();
+    let mut given = 0;
+    while let Some(item) = feed.next() {
+        let Item::Sample(sample) = item else { continue };
+        let Some(context) = &sample.span else { continue };
+        given += 1;
+        let (name, _) = &truth[&context.span.id().cast_signed()];
+        assert_eq!(context.labels.contains_key("path"), name == "inner");
+        assert!(context.labels["tenant"].starts_with('t') && context.trace.is_some());
+    }
+    assert!(given >= contexts.len(), "{given} samples with a span, {} moments told", contexts.len());
+    assert_eq!(feed.stats().contexts_unused, 0);
 
     // What is told when they end.
     let ended = spans::read(&recorded.path, &["flightline.Span"]);

@@ -66,7 +66,11 @@ impl Names {
         let (value, unit, scale) = value.unwrap_or(("", Unit::Samples, Scale::Times(1)));
         Self {
             thread: thread.unwrap_or(""),
-            count: if known { "samples" } else { "" },
+            count: match &*class.name {
+                "datadog.ExecutionSample" | "datadog.MethodSample" => "weight",
+                _ if known => "samples",
+                _ => "",
+            },
             value,
             unit,
             scale,

@@ -13,8 +13,15 @@ use super::join::{Counts, Joiner, Limits, Path, Taken};
 use super::listen::Listener;
 use super::profile::{Profile, Seen};
 use super::told::{Span, Told};
-use crate::live::{self, Item, Kind, Loss, Sample, Time};
+use crate::live::{self, Item, Kind, Loss, Sample, Time, Value};
 use crate::model::{EventKind, Frame, Id, Stack, Unit};
+
+/// Kinds of losses told apart; there are some ten.
+const MOST_CAUSES: usize = 256;
+/// Inferred spans kept; more are counted.
+const MOST_INFERRED: usize = 1 << 19;
+/// Stacks kept by where they lie in memory; with more, they are looked up anew.
+const MOST_STACKS: usize = 1 << 17;
 
 /// How a recording is read.
 #[derive(Clone, Debug)]
@@ -140,6 +147,13 @@ impl Spans {
             }
             Item::Sample(sample) => self.sample(sample),
             Item::Other(event) if *event.event == *"flightline.ClockAnchor" => self.anchor(&event.time),
+            Item::Other(event) if *event.event == *"datadog.DatadogProfilerConfig" => {
+                let millis = event.field("cpuInterval").and_then(Value::integer).unwrap_or(0);
+                if let Some(nanos) = u64::try_from(millis).ok().and_then(|ms| ms.checked_mul(1_000_000)) {
+                    let periods = &mut self.profile.periods;
+                    periods.entry("datadog.ExecutionSample".into()).or_insert(nanos);
+                }
+            }
             Item::Segment(_) => self.advance(),
             Item::Loss(loss) => self.lost(loss),
             _ => {}
@@ -310,7 +324,9 @@ impl Spans {
     fn sample(&mut self, sample: &Sample) {
         let Some(thread) = &sample.thread else { return };
         let time = sample.time.epoch_nanos;
-        if !self.wants(time) || matches!(sample.kind, Kind::Live) {
+        // Events that could have a stack and have none are no samples of where a thread was.
+        let nowhere = sample.kind == Kind::Other && sample.stack.is_none();
+        if !self.wants(time) || sample.kind == Kind::Live || nowhere {
             return;
         }
         if sample.weight.unit == Unit::Nanoseconds && matches!(sample.kind, Kind::Cpu | Kind::Wall) {

@@ -199,12 +199,15 @@ fn interval(
 /// The key of an interval that has not been given a number yet.
 pub(super) const UNNUMBERED: SpanKey = SpanKey::Interval(0);
 
+/// What Datadog's samples call the operation that their span is of.
+const DATADOG_NAME: &str = "_dd.trace.operation";
+
 /// The context that a sample of others carries in its own fields.
 pub(crate) fn own_context(span: u64, fields: &[(Arc<str>, Value)]) -> Option<SpanContext> {
     let span = SpanKey::of(span)?;
     let fields = Fields(fields);
     let mut labels: BTreeMap<Arc<str>, Arc<str>> = BTreeMap::new();
-    for name in ["contextId", "spanName"] {
+    for name in ["contextId", "spanName", DATADOG_NAME] {
         let text = match fields.get(name) {
             // A key of Grafana's, whose texts are sent beside the recording; 0 is none.
             Some(Value::Integer(0)) => None,
@@ -212,7 +215,7 @@ pub(crate) fn own_context(span: u64, fields: &[(Arc<str>, Value)]) -> Option<Spa
             value => value.and_then(as_text),
         };
         if let Some(text) = text.filter(|text| !text.is_empty()) {
-            labels.insert(name.into(), text);
+            labels.insert(if name == DATADOG_NAME { "spanName" } else { name }.into(), text);
         }
     }
     Some(SpanContext {

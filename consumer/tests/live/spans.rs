@@ -1,7 +1,10 @@
 //! The spans of samples, as they come.
 
-use flightline_consumer::live::Options;
-use flightline_consumer::spans::{SpanKey, TraceId};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use flightline_consumer::live::{Feed, Item, Options};
+use flightline_consumer::spans::{Joiner, Limits, Listener, SpanKey, Taken, Told, TraceId};
 use jfr_format::ids::Ticks;
 use jfr_format::schema;
 use jfr_format::write::ChunkWriter;
@@ -90,4 +93,55 @@ fn contexts_of_a_damaged_segment_are_not_believed() {
     assert_eq!(stats.segments_damaged, 1);
     assert_eq!(seen.samples.len(), 45, "the second chunk is left out");
     assert!(spans(&seen).iter().all(|(_, span)| *span == Some(10)));
+}
+
+/// A recording of the JDK's own: what runs in `inCheckout` runs in the contextual event "checkout", and so on.
+#[test]
+fn contextual_events_of_the_jdk_are_the_spans_of_its_samples() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/jdk25-spans.jfr");
+    let mut feed = Feed::new(Options::default());
+    feed.push(&std::fs::read(path).unwrap());
+    feed.close();
+    let (mut listener, mut joiner) = (Listener::new(), Joiner::<Arc<str>>::new(Limits::FILE, None));
+    let mut names: HashMap<SpanKey, Arc<str>> = HashMap::new();
+    while let Some(item) = feed.next() {
+        if let Some(Told::Interval(thread, span)) = listener.take(&item) {
+            let number = joiner.number(&thread);
+            let span = joiner.interval(number, span);
+            assert_eq!(span.trace, TraceId(0xabcd));
+            assert!(span.labels["tenant"].len() >= 3);
+            names.insert(span.key, span.name.clone());
+        }
+        if let Item::Sample(sample) = &item
+            && *sample.event == *"jdk.ExecutionSample"
+        {
+            let frames = sample.stack.iter().flat_map(|stack| stack.frames.iter());
+            let mut named = frames.map(|frame| frame.function.clone());
+            let function = named.find(|name| name.starts_with("in") || **name == *"outside");
+            let number = joiner.number(sample.thread.as_ref().unwrap());
+            joiner.sample(number, Taken::new(sample, function.unwrap_or_else(|| "other".into())));
+        }
+    }
+    let mut seen: BTreeMap<(String, String), u64> = BTreeMap::new();
+    joiner.finish(
+        &mut |part| {
+            let span = part.context.map_or("none", |context| &*names[&context.span]);
+            *seen.entry((part.sample.of.to_string(), span.to_owned())).or_default() += part.weight.samples;
+        },
+        &mut |_| {},
+    );
+    assert_eq!(names.len(), 24, "three in each of eight rounds");
+    for ((function, span), samples) in &seen {
+        let right = match &**function {
+            "inCheckout" => "checkout",
+            "inQuery" => "query",
+            "inSearch" => "search",
+            "outside" => "none",
+            // Between them.
+            _ => continue,
+        };
+        assert_eq!(span, right, "{samples} samples of {function}: {seen:?}");
+        assert!(*samples >= 10, "{seen:?}");
+    }
+    assert!(seen.len() >= 4, "{seen:?}");
 }

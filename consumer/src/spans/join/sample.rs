@@ -6,12 +6,6 @@ use super::super::told::SpanContext;
 use crate::live::{Kind, Sample, Weight};
 use crate::model::{Frame, Id, Thread, Unit};
 
-/// Kinds of losses told apart; there are some ten.
-const MOST_CAUSES: usize = 256;
-/// Inferred spans kept; more are counted.
-const MOST_INFERRED: usize = 1 << 19;
-/// Stacks kept by where they lie in memory; with more, they are looked up anew.
-const MOST_STACKS: usize = 1 << 17;
 /// States of threads that run, or ran when the sample was taken.
 const RUNS: [&str; 3] = ["STATE_RUNNABLE", "STATE_DEFAULT", "STATE_WAITING_FOR_CPU"];
 
