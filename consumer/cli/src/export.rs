@@ -49,7 +49,7 @@ pub struct ExportArgs {
     /// Write to this file; `-` is standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Send profiles and traces to this receiver of OTLP: http://HOST:4318, grpc://HOST:4317
+    /// Send profiles and traces to this receiver of OTLP: http://HOST:4318, grpc://HOST:4317, with TLS https:// and grpcs://
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
     to: Option<Target>,
     /// Event types: cpu, wall, alloc, live, lock, io, throw, trace, or the name of a type [default: all]
@@ -70,6 +70,12 @@ pub struct ExportArgs {
     /// Send this header too, as authorization='Bearer …'; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair, requires = "to")]
     headers: Vec<(String, String)>,
+    /// With https:// and grpcs://: the receiver's certificate is signed by one in this file (PEM) [default: what this machine trusts]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "to")]
+    ca_cert: Option<PathBuf>,
+    /// With https://: do not ask for the receiver's certificate; whoever is in between can read and answer
+    #[arg(long, requires = "to", conflicts_with = "ca_cert")]
+    insecure: bool,
     /// Of a stream: send so often
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     every: Duration,

@@ -76,7 +76,12 @@ pub(super) fn run(args: &ExportArgs, target: &Target, collector: Collector) -> R
     };
     // Signals are taken before there is another thread.
     let signals = address.is_some().then(Signals::of_user).transpose()?;
+    let ca_cert = args.ca_cert.as_ref().map(|path| {
+        std::fs::read(path).with_context(|| format!("cannot read the certificate {}", shown(path)))
+    });
     let settings = Settings {
+        ca_cert: ca_cert.transpose()?,
+        insecure: args.insecure,
         timeout: args.timeout,
         patience: args.patience,
         queue: usize::try_from(args.queue_size).unwrap_or(usize::MAX),

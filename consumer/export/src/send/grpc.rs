@@ -13,7 +13,9 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::{Accepted, Failure, Request, Settings, Signal, Target, Transport, accepted, shown};
+use super::{
+    Accepted, DISTRUSTED, Failure, Request, Settings, Signal, Target, Transport, accepted, distrusted, shown,
+};
 
 /// A receiver of gRPC.
 pub(super) struct Grpc {
@@ -37,6 +39,13 @@ impl Grpc {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot send: {error}"))?;
         let endpoint = Endpoint::from_shared(target.url()).map_err(|error| format!("{target}: {error}"))?;
+        #[cfg(feature = "tls")]
+        let endpoint = match target.is_encrypted() {
+            true => endpoint
+                .tls_config(super::tls::of_grpc(settings)?)
+                .map_err(|error| format!("{target}: {}", chain(&error)))?,
+            false => endpoint,
+        };
         let channel = {
             let _in = runtime.enter();
             endpoint.connect_lazy()
@@ -67,7 +76,11 @@ impl Grpc {
             Code::Unauthenticated | Code::PermissionDenied => ": give its token with --header",
             _ => "",
         };
-        let message = format!("{} answers {:?}{hint}: {}", self.name, status.code(), shown(&reason(status)));
+        let reason = reason(status);
+        if distrusted(&reason) {
+            return Failure::lasting(format!("{}: {reason}{DISTRUSTED}", self.name));
+        }
+        let message = format!("{} answers {:?}{hint}: {}", self.name, status.code(), shown(&reason));
         Failure { message, passing, after }
     }
 }

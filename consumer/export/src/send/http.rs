@@ -1,7 +1,7 @@
 //! OTLP over HTTP/1.1: protobuf, compressed.
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -10,7 +10,9 @@ use ureq::Agent;
 use ureq::Body;
 use ureq::http::Response;
 
-use super::{Accepted, Failure, Request, Settings, Signal, Target, Transport, accepted, shown};
+use super::{
+    Accepted, DISTRUSTED, Failure, Request, Settings, Signal, Target, Transport, accepted, distrusted, shown,
+};
 
 /// Most that is read of an answer.
 const MOST_ANSWER: u64 = 64 << 10;
@@ -34,7 +36,13 @@ impl Http {
             }
         }
         // A token goes to the receiver that was named and to no other.
-        let config = Agent::config_builder().http_status_as_error(false).max_redirects(0).build();
+        let config = Agent::config_builder().http_status_as_error(false).max_redirects(0);
+        #[cfg(feature = "tls")]
+        let config = match target.is_encrypted() {
+            true => config.tls_config(super::tls::of_http(settings)?),
+            false => config,
+        };
+        let config = config.build();
         Ok(Self {
             agent: config.into(),
             base: target.url(),
@@ -46,8 +54,8 @@ impl Http {
 
     fn answer(&self, mut response: Response<Body>) -> Result<Accepted, Failure> {
         let status = response.status().as_u16();
-        let after =
-            response.headers().get("retry-after").and_then(|value| value.to_str().ok()).and_then(seconds);
+        let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
+        let after = after.and_then(|text| pause(text, SystemTime::now()));
         let protobuf = response
             .headers()
             .get("content-type")
@@ -110,18 +118,23 @@ impl Transport for Http {
         match response {
             Ok(response) => self.answer(response),
             // Whatever the network does may pass.
-            Err(error) => Err(Failure {
-                message: format!("{}: {error}", self.name),
-                passing: passing(&error),
-                after: None,
-            }),
+            Err(error) => {
+                let message = format!("{}: {error}", self.name);
+                match distrusted(&message) {
+                    true => Err(Failure::lasting(message + DISTRUSTED)),
+                    false => Err(Failure { message, passing: passing(&error), after: None }),
+                }
+            }
         }
     }
 }
 
-/// `Retry-After` in seconds. As a date it is not understood: then our own pauses count.
-fn seconds(text: &str) -> Option<Duration> {
-    text.trim().parse().ok().map(Duration::from_secs)
+/// `Retry-After`: in seconds, or as a date, which lies `now` or later.
+fn pause(text: &str, now: SystemTime) -> Option<Duration> {
+    let text = text.trim();
+    let seconds = text.parse().ok().map(Duration::from_secs);
+    let until = || httpdate::parse_http_date(text).ok();
+    seconds.or_else(|| until().map(|date| date.duration_since(now).unwrap_or_default()))
 }
 
 /// `google.rpc.Status`, as far as it is of interest.
@@ -129,4 +142,25 @@ fn seconds(text: &str) -> Option<Duration> {
 struct Status {
     #[prost(string, tag = "2")]
     message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receivers_say_when_in_seconds_or_as_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let seconds = |text: &str| pause(text, now).map(|pause| pause.as_secs());
+        assert_eq!(seconds(" 120 "), Some(120));
+        // The three forms of RFC 9110.
+        assert_eq!(seconds("Sun, 06 Nov 1994 08:50:37 GMT"), Some(60));
+        assert_eq!(seconds("Sunday, 06-Nov-94 08:50:37 GMT"), Some(60));
+        assert_eq!(seconds("Sun Nov  6 08:50:37 1994"), Some(60));
+        // What is over is at once.
+        assert_eq!(seconds("Sun, 06 Nov 1994 08:49:36 GMT"), Some(0));
+        for wrong in ["", "soon", "-1", "Sun, 06 Nov 1994 08:50:37", "1.5"] {
+            assert_eq!(seconds(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -7,6 +7,8 @@ mod http;
 mod queue;
 mod retry;
 mod target;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::time::Duration;
 
@@ -50,6 +52,10 @@ pub struct Settings {
     pub headers: Vec<(String, String)>,
     /// Compress with gzip.
     pub gzip: bool,
+    /// Certificates in PEM that the receiver's is to be signed by, instead of those that this machine trusts.
+    pub ca_cert: Option<Vec<u8>>,
+    /// Do not ask who the receiver is (HTTP only).
+    pub insecure: bool,
 }
 
 impl Default for Settings {
@@ -62,6 +68,8 @@ impl Default for Settings {
             queue: 64 << 20,
             headers: Vec::new(),
             gzip: true,
+            ca_cert: None,
+            insecure: false,
         }
     }
 }
@@ -100,6 +108,16 @@ trait Transport: Send {
     /// Tries once, no longer than `limit`.
     fn send(&mut self, request: &Request, limit: Duration) -> Result<Accepted, Failure>;
 }
+
+/// Whether a failure says that a receiver is not who it should be, in rustls' words: another try is no better.
+#[cfg(any(feature = "http", feature = "grpc"))]
+fn distrusted(message: &str) -> bool {
+    message.contains("invalid peer certificate")
+}
+
+/// What can be done about that.
+#[cfg(any(feature = "http", feature = "grpc"))]
+const DISTRUSTED: &str = " (--ca-cert names the file with the certificate it is signed by)";
 
 /// Most of a receiver's message that is passed on.
 const MOST_TEXT: usize = 300;

@@ -4,10 +4,11 @@ use std::fmt;
 
 use super::{Settings, Transport};
 
-/// A receiver's address: `http://host:4318` or `grpc://host:4317`.
+/// A receiver's address: `http://host:4318`, `grpc://host:4317`, or with TLS `https://` and `grpcs://`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     scheme: Scheme,
+    tls: bool,
     /// Host, port, and with HTTP perhaps a path; no `/` at the end.
     place: String,
 }
@@ -27,17 +28,19 @@ impl Target {
         let (scheme, place) = text
             .split_once("://")
             .ok_or_else(|| format!("{text:?} is no address: give http://HOST:4318 or grpc://HOST:4317"))?;
-        let (scheme, port) = match scheme {
-            "http" => (Scheme::Http, 4318),
-            "grpc" => (Scheme::Grpc, 4317),
-            "https" | "grpcs" => {
-                return Err(format!(
-                    "{text}: nothing is encrypted here; send to a collector on this machine (http://127.0.0.1:4318), \
-                     which passes it on"
-                ));
-            }
-            other => return Err(format!("{other}:// is neither http:// nor grpc://")),
+        let (scheme, port, tls) = match scheme {
+            "http" => (Scheme::Http, 4318, false),
+            "grpc" => (Scheme::Grpc, 4317, false),
+            "https" => (Scheme::Http, 4318, true),
+            "grpcs" => (Scheme::Grpc, 4317, true),
+            other => return Err(format!("{other}:// is none of http://, https://, grpc:// and grpcs://")),
         };
+        if tls && cfg!(not(feature = "tls")) {
+            return Err(format!(
+                "{text}: this program was built without TLS; send to a collector on this machine (http://127.0.0.1:4318), \
+                 which passes it on"
+            ));
+        }
         let place = place.trim_end_matches('/');
         let (host, path) = place.split_once('/').map_or((place, ""), |(host, path)| (host, path));
         if host.is_empty()
@@ -56,7 +59,7 @@ impl Target {
             return Err(format!("{text:?} has a port that is no number up to 65535"));
         }
         let place = if path.is_empty() { host } else { format!("{host}/{path}") };
-        Ok(Self { scheme, place })
+        Ok(Self { scheme, tls, place })
     }
 
     /// Bytes of a message that receivers take by default: 20 MiB of the Collector over HTTP, 4 MiB of any gRPC server.
@@ -70,12 +73,20 @@ impl Target {
     /// The URL that a client of HTTP understands.
     #[cfg(any(feature = "http", feature = "grpc"))]
     pub(super) fn url(&self) -> String {
-        format!("http://{}", self.place)
+        format!("http{}://{}", if self.tls { "s" } else { "" }, self.place)
+    }
+
+    /// Whether it is reached by TLS.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls
     }
 
     /// # Errors
     /// This way was left out when the program was built, or the address or a header is none.
     pub(super) fn open(&self, settings: &Settings) -> Result<Box<dyn Transport>, String> {
+        if !self.tls && (settings.ca_cert.is_some() || settings.insecure) {
+            return Err(format!("{self} is not encrypted: certificates are of https:// and grpcs://"));
+        }
         match self.scheme {
             #[cfg(feature = "http")]
             Scheme::Http => Ok(Box::new(super::http::Http::new(self, settings)?)),
@@ -93,7 +104,7 @@ impl fmt::Display for Target {
             Scheme::Http => "http",
             Scheme::Grpc => "grpc",
         };
-        write!(f, "{scheme}://{}", self.place)
+        write!(f, "{scheme}{}://{}", if self.tls { "s" } else { "" }, self.place)
     }
 }
 
@@ -110,7 +121,6 @@ mod tests {
         let wrong = [
             "",
             "collector:4318",
-            "https://x",
             "ftp://x",
             "http://",
             "grpc://x/y",
@@ -121,6 +131,11 @@ mod tests {
         for text in wrong {
             assert!(shown(text).is_err(), "{text}");
         }
-        assert!(shown("https://x").unwrap_err().contains("127.0.0.1:4318"));
+        if cfg!(feature = "tls") {
+            assert_eq!(shown("https://x/otlp").unwrap(), "https://x:4318/otlp");
+            assert_eq!(shown("grpcs://x:443").unwrap(), "grpcs://x:443");
+        } else {
+            assert!(shown("https://x").unwrap_err().contains("127.0.0.1:4318"));
+        }
     }
 }

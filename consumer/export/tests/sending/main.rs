@@ -1,8 +1,11 @@
 //! Sending to receivers that fail, wait, and take a part: nothing is lost without being told.
 #![cfg(all(feature = "http", feature = "grpc"))]
 
+#[cfg(feature = "tls")]
+mod tls;
+
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -28,8 +31,8 @@ fn request(signal: Signal, bytes: usize) -> Request {
 type Got = (String, String, Vec<u8>);
 
 /// Reads one request of HTTP, and answers.
-fn answer(stream: &mut TcpStream, answer: &[u8]) -> Got {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
+fn answer(stream: impl Read + Write, answer: &[u8]) -> Got {
+    let mut reader = BufReader::new(stream);
     let (mut first, mut headers) = (String::new(), String::new());
     reader.read_line(&mut first).unwrap();
     loop {
@@ -48,7 +51,8 @@ fn answer(stream: &mut TcpStream, answer: &[u8]) -> Got {
         flate2::read::GzDecoder::new(&*body).read_to_end(&mut plain).unwrap();
         body = plain;
     }
-    stream.write_all(answer).unwrap();
+    reader.get_mut().write_all(answer).unwrap();
+    reader.get_mut().flush().unwrap();
     (first.split(' ').nth(1).unwrap().to_owned(), headers, body)
 }
 
@@ -60,8 +64,8 @@ fn receiver(answers: Vec<Vec<u8>>) -> (String, Receiver<Got>) {
     thread::spawn(move || {
         // Each answer closes its connection.
         for next in answers {
-            let (mut stream, _) = listener.accept().unwrap();
-            tell.send(answer(&mut stream, &next)).unwrap();
+            let (stream, _) = listener.accept().unwrap();
+            tell.send(answer(stream, &next)).unwrap();
         }
     });
     (url, told)
