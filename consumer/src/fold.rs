@@ -11,7 +11,7 @@ use regex::Regex;
 
 use crate::error::Error;
 use crate::load::VARIED;
-use crate::model::{EventKind, Id, Model, SampleKey, Unit, Weight};
+use crate::model::{EventKind, Id, Model, SampleKey, Stack, Unit, Weight};
 use crate::tree::Tree;
 use folder::Folder;
 pub(crate) use functions::{Function, Functions, functions};
@@ -175,6 +175,12 @@ pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
     let samples = model.samples.iter().filter(|(key, _)| chosen[key.kind.index()]);
     let weighed = samples.map(|(key, weight)| (key, scaled(model, options, key, *weight)));
     Ok(Folder::new(model, options).fold(weighed).finish(unit))
+}
+
+/// The calls of some stacks as a tree without weights, and by stack the position of the box that it ends at.
+pub(crate) fn calls(model: &Model, stacks: impl Iterator<Item = Option<Id<Stack>>>) -> (Tree, Vec<u32>) {
+    let options = FoldOptions { split_modules: true, ..FoldOptions::default() };
+    Folder::new(model, &options).calls(stacks)
 }
 
 fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Error> {

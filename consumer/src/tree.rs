@@ -137,6 +137,11 @@ impl Builder {
 
     /// Sorts and sums up. Stacks without frames count in the total only.
     pub fn finish(self, unit: impl Into<String>) -> Tree {
+        self.finish_placed(unit).0
+    }
+
+    /// The same, and where each node went.
+    pub(crate) fn finish_placed(self, unit: impl Into<String>) -> (Tree, Vec<u32>) {
         let Self { labels, nodes, own_of_root, label_ids, children } = self;
         // There may be millions of nodes, and what follows takes as much again.
         drop((label_ids, children));
@@ -152,6 +157,7 @@ impl Builder {
             &by_parent[first[slot] as usize..first[slot + 1] as usize]
         };
         let mut sorted: Vec<Node> = Vec::with_capacity(nodes.len());
+        let mut positions = vec![0; nodes.len()];
         // What is still to be visited, last first; `true` when everything above a node has been placed.
         let mut todo: Vec<(u32, u32, bool)> = children(NONE).iter().rev().map(|&i| (i, 0, false)).collect();
         while let Some((index, depth, placed)) = todo.pop() {
@@ -163,13 +169,14 @@ impl Builder {
             let node = &nodes[index as usize];
             let position = sorted.len() as u32;
             let total = totals[index as usize];
+            positions[index as usize] = position;
             sorted.push(Node { label: node.label, depth, own: node.own, total, end: 0 });
             todo.push((index, position, true));
             todo.extend(children(index).iter().rev().map(|&child| (child, depth + 1, false)));
         }
         let roots = sorted.iter().filter(|n| n.depth == 0).map(|n| n.total);
         let total = roots.fold(own_of_root, u64::saturating_add);
-        Tree { labels, nodes: sorted, total, unit: unit.into() }
+        (Tree { labels, nodes: sorted, total, unit: unit.into() }, positions)
     }
 }
 

@@ -2,35 +2,17 @@
 // nothing is asked of the network. Run by run.sh, which sets FLIGHTLINE, CHROMIUM and FOLDED.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
-import { chromium } from "playwright-core";
+import { test } from "node:test";
+import { flightline, folder, visit } from "./page.mjs";
 
-const flightline = process.env.FLIGHTLINE;
-const folder = mkdtempSync(join(tmpdir(), "flame-"));
-let browser;
-
-before(async () => {
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu"] });
-});
-after(() => browser.close());
-
-/** Opens the flame graph of some folded text; requests other than for the page itself are collected. */
+/** Opens the flame graph of some folded text. */
 async function open(folded, args = [], colorScheme = "light") {
   const input = join(folder, "in.txt"), output = join(folder, "out.html");
   writeFileSync(input, folded);
   execFileSync(flightline, ["flame", input, "-o", output, ...args]);
-  const context = await browser.newContext({ viewport: { width: 1000, height: 700 }, colorScheme });
-  const page = await context.newPage();
-  page.requests = [];
-  page.errors = [];
-  page.on("request", (request) => page.requests.push(request.url()));
-  page.on("pageerror", (error) => page.errors.push(String(error)));
-  page.on("console", (message) => message.type() === "error" && page.errors.push(message.text()));
-  await page.goto("file://" + output);
-  return page;
+  return visit(output, colorScheme);
 }
 
 const STACKS = "main;a;b 30\nmain;a;c 10\nmain;a 20\nmain;d;b 25\nmain;d;b;a 15\nother 100\n";

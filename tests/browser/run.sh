@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the HTML flame graph in Chromium. Needs node, npm and chromium; npm fetches playwright-core by name.
+# Tests the HTML flame graph and the page of a trace in Chromium. Needs node, npm and chromium; npm fetches playwright-core by name.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -9,14 +9,16 @@ for tool in node npm; do
 done
 [ -n "$CHROMIUM" ] || { echo "browser tests: chromium is missing (set CHROMIUM)" >&2; exit 3; }
 cargo build -q --manifest-path "$root/Cargo.toml" -p flightline
+cargo build -q --manifest-path "$root/Cargo.toml" -p flightline-tests --bin trace_recording
 target=${CARGO_TARGET_DIR:-$root/target}
 work=$target/browser
 mkdir -p "$work"
-cp "$here"/package.json "$here"/package-lock.json "$here"/*.test.mjs "$work"
+cp "$here"/package.json "$here"/package-lock.json "$here"/*.mjs "$work"
 (cd "$work" && npm ci --no-audit --no-fund --silent)
 FLIGHTLINE=$target/debug/flightline
+TRACE_RECORDING=$target/debug/trace_recording
 FOLDED=$work/real.txt
 "$FLIGHTLINE" fold "$root/fixtures/recordings/ap-java-cpu.jfr" -o "$FOLDED"
-export FLIGHTLINE FOLDED CHROMIUM
+export FLIGHTLINE TRACE_RECORDING FOLDED CHROMIUM
 cd "$work"
 exec node --test --test-reporter=spec .

@@ -14,8 +14,10 @@ use flightline_consumer::Error;
 use flightline_consumer::fold::{self, FoldOptions, Measure};
 use flightline_consumer::folded;
 use flightline_consumer::model::Model;
+use flightline_consumer::render::trace::TraceView;
 use flightline_consumer::render::{self, PictureOptions, html, svg};
 use flightline_consumer::spans::report::{self, By, Extremes, Filter};
+use flightline_consumer::spans::trace::{Line, MOST_LINES, lines};
 use flightline_consumer::spans::{Found, Profile, TraceId};
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::tree::Tree;
@@ -31,7 +33,7 @@ Examples:
   flightline spans run.jfr --by endpoint
   flightline spans run.jfr --by label=tenant --span checkout
   flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736
-  flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736 -o trace.html
+  flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736 --inferred -o trace.html
   flightline spans run.jfr --slowest --span checkout -o diff.svg
   flightline spans run.jfr --inferred --min-duration 5ms --exclude '^libc'
   flightline record -o - -- ./server | flightline spans -   what was spent until it ends, or Ctrl-C
@@ -50,7 +52,7 @@ pub struct SpansArgs {
     /// A line for each name, endpoint (what the outermost span of the process is about), trace, or value of a label
     #[arg(long, value_name = "name|endpoint|trace|label=KEY", value_parser = by, default_value = "name")]
     by: By,
-    /// One trace: its spans, when they were, and with -o its flame graph
+    /// One trace: its spans and when they were; with -o FILE.html a page of them and of what its threads did, else its flame graph
     #[arg(long, value_name = "ID")]
     trace: Option<TraceId>,
     /// The slowest spans of a name (the one of --span, else that with most time) against the median ones; with -o a flame graph
@@ -134,13 +136,18 @@ pub fn run(args: &SpansArgs) -> Result<Outcome> {
     if args.slowest {
         slowest(args, found, &filter)?;
     } else if let Some(trace) = args.trace {
-        let (lines, left_out) =
-            flightline_consumer::spans::trace::lines(&found.profile, &found.inferred, trace);
+        let most = if args.pictured().is_some() { render::trace::MOST_SPANS } else { MOST_LINES };
+        let (mut lines, mut left_out) = lines(&found.profile, &found.inferred, trace, most);
+        picture(args, &found, trace, &lines, left_out)?;
+        left_out += lines.len().saturating_sub(MOST_LINES) as u64;
+        lines.truncate(MOST_LINES);
         output::text(Path::new("-"), |out| match args.json {
             true => json::trace(&found, trace, &lines, out),
             false => text::trace(trace, &lines, left_out, out),
         })?;
-        draw(args, found, &filter, &format!("trace {trace}"))?;
+        if args.pictured().is_none() {
+            draw(args, found, &filter, &format!("trace {trace}"))?;
+        }
     } else {
         let table = report::table(&found.profile, &args.by, &filter);
         output::text(Path::new("-"), |out| match args.json {
@@ -154,6 +161,33 @@ pub fn run(args: &SpansArgs) -> Result<Outcome> {
         draw(args, found, &filter, &all_shown(&args.inputs))?;
     }
     Ok(outcome)
+}
+
+/// Whether a page is to be written.
+fn is_page(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|ending| ["html", "htm"].iter().any(|page| ending.eq_ignore_ascii_case(page)))
+}
+
+impl SpansArgs {
+    /// The trace whose page is asked for.
+    fn pictured(&self) -> Option<TraceId> {
+        self.trace.filter(|_| self.output.as_deref().is_some_and(is_page))
+    }
+}
+
+/// Writes the page of a trace, if it was asked for.
+fn picture(args: &SpansArgs, found: &Found, trace: TraceId, lines: &[Line], left_out: u64) -> Result<()> {
+    let (Some(path), Some(moments)) = (&args.output, &found.moments) else { return Ok(()) };
+    if !args.events.is_empty() || args.total {
+        bail!(
+            "-e and --total are for flame graphs alone; the page of a trace has all events, by time and bytes"
+        );
+    }
+    let mut page = Vec::new();
+    let view = TraceView { profile: &found.profile, trace, lines, left_out, moments };
+    render::trace::write(&view, &mut page).with_context(|| format!("the page of trace {trace}"))?;
+    output::document(path, &page)
 }
 
 /// # Errors

@@ -185,7 +185,16 @@ fn a_recording_is_told_by_its_spans() {
         .map(|line| (line.len() - line.trim_start().len(), line.split_whitespace().next().unwrap()))
         .collect();
     assert_eq!(depths, [(0, "GET"), (2, "serve"), (4, "parse"), (4, "SELECT"), (6, "query")], "{text}");
-    assert!(std::fs::read_to_string(&page).unwrap().contains("query"));
+    let drawn = std::fs::read_to_string(&page).unwrap();
+    assert!(
+        drawn.contains("script-src 'sha256-") && drawn.contains("\"SELECT\"") && drawn.contains("\"query\"")
+    );
+    let folded = shown(&["spans", run, "--trace", &trace, "-o", &out("trace.folded")]);
+    assert!(folded.contains("SELECT"));
+    assert_eq!(
+        std::fs::read_to_string(out("trace.folded")).unwrap(),
+        "main;serve;parse 4\nmain;serve;query 6\n"
+    );
 
     let picture = out("difference.svg");
     let text = shown(&["spans", run, "--slowest", "--span", "GET /cart", "-o", &picture]);
@@ -223,6 +232,10 @@ fn what_is_wrong_is_told() {
         (vec![run, "-"], "is a stream: give it alone"),
         (vec![run, "-o", run], "run.jfr"),
         (vec![run, "--slowest", "--span", "SELECT", "-o", "x.html"], "drawn as SVG"),
+        (
+            vec![run, "--trace", "00000000000000000000000000004bf9", "-e", "cpu", "-o", "x.html"],
+            "flame graphs alone",
+        ),
         (vec![run, "--min-duration", "5ms"], "--inferred"),
     ] {
         let args: Vec<&str> = [vec!["spans"], args].concat();

@@ -10,7 +10,7 @@ use regex::Regex;
 use super::trie::{Place, ROOT, Trie};
 use super::{FoldOptions, NO_STACK, TOO_MANY_FRAMES, TRUNCATED};
 use crate::model::{Frame, FrameKind, Id, Model, SampleKey, Stack, Thread};
-use crate::tree::{Builder, Label, LabelId};
+use crate::tree::{Builder, Label, LabelId, Tree};
 
 /// Boxes that any profile may have. Beyond that a profile of many threads has room in proportion to its stacks and
 /// samples, and stacks keep their last frames only: one deep stack in thousands of threads is a small file.
@@ -83,6 +83,23 @@ impl<'m> Folder<'m> {
         stacks.sort_unstable_by_key(|&(node, end, ..)| (node, end));
         self.place(&stacks);
         self.builder
+    }
+
+    /// The boxes of these stacks, and by stack the one it ends at.
+    pub(super) fn calls(mut self, stacks: impl Iterator<Item = Option<Id<Stack>>>) -> (Tree, Vec<u32>) {
+        let mut ends: Vec<u32> = Vec::new();
+        for stack in stacks {
+            let mut path = self.path(stack.map(|id| self.model.stacks.get(id)));
+            if self.builder.len() + path.len() > BOXES && path.len() > LAST_FRAMES {
+                path.drain(..path.len() - LAST_FRAMES);
+                let marker = self.marker(TOO_MANY_FRAMES);
+                path.insert(0, marker);
+            }
+            ends.push(path.into_iter().fold(ROOT, |node, label| self.builder.child(node, label)));
+        }
+        let (tree, placed) = self.builder.finish_placed("samples");
+        let place = |end: u32| placed.get(end as usize).copied().unwrap_or(0);
+        (tree, ends.into_iter().map(place).collect())
     }
 
     /// The labels met so far, by their handles.

@@ -2,7 +2,9 @@
 
 pub mod difference;
 pub mod html;
+mod page;
 pub mod svg;
+pub mod trace;
 
 /// What is said on a picture beside the tree.
 #[derive(Clone, Debug, Default)]

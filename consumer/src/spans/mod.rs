@@ -10,6 +10,7 @@ pub mod ids;
 pub mod infer;
 pub mod join;
 mod listen;
+pub mod moments;
 pub mod profile;
 pub mod reader;
 pub mod report;

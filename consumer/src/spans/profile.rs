@@ -7,6 +7,7 @@ use jfr_format::pool::KeyHash;
 
 use super::ids::{SpanKey, TraceId};
 use super::join::{Attributed, Taken, nanos};
+use super::moments::Keeper;
 use super::reader::Interval;
 use super::report::ancestors;
 use super::told::{Labels, Span, SpanContext};
@@ -130,6 +131,19 @@ impl Entry {
         }
     }
 
+    fn took(&mut self, part: &Attributed<'_, Seen>, context: &SpanContext, spent: &Spent) {
+        let time = part.sample.time;
+        self.spent.add(spent);
+        self.sampled.0 = self.sampled.0.min(time);
+        self.sampled.1 = self.sampled.1.max(time);
+        if self.labels.is_empty() && !context.labels.is_empty() {
+            self.labels = context.labels.clone();
+        }
+        if self.name.is_none() {
+            self.name = context.labels.get("spanName").cloned();
+        }
+    }
+
     /// Its name, or what stands for it.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(NAMELESS)
@@ -178,6 +192,8 @@ pub struct Profile {
     pub left_out: Spent,
     /// ns that a sample of a type stands for that carries no time, as far as the recording has told.
     pub(super) periods: BTreeMap<Arc<str>, u64>,
+    /// Takes down what happens in a trace.
+    pub(super) keeper: Option<Keeper>,
 }
 
 impl Profile {
@@ -263,7 +279,7 @@ impl Profile {
 
     /// Takes a sample that was given to its span.
     pub(super) fn take(&mut self, part: &Attributed<'_, Seen>) {
-        let Attributed { sample, weight, context } = *part;
+        let Attributed { sample, weight, context, .. } = *part;
         let event = &self.model.kinds.get(sample.of.event).name;
         let period = self.periods.get(event).copied();
         // What is neither ready nor running.
@@ -272,20 +288,19 @@ impl Profile {
         let spent = Spent::of(sample, weight, period, running);
         match context {
             None => self.outside.add(&spent),
-            Some(context) => match self.entry_of(context) {
-                Some(entry) => {
-                    entry.spent.add(&spent);
-                    entry.sampled.0 = entry.sampled.0.min(sample.time);
-                    entry.sampled.1 = entry.sampled.1.max(sample.time);
-                    if entry.labels.is_empty() && !context.labels.is_empty() {
-                        entry.labels = context.labels.clone();
+            Some(context) => {
+                let mut keeper = self.keeper.take();
+                match self.entry_of(context) {
+                    Some(entry) => {
+                        entry.took(part, context, &spent);
+                        if let Some(keeper) = &mut keeper {
+                            keeper.sample(entry, part, &spent);
+                        }
                     }
-                    if entry.name.is_none() {
-                        entry.name = context.labels.get("spanName").cloned();
-                    }
+                    None => self.left_out.add(&spent),
                 }
-                None => self.left_out.add(&spent),
-            },
+                self.keeper = keeper;
+            }
         }
         let Seen { event, thread, stack, state } = sample.of;
         let key = (

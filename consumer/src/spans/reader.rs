@@ -7,12 +7,13 @@ use std::sync::Arc;
 use jfr_format::pool::KeyHash;
 use regex::Regex;
 
-use super::ids::SpanKey;
+use super::ids::{SpanKey, TraceId};
 use super::infer::{Inference, Inferred};
 use super::join::{Counts, Joiner, Limits, Path, Taken};
 use super::listen::Listener;
+use super::moments::{Keeper, Moments};
 use super::profile::{Profile, Seen};
-use super::told::{Span, Told};
+use super::told::{Scope, Span, Told};
 use crate::live::{self, Item, Kind, Loss, Sample, Time, Value};
 use crate::model::{EventKind, Frame, Id, Stack, Unit};
 
@@ -32,6 +33,8 @@ pub struct Options {
     pub inference: Option<Inference>,
     /// Functions that are in no inferred span, as `class.function`, or `module` of native code.
     pub exclude: Vec<Regex>,
+    /// Keep all that happens in this trace, one by one.
+    pub trace: Option<TraceId>,
     /// Earliest and latest sample and span, in ns since 1970.
     pub from: i64,
     /// See [`from`](Self::from).
@@ -40,7 +43,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { limits: Limits::FILE, inference: None, exclude: Vec::new(), from: i64::MIN, to: i64::MAX }
+        Self {
+            limits: Limits::FILE,
+            inference: None,
+            exclude: Vec::new(),
+            trace: None,
+            from: i64::MIN,
+            to: i64::MAX,
+        }
     }
 }
 
@@ -112,6 +122,8 @@ pub struct Found {
     pub counts: Counts,
     /// What the recording lacks.
     pub lost: Lost,
+    /// What happened in [`Options::trace`].
+    pub moments: Option<Moments>,
 }
 
 impl Spans {
@@ -120,8 +132,8 @@ impl Spans {
         Self {
             joiner: Joiner::new(options.limits, options.inference.clone()),
             listener: Listener::new(),
+            profile: Profile { keeper: options.trace.map(Keeper::new), ..Profile::default() },
             options,
-            profile: Profile::default(),
             inferred: Vec::new(),
             inferred_left_out: 0,
             stacks: HashMap::default(),
@@ -243,7 +255,9 @@ impl Spans {
         if let Some(mismatch) = self.mismatch {
             return Err(mismatch);
         }
+        let keeper = self.profile.keeper.take();
         Ok(Found {
+            moments: keeper.map(|keeper| keeper.finish(&self.profile)),
             counts: self.joiner.counts(),
             profile: self.profile,
             inferred: self.inferred,
@@ -287,6 +301,9 @@ impl Spans {
             }
             Told::Scope(thread, scope) => {
                 lies(scope.start, scope.end);
+                if let Some(keeper) = &mut self.profile.keeper {
+                    keeper.scope(&thread, scope);
+                }
                 let number = self.joiner.number(&thread);
                 self.joiner.scope(number, scope);
             }
@@ -309,6 +326,10 @@ impl Spans {
 
     fn interval(&mut self, number: u32, span: Span, thread: Arc<crate::model::Thread>) {
         let span = self.joiner.interval(number, span);
+        if let Some(keeper) = &mut self.profile.keeper {
+            let Span { key, start, end, .. } = span;
+            keeper.scope(&thread, Scope { span: key, previous: None, start, end, open: false });
+        }
         if self.options.from <= span.end && span.start <= self.options.to {
             if self.intervals.len() < MOST_INFERRED {
                 self.intervals.push((number, span.start, Reverse(span.end), span.key));

@@ -485,6 +485,68 @@ fn labels_and_filters() {
 }
 
 #[test]
+fn what_happens_in_one_trace_is_kept_one_by_one() {
+    let of_other = |mut fields: Vec<(&'static str, Value)>| {
+        fields.iter_mut().find(|(name, _)| *name == "traceIdLo").unwrap().1 = number(78);
+        fields
+    };
+    let mut other = vec![
+        ("duration", number(9 * MS)),
+        ("eventThread", Value::Thread(thread(1))),
+        ("name", Value::Text("x".into())),
+    ];
+    other.extend(of_other(context_fields(9, 1, "")));
+    let open = |to: i64, is_open: bool| {
+        let Item::Other(mut event) = scope(2, 30, to, CHILD, 0) else { unreachable!() };
+        event.fields.iter_mut().find(|(name, _)| &**name == "open").unwrap().1 = Value::Boolean(is_open);
+        Item::Other(event)
+    };
+    let items = [
+        cpu(1, 5, "ab"),
+        // 10 ms of waiting, of which 6 belong to the span.
+        batch(1, 24, "aw", 10, 10),
+        scope(1, 0, 30, ROOT, 0),
+        // Told while it was open, and again.
+        open(35, true),
+        open(40, false),
+        cpu(2, 32, "ab"),
+        // Another trace, on one of the threads and on one where this trace never was.
+        scope(1, 31, 39, 9, 0),
+        cpu(1, 33, "ab"),
+        scope(3, 31, 39, 9, 0),
+        event("flightline.Span", 31, other),
+        span(1, 0, 45, ROOT, 0, "request"),
+        span(2, 25, 40, CHILD, ROOT, "query"),
+    ];
+    let mut spans = Spans::new(Options { trace: Some(TraceId(77)), ..Options::default() });
+    items.iter().for_each(|item| spans.take(item));
+    let moments = spans.finish().unwrap().moments.unwrap();
+    let lanes: Vec<i64> = moments.lanes.iter().map(|thread| thread.os_id).collect();
+    assert_eq!(lanes, [1, 2]);
+    use moments::What;
+    let all: Vec<_> = moments
+        .samples
+        .iter()
+        .map(|m| {
+            (m.time / MS, m.lasts / MS, m.lane, m.span.id() as i64, m.what, m.count, m.value as i64 / MS)
+        })
+        .collect();
+    assert_eq!(
+        all,
+        [
+            (5, 0, 0, ROOT, What::Cpu, 1, 10),
+            (24, 6, 0, ROOT, What::Waiting, 6, 6),
+            (32, 0, 1, CHILD, What::Cpu, 1, 10)
+        ]
+    );
+    let scopes = |of: &[(usize, Scope)]| -> Vec<_> {
+        of.iter().map(|(lane, s)| (*lane, s.span.id() as i64, s.start / MS, s.end / MS, s.open)).collect()
+    };
+    assert_eq!(scopes(&moments.scopes), [(0, ROOT, 0, 30, false), (1, CHILD, 30, 40, false)]);
+    assert_eq!(scopes(&moments.others), [(0, 9, 31, 39, false)]);
+}
+
+#[test]
 fn what_spans_say_of_each_other_may_be_nonsense() {
     // Each within the other, and one within itself.
     let items = [
@@ -498,7 +560,7 @@ fn what_spans_say_of_each_other_may_be_nonsense() {
     ];
     let found = read(&items);
     assert_eq!(samples(&found, 2), 1);
-    let (lines, _) = trace::lines(&found.profile, &found.inferred, TraceId(77));
+    let (lines, _) = trace::lines(&found.profile, &found.inferred, TraceId(77), 100);
     assert!(lines.len() <= 3);
     for by in [By::Name, By::Endpoint, By::Trace] {
         assert_eq!(names(&found, &by).iter().map(|row| row.2).sum::<u64>(), 1);

@@ -18,6 +18,8 @@ pub struct Line {
     pub name: Arc<str>,
     /// Its key; `None` if it was inferred.
     pub key: Option<SpanKey>,
+    /// Its id if it was inferred.
+    pub inferred: Option<u64>,
     /// When it began and ended, in ns since 1970; when it was first and last sampled if its end was not told.
     pub time: (i64, i64),
     /// Its time was told.
@@ -30,11 +32,11 @@ pub struct Line {
     pub callers: Vec<Arc<str>>,
 }
 
-/// Lines shown of one trace.
-const MOST_LINES: usize = 10_000;
+/// Lines shown of one trace as text.
+pub const MOST_LINES: usize = 10_000;
 
-/// The spans of a trace, each before those within it; and how many were left out.
-pub fn lines(profile: &Profile, inferred: &[Inferred], trace: TraceId) -> (Vec<Line>, u64) {
+/// At most so many of the spans of a trace, each before those within it; and how many were left out.
+pub fn lines(profile: &Profile, inferred: &[Inferred], trace: TraceId, most: usize) -> (Vec<Line>, u64) {
     let mut spans: Vec<&Entry> = profile.entries.values().filter(|entry| entry.trace == trace).collect();
     spans.sort_by_key(|entry| (time_of(entry), entry.key));
     let inferred: Vec<&Inferred> = inferred.iter().filter(|span| span.trace == trace).collect();
@@ -71,7 +73,7 @@ pub fn lines(profile: &Profile, inferred: &[Inferred], trace: TraceId) -> (Vec<L
     let mut seen = HashSet::new();
     while let Some((depth, at)) = todo.pop() {
         // What says that it is within itself is shown once.
-        if !seen.insert(at) || lines.len() >= MOST_LINES {
+        if !seen.insert(at) || lines.len() >= most {
             continue;
         }
         match at {
@@ -97,6 +99,7 @@ fn of_entry(entry: &Entry, depth: usize) -> Line {
         depth,
         name: entry.name().into(),
         key: Some(entry.key),
+        inferred: None,
         time: time_of(entry),
         timed: entry.time.is_some() && !entry.open,
         thread: entry.thread.as_ref().map(|thread| thread.name().into()),
@@ -110,6 +113,7 @@ fn of_inferred(profile: &Profile, span: &Inferred, depth: usize) -> Line {
         depth,
         name: function(profile, span.frame),
         key: None,
+        inferred: Some(span.id),
         time: (span.start, span.end),
         timed: true,
         thread: Some(profile.model.threads.get(span.thread).name().into()),

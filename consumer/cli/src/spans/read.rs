@@ -34,7 +34,8 @@ pub(super) fn read(args: &SpansArgs) -> Result<(Found, Outcome)> {
     let inference = args
         .inferred
         .then(|| Inference { min_duration: i64::try_from(args.min_duration.as_nanos()).unwrap_or(i64::MAX) });
-    let options = Options { inference, exclude: args.exclude.clone(), ..Options::default() };
+    let options =
+        Options { inference, exclude: args.exclude.clone(), trace: args.pictured(), ..Options::default() };
     let token = Token::find(args.token_file.as_deref())?;
     of_inputs(&args.inputs, [args.from, args.to], options, token.as_ref())
 }

@@ -282,7 +282,7 @@ impl<P> Joiner<P> {
 
 /// Numbers of threads: what an event calls a thread may change, its ids do not.
 #[derive(Debug, Default)]
-struct Numbers {
+pub(super) struct Numbers {
     known: HashMap<Identity, u32>,
     last: u32,
 }
@@ -291,7 +291,7 @@ struct Numbers {
 type Identity = (i64, i64, Option<Arc<str>>, Option<Arc<str>>);
 
 impl Numbers {
-    fn of(&mut self, thread: &Thread) -> u32 {
+    pub(super) fn of(&mut self, thread: &Thread) -> u32 {
         let name = if thread.os_id == 0 && thread.java_id == 0 { thread.os_name.clone() } else { None };
         let os_id = if thread.java_id == 0 { thread.os_id } else { 0 };
         let identity = (os_id, thread.java_id, thread.group.clone(), name);

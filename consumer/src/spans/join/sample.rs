@@ -74,6 +74,10 @@ pub struct Attributed<'a, P> {
     pub weight: Weight,
     /// Where it belongs; `None` if it was taken in no span.
     pub context: Option<&'a Arc<SpanContext>>,
+    /// When the part began, in ns since 1970.
+    pub time: i64,
+    /// How long it lasts, in ns.
+    pub lasts: i64,
 }
 
 /// The nanoseconds that a weight is of, if it is time.

@@ -82,12 +82,12 @@ impl<P> OfThread<P> {
                 scope.or_else(|| intervals.at(sample.time).map(by_interval))
             };
             let context = told.or_else(within);
-            let mut give = |weight: Weight, context: Option<&Arc<SpanContext>>| {
+            let mut give = |weight: Weight, context: Option<&Arc<SpanContext>>, (time, lasts): (i64, i64)| {
                 match context {
                     Some(_) => counts.in_spans += weight.samples,
                     None => counts.outside += weight.samples,
                 }
-                out(Attributed { sample, weight, context });
+                out(Attributed { sample, weight, context, time, lasts });
             };
             let parts = if sample.lasts > 0 && sample.kind == Kind::Wall {
                 let line = if self.scopes.is_empty() { &intervals } else { &scopes };
@@ -100,11 +100,13 @@ impl<P> OfThread<P> {
             };
             if parts.len() > 1 {
                 counts.divided += 1;
-                for (weight, (_, context)) in divided(sample.weight, &parts).into_iter().zip(&parts) {
-                    give(weight, context.as_ref());
+                let mut at = sample.time;
+                for (weight, (lasts, context)) in divided(sample.weight, &parts).into_iter().zip(&parts) {
+                    give(weight, context.as_ref(), (at, *lasts));
+                    at = at.saturating_add(*lasts);
                 }
             } else {
-                give(sample.weight, context.as_ref());
+                give(sample.weight, context.as_ref(), (sample.time, sample.lasts));
             }
             if trees && !late && context.is_some() && matches!(sample.kind, Kind::Cpu | Kind::Wall) {
                 self.trees.sample(sample);

@@ -1,0 +1,102 @@
+//! What self-contained pages have in common: their parts are put together here, and nothing in the data is taken for one.
+
+use std::io::Write;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::Error;
+
+/// What all pages begin with.
+pub(super) const COMMON: &str = include_str!("common.js");
+/// The flame graph of all pages.
+pub(super) const FLAME: &str = include_str!("flame.js");
+
+/// Writes a page: `template` with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and the names of `data`, which go into script
+/// elements that are not run.
+///
+/// # Errors
+/// `out` cannot be written.
+pub(super) fn write(
+    template: &str,
+    title: &str,
+    style: &str,
+    script: &[&str],
+    data: &[(&str, String)],
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let script = script.concat();
+    let mut put = |text: &str| out.write_all(text.as_bytes()).map_err(Error::Write);
+    let mut rest = template;
+    // One pass over the page, so that nothing in the data is taken for a placeholder.
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (name, after) = after.split_once("}}").unwrap_or((after, ""));
+        put(before)?;
+        match name {
+            "title" => put(&escape(title))?,
+            "policy" => put(&policy(style, &script))?,
+            "style" => put(style)?,
+            "script" => put(&script)?,
+            _ => {
+                // In a script element only "</script" and "<!--" could end the data; both need a "<".
+                let text =
+                    data.iter().find(|(of, _)| *of == name).map(|(_, text)| text.replace('<', "\\u003c"));
+                put(&text.unwrap_or_default())?;
+            }
+        }
+        rest = after;
+    }
+    put(rest)
+}
+
+/// What the page may do: run its own script, use its own style. Nothing of what names in a recording could make of it.
+fn policy(style: &str, script: &str) -> String {
+    let hash = |text: &str| base64(&Sha256::digest(text.as_bytes()));
+    format!(
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data:; base-uri 'none'; form-action 'none'",
+        hash(script),
+        hash(style)
+    )
+}
+
+/// Bytes as text that an element may hold.
+pub(super) fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |i: usize| u32::from(group.get(i).copied().unwrap_or(0));
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for i in 0..4 {
+            let digit = DIGITS[(word >> (18 - 6 * i)) as usize & 63];
+            text.push(if i <= group.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_of_every_length() {
+        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
+        {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+        assert_eq!(base64(&[0xff, 0xfe, 0xfd]), "//79");
+    }
+}

@@ -1,0 +1,154 @@
+//! One trace as a self-contained HTML page: its spans as bars, what its threads did meanwhile, and the flame graph of any span.
+//!
+//! Spans travel as columns of JSON, calls as in a flame graph's page, samples as varints in base64: for each thread their number, then
+//! for each the time since the one before, how long it lasted, span and box (both from 1 on, 0 is none), what it is of, for how many
+//! samples and what value it stands. Times are in ns from the beginning of the trace.
+
+mod columns;
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use jfr_format::pool::KeyHash;
+use jfr_format::varint;
+use serde_json::{Value, json};
+
+use super::html;
+use super::page::{self, COMMON, FLAME, base64};
+use crate::error::Error;
+use crate::fold;
+use crate::model::{Id, Stack};
+use crate::print::clock;
+use crate::spans::moments::{Moment, Moments, What};
+use crate::spans::trace::Line;
+use crate::spans::{Profile, SpanKey, TraceId};
+use columns::Columns;
+
+const PAGE: &str = include_str!("trace.html");
+const STYLE: &str = concat!(include_str!("../page.css"), include_str!("trace.css"));
+const SCRIPT: &[&str] = &[
+    COMMON,
+    FLAME,
+    include_str!("model.js"),
+    include_str!("bars.js"),
+    include_str!("lanes.js"),
+    include_str!("details.js"),
+    include_str!("trace.js"),
+];
+
+/// Spans that a page has; each is drawn only while it is to be seen.
+pub const MOST_SPANS: usize = 1 << 17;
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceView<'a> {
+    /// What handles stand for.
+    pub profile: &'a Profile,
+    /// Which trace.
+    pub trace: TraceId,
+    /// Its spans, each before those within it.
+    pub lines: &'a [Line],
+    /// Spans that are not among them.
+    pub left_out: u64,
+    /// What happened in it.
+    pub moments: &'a Moments,
+}
+
+/// Draws a trace.
+///
+/// # Errors
+/// There are no spans, or `out` cannot be written.
+pub fn write(view: &TraceView<'_>, out: &mut impl Write) -> Result<(), Error> {
+    if view.lines.is_empty() {
+        return Err(Error::NoSamples);
+    }
+    let Moments { samples, .. } = view.moments;
+    let mut numbers: HashMap<Option<Id<Stack>>, u32, KeyHash> = HashMap::default();
+    let mut stacks = Vec::new();
+    for moment in samples {
+        numbers.entry(moment.stack).or_insert_with(|| {
+            stacks.push(moment.stack);
+            stacks.len() as u32 - 1
+        });
+    }
+    let (calls, ends) = fold::calls(&view.profile.model, stacks.into_iter());
+    let columns = Columns::new(view);
+    let box_of = |moment: &Moment| ends.get(*numbers.get(&moment.stack)? as usize).copied();
+    let root = view.lines.first().map_or("", |line| &*line.name);
+    let title = format!("{root} · trace {}", view.trace);
+    let (names, modules, kinds) = html::frames(&calls.labels);
+    let about = json!({
+        "trace": view.trace.to_string(),
+        "began": clock::iso(columns.from),
+        "lasts": columns.to.saturating_sub(columns.from),
+        "spans": columns.spans,
+        "spanNames": columns.names.iter().map(|name| &**name).collect::<Vec<&str>>(),
+        "lanes": columns.lanes,
+        "scopes": columns.scopes,
+        "frames": {"names": names, "modules": modules, "kinds": kinds, "count": calls.nodes.len()},
+        "samples": samples.len(),
+        "leftOut": {
+            "spans": view.left_out, "samples": view.moments.samples_left_out, "scopes": view.moments.scopes_left_out,
+        },
+    });
+    let moments = pack(view.moments, columns.from, &columns.line_of, box_of);
+    let data = [
+        ("about", about.to_string()),
+        ("calls", base64(&html::nodes(&calls))),
+        ("moments", base64(&moments)),
+    ];
+    page::write(PAGE, &title, STYLE, SCRIPT, &data, out)
+}
+
+/// What a sample is of, as a number on the page: the order of `WHAT` in model.js.
+fn code(what: What) -> u64 {
+    match what {
+        What::Cpu => 0,
+        What::Running => 1,
+        What::Waiting => 2,
+        What::Allocation => 3,
+        What::Lock => 4,
+        What::Io => 5,
+        What::Other => 6,
+    }
+}
+
+fn pack(
+    moments: &Moments,
+    from: i64,
+    line_of: &HashMap<SpanKey, usize, KeyHash>,
+    box_of: impl Fn(&Moment) -> Option<u32>,
+) -> Vec<u8> {
+    let mut by_lane: Vec<Vec<&Moment>> = vec![Vec::new(); moments.lanes.len()];
+    for moment in &moments.samples {
+        by_lane[moment.lane].push(moment);
+    }
+    let mut bytes = Vec::with_capacity(moments.samples.len() * 10);
+    for lane in by_lane {
+        varint::put(&mut bytes, lane.len() as u64);
+        let mut before = from;
+        for moment in lane {
+            // In order, and none before the beginning.
+            let time = moment.time.max(before);
+            let number = |n: i64| u64::try_from(n).unwrap_or(0);
+            let (span, node) = (line_of.get(&moment.span).map_or(0, |&line| line as u64 + 1), box_of(moment));
+            let all = [
+                number(time - before),
+                number(moment.lasts),
+                span,
+                node.map_or(0, |node| u64::from(node) + 1),
+                code(moment.what),
+                moment.count,
+                moment.value,
+            ];
+            all.into_iter().for_each(|n| varint::put(&mut bytes, n));
+            before = time;
+        }
+    }
+    bytes
+}
+
+/// A value in JSON that a page's numbers can hold without loss.
+fn exact(value: u64) -> Value {
+    json!(value.min(1 << 53))
+}

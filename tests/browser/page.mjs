@@ -1,0 +1,28 @@
+// A page in a browser; what it asks for and complains of is collected.
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before } from "node:test";
+import { chromium } from "playwright-core";
+
+export const flightline = process.env.FLIGHTLINE;
+export const folder = mkdtempSync(join(tmpdir(), "pages-"));
+let browser;
+
+before(async () => {
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu"] });
+});
+after(() => browser.close());
+
+/** Opens a file: `requests` other than for the page itself and `errors` are collected. */
+export async function visit(file, colorScheme = "light", hash = "") {
+  const context = await browser.newContext({ viewport: { width: 1000, height: 700 }, colorScheme });
+  const page = await context.newPage();
+  page.requests = [];
+  page.errors = [];
+  page.on("request", (request) => page.requests.push(request.url()));
+  page.on("pageerror", (error) => page.errors.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && page.errors.push(message.text()));
+  await page.goto("file://" + file + hash);
+  return page;
+}
