@@ -142,7 +142,7 @@ impl Batch {
 
     /// Takes a sample, or a part of one, that was given to its span.
     pub(crate) fn observe(&mut self, part: &Attributed<'_, Observed>) {
-        let Attributed { sample, weight, context } = *part;
+        let Attributed { sample, weight, context, .. } = *part;
         let Observed { measure, thread, stack, state } = &sample.of;
         let event = measure.event.clone();
         let measure = self.measures.intern(measure.clone());

@@ -130,7 +130,8 @@ impl Collector {
             }
             None => {
                 let context: Option<&Arc<_>> = taken.own.as_ref();
-                self.batch.observe(&spans::Attributed { sample: &taken, weight: taken.weight, context });
+                let (weight, time, lasts) = (taken.weight, taken.time, taken.lasts);
+                self.batch.observe(&spans::Attributed { sample: &taken, weight, context, time, lasts });
             }
         }
     }

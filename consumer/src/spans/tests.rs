@@ -422,10 +422,10 @@ fn a_caller_elsewhere_has_no_name_and_what_it_asks_for_is_the_endpoint() {
     items.extend([context(1, 4, ROOT), cpu(1, 4, "a")]);
     let found = read(&items);
     assert_eq!(names(&found, &By::Endpoint), [("request".into(), 1, 3), ("[no endpoint]".into(), 0, 1)]);
-    assert_eq!(names(&found, &By::Trace), [(format!("{:032x}", 77).into(), 1, 4)]);
+    assert_eq!(names(&found, &By::Trace), [(format!("{:032x}", 77), 1, 4)]);
     // Nor does one that nothing with a name is in lose its count.
     let items = [context(1, 4, ROOT), cpu(1, 4, "a")];
-    assert_eq!(names(&read(&items), &By::Trace), [(format!("{:032x}", 77).into(), 1, 1)]);
+    assert_eq!(names(&read(&items), &By::Trace), [(format!("{:032x}", 77), 1, 1)]);
 }
 
 #[test]

@@ -192,7 +192,8 @@ fn interval(
     let parent = id("parentSpanId").and_then(SpanKey::of);
     let labels = labels.into();
     let (open, samples) = (false, None);
-    let span = Span { key, name, trace, parent, local_root: key, start, end, flags: 1, labels, open, samples };
+    let span =
+        Span { key, name, trace, parent, local_root: key, start, end, flags: 1, labels, open, samples };
     Some(Told::Interval(thread, span))
 }
 
