@@ -149,6 +149,11 @@ impl Entry {
         self.name.as_deref().unwrap_or(NAMELESS)
     }
 
+    /// The last that was told of it.
+    fn last(&self) -> i64 {
+        self.time.map_or(i64::MIN, |(_, end)| end).max(self.sampled.1)
+    }
+
     /// How long it lasted, in ns, if that was told.
     pub fn duration(&self) -> Option<i64> {
         self.time.filter(|_| !self.open).map(|(start, end)| end.saturating_sub(start))
@@ -167,8 +172,8 @@ pub(super) struct Seen {
 /// Stands for the name of a span whose end was not told.
 pub const NAMELESS: &str = "[span without a name]";
 
-/// Spans kept one by one; with more, the oldest are added to their group.
-const MOST_SPANS: usize = 1 << 19;
+/// Spans kept one by one; with more, the oldest are left out.
+pub(super) const MOST_SPANS: usize = if cfg!(test) { 1 << 12 } else { 1 << 19 };
 /// Distinct stacks kept of all spans; with more, samples still count, but not in flame graphs.
 const MOST_STACKS: usize = 1 << 21;
 
@@ -239,10 +244,30 @@ impl Profile {
         }
     }
 
+    /// Gives up the quarter of the spans of which nothing was told for longest.
+    fn make_room(&mut self) {
+        let mut last: Vec<i64> = self.entries.values().map(Entry::last).collect();
+        let quarter = last.len() / 4;
+        if last.is_empty() {
+            return;
+        }
+        let (_, &mut oldest, _) = last.select_nth_unstable(quarter);
+        let Self { entries, endpoints, stacks, .. } = self;
+        for (_, entry) in entries.extract_if(|_, entry| entry.last() <= oldest) {
+            self.spans_left_out += 1;
+            self.left_out.add(&entry.spent);
+        }
+        stacks.retain(|(span, _), weight| {
+            let kept = span.is_none_or(|span| entries.contains_key(&span));
+            self.stacks_left_out += if kept { 0 } else { weight.count };
+            kept
+        });
+        endpoints.retain(|root, _| entries.contains_key(root));
+    }
+
     fn entry_of(&mut self, context: &SpanContext) -> Option<&mut Entry> {
         if self.entries.len() >= MOST_SPANS && !self.entries.contains_key(&context.span) {
-            self.spans_left_out += 1;
-            return None;
+            self.make_room();
         }
         let entry = self.entries.entry(context.span).or_insert_with(|| Entry::new(context));
         if !entry.trace.is_some() {

@@ -1,5 +1,7 @@
 //! T13 to T18, T20, T21 and T23 to T25 of the scenarios of spans, and what others than Flightline tell, as items of a stream.
 
+mod endless;
+
 use std::sync::Arc;
 
 use super::*;

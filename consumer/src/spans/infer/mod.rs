@@ -64,6 +64,9 @@ const MOST_POINTS: usize = 64 << 10;
 /// Samples that no activation is told for within that are given up, in ns.
 const ORPHANED: i64 = 60_000_000_000;
 
+/// An activation that goes on for longer, in ns, is told in parts.
+const LONGEST: i64 = 60_000_000_000;
+
 /// A stack at a moment, and how many samples it stands for.
 #[derive(Clone, Debug)]
 struct Point {
@@ -146,20 +149,38 @@ impl ThreadTrees {
             same
         });
         for (at, root) in scopes.iter().enumerate() {
-            let over = root.end < to && !root.open || to == i64::MAX;
-            if root.previous.is_some() || !over || self.done.is_some_and(|done| root.end <= done) {
+            if root.previous.is_some() {
                 continue;
             }
-            let (from, behind) = (
-                self.points.partition_point(|point| point.time < root.start),
-                self.points.partition_point(|point| point.time <= root.end),
-            );
-            let points: Vec<Point> = self.points.drain(from..behind).collect();
-            self.done = Some(root.end);
+            let begin = self.done.map_or(root.start, |done| root.start.max(done.saturating_add(1)));
+            let until = if root.open {
+                // It ends before the next one begins, if its end was lost.
+                let next = scopes[at + 1..].iter().find(|scope| scope.previous.is_none());
+                next.map_or(to, |next| next.start).min(to).saturating_sub(1)
+            } else {
+                root.end
+            };
+            let from = self.points.partition_point(|point| point.time < begin);
+            let oldest = self.points.get(from).map_or(i64::MAX, |point| point.time);
+            // What lasts for long is told in parts.
+            let due = if root.open { oldest <= to.saturating_sub(LONGEST) } else { root.end < to };
+            if !(due || to == i64::MAX) || begin > until {
+                continue;
+            }
+            let behind = self.points.partition_point(|point| point.time <= until);
+            let points: Vec<Point> = self.points.drain(from..behind.max(from)).collect();
+            self.done = Some(until);
             let Some(first) = points.first().filter(|_| known.is_sampled(root.span)) else { continue };
-            let within = scopes[at + 1..].iter().take_while(|scope| scope.start <= root.end);
-            let within = within.filter(|scope| scope.end <= root.end && scope.previous.is_some());
-            let mut tree = grown(root, within.copied(), &points, known, inference);
+            let within = scopes[at + 1..].iter().take_while(|scope| scope.start <= until);
+            let within = within
+                .filter(|scope| {
+                    scope.previous.is_some() && scope.end >= begin && (root.open || scope.end <= root.end)
+                })
+                .map(|scope| {
+                    part(scope, begin, if scope.open && root.open { i64::MAX } else { scope.end }.min(until))
+                });
+            let within: Vec<Scope> = within.collect();
+            let mut tree = grown(&part(root, begin, until), within.iter(), &points, known, inference);
             tree.finish();
             counts.nodes_dropped += tree.dropped;
             Spans { tree: &tree, known, number, thread: first.thread, out }.of_children(
@@ -180,6 +201,11 @@ impl ThreadTrees {
         self.points.drain(..excess);
         counts.orphans += (before - self.points.len()) as u64;
     }
+}
+
+/// What of an activation lies between two moments.
+fn part(scope: &Scope, begin: i64, end: i64) -> Scope {
+    Scope { start: scope.start.max(begin), end, ..*scope }
 }
 
 type Points<'a> = std::iter::Peekable<std::slice::Iter<'a, Point>>;

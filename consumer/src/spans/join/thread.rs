@@ -12,6 +12,9 @@ use super::super::told::{Labels, Scope, SpanContext};
 use super::{Attributed, Counts, Taken};
 use crate::live::{Kind, Weight};
 
+/// Activations of a thread that are kept although nothing was told of them for long.
+const MOST_OPEN: usize = 16;
+
 /// What is known of one thread.
 #[derive(Debug)]
 pub(super) struct OfThread<P> {
@@ -137,7 +140,15 @@ impl<P> OfThread<P> {
         counts.contexts_unused += gone.values().filter(|(_, used)| !used).count() as u64;
         self.intervals.retain(|&(_, end, _)| end >= oldest);
         let oldest = if trees { oldest.min(self.trees.oldest()) } else { oldest };
-        self.scopes.retain(|scope| scope.end >= oldest);
+        // One that is open ends when that is told, or when another root span begins.
+        let root = self.scopes.iter().filter(|scope| scope.previous.is_none()).map(|scope| scope.start).max();
+        let mut open = 0;
+        self.scopes.retain(|scope| {
+            let lasts =
+                trees && scope.open && root.is_none_or(|root| scope.start >= root) && open < MOST_OPEN;
+            open += usize::from(lasts);
+            lasts || scope.end >= oldest
+        });
     }
 }
 
