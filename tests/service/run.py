@@ -82,7 +82,7 @@ def main():
                   f"{ms(own['p99Nanos']):>9}{ms(row['p99Nanos']):>8}")
             if row["count"] != own["count"]:
                 wrong.append(f"{name}: {row['count']} spans of {own['count']} requests")
-            # The same thing by two clocks; the span begins and ends within what the service measures.
+            # The same request by two clocks; the span ends a little later, with the body.
             if not 0.9 * own["p50Nanos"] - 1e6 <= row["p50Nanos"] <= own["p50Nanos"] * 1.01 + 1e6:
                 wrong.append(f"{name}: p50 {ms(row['p50Nanos'])} ms of {ms(own['p50Nanos'])} ms")
         print("\nwhat each endpoint's requests spent, per request:")
