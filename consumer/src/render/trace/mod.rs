@@ -133,7 +133,7 @@ fn pack(
             let number = |n: i64| u64::try_from(n).unwrap_or(0);
             let (span, node) = (line_of.get(&moment.span).map_or(0, |&line| line as u64 + 1), box_of(moment));
             let all = [
-                number(time - before),
+                number(time.saturating_sub(before)),
                 number(moment.lasts),
                 span,
                 node.map_or(0, |node| u64::from(node) + 1),
