@@ -308,7 +308,7 @@ impl Profile {
         let event = &self.model.kinds.get(sample.of.event).name;
         let period = self.periods.get(event).copied();
         // What is neither ready nor running.
-        let waits = |name: &str| !["STATE_RUNNABLE", "STATE_DEFAULT", ""].contains(&name);
+        let waits = |name: &str| !["STATE_RUNNABLE", "STATE_DEFAULT", "RUNNABLE", ""].contains(&name);
         let running = sample.of.state.is_none_or(|state| !waits(self.model.states.get(state)));
         let spent = Spent::of(sample, weight, period, running);
         match context {
