@@ -21,6 +21,8 @@ use crate::recording::{Recording, Scope, Span, Worked};
 const LOOK_NS: u64 = 250_000_000;
 /// Activations within each other that are kept; more is a circle, or of no use to anybody.
 const DEEPEST: usize = 64;
+/// Threads that are kept, whether they have ended or not.
+const MOST_THREADS: usize = 8192;
 /// The longest name.
 const NAME: usize = 255;
 
@@ -94,6 +96,7 @@ impl OpenScopes {
     fn look(&mut self, file: &ProcFile, now_ns: u64, last: bool, pointer: impl Fn(ThreadIndex) -> u64) {
         self.looked_ns = now_ns;
         let offset = file.context_offsets()[0];
+        let few = self.threads.len() <= MOST_THREADS;
         self.threads.retain(|thread, of| {
             let pointer = pointer(*thread);
             if (of.again || last) && offset != 0 && pointer != 0 {
@@ -111,7 +114,7 @@ impl OpenScopes {
                     }
                 }
             }
-            pointer != 0 || !of.open.is_empty()
+            pointer != 0 || few && !of.open.is_empty()
         });
     }
 
@@ -233,4 +236,84 @@ fn one(pid: u32, at: u64, now_ns: u64, name: impl Fn(u8) -> Option<String>) -> O
     let parent = told[car::PARENT];
     let open = Open { start_ns, seen_ns: now_ns, worked, parent, previous: 0, name };
     Some((open, told[car::VERSION], told[car::PREVIOUS]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(align(64))]
+    struct Held([u64; (CAR_BYTES + RECORD_BYTES) / 8]);
+
+    const MAGIC: u64 = flightline_in_signal::context::CAR_MAGIC as u64;
+    static TEXT: &str = "a name";
+
+    fn held(seq: u64, previous: u64) -> Box<Held> {
+        let mut held = Box::new(Held([0; (CAR_BYTES + RECORD_BYTES) / 8]));
+        let words = &mut held.0;
+        words[car::MAGIC] = MAGIC | (TEXT.len() as u64) << 32;
+        words[car::VERSION] = seq;
+        words[car::SEQ] = seq;
+        words[car::PREVIOUS] = previous;
+        words[car::START] = 10 * seq;
+        words[car::NAME] = TEXT.as_ptr() as u64;
+        words[CAR_BYTES / 8 + 2] = (100 + seq).to_be();
+        words[CAR_BYTES / 8 + 3] = 1;
+        held
+    }
+
+    fn look(top: u64) -> Option<Vec<(u64, u64, u64, String)>> {
+        let slot = Box::new(top);
+        let found = chain(std::process::id(), &raw const *slot as u64, 1000, |_| None)?;
+        let of = |open: Open| (open.worked.seq, open.start_ns, open.previous, open.name);
+        Some(found.into_iter().map(of).collect())
+    }
+
+    fn at(held: &Held) -> u64 {
+        &raw const held.0[CAR_BYTES / 8] as u64
+    }
+
+    #[test]
+    fn what_is_in_force_and_below_is_read() {
+        let name = || TEXT.to_owned();
+        assert_eq!(look(0), Some(Vec::new()));
+        let outer = held(1, 0);
+        let inner = held(2, at(&outer));
+        assert_eq!(look(at(&inner)), Some(vec![(1, 10, 0, name()), (2, 20, 101, name())]));
+        assert_eq!(look(8), Some(Vec::new()), "no memory there");
+        assert_eq!(look(at(&inner) + 8), Some(Vec::new()), "none of ours");
+        let mut filled = held(3, at(&outer));
+        filled.0[car::VERSION] = 0;
+        assert_eq!(look(at(&filled)), Some(Vec::new()), "being written");
+        // Names of any length, times to come, a circle.
+        let mut hostile = held(4, 0);
+        hostile.0[car::MAGIC] = MAGIC | u64::from(u32::MAX) << 32;
+        hostile.0[car::START] = u64::MAX;
+        hostile.0[car::PREVIOUS] = at(&hostile);
+        let found = look(at(&hostile)).unwrap();
+        assert_eq!((found.len(), found[0].1), (DEEPEST, 1000));
+    }
+
+    #[test]
+    fn what_ended_is_not_open() {
+        let mut open = OpenScopes::default();
+        let of = |seq| Open {
+            start_ns: seq,
+            seen_ns: 5,
+            worked: Worked { seq, ..Worked::default() },
+            parent: 0,
+            previous: 0,
+            name: String::new(),
+        };
+        open.sampled(3, 9);
+        open.threads.get_mut(&3).unwrap().open = [1, 2, 4].map(of).to_vec();
+        open.sampled(3, 12);
+        open.ended(3, 2);
+        open.ended(7, 1);
+        let left = open.take();
+        let left: Vec<_> =
+            left.iter().map(|(thread, open)| (*thread, open.worked.seq, open.scope().took_ns)).collect();
+        assert_eq!(left, [(3, 1, 11), (3, 4, 8)]);
+        assert!(open.take().is_empty());
+    }
 }
