@@ -28,8 +28,9 @@ pub const ROUND: [State; 7] = [
     State { id: 1, label: 2, previous: 0 },
 ];
 
-/// What the bytes of a side-car and a record say; `None` if they do not belong together.
-pub fn state(held: Option<&[u8; size_of::<Held>()]>) -> Option<State> {
+/// What the bytes of a side-car and a record say; `None` if they do not belong together. `span_at` reads the span id of the record at an
+/// address.
+pub fn state(held: Option<&[u8; size_of::<Held>()]>, span_at: impl Fn(u64) -> [u8; 8]) -> Option<State> {
     let Some(held) = held else { return Some(NOTHING) };
     let word = |from: usize| u64::from_ne_bytes(held[from..from + 8].try_into().unwrap_or_default());
     let record = &held[SIDE_CAR_BEFORE..];
@@ -51,6 +52,6 @@ pub fn state(held: Option<&[u8; size_of::<Held>()]>) -> Option<State> {
         }
         label = value.len() as u8;
     }
-    let [previous, rest @ ..] = word(40).to_ne_bytes();
+    let [previous, rest @ ..] = if word(40) == 0 { [0; 8] } else { span_at(word(40)) };
     (rest == [previous; 7]).then_some(State { id, label, previous })
 }

@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use flightline_context::record::{Held, SIDE_CAR_BEFORE};
+use flightline_context::record::{Held, Record, SIDE_CAR_BEFORE};
 use flightline_tests::contexts::{NOTHING, ROUND, State, state};
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::run::{run, spawn, turn};
@@ -43,7 +44,12 @@ fn old_or_new_at_each_instruction() {
             memory.read_exact_at(&mut held, record - SIDE_CAR_BEFORE as u64).unwrap();
             &held
         });
-        state(found).unwrap_or_else(|| panic!("torn at step {step}: {:x?}", &held[..100]))
+        let span_at = |at: u64| {
+            let mut id = [0; 8];
+            memory.read_exact_at(&mut id, at + offset_of!(Record, span_id) as u64).unwrap();
+            id
+        };
+        state(found, span_at).unwrap_or_else(|| panic!("torn at step {step}: {:x?}", &held[..100]))
     };
     let mut threads = freeze(child.id());
     let thread = &mut threads[0];
