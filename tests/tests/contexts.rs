@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use flightline_context::record::{Held, Record, SIDE_CAR_BEFORE};
+use flightline_context::record::{self, Held, SIDE_CAR_BEFORE};
 use flightline_tests::contexts::{NOTHING, ROUND, State, state};
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::run::{run, spawn, turn};
@@ -46,7 +46,7 @@ fn old_or_new_at_each_instruction() {
         });
         let span_at = |at: u64| {
             let mut id = [0; 8];
-            memory.read_exact_at(&mut id, at + offset_of!(Record, span_id) as u64).unwrap();
+            memory.read_exact_at(&mut id, at + offset_of!(record::Record, span_id) as u64).unwrap();
             id
         };
         state(found, span_at).unwrap_or_else(|| panic!("torn at step {step}: {:x?}", &held[..100]))
