@@ -110,6 +110,21 @@ pub fn compile(compiler: &str, source: &str, flags: &[&str], tail: &[&str]) -> P
     out
 }
 
+/// `cargo build` of this workspace, as from a shell: what cargo tells a test of its package would build ring (and all that
+/// needs it) once more, for its build script looks at that.
+fn build() -> Command {
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "CARGO_PRIMARY_"];
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| of_package.iter().any(|of| name.starts_with(of))) {
+            build.env_remove(name);
+        }
+    }
+    build.args(["build", "--target-dir"]).arg(target_dir());
+    build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    build
+}
+
 /// `flightline` and `libflightline.so`, built in the release profile into one folder.
 ///
 /// `FLIGHTLINE_BIN` names a finished binary instead (then nothing is built).
@@ -119,12 +134,8 @@ pub fn flightline() -> &'static Path {
         if let Some(bin) = std::env::var_os("FLIGHTLINE_BIN") {
             return PathBuf::from(bin);
         }
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build
-            .args(["build", "--release", "-p", "flightline", "-p", "flightline-preload", "--target-dir"])
-            .arg(target_dir())
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        let mut build = build();
+        build.args(["--release", "-p", "flightline", "-p", "flightline-preload"]);
         run(&mut build, Duration::from_secs(900)).expect_success("building flightline");
         target_dir().join("release/flightline")
     })
@@ -133,12 +144,8 @@ pub fn flightline() -> &'static Path {
 /// An example program of one of our packages, as `cargo test` builds it with everything else: another choice of packages
 /// may mean other features, and all of it built once more.
 pub fn example(name: &str) -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build
-        .args(["build", "--workspace", "--example", name, "--target-dir"])
-        .arg(target_dir())
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let mut build = build();
+    build.args(["--workspace", "--example", name]);
     run(&mut build, Duration::from_secs(900)).expect_success(name);
     target_dir().join("debug/examples").join(name)
 }

@@ -67,7 +67,8 @@ fn recording() -> Vec<u8> {
             })
             .unwrap();
         for at in 0..4 {
-            let time = Ticks(span * 1_000 + at * 10);
+            // The fourth when the span is over.
+            let time = Ticks(span * 1_000 + at * if at < 3 { 10 } else { 200 });
             if at < 3 {
                 chunk
                     .event(schema::SAMPLE_CONTEXT, |e| {
