@@ -6,7 +6,6 @@ use flightline_in_signal::{
     layout::{SampleRecord, alloc_flags, event_kind},
     payload::{lock, scope},
 };
-use jfr_format::schema::thread_state;
 
 use super::{MAPS_WAIT_NS, context::Contexts, open::OpenScopes, parse::Sample};
 use crate::{
@@ -23,8 +22,7 @@ use crate::{
     process::thread::WALK_ENDS,
     process::threads::{ThreadIndex, Threads},
     recording::{Recording, Worked},
-    settings::{PENDING_SAMPLES, STACK_BYTES, STACKS_BYTES},
-    tell, wall,
+    settings::{STACK_BYTES, STACKS_BYTES},
 };
 
 /// Words of a sample before its addresses.
@@ -77,7 +75,7 @@ pub struct Book {
     /// Allocations among what waits for symbols or names, and frees behind them.
     pub(super) allocations_waiting: [usize; 2],
     /// When it was told last what is alive.
-    alive_told_ns: u64,
+    pub(super) alive_told_ns: u64,
     /// A copy of `modules` for samples that wait.
     pub(super) map: Option<Arc<ModuleMap>>,
     /// Samples in code whose name the program has not written down yet.
@@ -265,7 +263,7 @@ impl Book {
 
     /// Writes an event whose stack, cut for a reason or not, is in `self.words`, at once or when its symbols are there.
     #[allow(clippy::too_many_arguments)] // of one event
-    fn pass_on(
+    pub(super) fn pass_on(
         &mut self,
         file: &ProcFile,
         index: ThreadIndex,
@@ -308,49 +306,6 @@ impl Book {
                 let sample = Pending { map, thread: index, stack: Some(stack), time_ns, what, worked, entry };
                 if behind { self.wait(sample) } else { self.put_aside(sample) }
             }
-        }
-    }
-
-    /// Tells what was not freed, when nothing more will be. It waits for symbols like anything else.
-    pub(super) fn tell_live(&mut self, recording: &mut Recording, now_ns: u64) {
-        let (left, unkept) = self.engines.live.take();
-        if unkept > 0 {
-            let message =
-                format!("{unkept} sampled allocations more may not have been freed: too many at a time");
-            tell::notice(recording, &message, now_ns);
-        }
-        self.tell_left(left, now_ns);
-    }
-
-    /// Tells what is alive, if that was not told for so long.
-    pub fn tell_alive(&mut self, every_ns: u64, now_ns: u64) {
-        if self.alive_told_ns == 0 {
-            self.alive_told_ns = now_ns;
-        }
-        if now_ns - self.alive_told_ns.min(now_ns) >= every_ns && self.waiting() < PENDING_SAMPLES {
-            self.alive_told_ns = now_ns;
-            let alive = self.engines.live.alive();
-            self.tell_left(alive, now_ns);
-        }
-    }
-
-    fn tell_left(&mut self, left: Vec<events::alloc::Left>, now_ns: u64) {
-        for (thread, stack, what) in left {
-            let (stack, new) = self.stacks.intern(&stack);
-            if new {
-                self.traces.push(0);
-            }
-            let what = What::Event(Box::new(what));
-            let map = self.map_now();
-            self.pending.push(Pending {
-                map,
-                thread,
-                stack: Some(stack),
-                time_ns: now_ns,
-                what,
-                worked: None,
-                entry: None,
-            });
         }
     }
 
@@ -458,73 +413,6 @@ impl Book {
                 });
             }
         }
-    }
-
-    /// A sample of CPU time as the wall clock sees it: the thread runs; and before, it may have waited for a processor.
-    #[allow(clippy::too_many_arguments)] // of one sample
-    fn running(
-        &mut self,
-        file: &ProcFile,
-        index: ThreadIndex,
-        stack: u32,
-        trace: Option<TraceIndex>,
-        time_ns: u64,
-        events: u32,
-        recording: &mut Recording,
-    ) {
-        let (Some(wall_ns), Some(thread)) = (self.wall_ns, self.threads.list.get_mut(index)) else { return };
-        let cpu_ns = u64::from(events).saturating_mul(self.period_ns);
-        let seed = thread.seed();
-        let (ran, queued) = thread.wall.running(seed, cpu_ns, wall_ns);
-        for (state, samples) in [(thread_state::RUNNABLE, ran), (thread_state::WAITING_FOR_CPU, queued)]
-            .into_iter()
-            .filter(|s| s.1 > 0)
-        {
-            let head =
-                events::Head { kind: event_kind::WALL, index: state as u16, value: u64::from(samples) };
-            let extra = [u64::from(samples).saturating_mul(wall_ns)];
-            let event = events::Event { head, extra: &extra };
-            match trace {
-                Some(trace) => {
-                    let worked = self.worked.clone();
-                    self.write_event(file, index, Some(trace), time_ns, &event, worked.as_deref(), recording);
-                }
-                None => {
-                    let what = What::Event(Box::new(event.owned()));
-                    let (map, entry) = (self.map_now(), self.entry.take());
-                    let (stack, worked) = (Some(stack), self.worked.clone());
-                    self.put_aside(Pending { map, thread: index, stack, time_ns, what, worked, entry });
-                }
-            }
-        }
-    }
-
-    /// Writes what the wall clock saw of a thread; `stack` as in `self.words`, with 1 + the reason in front if it is cut.
-    #[allow(clippy::too_many_arguments)] // of one sample
-    pub fn wall_sample(
-        &mut self,
-        file: &ProcFile,
-        index: ThreadIndex,
-        sample: &wall::Sample,
-        stack: &[u64],
-        recording: &mut Recording,
-        images: &mut Images,
-        now_ns: u64,
-    ) {
-        let kind = event_kind::WALL;
-        let head = events::Head { kind, index: sample.state as u16, value: u64::from(sample.samples) };
-        if recording.full() {
-            self.engines.lose(head.kind, head.value);
-            return;
-        }
-        self.words.clear();
-        self.words.extend_from_slice(stack);
-        self.worked = self.contexts.of(file, &sample.context);
-        self.note_open(index, not_in_future(sample.time_ns, now_ns));
-        let reason = stack.first().and_then(|cut| cut.checked_sub(1)).map(|reason| reason as u16);
-        let extra = [sample.span_ns];
-        let event = events::Event { head, extra: &extra };
-        self.pass_on(file, index, not_in_future(sample.time_ns, now_ns), reason, &event, recording, images);
     }
 
     /// Events of CPU time stand for another time from now on.

@@ -1,5 +1,6 @@
 //! A recorded process: its ring read, its stacks resolved, its threads' accounts kept.
 
+mod alive;
 pub(crate) mod before;
 mod book;
 mod context;
@@ -7,6 +8,7 @@ mod counted;
 pub(crate) mod ledger;
 mod look;
 pub(crate) mod modules;
+mod on_wall;
 mod open;
 mod parse;
 pub(crate) mod proc_file;
