@@ -1,0 +1,49 @@
+//! Allocations that were not freed: told while the process runs, and when it has ended.
+
+use super::book::{Book, Pending, What};
+use crate::{events, recording::Recording, settings::PENDING_SAMPLES, tell};
+
+impl Book {
+    /// Tells what was not freed, when nothing more will be. It waits for symbols like anything else.
+    pub(super) fn tell_live(&mut self, recording: &mut Recording, now_ns: u64) {
+        let (left, unkept) = self.engines.live.take();
+        if unkept > 0 {
+            let message =
+                format!("{unkept} sampled allocations more may not have been freed: too many at a time");
+            tell::notice(recording, &message, now_ns);
+        }
+        self.tell_left(left, now_ns);
+    }
+
+    /// Tells what is alive, if that was not told for so long.
+    pub fn tell_alive(&mut self, every_ns: u64, now_ns: u64) {
+        if self.alive_told_ns == 0 {
+            self.alive_told_ns = now_ns;
+        }
+        if now_ns - self.alive_told_ns.min(now_ns) >= every_ns && self.waiting() < PENDING_SAMPLES {
+            self.alive_told_ns = now_ns;
+            let alive = self.engines.live.alive();
+            self.tell_left(alive, now_ns);
+        }
+    }
+
+    fn tell_left(&mut self, left: Vec<events::alloc::Left>, now_ns: u64) {
+        for (thread, stack, what) in left {
+            let (stack, new) = self.stacks.intern(&stack);
+            if new {
+                self.traces.push(0);
+            }
+            let what = What::Event(Box::new(what));
+            let map = self.map_now();
+            self.pending.push(Pending {
+                map,
+                thread,
+                stack: Some(stack),
+                time_ns: now_ns,
+                what,
+                worked: None,
+                entry: None,
+            });
+        }
+    }
+}
