@@ -58,23 +58,26 @@ fn cpython() {
     }
     let mut args = vec!["-m", "test", "-j", "4", "--timeout", "300"];
     args.extend(MODULES);
+    // Most of the time is the tests' own waiting: one mode, that with the most engines.
+    let mode = &everything()[0];
+    let recorded = mode.record().limit(LIMIT).run(PYTHON, &args);
+    let found = results(&recorded.finished);
+    assert!(recorded.finished.stdout_text().contains("test_signal"), "{}", recorded.finished.stdout_text());
+    if recorded.finished.code() == 0 && found.iter().all(|(_, how)| how == "OK") {
+        return;
+    }
+    // What fails here may fail alone too.
     let folder = tempfile::tempdir().unwrap();
     let mut alone = Command::new(PYTHON);
     let alone = run(alone.args(&args).current_dir(folder.path()).stdin(Stdio::null()), LIMIT);
     let expected = results(&alone);
     eprintln!("alone: status {}, not OK: {expected:?}", alone.code());
-    assert!(alone.stdout_text().contains("test_signal"), "{}", alone.stdout_text());
-    // Most of the time is the tests' own waiting: one mode, that with the most engines.
-    for mode in &everything()[..1] {
-        let recorded = mode.record().limit(LIMIT).run(PYTHON, &args);
-        let found = results(&recorded.finished);
-        assert_eq!(
-            (recorded.finished.code(), &found),
-            (alone.code(), &expected),
-            "{}\n{}\n{}",
-            mode.name,
-            recorded.finished.stdout_text(),
-            recorded.finished.stderr
-        );
-    }
+    assert_eq!(
+        (recorded.finished.code(), &found),
+        (alone.code(), &expected),
+        "{}\n{}\n{}",
+        mode.name,
+        recorded.finished.stdout_text(),
+        recorded.finished.stderr
+    );
 }
