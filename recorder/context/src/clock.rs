@@ -5,7 +5,7 @@
 //!
 //! How far a beginning can be off: less than 1 µs by the pair (10 µs while the kernel's clock is slewed or set right at its utmost).
 //! In a burst, that is, behind [`BURST`] beginnings each within [`BURST_NS`] of the next, those that follow may be told up to
-//! `BURST` × `BURST_NS` too early, and a whole tick of the kernel's (1 to 10 ms) if the thread pauses in the midst of a burst. Never too late.
+//! `BURST` × `BURST_NS` too early, and a whole tick of the kernel's (1 to 10 ms) if the thread pauses in the midst of a burst.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

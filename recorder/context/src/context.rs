@@ -242,7 +242,7 @@ fn leave(wanted: impl Fn(&Level) -> bool) -> Option<Ended> {
             let below = (*level).below;
             (*state).publish(local, (*level).previous);
             (*state).top = below;
-            return Some(ended(level));
+            return Some(ended(level, below));
         }
         let mut level = (*level).below;
         while (*level).seq != 0 {
@@ -276,13 +276,13 @@ unsafe fn take_out(state: *mut State, level: *mut Level) -> Ended {
         if !spare.is_null() {
             (*spare).below = level;
         }
-        ended(level)
+        ended(level, below)
     }
 }
 
 #[inline(always)]
-unsafe fn ended(level: *mut Level) -> Ended {
-    // SAFETY: the thread's own level, no longer active; the recorder's word stays readable.
+unsafe fn ended(level: *mut Level, below: *const Level) -> Ended {
+    // SAFETY: the thread's own levels, the first no longer active; the recorder's word stays readable.
     unsafe {
         let level = NonNull::new_unchecked(level);
         let samples = (*level.as_ptr()).samples;
@@ -291,7 +291,7 @@ unsafe fn ended(level: *mut Level) -> Ended {
         }
         let samples = (*samples).load(Relaxed).wrapping_sub((*level.as_ptr()).samples_before);
         if samples != 0 || (*recorder().mode).load(Relaxed) == mode::ALL {
-            tell(level, samples);
+            tell(level, below, samples);
         }
         Ended { samples, level }
     }
@@ -299,17 +299,17 @@ unsafe fn ended(level: *mut Level) -> Ended {
 
 #[cold]
 #[inline(never)]
-fn tell(level: NonNull<Level>, samples: u32) {
+unsafe fn tell(level: NonNull<Level>, below: *const Level, samples: u32) {
     let recorder = recorder();
     if recorder.is_off() {
         return;
     }
-    // SAFETY: as `Ended::labels`; what was in force before is so again, or something is that lies above it.
-    let (held, previous) = unsafe {
-        let level = level.as_ptr();
-        (&*(*level).current, (*level).previous.cast::<Record>().as_ref())
+    // SAFETY: as `Ended::labels`; the level below is the thread's own, and the bottom has no number. What the slot held may be another
+    // writer's record, which may be gone: it is not looked at.
+    let (held, previous_span_id) = unsafe {
+        let outer = if (*below).seq != 0 { (*(*below).current).record.span_id } else { [0; 8] };
+        (&*(*level.as_ptr()).current, u64::from_be_bytes(outer))
     };
-    let previous_span_id = previous.map_or(0, |record| u64::from_be_bytes(record.span_id));
     let end_ns = clock::now_ns();
     let scope = ScopeEnd {
         size: size_of::<ScopeEnd>() as u32,

@@ -147,6 +147,18 @@ fn what_had_samples_is_told() {
     let (scopes, spans) = told();
     assert_eq!((scopes.len(), spans.len()), (1, 0));
 
+    // What another writer had put in force may be gone when an activation over it ends: nobody looks at it.
+    // SAFETY: this thread's own slot.
+    let slot = unsafe { &(*own_slot()).context };
+    slot.store(std::ptr::without_provenance_mut(64), Relaxed);
+    {
+        let _inside = enter_context(Span::root("x").context());
+        sampled();
+    }
+    slot.store(std::ptr::null_mut(), Relaxed);
+    let (scopes, _) = told();
+    assert_eq!((scopes.len(), scopes[0].previous_span_id), (1, 0));
+
     through_the_layer();
     through_opentelemetry();
 
