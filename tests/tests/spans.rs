@@ -97,8 +97,13 @@ fn every_kind_of_sample_knows_its_span() {
             unknown.insert(span);
             continue;
         };
-        assert_eq!(context.labels.contains_key("path"), name == "inner");
-        assert!(context.labels["tenant"].starts_with('t') && context.trace.is_some());
+        assert!(context.trace.is_some());
+        // A span is entered before it has labels, and one has none.
+        let frames = sample.stack.as_ref().map_or(&[][..], |stack| &stack.frames);
+        if frames.iter().any(|frame| ["in_outer", "in_inner"].contains(&&*frame.function)) {
+            assert_eq!(context.labels.contains_key("path"), name == "inner");
+            assert!(context.labels["tenant"].starts_with('t'));
+        }
     }
     assert!(given >= contexts.len(), "{given} samples with a span, {} moments told", contexts.len());
     assert_eq!(feed.stats().contexts_unused, 0);
@@ -113,7 +118,8 @@ fn every_kind_of_sample_knows_its_span() {
             continue;
         };
         assert_eq!((span.field("name"), span.number("parentSpanId")), (name.as_str(), *parent));
-        assert!(span.number("samples") > 0 && span.duration_ns > 3_000_000, "{span:?}");
+        assert!(span.number("samples") > 0, "{span:?}");
+        assert!(name == "idle" || span.duration_ns > 3_000_000, "{span:?}");
     }
     assert!(unknown.is_empty(), "samples in spans that nobody told of: {unknown:?}");
     // The same for readers that know async-profiler's.
