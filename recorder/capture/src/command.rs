@@ -19,7 +19,7 @@ use flightline_in_signal::sys;
 
 use crate::os::{self, Text};
 use crate::session::{self, Attached, Dir, Modules};
-use crate::{alloc, context, engines, sandbox, signals, threads};
+use crate::{alloc, context, engines, put_aside, sandbox, signals, threads};
 
 /// Deepest use measured is about a third of it.
 const STACK_BYTES: usize = 64 * 1024;
@@ -227,6 +227,7 @@ fn apply() {
     engines::refuse_events(attached);
     signals::install(engines::signals(attached));
     alloc::apply(attached);
+    put_aside::apply(attached);
     threads::apply_engines(attached);
     attached.header().controlled.store(control | LISTENS, Release);
 }

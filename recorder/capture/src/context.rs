@@ -12,6 +12,7 @@ use flightline_in_signal::payload::{Words, scope, span};
 use flightline_in_signal::publish::Event;
 use flightline_in_signal::{context, here, thread};
 
+use crate::put_aside;
 use crate::session::{self, Attached};
 
 /// The recorder as programs see it.
@@ -28,6 +29,8 @@ pub const TABLE: Abi = Abi {
     key_name: keys::own_key_name,
     span: on_span,
     scope: on_scope,
+    switches: &raw const put_aside::SWITCHES,
+    switched: put_aside::switched,
 };
 
 /// What is told at the moment.
@@ -59,6 +62,7 @@ pub fn offer() {
 
 /// Looks for another writer's variable. Outside handlers, at the program's start or at that of a recording.
 pub fn look() {
+    put_aside::look();
     // A look that fails may allocate with other C libraries.
     #[cfg(target_env = "gnu")]
     {
@@ -99,11 +103,13 @@ pub fn apply(attached: &Attached) {
     }
     tell_names(attached);
     context::set_offsets(offsets);
+    put_aside::apply(attached);
     MODE.store(mode, Release);
 }
 
 /// The session is over, or this process is no longer part of it.
 pub fn off() {
+    put_aside::off();
     MODE.store(spans::OFF, Release);
 }
 

@@ -20,6 +20,7 @@ mod kept;
 pub mod masks;
 pub mod modules;
 pub mod os;
+mod put_aside;
 pub mod real;
 pub mod sandbox;
 pub mod session;

@@ -3,7 +3,9 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+
+use crate::tls;
 
 /// [`Abi::version`] of this description.
 pub const VERSION: u32 = 1;
@@ -52,6 +54,21 @@ pub struct Abi {
     pub span: unsafe extern "C" fn(*const SpanEnd),
     /// An activation of the calling thread ended.
     pub scope: unsafe extern "C" fn(*const ScopeEnd),
+    /// How a thread finds out that it was off its processor; never null.
+    pub switches: *const Switches,
+    /// The calling thread may have been off its processor since it called this last; to be called before what it works for changes.
+    pub switched: unsafe extern "C" fn(),
+}
+
+/// The kernel takes the address of a restartable sequence (rseq(2)) out of a thread's memory when it puts the thread aside, or sends it a
+/// signal, outside that sequence. So whoever finds there what it put there has been on its processor ever since.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Switches {
+    /// What is put there; 0: nobody wants to know.
+    pub mark: AtomicU64,
+    /// Distance from the thread pointer to the word.
+    pub word: AtomicUsize,
 }
 
 // SAFETY: functions and a pointer to an atomic that lives as long as the process.
@@ -131,6 +148,9 @@ unsafe extern "C" fn no_samples() -> *const AtomicU32 {
 }
 unsafe extern "C" fn no_span(_: *const SpanEnd) {}
 unsafe extern "C" fn no_scope(_: *const ScopeEnd) {}
+unsafe extern "C" fn no_switched() {}
+
+static NO_SWITCHES: Switches = Switches { mark: AtomicU64::new(0), word: AtomicUsize::new(0) };
 
 /// Stands for a recorder where there is none: this copy's own slot and keys, so that other tools can read the context.
 static NONE: Abi = Abi {
@@ -143,6 +163,8 @@ static NONE: Abi = Abi {
     key_name: crate::keys::own_key_name,
     span: no_span,
     scope: no_scope,
+    switches: &raw const NO_SWITCHES,
+    switched: no_switched,
 };
 
 impl Abi {
@@ -150,6 +172,21 @@ impl Abi {
     pub(crate) fn is_off(&self) -> bool {
         // SAFETY: never null, by the description.
         unsafe { (*self.mode).load(Relaxed) == mode::OFF }
+    }
+
+    /// What the thread works for is about to change: tells for how long it was off its processor, if it was.
+    #[inline(always)]
+    pub(crate) fn changes(&self) {
+        // SAFETY: never null, and if there is a mark, there is a word of the thread's own at this distance, by the description.
+        unsafe {
+            let mark = (*self.switches).mark.load(Relaxed);
+            if mark != 0 {
+                let at = tls::thread_pointer().wrapping_add((*self.switches).word.load(Relaxed));
+                if (*(at as *const AtomicU64)).load(Relaxed) != mark {
+                    (self.switched)();
+                }
+            }
+        }
     }
 }
 

@@ -68,6 +68,7 @@ pub fn enter(what: &Entering<'_>) -> u64 {
         let held = &raw mut (*level).held[0];
         begin_fill(held);
         let recorder = recorder();
+        recorder.changes();
         (*held).car.start_ns = 0;
         (*level).samples = core::ptr::null();
         if (*recorder.mode).load(Relaxed) != mode::OFF {
@@ -239,6 +240,7 @@ fn leave(wanted: impl Fn(&Level) -> bool) -> Option<Ended> {
             return None;
         }
         if wanted(&*level) {
+            recorder().changes();
             let below = (*level).below;
             (*state).publish(local, (*level).previous);
             (*state).top = below;

@@ -83,6 +83,20 @@ pub(crate) fn local() -> &'static Local {
     unsafe { &*((pointer.wrapping_add(offset)) as *const Local) }
 }
 
+/// The calling thread's thread pointer.
+#[inline(always)]
+pub(crate) fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: reads the word that the ABI has there, or the register.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        core::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(pure, readonly, nostack, preserves_flags));
+        #[cfg(target_arch = "aarch64")]
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(pure, nomem, nostack, preserves_flags));
+    }
+    pointer
+}
+
 /// [`crate::own_slot`] for C.
 pub(crate) unsafe extern "C" fn own_slot() -> *const Slot {
     &raw const local().slot

@@ -74,7 +74,13 @@ fn fill(slot: &ThreadSlot, tid: u32, info: &ThreadInfo) {
     for word in cleared {
         word.store(0, Relaxed);
     }
-    for word in slot.lost_ns.iter().chain(&slot.event_handles).chain(&slot.context_pages) {
+    for word in slot
+        .lost_ns
+        .iter()
+        .chain(&slot.event_handles)
+        .chain(&slot.context_pages)
+        .chain([&slot.off_ns, &slot.first_off_ns])
+    {
         word.store(0, Relaxed);
     }
     for word in &slot.lost {

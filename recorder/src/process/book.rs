@@ -221,6 +221,9 @@ impl Book {
         images: &mut Images,
         now_ns: u64,
     ) {
+        if head.kind == event_kind::WAITED {
+            return self.waited(file, sample, recording, images, now_ns);
+        }
         let index = self.threads.of_sample(file, sample.slot, sample.tid, sample.time_ns, self.period_ns);
         let time_ns = not_in_future(sample.time_ns, now_ns);
         self.note_open(index, time_ns);

@@ -4,6 +4,7 @@ use flightline_in_signal::layout::event_kind;
 use jfr_format::schema::thread_state;
 
 use super::book::{Book, Pending, What};
+use super::parse::Sample;
 use crate::{
     clock::not_in_future,
     events,
@@ -53,6 +54,55 @@ impl Book {
         }
     }
 
+    /// A thread told for how long it was without a processor before what it works for changed; its stack and what it worked for were read
+    /// last. What looks have told of it is not told again.
+    pub(super) fn waited(
+        &mut self,
+        file: &ProcFile,
+        sample: &Sample,
+        recording: &mut Recording,
+        images: &mut Images,
+        now_ns: u64,
+    ) {
+        let index = self.threads.of_sample(file, sample.slot, sample.tid, sample.time_ns, self.period_ns);
+        let (Some(wall_ns), Some(thread)) = (self.wall_ns, self.threads.list.get_mut(index)) else { return };
+        let &[off_ns, waited_ns] = &self.extra[..] else { return };
+        let seed = thread.seed();
+        let pieces = thread.wall.pieces.get_or_insert_default();
+        let from_ns = off_ns.saturating_sub(waited_ns);
+        let (ns, place) = pieces.ended(from_ns, waited_ns, sample.weight_ns);
+        // No thread waited for longer than it lived: damaged times must not flood the output.
+        let life = now_ns.saturating_sub(file.start_mono_ns).saturating_add(1_000_000_000);
+        let ns = ns.min(life.saturating_sub(pieces.noticed_ns));
+        pieces.noticed_ns += ns;
+        let queued = pieces.of_queue(ns);
+        let sleeping = place.as_ref().map_or(thread_state::SLEEPING, |place| place.state);
+        for (state, ns) in [(sleeping, ns - queued), (thread_state::WAITING_FOR_CPU, queued)] {
+            let Some(thread) = self.threads.list.get_mut(index) else { return };
+            let samples = thread.wall.without(state, seed, ns, wall_ns);
+            if samples == 0 {
+                continue;
+            }
+            // One for many short times began no earlier than its own.
+            let time_ns = not_in_future(sample.time_ns, now_ns).saturating_sub(ns.min(waited_ns));
+            let head =
+                events::Head { kind: event_kind::WALL, index: state as u16, value: u64::from(samples) };
+            if recording.full() {
+                self.engines.lose(head.kind, head.value);
+                continue;
+            }
+            let mut reason = sample.reason;
+            if let Some(place) = &place {
+                self.words.clone_from(&place.stack);
+                self.worked = self.contexts.of(file, &place.context);
+                reason = cut(&place.stack);
+            }
+            let extra = [u64::from(samples).saturating_mul(wall_ns)];
+            let event = events::Event { head, extra: &extra };
+            self.pass_on(file, index, time_ns, reason, &event, recording, images);
+        }
+    }
+
     /// Writes what the wall clock saw of a thread; `stack` as in `self.words`, with 1 + the reason in front if it is cut.
     #[allow(clippy::too_many_arguments)] // of one sample
     pub fn wall_sample(
@@ -75,9 +125,14 @@ impl Book {
         self.words.extend_from_slice(stack);
         self.worked = self.contexts.of(file, &sample.context);
         self.note_open(index, not_in_future(sample.time_ns, now_ns));
-        let reason = stack.first().and_then(|cut| cut.checked_sub(1)).map(|reason| reason as u16);
+        let reason = cut(stack);
         let extra = [sample.span_ns];
         let event = events::Event { head, extra: &extra };
         self.pass_on(file, index, not_in_future(sample.time_ns, now_ns), reason, &event, recording, images);
     }
+}
+
+/// Why a stack that the wall clock took is cut, if it is.
+fn cut(stack: &[u64]) -> Option<u16> {
+    stack.first().and_then(|cut| cut.checked_sub(1)).map(|reason| reason as u16)
 }

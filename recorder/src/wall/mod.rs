@@ -7,7 +7,10 @@
 //! anything of the process ran at all.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Relaxed},
+    },
     time::Instant,
 };
 
@@ -31,10 +34,12 @@ use crate::{
 
 mod beat;
 mod look;
+mod pieces;
 mod watch;
 
 pub use beat::Beat;
 use look::{Files, Place, SchedStat};
+pub use pieces::Pieces;
 pub use watch::{Carry, Wait};
 use watch::{Doing, Watch};
 
@@ -48,7 +53,7 @@ const SCAN_PART: u32 = 50;
 const DEPTH: usize = 1024;
 
 /// What a thread's account of wall-clock time needs to remember.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Share {
     running: Carry,
     queued: Carry,
@@ -58,6 +63,8 @@ pub struct Share {
     begun: bool,
     /// Its end was told.
     pub done: bool,
+    /// What it tells itself when it enters or leaves a span, if it ever does.
+    pub pieces: Option<Box<Pieces>>,
 }
 
 impl Share {
@@ -68,14 +75,13 @@ impl Share {
         (self.running.samples(ns, period_ns), self.queued.samples(queued_ns, period_ns))
     }
 
-    fn queued(&mut self, seed: u64, ns: u64, period_ns: u64) -> u32 {
+    /// Samples of a thread that was without a processor for `ns`.
+    pub fn without(&mut self, state: u64, seed: u64, ns: u64, period_ns: u64) -> u32 {
         self.begin(seed, period_ns);
-        self.queued.samples(ns, period_ns)
-    }
-
-    fn idle(&mut self, seed: u64, ns: u64, period_ns: u64) -> u32 {
-        self.begin(seed, period_ns);
-        self.idle.samples(ns, period_ns)
+        match state {
+            thread_state::WAITING_FOR_CPU => self.queued.samples(ns, period_ns),
+            _ => self.idle.samples(ns, period_ns),
+        }
     }
 
     fn begin(&mut self, seed: u64, period_ns: u64) {
@@ -111,6 +117,21 @@ struct Entry {
     looked_ns: u64,
     /// The stack was cut while modules were still being read.
     again: bool,
+    /// The reading with which the piece began that it was last seen in ([`pieces`]); 0: the thread tells nothing itself.
+    piece_ns: u64,
+}
+
+impl Entry {
+    /// It has not run until `now_ns`.
+    fn stayed(&mut self, share: &mut Share, now_ns: u64) {
+        let Some(pieces) = share.pieces.as_mut().filter(|_| self.piece_ns != 0) else {
+            return self.watch.stayed(now_ns);
+        };
+        if self.watch.waits() {
+            let ns = pieces.seen(self.piece_ns, self.watch.off_ns(now_ns), now_ns);
+            self.watch.waited(now_ns, ns);
+        }
+    }
 }
 
 /// What a thread that waits works for. Nothing is torn if it has not run when this is over.
@@ -275,7 +296,15 @@ impl Sampler {
             }
             let start_ns = thread.start_ns.max(self.since_ns).min(out.now_ns);
             let watch = Watch::new(self.period_ns, start_ns, before, Doing::Running);
-            self.entries.push(Entry { slot, generation, files, watch, looked_ns: 0, again: false });
+            self.entries.push(Entry {
+                slot,
+                generation,
+                files,
+                watch,
+                looked_ns: 0,
+                again: false,
+                piece_ns: 0,
+            });
             self.due_ns.push(0);
             let at = slot as usize;
             if self.by_slot.len() <= at {
@@ -296,8 +325,11 @@ impl Sampler {
             return;
         };
         let (since_ns, still_ns) = self.still_before;
+        let Some(share) = out.book.threads.list.get_mut(thread).map(|thread| &mut thread.wall) else {
+            return;
+        };
         if entry.looked_ns >= since_ns && still_ns > entry.looked_ns {
-            entry.watch.stayed(still_ns);
+            entry.stayed(share, still_ns);
         }
         entry.looked_ns = out.now_ns;
         let Ok(stat) = entry.files.schedstat() else {
@@ -305,10 +337,15 @@ impl Sampler {
             self.due_ns[index] = u64::MAX;
             return;
         };
+        // Read behind the account and before it is read once more: of one time if that has not changed.
+        let readings = out.file.slot(entry.slot).map_or([0; 2], |slot| {
+            let now = slot.off_ns.load(Acquire);
+            [now, slot.first_off_ns.load(Relaxed)]
+        });
         let mut ended = [None, None];
         let mut used = watch::Used::default();
         if entry.watch.unchanged(stat) {
-            entry.watch.stayed(out.now_ns);
+            entry.stayed(share, out.now_ns);
             if entry.again && out.images.outstanding() == 0 {
                 self.walk_again(index, stat, out);
             }
@@ -316,7 +353,11 @@ impl Sampler {
             let (doing, again) = self.observe(index, stat, out);
             let Some(entry) = self.entries.get_mut(index) else { return };
             entry.again = again;
-            (used, ended) = entry.watch.changed(out.now_ns, stat, doing);
+            let Some(thread) = out.book.threads.list.get_mut(thread) else { return };
+            (used, ended) = match readings {
+                [0, _] => entry.watch.changed(out.now_ns, stat, doing),
+                readings => changed(entry, &mut thread.wall, readings, out.now_ns, stat, doing),
+            };
             self.missing_ns = self.missing_ns.saturating_sub(used.ran_ns);
         }
         let Some(entry) = self.entries.get_mut(index) else { return };
@@ -387,13 +428,12 @@ impl Sampler {
     fn tell(&self, thread: ThreadIndex, wait: &Wait, out: &mut Output<'_>) {
         let Some(thread_of) = out.book.threads.list.get_mut(thread) else { return };
         let seed = thread_of.seed();
-        let samples = match wait.state {
-            thread_state::WAITING_FOR_CPU => thread_of.wall.queued(seed, wait.idle_ns, self.period_ns),
-            _ => thread_of.wall.idle(seed, wait.idle_ns, self.period_ns),
-        };
+        let samples = thread_of.wall.without(wait.state, seed, wait.idle_ns, self.period_ns);
         if samples > 0 {
             let context = wait.context.clone();
-            let (time_ns, state, span_ns) = (wait.start_ns, wait.state, wait.idle_ns);
+            let (time_ns, state) = (wait.start_ns, wait.state);
+            // Times add up as samples do: what waited for less than an interval may have none.
+            let span_ns = u64::from(samples).saturating_mul(self.period_ns);
             let sample = Sample { time_ns, state, samples, span_ns, context };
             out.book.wall_sample(
                 out.file,
@@ -421,7 +461,10 @@ impl Sampler {
                 continue;
             }
             let Some(thread) = out.book.threads.of_generation(entry.slot, entry.generation) else { continue };
-            entry.watch.stayed(out.now_ns);
+            let Some(share) = out.book.threads.list.get_mut(thread).map(|thread| &mut thread.wall) else {
+                continue;
+            };
+            entry.stayed(share, out.now_ns);
             if let Some(wait) = entry.watch.long_wait() {
                 self.tell(thread, &wait, out);
             }
@@ -439,7 +482,9 @@ impl Sampler {
             let queued_ns = std::mem::take(&mut thread.wall.queued_ns);
             let slot = thread.slot();
             let mut entry = slot.and_then(|(number, generation)| self.take(number, generation));
+            let noticed = thread.wall.pieces.as_ref().map_or(0, |pieces| pieces.noticed_ns);
             let seen = entry.as_ref().map_or(0, |e| e.watch.idle_ns + e.watch.queued_ns);
+            let seen = seen.saturating_add(noticed);
             // Of a thread that was there before we began, only what was looked at is known.
             let whole = self.since_ns <= thread.start_ns;
             let rest = if whole { lived.saturating_sub(used).saturating_sub(seen) } else { 0 };
@@ -499,6 +544,35 @@ impl Sampler {
         }
         None
     }
+}
+
+/// A thread that tells itself for how long it was without a processor was found doing something else than before, or the same again.
+/// Returns what it used, and the waits that ended.
+fn changed(
+    entry: &mut Entry,
+    share: &mut Share,
+    [piece_ns, first_ns]: [u64; 2],
+    now_ns: u64,
+    stat: SchedStat,
+    doing: Doing,
+) -> (watch::Used, [Option<Wait>; 2]) {
+    let before = if entry.piece_ns == 0 { entry.watch.hand_over(first_ns) } else { None };
+    entry.piece_ns = piece_ns;
+    let pieces = share.pieces.get_or_insert_default();
+    let waits = matches!(doing, Doing::Waiting(..));
+    let ns = if waits { pieces.seen(piece_ns, now_ns.saturating_sub(stat.ran_ns), now_ns) } else { 0 };
+    let (mut used, ended) = entry.watch.found(now_ns, stat, doing, ns);
+    match entry.watch.place() {
+        Some(place) => pieces.at(piece_ns, place),
+        // A thread that works for long in one span tells nothing: its next sample does.
+        None if pieces.queued(piece_ns, used.queued_ns, now_ns) => {
+            entry.watch.queued_ns += used.queued_ns;
+            return (used, [before, ended]);
+        }
+        None => {}
+    }
+    pieces.queued_ns = pieces.queued_ns.saturating_add(std::mem::take(&mut used.queued_ns));
+    (used, [before, ended])
 }
 
 /// The CPU clock of a process.

@@ -13,6 +13,7 @@
 use jfr_format::schema::thread_state;
 
 use super::look::SchedStat;
+use super::pieces::Place;
 
 /// Longest time between two looks at a thread that does nothing, ns.
 const MAX_GAP_NS: u64 = 1_000_000_000;
@@ -156,6 +157,60 @@ impl Watch {
         self.since_ns = now_ns;
         let queued_ns = queued_ns - woken.as_ref().map_or(0, |wait| wait.idle_ns);
         (Used { ran_ns, queued_ns }, [ended, woken])
+    }
+
+    /// Whether it waits, as far as is known.
+    pub fn waits(&self) -> bool {
+        matches!(self.doing, Doing::Waiting(..))
+    }
+
+    /// Its clock of time without a processor ([`super::pieces`]) at `now_ns`, if it has not run since the last look.
+    pub fn off_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.stat.ran_ns)
+    }
+
+    /// From here on the thread itself tells for how long it was without a processor, beginning with `first_off_ns` of that clock.
+    /// Returns what it was before, as far as it is not told.
+    pub fn hand_over(&mut self, first_off_ns: u64) -> Option<Wait> {
+        self.owed_ns += signed(first_off_ns) - signed(self.off_ns(self.at_ns));
+        let owed = std::mem::take(&mut self.owed_ns).max(0) as u64;
+        self.idle_ns += owed;
+        if self.waits() {
+            self.collected.1 += owed;
+            return self.take_wait();
+        }
+        let (start_ns, state) = (self.at_ns, thread_state::SLEEPING);
+        let unknown = Wait { start_ns, idle_ns: owed, state, stack: Vec::new(), context: Vec::new() };
+        (owed > 0).then_some(unknown)
+    }
+
+    /// It waits on, `ns` more that were not told.
+    pub fn waited(&mut self, now_ns: u64, ns: u64) {
+        self.at_ns = self.at_ns.max(now_ns);
+        self.collected.1 += ns;
+        self.idle_ns += ns;
+    }
+
+    /// It ran since the last look, and does this now, `ns` of it not told. Returns CPU time and time in the queue, and what is known of the
+    /// wait before.
+    pub fn found(&mut self, now_ns: u64, stat: SchedStat, doing: Doing, ns: u64) -> (Used, Option<Wait>) {
+        let ran_ns = stat.ran_ns.saturating_sub(self.stat.ran_ns);
+        let mut queued_ns = stat.queued_ns.saturating_sub(self.stat.queued_ns);
+        if self.stat.slices == 0 {
+            // Of a thread that was there before us.
+            queued_ns = 0;
+        }
+        let before = self.take_wait();
+        (self.collected, self.doing, self.stat) = ((now_ns.saturating_sub(ns), ns), doing, stat);
+        (self.at_ns, self.since_ns) = (self.at_ns.max(now_ns), now_ns);
+        self.idle_ns += ns;
+        (Used { ran_ns, queued_ns }, before)
+    }
+
+    /// Where it waits, for as long as that is worth knowing.
+    pub fn place(&self) -> Option<Place> {
+        let Doing::Waiting(state, stack, context) = &self.doing else { return None };
+        Some(Place { state: *state, stack: stack.clone(), context: context.clone() })
     }
 
     /// The time for which it waits for a processor where it has waited so far.

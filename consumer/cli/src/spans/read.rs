@@ -252,6 +252,7 @@ fn told(found: Found) -> Found {
         let what = match &**of {
             "span" => "ends of spans were lost: these spans have no name and no duration".into(),
             "scope" => "activations of spans were lost: samples in them are in no inferred span".into(),
+            "waited" => "times that threads told of having waited were lost, and are in no span".into(),
             // What rounding leaves of a thread's beginning and end is no sample; the JSON has it.
             "flightline.SampleLoss" if *count == 0 => continue,
             "flightline.SampleLoss" => {

@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use flightline_context::abi::{Abi, ScopeEnd, Slot, SpanEnd, VERSION, mode, set_recorder};
+use flightline_context::abi::{Abi, ScopeEnd, Slot, SpanEnd, Switches, VERSION, mode, set_recorder};
 use flightline_context::{Span, enter_context, keys, label, own_slot};
 use flightline_tracing::{FlightlineProcessor, layer, observe_opentelemetry};
 use opentelemetry::trace::{TraceContextExt, Tracer, TracerProvider};
@@ -68,7 +68,12 @@ static RECORDER: Abi = Abi {
     key_name: keys::own_key_name,
     span,
     scope,
+    switches: &raw const SWITCHES,
+    switched,
 };
+
+static SWITCHES: Switches = Switches { mark: AtomicU64::new(0), word: AtomicUsize::new(0) };
+unsafe extern "C" fn switched() {}
 
 fn sampled() {
     SAMPLES.with(|word| word.fetch_add(1, Relaxed));

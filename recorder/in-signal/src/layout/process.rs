@@ -231,6 +231,11 @@ pub struct ThreadSlot {
     pub handler_cycles: AtomicU64,
     /// Samples taken while a span was active; the drain counts here too.
     pub span_samples: AtomicU32,
+    /// Time without a processor, as the thread read it when it last entered or left a span after having been put aside: CLOCK_MONOTONIC
+    /// less its CPU clock, ns. 0: it never did.
+    pub off_ns: AtomicU64,
+    /// The first such reading.
+    pub first_off_ns: AtomicU64,
     /// Pages that are known to hold contexts of ours, see [`crate::context`]: from, to.
     pub context_pages: [AtomicU64; 2],
     /// The thread's thread pointer, 0 while it is not known.

@@ -27,11 +27,16 @@ pub mod event_kind {
     pub const SPAN: u16 = 10;
     /// An activation of a span that ended, see [`crate::payload::scope`]; value = ns.
     pub const SCOPE: u16 = 11;
+    /// Time without a processor that a thread notes when it enters or leaves a span, see [`crate::payload::waited`]; value = ns that
+    /// it stands for.
+    pub const WAITED: u16 = 12;
     /// One past the highest.
-    pub const KINDS: usize = 12;
+    pub const KINDS: usize = 13;
     /// Stable names, as they appear in recordings.
-    pub const NAMES: [&str; KINDS] =
-        ["", "perf", "wall", "alloc", "free", "lock", "io", "throw", "trace", "signal", "span", "scope"];
+    pub const NAMES: [&str; KINDS] = [
+        "", "perf", "wall", "alloc", "free", "lock", "io", "throw", "trace", "signal", "span", "scope",
+        "waited",
+    ];
 }
 
 /// Which function allocated: low half of the index of an [`event_kind::ALLOC`] event. Its extra words are the address and the
