@@ -12,6 +12,7 @@ mod on_wall;
 mod open;
 mod parse;
 pub(crate) mod proc_file;
+mod published;
 mod resolve;
 pub(crate) mod sequences;
 pub(crate) mod thread;
