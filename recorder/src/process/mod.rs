@@ -149,6 +149,7 @@ impl Process {
         book.threads.settle_ended(file, file.tail(), book.period_ns, stopped);
         if !book.over && book.open.is_due(now_ns) {
             book.look_for_open(file, now_ns, false);
+            book.keep_open(file, recording);
         }
         fill
     }
@@ -305,7 +306,7 @@ impl Process {
                                 Some(trace),
                                 sample.time_ns,
                                 &event,
-                                sample.worked.as_deref(),
+                                sample.worked.as_ref(),
                                 recording,
                             );
                         }
