@@ -141,11 +141,11 @@ pub fn flightline() -> &'static Path {
     })
 }
 
-/// An example program of one of our packages, as `cargo test` builds it with everything else: another choice of packages
+/// An example program of one of our packages, or a library by its file's name, as `cargo test` builds it with everything else: another choice of packages
 /// may mean other features, and all of it built once more.
 pub fn example(name: &str) -> PathBuf {
     let mut build = build();
-    build.args(["--workspace", "--example", name]);
+    build.args(["--workspace", "--example", name.trim_start_matches("lib").trim_end_matches(".so")]);
     run(&mut build, Duration::from_secs(900)).expect_success(name);
     target_dir().join("debug/examples").join(name)
 }

@@ -243,3 +243,32 @@ fn another_writer_of_the_proposal_is_read() {
     println!("{right:?}");
     assert!(right.iter().all(|seen| *seen > 50), "{right:?}");
 }
+
+/// Datadog's own writer, in a library that is opened while threads run; its keys have the names that the process publishes.
+#[test]
+fn a_library_of_another_maker_is_read_and_its_labels_have_names() {
+    let _turn = turn();
+    let library = victim::example("libotel_writer.so");
+    let program = victim::c("spans_opened", &["-O2"]);
+    let record = Record::new().option("-e").option("cpu,wall@2ms");
+    let recorded = record.run(program, &[library.to_str().unwrap(), "200"]).expect_code(0);
+    let contexts = contexts(&recorded.path);
+    let mut right: HashMap<(String, i64), u64> = HashMap::new();
+    for sample in spans::read(&recorded.path, &SAMPLES) {
+        let context = contexts.get(&(sample.tid, sample.number("startTime")));
+        let functions = ["in_none", "in_first", "in_second"];
+        let Some(expected) = functions.iter().position(|name| sample.has(name)) else { continue };
+        let id = context.map_or(0, |context| context.number("spanId"));
+        assert_eq!(id, expected as i64, "{sample:?} {context:?}");
+        *right.entry((sample.event.clone(), id)).or_default() += 1;
+        let Some(context) = context else { continue };
+        assert_eq!((context.number("traceIdHi"), context.number("traceIdLo")), (0x1111_1111_1111_1111, id));
+        assert_eq!((context.number("localRootSpanId"), context.number("flags")), (1, 1));
+        assert_eq!(context.field("labels"), format!(r#"{{"http.route":"/span/{id}","label 7":"x"}}"#));
+    }
+    println!("{right:?}");
+    for (event, id) in [(SAMPLES[0], 0), (SAMPLES[0], 1), (SAMPLES[0], 2), (SAMPLES[1], 1), (SAMPLES[1], 2)] {
+        let seen = right.get(&(event.to_owned(), id)).copied().unwrap_or(0);
+        assert!(seen > 40, "{seen} of {event} in {id}: {right:?}");
+    }
+}

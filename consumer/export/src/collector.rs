@@ -1,9 +1,11 @@
 //! Items of a recording → batches whose samples have their spans.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use flightline_consumer::live::{Item, Kind, Sample};
-use flightline_consumer::spans::{self, Joiner, Limits, Listener, Taken, Told};
+use flightline_consumer::model::Thread;
+use flightline_consumer::spans::{self, Joiner, Limits, Listener, SpanKey, Taken, Told};
 
 use crate::batch::{Batch, Observed};
 use crate::context::Span;
@@ -21,12 +23,18 @@ pub struct Collector {
     listener: Listener,
     joiner: Joiner<Observed>,
     batch: Batch,
+    /// Spans that went on when they were told last: in a repository at the end of each chunk.
+    open: HashMap<SpanKey, (spans::Span, Option<Arc<Thread>>)>,
 }
+
+/// Spans that go on and are kept until they end; more are given as they are.
+const MOST_OPEN: usize = 1 << 16;
 
 impl Collector {
     /// An empty one. `given` are attributes of all resources, which count more than what recordings say.
     pub fn new(given: Attributes) -> Self {
-        Self { listener: Listener::new(), joiner: Joiner::new(LIMITS, None), batch: Batch::new(given) }
+        let (listener, joiner) = (Listener::new(), Joiner::new(LIMITS, None));
+        Self { listener, joiner, batch: Batch::new(given), open: HashMap::new() }
     }
 
     /// Takes what is of use of an item.
@@ -74,7 +82,10 @@ impl Collector {
     /// Gives all that is left: nothing follows.
     pub fn finish(&mut self) -> Batch {
         self.undoubted();
-        let Self { joiner, batch, .. } = self;
+        let Self { joiner, batch, open, .. } = self;
+        let mut open: Vec<_> = open.drain().map(|(_, told)| told).collect();
+        open.sort_by_key(|(span, _)| (span.start, span.key));
+        open.iter().for_each(|(span, thread)| batch.told(span, thread.as_deref()));
         joiner.finish(&mut |part| batch.observe(&part), &mut |_| {});
         self.cut()
     }
@@ -90,7 +101,7 @@ impl Collector {
     }
 
     fn told(&mut self, told: Told) {
-        let Self { joiner, batch, .. } = self;
+        let Self { joiner, batch, open, .. } = self;
         match told {
             Told::Context(thread, time, context) => {
                 let number = joiner.number(&thread);
@@ -102,7 +113,12 @@ impl Collector {
             }
             Told::Span(thread, span) => {
                 joiner.span(&span);
-                batch.told(&span, thread.as_deref());
+                if span.open && open.len() < MOST_OPEN {
+                    open.insert(span.key, (span, thread));
+                } else {
+                    open.remove(&span.key);
+                    batch.told(&span, thread.as_deref());
+                }
             }
             Told::Interval(thread, span) => {
                 let number = joiner.number(&thread);
@@ -134,5 +150,33 @@ impl Collector {
                 self.batch.observe(&spans::Attributed { sample: &taken, weight, context, time, lasts });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_that_was_told_while_it_went_on_is_given_once() {
+        let span = |id: u64, end: i64, open: bool| {
+            let key = SpanKey::of(id).unwrap();
+            let (trace, labels) = (spans::TraceId(7), Default::default());
+            let (parent, samples, name) = (None, None, "shop".into());
+            let local_root = key;
+            let (start, flags) = (5, 1);
+            spans::Span { key, name, trace, parent, local_root, start, end, flags, labels, open, samples }
+        };
+        let mut collector = Collector::new(Attributes::default());
+        for told in
+            [span(1, 10, true), span(2, 10, true), span(1, 20, true), span(1, 30, false), span(2, 40, true)]
+        {
+            collector.told(Told::Span(None, told));
+        }
+        let given = |batch: &Batch| -> Vec<(u64, i64)> {
+            batch.spans.iter().map(|span| (span.span_id, span.end)).collect()
+        };
+        assert_eq!(given(&collector.cut()), [(1, 30)]);
+        assert_eq!(given(&collector.finish()), [(2, 40)]);
     }
 }

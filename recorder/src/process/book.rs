@@ -228,9 +228,10 @@ impl Book {
         let time_ns = not_in_future(sample.time_ns, now_ns);
         self.note_open(index, time_ns);
         if head.kind == event_kind::SCOPE
-            && let Some(seq) = self.extra.get(scope::SEQ)
+            && let (Some(seq), Some(span)) = (self.extra.get(scope::SEQ), self.extra.get(scope::SPAN))
         {
             self.open.ended(index, *seq);
+            recording.open_no_more(file.key(), *seq, *span);
         }
         if matches!(head.kind, event_kind::ALLOC | event_kind::FREE) {
             let event = events::Event { head, extra: &self.extra };
@@ -301,7 +302,7 @@ impl Book {
         let worked = self.worked.clone();
         match trace {
             Some(trace) => {
-                self.write_event(file, index, Some(trace), time_ns, event, worked.as_deref(), recording)
+                self.write_event(file, index, Some(trace), time_ns, event, worked.as_ref(), recording)
             }
             None => {
                 let what = What::Event(Box::new(event.owned()));
@@ -320,7 +321,7 @@ impl Book {
         trace: Option<TraceIndex>,
         time_ns: u64,
         event: &events::Event<'_>,
-        worked: Option<&Worked>,
+        worked: Option<&Arc<Worked>>,
         recording: &mut Recording,
     ) {
         let Some(thread) = self.threads.list.get_mut(thread) else { return };
@@ -329,10 +330,9 @@ impl Book {
         }
         let constant = thread.constant(file, self.group, recording);
         let place = events::Place { thread: constant, tid: thread.tid, trace, time_ns };
+        recording.taken_for(constant, event.start_ns(time_ns), worked);
         self.engines.write(recording, &place, event);
-        if let (Some(worked), Some(_)) = (worked, trace) {
-            recording.worked_for(constant, event.start_ns(time_ns), worked);
-        }
+        recording.taken_for(constant, 0, None);
     }
 
     /// Replaces the thread id of the holder of a lock in `self.extra` by 1 + its constant in the recording, 0 if it is
@@ -447,10 +447,9 @@ impl Book {
     ) {
         let Some(thread) = self.threads.list.get_mut(thread) else { return };
         let constant = thread.constant(file, self.group, recording);
+        recording.taken_for(constant, time_ns, self.worked.as_ref());
         recording.sample(constant, trace, time_ns, events);
-        if let Some(worked) = &self.worked {
-            recording.worked_for(constant, time_ns, worked);
-        }
+        recording.taken_for(constant, 0, None);
     }
 
     /// Gives the program's handlers a new table if there is something new to say.

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use flightline_in_signal::context::{HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, RECORD_HEAD};
+use serde_json::{Map, Value};
 
 use super::proc_file::ProcFile;
+use super::published::Published;
+use crate::clock::monotonic_ns;
 use crate::recording::{SpanContext, Worked};
 
 /// Contexts as they were read last: a thread mostly goes on with what it worked for.
@@ -12,7 +15,11 @@ use crate::recording::{SpanContext, Worked};
 pub(super) struct Contexts {
     words: Vec<u64>,
     last: Option<Arc<Worked>>,
+    published: Published,
 }
+
+/// The label that libdatadog tells the local root in, as 16 hexadecimal digits.
+const LOCAL_ROOT: &str = "datadog.local_root_span_id";
 
 impl Contexts {
     /// What `words` of a record say, see [`flightline_in_signal::context`]; `None` if they hold nothing that can be.
@@ -20,46 +27,64 @@ impl Contexts {
         if words.is_empty() {
             return None;
         }
-        if words != self.words {
+        let ours = is_ours(words);
+        // What another's keys mean nobody tells us.
+        let renamed = !ours && file.trusted_pid() && self.published.look(file.pid, monotonic_ns());
+        if words != self.words || renamed {
             self.words.clear();
             self.words.extend_from_slice(words);
-            self.last = decode(words, |index| file.label_name(index)).map(Arc::new);
+            let published = &self.published;
+            let worked = match ours {
+                true => decode(words, |index| file.label_name(index)),
+                false => decode(words, |index| published.name(index).map(str::to_owned)),
+            };
+            self.last = worked.map(Arc::new);
         }
         self.last.clone()
     }
 }
 
+/// Whether a side-car of ours was read with it.
+fn is_ours(words: &[u64]) -> bool {
+    words.first().is_some_and(|head| head >> 32 & 1 != 0)
+}
+
 /// Decodes a context; `name` knows the names of labels.
 pub(super) fn decode(words: &[u64], name: impl Fn(u8) -> Option<String>) -> Option<Worked> {
-    let [head, seq, local_root] = *words.first_chunk::<HEAD_WORDS>()?;
+    let [_, seq, local_root] = *words.first_chunk::<HEAD_WORDS>()?;
     let bytes: Vec<u8> = words.get(HEAD_WORDS..)?.iter().flat_map(|word| word.to_le_bytes()).collect();
     let attrs = usize::from(u16::from_le_bytes(*bytes.get(26..28)?.first_chunk()?));
     let attrs = bytes.get(RECORD_HEAD..RECORD_HEAD + attrs)?;
     let id = |at: usize| Some(u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
-    let ours = head >> 32 & 1 != 0;
-    Some(Worked {
-        // Only our side-car counts activations.
-        seq: if ours { seq } else { 0 },
-        context: SpanContext {
-            span: id(16)?,
-            local_root: if ours { local_root } else { 0 },
-            trace: [id(0)?, id(8)?],
-            flags: *bytes.get(25)?,
-            labels: labels(attrs, name),
-        },
-    })
+    let mut labels = labels(attrs, name);
+    // Only our side-car counts activations.
+    let (seq, local_root) = match is_ours(words) {
+        true => (seq, local_root),
+        false => (0, take_local_root(&mut labels)),
+    };
+    let labels = if labels.is_empty() { String::new() } else { Value::Object(labels).to_string() };
+    let (span, trace, flags) = (id(16)?, [id(0)?, id(8)?], *bytes.get(25)?);
+    Some(Worked { seq, context: SpanContext { span, local_root, trace, flags, labels } })
 }
 
-/// A JSON object of `key, length, text` behind each other; empty if there are none. The last of a key counts.
-fn labels(mut attrs: &[u8], name: impl Fn(u8) -> Option<String>) -> String {
-    let mut object = serde_json::Map::new();
+/// The local root if the labels tell it, which then is none of them; 0: they do not.
+fn take_local_root(labels: &mut Map<String, Value>) -> u64 {
+    let told = labels.get(LOCAL_ROOT).and_then(Value::as_str).filter(|text| text.len() == 16);
+    let Some(root) = told.and_then(|text| u64::from_str_radix(text, 16).ok()) else { return 0 };
+    labels.remove(LOCAL_ROOT);
+    root
+}
+
+/// Labels of `key, length, text` behind each other. The last of a key counts.
+fn labels(mut attrs: &[u8], name: impl Fn(u8) -> Option<String>) -> Map<String, Value> {
+    let mut object = Map::new();
     while let Some(([key, len], rest)) = attrs.split_first_chunk() {
         let (text, rest) = rest.split_at(usize::from(*len).min(rest.len()));
         attrs = rest;
         let name = name(*key).unwrap_or_else(|| format!("label {key}"));
         object.insert(name, String::from_utf8_lossy(text).into_owned().into());
     }
-    if object.is_empty() { String::new() } else { serde_json::Value::Object(object).to_string() }
+    object
 }
 
 /// Words of a context that a record says to have, if they can be.
@@ -99,6 +124,14 @@ mod tests {
         let foreign = decode(&words(false, b"", 0), name).unwrap();
         assert_eq!((foreign.seq, foreign.context.local_root), (0, 0));
         assert_eq!(foreign.context.labels, "");
+        // As libdatadog tells it; whatever else stands there is a label like others.
+        let root = |attrs: &[u8]| {
+            let name = |_| Some(LOCAL_ROOT.to_owned());
+            let context = decode(&words(false, attrs, attrs.len()), name).unwrap().context;
+            (context.local_root, context.labels)
+        };
+        assert_eq!(root(b"\x00\x10000000000000beef"), (0xbeef, String::new()));
+        assert_eq!(root(b"\x00\x02be"), (0, format!(r#"{{"{LOCAL_ROOT}":"be"}}"#)));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod on_wall;
 mod open;
 mod parse;
 pub(crate) mod proc_file;
+mod published;
 mod resolve;
 pub(crate) mod sequences;
 pub(crate) mod thread;
@@ -148,6 +149,7 @@ impl Process {
         book.threads.settle_ended(file, file.tail(), book.period_ns, stopped);
         if !book.over && book.open.is_due(now_ns) {
             book.look_for_open(file, now_ns, false);
+            book.keep_open(file, recording);
         }
         fill
     }
@@ -304,7 +306,7 @@ impl Process {
                                 Some(trace),
                                 sample.time_ns,
                                 &event,
-                                sample.worked.as_deref(),
+                                sample.worked.as_ref(),
                                 recording,
                             );
                         }

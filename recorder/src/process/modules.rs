@@ -362,7 +362,7 @@ fn from_log(module: &InitModule, path: &Path, root: Option<&Path>, images: &mut 
 }
 
 /// `start-end perms offset major:minor inode   path`
-fn parse(line: &str) -> Option<Line<'_>> {
+pub(super) fn parse(line: &str) -> Option<Line<'_>> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
     let (permissions, rest) = rest.split_once(' ')?;

@@ -42,7 +42,7 @@ impl Book {
             match trace {
                 Some(trace) => {
                     let worked = self.worked.clone();
-                    self.write_event(file, index, Some(trace), time_ns, &event, worked.as_deref(), recording);
+                    self.write_event(file, index, Some(trace), time_ns, &event, worked.as_ref(), recording);
                 }
                 None => {
                     let what = What::Event(Box::new(event.owned()));

@@ -15,7 +15,7 @@ use super::book::Book;
 use super::context::decode;
 use super::proc_file::ProcFile;
 use super::threads::ThreadIndex;
-use crate::recording::{Recording, Scope, Span, Worked};
+use crate::recording::{OpenSpan, Recording, Scope, Span, Worked};
 
 /// Time between two looks.
 const LOOK_NS: u64 = 250_000_000;
@@ -151,8 +151,35 @@ impl Book {
         });
     }
 
+    /// Has the recording tell at a chunk's end what goes on now, where chunks are read alone.
+    pub(super) fn keep_open(&mut self, file: &ProcFile, recording: &mut Recording) {
+        if !recording.tells_open() {
+            return;
+        }
+        let mut all = Vec::new();
+        for (index, of) in &self.open.threads {
+            let Some(thread) = self.threads.list.get_mut(*index).filter(|_| !of.open.is_empty()) else {
+                continue;
+            };
+            if !thread.selected(file, self.threads.selection.as_ref()) {
+                continue;
+            }
+            let thread = thread.constant(file, self.group, recording);
+            all.extend(of.open.iter().map(|open| OpenSpan {
+                thread,
+                scope: open.scope(),
+                name: open.name.clone(),
+                parent: open.parent,
+                context: open.worked.context.clone(),
+            }));
+        }
+        all.sort_by_key(|open| (open.thread, open.scope.seq));
+        recording.open_now(file.key(), all);
+    }
+
     /// Tells what had not ended, when the process or the recording does.
     pub(super) fn tell_open(&mut self, file: &ProcFile, recording: &mut Recording) {
+        recording.open_now(file.key(), Vec::new());
         let mut told = HashSet::new();
         for (index, open) in self.open.take() {
             let Some(thread) = self.threads.list.get_mut(index) else { continue };

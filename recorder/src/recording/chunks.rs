@@ -48,6 +48,11 @@ impl Recording {
                 return false;
             }
         }
+        let beside = self.room_beside();
+        if beside > 0 && !self.writer.declares(schema::SAMPLE_CONTEXT) {
+            self.declare(schema::SAMPLE_CONTEXT);
+        }
+        let cost = |recording: &Recording| cost(recording) + beside;
         let most = if self.journal.is_some() { MOST_OF_RECORD_BYTES } else { MOST_QUEUED_BYTES };
         (self.writer.room() >= cost(self) && self.writer.pending() < most) || self.make_room_slowly(&cost)
     }
@@ -83,13 +88,15 @@ impl Recording {
     fn make_room_slowly(&mut self, cost: &dyn Fn(&Recording) -> usize) -> bool {
         let now = crate::clock::monotonic_ns();
         self.write_out(now);
-        if self.failure.is_none() && self.sink.repository().is_some() && self.big() {
+        // At a chunk's end nothing begins another one.
+        let may_end = !self.open.telling();
+        if self.failure.is_none() && may_end && self.sink.repository().is_some() && self.big() {
             // Whoever wants room has keys of stacks in hand: the dictionary stays.
             self.next_chunk(now, 0, usize::MAX);
         }
         // In a new chunk it costs more, as nothing is written there yet; so perhaps another, larger one.
         for _ in 0..2 {
-            if self.writer.room() < cost(self) && self.failure.is_none() {
+            if self.writer.room() < cost(self) && self.failure.is_none() && may_end {
                 self.next_chunk(now, cost(self) as u64, usize::MAX);
             }
         }
@@ -224,6 +231,7 @@ impl Recording {
 
     pub(super) fn next_chunk(&mut self, now_ns: u64, need: u64, dictionary: usize) {
         self.tell_sums(now_ns);
+        self.tell_open_now();
         let now = self.ticks(now_ns);
         let size = self.sink.bytes() - self.chunk_start_byte;
         if let Err(error) = self.writer.finish(now, false, &mut self.sink) {

@@ -4,7 +4,7 @@
 use jfr_format::{ids::TypeId, metadata::Declared, schema::*};
 
 use super::Recording;
-use crate::settings::Settings;
+use crate::settings::{Settings, Spans};
 
 /// What every recording may say.
 const ALWAYS: &[TypeId] = &[
@@ -65,7 +65,8 @@ const THROW: &[TypeId] = &[JAVA_EXCEPTION_THROW, JAVA_ERROR_THROW];
 const TRACE: &[TypeId] = &[METHOD_TRACE];
 const EVENTS: &[TypeId] = &[EVENT_SAMPLE];
 const SIGNALS: &[TypeId] = &[FATAL_SIGNAL, CAUGHT_SIGNAL, LAST_SAMPLE, BELOW_THRESHOLD];
-/// Declared when the first is there: few programs have spans.
+/// Declared from the start only where all are asked for: few programs have spans, and those with one pay for the beginning of one
+/// more chunk (some 10 KB, once), the others would pay 2 KB in each chunk.
 const SPANS: &[TypeId] = &[SAMPLE_CONTEXT, SPAN, SPAN_SCOPE, OPEN_SPAN, PROFILER_SPAN, WATERMARK, EVENT_LOSS];
 /// Everything but CPU samples may find the ring full.
 const LOSS: &[TypeId] = &[EVENT_LOSS];
@@ -90,6 +91,7 @@ pub(super) fn at_start(
         (!settings.trace.is_empty(), TRACE),
         (!settings.events.is_empty(), EVENTS),
         (settings.fatal_signals == Some(true), SIGNALS),
+        (settings.spans == Spans::All, SPANS),
     ];
     let on = engines.iter().filter(|(on, _)| *on).map(|(_, types)| *types);
     let more: Vec<TypeId> = on.flatten().copied().collect();
@@ -128,6 +130,9 @@ mod tests {
         assert!(bytes(&cpu) <= 8700, "{}", bytes(&cpu));
         let bare = Settings { metrics: None, ..Settings::default() };
         assert!(bytes(&bare) <= 6700, "{}", bytes(&bare));
+        // What spans would add to it.
+        let spans = bytes(&Settings { spans: Spans::All, ..Settings::default() });
+        assert!((1500..2500).contains(&(spans - bytes(&cpu))), "{spans}");
         // The whole schema has 17 KB and more.
         assert!(2 * bytes(&cpu) < Declared::all().event().len());
     }

@@ -37,7 +37,7 @@ pub use constants::ThreadHandle;
 use constants::{Group, Interface, ThreadTable};
 use open::Later;
 use outage::Outage;
-pub use spans::{Scope, Span, SpanContext, Worked};
+pub use spans::{OpenSpan, Scope, Span, SpanContext, Worked};
 
 /// A recording being written.
 pub struct Recording {
@@ -56,6 +56,10 @@ pub struct Recording {
     last_interface: u64,
     /// Constants of spans.
     spans: spans::Constants,
+    /// What the samples that are being written were taken for: thread, begin, context.
+    taken_for: Option<(usize, u64, Arc<Worked>)>,
+    /// Activations that go on, to be told at a chunk's end.
+    open: spans::OpenNow,
     /// Dictionary of stacks.
     pub interner: Interner,
     threads: ThreadTable,
@@ -154,6 +158,8 @@ impl Recording {
             interfaces: Vec::new(),
             last_interface: 0,
             spans: spans::Constants::default(),
+            taken_for: None,
+            open: spans::OpenNow::default(),
             interner: Interner::telling(settings.tells_lines()),
             threads: ThreadTable::default(),
             groups: Vec::new(),
@@ -295,6 +301,7 @@ impl Recording {
                     self.events += 1;
                     self.unsent += 1;
                     self.worth = true;
+                    self.tell_taken_for();
                 }
                 Err(_) => self.unwritten += 1,
             }
@@ -363,6 +370,9 @@ impl Recording {
         self.worth = true;
         let written = self.writer.event(id, |e| fields(e, key, trace_key, own));
         debug_assert!(written.is_ok(), "{written:?}");
+        if trace.is_some() {
+            self.tell_taken_for();
+        }
     }
 
     /// Writes bits per second of a network interface.

@@ -1,10 +1,11 @@
 //! What samples were taken for, spans and their scopes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use jfr_format::{ids::Ticks, schema};
 
-use super::Recording;
+use super::{EVENT_BYTES, Recording};
 
 /// A span and what is known of it while it is active.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -62,6 +63,35 @@ pub struct Scope {
     pub seq: u64,
     /// It was not over yet.
     pub open: bool,
+}
+
+/// A span that goes on, as far as it is known.
+#[derive(Clone, Debug)]
+pub struct OpenSpan {
+    /// The thread that it is active on.
+    pub thread: usize,
+    /// The activation.
+    pub scope: Scope,
+    /// Its name; empty if whoever made the span tells of it.
+    pub name: String,
+    /// The span it is a child of, 0: none.
+    pub parent: u64,
+    /// The rest.
+    pub context: SpanContext,
+}
+
+/// What goes on, for chunks that are read alone, by process.
+#[derive(Default)]
+pub(super) struct OpenNow {
+    processes: HashMap<u64, Vec<OpenSpan>>,
+    telling: bool,
+}
+
+impl OpenNow {
+    /// Whether it is being told.
+    pub(super) fn telling(&self) -> bool {
+        self.telling
+    }
 }
 
 /// Contexts and texts that are remembered at most, each.
@@ -145,11 +175,33 @@ impl Recording {
         key
     }
 
-    /// Tells what a thread worked for when its samples that begin at `start_ns` were taken. Samples that are added up have
-    /// lost it.
-    pub fn worked_for(&mut self, thread: usize, start_ns: u64, worked: &Worked) {
+    /// What the samples of a thread that begin at `start_ns` and are written from now on were taken for: it is told in the chunk of each
+    /// of them. Samples that are added up have lost it.
+    pub fn taken_for(&mut self, thread: usize, start_ns: u64, worked: Option<&Arc<Worked>>) {
+        let worked = worked.filter(|_| self.aggregate.is_none());
+        self.taken_for = worked.map(|worked| (thread, start_ns, worked.clone()));
+    }
+
+    /// Bytes to keep free behind a sample for what it was taken for.
+    #[inline]
+    pub(super) fn room_beside(&self) -> usize {
+        self.taken_for
+            .as_ref()
+            .map_or(0, |(.., worked)| worked.context.labels.len() + CONSTANT_BYTES + EVENT_BYTES)
+    }
+
+    /// A sample has been written: what it was taken for follows, in the same chunk.
+    #[inline]
+    pub(super) fn tell_taken_for(&mut self) {
+        if let Some((thread, start_ns, worked)) = self.taken_for.take() {
+            self.worked_for(thread, start_ns, &worked);
+            self.taken_for = Some((thread, start_ns, worked));
+        }
+    }
+
+    fn worked_for(&mut self, thread: usize, start_ns: u64, worked: &Worked) {
         let time = self.ticks(start_ns);
-        if self.aggregate.is_some() || self.spans.told == Some((thread, time.0, self.chunk)) {
+        if self.spans.told == Some((thread, time.0, self.chunk)) {
             return;
         }
         self.spans.trim();
@@ -169,6 +221,21 @@ impl Recording {
 
     /// Writes a span, as ours and as async-profiler has it; `thread` is where it ended, or goes on.
     pub fn span_end(&mut self, thread: usize, span: &Span<'_>) {
+        self.own_span(thread, span);
+        let (start, took) = self.interval(span.start_ns, span.took_ns);
+        self.event_with_constants(
+            schema::PROFILER_SPAN,
+            thread,
+            None,
+            span.name.len() + CONSTANT_BYTES,
+            |recording| recording.text_key(span.name),
+            |e, thread, _, name| {
+                e.ticks(start).ticks(took).key(thread).key(name);
+            },
+        );
+    }
+
+    fn own_span(&mut self, thread: usize, span: &Span<'_>) {
         self.spans.trim();
         let (start, took) = self.interval(span.start_ns, span.took_ns);
         let context = &span.context;
@@ -190,16 +257,50 @@ impl Recording {
                 e.key(labels);
             },
         );
-        self.event_with_constants(
-            schema::PROFILER_SPAN,
-            thread,
-            None,
-            span.name.len() + CONSTANT_BYTES,
-            |recording| recording.text_key(span.name),
-            |e, thread, _, name| {
-                e.ticks(start).ticks(took).key(thread).key(name);
-            },
-        );
+    }
+
+    /// Whether chunks are read alone, so that what goes on is told at the end of each.
+    pub fn tells_open(&mut self) -> bool {
+        self.sink.repository().is_some()
+    }
+
+    /// What goes on in a process as of now.
+    pub fn open_now(&mut self, process: u64, open: Vec<OpenSpan>) {
+        if open.is_empty() {
+            self.open.processes.remove(&process);
+        } else {
+            self.open.processes.insert(process, open);
+        }
+    }
+
+    /// An activation ended.
+    pub fn open_no_more(&mut self, process: u64, seq: u64, span: u64) {
+        if let Some(open) = self.open.processes.get_mut(&process) {
+            open.retain(|open| (open.scope.seq, open.scope.span) != (seq, span));
+        }
+    }
+
+    /// Tells what goes on, at a chunk's end. Not for readers of `profiler.Span`: these would have to count it once more at its end.
+    pub(super) fn tell_open_now(&mut self) {
+        if self.open.processes.is_empty() || !self.declared.has(schema::OPEN_SPAN) || self.failure.is_some() {
+            return;
+        }
+        self.open.telling = true;
+        let processes = std::mem::take(&mut self.open.processes);
+        let mut told = HashSet::new();
+        for (process, open) in &processes {
+            for OpenSpan { thread, scope, name, parent, context } in open {
+                self.scope_end(*thread, scope);
+                if !name.is_empty() && told.insert((process, scope.span)) {
+                    let (start_ns, took_ns, samples) = (scope.start_ns, scope.took_ns, None);
+                    let span =
+                        Span { start_ns, took_ns, name, parent: *parent, samples, context: context.clone() };
+                    self.own_span(*thread, &span);
+                }
+            }
+        }
+        self.open.processes = processes;
+        self.open.telling = false;
     }
 
     /// Writes an activation of a span.
@@ -229,3 +330,158 @@ impl Recording {
 
 /// Most bytes of a constant here beside its text.
 const CONSTANT_BYTES: usize = 96;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::io::Read;
+    use std::path::Path;
+
+    use jfr_format::event::Value;
+    use jfr_format::read::{Input, Item};
+    use jfr_format::schema::frame_type;
+
+    use super::*;
+    use crate::names::intern::{Frame, Origin, TraceIndex};
+    use crate::repository::{Owner, Repository};
+    use crate::settings::Settings;
+    use crate::sink::Target;
+
+    fn trace(recording: &mut Recording, i: u64) -> TraceIndex {
+        let name = || (Origin::default(), format!("function_{i}"));
+        let method = recording.interner.method(1, i, name);
+        let frame = recording.interner.frame(Frame { method, line: 0, address: 0, kind: frame_type::CPP });
+        recording.interner.trace(&[0, frame])
+    }
+
+    fn context(span: u64) -> SpanContext {
+        let labels = format!(r#"{{"path":"/{}"}}"#, "x".repeat((span % 500) as usize));
+        SpanContext { span, local_root: span, trace: [1, span], flags: 1, labels }
+    }
+
+    /// For each chunk and event type the start times, and for [`SpanContext`]s of samples too.
+    fn chunks(path: &Path) -> Vec<HashMap<String, Vec<i64>>> {
+        let mut input = Input::open(path).unwrap();
+        let mut chunks: Vec<HashMap<String, Vec<i64>>> = Vec::new();
+        while let Some(item) = input.next().unwrap() {
+            match item {
+                Item::ChunkStart(_) => chunks.push(HashMap::new()),
+                Item::Events(batch) => {
+                    for event in batch.events() {
+                        let start = event.fields().field("startTime").ok().flatten();
+                        let start = start.as_ref().and_then(Value::as_i64).unwrap_or(0);
+                        let of =
+                            chunks.last_mut().unwrap().entry(event.class().name.to_string()).or_default();
+                        of.push(start);
+                    }
+                }
+                Item::Warning(warning) => panic!("{warning}"),
+                Item::ChunkEnd(_) => {}
+            }
+        }
+        chunks
+    }
+
+    #[test]
+    fn a_sample_and_what_it_was_taken_for_are_in_one_chunk() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.jfr");
+        let (mut read, write) = std::os::unix::net::UnixStream::pair().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            read.read_to_end(&mut bytes).unwrap();
+            bytes
+        });
+        let target = Target::Descriptor(Arc::new(write.into()));
+        let mut recording = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
+        drop(target);
+        let group = recording.add_group("prog (1)".into());
+        let thread = recording.add_thread(5, "main", group).index;
+        let start_ns = recording.chunk_start_ns;
+        for i in 0..6_000 {
+            let (time_ns, trace) = (start_ns + i * 1_000_000, trace(&mut recording, i % 300));
+            let worked = Arc::new(Worked { context: context(1 + i % 700), seq: i });
+            recording.taken_for(thread, time_ns, Some(&worked).filter(|_| i > 50));
+            recording.sample(thread, trace, time_ns, 1 + (i % 4) as u32);
+            recording.taken_for(thread, 0, None);
+            while recording.waiting() > 0 {
+                recording.push();
+            }
+        }
+        recording.finish();
+        while recording.waiting() > 0 {
+            recording.push();
+        }
+        drop(recording);
+        std::fs::write(&path, reader.join().unwrap()).unwrap();
+        let chunks = chunks(&path);
+        assert!(chunks.len() > 5, "{}", chunks.len());
+        let all = |chunk: &HashMap<String, Vec<i64>>, event: &str| -> BTreeSet<i64> {
+            chunk.get(event).into_iter().flatten().copied().collect()
+        };
+        let mut without = 0;
+        for chunk in &chunks {
+            let contexts = all(chunk, "flightline.SampleContext");
+            assert_eq!(
+                chunk.get("flightline.SampleContext").map_or(0, Vec::len),
+                contexts.len(),
+                "told twice"
+            );
+            without += all(chunk, "jdk.ExecutionSample").difference(&contexts).count();
+        }
+        assert_eq!(without, 51, "samples whose context is elsewhere");
+        // The first one began a chunk, which its sample is in.
+        assert_eq!(all(&chunks[0], "flightline.SampleContext").len(), 0);
+        assert_eq!(all(&chunks[0], "jdk.ExecutionSample").len(), 51);
+    }
+
+    #[test]
+    fn each_chunk_of_a_repository_tells_what_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = Target::Repository(Repository::new(folder.path()));
+        let mut recording = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
+        let group = recording.add_group("prog (1)".into());
+        let thread = recording.add_thread(5, "main", group).index;
+        let (start_ns, sample_trace) = (recording.chunk_start_ns, trace(&mut recording, 1));
+        let worked = Arc::new(Worked { context: context(9), seq: 3 });
+        recording.taken_for(thread, start_ns, Some(&worked));
+        recording.sample(thread, sample_trace, start_ns, 1);
+        recording.taken_for(thread, 0, None);
+        let scope = |seq| Scope { start_ns, took_ns: 5_000, span: 9, previous: 0, seq, open: true };
+        let open = |seq, name: &str| OpenSpan {
+            thread,
+            scope: scope(seq),
+            name: name.into(),
+            parent: 0,
+            context: context(9),
+        };
+        assert!(recording.tells_open());
+        // Active on two threads; one activation ends.
+        recording.open_now(7, vec![open(1, "shop"), open(2, "shop"), open(3, "shop")]);
+        recording.open_no_more(7, 2, 9);
+        recording.cut(start_ns + 1_000_000);
+        recording.cut(start_ns + 2_000_000);
+        recording.open_now(7, Vec::new());
+        recording.cut(start_ns + 3_000_000);
+        recording.finish();
+        let mut told: Vec<[usize; 3]> = Vec::new();
+        let mut files = Vec::new();
+        let mut folders = vec![folder.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { folders.push(path) } else { files.push(path) }
+            }
+        }
+        files.retain(|path| path.extension().is_some_and(|e| e == "jfr"));
+        files.sort();
+        for path in &files {
+            for chunk in chunks(path) {
+                let count = |event| chunk.get(event).map_or(0, Vec::len);
+                told.push(["flightline.OpenSpan", "flightline.SpanScope", "profiler.Span"].map(count));
+            }
+        }
+        // The first chunk did not declare them yet.
+        assert_eq!(told, [[0; 3], [1, 2, 0], [1, 2, 0], [0; 3], [0; 3]]);
+    }
+}
