@@ -1,5 +1,6 @@
 //! Weighted call trees: what flame graphs and folded text are views of.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -16,6 +17,13 @@ pub struct Label {
     pub module: Option<Arc<str>>,
     /// Kind of code.
     pub kind: FrameKind,
+}
+
+impl Label {
+    /// The order of siblings: by name, then by module and kind.
+    pub fn in_order(&self, other: &Self) -> Ordering {
+        (&self.text, &self.module, self.kind).cmp(&(&other.text, &other.module, other.kind))
+    }
 }
 
 /// Handle of a [`Label`] in its tree.
@@ -220,10 +228,7 @@ fn totals(nodes: &[Growing]) -> Vec<u64> {
 /// Position of each label in the order of names.
 fn ranks(labels: &[Label]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..labels.len() as u32).collect();
-    order.sort_unstable_by(|&a, &b| {
-        let (a, b) = (&labels[a as usize], &labels[b as usize]);
-        (&a.text, &a.module, a.kind).cmp(&(&b.text, &b.module, b.kind))
-    });
+    order.sort_unstable_by(|&a, &b| labels[a as usize].in_order(&labels[b as usize]));
     let mut ranks = vec![0; labels.len()];
     for (rank, &label) in order.iter().enumerate() {
         ranks[label as usize] = rank as u32;

@@ -1,47 +1,21 @@
 // The HTML flame graph in a real browser: numbers against folded text counted here, zoom, search, keyboard, and that
 // nothing is asked of the network. Run by run.sh, which sets FLIGHTLINE, CHROMIUM and FOLDED.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { flightline, folder, visit } from "./page.mjs";
-
-/** Opens the flame graph of some folded text. */
-async function open(folded, args = [], colorScheme = "light") {
-  const input = join(folder, "in.txt"), output = join(folder, "out.html");
-  writeFileSync(input, folded);
-  execFileSync(flightline, ["flame", input, "-o", output, ...args]);
-  return visit(output, colorScheme);
-}
+import { ROW, click, hover, open, search } from "./flame.mjs";
 
 const STACKS = "main;a;b 30\nmain;a;c 10\nmain;a 20\nmain;d;b 25\nmain;d;b;a 15\nother 100\n";
-const ROW = 17;
-
-/** Text of the details line for the box at x (0..1 of the width) and level (0 is "all"). */
-async function hover(page, x, level) {
-  const box = await page.locator("#canvas").boundingBox();
-  await page.mouse.move(box.x + x * box.width, box.y + box.height - (level + 0.5) * ROW);
-  return page.locator("#details").textContent();
-}
-async function click(page, x, level) {
-  const box = await page.locator("#canvas").boundingBox();
-  await page.mouse.click(box.x + x * box.width, box.y + box.height - (level + 0.5) * ROW);
-}
-async function search(page, text) {
-  await page.fill("#search", text);
-  return page.locator("#matched").textContent();
-}
 
 test("boxes are where their weights say, with counts and percentages", async () => {
   const page = await open(STACKS);
   assert.equal(await hover(page, 0.5, 0), "all (200 samples, 100.00%)");
   // main takes the first half, its children in order of names: a 60, d 40.
-  assert.equal(await hover(page, 0.25, 1), "main (100 samples, 50.00%)");
-  assert.equal(await hover(page, 0.29, 2), "a (60 samples, 30.00%, self 10.00%)");
-  assert.equal(await hover(page, 0.31, 2), "d (40 samples, 20.00%)");
-  assert.equal(await hover(page, 0.14, 3), "b (30 samples, 15.00%, self 15.00%)");
-  assert.equal(await hover(page, 0.75, 1), "other (100 samples, 50.00%, self 50.00%)");
+  assert.equal(await hover(page, 0.25, 1), "Function: main (100 samples, 50.00%)");
+  assert.equal(await hover(page, 0.29, 2), "Function: a (60 samples, 30.00%)");
+  assert.equal(await hover(page, 0.31, 2), "Function: d (40 samples, 20.00%)");
+  assert.equal(await hover(page, 0.14, 3), "Function: b (30 samples, 15.00%)");
+  assert.equal(await hover(page, 0.75, 1), "Function: other (100 samples, 50.00%)");
   assert.deepEqual(page.errors, []);
 });
 
@@ -59,19 +33,19 @@ test("click zooms, ancestors stay, reset goes back", async () => {
   const page = await open(STACKS);
   assert.equal(await page.locator("#reset").isVisible(), false);
   await click(page, 0.31, 2); // d
-  assert.match(await hover(page, 0.02, 2), /^d /);
-  assert.match(await hover(page, 0.98, 2), /^d /);
-  assert.match(await hover(page, 0.98, 1), /^main /);
-  assert.match(await hover(page, 0.02, 3), /^b \(40 samples, 20.00%/);
+  assert.match(await hover(page, 0.02, 2), /^Function: d /);
+  assert.match(await hover(page, 0.98, 2), /^Function: d /);
+  assert.match(await hover(page, 0.98, 1), /^Function: main /);
+  assert.match(await hover(page, 0.02, 3), /^Function: b \(40 samples, 20.00%/);
   await click(page, 0.5, 1); // the ancestor main
-  assert.match(await hover(page, 0.98, 1), /^main /);
-  assert.match(await hover(page, 0.98, 2), /^d /);
-  assert.match(await hover(page, 0.02, 2), /^a /);
+  assert.match(await hover(page, 0.98, 1), /^Function: main /);
+  assert.match(await hover(page, 0.98, 2), /^Function: d /);
+  assert.match(await hover(page, 0.02, 2), /^Function: a /);
   await page.click("#reset");
-  assert.match(await hover(page, 0.98, 1), /^other /);
+  assert.match(await hover(page, 0.98, 1), /^Function: other /);
   await click(page, 0.31, 2);
   await page.keyboard.press("0");
-  assert.match(await hover(page, 0.98, 1), /^other /);
+  assert.match(await hover(page, 0.98, 1), /^Function: other /);
   assert.equal(await page.locator("#reset").isVisible(), false);
 });
 
@@ -91,8 +65,8 @@ test("the pointer meets what is shown, also before the next frame", async () => 
     at("mousemove", 0.98, 1);
     return [zoomed, details()];
   }, ROW);
-  assert.match(told[0], /^main /);
-  assert.match(told[1], /^other /);
+  assert.match(told[0], /^Function: main /);
+  assert.match(told[1], /^Function: other /);
 });
 
 test("a narrow window, whose header grows by the reset button, keeps the boxes under the pointer", async () => {
@@ -105,18 +79,18 @@ test("a narrow window, whose header grows by the reset button, keeps the boxes u
     const heights = await page.evaluate(() =>
       [document.getElementById("canvas").clientHeight, document.getElementById("scroller").clientHeight]);
     assert.equal(heights[0], heights[1], `width ${width}`);
-    assert.match(await hover(page, 0.98, 1), /^main /, `width ${width}`);
+    assert.match(await hover(page, 0.98, 1), /^Function: main /, `width ${width}`);
   }
 });
 
 test("the matched percentage counts nested matches once", async () => {
   const page = await open(STACKS);
   // a below main: 60; b below d: 40 (a above it is inside); by hand 100 of 200.
-  assert.equal(await search(page, "^[ab]$"), "Matched: 50.00% (4 boxes)");
-  assert.equal(await search(page, "^a$"), "Matched: 37.50% (2 boxes)"); // 60 + 15
-  assert.equal(await search(page, "B"), "Matched: 0.00% (0 boxes)");
+  assert.equal(await search(page, "^[ab]$"), "Matched: 50.00% (100 samples, 2 functions)");
+  assert.equal(await search(page, "^a$"), "Matched: 37.50% (75 samples, 1 function)"); // 60 + 15
+  assert.equal(await search(page, "B"), "Matched: 0.00% (0 samples, 0 functions)");
   await page.check("#case");
-  assert.equal(await page.locator("#matched").textContent(), "Matched: 35.00% (2 boxes)"); // 30 + 40
+  assert.equal(await page.locator("#matched").textContent(), "Matched: 35.00% (70 samples, 1 function)"); // 30 + 40
   assert.equal(await search(page, "("), "not a regular expression");
   assert.equal(await search(page, ""), "");
 });
@@ -142,13 +116,13 @@ test("keyboard alone: focus, walk, zoom, next match, invert, theme", async () =>
   const details = () => page.locator("#details").textContent();
   await page.focus("#scroller");
   await page.keyboard.press("ArrowUp");
-  assert.match(await details(), /^main /);
+  assert.match(await details(), /^Function: main /);
   await page.keyboard.press("ArrowUp");
-  assert.match(await details(), /^a \(60/);
+  assert.match(await details(), /^Function: a \(60/);
   await page.keyboard.press("ArrowRight");
-  assert.match(await details(), /^d /);
+  assert.match(await details(), /^Function: d /);
   await page.keyboard.press("ArrowLeft");
-  assert.match(await details(), /^a \(60/);
+  assert.match(await details(), /^Function: a \(60/);
   await page.keyboard.press("Enter");
   assert.equal(await page.locator("#reset").isVisible(), true);
   await page.keyboard.press("Escape");
@@ -156,9 +130,9 @@ test("keyboard alone: focus, walk, zoom, next match, invert, theme", async () =>
   await page.keyboard.press("/");
   await page.keyboard.type("^b$");
   await page.keyboard.press("Enter");
-  assert.match(await details(), /^b \(30/);
+  assert.match(await details(), /^Function: b \(30/);
   await page.keyboard.press("n");
-  assert.match(await details(), /^b \(40/);
+  assert.match(await details(), /^Function: b \(40/);
   await page.keyboard.press("i");
   await page.waitForTimeout(100);
   const box = await page.locator("#canvas").boundingBox();
@@ -177,7 +151,7 @@ test("dark where the system is dark", async () => {
 
 test("names that look like markup are only names", async () => {
   const page = await open("</script><img src=x onerror=alert(1)>;{{nodes}} 1\n");
-  assert.match(await hover(page, 0.5, 1), /^<\/script><img src=x onerror=alert\(1\)> \(1 samples/);
+  assert.match(await hover(page, 0.5, 1), /^Function: <\/script><img src=x onerror=alert\(1\)> \(1 sample, /);
   assert.deepEqual(page.errors, []);
 });
 
@@ -223,17 +197,25 @@ test("half a million boxes: drawn and searched in bounds", async () => {
       return { drawn, tested, ms: Math.round(performance.now() - t) };
     };
     const field = document.getElementById("search"), profile = JSON.parse(document.getElementById("profile").textContent);
+    const view = (name) => costs(() => document.querySelector(`#views [data-view=${name}]`).click());
     return {
       boxes: profile.count,
-      names: profile.names.length,
       search: await costs(() => { field.value = "f3"; field.dispatchEvent(new Event("input")); }),
-      invert: await costs(() => document.getElementById("invert").click()),
+      icicle: await view("icicle"),
+      reverse: await view("reverse"),
+      top: await view("top"),
+      tree: await view("tree"),
+      sandwich: await view("sandwich"),
+      elements: document.querySelectorAll(".row").length,
     };
   });
   console.log(cost);
   assert.ok(cost.boxes > 500000, `${cost.boxes} boxes`);
   // 1000 pixels of width and at most 41 rows; a box of half a pixel or a hair per pixel and row.
   const room = 41 * 1000 * 2;
-  for (const { drawn } of [cost.search, cost.invert]) assert.ok(drawn > 0 && drawn <= room, `${drawn} boxes drawn`);
-  assert.equal(cost.search.tested, cost.names);
+  for (const { drawn } of [cost.search, cost.icicle, cost.reverse, cost.sandwich]) assert.ok(drawn > 0 && drawn <= room, `${drawn} boxes drawn`);
+  // f0 to f3999 and the root.
+  assert.equal(cost.search.tested, 4001);
+  assert.equal(cost.icicle.tested, 0, "another view asks nothing anew");
+  assert.ok(cost.elements > 0 && cost.elements < 200, `${cost.elements} rows of a list are elements`);
 });

@@ -1,33 +1,48 @@
 "use strict";
 const byId = (id) => document.getElementById(id);
 
-/** Reads the numbers that the element `id` has, in base64 and seven bits at a time; the element is emptied. */
-function numbers(id) {
-  const text = atob(byId(id).textContent);
+/** The bytes that the element `id` has in base64; the element is emptied. */
+function bytesOf(id) {
+  const text = byId(id).textContent;
   byId(id).textContent = "";
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const raw = atob(text), bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
+  return bytes;
+}
+
+/** Gives the numbers in `bytes` one after the other: seven bits a byte, lowest first. */
+function numbers(bytes) {
   let at = 0;
   return () => {
-    let value = 0, scale = 1;
+    let byte = bytes[at++];
+    if (byte < 128) return byte;
+    let value = byte & 127, scale = 128;
     for (;;) {
-      const byte = text.charCodeAt(at++);
-      if (byte < 128) return value + byte * scale;
+      byte = bytes[at++];
+      if (!(byte >= 128)) return value + byte * scale;
       value += (byte & 127) * scale;
       scale *= 128;
     }
   };
 }
 
-/** The boxes of a tree as they travel: levels gone down since the box before, label, own weight. */
-function boxes(id, count) {
-  const number = numbers(id);
-  const label = new Uint32Array(count), depth = new Uint32Array(count), own = new Float64Array(count);
+/** The boxes of a tree as they travel, one column after the other: levels gone down since the box before, label, own weight. */
+function boxes(number, count) {
+  const label = new Uint32Array(count), depth = new Uint32Array(count);
   for (let i = 0, level = 0; i < count; i++) {
     depth[i] = level -= number();
-    label[i] = number();
-    own[i] = number();
     level++;
   }
-  return { label, depth, own };
+  for (let i = 0; i < count; i++) label[i] = number();
+  return { label, depth, own: weights(number, count) };
+}
+
+/** A weight for each box. */
+function weights(number, count) {
+  const own = new Float64Array(count);
+  for (let i = 0; i < count; i++) own[i] = number();
+  return own;
 }
 
 /** The search field's expression: null if there is none, false if it is none. */
@@ -51,4 +66,12 @@ function themes(changed) {
   byId("theme").addEventListener("click", toggle);
   theme(prefersDark.matches);
   return toggle;
+}
+
+/** Puts the box `tip` beside the pointer, inside the window. */
+function placeTip(tip, event) {
+  tip.hidden = false;
+  tip.style.left = Math.max(0, Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 4)) + "px";
+  const below = event.clientY + 18, above = Math.max(0, event.clientY - tip.offsetHeight - 8);
+  tip.style.top = (below + tip.offsetHeight > window.innerHeight ? above : below) + "px";
 }

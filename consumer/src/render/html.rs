@@ -1,10 +1,14 @@
 //! One self-contained HTML page: the whole tree, nothing from the network.
 //!
-//! The tree travels as varints in base64, three a node in tree order: levels gone down since the node before, label,
-//! own weight. The page adds up the rest, so nothing is left out and search percentages are exact.
+//! The boxes travel in tree order as columns of varints: levels gone down since the box before, label, and for each measure the
+//! own weight. Columns and names are deflated, in base64. The page adds up the rest, so nothing is left out and search
+//! percentages are exact. Labels are numbered in order of their names: the same stacks give the same bytes whatever order they
+//! came in.
 
 use std::io::Write;
 
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use jfr_format::varint;
 use serde_json::json;
 
@@ -14,42 +18,108 @@ use crate::error::Error;
 use crate::model::FrameKind;
 use crate::tree::{Label, Tree};
 
-const PAGE: &str = include_str!("page.html");
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &[&str] = &[COMMON, FLAME, include_str!("page.js")];
+const PAGE: &str = include_str!("profile/profile.html");
+const STYLE: &str = concat!(include_str!("page.css"), include_str!("profile/profile.css"));
+const SCRIPT: &[&str] = &[
+    COMMON,
+    FLAME,
+    include_str!("profile/data.js"),
+    include_str!("profile/merge.js"),
+    include_str!("profile/state.js"),
+    include_str!("profile/rows.js"),
+    include_str!("profile/table.js"),
+    include_str!("profile/outline.js"),
+    include_str!("profile/keys.js"),
+    include_str!("profile/map.js"),
+    include_str!("profile/page.js"),
+];
 
-/// Draws `tree` as a page with zoom and search.
+/// Largest number that a page holds without loss.
+const EXACT: u64 = 1 << 53;
+
+/// Draws `tree` as a page.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn write(tree: &Tree, options: &PictureOptions, out: &mut impl Write) -> Result<(), Error> {
-    if tree.total == 0 || tree.nodes.is_empty() {
-        return Err(Error::NoSamples);
-    }
-    let data = [("profile", profile(tree, options).to_string()), ("nodes", base64(&nodes(tree)))];
-    page::write(PAGE, &options.title, STYLE, SCRIPT, &data, out)
+    write_measures(&[(&tree.unit, tree)], options, out)
 }
 
-fn profile(tree: &Tree, options: &PictureOptions) -> serde_json::Value {
-    let (names, modules, kinds) = frames(&tree.labels);
-    json!({
+/// Draws a tree by several measures, among which the page lets choose: for each its name, and the tree with its weights. All
+/// are of the same stacks, as those that are folded from one model by the same options but for the measure.
+///
+/// # Errors
+/// There is nothing to draw, or `out` cannot be written.
+pub fn write_measures(
+    measures: &[(&str, &Tree)],
+    options: &PictureOptions,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let Some(&(_, first)) = measures.first().filter(|(_, tree)| tree.total > 0 && !tree.nodes.is_empty())
+    else {
+        return Err(Error::NoSamples);
+    };
+    let measures: Vec<&(&str, &Tree)> = measures.iter().filter(|(_, tree)| same_boxes(first, tree)).collect();
+    let profile = json!({
         "title": options.title,
         "subtitle": options.subtitle,
         "inverted": options.inverted,
-        "unit": tree.unit,
-        "total": tree.total,
-        "count": tree.nodes.len(),
-        "names": names,
-        "modules": modules,
-        "kinds": kinds,
-    })
+        "count": first.nodes.len(),
+        "measures": measures
+            .iter()
+            .map(|(name, tree)| json!({"name": name, "unit": tree.unit, "total": tree.total.min(EXACT)}))
+            .collect::<Vec<_>>(),
+    });
+    let (order, numbers) = by_name(first);
+    let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]));
+    let frames = json!({"names": names, "modules": modules, "kinds": kinds}).to_string();
+    let mut columns = boxes(first, |label| numbers[label]);
+    for (_, tree) in &measures[1..] {
+        weights(tree, &mut columns);
+    }
+    let data = [
+        ("profile", profile.to_string()),
+        ("frames", base64(&deflated(frames.as_bytes())?)),
+        ("boxes", base64(&deflated(&columns)?)),
+    ];
+    page::write(PAGE, &options.title, STYLE, SCRIPT, &data, out)
+}
+
+/// Whether both have the same boxes: the weights of one can be put on those of the other.
+fn same_boxes(one: &Tree, other: &Tree) -> bool {
+    let boxes = |tree: &Tree| tree.nodes.len();
+    boxes(one) == boxes(other)
+        && one
+            .nodes
+            .iter()
+            .zip(&other.nodes)
+            .all(|(a, b)| a.depth == b.depth && one.label(a) == other.label(b))
+}
+
+/// The labels that are on boxes, in order of their names, and the number of each label there.
+fn by_name(tree: &Tree) -> (Vec<usize>, Vec<u64>) {
+    let mut used = vec![false; tree.labels.len()];
+    tree.nodes.iter().for_each(|node| used[node.label.index()] = true);
+    let mut order: Vec<usize> = (0..used.len()).filter(|&label| used[label]).collect();
+    order.sort_unstable_by(|&a, &b| tree.labels[a].in_order(&tree.labels[b]));
+    let mut numbers = vec![0; used.len()];
+    order.iter().zip(0..).for_each(|(&label, number)| numbers[label] = number);
+    (order, numbers)
+}
+
+fn deflated(bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut encoder = ZlibEncoder::new(Vec::with_capacity(bytes.len() / 2), Compression::default());
+    encoder.write_all(bytes).map_err(Error::Write)?;
+    encoder.finish().map_err(Error::Write)
 }
 
 /// Names, modules and kinds of what is written on boxes.
-pub(super) fn frames(labels: &[Label]) -> (Vec<&str>, Vec<&str>, String) {
-    let names = labels.iter().map(|label| &*label.text).collect();
-    let modules = labels.iter().map(|label| label.module.as_deref().unwrap_or("")).collect();
-    (names, modules, labels.iter().map(|label| letter(label.kind)).collect())
+pub(super) fn frames<'l>(
+    labels: impl Iterator<Item = &'l Label> + Clone,
+) -> (Vec<&'l str>, Vec<&'l str>, String) {
+    let names = labels.clone().map(|label| &*label.text).collect();
+    let modules = labels.clone().map(|label| label.module.as_deref().unwrap_or("")).collect();
+    (names, modules, labels.map(|label| letter(label.kind)).collect())
 }
 
 fn letter(kind: FrameKind) -> char {
@@ -63,32 +133,81 @@ fn letter(kind: FrameKind) -> char {
     }
 }
 
-pub(super) fn nodes(tree: &Tree) -> Vec<u8> {
+/// The columns of a tree; `number` is what a label is called in them.
+pub(super) fn boxes(tree: &Tree, number: impl Fn(usize) -> u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(tree.nodes.len() * 4);
     let mut expected = 0;
     for node in &tree.nodes {
         varint::put(&mut bytes, u64::from(expected - node.depth));
-        varint::put(&mut bytes, node.label.index() as u64);
-        varint::put(&mut bytes, node.own);
         expected = node.depth + 1;
     }
+    tree.nodes.iter().for_each(|node| varint::put(&mut bytes, number(node.label.index())));
+    weights(tree, &mut bytes);
     bytes
+}
+
+fn weights(tree: &Tree, bytes: &mut Vec<u8>) {
+    tree.nodes.iter().for_each(|node| varint::put(bytes, node.own.min(EXACT)));
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
+    use flate2::read::ZlibDecoder;
+
     use super::*;
 
-    #[test]
-    fn names_cannot_leave_their_script_element() {
-        let tree = crate::folded::read("</script><script>alert(1)</script>;{{nodes}} 1".as_bytes()).unwrap();
+    fn page(folded: &str) -> String {
+        let tree = crate::folded::read(folded.as_bytes()).unwrap();
         let options = PictureOptions { title: "<b>&\"".into(), ..PictureOptions::default() };
         let mut page = Vec::new();
         write(&tree, &options, &mut page).unwrap();
-        let page = String::from_utf8(page).unwrap();
+        String::from_utf8(page).unwrap()
+    }
+
+    #[test]
+    fn names_cannot_leave_their_script_element() {
+        let page = page("</script><script>alert(1)</script>;{{boxes}} 1");
         assert!(!page.contains("<script>alert"));
-        assert!(page.contains("\\u003c/script>\\u003cscript>alert(1)"));
-        assert!(page.contains("{{nodes}}"), "a name is not a placeholder");
         assert!(page.contains("&lt;b&gt;&amp;&quot;"));
+        for placeholder in ["title", "policy", "style", "script", "profile", "frames", "boxes"] {
+            assert!(!page.contains(&format!("{{{{{placeholder}}}}}")), "{placeholder} is filled");
+        }
+        let title = "</script>{{frames}}<!--";
+        let tree = crate::folded::read("a 1".as_bytes()).unwrap();
+        let options = PictureOptions { title: title.into(), ..PictureOptions::default() };
+        let mut named = Vec::new();
+        write(&tree, &options, &mut named).unwrap();
+        let named = String::from_utf8(named).unwrap();
+        assert!(
+            named.contains("\"title\":\"\\u003c/script>{{frames}}\\u003c!--\""),
+            "text of the data is no placeholder"
+        );
+    }
+
+    #[test]
+    fn the_order_of_stacks_does_not_matter() {
+        let lines = ["main;b;c 3", "main;a 2", "init 1", "main;b;a;c 4", "main;a 5"];
+        let pages: Vec<String> = (0..lines.len())
+            .map(|first| {
+                let turned: Vec<&str> = lines.iter().cycle().skip(first).take(lines.len()).copied().collect();
+                page(&turned.join("\n"))
+            })
+            .collect();
+        assert!(pages.iter().all(|other| *other == pages[0]));
+    }
+
+    #[test]
+    fn columns_are_of_boxes_in_tree_order() {
+        let tree = crate::folded::read("m;b 3\nm;a;c 200\nz 1".as_bytes()).unwrap();
+        let (order, numbers) = by_name(&tree);
+        let names: Vec<&str> = order.iter().map(|&label| &*tree.labels[label].text).collect();
+        assert_eq!(names, ["a", "b", "c", "m", "z"]);
+        let mut columns = Vec::new();
+        let deflated = deflated(&boxes(&tree, |label| numbers[label])).unwrap();
+        ZlibDecoder::new(&deflated[..]).read_to_end(&mut columns).unwrap();
+        // m, a, c, b, z: levels down, labels, own weights.
+        assert_eq!(columns, [0, 0, 0, 2, 2, 3, 0, 2, 1, 4, 0, 0, 0xc8, 1, 3, 1]);
     }
 }

@@ -9,7 +9,12 @@ use crate::error::Error;
 /// What all pages begin with.
 pub(super) const COMMON: &str = include_str!("common.js");
 /// The flame graph of all pages.
-pub(super) const FLAME: &str = include_str!("flame.js");
+pub(super) const FLAME: &str = concat!(
+    include_str!("flame/tree.js"),
+    include_str!("flame/words.js"),
+    include_str!("flame/palettes.js"),
+    include_str!("flame/graph.js"),
+);
 
 /// Writes a page: `template` with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and the names of `data`, which go into script
 /// elements that are not run.

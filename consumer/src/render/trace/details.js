@@ -86,7 +86,7 @@ function spanDetails(model, view, flame, select) {
         (others.length ? `There are of ${others.map((m) => m.name).join(", ")}.` : view.within || view.selected < 0 ? "" : "Those of the spans within it can be added above.");
     }
     byId("reset").hidden = true;
-    flame.load(model.frames, model.callsOf(own), { unit: view.measure.unit, total: whole });
+    flame.load(model.frames, new CallTree(model.callsOf(own), whole), view.measure.unit);
     if (!nothing) flame.toBranch();
   }
 

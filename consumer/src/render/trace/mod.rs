@@ -76,7 +76,7 @@ pub fn write(view: &TraceView<'_>, out: &mut impl Write) -> Result<(), Error> {
     let box_of = |moment: &Moment| ends.get(*numbers.get(&moment.stack)? as usize).copied();
     let root = view.lines.first().map_or("", |line| &*line.name);
     let title = format!("{root} · trace {}", view.trace);
-    let (names, modules, kinds) = html::frames(&calls.labels);
+    let (names, modules, kinds) = html::frames(calls.labels.iter());
     let about = json!({
         "trace": view.trace.to_string(),
         "began": clock::iso(columns.from),
@@ -94,7 +94,7 @@ pub fn write(view: &TraceView<'_>, out: &mut impl Write) -> Result<(), Error> {
     let moments = pack(view.moments, columns.from, &columns.line_of, box_of);
     let data = [
         ("about", about.to_string()),
-        ("calls", base64(&html::nodes(&calls))),
+        ("calls", base64(&html::boxes(&calls, |label| label as u64))),
         ("moments", base64(&moments)),
     ];
     page::write(PAGE, &title, STYLE, SCRIPT, &data, out)

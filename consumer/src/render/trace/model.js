@@ -90,7 +90,7 @@ function traceModel() {
   const time = new Float64Array(total), lasts = new Float64Array(total), value = new Float64Array(total), times = new Float64Array(total);
   const span = new Int32Array(total), node = new Int32Array(total), what = new Uint8Array(total);
   const laneFirst = new Uint32Array(lanes.length + 1);
-  const number = numbers("moments");
+  const number = numbers(bytesOf("moments"));
   for (let l = 0, i = 0; l < lanes.length; l++) {
     let at = 0, longest = 0, seen = 0;
     for (let left = number(); left > 0; left--, i++) {
@@ -110,7 +110,7 @@ function traceModel() {
     lanes[l].levels ||= 0;
   }
   const samples = { time, lasts, value, times, span, node, what };
-  const calls = boxes("calls", frames.count);
+  const calls = boxes(numbers(bytesOf("calls")), frames.count);
   const callParent = new Int32Array(frames.count);
   for (let i = 0; i < frames.count; i++) {
     path.length = calls.depth[i];

@@ -174,9 +174,7 @@
     tip.hidden = !text;
     if (!text) return;
     say(text.replaceAll("\n", "; "));
-    tip.style.left = Math.max(0, Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 4)) + "px";
-    const below = event.clientY + 18, above = Math.max(0, event.clientY - tip.offsetHeight - 8);
-    tip.style.top = (below + tip.offsetHeight > window.innerHeight ? above : below) + "px";
+    placeTip(tip, event);
   }
   function pointed(chart, spanAt, describeAt) {
     const { canvas, scroller } = chart;

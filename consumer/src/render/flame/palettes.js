@@ -1,0 +1,70 @@
+"use strict";
+const fnv = (text) => {
+  let hash = 2166136261;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 16777619);
+  return hash ^ (hash >>> 15);
+};
+/** Three numbers from 0 to 1 that go by the text alone. */
+const thirds = (text) => {
+  const hash = fnv(text);
+  return [(hash & 1023) / 1023, ((hash >>> 10) & 1023) / 1023, ((hash >>> 20) & 1023) / 1023];
+};
+const rgb = (r, g, b) => `rgb(${Math.round(r)},${Math.round(g)},${Math.round(b)})`;
+const hsl = (h, s, l) => `hsl(${h.toFixed(1)} ${s.toFixed(1)}% ${l.toFixed(1)}%)`;
+const LIGHT_DELIMITER = "rgb(200,200,200)", DARK_DELIMITER = "rgb(140,140,140)";
+// A waker's frames are annotated, its delimiter, too.
+const DELIMITERS = { "-": LIGHT_DELIMITER, "-_[w]": LIGHT_DELIMITER, "--": DARK_DELIMITER, "--_[w]": DARK_DELIMITER };
+
+const hot = ([a, b, c]) => rgb(205 + 50 * a, 60 + 170 * b, 55 * c);
+const aqua = ([a, b]) => rgb(50 + 60 * a, 165 + 55 * b, 165 + 55 * b);
+const blue = ([a, b]) => rgb(100 + 60 * a, 130 + 65 * a, 205 + 50 * b);
+
+/**
+ * Colours by label: `of(name, module, kind, woken)`, where `woken` is true above a chain's dark delimiter. The same name has the same
+ * colour in every picture.
+ */
+const PALETTES = {
+  kind: {
+    title: "Kind of code",
+    of(name, module, kind) {
+      const t = thirds(name), [a, b] = t;
+      switch (kind) {
+        case "k": return hsl(24 + 10 * a, 92, 58 + 8 * b);
+        case "j": return hsl(100 + 24 * a, 52, 58 + 12 * b);
+        case "i": return hsl(172 + 14 * a, 50, 60 + 10 * b);
+        case "m": return hsl(230, 10, 70 + 8 * b);
+        default: return name.includes("::") ? hsl(46 + 10 * a, 84, 58 + 10 * b) : hsl(2 + 20 * a, 80, 64 + 9 * b);
+      }
+    },
+    legend: [["native", "user", "n"], ["C++::name", "C++", "n"], ["kernel", "kernel", "k"], ["java", "Java, JIT", "j"], ["inlined", "inlined", "i"], ["marker", "no code", "m"]],
+  },
+  hot: { title: "Hot", of: (name) => hot(thirds(name)) },
+  name: { title: "Name", of: (name) => { const [a, b, c] = thirds(name); return hsl(360 * a, 52 + 22 * b, 66 + 9 * c); } },
+  module: {
+    title: "Module",
+    of: (name, module) => {
+      if (!module) return hsl(230, 8, 74);
+      const [a] = thirds(module), [, b, c] = thirds(name);
+      return hsl(360 * a, 52 + 16 * b, 64 + 9 * c);
+    },
+  },
+  io: { title: "I/O, off-CPU (blue)", of: (name) => blue(thirds(name)) },
+  mem: { title: "Memory (green)", of: (name) => { const [a, b] = thirds(name); return rgb(90 * b, 175 + 55 * a, 30 + 130 * b); } },
+  wakeup: { title: "Wake-ups (aqua)", of: (name) => aqua(thirds(name)) },
+  chain: {
+    title: "Chain (blue, aqua)", byPath: true,
+    of: (name, module, kind, woken) => (woken || name.endsWith("_[w]") ? aqua : blue)(thirds(name)),
+  },
+};
+
+/** Paints the labels of `frames` by the palette `id`; what has been worked out is kept. */
+function painter(id, frames) {
+  const palette = PALETTES[id] || PALETTES.kind, known = [[], []];
+  return (label, woken) => {
+    const of = known[palette.byPath && woken ? 1 : 0];
+    if (of[label]) return of[label];
+    const name = frames.names[label];
+    const grey = Object.hasOwn(DELIMITERS, name) && DELIMITERS[name];
+    return (of[label] = grey || palette.of(name, frames.modules[label], frames.kinds[label], woken));
+  };
+}

@@ -1,0 +1,37 @@
+"use strict";
+const grouped = new Intl.NumberFormat("en-US");
+const fixed = (digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const two = fixed(2), three = fixed(3);
+
+/** How amounts of `unit` are written. */
+function amountIn(unit, value) {
+  if (unit === "ns") {
+    if (value >= 1e9) return three.format(value / 1e9) + " s";
+    return value >= 1e6 || value === 0 ? (value / 1e6).toFixed(3) + " ms" : (value / 1e3).toFixed(1) + " µs";
+  }
+  if (unit === "bytes" && value >= 1048576) return two.format(value / 1048576) + " MiB";
+  return grouped.format(value) + " " + (value === 1 ? unit.replace(/s$/, "") : unit);
+}
+
+/** The same in a column whose head has the unit. */
+const figureIn = (unit, value) => unit === "ns" || unit === "bytes" ? amountIn(unit, value) : grouped.format(value);
+
+const percentOf = (part, whole) => (whole ? (100 * part / whole).toFixed(2) : "0.00") + "%";
+
+/** What is said of a box: name, weight, share. */
+function describeBox(tree, frames, unit, box) {
+  if (box < 0) return `all (${amountIn(unit, tree.all)}, ${percentOf(tree.all, tree.whole)})`;
+  return `Function: ${frames.names[tree.label[box]]} (${amountIn(unit, tree.total[box])}, ${percentOf(tree.total[box], tree.whole)})`;
+}
+
+const KINDS = { n: "native", k: "kernel", j: "Java or JIT", i: "inlined", m: "", u: "" };
+
+/** What else there is to say of it: own weight, where it is from. */
+function describeMore(tree, frames, unit, box) {
+  if (box < 0) return "";
+  const label = tree.label[box], own = tree.own[box], parts = [];
+  if (own > 0) parts.push(tree.ends ? `${percentOf(own, tree.whole)} begin here` : `self ${amountIn(unit, own)}, ${percentOf(own, tree.whole)}`);
+  if (frames.modules[label]) parts.push("in " + frames.modules[label]);
+  if (KINDS[frames.kinds[label]]) parts.push(KINDS[frames.kinds[label]]);
+  return parts.join(" · ");
+}

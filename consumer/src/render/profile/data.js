@@ -1,0 +1,57 @@
+"use strict";
+async function inflated(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/**
+ * What a page was written with: `profile` says what it is of, `frames` are names, modules and kinds by label, in order of names, `trees`
+ * one tree for each measure.
+ */
+async function profileData() {
+  const profile = JSON.parse(byId("profile").textContent);
+  const [text, columns] = await Promise.all([inflated(bytesOf("frames")), inflated(bytesOf("boxes"))]);
+  const frames = JSON.parse(new TextDecoder().decode(text)), number = numbers(columns);
+  const [first, ...others] = profile.measures;
+  const base = new CallTree(boxes(number, profile.count), first.total);
+  const trees = [base, ...others.map(({ total }) => base.weighed(weights(number, profile.count), total))];
+  return { profile, frames, trees };
+}
+
+/** Handles of functions in addresses: their names, with the module where there are several of a name. */
+class Handles {
+  constructor(frames) {
+    this.frames = frames;
+    this.labels = new Map();
+    this.several = new Set();
+    frames.names.forEach((name, label) => {
+      if (this.labels.has(name)) this.several.add(name);
+      else this.labels.set(name, label);
+    });
+    frames.names.forEach((name, label) => {
+      if (this.several.has(name)) this.labels.set(this.of(label), label);
+    });
+  }
+  of(label) {
+    const name = this.frames.names[label];
+    return this.several.has(name) ? `${name} in ${this.frames.modules[label] || "?"} (${this.frames.kinds[label]})` : name;
+  }
+  label(handle) {
+    return this.labels.get(handle) ?? -1;
+  }
+  path(tree, box) {
+    return pathTo(tree, box).map((i) => this.of(tree.label[i]));
+  }
+  /** The box at the end of a path, or of as much of it as there is. */
+  follow(tree, path) {
+    let box = -1;
+    for (const handle of path) {
+      const label = this.label(handle);
+      let child = tree.first(box);
+      while (child >= 0 && tree.label[child] !== label) child = tree.next(child);
+      if (child < 0) break;
+      box = child;
+    }
+    return box;
+  }
+}

@@ -1,0 +1,56 @@
+"use strict";
+/** Keys and what they do, as the help tells them and as the page takes them: `[keys, words, action]`. */
+const KEYS = [
+  ["View", [
+    [["f"], "flame graph, root at the bottom", "flame"],
+    [["i"], "upside down: icicle, or back", "invert"],
+    [["r"], "reverse: merged from the leaf on", "reverse"],
+    [["s"], "sandwich: callers and callees of the current function", "sandwich"],
+    [["t"], "top: functions by weight", "top"],
+    [["e"], "tree: indented calls", "tree"],
+    [["m"], "next measure", "measure"],
+    [["p"], "next colours", "palette"],
+    [["d"], "light or dark", "theme"],
+  ]],
+  ["Search", [
+    [["/", "Ctrl-F"], "search by regular expression", "search"],
+    [["n"], "next match", "next"],
+    [["N"], "match before", "before"],
+    [["k"], "keep only stacks that have a match, or the current function", "keep"],
+    [["x"], "drop stacks that have a match, or the current function", "drop"],
+  ]],
+  ["Move", [
+    [["Arrows"], "to caller, callee, neighbour; lines of a list"],
+    [["Enter"], "zoom to the current box; open a line"],
+    [["0", "Escape"], "reset zoom", "reset"],
+    [["c"], "copy the current function's name", "copy"],
+    [["u", "Ctrl-Z"], "undo", "undo"],
+    [["U", "Ctrl-Shift-Z"], "redo", "redo"],
+    [["?"], "these keys", "help"],
+  ]],
+];
+
+/** The action of a key, undefined if it has none. */
+function actionOf(event) {
+  if (event.altKey) return undefined;
+  const control = event.ctrlKey || event.metaKey;
+  const name = control ? (event.shiftKey ? "Ctrl-Shift-" : "Ctrl-") + event.key.toUpperCase() : event.key;
+  for (const [, keys] of KEYS) for (const [names, , action] of keys) if (action && names.includes(name)) return action;
+  return undefined;
+}
+
+/** Writes the help. */
+function tellKeys(into) {
+  for (const [title, keys] of KEYS) {
+    const section = element("section");
+    section.append(element("h3", "", title));
+    const list = element("dl");
+    for (const [names, words] of keys) {
+      const term = element("dt");
+      names.forEach((name) => term.append(element("kbd", "", name)));
+      list.append(term, element("dd", "", words));
+    }
+    section.append(list);
+    into.append(section);
+  }
+}

@@ -1,0 +1,121 @@
+"use strict";
+/** A tree of calls as indented lines that open and close, the heaviest first. `chosen(box)` is called for the current line. */
+function outline(ui) {
+  const { scroller, chosen } = ui;
+  let frames, tree, unit = "", wanted = null, open = new Set(), lines = [], current = -1, paint = () => "";
+  const list = rowList(scroller, row);
+
+  function children(box) {
+    const all = [];
+    for (let i = tree.first(box); i >= 0; i = tree.next(i)) all.push(i);
+    return all.sort((a, b) => tree.total[b] - tree.total[a] || a - b);
+  }
+
+  function row(i) {
+    const box = lines[i], label = tree.label[box], has = tree.first(box) >= 0, made = element("div", "row");
+    made.id = "line-" + box;
+    made.setAttribute("role", "treeitem");
+    made.setAttribute("aria-level", tree.depth[box] + 1);
+    if (has) made.setAttribute("aria-expanded", open.has(box));
+    made.setAttribute("aria-selected", box === current);
+    if (box === current) made.classList.add("current");
+    if (wanted && wanted[label]) made.classList.add("match");
+    const name = element("span", "name"), toggle = element("span", "toggle", has ? (open.has(box) ? "▾" : "▸") : "");
+    name.style.paddingLeft = Math.min(tree.depth[box], 60) * 14 + "px";
+    const mark = element("i");
+    mark.style.background = paint(label);
+    name.append(toggle, mark, frames.names[label]);
+    name.title = frames.names[label];
+    made.append(
+      element("span", "part", percentOf(tree.total[box], tree.whole)),
+      element("span", "amount", figureIn(unit, tree.total[box])),
+      element("span", "part own", tree.own[box] > 0 ? percentOf(tree.own[box], tree.whole) : ""),
+      name,
+    );
+    made.addEventListener("click", (event) => {
+      choose(box);
+      if (event.target === toggle || event.detail > 1) turn(box);
+    });
+    return made;
+  }
+
+  function layOut() {
+    lines = [];
+    const todo = children(-1).reverse();
+    while (todo.length) {
+      const box = todo.pop();
+      lines.push(box);
+      if (open.has(box)) todo.push(...children(box).reverse());
+    }
+    list.show(lines.length);
+  }
+  function turn(box, to = !open.has(box)) {
+    if (to) open.add(box);
+    else open.delete(box);
+    layOut();
+  }
+  function choose(box) {
+    current = box;
+    chosen(box, describeBox(tree, frames, unit, box));
+    scroller.setAttribute("aria-activedescendant", "line-" + box);
+    list.redraw();
+  }
+
+  /** Shows a tree, open down to where its heaviest path parts. */
+  function show(newFrames, newTree, newUnit, newWanted, newPaint) {
+    const same = tree === newTree;
+    [frames, tree, unit, wanted, paint] = [newFrames, newTree, newUnit, newWanted, newPaint];
+    if (!same) {
+      open = new Set();
+      current = -1;
+      for (let box = children(-1)[0], levels = 0; box !== undefined && levels < 60; levels++) {
+        open.add(box);
+        const [next] = children(box);
+        if (next === undefined || tree.total[next] < 0.5 * tree.total[box]) break;
+        box = next;
+      }
+    }
+    layOut();
+  }
+
+  function key(event) {
+    const at = lines.indexOf(current), box = current, go = (to) => {
+      const next = Math.max(0, Math.min(lines.length - 1, to));
+      choose(lines[next]);
+      list.reveal(next);
+    };
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + 20, PageUp: at - 20, Home: 0, End: lines.length - 1 }[event.key];
+    if (to !== undefined && lines.length) go(to);
+    else if (at < 0) return false;
+    else if (event.key === "ArrowRight") {
+      if (tree.first(box) < 0) return true;
+      if (open.has(box)) go(at + 1);
+      else turn(box, true);
+    } else if (event.key === "ArrowLeft") {
+      if (open.has(box)) turn(box, false);
+      else if (tree.parent[box] >= 0) go(lines.indexOf(tree.parent[box]));
+    } else if (event.key === "Enter") turn(box);
+    else if (event.key === "*") {
+      // All on it that is more than a hundredth of it.
+      const todo = [box];
+      while (todo.length) {
+        const of = todo.pop();
+        open.add(of);
+        todo.push(...children(of).filter((child) => tree.total[child] >= 0.01 * tree.total[box]));
+      }
+      layOut();
+    } else return false;
+    event.preventDefault();
+    return true;
+  }
+
+  /** Opens all below `box` and makes it the current line. */
+  function reveal(box) {
+    pathTo(tree, box).slice(0, -1).forEach((below) => open.add(below));
+    layOut();
+    choose(box);
+    list.reveal(lines.indexOf(box));
+  }
+
+  return { show, key, reveal, get current() { return current; } };
+}

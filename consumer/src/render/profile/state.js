@@ -1,0 +1,70 @@
+"use strict";
+const VIEWS = ["flame", "icicle", "reverse", "sandwich", "top", "tree"];
+
+/** What is shown, as it is when a page is opened. */
+const firstState = (view) => ({
+  view, turned: false, zoom: [], q: "", ignore: false, filters: [], fn: "", measure: "", palette: "kind", sort: "self", theme: "",
+});
+
+/** Names with semicolons between them; one in a name gets a backslash. */
+const joined = (names) => names.map((name) => name.replace(/[\\;]/g, "\\$&")).join(";");
+function parted(text) {
+  if (!text) return [];
+  const names = [""];
+  for (let i = 0; i < text.length; i++) {
+    if (text[i] === ";") names.push("");
+    else names[names.length - 1] += text[i] === "\\" && i + 1 < text.length ? text[++i] : text[i];
+  }
+  return names;
+}
+
+/** The state as the fragment of an address; what is as in `first` is left out. */
+function stateText(state, first) {
+  const parts = new URLSearchParams();
+  for (const key of ["view", "q", "fn", "measure", "palette", "sort", "theme"]) if (state[key] !== first[key]) parts.set(key, state[key]);
+  if (state.turned) parts.set("turned", "1");
+  if (state.ignore) parts.set("i", "1");
+  if (state.zoom.length) parts.set("zoom", joined(state.zoom));
+  for (const { keep, source, ignore } of state.filters) parts.append((keep ? "in" : "out") + (ignore ? "-i" : ""), source);
+  return parts.toString();
+}
+
+/** The state that a fragment tells; what it does not tell, or tells wrongly, is as in `first`. */
+function stateOf(text, first) {
+  const parts = new URLSearchParams(text), state = { ...first, zoom: parted(parts.get("zoom") || ""), filters: [] };
+  for (const key of ["q", "fn", "measure", "palette", "sort", "theme"]) state[key] = parts.get(key) ?? first[key];
+  if (VIEWS.includes(parts.get("view"))) state.view = parts.get("view");
+  state.turned = parts.get("turned") === "1";
+  state.ignore = parts.get("i") === "1";
+  for (const [key, source] of parts) {
+    const which = /^(in|out)(-i)?$/.exec(key);
+    if (which && regexOf(source, !!which[2])) state.filters.push({ keep: which[1] === "in", source, ignore: !!which[2] });
+  }
+  return state;
+}
+
+/** An expression, or null if it is none. */
+function regexOf(source, ignore) {
+  try { return new RegExp(source, ignore ? "i" : ""); } catch { return null; }
+}
+
+/** The states before this one and behind it, as texts. */
+class Past {
+  constructor() {
+    this.before = [];
+    this.behind = [];
+  }
+  add(text) {
+    if (this.before[this.before.length - 1] === text) return;
+    this.before.push(text);
+    if (this.before.length > 200) this.before.shift();
+    this.behind = [];
+  }
+  /** One back or forth from `now`; undefined if there is none. */
+  go(back, now) {
+    const [from, to] = back ? [this.before, this.behind] : [this.behind, this.before];
+    if (!from.length) return undefined;
+    to.push(now);
+    return from.pop();
+  }
+}

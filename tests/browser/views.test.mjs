@@ -1,0 +1,227 @@
+// The views of a flame graph's page on one data set: reverse, sandwich, table, tree; filters, address, colours, keys, narrow and
+// printed. Sums are by hand. Run by run.sh.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { click, colour, details, drawn, hover, open, opened, picture, search, settled } from "./flame.mjs";
+
+// f calls itself; g is reached by two ways.
+const STACKS = "main;f;f;g 20\nmain;f;h 30\nmain;g 10\nidle 40\n";
+const DOWN = { down: true };
+const rows = (page, list) => page.locator(`${list} .row`).evaluateAll((all) => all.map((row) =>
+  [...row.children].map((cell) => [...cell.childNodes].map((part) => part.textContent).filter(Boolean).join(" "))));
+
+test("reverse merges from the leaf on", async () => {
+  const page = await open(STACKS);
+  await page.keyboard.press("r");
+  // Leaves by name: g 30, h 30, idle 40; on g its callers f 20 and main 10.
+  assert.equal(await hover(page, 0.15, 1, DOWN), "Function: g (30 samples, 30.00%)");
+  assert.equal(await hover(page, 0.45, 1, DOWN), "Function: h (30 samples, 30.00%)");
+  assert.equal(await hover(page, 0.9, 1, DOWN), "Function: idle (40 samples, 40.00%)");
+  assert.equal(await hover(page, 0.1, 2, DOWN), "Function: f (20 samples, 20.00%)");
+  assert.equal(await hover(page, 0.25, 2, DOWN), "Function: main (10 samples, 10.00%)");
+  assert.equal(await hover(page, 0.1, 4, DOWN), "Function: main (20 samples, 20.00%)");
+  await click(page, 0.1, 2, DOWN);
+  assert.equal(await hover(page, 0.95, 3, DOWN), "Function: f (20 samples, 20.00%)");
+  await page.keyboard.press("i");
+  assert.equal(await hover(page, 0.95, 0), "all (100 samples, 100.00%)");
+  await page.keyboard.press("f");
+  assert.equal(await hover(page, 0.9, 1), "Function: main (60 samples, 60.00%)");
+  assert.deepEqual(page.errors, []);
+});
+
+test("sandwich: callers above, callees below, both the function's total, recursion once", async () => {
+  const page = await open(STACKS);
+  await click(page, 0.5, 2); // f
+  await page.keyboard.press("s");
+  assert.equal(await page.locator("#middle").textContent(), "f");
+  const up = { canvas: "#callers canvas" }, down = { canvas: "#callees canvas", down: true };
+  assert.equal(await hover(page, 0.5, 0, up), "Function: f (50 samples, 50.00%)");
+  assert.equal(await hover(page, 0.5, 1, up), "Function: main (50 samples, 50.00%)");
+  assert.equal(await hover(page, 0.5, 0, down), "Function: f (50 samples, 50.00%)");
+  assert.equal(await hover(page, 0.2, 1, down), "Function: f (20 samples, 20.00%)");
+  assert.equal(await hover(page, 0.2, 2, down), "Function: g (20 samples, 20.00%)");
+  assert.equal(await hover(page, 0.8, 1, down), "Function: h (30 samples, 30.00%)");
+  // Another function by its row in the table beside it.
+  await page.locator("#table .row", { hasText: "g" }).click();
+  assert.equal(await page.locator("#middle").textContent(), "g");
+  assert.equal(await hover(page, 0.3, 1, up), "Function: f (20 samples, 20.00%)");
+  assert.equal(await hover(page, 0.9, 1, up), "Function: main (10 samples, 10.00%)");
+  assert.deepEqual(page.errors, []);
+});
+
+test("the table of functions: self, total, sorted by what is pressed, told to readers", async () => {
+  const page = await open(STACKS);
+  await page.keyboard.press("t");
+  assert.deepEqual(await rows(page, "#table"), [
+    ["idle", "", "40 40.00%", "40 40.00%"], ["g", "", "30 30.00%", "30 30.00%"], ["h", "", "30 30.00%", "30 30.00%"],
+    ["main", "", "0 0.00%", "60 60.00%"], ["f", "", "0 0.00%", "50 50.00%"],
+  ]);
+  await page.locator("#table-head .total").click();
+  assert.deepEqual((await rows(page, "#table")).map(([name]) => name), ["main", "f", "idle", "g", "h"]);
+  assert.equal(await page.locator("#table-head .total").getAttribute("aria-sort"), "descending");
+  await page.locator("#table-head .name").click();
+  assert.deepEqual((await rows(page, "#table")).map(([name]) => name), ["f", "g", "h", "idle", "main"]);
+  await page.focus("#table");
+  await page.keyboard.press("ArrowDown");
+  assert.equal(await details(page), "Function: f (self 0 samples, 0.00%; total 50 samples, 50.00%)");
+  await search(page, "^[gh]$");
+  assert.deepEqual((await rows(page, "#table")).map(([name]) => name), ["g", "h"]);
+});
+
+test("the indented tree has the numbers of the boxes, and keys open and close it", async () => {
+  const page = await open(STACKS);
+  await page.keyboard.press("e");
+  const lines = async () => (await rows(page, "#outline")).map(([part, amount, own, name]) => [part, amount, own, name.replace(/[▸▾] ?/, "")].join("|"));
+  await page.keyboard.press("Home");
+  assert.equal(await details(page), "Function: main (60 samples, 60.00%)");
+  await page.keyboard.press("ArrowLeft");
+  assert.deepEqual(await lines(), ["60.00%|60||main", "40.00%|40|40.00%|idle"]);
+  await page.keyboard.press("*");
+  assert.deepEqual(await lines(), [
+    "60.00%|60||main", "50.00%|50||f", "30.00%|30|30.00%|h", "20.00%|20||f", "20.00%|20|20.00%|g", "10.00%|10|10.00%|g", "40.00%|40|40.00%|idle",
+  ]);
+  const item = page.locator("#outline .row.current");
+  assert.deepEqual([await item.getAttribute("role"), await item.getAttribute("aria-level"), await item.getAttribute("aria-expanded")], ["treeitem", "1", "true"]);
+  await search(page, "^h$");
+  await page.keyboard.press("Enter");
+  assert.equal(await details(page), "Function: h (30 samples, 30.00%)");
+});
+
+test("keep and drop are of whole stacks, add up, and are undone and done again", async () => {
+  const page = await open(STACKS);
+  assert.equal(await search(page, "^g$"), "Matched: 30.00% (30 samples, 1 function)");
+  await page.click("#keep");
+  assert.equal(await hover(page, 0.5, 0), "all (30 samples, 100.00%)");
+  assert.equal(await hover(page, 0.5, 1), "Function: main (30 samples, 100.00%)");
+  assert.equal(await hover(page, 0.1, 2), "Function: f (20 samples, 66.67%)");
+  assert.match(await page.locator("#filters").textContent(), /only \^g\$.*30\.00% of 100 samples/);
+  await search(page, "^f$");
+  await page.click("#drop");
+  assert.equal(await hover(page, 0.5, 2), "Function: g (10 samples, 100.00%)");
+  await page.click("#undo");
+  await page.click("#undo");
+  assert.equal(await hover(page, 0.5, 0), "all (30 samples, 100.00%)");
+  await page.keyboard.press("Control+Shift+Z");
+  await page.keyboard.press("Control+Shift+Z");
+  assert.equal(await hover(page, 0.5, 0), "all (10 samples, 100.00%)");
+  await page.locator(".chip", { hasText: "only ^g$" }).click();
+  // Without f: idle 40, main;g 10.
+  assert.equal(await hover(page, 0.5, 0), "all (50 samples, 100.00%)");
+  await page.locator(".chip").click();
+  assert.equal(await hover(page, 0.5, 0), "all (100 samples, 100.00%)");
+});
+
+test("the address brings back view, zoom, search and filters, whatever names have in them", async () => {
+  const file = drawn("main;a\\b;x y & z#1;deep 3\nmain;a\\b;other 2\nmain;dropped 5\n");
+  const page = await opened(file);
+  await search(page, "dropped");
+  await page.click("#drop");
+  await page.keyboard.press("i");
+  await click(page, 0.9, 3, DOWN); // x y & z#1
+  await search(page, "DEEP");
+  await page.check("#case");
+  await page.selectOption("#palette", "name");
+  await page.mouse.move(0, 0);
+  const hash = await page.evaluate(() => location.hash), before = await picture(page);
+  const again = await opened(file, "light", hash);
+  assert.equal(await again.locator("#matched").textContent(), "Matched: 60.00% (3 samples, 1 function)");
+  assert.equal(await again.locator("#reset").isVisible(), true);
+  assert.equal(await again.locator("#views [data-view=icicle]").getAttribute("aria-selected"), "true");
+  assert.equal(await hover(again, 0.05, 3, DOWN), "Function: x y & z#1 (3 samples, 60.00%)");
+  await again.mouse.move(0, 0);
+  assert.equal(await picture(again), before);
+  // An address that says nonsense is a page as any other.
+  const odd = await opened(file, "light", "#view=no&zoom=;;a&in=(&palette=x&measure=y&sort=z&q=(");
+  assert.equal(await hover(odd, 0.5, 0), "all (10 samples, 100.00%)");
+  assert.deepEqual([...page.errors, ...again.errors, ...odd.errors], []);
+});
+
+test("reset is the picture of the start, and a zoomed box has faded callers", async () => {
+  const page = await open(STACKS);
+  await page.mouse.move(0, 0);
+  const start = await picture(page), main = await colour(page, 0.97, 1);
+  await click(page, 0.5, 2);
+  await page.mouse.move(0, 0);
+  const faded = await colour(page, 0.97, 1);
+  assert.notDeepEqual(faded, main);
+  // Half of the colour on white.
+  faded.forEach((part, i) => assert.ok(Math.abs(part - (main[i] + 255) / 2) <= 2, `${faded} of ${main}`));
+  await page.click("#reset");
+  await page.mouse.move(0, 0);
+  await page.evaluate(() => document.activeElement.blur());
+  assert.equal(await picture(page), start);
+});
+
+test("matches too thin to be drawn are on the strip, and the next match is shown and numbered", async () => {
+  const page = await open("main;wide 100000\nmain;zthin;needle 1\nmain;zthin;other 1\n");
+  assert.equal(await search(page, "needle"), "Matched: 0.00% (1 sample, 1 function)");
+  const strip = () => page.evaluate(() => {
+    const map = document.getElementById("map"), { data } = map.getContext("2d").getImageData(0, map.height / 2, map.width, 1);
+    return Array.from({ length: map.width }, (_, x) => x).filter((x) => data[4 * x] === 230 && data[4 * x + 1] === 0 && data[4 * x + 2] === 230);
+  });
+  const width = await page.evaluate(() => document.getElementById("map").width);
+  assert.deepEqual(await strip(), [width - 1]);
+  await page.keyboard.press("Enter");
+  assert.equal(await details(page), "Function: needle (1 sample, 0.00%)");
+  assert.match(await page.locator("#matched").textContent(), / · 1 \/ 1$/);
+  await page.keyboard.press("Enter"); // zooms to it
+  await settled(page);
+  assert.deepEqual(await colour(page, 0.9, 3), [230, 0, 230]);
+});
+
+test("colours: by name the same in every picture; delimiters of a chain grey, wakers above them in another colour", async () => {
+  const one = await open("main;f 1\n"), two = await open("other;main;f 3\nmain;f 1\nz 5\n");
+  for (const palette of ["kind", "hot", "name", "io", "mem", "wakeup"]) {
+    await one.selectOption("#palette", palette);
+    await two.selectOption("#palette", palette);
+    assert.deepEqual(await colour(one, 0.9, 2), await colour(two, 0.09, 2), palette);
+  }
+  const chain = await open("wait;same;-;--;same 4\n");
+  await chain.selectOption("#palette", "chain");
+  assert.deepEqual([await colour(chain, 0.9, 3), await colour(chain, 0.9, 4)], [[200, 200, 200], [140, 140, 140]]);
+  const [red, , blue] = await colour(chain, 0.9, 2), above = await colour(chain, 0.9, 5);
+  assert.ok(blue > red + 40, "blue below");
+  assert.ok(Math.abs(above[1] - above[2]) <= 60 && above[1] > above[0] + 40 && above[1] > 160, `aqua above: ${above}`);
+  const mixed = await open("a_[k] 1\nb_[j] 1\nc::d 1\nuser 1\n");
+  const kinds = [];
+  for (let i = 0; i < 4; i++) kinds.push(await colour(mixed, (i + 0.9) / 4, 1));
+  const [kernel, java, cpp, user] = kinds;
+  assert.ok(java[1] > java[0] && java[1] > java[2], `green: ${java}`);
+  assert.ok(cpp[0] > 180 && cpp[1] > 140 && cpp[2] < 150, `yellow: ${cpp}`);
+  assert.ok(kernel[0] > 220 && kernel[1] > 120 && kernel[2] < 110, `orange: ${kernel}`);
+  assert.ok(user[0] > 220 && user[1] < 175, `red: ${user}`);
+});
+
+test("help by key, closed by Escape; theme by key is in the address; nothing is wider than a narrow window", async () => {
+  const page = await open(STACKS);
+  await page.keyboard.press("?");
+  assert.equal(await page.locator("#help").isVisible(), true);
+  assert.match(await page.locator("#help").innerText(), /reverse: merged from the leaf on/);
+  await page.keyboard.press("Escape");
+  assert.equal(await page.locator("#help").isVisible(), false);
+  await page.keyboard.press("d");
+  assert.match(await page.evaluate(() => location.hash), /theme=dark/);
+  assert.match(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), /rgb\(22, 23, 27\)/);
+  for (const view of ["flame", "reverse", "sandwich", "top", "tree"]) {
+    await page.setViewportSize({ width: 360, height: 640 });
+    await page.click(`#views [data-view=${view}]`);
+    const [wide, height] = await page.evaluate(() => [document.documentElement.scrollWidth, document.querySelector("main").clientHeight]);
+    assert.ok(wide <= 360, `${view}: ${wide} wide`);
+    assert.ok(height > 300, `${view}: ${height} left for the picture`);
+  }
+  assert.deepEqual(page.errors, []);
+});
+
+test("on paper the graph is there, light, without buttons", async () => {
+  const page = await open(STACKS, [], "dark");
+  await page.emulateMedia({ media: "print" });
+  await page.evaluate(() => window.dispatchEvent(new Event("beforeprint")));
+  await settled(page);
+  assert.equal(await page.locator("#bar").isVisible(), false);
+  assert.equal(await page.locator("#canvas").isVisible(), true);
+  assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), "rgb(255, 255, 255)");
+  const all = await page.evaluate(() => document.getElementById("canvas").clientHeight);
+  assert.ok(all >= 17 * 5, `${all} px high`);
+  await page.evaluate(() => window.dispatchEvent(new Event("afterprint")));
+  assert.equal(await page.evaluate(() => document.documentElement.classList.contains("dark")), true);
+});
