@@ -5,7 +5,7 @@ mod functions;
 mod trie;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use regex::Regex;
 
@@ -175,6 +175,15 @@ pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
     let samples = model.samples.iter().filter(|(key, _)| chosen[key.kind.index()]);
     let weighed = samples.map(|(key, weight)| (key, scaled(model, options, key, *weight)));
     Ok(Folder::new(model, options).fold(weighed).finish(unit))
+}
+
+/// Names of the event types that [`fold`] takes.
+///
+/// # Errors
+/// An event that was asked for is not in the recording.
+pub fn events(model: &Model, options: &FoldOptions) -> Result<BTreeSet<String>, Error> {
+    let kinds = choose(model, options)?;
+    Ok(kinds.into_iter().map(|kind| label(model.kinds.get(kind)).to_owned()).collect())
 }
 
 /// The calls of some stacks as a tree without weights, and by stack the position of the box that it ends at.

@@ -9,6 +9,7 @@
 
 #![deny(unsafe_code)] // but for live/asynchronous.rs
 
+pub mod difference;
 pub mod error;
 pub mod fold;
 pub mod folded;

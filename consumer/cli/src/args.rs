@@ -8,6 +8,8 @@ use clap_complete::Shell;
 use flightline_consumer::time_range::Bound;
 use regex::Regex;
 
+use crate::svg::SvgArgs;
+
 /// Record native programs; draw, fold and print any JFR recording.
 #[derive(Debug, Parser)]
 #[command(name = "flightline", version, arg_required_else_help = true, subcommand_required = true)]
@@ -29,7 +31,7 @@ Examples:
   flightline print run.jfr --events ExecutionSample --json
   flightline view hot-methods run.jfr             one of many ready tables
 
-Exit status: record: that of the program, 126 or 127 if it cannot be run, 1 if it succeeded but its recording could not be written; others: 0 done; 1 error, or the recording could be read in part only; 2 wrong usage.";
+Exit status: record: that of the program, 126 or 127 if it cannot be run, 1 if it succeeded but its recording could not be written; others: 0 done; 1 error, or the recording could be read in part only; 2 wrong usage; diff: 3 something grew by more than --fail-above.";
 
 const FLAME_EXAMPLES: &str = "\
 Examples:
@@ -71,7 +73,10 @@ pub enum Command {
     Drain(Box<crate::drain::DrainArgs>),
     /// Draw a flame graph: HTML, or SVG if the output ends in .svg
     #[command(after_help = FLAME_EXAMPLES)]
-    Flame(FlameArgs),
+    Flame(Box<FlameArgs>),
+    /// Compare two profiles: the functions that changed most, a verdict, a flame graph of the difference
+    #[command(after_help = crate::diff::EXAMPLES)]
+    Diff(Box<crate::diff::DiffArgs>),
     /// Write folded stacks: `root;caller;leaf count`
     #[command(after_help = FOLD_EXAMPLES)]
     Fold(FoldArgs),
@@ -131,12 +136,20 @@ pub enum Command {
     },
 }
 
-/// Which samples, and under what names: common to `flame` and `fold`.
+/// Stacks of some inputs.
 #[derive(Debug, Args)]
 pub struct StackArgs {
     /// Recordings, repositories, or folded text; `-` is standard input
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub inputs: Vec<PathBuf>,
+    /// Which of them.
+    #[command(flatten)]
+    pub select: SelectArgs,
+}
+
+/// Which samples, measured how, and under what names: common to all commands that draw, fold, compare and convert.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SelectArgs {
     /// Event type: cpu, wall, alloc, live, lock, io, throw, trace, a perf event as it was recorded (page-faults), or the
     /// name of a type; may be repeated
     /// [default: CPU samples, else wall-clock samples, else the most frequent]
@@ -204,12 +217,9 @@ pub struct FlameArgs {
     /// html or svg [default: by the name of the output, else html]
     #[arg(long, value_enum)]
     pub format: Option<PictureFormat>,
-    /// Headline [default: the name of the input]
-    #[arg(long)]
-    pub title: Option<String>,
-    /// Root at the top
-    #[arg(long)]
-    pub inverted: bool,
+    /// How it looks.
+    #[command(flatten)]
+    pub picture: SvgArgs,
 }
 
 /// Formats of pictures.

@@ -11,19 +11,19 @@ use crate::talk::shown;
 use crate::{Outcome, output, stacks};
 
 /// Draws a flame graph.
-pub fn run(args: FlameArgs) -> Result<Outcome> {
+pub fn run(args: &FlameArgs) -> Result<Outcome> {
     output::refuse_input(&args.output, args.stacks.inputs.iter().map(PathBuf::as_path))?;
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
-    let profile = stacks::read(&args.stacks, format == PictureFormat::Html)?;
+    let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, format == PictureFormat::Html)?;
     let options = PictureOptions {
-        title: args.title.clone().unwrap_or_else(|| title(&args)),
+        title: title(args),
         subtitle: profile.model.as_ref().map(|model| subtitle(model, profile.tree.total, &profile.tree.unit)),
-        inverted: args.inverted,
+        inverted: false,
     };
     let mut picture = Vec::new();
     match format {
-        PictureFormat::Html => html::write(&profile.tree, &options, &mut picture)?,
-        PictureFormat::Svg => svg::write(&profile.tree, &options, &mut picture)?,
+        PictureFormat::Html => html::write(&profile.tree, &args.picture.common(options), &mut picture)?,
+        PictureFormat::Svg => svg::write(&profile.tree, &args.picture.options(options), &mut picture)?,
     }
     output::document(&args.output, &picture)?;
     Ok(profile.outcome)

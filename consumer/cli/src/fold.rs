@@ -11,7 +11,7 @@ use crate::{Outcome, output, stacks};
 /// Writes folded stacks.
 pub fn run(args: FoldArgs) -> Result<Outcome> {
     output::refuse_input(&args.output, args.stacks.inputs.iter().map(PathBuf::as_path))?;
-    let profile = stacks::read(&args.stacks, false)?;
+    let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, false)?;
     output::text(&args.output, |mut out| folded::write(&profile.tree, &mut out))?;
     Ok(profile.outcome)
 }

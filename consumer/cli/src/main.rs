@@ -8,6 +8,7 @@ mod attach;
 mod collect;
 mod ctl;
 mod cut;
+mod diff;
 mod disassemble;
 mod drain;
 mod dump;
@@ -38,6 +39,7 @@ mod status;
 mod stream;
 mod stream_args;
 mod summary;
+mod svg;
 mod symbolize;
 mod tail;
 mod talk;
@@ -58,6 +60,8 @@ pub enum Outcome {
     Whole,
     /// Some of the input could not be read; warnings have told what.
     Partial,
+    /// What was compared differs by more than was allowed.
+    Differs,
 }
 
 fn main() -> ExitCode {
@@ -69,7 +73,8 @@ fn main() -> ExitCode {
         Command::Repositories(args) => repositories::run(&args),
         Command::List => list::run(),
         Command::Drain(args) => return drain::run(&args),
-        Command::Flame(args) => flame::run(args),
+        Command::Flame(args) => flame::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Fold(args) => fold::run(args),
         Command::Summary(args) => summary::run(args),
         Command::Print(args) => print::run(*args),
@@ -97,6 +102,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(Outcome::Whole) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::FAILURE,
+        Ok(Outcome::Differs) => ExitCode::from(3),
         // The reader of our output has seen enough.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -479,7 +479,7 @@ fn draw(args: &RecordArgs, recording: &Path, picture: &Path) -> Result<(), anyho
     ];
     let cli = Cli::try_parse_from(words)?;
     let crate::args::Command::Flame(flame) = cli.command else { return Ok(()) };
-    crate::flame::run(flame).map(|_| ())
+    crate::flame::run(&flame).map(|_| ())
 }
 
 /// One line for the user.

@@ -4,16 +4,18 @@ mod json;
 mod read;
 mod text;
 
-use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args, ValueHint};
 use flightline_consumer::Error;
+use flightline_consumer::difference::{Difference, Scale};
 use flightline_consumer::fold::{self, FoldOptions, Measure};
 use flightline_consumer::folded;
 use flightline_consumer::model::Model;
+use flightline_consumer::render::difference::DifferenceOptions;
+use flightline_consumer::render::svg::SvgOptions;
 use flightline_consumer::render::trace::TraceView;
 use flightline_consumer::render::{self, PictureOptions, html, svg};
 use flightline_consumer::spans::report::{self, By, Extremes, Filter};
@@ -234,14 +236,8 @@ fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
     // What a span of each kind spends on average.
     let counts = [median.len() as u64, slowest.len() as u64];
     let trees = both(args, &models)?;
-    let folded = |tree: &Tree, times: u64| -> Result<Vec<u8>> {
-        let mut tree = tree.clone();
-        tree.nodes.iter_mut().for_each(|node| node.own = node.own.saturating_mul(times));
-        let mut text = Vec::new();
-        folded::write(&tree, &mut text)?;
-        Ok(text)
-    };
-    let (before, after) = (folded(&trees[0], counts[1])?, folded(&trees[1], counts[0])?);
+    let scale = Scale::By(counts[1] as f64 / counts[0].max(1) as f64);
+    let difference = Difference::new(&trees[0], &trees[1], scale);
     let options = PictureOptions {
         title: format!("{name}: {} slowest against {} median spans", counts[1], counts[0]),
         subtitle: Some(format!(
@@ -250,15 +246,16 @@ fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
         )),
         inverted: false,
     };
+    let options = DifferenceOptions { svg: SvgOptions::of(&options), ..DifferenceOptions::default() };
     let mut picture = Vec::new();
     match path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg")) {
-        true => render::difference::svg(Cursor::new(before), Cursor::new(after), &options, &mut picture)?,
+        true => render::difference::svg(&difference, &options, &mut picture)?,
         false if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html")) => {
             bail!(
                 "a difference is drawn as SVG: give -o a name that ends in .svg, or another for folded text with both values"
             )
         }
-        false => render::difference::folded(Cursor::new(before), Cursor::new(after), &mut picture)?,
+        false => render::difference::folded(&difference, &mut picture)?,
     }
     output::document(path, &picture)
 }
@@ -312,7 +309,7 @@ fn draw(args: &SpansArgs, found: Found, filter: &Filter, title: &str) -> Result<
     let mut picture = Vec::new();
     match ending.as_deref().and_then(|ending| ending.to_str()) {
         Some("html" | "htm") => html::write(&tree, &options, &mut picture),
-        Some("svg") => svg::write(&tree, &options, &mut picture),
+        Some("svg") => svg::write(&tree, &SvgOptions::of(&options), &mut picture),
         _ => folded::write(&tree, &mut picture),
     }
     .with_context(|| format!("the flame graph of {title}"))?;

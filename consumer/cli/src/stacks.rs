@@ -1,4 +1,4 @@
-//! `flame` and `fold` up to the tree.
+//! Inputs up to the tree.
 
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::num::NonZeroUsize;
@@ -14,7 +14,7 @@ use flightline_consumer::tree::Tree;
 use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Input, Recording};
 
-use crate::args::StackArgs;
+use crate::args::SelectArgs;
 use crate::input::{self, Source};
 use crate::range::{self, Times};
 use crate::talk::{self, Progress, shown};
@@ -36,13 +36,13 @@ enum Opened {
 }
 
 /// Reads the inputs and folds them.
-pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
+pub fn read(inputs: &[PathBuf], args: &SelectArgs, split_modules: bool) -> Result<Profile> {
     let options = options(args, split_modules);
     if !args.spans.is_empty() || !args.labels.is_empty() {
-        let (model, outcome) = crate::spans::read_model(args)?;
+        let (model, outcome) = crate::spans::read_model(inputs, args)?;
         return Ok(Profile { tree: fold::fold(&model, &options)?, outcome, model: Some(model) });
     }
-    let paths = repository::expand(&args.inputs, args.last)?;
+    let paths = repository::expand(inputs, args.last)?;
     let mut recordings = Vec::new();
     let mut texts = Vec::new();
     for path in &paths {
@@ -52,7 +52,7 @@ pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
                 continue;
             }
             Ok(None) => {}
-            Err(_) if repository::rolled_away(path, &args.inputs) => continue,
+            Err(_) if repository::rolled_away(path, inputs) => continue,
             Err(error) => return Err(error),
         }
         match input::open(path)? {
@@ -75,6 +75,18 @@ pub fn read(args: &StackArgs, split_modules: bool) -> Result<Profile> {
         talk::warning("the recording does not say what a sample stands for; counting samples");
     }
     Ok(Profile { tree, outcome, model: Some(model) })
+}
+
+impl Profile {
+    /// What a sample weighs on average; 1 if only samples are known.
+    pub fn per_sample(&self, args: &SelectArgs) -> f64 {
+        let counted = |model: &Model| {
+            let options = FoldOptions { measure: Measure::Samples, ..options(args, false) };
+            fold::fold(model, &options).ok().filter(|tree| tree.total > 0)
+        };
+        let samples = self.model.as_ref().filter(|_| args.total).and_then(counted);
+        samples.map_or(1.0, |samples| self.tree.total as f64 / samples.total as f64)
+    }
 }
 
 /// What was read and, by input, what could not be.
@@ -158,7 +170,8 @@ fn fold_text(texts: impl Iterator<Item = Box<dyn BufRead>>, filter: &Filter) -> 
     Ok(folded::read_marked(BufReader::new(whole), keep)?)
 }
 
-fn options(args: &StackArgs, split_modules: bool) -> FoldOptions {
+/// How a model is folded.
+pub fn options(args: &SelectArgs, split_modules: bool) -> FoldOptions {
     FoldOptions {
         events: args.events.clone(),
         measure: if args.total { Measure::Total } else { Measure::Samples },
@@ -177,7 +190,7 @@ fn options(args: &StackArgs, split_modules: bool) -> FoldOptions {
     }
 }
 
-fn load_options(args: &StackArgs, paths: &[PathBuf]) -> Result<LoadOptions> {
+fn load_options(args: &SelectArgs, paths: &[PathBuf]) -> Result<LoadOptions> {
     let from = args.from.or(args.last);
     range::check(args.from, args.to)?;
     let looked_up = [from, args.to].iter().flatten().any(|bound| !matches!(bound, Bound::FromStart(_)));

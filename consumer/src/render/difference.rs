@@ -1,40 +1,264 @@
-//! What is different between two profiles, by inferno.
+//! What is different between two profiles: one flame graph, a box as wide as it is in one of them, coloured by its change. What
+//! only the other has stands in a region of its own to the right, so that nothing is missing.
 
-use std::io::{BufRead, Write};
+use std::io::Write;
 
-use inferno::{differential, flamegraph};
-
-use super::PictureOptions;
+use super::chain;
+use super::svg::{self, BackgroundColor, Bar, Color, Paint, SvgOptions, thousands};
+use crate::difference::{Change, Difference};
 use crate::error::Error;
+use crate::tree::Tree;
 
-/// Writes `frame;frame before after`, of two profiles in folded text.
+/// How a difference is drawn.
+#[derive(Clone, Debug, Default)]
+pub struct DifferenceOptions {
+    /// How pictures look.
+    pub svg: SvgOptions,
+    /// Boxes are as wide as in the first profile, and what only the second has stands apart.
+    pub before: bool,
+    /// Colour by what ends in a box, without what it calls.
+    pub own: bool,
+    /// Orange and purple for red and blue, which some people cannot tell apart.
+    pub color_blind: bool,
+}
+
+/// Integers that stand for one of a weight that is not one.
+const PARTS: f64 = 1000.0;
+/// Integers as large as this are exact as floats.
+const EXACT: f64 = 9e15;
+/// Of what did not change but by chance; darker by its name, so that neighbours can be told apart.
+const UNCHANGED: u8 = 225;
+const REGION: [u8; 3] = [180; 3];
+
+/// Writes `frame;frame before after`, the first scaled, with at most two decimals.
 ///
 /// # Errors
 /// `out` cannot be written.
-pub fn folded(before: impl BufRead, after: impl BufRead, out: &mut impl Write) -> Result<(), Error> {
-    differential::from_readers(differential::Options::default(), before, after, out).map_err(Error::Write)
+pub fn folded(difference: &Difference, out: &mut impl Write) -> Result<(), Error> {
+    let Difference { before, after, .. } = difference;
+    let names: Vec<String> = after.labels.iter().map(|label| crate::folded::clean(&label.text)).collect();
+    let mut path: Vec<&str> = Vec::new();
+    for (at, (b, a)) in before.nodes.iter().zip(&after.nodes).enumerate() {
+        path.truncate(a.depth as usize);
+        path.push(&names[a.label.index()]);
+        if b.own > 0 || a.own > 0 {
+            let Change { before, .. } = difference.of_box_alone(at);
+            writeln!(out, "{} {} {}", path.join(";"), decimals(before), a.own).map_err(Error::Write)?;
+        }
+    }
+    Ok(())
 }
 
-/// Draws the second of two profiles in folded text, red where there is more than in the first, blue where there is less.
+/// Two decimals at most.
+fn decimals(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Draws the second of two profiles, or the first, red where there is more in the second, blue where there is less.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
-pub fn svg(
-    before: impl BufRead,
-    after: impl BufRead,
-    options: &PictureOptions,
+pub fn svg(difference: &Difference, options: &DifferenceOptions, out: &mut impl Write) -> Result<(), Error> {
+    let layout = Layout::new(difference, options.before);
+    let mut svg = options.svg.clone();
+    svg.factor /= layout.parts;
+    let most = layout.most(difference, options.own);
+    if svg.background.is_none() {
+        svg.background = Some(BackgroundColor::Flat(Color::new(255, 255, 255)));
+    }
+    let paint = |at: Option<usize>| {
+        let Some(at) = at else { return Paint { fill: Some(REGION), title: None } };
+        let Some(of) = layout.source[at] else {
+            return Paint { fill: Some(REGION), title: Some(layout.region_title(difference)) };
+        };
+        let (change, alone) = (difference.of_box(of), difference.of_box_alone(of));
+        let name = &difference.after.label(&difference.after.nodes[of]).text;
+        let fill = if options.own { alone } else { change };
+        Paint {
+            fill: Some(
+                color(fill, most, options.color_blind).unwrap_or([UNCHANGED - chain::hue(name) % 20; 3]),
+            ),
+            title: Some(title(name, change, alone, difference)),
+        }
+    };
+    let unit = difference.after.unit.as_str();
+    svg::bars(&layout.bars, &layout.texts, unit, &svg, &paint, out)
+}
+
+/// One page without script: the picture, whose boxes tell of themselves under the pointer, and a table in plain text.
+///
+/// # Errors
+/// There is nothing to draw, or `out` cannot be written.
+pub fn page(
+    difference: &Difference,
+    options: &DifferenceOptions,
+    table: &str,
     out: &mut impl Write,
 ) -> Result<(), Error> {
-    let mut both = Vec::new();
-    folded(before, after, &mut both)?;
-    if both.is_empty() {
-        return Err(Error::NoSamples);
-    }
-    let mut picture = flamegraph::Options::default();
-    picture.title = options.title.clone();
-    picture.subtitle = options.subtitle.clone();
-    picture.deterministic = true;
-    picture.image_width = None;
-    let text = String::from_utf8_lossy(&both);
-    flamegraph::from_lines(&mut picture, text.lines(), out).map_err(Error::Write)
+    let mut picture = Vec::new();
+    svg(difference, options, &mut picture)?;
+    let picture = String::from_utf8_lossy(&picture);
+    // Without the declarations of a document of its own.
+    let picture = picture.find("<svg").map_or("", |at| &picture[at..]);
+    let picture = match (picture.find("<script"), picture.find("</script>")) {
+        (Some(from), Some(to)) => format!("{}{}", &picture[..from], &picture[to + "</script>".len()..]),
+        _ => picture.to_owned(),
+    };
+    let picture = picture.replacen(" onload=\"init(evt)\"", "", 1);
+    let (title, table) = (svg::escaped(&options.svg.picture.title), svg::escaped(table));
+    write!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
+         <title>{title}</title><style>body {{ margin: 1em }} main > svg {{ width: 100%; height: auto }} \
+         #unzoom, #search {{ display: none }}</style></head>\n\
+         <body><main>{picture}\n<pre>{table}</pre></main></body></html>\n"
+    )
+    .map_err(Error::Write)
 }
+
+/// Boxes as they are drawn.
+struct Layout {
+    bars: Vec<Bar>,
+    /// By box: its position in the trees; `None` is the region of what only the other profile has.
+    source: Vec<Option<usize>>,
+    texts: Vec<String>,
+    /// What weights are multiplied with.
+    parts: f64,
+    before: bool,
+}
+
+impl Layout {
+    fn new(difference: &Difference, before: bool) -> Self {
+        let (drawn, other) = match before {
+            false => (&difference.after, &difference.before),
+            true => (&difference.before, &difference.after),
+        };
+        let [of_drawn, of_other] = if before { [difference.scale, 1.0] } else { [1.0, difference.scale] };
+        let sum = drawn.total as f64 * of_drawn + other.total as f64 * of_other;
+        let whole = [of_drawn, of_other].iter().all(|scale| scale.fract() == 0.0);
+        let parts = if whole || sum * PARTS > EXACT { 1.0 } else { PARTS };
+        let mut texts: Vec<String> = drawn.labels.iter().map(|label| svg::name(&label.text)).collect();
+        let mut layout = Self { bars: Vec::new(), source: Vec::new(), texts: Vec::new(), parts, before };
+        layout.put(drawn, &totals(drawn, |_| true), of_drawn, 0);
+        let only = totals(other, |at| drawn.nodes[at].total == 0);
+        let roots = other.nodes.iter().zip(&only).filter(|(node, _)| node.depth == 0);
+        let missing: u64 = roots.map(|(_, (_, total))| *total).sum();
+        if missing > 0 {
+            let total = layout.scaled(missing, of_other);
+            layout.bars.push(Bar { depth: 0, own: 0, total, text: texts.len() });
+            layout.source.push(None);
+            texts.push(if before { "[only after]" } else { "[only before]" }.to_owned());
+            layout.put(other, &only, of_other, 1);
+        }
+        layout.texts = texts;
+        layout.sum_up();
+        layout
+    }
+
+    /// Rounded, but nothing to nothing.
+    fn scaled(&self, weight: u64, scale: f64) -> u64 {
+        let scaled = weight as f64 * scale * self.parts;
+        if weight > 0 { (scaled.round() as u64).max(1) } else { 0 }
+    }
+
+    fn put(&mut self, tree: &Tree, weights: &[(u64, u64)], scale: f64, lifted: u32) {
+        for (at, (node, &(own, total))) in tree.nodes.iter().zip(weights).enumerate() {
+            if total > 0 {
+                let own = self.scaled(own, scale);
+                self.bars.push(Bar { depth: node.depth + lifted, own, total: 0, text: node.label.index() });
+                self.source.push(Some(at));
+            }
+        }
+    }
+
+    /// Totals of what was rounded, so that widths add up.
+    fn sum_up(&mut self) {
+        let mut sums: Vec<u64> = Vec::new();
+        for bar in self.bars.iter_mut().rev() {
+            let depth = bar.depth as usize;
+            sums.resize(sums.len().max(depth + 2), 0);
+            bar.total = bar.own.saturating_add(std::mem::take(&mut sums[depth + 1]));
+            sums[depth] = sums[depth].saturating_add(bar.total);
+        }
+    }
+
+    /// The largest change of a box that is more than noise; of all but the outermost ones if those differ in nothing else.
+    fn most(&self, difference: &Difference, own: bool) -> f64 {
+        let change = |&of: &usize| if own { difference.of_box_alone(of) } else { difference.of_box(of) };
+        let changes = self.source.iter().flatten().map(change).filter(|change| !change.noise);
+        changes.map(|change| change.delta().abs()).fold(0.0, f64::max)
+    }
+
+    fn region_title(&self, difference: &Difference) -> String {
+        let (weight, which) = match self.before {
+            false => (difference.vanished(), "first"),
+            true => (difference.appeared(), "second"),
+        };
+        format!(
+            "paths that only the {which} profile has ({} {}, {:.2}%)",
+            thousands(weight.round() as u64),
+            difference.after.unit,
+            weight / difference.whole() * 100.0
+        )
+    }
+}
+
+/// By box: own weight if it is chosen, and the sum of those above it and itself.
+fn totals(tree: &Tree, chosen: impl Fn(usize) -> bool) -> Vec<(u64, u64)> {
+    let mut weights: Vec<(u64, u64)> = Vec::with_capacity(tree.nodes.len());
+    let mut sums: Vec<u64> = Vec::new();
+    for (at, node) in tree.nodes.iter().enumerate().rev() {
+        let depth = node.depth as usize;
+        sums.resize(sums.len().max(depth + 2), 0);
+        let own = if chosen(at) { node.own } else { 0 };
+        let total = own.saturating_add(std::mem::take(&mut sums[depth + 1]));
+        sums[depth] = sums[depth].saturating_add(total);
+        weights.push((own, total));
+    }
+    weights.reverse();
+    weights
+}
+
+/// Red or orange for more, blue or purple for less, the paler the smaller; none for what did not change.
+fn color(change: Change, most: f64, color_blind: bool) -> Option<[u8; 3]> {
+    let delta = change.delta();
+    if change.noise || delta == 0.0 || most <= 0.0 {
+        return None;
+    }
+    let full: [f64; 3] = match (delta > 0.0, color_blind) {
+        (true, false) => [230.0, 30.0, 30.0],
+        (false, false) => [40.0, 70.0, 230.0],
+        (true, true) => [230.0, 97.0, 1.0],
+        (false, true) => [94.0, 60.0, 153.0],
+    };
+    // The square root keeps small changes visible; the least is told from white.
+    let strength = 0.2 + 0.8 * (delta.abs() / most).min(1.0).sqrt();
+    Some(full.map(|full| (255.0 + (full - 255.0) * strength).round() as u8))
+}
+
+/// What is told under the pointer.
+fn title(name: &str, total: Change, own: Change, difference: &Difference) -> String {
+    let whole = difference.whole();
+    let part = |change: Change| {
+        let noise = if change.noise && change.delta() != 0.0 { ", within noise" } else { "" };
+        format!(
+            "{} → {} {}, {:.2}% → {:.2}%, {:+.2}%{noise}",
+            thousands(change.before.round() as u64),
+            thousands(change.after.round() as u64),
+            difference.after.unit,
+            change.before / whole * 100.0,
+            change.after / whole * 100.0,
+            change.delta() / whole * 100.0,
+        )
+    };
+    if own.before == 0.0 && own.after == 0.0 {
+        return format!("{name} ({})", part(total));
+    }
+    format!("{name} ({}; itself {})", part(total), part(own))
+}
+
+#[cfg(test)]
+#[path = "difference/tests.rs"]
+mod tests;

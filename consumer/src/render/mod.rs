@@ -1,5 +1,6 @@
 //! Trees → pictures.
 
+mod chain;
 pub mod difference;
 pub mod html;
 mod page;

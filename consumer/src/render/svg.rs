@@ -1,55 +1,514 @@
-//! SVG by inferno.
+//! SVG by inferno, which lays out, colours and labels; what it lacks is put into its picture box by box.
 
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
+use std::path::PathBuf;
+use std::str::FromStr;
 
+use inferno::flamegraph::color::PaletteMap;
+pub use inferno::flamegraph::color::{BackgroundColor, Color, SearchColor, StrokeColor, parse_hex_color};
 use inferno::flamegraph::color::{BasicPalette, MultiPalette, Palette};
-use inferno::flamegraph::{self, Direction};
+use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 
 use super::PictureOptions;
+use super::chain;
 use crate::error::Error;
-use crate::folded;
 use crate::model::FrameKind;
-use crate::tree::Tree;
+use crate::tree::{Label, Tree};
+
+/// Boxes drawn at most: more than that, and browsers take seconds for each click.
+pub const MOST_BOXES: usize = 15_000;
+/// Width of a picture that has none, as far as it matters.
+const WIDTH: usize = 1200;
+
+/// What boxes are coloured by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Colors {
+    /// Kinds of code if there is Java in it, else warm colours.
+    #[default]
+    Auto,
+    /// Blue up to a frame `--`, aqua above it, where its waker is; grey for `--` and `-`.
+    Chain,
+    /// One of inferno's palettes.
+    Palette(Palette),
+}
+
+impl Colors {
+    /// Their names.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        ["auto", "chain"].into_iter().chain(Palette::VARIANTS.iter().copied())
+    }
+}
+
+impl FromStr for Colors {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "chain" => Ok(Self::Chain),
+            name => name.parse().map(Self::Palette).map_err(|_: String| {
+                format!("no palette {name}; there are {}", Self::names().collect::<Vec<_>>().join(", "))
+            }),
+        }
+    }
+}
+
+/// Narrowest box that is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MinWidth {
+    /// Pixels, on a picture as wide as asked for, or 1200.
+    Pixels(f64),
+    /// Percent of all.
+    Percent(f64),
+}
+
+impl FromStr for MinWidth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
+        let width = match text.strip_suffix('%') {
+            Some(percent) => number(percent).filter(|&percent| percent <= 100.0).map(Self::Percent),
+            None => number(text.strip_suffix("px").unwrap_or(text)).map(Self::Pixels),
+        };
+        width.ok_or_else(|| "give a share of all, as 0.1%, or pixels, as 0.5px".into())
+    }
+}
+
+/// How an SVG is to look.
+#[derive(Clone, Debug)]
+pub struct SvgOptions {
+    /// What is common to all pictures.
+    pub picture: PictureOptions,
+    /// What boxes are coloured by.
+    pub colors: Colors,
+    /// The hash of a name gives similar names similar colours. Otherwise it gives any, the same for the same name.
+    pub hash: bool,
+    /// The wider, the redder.
+    pub color_diffusion: bool,
+    /// Colours of names that were given one before, kept in this file.
+    pub palette_file: Option<PathBuf>,
+    /// Of the picture; that of the palette if there is none.
+    pub background: Option<BackgroundColor>,
+    /// Of title, buttons and the like.
+    pub text_color: Option<Color>,
+    /// Of what a search found.
+    pub search_color: Option<SearchColor>,
+    /// Of the boxes' borders.
+    pub stroke_color: Option<StrokeColor>,
+    /// Remarks, in the source of the picture.
+    pub notes: String,
+    /// Pixels; `None`: as wide as the window.
+    pub width: Option<usize>,
+    /// Pixels of a box.
+    pub frame_height: Option<usize>,
+    /// Narrower boxes are left out, and more if there would be more than [`MOST_BOXES`].
+    pub min_width: MinWidth,
+    /// Font.
+    pub font_type: Option<String>,
+    /// Pixels.
+    pub font_size: Option<usize>,
+    /// Of a character, in font sizes.
+    pub font_width: Option<f64>,
+    /// Cut names on the left, to keep their ends.
+    pub truncate_left: bool,
+    /// Unit that is written instead of the profile's.
+    pub count_name: Option<String>,
+    /// What stands before the name of the box under the pointer.
+    pub name_type: Option<String>,
+    /// Weights are written multiplied with this.
+    pub factor: f64,
+    /// Line breaks between elements.
+    pub pretty: bool,
+}
+
+impl Default for SvgOptions {
+    fn default() -> Self {
+        Self {
+            picture: PictureOptions::default(),
+            colors: Colors::default(),
+            hash: false,
+            color_diffusion: false,
+            palette_file: None,
+            background: None,
+            text_color: None,
+            search_color: None,
+            stroke_color: None,
+            notes: String::new(),
+            width: None,
+            frame_height: None,
+            min_width: MinWidth::Percent(0.01),
+            font_type: None,
+            font_size: None,
+            font_width: None,
+            truncate_left: false,
+            count_name: None,
+            name_type: None,
+            factor: 1.0,
+            pretty: false,
+        }
+    }
+}
+
+impl SvgOptions {
+    /// Those, but for what is common to all pictures.
+    pub fn of(picture: &PictureOptions) -> Self {
+        Self { picture: picture.clone(), ..Self::default() }
+    }
+
+    fn inferno(&self, unit: &str, subtitle: Option<String>, java: bool) -> flamegraph::Options<'static> {
+        let mut picture = flamegraph::Options::default();
+        let PictureOptions { title, inverted, .. } = &self.picture;
+        picture.title = title.clone();
+        picture.subtitle = subtitle;
+        picture.direction = if *inverted { Direction::Inverted } else { Direction::Straight };
+        picture.colors = match self.colors {
+            Colors::Palette(palette) => palette,
+            Colors::Chain => Palette::Basic(BasicPalette::Blue),
+            Colors::Auto if java => Palette::Multi(MultiPalette::Java),
+            Colors::Auto => Palette::Basic(BasicPalette::Hot),
+        };
+        picture.hash = self.hash;
+        picture.deterministic = !self.hash;
+        picture.color_diffusion = self.color_diffusion;
+        picture.bgcolors = self.background;
+        // The only place of remarks is a comment of XML, which cannot hold two dashes.
+        picture.notes = self.notes.replace("--", "- -");
+        picture.image_width = self.width;
+        picture.text_truncate_direction =
+            if self.truncate_left { TextTruncateDirection::Left } else { TextTruncateDirection::Right };
+        picture.count_name = self.count_name.clone().unwrap_or_else(|| unit.to_owned());
+        picture.factor = self.factor;
+        picture.pretty_xml = self.pretty;
+        // Lines come in the order of the tree, where `b!` is not between `b` and what it calls. inferno takes lines in any order
+        // but sorted for a chart, from the end.
+        picture.flame_chart = true;
+        picture.uicolor = self.text_color.unwrap_or(picture.uicolor);
+        picture.search_color = self.search_color.unwrap_or(picture.search_color);
+        picture.stroke_color = self.stroke_color.unwrap_or(picture.stroke_color);
+        picture.frame_height = self.frame_height.unwrap_or(picture.frame_height);
+        picture.font_size = self.font_size.unwrap_or(picture.font_size);
+        picture.font_width = self.font_width.unwrap_or(picture.font_width);
+        picture.font_type = self.font_type.clone().unwrap_or(picture.font_type);
+        picture.name_type = self.name_type.clone().unwrap_or(picture.name_type);
+        picture
+    }
+}
+
+/// A box, before those above it.
+#[derive(Clone, Debug)]
+pub(super) struct Bar {
+    pub depth: u32,
+    pub own: u64,
+    pub total: u64,
+    /// Position in the texts.
+    pub text: usize,
+}
+
+/// What a box looks like instead; asked for by position, and of all without one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Paint {
+    pub fill: Option<[u8; 3]>,
+    /// What is told of it under the pointer.
+    pub title: Option<String>,
+}
 
 /// Draws `tree` as SVG with zoom and search.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
-pub fn write(tree: &Tree, options: &PictureOptions, out: &mut impl Write) -> Result<(), Error> {
+pub fn write(tree: &Tree, options: &SvgOptions, out: &mut impl Write) -> Result<(), Error> {
     if tree.total == 0 || tree.nodes.is_empty() {
         return Err(Error::NoSamples);
     }
-    let mut picture = flamegraph::Options::default();
-    picture.title = options.title.clone();
-    picture.subtitle = options.subtitle.clone();
-    picture.count_name = tree.unit.clone();
-    picture.deterministic = true;
-    // As wide as the window.
-    picture.image_width = None;
-    picture.direction = if options.inverted { Direction::Inverted } else { Direction::Straight };
-    let java = tree.labels.iter().any(|l| l.kind.is_java());
-    picture.colors =
-        if java { Palette::Multi(MultiPalette::Java) } else { Palette::Basic(BasicPalette::Hot) };
-    let mut lines = Vec::new();
-    folded::write(&annotated(tree, java), &mut lines)?;
-    let text = String::from_utf8_lossy(&lines);
-    flamegraph::from_lines(&mut picture, text.lines(), out).map_err(Error::Write)
+    let java = tree.labels.iter().any(|label| label.kind.is_java());
+    let texts: Vec<String> = tree.labels.iter().map(|label| annotated(label, java)).collect();
+    let bars: Vec<Bar> = tree
+        .nodes
+        .iter()
+        .map(|node| Bar { depth: node.depth, own: node.own, total: node.total, text: node.label.index() })
+        .collect();
+    let picture = options.inferno(&tree.unit, options.picture.subtitle.clone(), java);
+    match options.colors {
+        Colors::Chain => {
+            let colors = chain::colors(tree);
+            let paint = |at: Option<usize>| Paint { fill: at.map(|at| colors[at]), title: None };
+            draw(&bars, &texts, options, picture, Some(&paint), out)
+        }
+        _ => draw(&bars, &texts, options, picture, None, out),
+    }
 }
 
-/// Where there are Java frames, the palette goes by the suffixes of the stackcollapse family; inferno does not show
-/// them.
-fn annotated(tree: &Tree, java: bool) -> Tree {
-    let mut tree = tree.clone();
-    for label in tree.labels.iter_mut().filter(|_| java) {
-        let suffix = match label.kind {
-            FrameKind::Kernel => "_[k]",
-            FrameKind::Inlined | FrameKind::NativeInlined => "_[i]",
-            FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Jit => "_[j]",
-            FrameKind::Native | FrameKind::Marker | FrameKind::Unknown => continue,
-        };
-        if !label.text.ends_with(suffix) {
-            label.text = format!("{}{suffix}", label.text).into();
+/// Draws boxes as they are given.
+pub(super) fn bars(
+    bars: &[Bar],
+    texts: &[String],
+    unit: &str,
+    options: &SvgOptions,
+    paint: &dyn Fn(Option<usize>) -> Paint,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let picture = options.inferno(unit, options.picture.subtitle.clone(), false);
+    draw(bars, texts, options, picture, Some(paint), out)
+}
+
+fn draw(
+    bars: &[Bar],
+    texts: &[String],
+    options: &SvgOptions,
+    mut picture: flamegraph::Options<'static>,
+    paint: Option<&dyn Fn(Option<usize>) -> Paint>,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let roots = bars.iter().filter(|bar| bar.depth == 0);
+    let total = roots.fold(0u64, |sum, bar| sum.saturating_add(bar.total));
+    if total == 0 {
+        return Err(Error::NoSamples);
+    }
+    let narrowest = narrowest(bars, total, options);
+    // A little less than the narrowest one kept, so that rounding keeps it.
+    picture.min_width = (narrowest as f64 - 0.5).max(0.0) / total as f64 * 100.0;
+    let told = told(bars, narrowest, total);
+    picture.subtitle = match (picture.subtitle.take(), told) {
+        (Some(subtitle), Some(told)) => Some(format!("{subtitle} · {told}")),
+        (subtitle, told) => subtitle.or(told),
+    };
+    let text = lines(bars, texts, narrowest);
+    let mut palette = match &options.palette_file {
+        Some(path) => Some(PaletteMap::load_from_file_or_empty(path).map_err(Error::Read)?),
+        None => None,
+    };
+    let mut drawn = Vec::new();
+    flamegraph::from_lines(&mut with_palette(picture, palette.as_mut()), text.lines().rev(), &mut drawn)
+        .map_err(Error::Write)?;
+    if let (Some(path), Some(palette)) = (&options.palette_file, &palette) {
+        palette.save_to_file(path).map_err(Error::Write)?;
+    }
+    match paint {
+        Some(paint) => {
+            let drawn = String::from_utf8_lossy(&drawn);
+            let places = places(bars, narrowest);
+            repaint(&drawn, &places, options.picture.inverted, paint, out)
+        }
+        None => out.write_all(&drawn),
+    }
+    .map_err(Error::Write)
+}
+
+/// The options for as long as the map is borrowed.
+fn with_palette<'a>(
+    picture: flamegraph::Options<'a>,
+    palette: Option<&'a mut PaletteMap>,
+) -> flamegraph::Options<'a> {
+    let mut picture = picture;
+    picture.palette_map = palette;
+    picture
+}
+
+/// Weight of the narrowest box that is drawn.
+fn narrowest(bars: &[Bar], total: u64, options: &SvgOptions) -> u64 {
+    let share = match options.min_width {
+        MinWidth::Percent(percent) => percent / 100.0,
+        MinWidth::Pixels(pixels) => pixels / options.width.unwrap_or(WIDTH).max(1) as f64,
+    };
+    let asked = ((share * total as f64).ceil() as u64).max(1);
+    let mut kept: Vec<u64> = bars.iter().map(|bar| bar.total).filter(|&total| total >= asked).collect();
+    if kept.len() <= MOST_BOXES {
+        return asked;
+    }
+    let (.., last, _) = kept.select_nth_unstable_by_key(MOST_BOXES, |&total| std::cmp::Reverse(total));
+    // The first that there is no room for, and all as wide as it, go.
+    last.saturating_add(1)
+}
+
+/// What is not to be seen.
+fn told(bars: &[Bar], narrowest: u64, total: u64) -> Option<String> {
+    let hidden = || bars.iter().filter(|bar| bar.total < narrowest && bar.total > 0);
+    let boxes = hidden().count();
+    let own = hidden().fold(0u64, |sum, bar| sum.saturating_add(bar.own));
+    let share = own as f64 / total as f64 * 100.0;
+    let boxes_shown = thousands(boxes as u64);
+    (boxes > 0).then(|| match boxes {
+        1 => format!("{share:.1}% ends in a hidden thin frame"),
+        _ => format!("{share:.1}% ends in {boxes_shown} hidden thin frames"),
+    })
+}
+
+/// `1,234,567`.
+pub(super) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3 + 1);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Folded text of what is drawn. What is too narrow is there as boxes that inferno will find too narrow, as wide together:
+/// what is beside them stays where it is.
+fn lines(bars: &[Bar], texts: &[String], narrowest: u64) -> String {
+    let mut text = String::new();
+    let mut path: Vec<usize> = Vec::new();
+    let mut hidden_below = None;
+    // Hidden so far in a row, at what depth, and a number that keeps such rows apart.
+    let mut row: (u64, u32, u64) = (0, 0, 0);
+    let put = |text: &mut String, path: &[usize], last: Option<String>, weight: u64| {
+        let names = path.iter().map(|&at| texts[at].as_str()).chain(last.as_deref());
+        for (at, name) in names.enumerate() {
+            if at > 0 {
+                text.push(';');
+            }
+            text.push_str(name);
+        }
+        text.push_str(&format!(" {weight}\n"));
+    };
+    for bar in bars {
+        if hidden_below.is_some_and(|depth| bar.depth > depth) {
+            continue;
+        }
+        let hidden = bar.total < narrowest;
+        let goes_on = hidden && row.1 == bar.depth && row.0.saturating_add(bar.total) < narrowest;
+        if row.0 > 0 && !goes_on {
+            path.truncate(row.1 as usize);
+            put(&mut text, &path, Some(format!("~{}", row.2)), row.0);
+            row = (0, 0, row.2 + 1);
+        }
+        path.truncate(bar.depth as usize);
+        hidden_below = hidden.then_some(bar.depth);
+        if hidden {
+            row = (row.0 + bar.total, bar.depth, row.2);
+            continue;
+        }
+        path.push(bar.text);
+        if bar.own > 0 {
+            put(&mut text, &path, None, bar.own);
         }
     }
-    tree
+    if row.0 > 0 {
+        path.truncate(row.1 as usize);
+        put(&mut text, &path, Some(format!("~{}", row.2)), row.0);
+    }
+    text
 }
+
+/// Which box is at which depth and left edge.
+fn places(bars: &[Bar], narrowest: u64) -> HashMap<(usize, u64), usize> {
+    let mut places = HashMap::new();
+    // By depth: where the next box begins.
+    let mut next = vec![0u64];
+    for (at, bar) in bars.iter().enumerate() {
+        let depth = bar.depth as usize;
+        next.truncate(depth + 1);
+        let left = next[depth];
+        next[depth] = left.saturating_add(bar.total);
+        next.push(left.saturating_add(bar.own));
+        if bar.total >= narrowest {
+            places.entry((depth, left)).or_insert(at);
+        }
+    }
+    places
+}
+
+/// Puts other colours and titles into a picture of inferno's.
+fn repaint(
+    drawn: &str,
+    places: &HashMap<(usize, u64), usize>,
+    inverted: bool,
+    paint: &dyn Fn(Option<usize>) -> Paint,
+    out: &mut impl Write,
+) -> std::io::Result<()> {
+    let number = |element: &str, name: &str| -> Option<u64> { attribute(element, name)?.parse().ok() };
+    let rows: BTreeSet<u64> =
+        boxes(drawn).filter_map(|(_, rect)| number(&drawn[rect.0..rect.1], "y")).collect();
+    let rows: Vec<u64> = if inverted { rows.into_iter().collect() } else { rows.into_iter().rev().collect() };
+    let depth_of: HashMap<u64, usize> = rows.into_iter().zip(0..).collect();
+    let mut done = 0;
+    for (title, rect) in boxes(drawn) {
+        let element = &drawn[rect.0..rect.1];
+        let (Some(y), Some(x)) = (number(element, "y"), number(element, "fg:x")) else { continue };
+        let at = match depth_of.get(&y).map(|depth| depth.checked_sub(1)) {
+            // What is lowest is the box of all.
+            Some(None) => None,
+            Some(Some(depth)) => match places.get(&(depth, x)) {
+                Some(&at) => Some(at),
+                None => continue,
+            },
+            None => continue,
+        };
+        let Paint { fill, title: told } = paint(at);
+        if let Some(told) = told {
+            out.write_all(&drawn.as_bytes()[done..title.0])?;
+            out.write_all(escaped(&told).as_bytes())?;
+            done = title.1;
+        }
+        if let (Some([r, g, b]), Some(old)) = (fill, attribute(element, "fill")) {
+            let from = old.as_ptr().addr() - drawn.as_ptr().addr();
+            out.write_all(&drawn.as_bytes()[done..from])?;
+            write!(out, "rgb({r},{g},{b})")?;
+            done = from + old.len();
+        }
+    }
+    out.write_all(&drawn.as_bytes()[done..])
+}
+
+/// Where the texts of titles and the rectangles of boxes are.
+fn boxes(drawn: &str) -> impl Iterator<Item = ((usize, usize), (usize, usize))> {
+    let mut at = drawn.find("id=\"frames\"").unwrap_or(drawn.len());
+    std::iter::from_fn(move || {
+        let title = at + drawn.get(at..)?.find("<title>")? + "<title>".len();
+        let title_end = title + drawn[title..].find("</title>")?;
+        let rect = title_end + drawn[title_end..].find("<rect ")?;
+        let rect_end = rect + drawn[rect..].find("/>")?;
+        at = rect_end;
+        Some(((title, title_end), (rect, rect_end)))
+    })
+}
+
+fn attribute<'a>(element: &'a str, name: &str) -> Option<&'a str> {
+    let start = element.find(&format!(" {name}=\""))? + name.len() + 3;
+    let value = element.get(start..)?;
+    value.get(..value.find('"')?)
+}
+
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// A name as inferno takes it, without what has a meaning in folded text. Where there are Java frames, the palette goes by the
+/// suffixes of the stackcollapse family; inferno does not show them.
+fn annotated(label: &Label, java: bool) -> String {
+    let text = name(&label.text);
+    let suffix = match label.kind {
+        _ if !java => "",
+        FrameKind::Kernel => "_[k]",
+        FrameKind::Inlined | FrameKind::NativeInlined => "_[i]",
+        FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Jit => "_[j]",
+        FrameKind::Native | FrameKind::Marker | FrameKind::Unknown => "",
+    };
+    if text.ends_with(suffix) { text } else { text + suffix }
+}
+
+pub(super) fn name(text: &str) -> String {
+    let mut name = crate::folded::clean(text);
+    if name.trim().is_empty() {
+        return "?".into();
+    }
+    // A number at the end would be taken for a second weight, and `# ` begins a comment.
+    if let Some((start, last)) = name.rsplit_once(' ')
+        && last.parse::<f64>().is_ok()
+    {
+        name = format!("{start}\u{a0}{last}");
+    }
+    if let Some(rest) = name.strip_prefix("# ") {
+        name = format!("#\u{a0}{rest}");
+    }
+    name
+}
+
+#[cfg(test)]
+#[path = "svg/tests.rs"]
+mod tests;

@@ -15,7 +15,7 @@ use flightline_recorder::sink::stream::{Address, Token};
 use jfr_format::constants::MAGIC;
 
 use super::SpansArgs;
-use crate::args::StackArgs;
+use crate::args::SelectArgs;
 use crate::range::{self, Times};
 use crate::signals::Signals;
 use crate::stream::{self, Got, Stream};
@@ -40,10 +40,10 @@ pub(super) fn read(args: &SpansArgs) -> Result<(Found, Outcome)> {
     of_inputs(&args.inputs, [args.from, args.to], options, token.as_ref())
 }
 
-/// The samples of some spans, for `flame` and `fold`.
-pub fn read_model(args: &StackArgs) -> Result<(Model, Outcome)> {
+/// The samples of some spans, as a model of them alone.
+pub fn read_model(inputs: &[PathBuf], args: &SelectArgs) -> Result<(Model, Outcome)> {
     let from = args.from.or(args.last);
-    let (found, outcome) = of_inputs(&args.inputs, [from, args.to], Options::default(), None)?;
+    let (found, outcome) = of_inputs(inputs, [from, args.to], Options::default(), None)?;
     let filter = Filter { names: args.spans.clone(), labels: args.labels.clone(), trace: None };
     let model =
         found.profile.into_model(|profile, entry| entry.is_some_and(|entry| filter.passes(profile, entry)));
@@ -82,7 +82,7 @@ fn of_inputs(
     for path in &paths {
         match of_file(path, &mut spans) {
             Ok(Outcome::Whole) => {}
-            Ok(Outcome::Partial) => outcome = Outcome::Partial,
+            Ok(other) => outcome = other,
             Err(_) if repository::rolled_away(path, inputs) => {}
             Err(error) => return Err(error),
         }

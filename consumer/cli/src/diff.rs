@@ -1,0 +1,275 @@
+//! `flightline diff`
+
+mod json;
+mod text;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum, ValueHint};
+use flightline_consumer::difference::{By, Difference, Row, SIGMAS, Scale};
+use flightline_consumer::fold;
+use flightline_consumer::render::PictureOptions;
+use flightline_consumer::render::difference::{self, DifferenceOptions};
+
+use crate::args::SelectArgs;
+use crate::svg::SvgArgs;
+use crate::talk::{self, shown};
+use crate::{Outcome, output, stacks};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline diff before.jfr after.jfr                         the functions that changed most
+  flightline diff before.jfr after.jfr -o diff.svg             a flame graph: red more, blue less; what vanished to the right
+  flightline diff main.jfr branch.jfr --fail-above 5% --json   for CI: a verdict, and exit status 3
+  flightline diff a.folded b.folded --no-normalize --by inclusive
+  flightline diff monday.jfr tuesday.jfr -e cpu --total -I handle_request
+
+The first profile is scaled to the total of the second, so that shares are compared; with --no-normalize weights are as recorded. A \
+change within 2 standard deviations of what chance makes of so many samples (--sigma) is marked ~ and never a failure. Percentages \
+are of the second profile; of the first if not normalised.
+
+Exit status: 0 compared, and nothing grew by more than --fail-above; 3 something did; 1 error, or an input could be read in part \
+only; 2 wrong usage.";
+
+/// Arguments of `diff`.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// A recording, a repository or folded text: what to compare with
+    #[arg(value_name = "BEFORE", value_hint = ValueHint::AnyPath)]
+    before: PathBuf,
+    /// The same, later; `-` is standard input
+    #[arg(value_name = "AFTER", value_hint = ValueHint::AnyPath)]
+    after: PathBuf,
+    #[command(flatten)]
+    select: SelectArgs,
+    /// Compare weights as they are, not shares
+    #[arg(long)]
+    no_normalize: bool,
+    /// Sort, judge and colour by this [default: table and --fail-above by what changed more, pictures by inclusive weights]
+    #[arg(long, value_enum)]
+    by: Option<ByArg>,
+    /// Standard deviations that a change must exceed to be more than noise
+    #[arg(long, value_name = "N", default_value_t = SIGMAS, value_parser = sigmas)]
+    sigma: f64,
+    /// Fail, with exit status 3, if a function grew by more than this share of the profile; not normalised, also if all did
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    fail_above: Option<f64>,
+    /// As JSON, with the verdict
+    #[arg(long)]
+    json: bool,
+    /// Lines at most; of JSON, functions
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    limit: usize,
+    /// Flame graph of the difference, or folded text with both weights, to this file; the table is written all the same unless
+    /// this is `-`, standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// What to write there [default: by the name of the output, else the table]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Picture: boxes as wide as before; what is only after stands apart
+    #[arg(long)]
+    widths_before: bool,
+    /// Picture: orange for more and purple for less
+    #[arg(long)]
+    color_blind: bool,
+    #[command(flatten)]
+    picture: SvgArgs,
+}
+
+/// Which weight of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ByArg {
+    /// Of stacks that end in it
+    #[value(name = "self")]
+    Own,
+    /// Of stacks it is in
+    Inclusive,
+}
+
+/// What can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Functions that changed
+    Table,
+    /// A picture with script
+    Svg,
+    /// One page of picture and table
+    Html,
+    /// `frame;frame before after`
+    Folded,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
+    number.filter(|n| n.is_finite() && *n >= 0.0).ok_or_else(|| "give a share of the profile, as 5%".into())
+}
+
+fn sigmas(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    number
+        .filter(|n| n.is_finite() && *n >= 0.0)
+        .ok_or_else(|| "give a number of standard deviations, as 2".into())
+}
+
+/// What a comparison came to.
+struct Verdict {
+    /// Percent that were allowed.
+    limit: f64,
+    /// What grew by more.
+    grown: Vec<Row>,
+    /// The whole did, in percent.
+    all: Option<f64>,
+}
+
+impl Verdict {
+    fn failed(&self) -> bool {
+        !self.grown.is_empty() || self.all.is_some()
+    }
+}
+
+/// Compares.
+pub fn run(args: &DiffArgs) -> Result<Outcome> {
+    let inputs = [args.before.as_path(), args.after.as_path()];
+    if inputs.iter().all(|input| input.as_os_str() == "-") {
+        bail!("both profiles are standard input: give one of them as a file");
+    }
+    let format = args.format()?;
+    if let Some(output) = &args.output {
+        output::refuse_input(output, inputs)?;
+    }
+    let (difference, outcome) = read(args)?;
+    let by = args.by.map_or(By::Either, |by| if by == ByArg::Own { By::Own } else { By::Total });
+    let verdict = args.fail_above.map(|limit| verdict(args, &difference, limit, by));
+    let to_stdout =
+        format == Format::Table || args.output.as_deref().is_some_and(|path| !output::is_stdout(path));
+    if format != Format::Table {
+        let picture = draw(args, &difference, format, by)?;
+        output::document(args.output.as_deref().unwrap_or(Path::new("-")), &picture)?;
+    }
+    if to_stdout {
+        let path = match format {
+            Format::Table => args.output.as_deref().unwrap_or(Path::new("-")),
+            _ => Path::new("-"),
+        };
+        output::text(path, |out| match args.json {
+            true => json::write(args, &difference, verdict.as_ref(), by, out),
+            false => text::write(args, &difference, by, out),
+        })?;
+    }
+    let Some(verdict) = verdict.filter(Verdict::failed) else { return Ok(outcome) };
+    tell(&verdict, &difference, by);
+    Ok(Outcome::Differs)
+}
+
+impl DiffArgs {
+    fn format(&self) -> Result<Format> {
+        let by_name = |path: &PathBuf| {
+            let ending = path.extension()?.to_ascii_lowercase();
+            match ending.to_str()? {
+                "svg" => Some(Format::Svg),
+                "html" | "htm" => Some(Format::Html),
+                "folded" | "collapsed" => Some(Format::Folded),
+                _ => None,
+            }
+        };
+        let format = self.format.or_else(|| self.output.as_ref().and_then(by_name)).unwrap_or(Format::Table);
+        let stdout = self.output.as_deref().is_none_or(output::is_stdout);
+        if self.json && format != Format::Table && stdout {
+            bail!("--json and the picture would both be written to standard output: give -o a file");
+        }
+        Ok(format)
+    }
+}
+
+fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
+    let of = |path: &PathBuf| {
+        stacks::read(std::slice::from_ref(path), &args.select, false).with_context(|| shown(path))
+    };
+    let [before, after] = [of(&args.before)?, of(&args.after)?];
+    if let (Some(first), Some(second)) = (&before.model, &after.model) {
+        let [first, second] =
+            [first, second].map(|model| fold::events(model, &stacks::options(&args.select, false)));
+        let (first, second) = (first?, second?);
+        // Aliases stand for what each recording calls it.
+        if args.select.events.is_empty() && first != second {
+            let names = |events: &std::collections::BTreeSet<String>| {
+                events.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+            };
+            bail!(
+                "{} has samples of {}, {} of {}: name what to compare with -e",
+                shown(&args.before),
+                names(&first),
+                shown(&args.after),
+                names(&second)
+            );
+        }
+    }
+    let [first, second] = [&before, &after].map(|side| side.tree.unit.as_str());
+    if first != second {
+        bail!("{} is measured in {first}, {} in {second}", shown(&args.before), shown(&args.after));
+    }
+    if before.tree.total == 0 && after.tree.total == 0 {
+        return Err(flightline_consumer::Error::NoSamples.into());
+    }
+    let scale = if args.no_normalize { Scale::By(1.0) } else { Scale::Normalized };
+    let mut difference = Difference::new(&before.tree, &after.tree, scale);
+    difference.per_sample = [&before, &after].map(|side| side.per_sample(&args.select));
+    difference.sigmas = args.sigma;
+    let partial = [before.outcome, after.outcome].contains(&Outcome::Partial);
+    Ok((difference, if partial { Outcome::Partial } else { Outcome::Whole }))
+}
+
+fn verdict(args: &DiffArgs, difference: &Difference, limit: f64, by: By) -> Verdict {
+    let all = difference.all();
+    let grew = all.delta() / difference.whole() * 100.0;
+    let all = (args.no_normalize && !all.noise && grew > limit).then_some(grew);
+    Verdict { limit, grown: difference.grown(limit, by), all }
+}
+
+/// Says what failed, on standard error.
+fn tell(verdict: &Verdict, difference: &Difference, by: By) {
+    const TOLD: usize = 5;
+    if let Some(grew) = verdict.all {
+        talk::warning(format_args!("all grew by {grew:.2}%, which is more than {}%", verdict.limit));
+    }
+    for row in verdict.grown.iter().take(TOLD) {
+        let change = row.by(by);
+        let weight = if change == row.own { "self" } else { "inclusive" };
+        let share = change.delta() / difference.whole() * 100.0;
+        talk::warning(format_args!(
+            "{} grew by {share:.2}% ({weight}), which is more than {}%",
+            row.label.text, verdict.limit
+        ));
+    }
+    if let Some(more) = verdict.grown.len().checked_sub(TOLD).filter(|&more| more > 0) {
+        talk::warning(format_args!("and {more} more functions"));
+    }
+}
+
+fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Result<Vec<u8>> {
+    let name = |path: &PathBuf| path.file_name().map_or_else(|| shown(path), |name| shown(Path::new(name)));
+    let title = format!("{} → {}", name(&args.before), name(&args.after));
+    let colors = if args.color_blind { "orange: more, purple: less" } else { "red: more, blue: less" };
+    let subtitle = format!("{} · {colors}, grey: not beyond noise", text::totals(args, difference));
+    let common = PictureOptions { title, subtitle: Some(subtitle), inverted: false };
+    let options = DifferenceOptions {
+        svg: args.picture.options(common),
+        before: args.widths_before,
+        own: by == By::Own,
+        color_blind: args.color_blind,
+    };
+    let mut picture = Vec::new();
+    match format {
+        Format::Table => {}
+        Format::Folded => difference::folded(difference, &mut picture)?,
+        Format::Svg => difference::svg(difference, &options, &mut picture)?,
+        Format::Html => {
+            let mut table = Vec::new();
+            text::write(args, difference, by, &mut table)?;
+            difference::page(difference, &options, &String::from_utf8_lossy(&table), &mut picture)?;
+        }
+    }
+    Ok(picture)
+}

@@ -1,0 +1,154 @@
+//! How SVG pictures look: common to `flame` and `diff`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use flightline_consumer::render::PictureOptions;
+use flightline_consumer::render::svg::{
+    BackgroundColor, Color, Colors, MinWidth, SearchColor, StrokeColor, SvgOptions, parse_hex_color,
+};
+
+/// How pictures look. All but the first two are of SVG alone.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Pictures")]
+pub struct SvgArgs {
+    /// Headline [default: the name of the input]
+    #[arg(long)]
+    title: Option<String>,
+    /// Root at the top
+    #[arg(long)]
+    inverted: bool,
+    /// SVG: line below the headline [default: what the widths mean]
+    #[arg(long)]
+    subtitle: Option<String>,
+    /// SVG: auto, chain (blue, above a frame `--` aqua), hot, mem, io, wakeup, java, js, perl, python, rust, red, green, blue, aqua,
+    /// yellow, purple, orange
+    #[arg(long, value_name = "PALETTE", default_value = "auto")]
+    colors: Colors,
+    /// SVG: similar names have similar colours
+    #[arg(long)]
+    hash: bool,
+    /// SVG: the wider a box, the redder
+    #[arg(long, conflicts_with = "colors")]
+    color_diffusion: bool,
+    /// SVG: colours of names, kept in this file from one picture to the next
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    palette_map: Option<PathBuf>,
+    /// SVG: background: yellow, blue, green, grey, or a colour as #rrggbb [default: that of the palette]
+    #[arg(long, value_name = "COLOR")]
+    bgcolors: Option<BackgroundColor>,
+    /// SVG: colour of title and buttons, as #rrggbb
+    #[arg(long, value_name = "COLOR", value_parser = color)]
+    uicolor: Option<Color>,
+    /// SVG: colour of what a search found, as #rrggbb
+    #[arg(long, value_name = "COLOR")]
+    search_color: Option<SearchColor>,
+    /// SVG: colour of borders, as #rrggbb
+    #[arg(long, value_name = "COLOR")]
+    stroke_color: Option<StrokeColor>,
+    /// SVG: remarks, in a comment of the picture
+    #[arg(long, default_value = "", hide_default_value = true)]
+    notes: String,
+    /// SVG: pixels [default: as wide as the window]
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    width: Option<u32>,
+    /// SVG: height of a box [default: 16]
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(4..=1000))]
+    frame_height: Option<u32>,
+    /// SVG: leave out boxes narrower than a share of all, as 0.1%, or than pixels, as 0.5px; the picture tells what is left out
+    #[arg(long, value_name = "PERCENT|PIXELS", default_value = "0.01%")]
+    min_width: MinWidth,
+    /// SVG: font [default: monospace]
+    #[arg(long, value_name = "NAME", value_parser = font)]
+    font_type: Option<String>,
+    /// SVG: size of the font [default: 12]
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(2..=200))]
+    font_size: Option<u32>,
+    /// SVG: average width of a character, in font sizes [default: 0.59]
+    #[arg(long, value_name = "WIDTH", value_parser = positive)]
+    font_width: Option<f64>,
+    /// SVG: where names that do not fit are cut
+    #[arg(long, value_enum, default_value = "right")]
+    text_truncate: Side,
+    /// SVG: what weights count, instead of the profile's unit
+    #[arg(long, value_name = "TEXT")]
+    count_name: Option<String>,
+    /// SVG: what is said before the name of a box [default: Function:]
+    #[arg(long, value_name = "TEXT", value_parser = one_line)]
+    name_type: Option<String>,
+    /// SVG: weights are told multiplied with this, as 0.000001 for ms of ns
+    #[arg(long, value_name = "NUMBER", default_value_t = 1.0, value_parser = positive)]
+    factor: f64,
+    /// SVG: line breaks between elements
+    #[arg(long)]
+    pretty_xml: bool,
+}
+
+/// An end of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Side {
+    /// Keep ends
+    Left,
+    /// Keep beginnings
+    Right,
+}
+
+fn color(text: &str) -> Result<Color, String> {
+    parse_hex_color(text).ok_or_else(|| "give a colour as #rrggbb".into())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    number.filter(|n| n.is_finite() && *n > 0.0).ok_or_else(|| "give a number above 0".into())
+}
+
+/// It becomes part of a style.
+fn font(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_alphanumeric() || " -,.".contains(c);
+    text.chars().all(fits).then(|| text.to_owned()).ok_or_else(|| "give the name of a font".into())
+}
+
+/// It becomes part of a script.
+fn one_line(text: &str) -> Result<String, String> {
+    let fits = |c: char| !c.is_control() && !"<>&]".contains(c);
+    text.chars().all(fits).then(|| text.to_owned()).ok_or_else(|| "give plain text of one line".into())
+}
+
+impl SvgArgs {
+    /// What is common to all pictures, given what it is if nothing was said.
+    pub fn common(&self, default: PictureOptions) -> PictureOptions {
+        PictureOptions {
+            title: self.title.clone().unwrap_or(default.title),
+            subtitle: self.subtitle.clone().or(default.subtitle),
+            inverted: self.inverted,
+        }
+    }
+
+    /// All, given what is common if nothing was said.
+    pub fn options(&self, default: PictureOptions) -> SvgOptions {
+        let pixels = |value: Option<u32>| value.map(|value| value as usize);
+        SvgOptions {
+            picture: self.common(default),
+            colors: self.colors,
+            hash: self.hash,
+            color_diffusion: self.color_diffusion,
+            palette_file: self.palette_map.clone(),
+            background: self.bgcolors,
+            text_color: self.uicolor,
+            search_color: self.search_color,
+            stroke_color: self.stroke_color,
+            notes: self.notes.clone(),
+            width: pixels(self.width),
+            frame_height: pixels(self.frame_height),
+            min_width: self.min_width,
+            font_type: self.font_type.clone(),
+            font_size: pixels(self.font_size),
+            font_width: self.font_width,
+            truncate_left: self.text_truncate == Side::Left,
+            count_name: self.count_name.clone(),
+            name_type: self.name_type.clone(),
+            factor: self.factor,
+            pretty: self.pretty_xml,
+        }
+    }
+}

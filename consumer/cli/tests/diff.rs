@@ -1,0 +1,107 @@
+//! `flightline diff` as a person and as CI meet it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const BEFORE: &str = "gone;leaf 50\nroot;parent;a 100\nroot;parent;b 100\nroot;same 750\n";
+const AFTER: &str = "root;parent;a 300\nroot;parent;b 300\nroot;same 750\nroot;fresh 40\n";
+
+struct Profiles(tempfile::TempDir);
+
+impl Profiles {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.folded"), BEFORE).unwrap();
+        std::fs::write(folder.path().join("b.folded"), AFTER).unwrap();
+        Self(folder)
+    }
+
+    fn diff(&self, more: &[&str]) -> Output {
+        self.of("a.folded", "b.folded", more)
+    }
+
+    fn of(&self, before: &str, after: &str, more: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flightline"));
+        command.current_dir(self.0.path()).args(["diff", before, after]).args(more);
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.path().join(name)).unwrap()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_verdict_for_ci() {
+    let profiles = Profiles::new();
+    let failed = profiles.diff(&["--no-normalize", "--fail-above", "30%", "--json"]);
+    assert_eq!(failed.status.code(), Some(3), "{}", text(&failed.stderr));
+    let verdict: serde_json::Value = serde_json::from_slice(&failed.stdout).unwrap();
+    assert_eq!(verdict["verdict"]["failed"], true);
+    assert_eq!(verdict["verdict"]["functions"], serde_json::json!(["root", "parent"]));
+    let parent = verdict["functions"].as_array().unwrap().iter().find(|f| f["function"] == "parent").unwrap();
+    assert_eq!((&parent["inclusive"]["change"], &parent["self"]["change"]), (&400.0.into(), &0.0.into()));
+    assert!(text(&failed.stderr).contains("parent grew by 40.00% (inclusive), which is more than 30%"));
+    let by_self = profiles.diff(&["--no-normalize", "--fail-above", "38", "--by", "self"]);
+    assert_eq!(by_self.status.code(), Some(3), "all grew: {}", text(&by_self.stderr));
+    let passed = profiles.diff(&["--fail-above", "25%", "--json"]);
+    assert_eq!(passed.status.code(), Some(0), "{}", text(&passed.stderr));
+    let verdict: serde_json::Value = serde_json::from_slice(&passed.stdout).unwrap();
+    assert_eq!(verdict["verdict"]["failed"], false);
+    // A profile is no different from itself, whatever is allowed.
+    let same = profiles.of("a.folded", "a.folded", &["--fail-above", "0"]);
+    assert_eq!((same.status.code(), text(&same.stdout).contains("no function changed")), (Some(0), true));
+}
+
+#[test]
+fn table_and_pictures() {
+    let profiles = Profiles::new();
+    let table = text(&profiles.diff(&["--no-normalize"]).stdout);
+    let line =
+        |name: &str| table.lines().find(|line| line.ends_with(&format!("  {name}"))).unwrap().to_owned();
+    assert!(line("parent").contains("20.00%   60.00%  +40.00%"), "{table}");
+    assert!(table.contains("only before 5.00%, only after 4.00%"), "{table}");
+    // The same amount, not the same share: less of the whole.
+    let shares = text(&profiles.diff(&["-I", "root"]).stdout);
+    assert!(!shares.contains("gone") && shares.contains("950 → 1390 samples"), "{shares}");
+    let pictures = [
+        ("d.svg", "paths that only the first profile has (70 samples"),
+        ("d.html", "<pre>a.folded"),
+        ("d.folded", "root;parent;a 139 300"),
+    ];
+    for (name, has) in pictures {
+        let done = profiles.diff(&["-o", name, "-X", "nothing", "--title", "T"]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let picture = profiles.read(name);
+        assert!(picture.contains(has), "{name}: {picture}");
+        assert!(text(&done.stdout).contains("inclusive"), "the table is there, too");
+        assert_eq!(picture.contains("<script"), name == "d.svg");
+    }
+    assert!(profiles.diff(&["--format", "svg", "-o", "-"]).stdout.starts_with(b"<?xml"));
+}
+
+#[test]
+fn what_cannot_be_compared_is_told() {
+    let fixture = |name: &str| -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings").join(name)
+    };
+    let profiles = Profiles::new();
+    let [cpu, wall] = ["ap-java-cpu.jfr", "ap-java-wall.jfr"].map(fixture);
+    let told = |done: &Output| {
+        assert_eq!(done.status.code(), Some(1));
+        text(&done.stderr)
+    };
+    let kinds = told(&profiles.of(cpu.to_str().unwrap(), wall.to_str().unwrap(), &[]));
+    assert!(kinds.contains("jdk.ExecutionSample") && kinds.contains("-e"), "{kinds}");
+    let units = told(&profiles.of(cpu.to_str().unwrap(), "a.folded", &["--total"]));
+    assert!(units.contains("measured in ns") && units.contains("in samples"), "{units}");
+    assert!(told(&profiles.of("-", "-", &[])).contains("both profiles are standard input"));
+    assert!(told(&profiles.diff(&["-o", "a.folded"])).contains("is the input"));
+    assert_eq!(profiles.diff(&["--fail-above", "x"]).status.code(), Some(2));
+    let same = profiles.of(cpu.to_str().unwrap(), cpu.to_str().unwrap(), &["--total", "--fail-above", "0"]);
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same.stderr));
+}

@@ -1,0 +1,150 @@
+use super::*;
+use crate::folded;
+
+/// `(name or title, x, width, y, fill)` of the boxes of a picture.
+fn drawn(picture: &str) -> Vec<(String, f64, f64, u64, String)> {
+    let percent = |element: &str, name: &str| -> f64 {
+        attribute(element, name).unwrap().trim_end_matches('%').parse().unwrap()
+    };
+    let one = |((from, to), (start, end)): ((usize, usize), (usize, usize))| {
+        let rect = &picture[start..end];
+        let y = attribute(rect, "y").unwrap().parse().unwrap();
+        let fill = attribute(rect, "fill").unwrap().to_owned();
+        (picture[from..to].to_owned(), percent(rect, "x"), percent(rect, "width"), y, fill)
+    };
+    boxes(picture).map(one).collect()
+}
+
+fn picture(text: &str, options: &SvgOptions) -> String {
+    let mut out = Vec::new();
+    write(&folded::read(text.as_bytes()).unwrap(), options, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn find<'a>(drawn: &'a [(String, f64, f64, u64, String)], name: &str) -> &'a (String, f64, f64, u64, String) {
+    drawn.iter().find(|row| row.0.starts_with(&format!("{name} ("))).unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[test]
+fn both_delimiters_are_grey_and_wakers_aqua() {
+    let options = SvgOptions { colors: Colors::Chain, ..SvgOptions::default() };
+    let text = "app;read;--;irq_[w];-_[w];softirq_[w] 3\napp;read;--;timer;-;idle 2\napp;-x 1\n";
+    let boxes = drawn(&picture(text, &options));
+    assert_eq!(find(&boxes, "--").4, "rgb(160,160,160)");
+    let fills: Vec<&str> = boxes.iter().filter(|b| b.0.starts_with("- (")).map(|b| &*b.4).collect();
+    assert_eq!(fills, ["rgb(200,200,200)"; 2]);
+    let rgb = |name: &str| -> Vec<u8> {
+        let fill = find(&boxes, name).4.trim_start_matches("rgb(").trim_end_matches(')');
+        fill.split(',').map(|n| n.parse().unwrap()).collect()
+    };
+    for blue in ["app", "read", "-x"] {
+        assert!(rgb(blue)[2] >= 205 && rgb(blue)[0] < 150, "{blue}");
+    }
+    for aqua in ["irq_[w]", "softirq_[w]", "timer", "idle"] {
+        let name = aqua.trim_end_matches("_[w]");
+        assert!(rgb(name)[1] >= 165 && rgb(name)[0] < 120, "{aqua}");
+    }
+}
+
+#[test]
+fn what_is_left_out_is_told_and_moves_nothing() {
+    let mut text = String::new();
+    for i in 0..40_000 {
+        text.push_str(&format!("root;part{:02};leaf{i} {}\n", i % 100, 1 + u64::from(i % 7 == 0)));
+    }
+    let boxes = |min_width: MinWidth| {
+        let svg = picture(&text, &SvgOptions { min_width, ..SvgOptions::default() });
+        (drawn(&svg), svg)
+    };
+    let (many, svg) = boxes(MinWidth::Pixels(0.0));
+    assert!(many.len() <= MOST_BOXES + 1 && many.len() > 5_000, "{}", many.len());
+    let (few, _) = boxes(MinWidth::Percent(0.5));
+    assert_eq!(few.len(), 102);
+    for name in ["part00", "part57", "part99"] {
+        let [many, few] = [&many, &few].map(|boxes| find(boxes, name));
+        assert_eq!((many.1, many.2, &many.0), (few.1, few.2, &few.0));
+    }
+    let subtitle = svg.split("id=\"subtitle\"").nth(1).unwrap().split('<').next().unwrap();
+    let hidden = 40_000 + 101 - (many.len() - 1);
+    assert!(subtitle.contains(&format!("{} hidden thin frames", thousands(hidden as u64))), "{subtitle}");
+    let leaves = many.len() as u64 - 102;
+    // Those kept weigh 2.
+    let total: u64 = 40_000 + (0..40_000).filter(|i| i % 7 == 0).count() as u64;
+    let share = (total - 2 * leaves) as f64 / total as f64 * 100.0;
+    assert!(subtitle.contains(&format!("{share:.1}% ends in")), "{subtitle} {share}");
+}
+
+#[test]
+fn names_that_inferno_would_take_for_something_else() {
+    let text = "worker 3;# note;a 5\nworker 3;f(int, 7) 2\n";
+    let boxes = drawn(&picture(text, &SvgOptions::default()));
+    assert_eq!(boxes.len(), 5);
+    assert!(find(&boxes, "worker\u{a0}3").0.ends_with("(7 samples, 100.00%)"));
+    assert!(find(&boxes, "f(int, 7)").0.ends_with("(2 samples, 28.57%)"));
+    assert!(find(&boxes, "#\u{a0}note").0.ends_with("(5 samples, 71.43%)"));
+}
+
+#[test]
+fn options_reach_the_picture() {
+    let options = SvgOptions {
+        colors: "aqua".parse().unwrap(),
+        notes: "a -- b".into(),
+        width: Some(800),
+        frame_height: Some(20),
+        count_name: Some("µs".into()),
+        name_type: Some("Where:".into()),
+        factor: 0.5,
+        font_type: Some("serif".into()),
+        font_size: Some(10),
+        background: Some("grey".parse().unwrap()),
+        search_color: Some("#00ff00".parse().unwrap()),
+        stroke_color: Some("#112233".parse().unwrap()),
+        picture: PictureOptions { title: "T<".into(), inverted: true, subtitle: Some("S".into()) },
+        ..SvgOptions::default()
+    };
+    let svg = picture("a;b 8\na;c 2\n", &options);
+    let boxes = drawn(&svg);
+    assert!(find(&boxes, "b").0.contains("(4 µs, 80.00%)"), "{boxes:?}");
+    assert!(find(&boxes, "a").3 < find(&boxes, "b").3, "root at the top");
+    assert_eq!(find(&boxes, "b").3 - find(&boxes, "a").3, 20);
+    for text in [
+        "width=\"800\"",
+        "NOTES: a - - b",
+        "Where:",
+        "font-family:serif",
+        "stroke:rgb(17,34,51)",
+        "T&lt;",
+        "rgb(0,255,0)",
+    ] {
+        assert!(svg.contains(text), "{text}");
+    }
+    assert!("mauve".parse::<Colors>().unwrap_err().contains("chain"));
+    for wrong in ["-1", "x", "101%", "nan", "inf%"] {
+        assert!(wrong.parse::<MinWidth>().is_err(), "{wrong}");
+    }
+    assert_eq!("0.5px".parse(), Ok(MinWidth::Pixels(0.5)));
+    assert_eq!("2%".parse(), Ok(MinWidth::Percent(2.0)));
+}
+
+#[test]
+fn colours_kept_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let options =
+        SvgOptions { palette_file: Some(folder.path().join("palette.map")), ..SvgOptions::default() };
+    std::fs::write(folder.path().join("palette.map"), "b->rgb(1,2,3)\n").unwrap();
+    let boxes = drawn(&picture("a;b 8\n", &options));
+    assert_eq!(find(&boxes, "b").4, "rgb(1,2,3)");
+    let kept = std::fs::read_to_string(folder.path().join("palette.map")).unwrap();
+    assert!(kept.contains("a->rgb("), "{kept}");
+}
+
+#[test]
+fn lines_in_any_order_are_the_same_picture() {
+    let (one, other) = ("a;b 1\na;b!;x 2\na;b;x 3\n\"q\";<r> 4\n", "\"q\";<r> 4\na;b;x 3\na;b 1\na;b!;x 2\n");
+    assert_eq!(picture(one, &SvgOptions::default()), picture(other, &SvgOptions::default()));
+    // `!` sorts before `;`: that does not tear `b` apart.
+    assert_eq!(
+        drawn(&picture(one, &SvgOptions::default())).iter().filter(|b| b.0.starts_with("b (")).count(),
+        1
+    );
+}
