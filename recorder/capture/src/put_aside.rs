@@ -97,16 +97,31 @@ pub fn off() {
     SWITCHES.mark.store(0, Release);
 }
 
+/// How often a thread that is put aside while it tells of that tells once more.
+const AGAIN: u32 = 3;
+
 /// The calling thread may have been put aside.
 pub unsafe extern "C" fn switched() {
-    let word = context::thread_pointer().wrapping_add(SWITCHES.word.load(Relaxed)) as *const AtomicU64;
-    // Before the clocks are read: what comes between is found next time.
+    let mark = SWITCHES.mark.load(Relaxed);
+    let at = context::thread_pointer().wrapping_add(SWITCHES.word.load(Relaxed)) as *const AtomicU64;
     // SAFETY: the thread's own registered word, by `look`. The thread is in no sequence of anybody's: it is here.
-    unsafe { (*word).store(SWITCHES.mark.load(Relaxed), Relaxed) };
-    if session::current().is_none() {
-        return;
+    let word = unsafe { &*at };
+    for _ in 0..AGAIN {
+        // Before the clocks are read: what comes between is found next time.
+        word.store(mark, Relaxed);
+        if session::current().is_none() {
+            return;
+        }
+        let Some(slot) = thread::current() else { return };
+        tell(slot);
+        if word.load(Relaxed) == mark {
+            return;
+        }
     }
-    let Some(slot) = thread::current() else { return };
+}
+
+/// Tells what is new of the thread's time without a processor.
+fn tell(slot: &ThreadSlot) {
     let off_ns = clock::monotonic_ns().saturating_sub(clock::thread_cpu_ns());
     let Some(waited) = note(slot, off_ns) else { return };
     let grain = GRAIN.load(Relaxed);

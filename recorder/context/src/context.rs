@@ -240,11 +240,18 @@ fn leave(wanted: impl Fn(&Level) -> bool) -> Option<Ended> {
             return None;
         }
         if wanted(&*level) {
-            recorder().changes();
             let below = (*level).below;
+            recorder().changes();
+            // Telling takes time: that of who is told of, not of who follows.
+            let mut told = ended(level, below);
+            recorder().changes();
             (*state).publish(local, (*level).previous);
             (*state).top = below;
-            return Some(ended(level, below));
+            if told.samples == 0 && samples_of(level) != 0 && (*recorder().mode).load(Relaxed) != mode::ALL {
+                // One that came meanwhile.
+                told = ended(level, below);
+            }
+            return Some(told);
         }
         let mut level = (*level).below;
         while (*level).seq != 0 {
@@ -282,16 +289,25 @@ unsafe fn take_out(state: *mut State, level: *mut Level) -> Ended {
     }
 }
 
+/// Samples in an activation so far.
+#[inline(always)]
+unsafe fn samples_of(level: *const Level) -> u32 {
+    // SAFETY: the thread's own level; the recorder's word stays readable.
+    unsafe {
+        let samples = (*level).samples;
+        if samples.is_null() { 0 } else { (*samples).load(Relaxed).wrapping_sub((*level).samples_before) }
+    }
+}
+
 #[inline(always)]
 unsafe fn ended(level: *mut Level, below: *const Level) -> Ended {
     // SAFETY: the thread's own levels, the first no longer active; the recorder's word stays readable.
     unsafe {
+        let samples = samples_of(level);
         let level = NonNull::new_unchecked(level);
-        let samples = (*level.as_ptr()).samples;
-        if samples.is_null() {
-            return Ended { samples: 0, level };
+        if (*level.as_ptr()).samples.is_null() {
+            return Ended { samples, level };
         }
-        let samples = (*samples).load(Relaxed).wrapping_sub((*level.as_ptr()).samples_before);
         if samples != 0 || (*recorder().mode).load(Relaxed) == mode::ALL {
             tell(level, below, samples);
         }
