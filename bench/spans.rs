@@ -5,10 +5,10 @@
 //! `cargo bench -p flightline-tracing --bench spans`; its program under `flightline record -F 99 --` has the real recorder throughout.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use flightline_context::abi::{Abi, ScopeEnd, Slot, SpanEnd, VERSION, mode, set_recorder};
+use flightline_context::abi::{Abi, ScopeEnd, Slot, SpanEnd, Switches, VERSION, mode, set_recorder};
 use flightline_context::{Span, SpanContext, enter_context, keys, label, own_slot};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -52,7 +52,12 @@ static RECORDER: Abi = Abi {
     key_name: keys::own_key_name,
     span,
     scope,
+    switches: &raw const SWITCHES,
+    switched,
 };
+
+static SWITCHES: Switches = Switches { mark: AtomicU64::new(0), word: AtomicUsize::new(0) };
+unsafe extern "C" fn switched() {}
 
 fn nanos(mut once: impl FnMut()) -> f64 {
     let mut round = || (0..EACH).for_each(|_| once());
