@@ -4,13 +4,16 @@
 //! thread pointer + offset ─▶ pointer ─▶ trace_id[16] span_id[8] valid flags attrs_size[2] attrs[attrs_size]
 //!                                       directly before a record of ours: the side-car, 64 bytes
 //! ```
+//! Of libraries that are opened while the program runs the drain finds the variable ([`place`]).
+//!
 //! The writer is the thread itself and publishes by one store of the pointer: its handler sees the old record or the new one. Who
 //! the writer is nobody knows, so a record is copied by a call that checks; only memory in which a record of ours was found
 //! before is read by plain loads, as that stays until the thread's end.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::layout::{SampleRecord, ThreadSlot, context_word, sample_flags};
+use crate::layout::{CONTEXT_PLACES, SampleRecord, ThreadSlot, context_word, sample_flags};
 use crate::state::ProcState;
 use crate::sys;
 
@@ -45,6 +48,45 @@ pub mod car {
     pub const START: usize = 6;
     /// Address of the name.
     pub const NAME: usize = 7;
+}
+
+/// Where a thread-local variable lies, in two words: the generation of the loader's modules that a thread must know of, and one of these.
+/// The drain finds it; whatever it says is read by calls that check.
+pub mod place {
+    /// Kinds, in the low byte.
+    const FIXED: u64 = 1;
+    const DYNAMIC: u64 = 2;
+
+    /// At one distance from the thread pointer in all threads.
+    pub const fn fixed(distance: i64) -> u64 {
+        ((distance as u64) << 8) | FIXED
+    }
+
+    /// In the block that each thread has for a module (glibc's dynamic thread vector), `None` if that cannot be told.
+    pub const fn dynamic(module: u64, offset: u64) -> Option<u64> {
+        if module == 0 || module >> 24 != 0 || offset >> 32 != 0 {
+            return None;
+        }
+        Some(offset << 32 | module << 8 | DYNAMIC)
+    }
+
+    /// What a place says.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Place {
+        /// Distance from the thread pointer.
+        Fixed(u64),
+        /// Module and offset in its block.
+        Dynamic(u64, u64),
+    }
+
+    /// Reads it back.
+    pub const fn read(word: u64) -> Option<Place> {
+        match word & 0xff {
+            FIXED => Some(Place::Fixed((word as i64 >> 8) as u64)),
+            DYNAMIC => Some(Place::Dynamic(word >> 8 & 0xff_ffff, word >> 32)),
+            _ => None,
+        }
+    }
 }
 
 /// Distances from the thread pointer to the words that lead to records: ours, another writer's. 0: there is none.
@@ -104,18 +146,87 @@ pub fn take(
     if at == 0 && other != 0 {
         at = word(other);
     }
-    if at == 0 {
-        return 0;
-    }
-    let words = copy(state.header.pid, slot, at, to);
+    let words = if at != 0 {
+        copy(state.header.pid, slot, at, to)
+    } else {
+        let [first, ..] = &state.header.context_places;
+        let [_, place] = first;
+        if place.load(Relaxed) == 0 {
+            return 0;
+        }
+        let places = state.header.context_places.each_ref().map(|[generation, place]| {
+            let place = place.load(Acquire);
+            [generation.load(Relaxed), place]
+        });
+        found(state.header.pid, slot, thread_pointer() as u64, &places, to)
+    };
     if words != 0 {
         fixed.flags |= sample_flags::CONTEXT;
     }
     words
 }
 
+/// Copies the context that one of the places leads to.
+#[inline(never)]
+fn found(
+    pid: u32,
+    slot: Option<&ThreadSlot>,
+    pointer: u64,
+    places: &[[u64; 2]; CONTEXT_PLACES],
+    to: &mut [u64; MAX_CONTEXT],
+) -> usize {
+    for [generation, place] in places {
+        let Some(place) = place::read(*place) else { break };
+        let mut at = [0u64];
+        let variable = variable(pid, pointer, place, *generation);
+        if variable == 0 || checked(pid, variable, &mut at) != size_of_val(&at) || at == [0] {
+            continue;
+        }
+        let words = copy(pid, slot, at[0], to);
+        if words != 0 {
+            return words;
+        }
+    }
+    0
+}
+
+/// Bytes from the thread pointer to the address of glibc's vector of the thread's blocks.
+#[cfg(target_arch = "x86_64")]
+const TO_VECTOR: u64 = 8;
+#[cfg(target_arch = "aarch64")]
+const TO_VECTOR: u64 = 0;
+
+/// Address of a thread's variable; 0 if it has none (yet).
+fn variable(pid: u32, pointer: u64, place: place::Place, generation: u64) -> u64 {
+    let (module, offset) = match place {
+        place::Place::Fixed(distance) => return pointer.wrapping_add(distance),
+        place::Place::Dynamic(module, offset) => (module, offset),
+    };
+    // -1: entries there are; 0: generation of modules that it is up to date with; then block and what to free of each module.
+    const ENTRY: u64 = 16;
+    const NOT_YET: u64 = u64::MAX;
+    let (mut vector, mut head, mut entry) = ([0u64], [0u64; 4], [0u64]);
+    let got = checked(pid, pointer.wrapping_add(TO_VECTOR), &mut vector);
+    if got != size_of_val(&vector)
+        || checked(pid, vector[0].wrapping_sub(ENTRY), &mut head) != size_of_val(&head)
+        || head[0] < module
+        || head[2] < generation
+    {
+        return 0;
+    }
+    let at = vector[0].wrapping_add(module.wrapping_mul(ENTRY));
+    let known = checked(pid, at, &mut entry) == size_of_val(&entry) && entry != [0] && entry != [NOT_YET];
+    if known { entry[0].wrapping_add(offset) } else { 0 }
+}
+
 /// Copies the context of another process's thread, which waits, as [`take`] does; `pointer` is its thread pointer.
-pub fn outside(pid: u32, pointer: u64, offsets: [u64; 2], to: &mut [u64; MAX_CONTEXT]) -> usize {
+pub fn outside(
+    pid: u32,
+    pointer: u64,
+    offsets: [u64; 2],
+    places: &[[u64; 2]; CONTEXT_PLACES],
+    to: &mut [u64; MAX_CONTEXT],
+) -> usize {
     for offset in offsets {
         let mut at = [0u64];
         if offset != 0
@@ -126,7 +237,10 @@ pub fn outside(pid: u32, pointer: u64, offsets: [u64; 2], to: &mut [u64; MAX_CON
             return copy(pid, None, at[0], to);
         }
     }
-    0
+    if pointer == 0 || offsets == [0; 2] {
+        return 0;
+    }
+    found(pid, None, pointer, places, to)
 }
 
 #[inline(never)]

@@ -7,7 +7,7 @@ use flightline_in_signal::{
     payload::{lock, scope},
 };
 
-use super::{MAPS_WAIT_NS, context::Contexts, open::OpenScopes, parse::Sample};
+use super::{MAPS_WAIT_NS, context::Contexts, open::OpenScopes, parse::Sample, writers::Writers};
 use crate::{
     black_box::journal::Entry,
     clock::not_in_future,
@@ -91,6 +91,8 @@ pub struct Book {
     /// The same as it was read.
     pub(super) context_words: Vec<u64>,
     pub(super) contexts: Contexts,
+    /// Other writers of contexts.
+    pub(super) writers: Writers,
     /// Activations of spans that had not ended.
     pub(super) open: OpenScopes,
     /// Everything in the ring was read then.
@@ -156,6 +158,7 @@ impl Book {
             worked: None,
             context_words: Vec::new(),
             contexts: Contexts::default(),
+            writers: Writers::default(),
             open: OpenScopes::default(),
             drained_ns: 0,
             words: Vec::new(),

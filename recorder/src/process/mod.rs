@@ -17,6 +17,7 @@ mod resolve;
 pub(crate) mod sequences;
 pub(crate) mod thread;
 pub(crate) mod threads;
+mod writers;
 
 use std::sync::atomic::AtomicU64;
 
@@ -189,7 +190,8 @@ impl Process {
             let asked = book.unknown || unknown != book.unknown_seen;
             let due = now_ns.saturating_sub(book.maps_read_ns) >= book.maps_wait_ns;
             let first = book.maps_read_ns == 0;
-            if first || (asked && due) || file.take_maps_dirty() {
+            let writers_due = book.writers.is_due(file, now_ns);
+            if first || (asked && due) || file.take_maps_dirty() || writers_due {
                 book.maps_read_ns = now_ns.max(1);
                 book.unknown_seen = unknown;
                 book.unknown = false;
@@ -209,6 +211,9 @@ impl Process {
                 book.names_came();
             }
             book.publish(file, images);
+            if file.trusted_pid() {
+                book.writers.look(file, &book.modules, images, now_ns);
+            }
         }
     }
 

@@ -17,8 +17,9 @@ use std::{
 
 use flightline_in_signal::{
     layout::{
-        INIT_MODULES, InitModule, LISTENS, MAGIC, MAX_EVENTS, MAX_TRACES, MODULE_TABLES, MODULES_PER_TABLE,
-        ModuleEntry, ModuleTable, ProcHeader, ProcLayout, STRING_BYTES, ThreadSlot, event_kind, proc_state,
+        CONTEXT_PLACES, INIT_MODULES, InitModule, LISTENS, MAGIC, MAX_EVENTS, MAX_TRACES, MODULE_TABLES,
+        MODULES_PER_TABLE, ModuleEntry, ModuleTable, ProcHeader, ProcLayout, STRING_BYTES, ThreadSlot,
+        event_kind, proc_state,
     },
     ring::Ring,
 };
@@ -283,6 +284,26 @@ impl ProcFile {
         // SAFETY: as in `head`.
         let words = self.word(|h| unsafe { ptr::addr_of!((*h).context_offsets) });
         words.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// Where other writers' variables were found, for handlers; see [`flightline_in_signal::context::place`].
+    pub fn context_places(&self) -> [[u64; 2]; CONTEXT_PLACES] {
+        // SAFETY: as in `head`.
+        let places = self.word(|h| unsafe { ptr::addr_of!((*h).context_places) });
+        places.each_ref().map(|place| place.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    /// Tells handlers where: each with the generation first.
+    pub fn set_context_places(&self, places: &[[u64; 2]; CONTEXT_PLACES]) {
+        // SAFETY: as in `head`.
+        let words = self.word(|h| unsafe { ptr::addr_of!((*h).context_places) });
+        for ([generation, place], told) in words.iter().zip(places) {
+            if [generation, place].map(|word| word.load(Ordering::Relaxed)) != *told {
+                place.store(0, Ordering::Relaxed);
+                generation.store(told[0], Ordering::Release);
+                place.store(told[1], Ordering::Release);
+            }
+        }
     }
 
     /// Name of the labels with this index.

@@ -138,7 +138,7 @@ impl Entry {
 fn context_of(pid: u32, slot: u32, file: &ProcFile) -> Vec<u64> {
     let pointer = file.slot(slot).map_or(0, |slot| slot.thread_pointer.load(Relaxed));
     let mut words = [0; MAX_CONTEXT];
-    let len = context::outside(pid, pointer, file.context_offsets(), &mut words);
+    let len = context::outside(pid, pointer, file.context_offsets(), &file.context_places(), &mut words);
     words.get(..len).unwrap_or_default().to_vec()
 }
 

@@ -124,6 +124,8 @@ pub struct ProcHeader {
     /// Distances from a thread's thread pointer to the words that lead to its context ([`crate::context`]): ours, another
     /// writer's; 0 = none.
     pub context_offsets: [AtomicU64; 2],
+    /// Where the drain found the variables of other writers ([`crate::context::place`]), from the first on; then zeros.
+    pub context_places: [[AtomicU64; 2]; CONTEXT_PLACES],
     /// Names of labels in contexts of ours, by their index: offset, length in the string area.
     pub label_names: [[AtomicU32; 2]; LABEL_NAMES],
     /// Offsets and sizes of the parts of this file, in bytes.
@@ -152,6 +154,9 @@ pub struct ProcHeader {
     /// Ring positions (apart from each other: both sides write one of them).
     pub ring: RingHeader,
 }
+
+/// Variables of other writers that handlers look at.
+pub const CONTEXT_PLACES: usize = 4;
 
 /// Labels that a process can tell apart: an index has one byte.
 pub const LABEL_NAMES: usize = 256;

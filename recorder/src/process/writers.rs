@@ -1,0 +1,236 @@
+//! Other writers of OpenTelemetry's thread context (OTEP 4947): libraries that define `otel_thread_ctx_v1` and may be opened at any time.
+//!
+//! What the program was started with, its own copy finds (`capture/context.rs`). Here the files that are mapped are looked through for the
+//! variable, and the words of the loader in the process's memory are read that lead the library's own code to it:
+//!
+//! | relocation | word | says |
+//! |---|---|---|
+//! | `TLSDESC` | function, argument | a distance from the thread pointer, or (glibc) the address of module, offset, generation |
+//! | `DTPMOD64` | module, offset | these |
+//! | `TPOFF64` | distance | this |
+//!
+//! So it does not matter who defines the variable that the code came to use. Handlers are told by the process's shared file.
+
+use std::path::Path;
+
+use flightline_in_signal::context::place;
+use flightline_in_signal::layout::CONTEXT_PLACES;
+use flightline_in_signal::sys;
+use object::elf;
+use object::read::{ReadCache, elf::ElfFile64};
+use object::{Endianness, Object, ObjectSymbol, RelocationFlags, RelocationTarget};
+
+use super::modules::ModuleMap;
+use super::proc_file::ProcFile;
+use crate::names::debug_files;
+use crate::names::images::{ImageId, Images};
+
+const VARIABLE: &str = "otel_thread_ctx_v1";
+/// Shortest and longest time between two looks at what is mapped, where nothing else asks for one, ns.
+const WAIT_NS: [u64; 2] = [100_000_000, 16_000_000_000];
+/// Files of which it is remembered what they have of it.
+const MOST_FILES: usize = 4096;
+/// No thread-local variable is further from the thread pointer.
+const FURTHEST: i64 = 1 << 30;
+
+#[cfg(target_arch = "x86_64")]
+const KINDS: [elf::RelocationType; 3] =
+    [elf::R_X86_64_TLSDESC, elf::R_X86_64_DTPMOD64, elf::R_X86_64_TPOFF64];
+#[cfg(target_arch = "aarch64")]
+const KINDS: [elf::RelocationType; 3] =
+    [elf::R_AARCH64_TLSDESC, elf::R_AARCH64_TLS_DTPMOD, elf::R_AARCH64_TLS_TPREL];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Descriptor,
+    Module,
+    Distance,
+}
+
+/// A word of the loader's, by its address in the file, and the variable's offset in the module's block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word {
+    at: u64,
+    kind: Kind,
+    offset: u64,
+}
+
+/// What is known of a process's writers.
+#[derive(Default)]
+pub(super) struct Writers {
+    /// The files looked through.
+    files: Vec<(ImageId, Option<Word>)>,
+    /// Modules were looked at in this version.
+    version: u64,
+    /// Some word is not there yet.
+    again: bool,
+    wait_ns: u64,
+    looked_ns: u64,
+}
+
+impl Writers {
+    /// Whether it is time to read what is mapped, as a library may have been opened in which no sample has been.
+    pub fn is_due(&self, file: &ProcFile, now_ns: u64) -> bool {
+        file.context_offsets() != [0; 2] && now_ns.saturating_sub(self.looked_ns) >= self.wait_ns
+    }
+
+    /// Looks through what is mapped now, and tells the program's handlers what was found.
+    pub fn look(&mut self, file: &ProcFile, modules: &ModuleMap, images: &Images, now_ns: u64) {
+        if self.is_due(file, now_ns) {
+            self.looked_ns = now_ns;
+            self.wait_ns = (2 * self.wait_ns).clamp(WAIT_NS[0], WAIT_NS[1]);
+        }
+        let offsets = file.context_offsets();
+        if offsets == [0; 2] || (self.version == modules.version && !self.again) {
+            return;
+        }
+        self.version = modules.version;
+        self.again = false;
+        let mut places = [[0; 2]; CONTEXT_PLACES];
+        let mut free = places.iter_mut();
+        let mut seen = offsets.map(|offset| [0, place::fixed(offset as i64)]).to_vec();
+        for mapping in modules.current() {
+            let Some(word) = self.word_of(file.pid, mapping.image, images) else { continue };
+            let Some(found) = word.read(file.pid, mapping.bias) else {
+                self.again = true;
+                continue;
+            };
+            if !seen.contains(&found)
+                && let Some(to) = free.next()
+            {
+                seen.push(found);
+                *to = found;
+            }
+        }
+        file.set_context_places(&places);
+    }
+
+    fn word_of(&mut self, pid: u32, id: ImageId, images: &Images) -> Option<Word> {
+        if let Some((_, known)) = self.files.iter().find(|(known, _)| *known == id) {
+            return *known;
+        }
+        let image = images.get(id);
+        let has_any = image.head.segment(elf::PT_TLS.0).is_some();
+        let word = has_any.then(|| {
+            let path = image.path.strip_prefix("/").unwrap_or(&image.path);
+            word_in(&Path::new(&format!("/proc/{pid}/root")).join(path)).or_else(|| word_in(&image.path))
+        });
+        let word = word.flatten();
+        if self.files.len() >= MOST_FILES {
+            self.files.clear();
+        }
+        self.files.push((id, word));
+        word
+    }
+}
+
+/// The word by which a file that defines the variable finds it. Only its tables of symbols and relocations are read.
+fn word_in(path: &Path) -> Option<Word> {
+    let cache = ReadCache::new(debug_files::open(path)?.0);
+    let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    let mut symbols = elf.dynamic_symbols();
+    let symbol = symbols.find(|s| !s.is_undefined() && s.name() == Ok(VARIABLE))?;
+    let offset = symbol.address();
+    // Whether it may be of another variable of the module, and the word.
+    let mut words = Vec::new();
+    for (at, relocation) in elf.dynamic_relocations()? {
+        let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
+        let Some(kind) = KINDS.iter().position(|kind| *kind == r_type) else { continue };
+        let kind = [Kind::Descriptor, Kind::Module, Kind::Distance][kind];
+        let named = matches!(relocation.target(), RelocationTarget::Symbol(_));
+        let ours = match relocation.target() {
+            RelocationTarget::Symbol(index) => index == symbol.index() && relocation.addend() == 0,
+            // Bound when it was linked. Of a module's word the offset stands beside it.
+            _ => kind == Kind::Module || relocation.addend() == offset as i64,
+        };
+        if ours {
+            words.push((kind == Kind::Module && !named, Word { at, kind, offset }));
+        }
+    }
+    // One that names the variable before one that may be another's.
+    words.into_iter().min_by_key(|(doubtful, _)| *doubtful).map(|(_, word)| word)
+}
+
+impl Word {
+    /// The place that it leads to in a process, with its generation; `None` as long as it cannot be told.
+    fn read(&self, pid: u32, bias: u64) -> Option<[u64; 2]> {
+        let at = bias.wrapping_add(self.at);
+        match self.kind {
+            Kind::Distance => distance(words::<1>(pid, at)?[0]),
+            Kind::Module => {
+                let [module, offset] = words(pid, at)?;
+                Some([0, place::dynamic(module, offset)?]).filter(|_| offset == self.offset)
+            }
+            Kind::Descriptor => {
+                let [function, argument] = words(pid, at)?;
+                if function == 0 {
+                    return None;
+                }
+                // An address first: a small one may look like a distance.
+                if let Some([module, offset, generation]) = words(pid, argument)
+                    && offset == self.offset
+                    && let Some(place) = place::dynamic(module, offset)
+                {
+                    return Some([generation, place]);
+                }
+                distance(argument)
+            }
+        }
+    }
+}
+
+fn distance(word: u64) -> Option<[u64; 2]> {
+    let distance = word as i64;
+    (distance != 0 && distance.abs() < FURTHEST).then(|| [0, place::fixed(distance)])
+}
+
+fn words<const N: usize>(pid: u32, at: u64) -> Option<[u64; N]> {
+    let mut words = [0u64; N];
+    // SAFETY: as long as the array is.
+    let got = unsafe { sys::read_process(pid, at, words.as_mut_ptr().cast(), size_of_val(&words)) };
+    (got == size_of_val(&words)).then_some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_loader() {
+        let pid = std::process::id();
+        let read = |kind, offset, words: &[u64]| {
+            Word { at: 0x10, kind, offset }.read(pid, (words.as_ptr() as u64).wrapping_sub(0x10))
+        };
+        let fixed = |distance| Some([0, place::fixed(distance)]);
+        assert_eq!(read(Kind::Distance, 0, &[-0x88i64 as u64]), fixed(-0x88));
+        assert_eq!(read(Kind::Distance, 0, &[0]), None);
+        assert_eq!(read(Kind::Module, 0x20, &[5, 0x20]), Some([0, place::dynamic(5, 0x20).unwrap()]));
+        assert_eq!(read(Kind::Module, 0x20, &[5, 0x28]), None, "another variable's");
+        assert_eq!(read(Kind::Module, 0x20, &[0, 0x20]), None, "not there yet");
+        let dynamic = [7u64, 0x20, 3];
+        let argument = dynamic.as_ptr() as u64;
+        assert_eq!(read(Kind::Descriptor, 0x20, &[1, argument]), Some([3, place::dynamic(7, 0x20).unwrap()]));
+        assert_eq!(read(Kind::Descriptor, 0x28, &[1, argument]), None);
+        assert_eq!(read(Kind::Descriptor, 0x20, &[1, -0x40i64 as u64]), fixed(-0x40));
+        assert_eq!(read(Kind::Descriptor, 0x20, &[0, 0]), None, "not there yet");
+        assert_eq!(
+            Word { at: 8, kind: Kind::Descriptor, offset: 0 }.read(pid, 0),
+            None,
+            "nothing is mapped there"
+        );
+        assert_eq!(place::dynamic(1 << 24, 0), None);
+        for distance in [-1, -8, 1 << 20, -(1 << 29)] {
+            assert_eq!(place::read(place::fixed(distance)), Some(place::Place::Fixed(distance as u64)));
+        }
+        assert_eq!(
+            place::read(place::dynamic(9, 0xffff_fff8).unwrap()),
+            Some(place::Place::Dynamic(9, 0xffff_fff8))
+        );
+    }
+
+    #[test]
+    fn files_without_the_variable() {
+        assert_eq!(word_in(Path::new("/nowhere")), None);
+        assert_eq!(word_in(Path::new("/proc/self/maps")), None);
+    }
+}
