@@ -1,11 +1,12 @@
 //! Folded text: `root;caller;leaf 42`, one stack a line.
 
+use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 
 use crate::error::Error;
 use crate::model::FrameKind;
-use crate::tree::{Builder, Label, LabelId, Tree};
+use crate::tree::{Builder, Label, LabelId, NONE as ROOT, Tree};
 
 /// Bytes written at a time, about.
 const BLOCK: usize = 64 << 10;
@@ -52,20 +53,16 @@ pub(crate) fn clean(name: &str) -> String {
 /// # Errors
 /// `input` cannot be read, or a line is not folded text.
 pub fn read(input: impl BufRead) -> Result<Tree, Error> {
-    read_marked(input, |text| Some(text.to_owned()))
+    read_chosen(input, |_| true)
 }
 
-/// Reads folded text; `choose` may change a stack or leave it out.
+/// Reads the stacks of folded text that `choose` wants.
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_marked(
-    mut input: impl BufRead,
-    mut choose: impl FnMut(&str) -> Option<String>,
-) -> Result<Tree, Error> {
-    let mut builder = Builder::default();
+pub fn read_chosen(mut input: impl BufRead, mut choose: impl FnMut(&str) -> bool) -> Result<Tree, Error> {
+    let mut reader = Reader::default();
     let mut bytes = Vec::new();
-    let mut path: Vec<LabelId> = Vec::new();
     for line in 1.. {
         bytes.clear();
         if input.read_until(b'\n', &mut bytes).map_err(Error::Read)? == 0 {
@@ -77,15 +74,54 @@ pub fn read_marked(
             continue;
         }
         let (stack, value) = split(text).ok_or(Error::FoldedLine { line })?;
-        let Some(stack) = choose(stack) else { continue };
-        path.clear();
-        path.extend(stack.split(';').map(|frame| {
-            let label = Label { text: Arc::from(frame), module: None, kind: kind_of(frame) };
-            builder.label(label)
-        }));
-        builder.add(path.iter().copied(), value);
+        if choose(stack) {
+            reader.add(stack, value);
+        }
     }
-    Ok(builder.finish("samples"))
+    Ok(reader.builder.finish("samples"))
+}
+
+/// Puts stacks into a tree. Neighbours mostly have their first frames in common: those are not looked up again.
+#[derive(Default)]
+struct Reader {
+    builder: Builder,
+    labels: HashMap<Arc<str>, LabelId>,
+    /// The stack before, and where each frame of it ends, with its node.
+    before: String,
+    frames: Vec<(usize, u32)>,
+}
+
+impl Reader {
+    fn add(&mut self, stack: &str, value: u64) {
+        let alike = stack.bytes().zip(self.before.bytes()).take_while(|(a, b)| a == b).count();
+        let ends_here = |end: usize| stack.as_bytes().get(end).is_none_or(|&next| next == b';');
+        let common = self.frames.iter().take_while(|&&(end, _)| end <= alike && ends_here(end)).count();
+        self.frames.truncate(common);
+        let (mut end, mut node) = self.frames.last().copied().unwrap_or((0, ROOT));
+        // Behind the separator, unless this is the first frame.
+        let rest = if self.frames.is_empty() { Some(stack) } else { stack.get(end + 1..) };
+        let mut first = self.frames.is_empty();
+        for frame in rest.into_iter().flat_map(|rest| rest.split(';')) {
+            end += frame.len() + usize::from(!first);
+            first = false;
+            let label = self.label(frame);
+            node = self.builder.child(node, label);
+            self.frames.push((end, node));
+        }
+        self.builder.weigh(node, value);
+        self.before.clear();
+        self.before.push_str(stack);
+    }
+
+    fn label(&mut self, frame: &str) -> LabelId {
+        if let Some(&label) = self.labels.get(frame) {
+            return label;
+        }
+        let text: Arc<str> = Arc::from(frame);
+        let label = self.builder.label(Label { text: text.clone(), module: None, kind: kind_of(frame) });
+        self.labels.insert(text, label);
+        label
+    }
 }
 
 fn split(line: &str) -> Option<(&str, u64)> {
@@ -130,6 +166,15 @@ mod tests {
     fn names_with_spaces_and_fractions() {
         let text = "operator new(unsigned long);a b 3\nmain;x 1.6\nmain;x 2\r\n\n";
         assert_eq!(round_trip(text), "main;x 4\noperator new(unsigned long);a b 3\n");
+    }
+
+    #[test]
+    fn frames_that_begin_alike_are_not_taken_for_one_another() {
+        let text = "a;b 1\na;bc 2\na;b;c 3\na;b 4\na 5\nab 6\na;b; 7\n;x 8\n;;x 9\n;x;y 10\na;é 11\na;è 12\n";
+        let want = ";;x 9\n;x 8\n;x;y 10\na 5\na;b 5\na;b; 7\na;b;c 3\na;bc 2\na;è 12\na;é 11\nab 6\n";
+        assert_eq!(round_trip(text), want);
+        let turned: Vec<&str> = text.lines().rev().collect();
+        assert_eq!(round_trip(&turned.join("\n")), want);
     }
 
     #[test]

@@ -83,7 +83,7 @@ struct Growing {
 }
 
 /// Stands for "no parent" and "no child".
-const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 impl Builder {
     /// The handle of `label`, new or known.

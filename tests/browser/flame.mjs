@@ -14,6 +14,17 @@ export function drawn(folded, args = []) {
   execFileSync(flightline, ["flame", input, "-o", output, ...args]);
   return output;
 }
+/** The file of a flame graph of a recording among the fixtures. */
+export function recorded(name) {
+  const output = join(folder, `${made++}.html`);
+  execFileSync(flightline, ["flame", join(process.env.RECORDINGS, name), "-o", output]);
+  return output;
+}
+/** What the folded stacks of a recording among the fixtures add up to. */
+export function sum(name, ...args) {
+  const folded = execFileSync(flightline, ["fold", join(process.env.RECORDINGS, name), ...args], { encoding: "utf8" });
+  return folded.trimEnd().split("\n").reduce((all, line) => all + Number(line.slice(line.lastIndexOf(" ") + 1)), 0);
+}
 /** Opens a page that was drawn. */
 export async function opened(file, colorScheme = "light", hash = "") {
   const page = await visit(file, colorScheme, hash);

@@ -19,7 +19,7 @@ FLIGHTLINE=$target/debug/flightline
 TRACE_RECORDING=$target/debug/trace_recording
 FOLDED=$work/real.txt
 "$FLIGHTLINE" fold "$root/fixtures/recordings/ap-java-cpu.jfr" -o "$FOLDED"
-export RENDER=$root/consumer/src/render
+export RENDER=$root/consumer/src/render RECORDINGS=$root/fixtures/recordings
 export FLIGHTLINE TRACE_RECORDING FOLDED CHROMIUM
 cd "$work"
 exec node --test --test-reporter=spec .

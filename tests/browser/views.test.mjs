@@ -2,7 +2,7 @@
 // printed. Sums are by hand. Run by run.sh.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { click, colour, details, drawn, hover, open, opened, picture, search, settled } from "./flame.mjs";
+import { click, colour, details, drawn, hover, open, opened, picture, recorded, search, settled, sum } from "./flame.mjs";
 
 // f calls itself; g is reached by two ways.
 const STACKS = "main;f;f;g 20\nmain;f;h 30\nmain;g 10\nidle 40\n";
@@ -192,6 +192,19 @@ test("colours: by name the same in every picture; delimiters of a chain grey, wa
   assert.ok(user[0] > 220 && user[1] < 175, `red: ${user}`);
 });
 
+test("measures of one recording: the same boxes by number and by time", async () => {
+  const page = await opened(recorded("ap-native-lock.jfr"));
+  const said = async () => (await hover(page, 0.5, 0)).replaceAll(",", "");
+  const [, samples] = /^all \((\d+) samples 100\.00%\)$/.exec(await said());
+  await page.selectOption("#measure", "time");
+  const [, ms] = /^all \(([\d.]+) ms 100\.00%\)$/.exec(await said());
+  // As the recording's own sums say.
+  assert.equal(Number(samples), sum("ap-native-lock.jfr"));
+  assert.equal(Math.round(Number(ms) * 1e3), Math.round(sum("ap-native-lock.jfr", "--total") / 1e3));
+  await page.keyboard.press("m");
+  assert.match(await said(), /samples/);
+});
+
 test("help by key, closed by Escape; theme by key is in the address; nothing is wider than a narrow window", async () => {
   const page = await open(STACKS);
   await page.keyboard.press("?");
@@ -221,7 +234,7 @@ test("on paper the graph is there, light, without buttons", async () => {
   assert.equal(await page.locator("#canvas").isVisible(), true);
   assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), "rgb(255, 255, 255)");
   const all = await page.evaluate(() => document.getElementById("canvas").clientHeight);
-  assert.ok(all >= 17 * 5, `${all} px high`);
+  assert.ok(all >= 17 * 5 - 2, `${all} px high`);
   await page.evaluate(() => window.dispatchEvent(new Event("afterprint")));
   assert.equal(await page.evaluate(() => document.documentElement.classList.contains("dark")), true);
 });

@@ -22,7 +22,11 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     };
     let mut picture = Vec::new();
     match format {
-        PictureFormat::Html => html::write(&profile.tree, &args.picture.common(options), &mut picture)?,
+        PictureFormat::Html => {
+            let other = profile.otherwise(&args.stacks.select, true);
+            let measures: Vec<_> = [&profile.tree].into_iter().chain(&other).collect();
+            html::write_measures(&measures, &args.picture.common(options), &mut picture)?;
+        }
         PictureFormat::Svg => svg::write(&profile.tree, &args.picture.options(options), &mut picture)?,
     }
     output::document(&args.output, &picture)?;

@@ -78,6 +78,15 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, split_modules: bool) -> Resul
 }
 
 impl Profile {
+    /// The same stacks by the other measure: by what samples stand for, or by their number. `None` if the recording does not
+    /// say what they stand for, or says it in different units.
+    pub fn otherwise(&self, args: &SelectArgs, split_modules: bool) -> Option<Tree> {
+        let measure = if args.total { Measure::Samples } else { Measure::Total };
+        let options = FoldOptions { measure, ..options(args, split_modules) };
+        let tree = fold::fold(self.model.as_ref()?, &options).ok()?;
+        (tree.unit != self.tree.unit && tree.total > 0).then_some(tree)
+    }
+
     /// What a sample weighs on average; 1 if only samples are known.
     pub fn per_sample(&self, args: &SelectArgs) -> f64 {
         let counted = |model: &Model| {
@@ -166,8 +175,8 @@ fn fold_text(texts: impl Iterator<Item = Box<dyn BufRead>>, filter: &Filter) -> 
         // A file may end without a newline; the next must not continue its last line.
         whole = Box::new(whole.chain(text).chain(Cursor::new(b"\n")));
     }
-    let keep = |stack: &str| filter.frames(stack.split(';')).then(|| stack.to_owned());
-    Ok(folded::read_marked(BufReader::new(whole), keep)?)
+    let keep = |stack: &str| filter.frames(stack.split(';'));
+    Ok(folded::read_chosen(BufReader::new(whole), keep)?)
 }
 
 /// How a model is folded.

@@ -42,24 +42,23 @@ const EXACT: u64 = 1 << 53;
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn write(tree: &Tree, options: &PictureOptions, out: &mut impl Write) -> Result<(), Error> {
-    write_measures(&[(&tree.unit, tree)], options, out)
+    write_measures(&[tree], options, out)
 }
 
-/// Draws a tree by several measures, among which the page lets choose: for each its name, and the tree with its weights. All
-/// are of the same stacks, as those that are folded from one model by the same options but for the measure.
+/// Draws a tree by several measures, among which the page lets choose. All are of the same stacks, as those that are folded from
+/// one model by the same options but for the measure; one that is not is left out.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn write_measures(
-    measures: &[(&str, &Tree)],
+    measures: &[&Tree],
     options: &PictureOptions,
     out: &mut impl Write,
 ) -> Result<(), Error> {
-    let Some(&(_, first)) = measures.first().filter(|(_, tree)| tree.total > 0 && !tree.nodes.is_empty())
-    else {
+    let Some(&first) = measures.first().filter(|tree| tree.total > 0 && !tree.nodes.is_empty()) else {
         return Err(Error::NoSamples);
     };
-    let measures: Vec<&(&str, &Tree)> = measures.iter().filter(|(_, tree)| same_boxes(first, tree)).collect();
+    let measures: Vec<&Tree> = measures.iter().copied().filter(|tree| same_boxes(first, tree)).collect();
     let profile = json!({
         "title": options.title,
         "subtitle": options.subtitle,
@@ -67,14 +66,14 @@ pub fn write_measures(
         "count": first.nodes.len(),
         "measures": measures
             .iter()
-            .map(|(name, tree)| json!({"name": name, "unit": tree.unit, "total": tree.total.min(EXACT)}))
+            .map(|tree| json!({"name": named(&tree.unit), "unit": tree.unit, "total": tree.total.min(EXACT)}))
             .collect::<Vec<_>>(),
     });
     let (order, numbers) = by_name(first);
     let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]));
     let frames = json!({"names": names, "modules": modules, "kinds": kinds}).to_string();
     let mut columns = boxes(first, |label| numbers[label]);
-    for (_, tree) in &measures[1..] {
+    for tree in &measures[1..] {
         weights(tree, &mut columns);
     }
     let data = [
@@ -83,6 +82,11 @@ pub fn write_measures(
         ("boxes", base64(&deflated(&columns)?)),
     ];
     page::write(PAGE, &options.title, STYLE, SCRIPT, &data, out)
+}
+
+/// What a measure is called, by its unit.
+fn named(unit: &str) -> &str {
+    if unit == "ns" { "time" } else { unit }
 }
 
 /// Whether both have the same boxes: the weights of one can be put on those of the other.

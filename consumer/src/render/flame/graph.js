@@ -5,66 +5,44 @@
  */
 function flameGraph(ui) {
   const { canvas, scroller, spacer, tip } = ui;
-  const ROW = 17, FONT = "12px system-ui, 'DejaVu Sans', sans-serif", MATCH = "rgb(230,0,230)";
-  const context = canvas.getContext("2d");
-  let tree = null, frames = { names: [], modules: [], kinds: "" }, unit = "", paint = () => "#999";
-  let zoomed = -1, from = 0, hovered = -1, focused = -1, inverted = false, matches = null;
+  const ROW = 17, FONT = "12px system-ui, 'DejaVu Sans', sans-serif", MATCH = pixel(230, 0, 230), GROUND = pixel(169, 169, 180);
+  const surface = new Surface(canvas, ROW), { context } = surface, letters = new Letters(context, FONT);
+  let tree = null, frames = { names: [], modules: [], kinds: "" }, unit = "", paint = () => GROUND;
+  // Around the box under the pointer; of its own, so that a pointer that moves draws nothing.
+  const ring = document.createElement("div");
+  ring.className = "ring";
+  ring.hidden = true;
+  spacer.append(ring);
+  let zoomed = -1, from = 0, focused = -1, inverted = false, matches = null;
 
   /** Shows another tree. `frames`: names, modules, kinds by label. */
   function load(newFrames, newTree, newUnit) {
     if (frames !== newFrames) {
-      widths = [];
       frames = newFrames;
+      letters.of(frames.names);
       paint = painter(palette, frames);
     }
     tree = newTree;
     unit = newUnit;
-    zoomed = hovered = focused = -1;
+    zoomed = focused = -1;
     from = 0;
     matches = null;
     tip.hidden = true;
     resize();
   }
 
-  // --- Text: as much of a name as there is room for. Letters are measured once.
-  const letters = new Map();
-  let widths = [];
-  const DOTS = "…";
-  function letter(c) {
-    let width = letters.get(c);
-    if (width === undefined) letters.set(c, (width = context.measureText(c).width));
-    return width;
-  }
-  function fitted(label, room) {
-    const name = frames.names[label];
-    if (widths[label] === undefined) {
-      let width = 0;
-      // Longer ones never fit as a whole.
-      for (let i = 0; i < name.length && i < 1000; i++) width += letter(name[i]);
-      widths[label] = width;
-    }
-    if (widths[label] <= room) return name;
-    let left = room - letter(DOTS), i = 0;
-    while (i < name.length && (left -= letter(name[i])) >= 0) i++;
-    return i < 2 ? "" : name.slice(0, i) + DOTS;
-  }
-
   // --- Drawing: only what is on the screen; what is narrower than half a pixel is passed over with all that is on it.
-  let width = 0, height = 0, ratio = 1, rows = [], palette = "kind";
+  let width = 0, height = 0, scrolled = 0, rows = [], palette = "kind";
   // What all boxes stand on has a row of its own, unless there is but one box on it anyway.
   const floor = () => tree.bare ? 0 : 1;
   const contentHeight = () => (tree.deepest + 2) * ROW;
-  const rowTop = (level) => inverted ? level * ROW : Math.max(contentHeight(), scroller.clientHeight) - (level + 1) * ROW;
+  const rowTop = (level) => inverted ? level * ROW : Math.max(contentHeight(), height) - (level + 1) * ROW;
 
   function resize() {
     if (!tree) return;
-    ratio = window.devicePixelRatio || 1;
     width = scroller.clientWidth;
     height = scroller.clientHeight;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
-    canvas.style.width = width + "px";
-    canvas.style.height = height + "px";
+    surface.resize(width, height);
     // In a graph that grows upwards the root stays where it is.
     const below = spacer.offsetHeight - scroller.scrollTop;
     spacer.style.height = Math.max(contentHeight(), height) + "px";
@@ -80,66 +58,56 @@ function flameGraph(ui) {
     requestAnimationFrame(() => { if (stale) draw(); });
   }
 
+  const seen = (colour, alpha) => ((colour & 0xffffff) | (alpha << 24)) >>> 0;
+  const DIM = 140;
+  let names = [];
   function box(node, level, x0, x1, faded, woken) {
-    const y = rowTop(level) - scroller.scrollTop;
-    (rows[level] || (rows[level] = [])).push({ x0, x1, node });
+    const y = rowTop(level) - scrolled;
     if (y + ROW < 0 || y > height) return;
-    const w = x1 - x0, label = node < 0 ? -1 : tree.label[node], hit = label >= 0 && matches && matches[label];
-    context.globalAlpha = faded ? 0.5 : matches && !hit ? 0.55 : 1;
-    context.fillStyle = label < 0 ? "#a9a9b4" : hit ? MATCH : paint(label, woken);
-    context.fillRect(x0, y, w > 3 ? w - 0.7 : w, ROW - 1);
+    const w = x1 - x0, label = node < 0 ? -1 : tree.label[node], hit = label >= 0 && matches !== null && matches[label] > 0;
+    (rows[level] || (rows[level] = [])).push({ x0, x1, node });
+    const dim = faded || (matches !== null && !hit), colour = label < 0 ? GROUND : hit ? MATCH : paint(label, woken);
+    surface.box(level, x0, x1, dim ? seen(colour, faded ? 128 : DIM) : colour);
     if (w > 14) {
-      const text = label < 0 ? "all" : fitted(label, w - 7);
-      if (text) {
-        context.globalAlpha = faded ? 0.75 : 1;
-        context.fillStyle = hit ? "#fff" : "#111";
-        context.fillText(text, x0 + 3, y + ROW - 5);
-      }
-    }
-    context.globalAlpha = 1;
-    const ring = node === focused && document.activeElement === scroller;
-    if (ring || (node === hovered && node >= 0)) {
-      context.strokeStyle = "#000";
-      context.lineWidth = ring ? 2 : 1;
-      context.strokeRect(x0 + 1, y + 1, Math.max(w - 2.7, 0.5), ROW - 3);
-      if (ring) {
-        context.strokeStyle = "#fff";
-        context.lineWidth = 1;
-        context.strokeRect(x0 + 2.5, y + 2.5, Math.max(w - 5.7, 0.5), ROW - 6);
-      }
+      const text = label < 0 ? "all" : letters.fitted(label, w - 7);
+      if (text) names.push({ text, x: x0 + 3, y: y + ROW - 5, hit, dim });
     }
   }
-
-  // Thin towers of one pixel as one hair, as dark as they are wide together.
-  const hairs = { pixel: [], cover: [], colour: [] };
+  /** What is on top of the boxes: their names, and a frame around the one that keys move. */
+  function above() {
+    const dark = document.documentElement.classList.contains("dark");
+    context.font = FONT;
+    for (const { text, x, y, hit, dim } of names) {
+      context.fillStyle = hit ? "#fff" : dim && dark ? "#e0e0e6" : dim ? "#333" : "#111";
+      context.fillText(text, x, y);
+    }
+    if (focused < 0 || document.activeElement !== scroller) return;
+    const level = tree.depth[focused] + floor(), box = (rows[level] || []).find(({ node }) => node === focused);
+    if (!box) return;
+    const y = rowTop(level) - scrolled, w = box.x1 - box.x0;
+    context.strokeStyle = dark ? "#fff" : "#000";
+    context.lineWidth = 2;
+    context.strokeRect(box.x0 + 1, y + 1, Math.max(w - 2.7, 0.5), ROW - 3);
+    context.strokeStyle = dark ? "#000" : "#fff";
+    context.lineWidth = 1;
+    context.strokeRect(box.x0 + 2.5, y + 2.5, Math.max(w - 5.7, 0.5), ROW - 6);
+  }
   function hair(level, x, w, label, woken) {
-    const pixel = Math.floor(x);
-    if (hairs.pixel[level] !== pixel) {
-      flush(level);
-      hairs.pixel[level] = pixel;
-      hairs.cover[level] = 0;
-      hairs.colour[level] = matches && matches[label] ? MATCH : paint(label, woken);
-    } else if (matches && matches[label]) hairs.colour[level] = MATCH;
-    hairs.cover[level] += w;
-  }
-  function flush(level) {
-    if (hairs.pixel[level] === undefined) return;
-    const y = rowTop(level) - scroller.scrollTop, hit = hairs.colour[level] === MATCH;
-    if (y + ROW >= 0 && y <= height) {
-      context.globalAlpha = hit ? 1 : Math.min(1, 0.15 + 0.85 * hairs.cover[level]) * (matches ? 0.55 : 1);
-      context.fillStyle = hairs.colour[level];
-      context.fillRect(hairs.pixel[level], y, 1, ROW - 1);
-    }
-    hairs.pixel[level] = undefined;
+    const hit = matches !== null && matches[label] > 0, colour = hit ? MATCH : paint(label, woken);
+    surface.hair(level, x, w, matches !== null && !hit ? seen(colour, DIM) : colour, hit);
   }
 
   function draw() {
     stale = false;
     rows = [];
+    names = [];
+    ring.hidden = true;
     if (!tree) return;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
-    context.font = FONT;
+    surface.begin();
+    scrolled = scroller.scrollTop;
+    // Levels before and behind these are out of sight.
+    const edge = inverted ? scrolled : Math.max(contentHeight(), height) - scrolled - height;
+    const nearest = Math.floor(edge / ROW) - 1, last = Math.floor((edge + height) / ROW);
     const scale = width / ((zoomed < 0 ? tree.all : tree.total[zoomed]) || 1);
     let woken = Infinity;
     const wakes = (node, level) => { if (frames.names[tree.label[node]].startsWith("--")) woken = Math.min(woken, level); };
@@ -158,11 +126,12 @@ function flameGraph(ui) {
       if (level <= woken) woken = Infinity;
       const start = at[level], weight = tree.total[node], w = weight * scale;
       at[level] = start + weight;
-      if (w < 0.5) hair(level, start * scale, w, tree.label[node], woken < level);
-      else {
+      if (w < 0.5) {
+        if (level >= nearest && level <= last) hair(level, start * scale, w, tree.label[node], woken < level);
+      } else {
         box(node, level, start * scale, (start + weight) * scale, false, woken < level);
         wakes(node, level);
-        const child = tree.first(node);
+        const child = level < last ? tree.first(node) : -1;
         if (child >= 0) {
           at[++level] = start;
           node = child;
@@ -177,26 +146,26 @@ function flameGraph(ui) {
       }
       node = next;
     }
-    for (let l = 0; l < hairs.pixel.length; l++) flush(l);
-    context.globalAlpha = 1;
+    surface.show((level) => rowTop(level) - scrolled);
+    above();
     if (ui.drawn) ui.drawn(from, zoomed < 0 ? tree.all : tree.total[zoomed]);
   }
 
-  function nodeAt(x, y) {
+  /** What has been drawn at a place: a box and its ends; undefined if nothing has. */
+  function drawnAt(x, y) {
     if (stale) draw();
-    const top = y + scroller.scrollTop;
-    const level = inverted ? Math.floor(top / ROW)
-      : Math.floor((Math.max(contentHeight(), scroller.clientHeight) - 1 - top) / ROW);
+    const top = y + scrolled;
+    const level = inverted ? Math.floor(top / ROW) : Math.floor((Math.max(contentHeight(), height) - 1 - top) / ROW);
     const row = rows[level];
-    if (!row) return null;
+    if (!row) return undefined;
     let low = 0, high = row.length - 1;
     while (low <= high) {
       const middle = (low + high) >> 1;
       if (x < row[middle].x0) high = middle - 1;
       else if (x >= row[middle].x1) low = middle + 1;
-      else return row[middle].node;
+      else return { ...row[middle], level };
     }
-    return null;
+    return undefined;
   }
 
   // --- Zoom
@@ -311,32 +280,36 @@ function flameGraph(ui) {
   // --- Mouse
   const under = (event) => {
     const bounds = canvas.getBoundingClientRect();
-    return nodeAt(event.clientX - bounds.left, event.clientY - bounds.top);
+    return drawnAt(event.clientX - bounds.left, event.clientY - bounds.top);
   };
+  const nodeUnder = (event) => under(event)?.node ?? null;
   const leave = () => {
     tip.hidden = true;
-    if (hovered >= 0) { hovered = -1; schedule(); }
+    ring.hidden = true;
   };
   canvas.addEventListener("mousemove", (event) => {
-    const node = under(event);
-    canvas.style.cursor = node === null ? "default" : "pointer";
-    if (node === null) return leave();
-    const text = describe(node), more = describeMore(tree, frames, unit, node);
+    const box = under(event);
+    canvas.style.cursor = box ? "pointer" : "default";
+    if (!box) return leave();
+    const text = describe(box.node), more = describeMore(tree, frames, unit, box.node);
     ui.say(text);
     tip.textContent = more ? text + "\n" + more : text;
     placeTip(tip, event);
-    if (node !== hovered) { hovered = node; schedule(); }
+    ring.hidden = box.node < 0;
+    ring.style.left = box.x0 + "px";
+    ring.style.top = rowTop(box.level) + "px";
+    ring.style.width = Math.max(2, box.x1 - box.x0 - 0.7) + "px";
   });
   canvas.addEventListener("mouseleave", () => { leave(); ui.say("\u00a0"); });
   canvas.addEventListener("click", (event) => {
-    const node = under(event);
+    const node = nodeUnder(event);
     if (node === null || window.getSelection().toString()) return;
     focused = node;
     zoom(node);
     if (ui.focused) ui.focused(node);
   });
   canvas.addEventListener("dblclick", (event) => {
-    const node = under(event);
+    const node = nodeUnder(event);
     if (node !== null && node >= 0 && ui.opened) ui.opened(node);
   });
 
@@ -358,15 +331,15 @@ function flameGraph(ui) {
   /** As high as all that is drawn, for paper; or as there is room for again. */
   function unroll(whole) {
     if (!tree) return;
-    const levels = rows.length + 1;
     scroller.style.flex = whole ? "none" : "";
-    scroller.style.height = whole ? Math.min(levels * ROW, 4000) + "px" : "";
+    scroller.style.height = whole ? Math.min(contentHeight(), 4000) + "px" : "";
     resize();
     home();
     draw();
   }
 
   function colours(id) {
+    if (id === palette) return;
     palette = id;
     paint = painter(id, frames);
     schedule();

@@ -9,15 +9,25 @@ const thirds = (text) => {
   const hash = fnv(text);
   return [(hash & 1023) / 1023, ((hash >>> 10) & 1023) / 1023, ((hash >>> 20) & 1023) / 1023];
 };
-const rgb = (r, g, b) => `rgb(${Math.round(r)},${Math.round(g)},${Math.round(b)})`;
-const hsl = (h, s, l) => `hsl(${h.toFixed(1)} ${s.toFixed(1)}% ${l.toFixed(1)}%)`;
-const LIGHT_DELIMITER = "rgb(200,200,200)", DARK_DELIMITER = "rgb(140,140,140)";
+/** A colour as a pixel of a picture has it, `0xaabbggrr`. */
+const pixel = (r, g, b) => ((255 << 24) | (Math.round(b) << 16) | (Math.round(g) << 8) | Math.round(r)) >>> 0;
+function hsl(hue, saturation, lightness) {
+  const s = saturation / 100, l = lightness / 100, a = s * Math.min(l, 1 - l);
+  const part = (n) => {
+    const k = (n + hue / 30) % 12;
+    return 255 * (l - a * Math.max(-1, Math.min(k - 3, 9 - k, 1)));
+  };
+  return pixel(part(0), part(8), part(4));
+}
+/** The same for a style. */
+const css = (colour) => `rgb(${colour & 255},${(colour >> 8) & 255},${(colour >> 16) & 255})`;
+const LIGHT_DELIMITER = pixel(200, 200, 200), DARK_DELIMITER = pixel(140, 140, 140);
 // A waker's frames are annotated, its delimiter, too.
 const DELIMITERS = { "-": LIGHT_DELIMITER, "-_[w]": LIGHT_DELIMITER, "--": DARK_DELIMITER, "--_[w]": DARK_DELIMITER };
 
-const hot = ([a, b, c]) => rgb(205 + 50 * a, 60 + 170 * b, 55 * c);
-const aqua = ([a, b]) => rgb(50 + 60 * a, 165 + 55 * b, 165 + 55 * b);
-const blue = ([a, b]) => rgb(100 + 60 * a, 130 + 65 * a, 205 + 50 * b);
+const hot = ([a, b, c]) => pixel(205 + 50 * a, 60 + 170 * b, 55 * c);
+const aqua = ([a, b]) => pixel(50 + 60 * a, 165 + 55 * b, 165 + 55 * b);
+const blue = ([a, b]) => pixel(100 + 60 * a, 130 + 65 * a, 205 + 50 * b);
 
 /**
  * Colours by label: `of(name, module, kind, woken)`, where `woken` is true above a chain's dark delimiter. The same name has the same
@@ -49,7 +59,7 @@ const PALETTES = {
     },
   },
   io: { title: "I/O, off-CPU (blue)", of: (name) => blue(thirds(name)) },
-  mem: { title: "Memory (green)", of: (name) => { const [a, b] = thirds(name); return rgb(90 * b, 175 + 55 * a, 30 + 130 * b); } },
+  mem: { title: "Memory (green)", of: (name) => { const [a, b] = thirds(name); return pixel(90 * b, 175 + 55 * a, 30 + 130 * b); } },
   wakeup: { title: "Wake-ups (aqua)", of: (name) => aqua(thirds(name)) },
   chain: {
     title: "Chain (blue, aqua)", byPath: true,

@@ -23,7 +23,7 @@ function outline(ui) {
     const name = element("span", "name"), toggle = element("span", "toggle", has ? (open.has(box) ? "▾" : "▸") : "");
     name.style.paddingLeft = Math.min(tree.depth[box], 60) * 14 + "px";
     const mark = element("i");
-    mark.style.background = paint(label);
+    mark.style.background = css(paint(label));
     name.append(toggle, mark, frames.names[label]);
     name.title = frames.names[label];
     made.append(

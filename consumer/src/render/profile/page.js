@@ -85,7 +85,7 @@
   let applying = false;
   function apply() {
     applying = true;
-    const { view } = state, paint = painter(state.palette, frames);
+    const { view } = state, paint = once("paint", state.palette, () => painter(state.palette, frames));
     document.body.dataset.view = view;
     for (const tab of byId("views").children) tab.setAttribute("aria-selected", tab.dataset.view === view);
     byId("measure").value = profile.measures[measure()].name;
@@ -152,7 +152,7 @@
     for (const [name, title, kind] of of.legend || []) {
       if (!frames.kinds.includes(kind) || (kind === "n" && frames.kinds.length < 2)) continue;
       const entry = element("span", "", title), mark = element("i");
-      mark.style.background = of.of(name, "", kind);
+      mark.style.background = css(of.of(name, "", kind));
       entry.prepend(mark);
       legend.append(entry);
     }

@@ -33,7 +33,7 @@ function topTable(ui) {
     if (label === current) made.setAttribute("aria-selected", "true");
     const name = element("span", "name"), mark = element("i");
     name.setAttribute("role", "cell");
-    mark.style.background = colour(label);
+    mark.style.background = css(colour(label));
     name.append(mark, frames.names[label]);
     name.title = frames.names[label];
     const module = element("span", "module", frames.modules[label]);

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Flame graph pages against other tools: time, memory and size of making one, and of opening and using it.
+
+bench/flame.py [--stacks 10000,100000] [--flightline PATH] [--work DIR] [--no-browser]
+
+Stacks are made the same way in each run: each is an earlier one cut somewhere and grown by functions of Zipf-like frequency. Others are
+measured in the same run where they are there: inferno-flamegraph, flamegraph.pl (on PATH). CPU is user and system time of the whole
+program; browsers need node, and playwright-core where tests/browser/run.sh puts it (target/browser).
+"""
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def names(rng, count):
+    """Like C++ and Rust names: a few words, some with namespaces and arguments."""
+    words = "alloc btree cache decode encode expr fetch flush frame grow hash index join lock map node page parse plan queue read row scan sort table task tree value wait write".split()
+    made = []
+    while len(made) < count:
+        parts = [rng.choice(words) for _ in range(rng.randint(2, 4))]
+        name = "_".join(parts) if rng.random() < 0.4 else "::".join(parts[:-1]) + "::" + parts[-1] + rng.choice(["", "(int)", "<T>", "(Context&, char const*)"])
+        made.append(f"{name}_{len(made):x}_{rng.choice(words)}_{rng.choice(words)}_{rng.choice(words)}_impl")
+    return made
+
+
+def write_folded(path, stacks):
+    """`stacks` distinct stacks of about 28 frames, in the order they were made in."""
+    rng = random.Random(20261122)
+    known = names(rng, 6000)
+    weights = [1 / (rank + 1) for rank in range(len(known))]
+    picks = iter(())
+    kept, seen = [[known[0]]], set()
+    with open(path, "w") as out:
+        while len(seen) < stacks:
+            base = kept[int(rng.random() ** 2 * len(kept))] if rng.random() < 0.7 else kept[-1]
+            stack = base[: rng.randint(max(1, len(base) - 8), len(base))]
+            for _ in range(rng.randint(1, 9)):
+                name = next(picks, None)
+                if name is None:
+                    picks = iter(rng.choices(known, weights, k=1 << 16))
+                    name = next(picks)
+                stack.append(name)
+            stack = stack[:80]
+            line = ";".join(stack)
+            if line in seen:
+                continue
+            seen.add(line if stacks <= 200_000 else hash(line))
+            if len(kept) < 20_000:
+                kept.append(stack)
+            else:
+                kept[rng.randrange(len(kept))] = stack
+            out.write(f"{line} {rng.randint(1, 9)}\n")
+
+
+def run(command, stdout=None):
+    """CPU seconds and peak memory in MB of a command."""
+    child = subprocess.Popen(command, stdout=stdout or subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    if status:
+        sys.exit(f"{command[0]} failed")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stacks", default="10000,100000")
+    parser.add_argument("--flightline", default=str(ROOT / "target/release/flightline"))
+    parser.add_argument("--work", default=str(ROOT / "target/bench-flame"))
+    parser.add_argument("--no-browser", action="store_true")
+    args = parser.parse_args()
+    work = Path(args.work)
+    work.mkdir(parents=True, exist_ok=True)
+    others = {tool: shutil.which(tool) for tool in ("inferno-flamegraph", "flamegraph.pl")}
+    for stacks in map(int, args.stacks.split(",")):
+        folded = work / f"{stacks}.folded"
+        if not folded.exists():
+            write_folded(folded, stacks)
+        print(f"## {stacks} stacks, {folded.stat().st_size / 1e6:.1f} MB", flush=True)
+        page = work / f"{stacks}.html"
+        makers = [("flightline", page, [args.flightline, "flame", str(folded), "-o", str(page)])]
+        makers += [(tool, work / f"{stacks}.{tool}.svg", [path, str(folded)]) for tool, path in others.items() if path]
+        for name, output, command in makers:
+            with open(os.devnull if name == "flightline" else output, "wb") as out:
+                cpu, memory = run(command, out)
+            print(f"{name}: {cpu:.2f} s CPU, {memory:.0f} MB, {output.stat().st_size / 1e6:.3f} MB", flush=True)
+        if not args.no_browser:
+            for name, output, _ in makers:
+                told = subprocess.run(["node", ROOT / "bench/flame_page.mjs", output, name], capture_output=True, text=True)
+                print(f"{name} in the browser: {told.stdout.strip() or told.stderr.strip()[-400:]}", flush=True)
+
+
+main()

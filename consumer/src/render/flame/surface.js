@@ -1,0 +1,118 @@
+"use strict";
+/**
+ * Rows of boxes as pixels. All lines of a row are alike, so one is worked out and copied: thousands of boxes cost no more than a few.
+ * Colours are `0xaabbggrr`; places are in pixels of the page.
+ */
+class Surface {
+  constructor(canvas, rowHeight) {
+    this.canvas = canvas;
+    this.context = canvas.getContext("2d");
+    this.rowHeight = rowHeight;
+    this.width = this.height = 0;
+    this.ratio = 1;
+    this.lines = [];
+  }
+
+  resize(width, height) {
+    this.ratio = window.devicePixelRatio || 1;
+    [this.width, this.height] = [width, height];
+    const across = Math.max(1, Math.round(width * this.ratio)), down = Math.max(1, Math.round(height * this.ratio));
+    if (this.image && this.image.width === across && this.image.height === down) return;
+    this.canvas.width = across;
+    this.canvas.height = down;
+    this.canvas.style.width = width + "px";
+    this.canvas.style.height = height + "px";
+    this.image = this.context.createImageData(across, down);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+    this.lines = [];
+  }
+
+  begin() {
+    for (const line of this.lines) if (line) line.used = false;
+  }
+
+  line(level) {
+    let line = this.lines[level];
+    if (!line) this.lines[level] = line = { pixels: new Uint32Array(this.image.width), used: false, hair: -1, cover: 0 };
+    if (!line.used) {
+      line.pixels.fill(0);
+      line.used = true;
+      line.hair = -1;
+    }
+    return line;
+  }
+
+  box(level, from, to, colour) {
+    const { ratio } = this, start = Math.round(from * ratio), gap = to - from > 3 ? Math.max(1, Math.round(0.7 * ratio)) : 0;
+    this.line(level).pixels.fill(colour, start, Math.max(start + 1, Math.round(to * ratio) - gap));
+  }
+
+  /** Thin boxes of one pixel as one hair, as dark as they are wide together; one in `strong` is as dark as can be. */
+  hair(level, from, width, colour, strong) {
+    const line = this.line(level), pixel = Math.floor(from * this.ratio);
+    if (line.hair !== pixel) {
+      line.hair = pixel;
+      line.cover = 0;
+      line.pixels[pixel] = colour;
+    }
+    line.cover += width * this.ratio;
+    if (strong) line.pixels[pixel] = colour;
+    else if (line.pixels[pixel] >>> 24 !== 255 || line.cover >= 1) {
+      const alpha = Math.min(255, (0.15 + 0.85 * line.cover) * (colour >>> 24));
+      line.pixels[pixel] = ((line.pixels[pixel] & 0xffffff) | (alpha << 24)) >>> 0;
+    } else line.pixels[pixel] = ((colour & 0xffffff) | ((0.15 * (colour >>> 24)) << 24)) >>> 0;
+  }
+
+  /** Shows the rows; `top(level)` is where one begins. What is drawn from here on is on top of them. */
+  show(top) {
+    const { ratio, image, pixels } = this;
+    pixels.fill(0);
+    for (let level = 0; level < this.lines.length; level++) {
+      const line = this.lines[level];
+      if (!line || !line.used) continue;
+      const first = Math.round(top(level) * ratio), last = Math.min(image.height, first + Math.round((this.rowHeight - 1) * ratio));
+      for (let y = Math.max(0, first); y < last; y++) pixels.set(line.pixels, y * image.width);
+    }
+    this.context.setTransform(1, 0, 0, 1, 0, 0);
+    this.context.putImageData(image, 0, 0);
+    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  }
+}
+
+/** Names cut to the room there is. Each letter is measured once. */
+class Letters {
+  constructor(context, font) {
+    [this.context, this.font] = [context, font];
+    this.letters = new Map();
+    this.names = [];
+    this.widths = [];
+  }
+
+  /** The names that are fitted from now on. */
+  of(names) {
+    if (names !== this.names) [this.names, this.widths] = [names, []];
+  }
+
+  width(letter) {
+    let width = this.letters.get(letter);
+    if (width === undefined) {
+      this.context.font = this.font;
+      this.letters.set(letter, (width = this.context.measureText(letter).width));
+    }
+    return width;
+  }
+
+  fitted(label, room) {
+    const name = this.names[label];
+    if (this.widths[label] === undefined) {
+      let width = 0;
+      // Longer ones never fit as a whole.
+      for (let i = 0; i < name.length && i < 1000; i++) width += this.width(name[i]);
+      this.widths[label] = width;
+    }
+    if (this.widths[label] <= room) return name;
+    let left = room - this.width("…"), i = 0;
+    while (i < name.length && (left -= this.width(name[i])) >= 0) i++;
+    return i < 2 ? "" : name.slice(0, i) + "…";
+  }
+}
