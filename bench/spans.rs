@@ -59,9 +59,6 @@ static RECORDER: Abi = Abi {
     switched,
 };
 
-static SWITCHES: Switches = Switches { mark: AtomicU64::new(0), word: AtomicUsize::new(0) };
-unsafe extern "C" fn switched() {}
-
 fn nanos(mut once: impl FnMut()) -> f64 {
     let mut round = || (0..EACH).for_each(|_| once());
     round();
