@@ -1,5 +1,7 @@
 //! What runs most right now: the functions of the last seconds of a recording that is being written.
 
+pub mod spans;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 

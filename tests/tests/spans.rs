@@ -170,6 +170,21 @@ fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
         let row = rows.iter().find(|row| row["key"] == name).unwrap_or_else(|| panic!("{name}: {told}"));
         assert_eq!(row["spent"]["samples"].as_u64(), own.get(name).copied(), "{row}");
     }
+    // And so does `flightline tail`.
+    let mut tail = Command::new(victim::flightline());
+    let tail = run(
+        tail.args(["tail", "--by", "span", "--all", "--json"]).arg(&sampled.path),
+        Duration::from_secs(60),
+    );
+    let tail = tail.expect_success("tail").stdout_text();
+    let table: serde_json::Value = serde_json::from_str(tail.lines().last().unwrap()).unwrap();
+    for (name, samples) in own.iter().filter(|(name, _)| **name != "forking") {
+        let span = Some(name.as_str()).filter(|name| !name.is_empty());
+        let of = |row: &&serde_json::Value| row["span"].as_str() == span;
+        let row =
+            table["spans"].as_array().unwrap().iter().find(of).unwrap_or_else(|| panic!("{name}: {table}"));
+        assert_eq!(row["samples"].as_u64(), Some(*samples), "{table}");
+    }
     let off = record(&["--spans", "off"], "10");
     assert_eq!(spans::read(&off.path, &ENDED).len(), 0);
     assert_eq!(off.read().events.get("flightline.Watermark"), None);

@@ -3,6 +3,7 @@
 mod hot;
 mod sample;
 mod source;
+mod spans;
 mod stream;
 
 use std::collections::HashSet;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use clap::{ArgGroup, Args, ValueHint};
+use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use flightline_consumer::print::{Categories, Format, Order, Patterns, PrintOptions, Printer, Selection};
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::top::{Table, Top};
@@ -30,6 +31,7 @@ Examples:
   flightline tail /var/lib/flightline                   what all programs recorded there do, until Ctrl-C
   flightline tail -p 4711 --top                         its hottest functions, as they change
   flightline tail -p 4711 --top=40 --window 60s --events wall
+  flightline tail -p 4711 --by span                     the spans of tracing that it spends its time in
   flightline tail run.jfr --events 'jdk.Java*' --last 1m
   flightline tail /var/lib/flightline/2026_11_21_15_00_00_4711 --ndjson | jq .event
   flightline tail -p 4711 --top --json | jq '.functions[0]'
@@ -46,6 +48,15 @@ const MOST_SOURCES: usize = 256;
 /// How long a program that is recorded may take to have something written.
 const FIRST_WRITTEN: Duration = Duration::from_secs(5);
 
+/// What a table is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// Functions
+    Function,
+    /// Spans of tracing, by name
+    Span,
+}
+
 /// Arguments of `tail`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true))]
@@ -59,6 +70,10 @@ pub struct TailArgs {
     /// A table of the functions that run most, with so many lines [default: 20]
     #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     top: Option<usize>,
+    /// What the table is of
+    #[arg(long, value_enum, value_name = "WHAT")]
+    #[arg(conflicts_with_all = ["per_thread", "flame", "samples", "categories", "stack_depth"])]
+    by: Option<By>,
     /// Of a stream: the table by threads
     #[arg(long)]
     per_thread: bool,
@@ -107,7 +122,7 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
         (Some(path), _) => path.clone(),
         (None, pid) => output_of(pid.unwrap_or_default())?,
     };
-    let text = args.top.is_none() && !args.shows_stream() && !args.ndjson && io::stdout().is_terminal();
+    let text = args.table().is_none() && !args.shows_stream() && !args.ndjson && io::stdout().is_terminal();
     let mut out: Box<dyn Write> =
         if text { Box::new(Tame::new(io::stdout().lock())) } else { Box::new(io::stdout().lock()) };
     if let Some(address) = crate::stream::address(&path)? {
@@ -169,6 +184,7 @@ fn output_of(pid: u32) -> Result<PathBuf> {
 enum Form {
     Events(PrintOptions, Format),
     Table { top: Box<Top>, lines: usize, json: bool, window: Duration, due: Instant },
+    Spans(Box<spans::Table>),
 }
 
 struct Tail {
@@ -193,6 +209,11 @@ impl TailArgs {
     fn shows_stream(&self) -> bool {
         self.samples || self.flame.is_some() || self.per_thread
     }
+
+    /// Lines of a table, if one is wanted.
+    fn table(&self) -> Option<usize> {
+        self.top.or(self.by.map(|_| 20))
+    }
 }
 
 impl Tail {
@@ -212,14 +233,19 @@ impl Tail {
         let all = args.all || stream;
         let since = if all { i64::MIN } else { args.last.map_or(now, |last| last.at(i64::MIN, now)) };
         let every =
-            Duration::from_millis(args.every.unwrap_or(if args.top.is_some() || args.shows_stream() {
+            Duration::from_millis(args.every.unwrap_or(if args.table().is_some() || args.shows_stream() {
                 1000
             } else {
                 250
             }));
-        let form = match args.top {
+        let turns = (args.window.as_nanos() / every.as_nanos()).clamp(1, 10_000) as usize;
+        let form = match args.table() {
+            Some(lines) if args.by == Some(By::Span) => {
+                let top = flightline_consumer::top::spans::Spans::new(&args.events, turns, since);
+                let (json, window, due) = (args.ndjson, args.window, Instant::now() + every);
+                Form::Spans(Box::new(spans::Table { top, lines, json, window, due }))
+            }
             Some(lines) => {
-                let turns = (args.window.as_nanos() / every.as_nanos()).clamp(1, 10_000) as usize;
                 let top = Box::new(Top::new(args.events.clone(), turns, since));
                 Form::Table {
                     top,
@@ -274,6 +300,10 @@ impl Tail {
             }
             Form::Table { top, .. } => {
                 top.select(follow.decoder());
+                None
+            }
+            Form::Spans(table) => {
+                table.top.select(follow.decoder());
                 None
             }
         };
@@ -351,6 +381,12 @@ impl Tail {
 
     /// Shows the table when it is time.
     fn table(&mut self, ended: bool, out: &mut dyn Write) -> Result<()> {
+        if let Form::Spans(table) = &mut self.form {
+            if table.write(ended, self.every, &self.path, out)? == Outcome::Partial {
+                self.outcome = Outcome::Partial;
+            }
+            return Ok(());
+        }
         let Form::Table { top, lines, json, window, due } = &mut self.form else { return Ok(()) };
         if !ended && Instant::now() < *due {
             return Ok(());
@@ -391,6 +427,7 @@ fn step(
     *at = source::time_of(&item).unwrap_or(*at);
     match (form, printer) {
         (Form::Table { top, .. }, _) => top.item(item).with_context(|| shown(path))?,
+        (Form::Spans(table), _) => table.top.item(item).with_context(|| shown(path))?,
         (Form::Events(_, format), Some(printer)) => {
             let mut lines = Vec::new();
             printer.item(item, warnings, &mut lines)?;

@@ -103,6 +103,10 @@ fn way(args: &TailArgs, tail: &Tail) -> Way {
             top.select(&mut decoder);
             None
         }
+        Form::Spans(table) => {
+            table.top.select(&mut decoder);
+            None
+        }
     };
     Way::Decoded(decoder, printer)
 }
@@ -114,6 +118,7 @@ fn take(way: &mut Way, tail: &mut Tail, warnings: &mut Warnings, out: &mut dyn W
             while let Some(item) = decoder.next() {
                 match (&mut tail.form, &mut *printer) {
                     (Form::Table { top, .. }, _) => top.item(item).with_context(|| shown(&tail.path))?,
+                    (Form::Spans(table), _) => table.top.item(item).with_context(|| shown(&tail.path))?,
                     (_, Some(printer)) => printer.item(item, warnings, &mut *out)?,
                     _ => {}
                 }

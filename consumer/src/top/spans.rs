@@ -1,0 +1,255 @@
+//! What is spent in which span right now: samples of the last seconds of a recording that is being written, by their spans' names.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use jfr_format::error::{Error as ReadError, ErrorKind};
+use jfr_format::event::EventRef;
+use jfr_format::read::{Class, Decoder, Interest, Item};
+
+use crate::fold;
+use crate::warnings::Warnings;
+
+/// Spans that are told apart in a turn, names that are known; then one more is one of the others, and names are learnt anew.
+const MOST: usize = 50_000;
+/// Samples and contexts that wait for each other; beyond, samples count as taken outside of spans.
+const MOST_WAITING: usize = 1 << 18;
+const CONTEXT: &str = "flightline.SampleContext";
+const ENDED: &str = "flightline.Span";
+const OPEN: &str = "flightline.OpenSpan";
+
+/// A name of spans and their part of the samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The name; `None` of what was outside of spans, empty of spans whose end has not been told.
+    pub name: Option<Arc<str>>,
+    /// Samples while they were active.
+    pub samples: u64,
+    /// How many ended, and how long these lasted together, ns.
+    pub ended: (u64, i64),
+}
+
+/// Spans of the last turns, by samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// By name.
+    pub rows: Vec<Row>,
+    /// All samples.
+    pub total: u64,
+}
+
+#[derive(Debug, Default)]
+struct Turn {
+    /// Samples by span, 0: none.
+    samples: HashMap<u64, u64>,
+    ended: HashMap<Arc<str>, (u64, i64)>,
+}
+
+/// Thread and time.
+type Moment = (i64, i64);
+
+/// Adds up samples of the last turns by span, as [`Top`](super::Top) does by function.
+#[derive(Debug)]
+pub struct Spans {
+    events: Vec<String>,
+    since: i64,
+    length: usize,
+    turns: VecDeque<Turn>,
+    /// Those of this turn, and of the one before that had no context yet.
+    waiting: Vec<(Moment, u64, bool)>,
+    /// Of this turn and the one before.
+    contexts: [HashMap<Moment, u64>; 2],
+    names: HashMap<u64, Arc<str>>,
+    warnings: Warnings,
+}
+
+impl Spans {
+    /// The last `length` turns of samples of the types called `events`, CPU samples if none are, taken at `since` (ns
+    /// since 1970) or later.
+    pub fn new(events: &[String], length: usize, since: i64) -> Self {
+        let first = || fold::FIRST_LOADED.iter().map(|&name| name.to_owned()).collect();
+        let events = if events.is_empty() { first() } else { fold::event_names(events) };
+        let turns = VecDeque::from([Turn::default()]);
+        let (waiting, contexts, names) = Default::default();
+        let warnings = Warnings::default();
+        Self { events, since, length: length.max(1), turns, waiting, contexts, names, warnings }
+    }
+
+    /// Tells a decoder which events are wanted.
+    pub fn select(&self, decoder: &mut Decoder) {
+        let events = self.events.clone();
+        decoder.select(move |class: &Class| {
+            let told = [CONTEXT, ENDED, OPEN].contains(&&*class.name);
+            if told || events.iter().any(|event| *event == *class.name) {
+                Interest::Constants
+            } else {
+                Interest::None
+            }
+        });
+    }
+
+    /// Takes an item.
+    ///
+    /// # Errors
+    /// The input turns out to be no recording at all.
+    pub fn item(&mut self, item: Item<'_>) -> Result<(), ReadError> {
+        match item {
+            Item::Events(batch) => {
+                for event in batch.events() {
+                    if let Err(error) = self.event(&event) {
+                        self.warnings.push(error);
+                    }
+                }
+            }
+            Item::Warning(error) if matches!(error.kind(), ErrorKind::NotJfr | ErrorKind::Empty) => {
+                return Err(error);
+            }
+            Item::Warning(warning) => self.warnings.push(warning),
+            Item::ChunkStart(_) | Item::ChunkEnd(_) => {}
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &EventRef<'_>) -> Result<(), ReadError> {
+        let start = event.start_nanos().unwrap_or(0);
+        let number = |name: &str| Ok::<_, ReadError>(event.field(name)?.and_then(|value| value.as_i64()));
+        match &*event.class().name {
+            CONTEXT => {
+                let Some(context) = event.field("context")? else { return Ok(()) };
+                let span = context.record()?.map(|context| context.field("spanId")).transpose()?.flatten();
+                let span = span.and_then(|span| span.as_i64()).unwrap_or(0).cast_unsigned();
+                let moment = (thread(event)?, start);
+                if let [now, _] = &mut self.contexts
+                    && now.len() < MOST_WAITING
+                {
+                    now.insert(moment, span);
+                }
+            }
+            name @ (ENDED | OPEN) => {
+                let told = event.field("name")?.map(|name| name.text()).transpose()?.flatten();
+                let (Some(told), Some(span)) = (told, number("spanId")?) else { return Ok(()) };
+                if self.names.len() >= MOST {
+                    self.names.clear();
+                }
+                let told: Arc<str> = told.into();
+                self.names.insert(span.cast_unsigned(), told.clone());
+                if let (ENDED, Some(turn)) = (name, self.turns.back_mut())
+                    && start >= self.since
+                    && (turn.ended.len() < MOST || turn.ended.contains_key(&told))
+                {
+                    let ticks = number("duration")?.unwrap_or(0).max(0);
+                    let ended = turn.ended.entry(told).or_default();
+                    ended.0 += 1;
+                    ended.1 = ended.1.saturating_add(event.chunk().span_nanos(ticks));
+                }
+            }
+            _ if start >= self.since => {
+                let weight = number("samples")?
+                    .map_or(1, |samples| samples.clamp(0, i64::from(i32::MAX)).cast_unsigned());
+                // Others' samples tell their span themselves.
+                let own = number("spanId")?.unwrap_or(0).cast_unsigned();
+                if own != 0 || self.waiting.len() >= MOST_WAITING {
+                    self.spent(own, weight);
+                } else {
+                    let moment = (thread(event)?, start);
+                    self.waiting.push((moment, weight, false));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn spent(&mut self, span: u64, weight: u64) {
+        if let Some(turn) = self.turns.back_mut() {
+            let span = if turn.samples.len() < MOST { span } else { 0 };
+            *turn.samples.entry(span).or_default() += weight;
+        }
+    }
+
+    /// Ends a turn; gives the table of the last ones and what could not be read in this one. After the `last` nothing follows.
+    pub fn turn(&mut self, last: bool) -> (Table, Warnings) {
+        for (moment, weight, old) in std::mem::take(&mut self.waiting) {
+            let context = self.contexts.iter().find_map(|contexts| contexts.get(&moment)).copied();
+            match context {
+                None if !old && !last => self.waiting.push((moment, weight, true)),
+                context => self.spent(context.unwrap_or(0), weight),
+            }
+        }
+        let [now, before] = &mut self.contexts;
+        *before = std::mem::take(now);
+        let table = self.table();
+        self.turns.push_back(Turn::default());
+        if self.turns.len() > self.length {
+            self.turns.pop_front();
+        }
+        (table, std::mem::take(&mut self.warnings))
+    }
+
+    fn table(&self) -> Table {
+        let mut rows: HashMap<Option<Arc<str>>, Row> = HashMap::new();
+        let mut table = Table::default();
+        let row = |name: &Option<Arc<str>>| Row { name: name.clone(), samples: 0, ended: (0, 0) };
+        for turn in &self.turns {
+            for (span, samples) in &turn.samples {
+                let name = (*span != 0).then(|| self.names.get(span).cloned().unwrap_or_default());
+                rows.entry(name.clone()).or_insert_with(|| row(&name)).samples += samples;
+                table.total += samples;
+            }
+            for (name, (count, nanos)) in &turn.ended {
+                let name = Some(name.clone());
+                let row = rows.entry(name.clone()).or_insert_with(|| row(&name));
+                row.ended = (row.ended.0 + count, row.ended.1.saturating_add(*nanos));
+            }
+        }
+        table.rows = rows.into_values().collect();
+        table.rows.sort_unstable_by(|a, b| (b.samples, b.ended, &a.name).cmp(&(a.samples, a.ended, &b.name)));
+        table
+    }
+}
+
+/// Id of the thread that an event is of, 0 if it tells none.
+fn thread(event: &EventRef<'_>) -> Result<i64, ReadError> {
+    for name in ["eventThread", "sampledThread"] {
+        if let Some(value) = event.field(name)? {
+            let id = value.record()?.map(|thread| thread.field("osThreadId")).transpose()?.flatten();
+            return Ok(id.and_then(|id| id.as_i64()).unwrap_or(0));
+        }
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(spans: &mut Spans, samples: &[(Moment, u64)], contexts: &[(Moment, u64)]) -> Vec<(String, u64)> {
+        spans.waiting.extend(samples.iter().map(|(moment, weight)| (*moment, *weight, false)));
+        spans.contexts[0].extend(contexts.iter().copied());
+        let (table, _) = spans.turn(false);
+        assert_eq!(table.total, table.rows.iter().map(|row| row.samples).sum::<u64>());
+        let name = |row: &Row| row.name.as_deref().unwrap_or("none").to_owned();
+        table.rows.iter().map(|row| (name(row), row.samples)).collect()
+    }
+
+    #[test]
+    fn samples_are_put_to_names_for_as_long_as_the_window_lasts() {
+        let mut spans = Spans::new(&[], 3, 0);
+        let row = |name: &str, samples| (name.to_owned(), samples);
+        spans.names.insert(7, "cart".into());
+        // One whose context comes with the next turn, one without, one whose span has not ended.
+        let first = turn(
+            &mut spans,
+            &[((1, 10), 5), ((1, 20), 1), ((2, 20), 1), ((1, 30), 2)],
+            &[((1, 10), 7), ((1, 30), 8)],
+        );
+        assert_eq!(first, [row("cart", 5), row("", 2)]);
+        assert_eq!(turn(&mut spans, &[], &[((1, 20), 7)]), [row("cart", 6), row("", 2), row("none", 1)]);
+        spans.names.insert(8, "order".into());
+        assert_eq!(turn(&mut spans, &[], &[]), [row("cart", 6), row("order", 2), row("none", 1)]);
+        assert_eq!(turn(&mut spans, &[], &[]), [row("none", 1), row("cart", 1)]);
+        assert_eq!(turn(&mut spans, &[], &[]), []);
+        spans.waiting.push(((3, 10), 4, false));
+        assert_eq!(spans.turn(true).0.total, 4, "nothing follows");
+    }
+}
