@@ -54,7 +54,7 @@ int flightline_active(void);
  * Samples know the span they were taken in; of spans with samples the recording has name, begin, end and labels. Needs no recording
  * to be going on, and no library: if no libflightline.so is in the process when the first of these is called, they do nothing and
  * return 0 or -ESRCH. (Define FLIGHTLINE_LINKED before including this if you link with -lflightline.)
- * The thread's context is that of OpenTelemetry's OTEP 4947 (thread-local variable otel_thread_ctx_v1), for other tools to read.
+ * The thread's context has the layout of OpenTelemetry's OTEP 4947. Another tracer in the process keeps a variable of its own.
  *
  * All are thread-safe and about the calling thread; none is async-signal-safe, changes errno or throws. */
 

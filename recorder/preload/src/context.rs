@@ -1,4 +1,6 @@
-//! Data symbols for what works with spans: copies of `flightline-context` in the program, and other tools.
+//! The data symbol for copies of `flightline-context` in the program. The thread-local variable `otel_thread_ctx_v1` is none of the symbols:
+//! we come first in the order in which the loader looks for names, so another tracer's library that is opened later would get ours in the
+//! place of its own, and free the records that it finds there.
 
 use flightline_capture::context::TABLE;
 use flightline_context::abi::Abi;
@@ -7,8 +9,3 @@ use flightline_context::abi::Abi;
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)] // as C has it
 pub static flightline_context_v1: Abi = TABLE;
-
-/// Exports the thread-local variable of the name before the star, which the linker takes for a pattern: Rust's list of exported symbols
-/// has none that are made in assembler.
-#[unsafe(export_name = "otel_thread_ctx_v1*")]
-pub static OTEL_THREAD_CTX: u8 = 0;
