@@ -88,9 +88,6 @@ function flameGraph(ui) {
     context.strokeStyle = dark ? "#fff" : "#000";
     context.lineWidth = 2;
     context.strokeRect(box.x0 + 1, y + 1, Math.max(w - 2.7, 0.5), ROW - 3);
-    context.strokeStyle = dark ? "#000" : "#fff";
-    context.lineWidth = 1;
-    context.strokeRect(box.x0 + 2.5, y + 2.5, Math.max(w - 5.7, 0.5), ROW - 6);
   }
   function hair(level, x, w, label, woken) {
     const hit = matches !== null && matches[label] > 0, colour = hit ? MATCH : paint(label, woken);
@@ -323,7 +320,10 @@ function flameGraph(ui) {
   /** Scrolls past what nearly all stacks have in common, to where they part. */
   function toBranch() {
     let i = -1;
-    for (let next = tree.first(i); next >= 0 && tree.total[next] >= 0.95 * tree.all; next = tree.first(i)) i = next;
+    for (let next = tree.first(i); next >= 0;) {
+      if (tree.total[next] >= 0.95 * tree.all) next = tree.first(i = next);
+      else next = tree.next(next);
+    }
     if (i < 0) home();
     else scroller.scrollTop = inverted ? rowTop(tree.depth[i] + floor() - 1) : rowTop(tree.depth[i] + floor() - 1) + ROW - scroller.clientHeight;
   }

@@ -187,7 +187,8 @@
     apply();
   }
   function remember(text) {
-    history.replaceState(null, "", text ? "#" + text : location.pathname + location.search);
+    // Browsers refuse where a page may not have an address, or changes it too often.
+    try { history.replaceState(null, "", text ? "#" + text : location.pathname + location.search); } catch { /* shown all the same */ }
   }
   function back(way) {
     const text = past.go(way, stateText(state, first));
@@ -322,6 +323,10 @@
   follow();
   apply();
   say("\u00a0");
-  if (inGraph() && !state.zoom.length) graph.home();
+  if (inGraph() && !state.zoom.length) graph.toBranch();
   document.documentElement.dataset.ready = "";
-})();
+})().catch((error) => {
+  byId("empty").hidden = false;
+  byId("empty").textContent = `This browser cannot show the page: ${error.message}`;
+  throw error;
+});
