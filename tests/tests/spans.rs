@@ -312,13 +312,15 @@ fn a_variable_that_each_thread_has_elsewhere_is_found() {
     }
 }
 
+fn include() -> String {
+    format!("-I{}", Path::new(env!("CARGO_MANIFEST_DIR")).join("../recorder/preload/include").display())
+}
+
 /// Ours and another tracer's on one thread, one within the other: each has a variable of its own, so neither frees what is the other's.
 #[test]
 fn two_tracers_on_one_thread_leave_each_other_alone() {
     let _turn = turn();
-    let include =
-        format!("-I{}", Path::new(env!("CARGO_MANIFEST_DIR")).join("../recorder/preload/include").display());
-    let program = victim::c("spans_both", &["-O2", &include]);
+    let program = victim::c("spans_both", &["-O2", &include()]);
     let library = victim::example("libotel_writer.so");
     let recorded = Record::new().run(program, &[library.to_str().unwrap(), "200"]).expect_code(0);
     let contexts = contexts(&recorded.path);
@@ -330,4 +332,33 @@ fn two_tracers_on_one_thread_leave_each_other_alone() {
         seen += 1;
     }
     assert!(seen > 20, "{seen} samples");
+}
+
+/// Threads learn that they were put aside by the word of rseq(2), which is not ours alone; without it, waits are looked at only.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn sequences_of_the_program_are_its_own() {
+    let _turn = turn();
+    let program = victim::c("spans_rseq", &["-O2", "-pthread", &include()]);
+    for tunables in ["", "glibc.pthread.rseq=0"] {
+        let record = Record::new().option("-e").option("cpu,wall@1ms");
+        let mut command = record.command(&program, &["4000"]);
+        let finished = run(command.env("GLIBC_TUNABLES", tunables), Duration::from_secs(60));
+        // Without the C library's registration it has nothing to count with.
+        assert_eq!(finished.code(), if tunables.is_empty() { 0 } else { 77 }, "{}", finished.stderr);
+    }
+    let on = record(&["-e", "cpu,wall@1ms"], "20");
+    let mut without = Record::new().option("-e").option("cpu,wall@1ms");
+    without = without.option("--spans").option("sampled");
+    let mut command = without.command(env!("CARGO_BIN_EXE_spans_victim"), &["20"]);
+    run(command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0"), Duration::from_secs(60)).expect_success("record");
+    // What is spent asleep in a span is in it, either way: 12 ms and more in each of 40.
+    for path in [&on.path, &without.path()] {
+        let mut told = Command::new(victim::flightline());
+        let told = run(told.args(["spans", "--json"]).arg(path), Duration::from_secs(60));
+        let told: serde_json::Value = serde_json::from_str(&told.expect_success("spans").stdout_text()).unwrap();
+        let inner = told["rows"].as_array().unwrap().iter().find(|row| row["key"] == "inner").unwrap();
+        let off = inner["spent"]["offCpuNanos"].as_u64().unwrap();
+        assert!(off >= 40 * 12_000_000 * 9 / 10, "{off} ns: {inner}");
+    }
 }
