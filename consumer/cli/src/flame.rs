@@ -7,6 +7,7 @@ use flightline_consumer::model::Model;
 use flightline_consumer::render::{PictureOptions, html, svg};
 
 use crate::args::{FlameArgs, PictureFormat};
+use crate::stacks::For;
 use crate::talk::shown;
 use crate::{Outcome, output, stacks};
 
@@ -14,7 +15,8 @@ use crate::{Outcome, output, stacks};
 pub fn run(args: &FlameArgs) -> Result<Outcome> {
     output::refuse_input(&args.output, args.stacks.inputs.iter().map(PathBuf::as_path))?;
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
-    let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, format == PictureFormat::Html)?;
+    let as_what = if format == PictureFormat::Html { For::Page } else { For::Svg };
+    let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, as_what)?;
     let options = PictureOptions {
         title: title(args),
         subtitle: profile.model.as_ref().map(|model| subtitle(model, profile.tree.total, &profile.tree.unit)),
@@ -23,11 +25,15 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     let mut picture = Vec::new();
     match format {
         PictureFormat::Html => {
-            let other = profile.otherwise(&args.stacks.select, true);
+            let other = profile.otherwise(&args.stacks.select, For::Page)?;
             let measures: Vec<_> = [&profile.tree].into_iter().chain(&other).collect();
             html::write_measures(&measures, &args.picture.common(options), &mut picture)?;
         }
-        PictureFormat::Svg => svg::write(&profile.tree, &args.picture.options(options), &mut picture)?,
+        PictureFormat::Svg => svg::write(
+            &profile.tree,
+            &args.picture.options(options, args.stacks.select.min_width),
+            &mut picture,
+        )?,
     }
     output::document(&args.output, &picture)?;
     Ok(profile.outcome)

@@ -6,6 +6,7 @@ mod args;
 mod assemble;
 mod attach;
 mod collect;
+mod convert;
 mod ctl;
 mod cut;
 mod diff;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         Command::List => list::run(),
         Command::Drain(args) => return drain::run(&args),
         Command::Flame(args) => flame::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Fold(args) => fold::run(args),
         Command::Summary(args) => summary::run(args),
