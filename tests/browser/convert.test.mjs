@@ -67,3 +67,12 @@ test("d3-flame-graph draws all of it", async () => {
   assert.equal(first.value, want);
   assert.deepEqual(page.errors, []);
 });
+
+test("a PNG is what a browser draws of the SVG", () => {
+  const file = join(folder, "flame.png");
+  execFileSync(flightline, ["flame", recorded, "-o", file, "--width", "800", "--frame-height", "12"]);
+  const picture = readFileSync(file);
+  assert.equal(picture.subarray(1, 4).toString(), "PNG");
+  assert.equal(picture.readUInt32BE(16), 800);
+  assert.ok(picture.length > 5_000, "an empty page is smaller");
+});

@@ -75,7 +75,7 @@ pub enum Command {
     /// Profiles for other tools, and theirs for us: pprof, speedscope, Firefox Profiler, Chrome and Perfetto, d3-flame-graph, folded
     #[command(after_help = crate::convert::EXAMPLES)]
     Convert(Box<crate::convert::ConvertArgs>),
-    /// Draw a flame graph: HTML, or SVG if the output ends in .svg
+    /// Draw a flame graph: HTML, or SVG or PNG if the output ends in .svg or .png
     #[command(after_help = FLAME_EXAMPLES)]
     Flame(Box<FlameArgs>),
     /// Compare two profiles: the functions that changed most, a verdict, a flame graph of the difference
@@ -265,9 +265,12 @@ pub struct FlameArgs {
     /// Where to; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
-    /// html or svg [default: by the name of the output, else html]
+    /// html, svg or png [default: by the name of the output, else html]
     #[arg(long, value_enum)]
     pub format: Option<PictureFormat>,
+    /// SVG and PNG: stacks in order of time, threads side by side, nothing merged but what goes on; of recordings
+    #[arg(long, conflicts_with_all = ["reverse", "threads", "process"])]
+    pub flame_chart: bool,
     /// How it looks.
     #[command(flatten)]
     pub picture: SvgArgs,
@@ -280,6 +283,8 @@ pub enum PictureFormat {
     Html,
     /// A picture with script
     Svg,
+    /// The same as pixels, drawn by Chromium
+    Png,
 }
 
 /// Arguments of `fold`.

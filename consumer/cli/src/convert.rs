@@ -1,21 +1,15 @@
 //! `flightline convert`
 
-use std::fs::File;
-use std::io::{BufReader, Read};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
-use flightline_consumer::convert::{Collecting, Tracks, chrome, d3, firefox, speedscope};
-use flightline_consumer::live::{self, Feed, Item};
-use flightline_consumer::time_range::Bound;
-use flightline_consumer::{fold, folded};
+use flightline_consumer::convert::{chrome, d3, firefox, speedscope};
+use flightline_consumer::folded;
 
 use crate::args::StackArgs;
-use crate::range::{self, Times};
-use crate::stacks::{self, For, Profile};
-use crate::talk::{self, shown};
-use crate::{Outcome, output, repository};
+use crate::stacks::{self, For};
+use crate::{Outcome, output, talk, tracks};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -29,9 +23,6 @@ Examples:
 
 Inputs of all commands that draw or fold: recordings, folded text, perf script, pprof, speedscope. OpenTelemetry, and pprof with \
 threads, spans and labels: flightline export.";
-
-/// Bytes read at a time.
-const READ: usize = 256 << 10;
 
 /// Arguments of `convert`.
 #[derive(Debug, Args)]
@@ -83,9 +74,19 @@ pub fn run(args: &ConvertArgs) -> Result<Outcome> {
                 flightline_export::pprof::write(&flightline_export::pprof::of_tree(&profile.tree), out)?;
             }
             Format::D3 => d3::write(&profile.tree, &mut out)?,
-            Format::Speedscope => speedscope::write(&tracks(args, &profile)?, &title, &mut out)?,
-            Format::Firefox => firefox::write(&tracks(args, &profile)?, &title, &mut out)?,
-            Format::Chrome => chrome::write(&tracks(args, &profile)?, &mut out)?,
+            Format::Speedscope => speedscope::write(
+                &tracks::read(inputs, &args.stacks.select, &profile, For::Tool)?,
+                &title,
+                &mut out,
+            )?,
+            Format::Firefox => firefox::write(
+                &tracks::read(inputs, &args.stacks.select, &profile, For::Tool)?,
+                &title,
+                &mut out,
+            )?,
+            Format::Chrome => {
+                chrome::write(&tracks::read(inputs, &args.stacks.select, &profile, For::Tool)?, &mut out)?
+            }
         }
         Ok(())
     })?;
@@ -110,58 +111,4 @@ impl ConvertArgs {
             None => bail!("the name of the output does not say what to make of it: give --format"),
         }
     }
-}
-
-/// Samples one by one where the inputs have times, else the stacks one after the other.
-fn tracks(args: &ConvertArgs, profile: &Profile) -> Result<Tracks> {
-    let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
-    let stream = |path: &PathBuf| path.as_os_str() == "-" || !path.exists();
-    let Some(model) = profile.model.as_ref().filter(|_| !inputs.iter().any(stream)) else {
-        return Ok(Tracks::of_tree(&profile.tree, &talk::all_shown(inputs)));
-    };
-    if !select.spans.is_empty() || !select.labels.is_empty() || select.min_width.is_some() {
-        talk::note(
-            "with --span, --label and --min-width stacks have no times: they stand one after the other",
-        );
-        return Ok(Tracks::of_tree(&profile.tree, &talk::all_shown(inputs)));
-    }
-    let (options, reshape) = (stacks::options(select, For::Tool), stacks::reshape(select, For::Tool)?);
-    let events: Vec<String> = fold::events(model, &options)?.into_iter().collect();
-    let paths = repository::expand(inputs, select.last)?;
-    let range = times(&paths, select.from.or(select.last), select.to)?;
-    let mut collecting = Collecting::new(&options, &reshape, range);
-    for path in &paths {
-        let reading = || format!("cannot read {}", shown(path));
-        let mut file = BufReader::with_capacity(READ, File::open(path).with_context(reading)?);
-        let mut feed =
-            Feed::new(live::Options { samples: events.clone(), others: false, ..Default::default() });
-        let mut buffer = vec![0; READ];
-        loop {
-            let bytes = file.read(&mut buffer).with_context(reading)?;
-            feed.push(buffer.get(..bytes).unwrap_or_default());
-            if bytes == 0 {
-                feed.close();
-            }
-            // What is damaged was told when the stacks were read.
-            while let Some(item) = feed.next() {
-                if let Item::Sample(sample) = item {
-                    collecting.take(&sample);
-                }
-            }
-            if bytes == 0 {
-                break;
-            }
-        }
-    }
-    Ok(collecting.finish())
-}
-
-fn times(paths: &[PathBuf], from: Option<Bound>, to: Option<Bound>) -> Result<[i64; 2]> {
-    range::check(from, to)?;
-    if from.is_none() && to.is_none() {
-        return Ok([i64::MIN, i64::MAX]);
-    }
-    let Some(times) = Times::of(paths)? else { return Ok([i64::MIN, i64::MAX]) };
-    let at = |bound: Option<Bound>, or: i64| bound.map_or(or, |bound| bound.at(times.first, times.end));
-    Ok([at(from, i64::MIN), at(to, i64::MAX)])
 }

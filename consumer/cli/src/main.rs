@@ -23,6 +23,7 @@ mod input;
 mod list;
 mod metadata;
 mod output;
+mod png;
 mod print;
 mod range;
 mod record;
@@ -44,6 +45,7 @@ mod svg;
 mod symbolize;
 mod tail;
 mod talk;
+mod tracks;
 mod view;
 mod wanted;
 

@@ -1,5 +1,6 @@
 //! `flightline convert`, and what all commands understand of others' profiles and of selecting.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -82,6 +83,34 @@ fn threads_and_times_are_kept() {
     // Stacks are as deep as they are; the reader of JSON here gives up before that.
     let d3 = stdout(&["convert", &file, "--format", "d3"]);
     assert!(d3.starts_with(&format!("{{\"name\":\"root\",\"value\":{samples},")), "{}", &d3[..80]);
+}
+
+#[test]
+fn a_flame_chart_has_a_part_for_each_thread() {
+    let file = recording("ap-java-multichunk.jfr");
+    let svg = stdout(&[
+        "flame",
+        &file,
+        "--format",
+        "svg",
+        "--flame-chart",
+        "--only-thread",
+        "cpu|crab|files|tid=19123",
+    ]);
+    let folded = stdout(&["fold", &file, "-t", "--only-thread", "cpu|crab|files|tid=19123"]);
+    let samples = total(&folded);
+    assert!(svg.contains(&format!("total_samples=\"{samples}\"")), "{samples}");
+    let threads: BTreeMap<&str, u64> = folded.lines().fold(BTreeMap::new(), |mut sums, line| {
+        let (thread, rest) = line.split_once(';').unwrap();
+        *sums.entry(thread).or_default() += rest.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+        sums
+    });
+    assert!(threads.len() > 1, "{folded}");
+    for (thread, weight) in threads {
+        assert!(svg.contains(&format!("<title>{thread} ({weight} samples")), "{thread} {weight}");
+    }
+    let refused = flightline(&["flame", &file, "--flame-chart", "-o", "x.html"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains(".svg or .png"));
 }
 
 #[test]

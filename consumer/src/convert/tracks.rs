@@ -25,6 +25,8 @@ pub struct Moment {
 pub struct Track {
     /// Its name.
     pub name: String,
+    /// What is written on a box that stands for it, e.g. `[worker-0 tid=4711]`.
+    pub label: String,
     /// Its id, if known; else its position.
     pub id: u32,
     /// The process's name.
@@ -54,7 +56,12 @@ impl Tracks {
     /// A profile without times: its stacks one after the other.
     pub fn of_tree(tree: &Tree, name: &str) -> Self {
         let mut tracks = Self { labels: tree.labels.clone(), unit: tree.unit.clone(), ..Self::default() };
-        let mut track = Track { name: name.to_owned(), process: name.to_owned(), ..Track::default() };
+        let mut track = Track {
+            name: name.to_owned(),
+            label: name.to_owned(),
+            process: name.to_owned(),
+            ..Track::default()
+        };
         let mut stacks = tree.stacks();
         let mut time = 0i64;
         while let Some((path, weight)) = stacks.next() {
@@ -136,13 +143,14 @@ impl<'a> Collecting<'a> {
     }
 
     fn track(&mut self, thread: Option<&Thread>) -> Option<usize> {
+        let label = thread.map_or_else(|| "[no thread]".to_owned(), Thread::label);
         let thread = thread.cloned().unwrap_or_default();
         if let Some(known) = self.threads.get(&thread) {
             return *known;
         }
         let filter = &self.options.filter;
         let process = thread.group.as_deref().unwrap_or("[unknown process]");
-        let wanted = filter.thread.as_ref().is_none_or(|regex| regex.is_match(&thread.label()))
+        let wanted = filter.thread.as_ref().is_none_or(|regex| regex.is_match(&label))
             && filter.process.as_ref().is_none_or(|regex| regex.is_match(process));
         let track = wanted.then_some(self.tracks.len());
         if wanted {
@@ -153,6 +161,7 @@ impl<'a> Collecting<'a> {
             };
             self.tracks.push(Track {
                 name: thread.name().to_owned(),
+                label,
                 id: u32::try_from(thread.os_id).ok().filter(|id| *id > 0).unwrap_or(self.tracks.len() as u32),
                 process: name.to_owned(),
                 process_id: id,

@@ -77,14 +77,55 @@ pub(super) fn bars(
     draw(bars, texts, options, picture, Some(paint), out)
 }
 
-fn draw(
-    bars: &[Bar],
-    texts: &[String],
+/// A stack, root first, and what it weighs.
+pub(super) struct Row<'a> {
+    pub path: Vec<&'a str>,
+    pub weight: u64,
+}
+
+/// Draws stacks in the order they are given in.
+pub(super) fn rows(
+    rows: &[Row<'_>],
+    unit: &str,
+    java: bool,
     options: &SvgOptions,
-    mut picture: flamegraph::Options<'static>,
-    paint: Option<&dyn Fn(Option<usize>) -> Paint>,
     out: &mut impl Write,
 ) -> Result<(), Error> {
+    // Boxes as they will be drawn: what goes on from one row to the next is one.
+    let mut bars: Vec<Bar> = Vec::new();
+    let mut open: Vec<usize> = Vec::new();
+    let mut last: &[&str] = &[];
+    for row in rows {
+        let same = last.iter().zip(&row.path).take_while(|(a, b)| a == b).count();
+        open.truncate(same);
+        for depth in same..row.path.len() {
+            open.push(bars.len());
+            bars.push(Bar { depth: depth as u32, own: 0, total: 0, text: 0 });
+        }
+        for &at in &open {
+            bars[at].total = bars[at].total.saturating_add(row.weight);
+        }
+        if let Some(&at) = open.last() {
+            bars[at].own = bars[at].own.saturating_add(row.weight);
+        }
+        last = &row.path;
+    }
+    let mut picture = options.inferno(unit, options.picture.subtitle.clone(), java);
+    prepare(&bars, options, &mut picture)?;
+    let mut text = String::new();
+    for row in rows {
+        text.push_str(&row.path.join(";"));
+        text.push_str(&format!(" {}\n", row.weight));
+    }
+    out.write_all(&inferno(picture, &text, options)?).map_err(Error::Write)
+}
+
+/// Says how narrow a box may be, and what that leaves out.
+fn prepare(
+    bars: &[Bar],
+    options: &SvgOptions,
+    picture: &mut flamegraph::Options<'static>,
+) -> Result<u64, Error> {
     let roots = bars.iter().filter(|bar| bar.depth == 0);
     let total = roots.fold(0u64, |sum, bar| sum.saturating_add(bar.total));
     if total == 0 {
@@ -98,7 +139,15 @@ fn draw(
         (Some(subtitle), Some(told)) => Some(format!("{subtitle} · {told}")),
         (subtitle, told) => subtitle.or(told),
     };
-    let text = lines(bars, texts, narrowest);
+    Ok(narrowest)
+}
+
+/// Lets inferno draw stacks in the order they are given in.
+fn inferno(
+    picture: flamegraph::Options<'static>,
+    text: &str,
+    options: &SvgOptions,
+) -> Result<Vec<u8>, Error> {
     let mut palette = match &options.palette_file {
         Some(path) => Some(PaletteMap::load_from_file_or_empty(path).map_err(Error::Read)?),
         None => None,
@@ -109,6 +158,19 @@ fn draw(
     if let (Some(path), Some(palette)) = (&options.palette_file, &palette) {
         palette.save_to_file(path).map_err(Error::Write)?;
     }
+    Ok(drawn)
+}
+
+fn draw(
+    bars: &[Bar],
+    texts: &[String],
+    options: &SvgOptions,
+    mut picture: flamegraph::Options<'static>,
+    paint: Option<&dyn Fn(Option<usize>) -> Paint>,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let narrowest = prepare(bars, options, &mut picture)?;
+    let drawn = inferno(picture, &lines(bars, texts, narrowest), options)?;
     match paint {
         Some(paint) => {
             let drawn = String::from_utf8_lossy(&drawn);
