@@ -14,6 +14,7 @@ use crate::load::VARIED;
 use crate::model::{EventKind, Id, Model, SampleKey, Stack, Unit, Weight};
 use crate::tree::Tree;
 use folder::Folder;
+pub(crate) use folder::label;
 pub(crate) use functions::{Function, Functions, functions};
 
 /// What widths measure.
@@ -183,7 +184,7 @@ pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
 /// An event that was asked for is not in the recording.
 pub fn events(model: &Model, options: &FoldOptions) -> Result<BTreeSet<String>, Error> {
     let kinds = choose(model, options)?;
-    Ok(kinds.into_iter().map(|kind| label(model.kinds.get(kind)).to_owned()).collect())
+    Ok(kinds.into_iter().map(|kind| event_label(model.kinds.get(kind)).to_owned()).collect())
 }
 
 /// The calls of some stacks as a tree without weights, and by stack the position of the box that it ends at.
@@ -207,12 +208,14 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
         let other = || {
             let mut events: BTreeMap<&str, u64> = BTreeMap::new();
             for (id, kind) in model.kinds.iter() {
-                let events = events.entry(label(kind)).or_default();
+                let events = events.entry(event_label(kind)).or_default();
                 *events = events.saturating_add(seen[id.index()]);
             }
             let most = most(events.into_iter());
-            let kinds =
-                model.kinds.iter().filter(|(id, kind)| Some(label(kind)) == most && seen[id.index()] > 0);
+            let kinds = model
+                .kinds
+                .iter()
+                .filter(|(id, kind)| Some(event_label(kind)) == most && seen[id.index()] > 0);
             kinds.map(|(id, _)| id).collect()
         };
         return Ok(preferred.unwrap_or_else(other));
@@ -234,7 +237,7 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
     }
     if kinds.is_empty() {
         let recorded = model.kinds.iter().filter(|(id, _)| seen[id.index()] > 0);
-        let mut recorded: Vec<String> = recorded.map(|(_, kind)| label(kind).to_owned()).collect();
+        let mut recorded: Vec<String> = recorded.map(|(_, kind)| event_label(kind).to_owned()).collect();
         recorded.dedup();
         return Err(Error::NoSuchEvent {
             asked: options.events.join(", "),
@@ -245,7 +248,7 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
 }
 
 /// What users call a kind of events.
-fn label(kind: &EventKind) -> &str {
+fn event_label(kind: &EventKind) -> &str {
     kind.variant.as_deref().unwrap_or(&kind.name)
 }
 

@@ -9,6 +9,7 @@
 
 #![deny(unsafe_code)] // but for live/asynchronous.rs
 
+pub mod convert;
 pub mod difference;
 pub mod error;
 pub mod fold;
@@ -19,6 +20,7 @@ pub mod metadata;
 pub mod model;
 pub mod print;
 pub mod render;
+pub mod reshape;
 pub mod spans;
 pub mod summary;
 pub mod time_range;

@@ -14,6 +14,8 @@ pub enum Bound {
     FromEnd(i64),
     /// Nanoseconds since 1970.
     Absolute(i64),
+    /// Thousandths of a percent of the recording's length after its start.
+    Part(u32),
 }
 
 /// A text is no [`Bound`].
@@ -24,7 +26,7 @@ impl fmt::Display for NotATime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no time: give 12.5 or 90s or 2m or 1h (from the start), -30 (before the end) or \
+            "{:?} is no time: give 12.5 or 90s or 2m or 1h (from the start), -30 (before the end), 25% (of its length) or \
              2026-11-20T21:44:22.5Z",
             self.0
         )
@@ -36,12 +38,15 @@ impl std::error::Error for NotATime {}
 impl FromStr for Bound {
     type Err = NotATime;
 
-    /// `12.5`, `90s`, `250ms`, `2m`, `1h`: from the start; with a minus: before the end; `2026-11-20T21:44:22.5Z`, also
+    /// `12.5`, `90s`, `250ms`, `2m`, `1h`: from the start; with a minus: before the end; `25%`: of the length; `2026-11-20T21:44:22.5Z`, also
     /// with `+01:00` for `Z`: a moment. Without zone it is UTC, without time midnight.
     fn from_str(text: &str) -> Result<Self, NotATime> {
         let fail = || NotATime(text.to_owned());
         if text.len() > 64 || !text.is_ascii() {
             return Err(fail());
+        }
+        if let Some(percent) = text.strip_suffix('%') {
+            return part(percent).map(Self::Part).ok_or_else(fail);
         }
         let is_day = || text.bytes().filter(|&b| b == b'-').count() == 2;
         if text.contains('T') || is_day() {
@@ -63,13 +68,28 @@ impl Bound {
             Self::FromStart(nanos) => start.saturating_add(nanos),
             Self::FromEnd(nanos) => end.saturating_sub(nanos),
             Self::Absolute(nanos) => nanos,
+            Self::Part(part) => {
+                let length = i128::from(end) - i128::from(start);
+                let after = length.max(0) * i128::from(part) / 100_000;
+                i64::try_from(i128::from(start) + after).unwrap_or(i64::MAX)
+            }
         }
     }
 
     /// Whether the end of the recording must be known first.
     pub fn needs_end(self) -> bool {
-        matches!(self, Self::FromEnd(_))
+        matches!(self, Self::FromEnd(_) | Self::Part(_))
     }
+}
+
+/// A percentage up to 100, as thousandths of it.
+fn part(text: &str) -> Option<u32> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if whole.is_empty() {
+        return None;
+    }
+    let part = digits(whole)?.checked_mul(1000)?.checked_add(scaled(fraction, 1000)?)?;
+    u32::try_from(part).ok().filter(|part| *part <= 100_000)
 }
 
 fn span_nanos(text: &str) -> Option<i64> {
@@ -179,6 +199,10 @@ mod tests {
         check("2026-11-20T21:44:22.020153111", Bound::Absolute(1_795_211_062_020_153_111));
         check("2026-11-20T22:44:22+01:00", Bound::Absolute(1_795_211_062_000_000_000));
         check("2000-02-29T00:00Z", Bound::Absolute(951_782_400_000_000_000));
+        check("25%", Bound::Part(25_000));
+        check("99.95%", Bound::Part(99_950));
+        assert_eq!(Bound::Part(25_000).at(1_000, 5_000), 2_000);
+        assert_eq!(Bound::Part(100_000).at(i64::MIN, i64::MAX), i64::MAX);
         check("2026-11-20", Bound::Absolute(1_795_132_800_000_000_000));
         check("1969-12-31T23:59:59.5Z", Bound::Absolute(-500_000_000));
     }
@@ -202,6 +226,9 @@ mod tests {
             "2026-11-20T21:44:22+1",
             "2026-1-20T21:44:22Z",
             "Tä",
+            "%",
+            "101%",
+            "-5%",
         ] {
             assert!(text.parse::<Bound>().is_err(), "{text}");
         }

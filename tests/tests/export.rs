@@ -288,17 +288,27 @@ fn pprof_reads_what_was_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let (path, to): (PathBuf, PathBuf) = (folder.path().join("run.jfr"), folder.path().join("run.pb.gz"));
     fs::write(&path, recording()).unwrap();
+    let raw = |what: &str| {
+        let raw =
+            run(Command::new("go").args(["tool", "pprof", "-raw"]).arg(&to), LIMIT).expect_success("pprof");
+        let raw = raw.stdout_text();
+        let mut lines = raw.lines().skip_while(|line| *line != "Samples:").skip(1);
+        assert_eq!(lines.next(), Some(what), "{raw}");
+        let values = lines.take_while(|line| *line != "Locations").filter_map(|line| {
+            let (value, locations) = line.split_once(": ")?;
+            locations.starts_with(|c: char| c.is_ascii_digit()).then(|| value.trim().parse::<i64>().ok())?
+        });
+        assert_eq!(values.sum::<i64>(), SAMPLES * PERIOD, "{raw}");
+        raw
+    };
+    // What is selected and summed up, without labels.
+    run(Command::new(flightline()).arg("convert").arg(&path).args(["--total", "-o"]).arg(&to), LIMIT)
+        .expect_success("convert");
+    let summed = raw("time/nanoseconds[dflt]");
+    assert!(summed.contains("serve") && summed.contains("main"), "{summed}");
     run(&mut export(&path, &["--format", "pprof", "-o", to.to_str().unwrap()]), LIMIT)
         .expect_success("export");
-    let raw = run(Command::new("go").args(["tool", "pprof", "-raw"]).arg(&to), LIMIT).expect_success("pprof");
-    let raw = raw.stdout_text();
-    let mut lines = raw.lines().skip_while(|line| *line != "Samples:").skip(1);
-    assert_eq!(lines.next(), Some("cpu/nanoseconds[dflt]"), "{raw}");
-    let values = lines.take_while(|line| *line != "Locations").filter_map(|line| {
-        let (value, locations) = line.split_once(": ")?;
-        locations.starts_with(|c: char| c.is_ascii_digit()).then(|| value.trim().parse::<i64>().ok())?
-    });
-    assert_eq!(values.sum::<i64>(), SAMPLES * PERIOD, "{raw}");
+    let raw = raw("cpu/nanoseconds[dflt]");
     for label in [
         "thread:[worker]",
         "process:[shop (77)]",

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use flightline_consumer::render::svg::MinWidth;
 use flightline_consumer::time_range::Bound;
 use regex::Regex;
 
@@ -71,7 +72,10 @@ pub enum Command {
     /// Write the recording of a program that records itself
     #[command(hide = true)]
     Drain(Box<crate::drain::DrainArgs>),
-    /// Draw a flame graph: HTML, or SVG if the output ends in .svg
+    /// Profiles for other tools, and theirs for us: pprof, speedscope, Firefox Profiler, Chrome and Perfetto, d3-flame-graph, folded
+    #[command(after_help = crate::convert::EXAMPLES)]
+    Convert(Box<crate::convert::ConvertArgs>),
+    /// Draw a flame graph: HTML, or SVG or PNG if the output ends in .svg or .png
     #[command(after_help = FLAME_EXAMPLES)]
     Flame(Box<FlameArgs>),
     /// Compare two profiles: the functions that changed most, a verdict, a flame graph of the difference
@@ -139,7 +143,7 @@ pub enum Command {
 /// Stacks of some inputs.
 #[derive(Debug, Args)]
 pub struct StackArgs {
-    /// Recordings, repositories, or folded text; `-` is standard input
+    /// Recordings, repositories, folded text, perf script, pprof or speedscope files; `-` is standard input
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub inputs: Vec<PathBuf>,
     /// Which of them.
@@ -176,6 +180,28 @@ pub struct SelectArgs {
     /// Drop stacks with a frame that matches; may be repeated
     #[arg(short = 'X', long, value_name = "REGEX")]
     pub exclude: Vec<Regex>,
+    /// Begin stacks with their first frame that matches; drop those without one
+    #[arg(long, value_name = "REGEX")]
+    pub focus: Option<Regex>,
+    /// Leave out frames that match, but not what they call; may be repeated
+    #[arg(long, value_name = "REGEX")]
+    pub hide: Vec<Regex>,
+    /// What boxes stand for; of modules and packages, neighbours that are the same become one
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "function", conflicts_with_all = ["modules", "lines"])]
+    pub group_by: GroupBy,
+    /// How functions are called
+    #[arg(long, value_enum, value_name = "HOW", default_value = "full")]
+    pub names: NameStyle,
+    /// A function that calls itself becomes one box
+    #[arg(long)]
+    pub collapse_recursion: bool,
+    /// Merge stacks from their leaves on: what the same functions were called from
+    #[arg(long)]
+    pub reverse: bool,
+    /// Leave out boxes narrower than a share of all, as 0.1%, in SVG also than pixels, as 0.5px. Pictures tell how much that is;
+    /// elsewhere it becomes boxes `[thin]` [default: none; in SVG 0.01%]
+    #[arg(long, value_name = "PERCENT|PIXELS")]
+    pub min_width: Option<MinWidth>,
     /// Keep threads that match, as `[name tid=1]`
     #[arg(long, value_name = "REGEX")]
     pub only_thread: Option<Regex>,
@@ -191,7 +217,8 @@ pub struct SelectArgs {
     /// Keep what was in spans with this label and in those within them; may be repeated, then all must be there
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::spans::label)]
     pub labels: Vec<(String, String)>,
-    /// Leave out what was before: seconds (also 90s, 2m, 1h) from the start, with a minus before the end, or a date
+    /// Leave out what was before: seconds (also 90s, 2m, 1h) from the start, with a minus before the end, 25% of the length, or a
+    /// date
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<Bound>,
     /// Leave out what was after, in the same forms
@@ -205,6 +232,30 @@ pub struct SelectArgs {
     pub jobs: Option<NonZeroUsize>,
 }
 
+/// What boxes stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum GroupBy {
+    /// Functions
+    #[default]
+    Function,
+    /// The libraries they are in; of Java, packages
+    Module,
+    /// Packages, namespaces, crates; libraries where names have none
+    Package,
+}
+
+/// How functions are called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum NameStyle {
+    /// As they are
+    #[default]
+    Full,
+    /// Without packages, outer namespaces, parameters and template arguments
+    Simple,
+    /// Java with dots for slashes
+    Dotted,
+}
+
 /// Arguments of `flame`.
 #[derive(Debug, Args)]
 pub struct FlameArgs {
@@ -214,9 +265,12 @@ pub struct FlameArgs {
     /// Where to; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
-    /// html or svg [default: by the name of the output, else html]
+    /// html, svg or png [default: by the name of the output, else html]
     #[arg(long, value_enum)]
     pub format: Option<PictureFormat>,
+    /// SVG and PNG: stacks in order of time, threads side by side, nothing merged but what goes on; of recordings
+    #[arg(long, conflicts_with_all = ["reverse", "threads", "process"])]
+    pub flame_chart: bool,
     /// How it looks.
     #[command(flatten)]
     pub picture: SvgArgs,
@@ -229,6 +283,8 @@ pub enum PictureFormat {
     Html,
     /// A picture with script
     Svg,
+    /// The same as pixels, drawn by Chromium
+    Png,
 }
 
 /// Arguments of `fold`.

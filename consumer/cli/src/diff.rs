@@ -13,6 +13,7 @@ use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::difference::{self, DifferenceOptions};
 
 use crate::args::SelectArgs;
+use crate::stacks::For;
 use crate::svg::SvgArgs;
 use crate::talk::{self, shown};
 use crate::{Outcome, output, stacks};
@@ -185,12 +186,12 @@ impl DiffArgs {
 
 fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     let of = |path: &PathBuf| {
-        stacks::read(std::slice::from_ref(path), &args.select, false).with_context(|| shown(path))
+        stacks::read(std::slice::from_ref(path), &args.select, For::Svg).with_context(|| shown(path))
     };
     let [before, after] = [of(&args.before)?, of(&args.after)?];
     if let (Some(first), Some(second)) = (&before.model, &after.model) {
         let [first, second] =
-            [first, second].map(|model| fold::events(model, &stacks::options(&args.select, false)));
+            [first, second].map(|model| fold::events(model, &stacks::options(&args.select, For::Svg)));
         let (first, second) = (first?, second?);
         // Aliases stand for what each recording calls it.
         if args.select.events.is_empty() && first != second {
@@ -255,7 +256,7 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
     let subtitle = format!("{} · {colors}, grey: not beyond noise", text::totals(args, difference));
     let common = PictureOptions { title, subtitle: Some(subtitle), inverted: false };
     let options = DifferenceOptions {
-        svg: args.picture.options(common),
+        svg: args.picture.options(common, args.select.min_width),
         before: args.widths_before,
         own: by == By::Own,
         color_blind: args.color_blind,

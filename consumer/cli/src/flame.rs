@@ -2,19 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use flightline_consumer::model::Model;
-use flightline_consumer::render::{PictureOptions, html, svg};
+use flightline_consumer::render::svg::SvgOptions;
+use flightline_consumer::render::{PictureOptions, chart, html, svg};
 
 use crate::args::{FlameArgs, PictureFormat};
+use crate::stacks::{For, Profile};
 use crate::talk::shown;
-use crate::{Outcome, output, stacks};
+use crate::{Outcome, output, png, stacks, tracks};
 
 /// Draws a flame graph.
 pub fn run(args: &FlameArgs) -> Result<Outcome> {
     output::refuse_input(&args.output, args.stacks.inputs.iter().map(PathBuf::as_path))?;
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
-    let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, format == PictureFormat::Html)?;
+    if args.flame_chart && format == PictureFormat::Html {
+        bail!("--flame-chart is for SVG and PNG: give -o a name that ends in .svg or .png");
+    }
+    let as_what = if format == PictureFormat::Html { For::Page } else { For::Svg };
+    let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, as_what)?;
     let options = PictureOptions {
         title: title(args),
         subtitle: profile.model.as_ref().map(|model| subtitle(model, profile.tree.total, &profile.tree.unit)),
@@ -23,19 +29,40 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     let mut picture = Vec::new();
     match format {
         PictureFormat::Html => {
-            let other = profile.otherwise(&args.stacks.select, true);
+            let other = profile.otherwise(&args.stacks.select, For::Page)?;
             let measures: Vec<_> = [&profile.tree].into_iter().chain(&other).collect();
             html::write_measures(&measures, &args.picture.common(options), &mut picture)?;
         }
-        PictureFormat::Svg => svg::write(&profile.tree, &args.picture.options(options), &mut picture)?,
+        PictureFormat::Svg | PictureFormat::Png => {
+            let mut options = args.picture.options(options, args.stacks.select.min_width);
+            if format == PictureFormat::Png {
+                options.width.get_or_insert(png::WIDTH);
+            }
+            draw(args, &profile, &options, &mut picture)?;
+        }
+    }
+    if format == PictureFormat::Png {
+        picture = png::of(&picture)?;
     }
     output::document(&args.output, &picture)?;
     Ok(profile.outcome)
 }
 
+fn draw(args: &FlameArgs, profile: &Profile, options: &SvgOptions, picture: &mut Vec<u8>) -> Result<()> {
+    if !args.flame_chart {
+        return Ok(svg::write(&profile.tree, options, picture)?);
+    }
+    if profile.model.is_none() {
+        bail!("--flame-chart needs a recording: text does not say when a stack was seen");
+    }
+    let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
+    Ok(chart::svg(&tracks::read(inputs, select, profile, For::Svg)?, options, picture)?)
+}
+
 fn format_of(path: &Path) -> PictureFormat {
     match path.extension() {
         Some(extension) if extension.eq_ignore_ascii_case("svg") => PictureFormat::Svg,
+        Some(extension) if extension.eq_ignore_ascii_case("png") => PictureFormat::Png,
         _ => PictureFormat::Html,
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use flightline_consumer::convert::Text;
 use jfr_format::constants::MAGIC;
 use jfr_format::read::{Input, Recording};
 
@@ -77,6 +78,33 @@ pub fn whole(path: &Path) -> Result<Option<Recording>> {
         return Ok(None);
     }
     Recording::open(path).map(Some).with_context(cannot)
+}
+
+/// A gzipped pprof profile as folded text; `None` if `path` is anything else.
+#[cfg(feature = "export")]
+pub fn pprof(path: &Path) -> Result<Option<Text>> {
+    if path.as_os_str() == "-" || !path.is_file() {
+        return Ok(None);
+    }
+    let cannot = || format!("cannot open {}", shown(path));
+    let mut magic = Vec::new();
+    File::open(path).with_context(cannot)?.take(2).read_to_end(&mut magic).with_context(cannot)?;
+    if magic != [0x1f, 0x8b] {
+        return Ok(None);
+    }
+    let mut text = Vec::new();
+    match flightline_export::pprof::folded(BufReader::new(File::open(path).with_context(cannot)?), &mut text)
+    {
+        Ok(unit) => Ok(Some(Text::of(text, Some(unit)))),
+        // It may be anything that was compressed; who asks next says how to unpack it.
+        Err(_) => Ok(None),
+    }
+}
+
+/// Without the feature `export` there is no pprof.
+#[cfg(not(feature = "export"))]
+pub fn pprof(_: &Path) -> Result<Option<Text>> {
+    Ok(None)
 }
 
 fn stream(mut source: Box<dyn Read>, path: &Path) -> Result<Source> {

@@ -6,6 +6,7 @@ mod args;
 mod assemble;
 mod attach;
 mod collect;
+mod convert;
 mod ctl;
 mod cut;
 mod diff;
@@ -22,6 +23,7 @@ mod input;
 mod list;
 mod metadata;
 mod output;
+mod png;
 mod print;
 mod range;
 mod record;
@@ -43,6 +45,7 @@ mod svg;
 mod symbolize;
 mod tail;
 mod talk;
+mod tracks;
 mod view;
 mod wanted;
 
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::List => list::run(),
         Command::Drain(args) => return drain::run(&args),
         Command::Flame(args) => flame::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Fold(args) => fold::run(args),
         Command::Summary(args) => summary::run(args),

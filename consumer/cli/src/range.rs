@@ -15,6 +15,7 @@ pub fn check(from: Option<Bound>, to: Option<Bound>) -> Result<()> {
     let empty = match (from, to) {
         (Some(Bound::FromStart(from)), Some(Bound::FromStart(to)))
         | (Some(Bound::Absolute(from)), Some(Bound::Absolute(to))) => from > to,
+        (Some(Bound::Part(from)), Some(Bound::Part(to))) => from > to,
         (Some(Bound::FromEnd(from)), Some(Bound::FromEnd(to))) => from < to,
         _ => false,
     };

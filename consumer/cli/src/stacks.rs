@@ -1,20 +1,23 @@
 //! Inputs up to the tree.
 
-use std::io::{BufRead, BufReader, Cursor, Read};
+use std::io::{BufReader, Cursor, Read};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use flightline_consumer::convert::{self, Text};
 use flightline_consumer::fold::{self, Filter, FoldOptions, Measure};
 use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loader};
 use flightline_consumer::model::Model;
+use flightline_consumer::render::svg::MinWidth;
+use flightline_consumer::reshape::{Boxes, Names, Reshape};
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::tree::Tree;
 use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Input, Recording};
 
-use crate::args::SelectArgs;
+use crate::args::{GroupBy, NameStyle, SelectArgs};
 use crate::input::{self, Source};
 use crate::range::{self, Times};
 use crate::talk::{self, Progress, shown};
@@ -36,11 +39,12 @@ enum Opened {
 }
 
 /// Reads the inputs and folds them.
-pub fn read(inputs: &[PathBuf], args: &SelectArgs, split_modules: bool) -> Result<Profile> {
-    let options = options(args, split_modules);
+pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile> {
+    let (options, reshape) = (options(args, what), reshape(args, what)?);
     if !args.spans.is_empty() || !args.labels.is_empty() {
         let (model, outcome) = crate::spans::read_model(inputs, args)?;
-        return Ok(Profile { tree: fold::fold(&model, &options)?, outcome, model: Some(model) });
+        let tree = reshape.tree(fold::fold(&model, &options)?);
+        return Ok(Profile { tree, outcome, model: Some(model) });
     }
     let paths = repository::expand(inputs, args.last)?;
     let mut recordings = Vec::new();
@@ -55,22 +59,27 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, split_modules: bool) -> Resul
             Err(_) if repository::rolled_away(path, inputs) => continue,
             Err(error) => return Err(error),
         }
+        if let Some(text) = input::pprof(path)? {
+            texts.push((path, text));
+            continue;
+        }
         match input::open(path)? {
             Source::Recording(input) => recordings.push((path, Opened::Stream(input))),
-            Source::Text(text) => texts.push((path, text)),
+            Source::Text(text) => texts.push((path, convert::folded(text).with_context(|| shown(path))?)),
         }
     }
     if let (Some((recording, _)), Some((text, _))) = (recordings.first(), texts.first()) {
         bail!("{} is a recording, {} is text: give one kind at a time", shown(recording), shown(text));
     }
     if !texts.is_empty() {
+        refuse_of_text(args)?;
         let names: Vec<String> = texts.iter().map(|(path, _)| shown(path)).collect();
         let tree = fold_text(texts.into_iter().map(|(_, text)| text), &options.filter);
-        let tree = tree.with_context(|| names.join(", "))?;
+        let tree = reshape.tree(tree.with_context(|| names.join(", "))?);
         return Ok(Profile { tree, outcome: Outcome::Whole, model: None });
     }
     let (model, outcome) = load(recordings, load_options(args, &paths)?, args.jobs)?;
-    let tree = fold::fold(&model, &options)?;
+    let tree = reshape.tree(fold::fold(&model, &options)?);
     if args.total && tree.unit == "samples" {
         talk::warning("the recording does not say what a sample stands for; counting samples");
     }
@@ -80,17 +89,20 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, split_modules: bool) -> Resul
 impl Profile {
     /// The same stacks by the other measure: by what samples stand for, or by their number. `None` if the recording does not
     /// say what they stand for, or says it in different units.
-    pub fn otherwise(&self, args: &SelectArgs, split_modules: bool) -> Option<Tree> {
+    pub fn otherwise(&self, args: &SelectArgs, what: For) -> Result<Option<Tree>> {
         let measure = if args.total { Measure::Samples } else { Measure::Total };
-        let options = FoldOptions { measure, ..options(args, split_modules) };
-        let tree = fold::fold(self.model.as_ref()?, &options).ok()?;
-        (tree.unit != self.tree.unit && tree.total > 0).then_some(tree)
+        let options = FoldOptions { measure, ..options(args, what) };
+        let Some(tree) = self.model.as_ref().and_then(|model| fold::fold(model, &options).ok()) else {
+            return Ok(None);
+        };
+        let tree = reshape(args, what)?.tree(tree);
+        Ok((tree.unit != self.tree.unit && tree.total > 0).then_some(tree))
     }
 
     /// What a sample weighs on average; 1 if only samples are known.
     pub fn per_sample(&self, args: &SelectArgs) -> f64 {
         let counted = |model: &Model| {
-            let options = FoldOptions { measure: Measure::Samples, ..options(args, false) };
+            let options = FoldOptions { measure: Measure::Samples, ..options(args, For::Text) };
             fold::fold(model, &options).ok().filter(|tree| tree.total > 0)
         };
         let samples = self.model.as_ref().filter(|_| args.total).and_then(counted);
@@ -169,18 +181,89 @@ fn load(
     attempt(again, LoadOptions { events, ..options }, jobs).map(Loaded::tell)
 }
 
-fn fold_text(texts: impl Iterator<Item = Box<dyn BufRead>>, filter: &Filter) -> Result<Tree> {
+/// # Errors
+/// Something is asked that only recordings tell.
+fn refuse_of_text(args: &SelectArgs) -> Result<()> {
+    let asked = [
+        ("--only-thread", args.only_thread.is_some()),
+        ("--only-process", args.only_process.is_some()),
+        ("--state", args.state.is_some()),
+        ("--from", args.from.is_some()),
+        ("--to", args.to.is_some()),
+        ("--last", args.last.is_some()),
+    ];
+    match asked.iter().find(|(_, asked)| *asked) {
+        Some((option, _)) => bail!(
+            "{option} needs a recording: text does not say when and on which thread a stack was seen (-I and -X go by its frames)"
+        ),
+        None => Ok(()),
+    }
+}
+
+fn fold_text(texts: impl Iterator<Item = Text>, filter: &Filter) -> Result<Tree> {
     let mut whole: Box<dyn Read> = Box::new(std::io::empty());
-    for text in texts {
+    let mut units: Vec<Option<String>> = Vec::new();
+    for Text { text, unit } in texts {
+        units.push(unit);
         // A file may end without a newline; the next must not continue its last line.
         whole = Box::new(whole.chain(text).chain(Cursor::new(b"\n")));
     }
     let keep = |stack: &str| filter.frames(stack.split(';'));
-    Ok(folded::read_chosen(BufReader::new(whole), keep)?)
+    let mut tree = folded::read_chosen(BufReader::new(whole), keep)?;
+    units.dedup();
+    match &mut units[..] {
+        [unit] => tree.unit = unit.take().unwrap_or(tree.unit),
+        units => {
+            let unit = |unit: &Option<String>| unit.clone().unwrap_or_else(|| "samples".into());
+            let units: Vec<String> = units.iter().map(unit).collect();
+            bail!("the inputs count different things, which cannot be added: {}", units.join(", "));
+        }
+    }
+    Ok(tree)
+}
+
+/// What stacks are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// A page, which leaves out what is too thin by itself and tells functions of one name in different libraries apart.
+    Page,
+    /// A picture that leaves out what is too thin and tells how much that is.
+    Svg,
+    /// Other tools, which know of libraries.
+    Tool,
+    /// Folded text.
+    Text,
+}
+
+/// What becomes of stacks before they are shown.
+pub fn reshape(args: &SelectArgs, what: For) -> Result<Reshape> {
+    let least = match args.min_width.filter(|_| what != For::Svg) {
+        None => 0.0,
+        Some(MinWidth::Percent(percent)) => percent / 100.0,
+        Some(MinWidth::Pixels(_)) => bail!("--min-width in pixels is for SVG; give a share of all, as 0.1%"),
+    };
+    Ok(Reshape {
+        focus: args.focus.clone(),
+        hide: args.hide.clone(),
+        boxes: match args.group_by {
+            GroupBy::Function => Boxes::Functions,
+            GroupBy::Module => Boxes::Modules,
+            GroupBy::Package => Boxes::Packages,
+        },
+        names: match args.names {
+            NameStyle::Full => Names::Full,
+            NameStyle::Simple => Names::Simple,
+            NameStyle::Dotted => Names::Dotted,
+        },
+        collapse_recursion: args.collapse_recursion,
+        reverse: args.reverse,
+        least_part: least,
+    })
 }
 
 /// How a model is folded.
-pub fn options(args: &SelectArgs, split_modules: bool) -> FoldOptions {
+pub fn options(args: &SelectArgs, what: For) -> FoldOptions {
+    let split_modules = matches!(what, For::Page | For::Tool) || args.group_by != GroupBy::Function;
     FoldOptions {
         events: args.events.clone(),
         measure: if args.total { Measure::Total } else { Measure::Samples },
@@ -199,7 +282,8 @@ pub fn options(args: &SelectArgs, split_modules: bool) -> FoldOptions {
     }
 }
 
-fn load_options(args: &SelectArgs, paths: &[PathBuf]) -> Result<LoadOptions> {
+/// What is to be loaded, times from the start of the first recording.
+pub fn load_options(args: &SelectArgs, paths: &[PathBuf]) -> Result<LoadOptions> {
     let from = args.from.or(args.last);
     range::check(args.from, args.to)?;
     let looked_up = [from, args.to].iter().flatten().any(|bound| !matches!(bound, Bound::FromStart(_)));

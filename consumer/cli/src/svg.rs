@@ -55,9 +55,6 @@ pub struct SvgArgs {
     /// SVG: height of a box [default: 16]
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(4..=1000))]
     frame_height: Option<u32>,
-    /// SVG: leave out boxes narrower than a share of all, as 0.1%, or than pixels, as 0.5px; the picture tells what is left out
-    #[arg(long, value_name = "PERCENT|PIXELS", default_value = "0.01%")]
-    min_width: MinWidth,
     /// SVG: font [default: monospace]
     #[arg(long, value_name = "NAME", value_parser = font)]
     font_type: Option<String>,
@@ -125,7 +122,7 @@ impl SvgArgs {
     }
 
     /// All, given what is common if nothing was said.
-    pub fn options(&self, default: PictureOptions) -> SvgOptions {
+    pub fn options(&self, default: PictureOptions, min_width: Option<MinWidth>) -> SvgOptions {
         let pixels = |value: Option<u32>| value.map(|value| value as usize);
         SvgOptions {
             picture: self.common(default),
@@ -140,7 +137,7 @@ impl SvgArgs {
             notes: self.notes.clone(),
             width: pixels(self.width),
             frame_height: pixels(self.frame_height),
-            min_width: self.min_width,
+            min_width: min_width.unwrap_or(SvgOptions::default().min_width),
             font_type: self.font_type.clone(),
             font_size: pixels(self.font_size),
             font_width: self.font_width,

@@ -74,11 +74,15 @@ pub fn svg(difference: &Difference, options: &DifferenceOptions, out: &mut impl 
         };
         let (change, alone) = (difference.of_box(of), difference.of_box_alone(of));
         let name = &difference.after.label(&difference.after.nodes[of]).text;
+        // In the region, what is in both only leads to what is not.
+        let shared = layout.region.is_some_and(|region| at > region) && {
+            let (before, after) = (&difference.before.nodes[of], &difference.after.nodes[of]);
+            before.total > 0 && after.total > 0
+        };
         let fill = if options.own { alone } else { change };
+        let fill = Some(fill).filter(|_| !shared).and_then(|fill| color(fill, most, options.color_blind));
         Paint {
-            fill: Some(
-                color(fill, most, options.color_blind).unwrap_or([UNCHANGED - chain::hue(name) % 20; 3]),
-            ),
+            fill: Some(fill.unwrap_or([UNCHANGED - chain::hue(name) % 20; 3])),
             title: Some(title(name, change, alone, difference)),
         }
     };
@@ -124,6 +128,8 @@ struct Layout {
     /// By box: its position in the trees; `None` is the region of what only the other profile has.
     source: Vec<Option<usize>>,
     texts: Vec<String>,
+    /// Position of the region, if there is one: it comes last.
+    region: Option<usize>,
     /// What weights are multiplied with.
     parts: f64,
     before: bool,
@@ -140,13 +146,15 @@ impl Layout {
         let whole = [of_drawn, of_other].iter().all(|scale| scale.fract() == 0.0);
         let parts = if whole || sum * PARTS > EXACT { 1.0 } else { PARTS };
         let mut texts: Vec<String> = drawn.labels.iter().map(|label| svg::name(&label.text)).collect();
-        let mut layout = Self { bars: Vec::new(), source: Vec::new(), texts: Vec::new(), parts, before };
+        let mut layout =
+            Self { bars: Vec::new(), source: Vec::new(), texts: Vec::new(), region: None, parts, before };
         layout.put(drawn, &totals(drawn, |_| true), of_drawn, 0);
         let only = totals(other, |at| drawn.nodes[at].total == 0);
         let roots = other.nodes.iter().zip(&only).filter(|(node, _)| node.depth == 0);
         let missing: u64 = roots.map(|(_, (_, total))| *total).sum();
         if missing > 0 {
             let total = layout.scaled(missing, of_other);
+            layout.region = Some(layout.bars.len());
             layout.bars.push(Bar { depth: 0, own: 0, total, text: texts.len() });
             layout.source.push(None);
             texts.push(if before { "[only after]" } else { "[only before]" }.to_owned());

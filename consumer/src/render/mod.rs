@@ -1,6 +1,7 @@
 //! Trees → pictures.
 
 mod chain;
+pub mod chart;
 pub mod difference;
 pub mod html;
 mod page;

@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
-use std::path::PathBuf;
-use std::str::FromStr;
 
+mod options;
+
+use inferno::flamegraph;
 use inferno::flamegraph::color::PaletteMap;
 pub use inferno::flamegraph::color::{BackgroundColor, Color, SearchColor, StrokeColor, parse_hex_color};
-use inferno::flamegraph::color::{BasicPalette, MultiPalette, Palette};
-use inferno::flamegraph::{self, Direction, TextTruncateDirection};
+pub use options::{Colors, MinWidth, SvgOptions};
 
-use super::PictureOptions;
 use super::chain;
 use crate::error::Error;
 use crate::model::FrameKind;
@@ -20,181 +19,6 @@ use crate::tree::{Label, Tree};
 pub const MOST_BOXES: usize = 15_000;
 /// Width of a picture that has none, as far as it matters.
 const WIDTH: usize = 1200;
-
-/// What boxes are coloured by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Colors {
-    /// Kinds of code if there is Java in it, else warm colours.
-    #[default]
-    Auto,
-    /// Blue up to a frame `--`, aqua above it, where its waker is; grey for `--` and `-`.
-    Chain,
-    /// One of inferno's palettes.
-    Palette(Palette),
-}
-
-impl Colors {
-    /// Their names.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        ["auto", "chain"].into_iter().chain(Palette::VARIANTS.iter().copied())
-    }
-}
-
-impl FromStr for Colors {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "auto" => Ok(Self::Auto),
-            "chain" => Ok(Self::Chain),
-            name => name.parse().map(Self::Palette).map_err(|_: String| {
-                format!("no palette {name}; there are {}", Self::names().collect::<Vec<_>>().join(", "))
-            }),
-        }
-    }
-}
-
-/// Narrowest box that is drawn.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum MinWidth {
-    /// Pixels, on a picture as wide as asked for, or 1200.
-    Pixels(f64),
-    /// Percent of all.
-    Percent(f64),
-}
-
-impl FromStr for MinWidth {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
-        let width = match text.strip_suffix('%') {
-            Some(percent) => number(percent).filter(|&percent| percent <= 100.0).map(Self::Percent),
-            None => number(text.strip_suffix("px").unwrap_or(text)).map(Self::Pixels),
-        };
-        width.ok_or_else(|| "give a share of all, as 0.1%, or pixels, as 0.5px".into())
-    }
-}
-
-/// How an SVG is to look.
-#[derive(Clone, Debug)]
-pub struct SvgOptions {
-    /// What is common to all pictures.
-    pub picture: PictureOptions,
-    /// What boxes are coloured by.
-    pub colors: Colors,
-    /// The hash of a name gives similar names similar colours. Otherwise it gives any, the same for the same name.
-    pub hash: bool,
-    /// The wider, the redder.
-    pub color_diffusion: bool,
-    /// Colours of names that were given one before, kept in this file.
-    pub palette_file: Option<PathBuf>,
-    /// Of the picture; that of the palette if there is none.
-    pub background: Option<BackgroundColor>,
-    /// Of title, buttons and the like.
-    pub text_color: Option<Color>,
-    /// Of what a search found.
-    pub search_color: Option<SearchColor>,
-    /// Of the boxes' borders.
-    pub stroke_color: Option<StrokeColor>,
-    /// Remarks, in the source of the picture.
-    pub notes: String,
-    /// Pixels; `None`: as wide as the window.
-    pub width: Option<usize>,
-    /// Pixels of a box.
-    pub frame_height: Option<usize>,
-    /// Narrower boxes are left out, and more if there would be more than [`MOST_BOXES`].
-    pub min_width: MinWidth,
-    /// Font.
-    pub font_type: Option<String>,
-    /// Pixels.
-    pub font_size: Option<usize>,
-    /// Of a character, in font sizes.
-    pub font_width: Option<f64>,
-    /// Cut names on the left, to keep their ends.
-    pub truncate_left: bool,
-    /// Unit that is written instead of the profile's.
-    pub count_name: Option<String>,
-    /// What stands before the name of the box under the pointer.
-    pub name_type: Option<String>,
-    /// Weights are written multiplied with this.
-    pub factor: f64,
-    /// Line breaks between elements.
-    pub pretty: bool,
-}
-
-impl Default for SvgOptions {
-    fn default() -> Self {
-        Self {
-            picture: PictureOptions::default(),
-            colors: Colors::default(),
-            hash: false,
-            color_diffusion: false,
-            palette_file: None,
-            background: None,
-            text_color: None,
-            search_color: None,
-            stroke_color: None,
-            notes: String::new(),
-            width: None,
-            frame_height: None,
-            min_width: MinWidth::Percent(0.01),
-            font_type: None,
-            font_size: None,
-            font_width: None,
-            truncate_left: false,
-            count_name: None,
-            name_type: None,
-            factor: 1.0,
-            pretty: false,
-        }
-    }
-}
-
-impl SvgOptions {
-    /// Those, but for what is common to all pictures.
-    pub fn of(picture: &PictureOptions) -> Self {
-        Self { picture: picture.clone(), ..Self::default() }
-    }
-
-    fn inferno(&self, unit: &str, subtitle: Option<String>, java: bool) -> flamegraph::Options<'static> {
-        let mut picture = flamegraph::Options::default();
-        let PictureOptions { title, inverted, .. } = &self.picture;
-        picture.title = title.clone();
-        picture.subtitle = subtitle;
-        picture.direction = if *inverted { Direction::Inverted } else { Direction::Straight };
-        picture.colors = match self.colors {
-            Colors::Palette(palette) => palette,
-            Colors::Chain => Palette::Basic(BasicPalette::Blue),
-            Colors::Auto if java => Palette::Multi(MultiPalette::Java),
-            Colors::Auto => Palette::Basic(BasicPalette::Hot),
-        };
-        picture.hash = self.hash;
-        picture.deterministic = !self.hash;
-        picture.color_diffusion = self.color_diffusion;
-        picture.bgcolors = self.background;
-        // The only place of remarks is a comment of XML, which cannot hold two dashes.
-        picture.notes = self.notes.replace("--", "- -");
-        picture.image_width = self.width;
-        picture.text_truncate_direction =
-            if self.truncate_left { TextTruncateDirection::Left } else { TextTruncateDirection::Right };
-        picture.count_name = self.count_name.clone().unwrap_or_else(|| unit.to_owned());
-        picture.factor = self.factor;
-        picture.pretty_xml = self.pretty;
-        // Lines come in the order of the tree, where `b!` is not between `b` and what it calls. inferno takes lines in any order
-        // but sorted for a chart, from the end.
-        picture.flame_chart = true;
-        picture.uicolor = self.text_color.unwrap_or(picture.uicolor);
-        picture.search_color = self.search_color.unwrap_or(picture.search_color);
-        picture.stroke_color = self.stroke_color.unwrap_or(picture.stroke_color);
-        picture.frame_height = self.frame_height.unwrap_or(picture.frame_height);
-        picture.font_size = self.font_size.unwrap_or(picture.font_size);
-        picture.font_width = self.font_width.unwrap_or(picture.font_width);
-        picture.font_type = self.font_type.clone().unwrap_or(picture.font_type);
-        picture.name_type = self.name_type.clone().unwrap_or(picture.name_type);
-        picture
-    }
-}
 
 /// A box, before those above it.
 #[derive(Clone, Debug)]
@@ -253,14 +77,55 @@ pub(super) fn bars(
     draw(bars, texts, options, picture, Some(paint), out)
 }
 
-fn draw(
-    bars: &[Bar],
-    texts: &[String],
+/// A stack, root first, and what it weighs.
+pub(super) struct Row<'a> {
+    pub path: Vec<&'a str>,
+    pub weight: u64,
+}
+
+/// Draws stacks in the order they are given in.
+pub(super) fn rows(
+    rows: &[Row<'_>],
+    unit: &str,
+    java: bool,
     options: &SvgOptions,
-    mut picture: flamegraph::Options<'static>,
-    paint: Option<&dyn Fn(Option<usize>) -> Paint>,
     out: &mut impl Write,
 ) -> Result<(), Error> {
+    // Boxes as they will be drawn: what goes on from one row to the next is one.
+    let mut bars: Vec<Bar> = Vec::new();
+    let mut open: Vec<usize> = Vec::new();
+    let mut last: &[&str] = &[];
+    for row in rows {
+        let same = last.iter().zip(&row.path).take_while(|(a, b)| a == b).count();
+        open.truncate(same);
+        for depth in same..row.path.len() {
+            open.push(bars.len());
+            bars.push(Bar { depth: depth as u32, own: 0, total: 0, text: 0 });
+        }
+        for &at in &open {
+            bars[at].total = bars[at].total.saturating_add(row.weight);
+        }
+        if let Some(&at) = open.last() {
+            bars[at].own = bars[at].own.saturating_add(row.weight);
+        }
+        last = &row.path;
+    }
+    let mut picture = options.inferno(unit, options.picture.subtitle.clone(), java);
+    prepare(&bars, options, &mut picture)?;
+    let mut text = String::new();
+    for row in rows {
+        text.push_str(&row.path.join(";"));
+        text.push_str(&format!(" {}\n", row.weight));
+    }
+    out.write_all(&inferno(picture, &text, options)?).map_err(Error::Write)
+}
+
+/// Says how narrow a box may be, and what that leaves out.
+fn prepare(
+    bars: &[Bar],
+    options: &SvgOptions,
+    picture: &mut flamegraph::Options<'static>,
+) -> Result<u64, Error> {
     let roots = bars.iter().filter(|bar| bar.depth == 0);
     let total = roots.fold(0u64, |sum, bar| sum.saturating_add(bar.total));
     if total == 0 {
@@ -274,7 +139,15 @@ fn draw(
         (Some(subtitle), Some(told)) => Some(format!("{subtitle} · {told}")),
         (subtitle, told) => subtitle.or(told),
     };
-    let text = lines(bars, texts, narrowest);
+    Ok(narrowest)
+}
+
+/// Lets inferno draw stacks in the order they are given in.
+fn inferno(
+    picture: flamegraph::Options<'static>,
+    text: &str,
+    options: &SvgOptions,
+) -> Result<Vec<u8>, Error> {
     let mut palette = match &options.palette_file {
         Some(path) => Some(PaletteMap::load_from_file_or_empty(path).map_err(Error::Read)?),
         None => None,
@@ -285,6 +158,19 @@ fn draw(
     if let (Some(path), Some(palette)) = (&options.palette_file, &palette) {
         palette.save_to_file(path).map_err(Error::Write)?;
     }
+    Ok(drawn)
+}
+
+fn draw(
+    bars: &[Bar],
+    texts: &[String],
+    options: &SvgOptions,
+    mut picture: flamegraph::Options<'static>,
+    paint: Option<&dyn Fn(Option<usize>) -> Paint>,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let narrowest = prepare(bars, options, &mut picture)?;
+    let drawn = inferno(picture, &lines(bars, texts, narrowest), options)?;
     match paint {
         Some(paint) => {
             let drawn = String::from_utf8_lossy(&drawn);

@@ -3,6 +3,7 @@
 //! Made out of the OTLP message, which pprof is the ancestor of: the same tables, but ids from 1 and labels in the samples.
 
 mod proto;
+mod tree;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -14,6 +15,7 @@ use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::profiles::v1development::{self as otlp, ProfilesDictionary};
 use prost::Message;
 pub use proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
+pub use tree::{folded, of_tree};
 
 use crate::batch::Batch;
 

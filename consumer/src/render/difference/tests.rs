@@ -51,6 +51,17 @@ fn a_parent_is_as_red_as_its_children_make_it_and_what_vanished_has_a_region() {
 }
 
 #[test]
+fn in_the_region_only_what_is_missing_has_a_colour() {
+    let tree = |text: &str| folded::read(text.as_bytes()).unwrap();
+    let difference = Difference::new(&tree("f;gone 90\nf;x 10\n"), &tree("f;x 300\n"), Scale::By(1.0));
+    let mut out = Vec::new();
+    svg(&difference, &DifferenceOptions::default(), &mut out).unwrap();
+    let picture = String::from_utf8(out).unwrap();
+    let (_, region) = picture.split_once("paths that only").unwrap();
+    assert!(grey(&find(region, "f").3) && !grey(&find(&picture, "f").3) && !grey(&find(region, "gone").3));
+}
+
+#[test]
 fn other_ways_to_look_at_it() {
     let blind = drawn(Scale::By(1.0), &DifferenceOptions { color_blind: true, ..Default::default() });
     assert_eq!(find(&blind, "root").3, [230, 97, 1]);

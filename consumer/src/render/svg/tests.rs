@@ -1,3 +1,4 @@
+use super::super::PictureOptions;
 use super::*;
 use crate::folded;
 

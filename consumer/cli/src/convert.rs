@@ -1,0 +1,114 @@
+//! `flightline convert`
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum, ValueHint};
+use flightline_consumer::convert::{chrome, d3, firefox, speedscope};
+use flightline_consumer::folded;
+
+use crate::args::StackArgs;
+use crate::stacks::{self, For};
+use crate::{Outcome, output, talk, tracks};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline convert run.jfr -o run.pb.gz && go tool pprof -top run.pb.gz
+  flightline convert run.jfr --format speedscope -o run.json                 speedscope.app shows it; a profile for each thread
+  flightline convert run.jfr --format firefox -e wall -o run.json            profiler.firefox.com
+  flightline convert run.jfr --format chrome --from 10 --to 12 -o run.json   ui.perfetto.dev, chrome://tracing
+  flightline convert run.jfr --format d3 -I handle_request -o run.json
+  perf script | flightline convert - -o perf.pb.gz
+  flightline convert cpu.pb.gz --format folded
+
+Inputs of all commands that draw or fold: recordings, folded text, perf script, pprof, speedscope. OpenTelemetry, and pprof with \
+threads, spans and labels: flightline export.";
+
+/// Arguments of `convert`.
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    #[command(flatten)]
+    stacks: StackArgs,
+    /// Where to; `-` is standard output
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: PathBuf,
+    /// What to make of it [default: by the name of the output: .folded, .pb.gz, .speedscope.json]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+}
+
+/// Formats of other tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Folded stacks: FlameGraph, inferno, and many more
+    Folded,
+    /// gzipped profile.proto
+    #[cfg(feature = "export")]
+    Pprof,
+    /// speedscope's own file: threads, in order of time
+    Speedscope,
+    /// The Firefox Profiler's processed format: threads and times
+    Firefox,
+    /// Chrome's trace events, which Perfetto shows too: threads and times
+    Chrome,
+    /// The hierarchy that d3-flame-graph draws
+    D3,
+}
+
+/// Converts.
+pub fn run(args: &ConvertArgs) -> Result<Outcome> {
+    let inputs = &args.stacks.inputs;
+    output::refuse_input(&args.output, inputs.iter().map(PathBuf::as_path))?;
+    let format = args.format()?;
+    let what = if format == Format::Folded { For::Text } else { For::Tool };
+    let profile = stacks::read(inputs, &args.stacks.select, what)?;
+    if profile.tree.nodes.is_empty() {
+        return Err(flightline_consumer::Error::NoSamples.into());
+    }
+    let title = talk::all_shown(inputs);
+    output::text(&args.output, |mut out| -> Result<()> {
+        match format {
+            Format::Folded => folded::write(&profile.tree, &mut out)?,
+            #[cfg(feature = "export")]
+            Format::Pprof => {
+                flightline_export::pprof::write(&flightline_export::pprof::of_tree(&profile.tree), out)?;
+            }
+            Format::D3 => d3::write(&profile.tree, &mut out)?,
+            Format::Speedscope => speedscope::write(
+                &tracks::read(inputs, &args.stacks.select, &profile, For::Tool)?,
+                &title,
+                &mut out,
+            )?,
+            Format::Firefox => firefox::write(
+                &tracks::read(inputs, &args.stacks.select, &profile, For::Tool)?,
+                &title,
+                &mut out,
+            )?,
+            Format::Chrome => {
+                chrome::write(&tracks::read(inputs, &args.stacks.select, &profile, For::Tool)?, &mut out)?
+            }
+        }
+        Ok(())
+    })?;
+    Ok(profile.outcome)
+}
+
+impl ConvertArgs {
+    fn format(&self) -> Result<Format> {
+        let name = self.output.to_string_lossy().to_lowercase();
+        let by_name = || {
+            let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+            match () {
+                () if ends(&[".folded", ".collapsed"]) => Some(Format::Folded),
+                #[cfg(feature = "export")]
+                () if ends(&[".pb.gz", ".pprof"]) => Some(Format::Pprof),
+                () if ends(&[".speedscope.json", ".speedscope"]) => Some(Format::Speedscope),
+                () => None,
+            }
+        };
+        match self.format.or_else(by_name) {
+            Some(format) => Ok(format),
+            None => bail!("the name of the output does not say what to make of it: give --format"),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Pictures as pixels: a browser without a window draws the SVG.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// Pixels of a picture whose width was not given.
+pub const WIDTH: usize = 1600;
+/// Higher ones are more than browsers draw.
+const HIGHEST: u64 = 16_000;
+/// A laden machine starts browsers slowly.
+const PATIENCE: Duration = Duration::from_secs(120);
+const BROWSERS: &[&str] =
+    &["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
+
+/// The picture of an SVG.
+///
+/// # Errors
+/// There is no browser, or it draws nothing.
+pub fn of(svg: &[u8]) -> Result<Vec<u8>> {
+    let browser = browser()?;
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let (source, picture) = (folder.path().join("picture.svg"), folder.path().join("picture.png"));
+    fs::write(&source, svg).with_context(|| format!("cannot write {}", source.display()))?;
+    let head = String::from_utf8_lossy(&svg[..svg.len().min(1000)]);
+    let size = |name: &str| -> Option<u64> {
+        head.split_once("<svg")?.1.split(&format!(" {name}=\"")).nth(1)?.split('"').next()?.parse().ok()
+    };
+    let (Some(width), Some(height)) = (size("width"), size("height")) else {
+        bail!("the picture does not tell its size");
+    };
+    if height > HIGHEST {
+        bail!(
+            "the picture is {height} pixels high, more than browsers draw: --focus and --min-width make it lower, --format svg has \
+             no limit"
+        );
+    }
+    let mut command = Command::new(&browser);
+    command.args([
+        "--headless",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--no-first-run",
+        "--disable-extensions",
+    ]);
+    command.arg(format!("--user-data-dir={}", folder.path().join("profile").display()));
+    command.arg(format!("--window-size={width},{height}"));
+    command.arg(format!("--screenshot={}", picture.display()));
+    if nix::unistd::geteuid().is_root() {
+        // It would not start; what it is given is ours alone.
+        command.arg("--no-sandbox");
+    }
+    command.arg(format!("file://{}", source.display()));
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("cannot run {}", browser.display()))?;
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the browser")? {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            let _ = child.kill();
+            let _ = child.wait();
+            bail!("{} drew nothing within {} s", browser.display(), PATIENCE.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    fs::read(&picture).with_context(|| format!("{} drew nothing ({status})", browser.display()))
+}
+
+/// `CHROMIUM`, or the first one there is.
+fn browser() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os("CHROMIUM").filter(|named| !named.is_empty()) {
+        return Ok(named.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut all =
+        std::env::split_paths(&path).flat_map(|folder| BROWSERS.iter().map(move |name| folder.join(name)));
+    match all.find(|candidate| candidate.is_file()) {
+        Some(found) => Ok(found),
+        None => bail!(
+            "a picture as PNG is drawn by Chromium, and there is none on PATH: install it, name it in CHROMIUM, or write .svg"
+        ),
+    }
+}

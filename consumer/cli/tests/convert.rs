@@ -1,0 +1,166 @@
+//! `flightline convert`, and what all commands understand of others' profiles and of selecting.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn recording(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings");
+    folder.join(name).to_str().unwrap().to_owned()
+}
+
+fn flightline(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_flightline")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn stdout(args: &[&str]) -> String {
+    let done = flightline(args);
+    assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
+}
+
+fn total(folded: &str) -> u64 {
+    folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn what_is_converted_folds_to_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = recording("ap-java-multichunk.jfr");
+    for total in [false, true] {
+        let more: &[&str] = if total { &["--total"] } else { &[] };
+        let of = |args: &[&str]| stdout(&[args, more].concat());
+        let want = of(&["fold", &file]);
+        for name in ["x.pb.gz", "x.speedscope.json", "x.folded"] {
+            let path = folder.path().join(name);
+            let path = path.to_str().unwrap();
+            of(&["convert", &file, "-o", path]);
+            assert_eq!(stdout(&["fold", path]), want, "{name} {total}");
+        }
+    }
+}
+
+#[test]
+fn threads_and_times_are_kept() {
+    let file = recording("ap-java-multichunk.jfr");
+    let json = |args: &[&str]| -> Value {
+        serde_json::from_str(&stdout(&[&["convert", &file, "--format"], args].concat())).unwrap()
+    };
+    let samples = total(&stdout(&["fold", &file]));
+    let firefox = json(&["firefox"]);
+    let threads = firefox["threads"].as_array().unwrap();
+    let of = |thread: &Value| {
+        thread["samples"]["weight"].as_array().unwrap().iter().map(|w| w.as_u64().unwrap()).sum()
+    };
+    let mut weights: Vec<u64> = threads.iter().map(of).collect();
+    assert_eq!(weights.iter().sum::<u64>(), samples);
+    assert!(weights.len() > 1);
+    let speedscope = json(&["speedscope"]);
+    let profiles = speedscope["profiles"].as_array().unwrap();
+    let mut ends: Vec<u64> = profiles.iter().map(|p| p["endValue"].as_u64().unwrap()).collect();
+    weights.sort_unstable();
+    ends.sort_unstable();
+    assert_eq!(ends, weights, "the same threads, in the order of each tool");
+    // A half of the time has a part of the samples, the same whichever way they are read.
+    let half = ["--from", "25%", "--to", "75%"];
+    let folded = total(&stdout(&[&["fold", &file][..], &half].concat()));
+    let some = json(&[&["speedscope"][..], &half].concat());
+    let ends: u64 =
+        some["profiles"].as_array().unwrap().iter().map(|p| p["endValue"].as_u64().unwrap()).sum();
+    assert!(folded > 0 && folded < samples && ends == folded, "{folded} {ends} of {samples}");
+    let chrome = json(&["chrome"]);
+    let events = chrome["traceEvents"].as_array().unwrap();
+    let boxes = events.iter().filter(|event| event["ph"] == "X");
+    assert!(boxes.clone().count() > 0);
+    assert!(
+        boxes
+            .clone()
+            .all(|event| event["dur"].as_f64().unwrap() > 0.0 && event["ts"].as_f64().unwrap() >= 0.0)
+    );
+    // Stacks are as deep as they are; the reader of JSON here gives up before that.
+    let d3 = stdout(&["convert", &file, "--format", "d3"]);
+    assert!(d3.starts_with(&format!("{{\"name\":\"root\",\"value\":{samples},")), "{}", &d3[..80]);
+}
+
+#[test]
+fn a_flame_chart_has_a_part_for_each_thread() {
+    let file = recording("ap-java-multichunk.jfr");
+    let svg = stdout(&[
+        "flame",
+        &file,
+        "--format",
+        "svg",
+        "--flame-chart",
+        "--only-thread",
+        "cpu|crab|files|tid=19123",
+    ]);
+    let folded = stdout(&["fold", &file, "-t", "--only-thread", "cpu|crab|files|tid=19123"]);
+    let samples = total(&folded);
+    assert!(svg.contains(&format!("total_samples=\"{samples}\"")), "{samples}");
+    let threads: BTreeMap<&str, u64> = folded.lines().fold(BTreeMap::new(), |mut sums, line| {
+        let (thread, rest) = line.split_once(';').unwrap();
+        *sums.entry(thread).or_default() += rest.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+        sums
+    });
+    assert!(threads.len() > 1, "{folded}");
+    for (thread, weight) in threads {
+        assert!(svg.contains(&format!("<title>{thread} ({weight} samples")), "{thread} {weight}");
+    }
+    let refused = flightline(&["flame", &file, "--flame-chart", "-o", "x.html"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains(".svg or .png"));
+}
+
+#[test]
+fn selecting_is_the_same_for_all() {
+    let file = recording("ap-java-cpu.jfr");
+    let options = [
+        "--focus",
+        "Work",
+        "--hide",
+        "invoke",
+        "--collapse-recursion",
+        "--names",
+        "simple",
+        "--min-width",
+        "2%",
+    ];
+    let folded = stdout(&[&["fold", &file][..], &options].concat());
+    assert!(folded.lines().all(|line| line.starts_with("Work")), "{folded}");
+    assert!(folded.contains("[thin]") && !folded.contains("Work.fib;Work.fib"), "{folded}");
+    let converted = stdout(&[&["convert", &file, "--format", "folded"][..], &options].concat());
+    assert_eq!(converted, folded);
+    // Of folded text, the same but for kinds of frames, which no option here goes by.
+    let all = stdout(&["fold", &file]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_flightline"))
+        .args(["fold", "-"])
+        .args(options)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(all.as_bytes()).unwrap();
+    assert_eq!(String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap(), folded);
+    let reversed = stdout(&["fold", &file, "--reverse", "-t"]);
+    assert!(reversed.lines().all(|line| line.starts_with('[')), "threads stay below: {reversed}");
+    assert_eq!(total(&reversed), total(&all));
+    let modules = stdout(&["fold", &recording("ap-native-cpu.jfr"), "--group-by", "module"]);
+    assert!(modules.lines().count() < 10 && modules.contains("libc.so.6"), "{modules}");
+    for (option, value) in [("--from", "1"), ("--only-thread", "x"), ("--state", "x")] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.folded");
+        std::fs::write(&path, "a 1\n").unwrap();
+        let refused = flightline(&["fold", path.to_str().unwrap(), option, value]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("needs a recording"));
+    }
+    assert!(
+        String::from_utf8_lossy(&flightline(&["fold", &file, "--min-width", "3px"]).stderr)
+            .contains("for SVG")
+    );
+    assert!(
+        String::from_utf8_lossy(&flightline(&["convert", &file, "-o", "x.json"]).stderr).contains("--format")
+    );
+}

@@ -1,0 +1,148 @@
+//! Stacks that are summed up as a pprof profile, and back.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+
+use flate2::read::MultiGzDecoder;
+use flightline_consumer::tree::Tree;
+use prost::Message;
+
+use super::proto::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
+
+/// Bytes of a profile that are unpacked.
+const MOST: u64 = 512 << 20;
+
+/// A tree as a profile of one value.
+pub fn of_tree(tree: &Tree) -> Profile {
+    let mut profile = Profile { string_table: vec![String::new()], ..Profile::default() };
+    let mut known: HashMap<String, i64> = HashMap::from([(String::new(), 0)]);
+    let mut text = |profile: &mut Profile, text: &str| -> i64 {
+        *known.entry(text.to_owned()).or_insert_with(|| {
+            profile.string_table.push(text.to_owned());
+            profile.string_table.len() as i64 - 1
+        })
+    };
+    let (kind, unit) = match tree.unit.as_str() {
+        "ns" => ("time", "nanoseconds"),
+        "bytes" => ("space", "bytes"),
+        "samples" => ("samples", "count"),
+        other => (other, "count"),
+    };
+    let value_type = ValueType { r#type: text(&mut profile, kind), unit: text(&mut profile, unit) };
+    profile.sample_type.push(value_type);
+    profile.default_sample_type = value_type.r#type;
+    let mut mappings: HashMap<i64, u64> = HashMap::new();
+    for (id, label) in (1..).zip(&tree.labels) {
+        let name = text(&mut profile, &label.text);
+        profile.function.push(Function { id, name, system_name: name, ..Function::default() });
+        let filename = label.module.as_deref().map(|module| text(&mut profile, module));
+        let mapping_id = filename.map_or(0, |filename| {
+            let next = profile.mapping.len() as u64 + 1;
+            *mappings.entry(filename).or_insert_with(|| {
+                profile.mapping.push(Mapping { id: next, filename, has_functions: true });
+                next
+            })
+        });
+        profile.location.push(Location {
+            id,
+            mapping_id,
+            address: 0,
+            line: vec![Line { function_id: id, line: 0 }],
+        });
+    }
+    let mut stacks = tree.stacks();
+    while let Some((path, weight)) = stacks.next() {
+        let location_id = path.iter().rev().map(|label| label.index() as u64 + 1).collect();
+        let value = vec![i64::try_from(weight).unwrap_or(i64::MAX)];
+        profile.sample.push(Sample { location_id, value, label: Vec::new() });
+    }
+    profile
+}
+
+/// Folded text of a profile's default value, or its last, and what that counts. Functions inlined into others are frames.
+///
+/// # Errors
+/// The bytes are no gzipped profile, or `out` cannot be written.
+pub fn folded(packed: impl Read, out: &mut impl Write) -> io::Result<String> {
+    let invalid =
+        |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("no pprof profile: {what}"));
+    let mut bytes = Vec::new();
+    MultiGzDecoder::new(packed).take(MOST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST {
+        return Err(invalid("it is larger than 512 MB"));
+    }
+    let profile = Profile::decode(bytes.as_slice()).map_err(|error| invalid(&error.to_string()))?;
+    if profile.sample_type.is_empty() || profile.string_table.first().is_none_or(|first| !first.is_empty()) {
+        return Err(invalid("it has no value, or no table of texts"));
+    }
+    let text = |index: i64| -> &str {
+        let at = usize::try_from(index).ok();
+        at.and_then(|at| profile.string_table.get(at)).map_or("", String::as_str)
+    };
+    let default = profile
+        .sample_type
+        .iter()
+        .position(|of| of.r#type == profile.default_sample_type && profile.default_sample_type != 0);
+    let value = default.unwrap_or(profile.sample_type.len() - 1);
+    let names: HashMap<u64, String> = profile
+        .function
+        .iter()
+        .map(|function| (function.id, text(function.name).replace(';', ":").replace(['\n', '\r'], " ")))
+        .collect();
+    // Leaf first, as stacks are.
+    let frames: HashMap<u64, Vec<String>> = profile
+        .location
+        .iter()
+        .map(|location| {
+            let named = location.line.iter().filter_map(|line| names.get(&line.function_id).cloned());
+            let named: Vec<String> = named.filter(|name| !name.is_empty()).collect();
+            let address = || vec![format!("0x{:x}", location.address)];
+            (location.id, if named.is_empty() { address() } else { named })
+        })
+        .collect();
+    for sample in &profile.sample {
+        let weight = sample.value.get(value).copied().unwrap_or(0);
+        if weight <= 0 {
+            continue;
+        }
+        let path = sample.location_id.iter().rev().filter_map(|id| frames.get(id));
+        let mut any = false;
+        for name in path.flat_map(|frames| frames.iter().rev()) {
+            if std::mem::replace(&mut any, true) {
+                out.write_all(b";")?;
+            }
+            out.write_all(name.as_bytes())?;
+        }
+        writeln!(out, "{} {weight}", if any { "" } else { flightline_consumer::fold::NO_STACK })?;
+    }
+    Ok(match text(profile.sample_type[value].unit) {
+        "nanoseconds" => "ns".to_owned(),
+        "count" | "" => "samples".to_owned(),
+        unit => unit.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use flightline_consumer::folded as folded_text;
+
+    use super::*;
+
+    #[test]
+    fn there_and_back() {
+        let text = "main;f(int);g 3\nmain;h 4\n";
+        let mut tree = folded_text::read(text.as_bytes()).unwrap();
+        tree.unit = "ns".into();
+        let mut packed = Vec::new();
+        super::super::write(&of_tree(&tree), &mut packed).unwrap();
+        let mut out = Vec::new();
+        assert_eq!(folded(packed.as_slice(), &mut out).unwrap(), "ns");
+        let again = folded_text::read(out.as_slice()).unwrap();
+        let mut out = Vec::new();
+        folded_text::write(&again, &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), text);
+        for cut in 0..packed.len() {
+            assert!(folded(&packed[..cut], &mut Vec::new()).is_err(), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Chrome's trace events (JSON), as Perfetto and chrome://tracing show them: a lane for each thread, a box for as long as samples go
+//! on showing a function.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use super::{Track, Tracks, of_json};
+use crate::error::Error;
+use crate::tree::LabelId;
+
+/// Writes all threads.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn write(tracks: &Tracks, out: &mut impl Write) -> Result<(), Error> {
+    out.write_all(br#"{"displayTimeUnit":"ms","traceEvents":["#).map_err(Error::Write)?;
+    let mut first = true;
+    let mut put = |event: serde_json::Value| -> Result<(), Error> {
+        if !std::mem::replace(&mut first, false) {
+            out.write_all(b",\n").map_err(Error::Write)?;
+        }
+        serde_json::to_writer(&mut *out, &event).map_err(|error| of_json(error, Error::Write))
+    };
+    for track in &tracks.tracks {
+        let (pid, tid) = (track.process_id, track.id);
+        put(
+            json!({"ph": "M", "name": "process_name", "pid": pid, "tid": tid, "args": {"name": track.process}}),
+        )?;
+        put(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": track.name}}))?;
+        spans(tracks, track, |label, from, to| {
+            let name = &tracks.labels[label.index()].text;
+            let micros = |nanos: i64| nanos as f64 / 1000.0;
+            let (ts, dur) = (micros(from), micros(to.saturating_sub(from)));
+            put(
+                json!({"ph": "X", "cat": "stack", "name": &**name, "pid": pid, "tid": tid, "ts": ts, "dur": dur}),
+            )
+        })?;
+    }
+    out.write_all(b"]}\n").map_err(Error::Write)
+}
+
+/// Gives `each` the boxes of a thread with begin and end: inner ones before those around them. A box goes on while the samples
+/// that follow show it at the same depth, with no gap longer than two usual ones.
+fn spans(
+    tracks: &Tracks,
+    track: &Track,
+    mut each: impl FnMut(LabelId, i64, i64) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let longest = match tracks.is_timed() {
+        true => usual_gap(track).saturating_mul(2),
+        false => i64::MAX,
+    };
+    let mut open: Vec<(LabelId, i64)> = Vec::new();
+    for (at, sample) in track.samples.iter().enumerate() {
+        let path = tracks.path(sample.stack);
+        let same = open.iter().zip(path).take_while(|((open, _), label)| open == *label).count();
+        while open.len() > same {
+            if let Some((label, from)) = open.pop() {
+                each(label, from, sample.time)?;
+            }
+        }
+        open.extend(path[same..].iter().map(|&label| (label, sample.time)));
+        let usual = match tracks.is_timed() {
+            true => sample.time.saturating_add(longest / 2),
+            false => sample.time.saturating_add_unsigned(sample.weight),
+        };
+        let next = track.samples.get(at + 1).map(|next| next.time);
+        let goes_on = next.is_some_and(|next| next.saturating_sub(sample.time) <= longest);
+        while !goes_on && let Some((label, from)) = open.pop() {
+            each(label, from, next.map_or(usual, |next| usual.min(next)))?;
+        }
+    }
+    Ok(())
+}
+
+/// The median of the times between samples; a millisecond if there is none.
+fn usual_gap(track: &Track) -> i64 {
+    let mut gaps: Vec<i64> = track.samples.windows(2).map(|pair| pair[1].time - pair[0].time).collect();
+    let middle = gaps.len() / 2;
+    match gaps.is_empty() {
+        true => 1_000_000,
+        false => (*gaps.select_nth_unstable(middle).1).max(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Moment;
+    use super::*;
+    use crate::folded;
+
+    #[test]
+    fn boxes_go_on_until_a_sample_shows_otherwise_or_none_comes() {
+        let tree = folded::read("a;b 1\na;c 1\n".as_bytes()).unwrap();
+        let mut tracks = Tracks::of_tree(&tree, "x");
+        tracks.start = 1;
+        let moment = |time: i64, stack: u32| Moment { time, stack, weight: 1 };
+        // a;b a;b a;c, nothing for long, a;b
+        tracks.tracks[0].samples =
+            vec![moment(0, 0), moment(10, 0), moment(20, 1), moment(30, 1), moment(200, 0)];
+        let mut boxes = Vec::new();
+        spans(&tracks, &tracks.tracks[0], |label, from, to| {
+            boxes.push((tracks.labels[label.index()].text.to_string(), from, to));
+            Ok(())
+        })
+        .unwrap();
+        let want = [("b", 0, 20), ("c", 20, 40), ("a", 0, 40), ("b", 200, 210), ("a", 200, 210)];
+        assert_eq!(boxes, want.map(|(name, from, to)| (name.to_owned(), from, to)));
+        let mut json = Vec::new();
+        write(&tracks, &mut json).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(json["traceEvents"].as_array().unwrap().len(), 2 + want.len());
+    }
+}

@@ -1,0 +1,234 @@
+//! Samples one by one, by thread, in order of time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::fold::{FoldOptions, Measure, NO_STACK, TRUNCATED, label};
+use crate::live::{self, Sample};
+use crate::model::{Frame, FrameKind, Thread, Unit};
+use crate::reshape::{Reshape, Reshaper};
+use crate::tree::{Builder, Label, LabelId, Tree};
+
+/// A sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// ns after [`Tracks::start`].
+    pub time: i64,
+    /// Position in [`Tracks::stacks`].
+    pub stack: u32,
+    /// What it stands for, in the unit of all.
+    pub weight: u64,
+}
+
+/// What happened in a thread.
+#[derive(Clone, Debug, Default)]
+pub struct Track {
+    /// Its name.
+    pub name: String,
+    /// What is written on a box that stands for it, e.g. `[worker-0 tid=4711]`.
+    pub label: String,
+    /// Its id, if known; else its position.
+    pub id: u32,
+    /// The process's name.
+    pub process: String,
+    /// The process's id, if known.
+    pub process_id: u32,
+    /// In order of time.
+    pub samples: Vec<Moment>,
+}
+
+/// Threads and their samples.
+#[derive(Clone, Debug, Default)]
+pub struct Tracks {
+    /// Labels by [`LabelId`].
+    pub labels: Vec<Label>,
+    /// Distinct stacks, root first.
+    pub stacks: Vec<Box<[LabelId]>>,
+    /// Threads, by process and id.
+    pub tracks: Vec<Track>,
+    /// What weights count.
+    pub unit: String,
+    /// When the first sample was taken, in ns since 1970. 0 if times are not known: then they are made of the weights before.
+    pub start: i64,
+}
+
+impl Tracks {
+    /// A profile without times: its stacks one after the other.
+    pub fn of_tree(tree: &Tree, name: &str) -> Self {
+        let mut tracks = Self { labels: tree.labels.clone(), unit: tree.unit.clone(), ..Self::default() };
+        let mut track = Track {
+            name: name.to_owned(),
+            label: name.to_owned(),
+            process: name.to_owned(),
+            ..Track::default()
+        };
+        let mut stacks = tree.stacks();
+        let mut time = 0i64;
+        while let Some((path, weight)) = stacks.next() {
+            track.samples.push(Moment { time, stack: tracks.stacks.len() as u32, weight });
+            tracks.stacks.push(path.into());
+            time = time.saturating_add_unsigned(weight);
+        }
+        tracks.tracks.push(track);
+        tracks
+    }
+
+    /// What is written on the boxes of a stack, root first.
+    pub fn path(&self, stack: u32) -> &[LabelId] {
+        self.stacks.get(stack as usize).map_or(&[], |stack| stack)
+    }
+
+    /// Whether times are those of the samples.
+    pub fn is_timed(&self) -> bool {
+        self.start != 0
+    }
+}
+
+/// Takes samples of a recording and keeps those that are wanted.
+#[derive(Debug)]
+pub struct Collecting<'a> {
+    options: &'a FoldOptions,
+    reshape: Reshaper<'a>,
+    builder: Builder,
+    /// By address; the stacks are kept, so that it stays theirs.
+    known: HashMap<usize, (Arc<live::Stack>, Option<u32>)>,
+    without: Option<Option<u32>>,
+    interned: HashMap<Box<[LabelId]>, u32>,
+    stacks: Vec<Box<[LabelId]>>,
+    threads: HashMap<Thread, Option<usize>>,
+    tracks: Vec<Track>,
+    unit: Option<Unit>,
+    range: [i64; 2],
+}
+
+impl<'a> Collecting<'a> {
+    /// Takes samples as `options` and `reshape` say, from the first to the second moment, in ns since 1970. Processes and
+    /// threads are no frames here.
+    pub fn new(options: &'a FoldOptions, reshape: &'a Reshape, range: [i64; 2]) -> Self {
+        Self {
+            options,
+            reshape: Reshaper::new(reshape),
+            builder: Builder::default(),
+            known: HashMap::new(),
+            without: None,
+            interned: HashMap::new(),
+            stacks: Vec::new(),
+            threads: HashMap::new(),
+            tracks: Vec::new(),
+            unit: None,
+            range,
+        }
+    }
+
+    /// Takes a sample.
+    pub fn take(&mut self, sample: &Sample) {
+        let time = sample.time.epoch_nanos;
+        let state = sample.state.as_deref().unwrap_or("");
+        let filter = &self.options.filter;
+        if !(self.range[0]..=self.range[1]).contains(&time)
+            || filter.state.as_ref().is_some_and(|regex| !regex.is_match(state))
+        {
+            return;
+        }
+        let Some(track) = self.track(sample.thread.as_deref()) else { return };
+        let Some(stack) = self.stack(sample.stack.as_ref()) else { return };
+        let weight = match self.options.measure {
+            Measure::Samples => sample.weight.samples,
+            Measure::Total => {
+                self.unit = Some(sample.weight.unit);
+                sample.weight.value
+            }
+        };
+        self.tracks[track].samples.push(Moment { time, stack, weight });
+    }
+
+    fn track(&mut self, thread: Option<&Thread>) -> Option<usize> {
+        let label = thread.map_or_else(|| "[no thread]".to_owned(), Thread::label);
+        let thread = thread.cloned().unwrap_or_default();
+        if let Some(known) = self.threads.get(&thread) {
+            return *known;
+        }
+        let filter = &self.options.filter;
+        let process = thread.group.as_deref().unwrap_or("[unknown process]");
+        let wanted = filter.thread.as_ref().is_none_or(|regex| regex.is_match(&label))
+            && filter.process.as_ref().is_none_or(|regex| regex.is_match(process));
+        let track = wanted.then_some(self.tracks.len());
+        if wanted {
+            // As `name (pid)`.
+            let (name, id) = match process.strip_suffix(')').and_then(|of| of.rsplit_once(" (")) {
+                Some((name, id)) => (name, id.parse().unwrap_or(0)),
+                None => (process, 0),
+            };
+            self.tracks.push(Track {
+                name: thread.name().to_owned(),
+                label,
+                id: u32::try_from(thread.os_id).ok().filter(|id| *id > 0).unwrap_or(self.tracks.len() as u32),
+                process: name.to_owned(),
+                process_id: id,
+                samples: Vec::new(),
+            });
+        }
+        self.threads.insert(thread, track);
+        track
+    }
+
+    fn stack(&mut self, stack: Option<&Arc<live::Stack>>) -> Option<u32> {
+        let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else {
+            if let Some(known) = self.without {
+                return known;
+            }
+            let path = [marker(NO_STACK)];
+            let found = self.place(&path);
+            self.without = Some(found);
+            return found;
+        };
+        let address = Arc::as_ptr(stack).addr();
+        if let Some((_, known)) = self.known.get(&address) {
+            return *known;
+        }
+        let mut path: Vec<Label> = Vec::with_capacity(stack.frames.len() + 1);
+        path.extend(stack.truncated.then(|| marker(TRUNCATED)));
+        path.extend(stack.frames.iter().rev().map(|frame| {
+            let class = if frame.kind.in_library() { &frame.module } else { &frame.class };
+            let (function, class) = (frame.function.clone(), class.clone());
+            label(&Frame { function, class, kind: frame.kind, line: frame.line }, self.options)
+        }));
+        let place = self.place(&path);
+        self.known.insert(address, (stack.clone(), place));
+        place
+    }
+
+    fn place(&mut self, path: &[Label]) -> Option<u32> {
+        if !self.options.filter.frames(path.iter().map(|label| &*label.text)) {
+            return None;
+        }
+        let path: Box<[LabelId]> = self.reshape.path(path, &mut self.builder)?.into();
+        let next = self.stacks.len() as u32;
+        let place = *self.interned.entry(path.clone()).or_insert(next);
+        if place == next {
+            self.stacks.push(path);
+        }
+        Some(place)
+    }
+
+    /// All that was taken.
+    pub fn finish(self) -> Tracks {
+        let mut tracks = self.tracks;
+        tracks.retain(|track| !track.samples.is_empty());
+        let start = tracks.iter().flat_map(|track| &track.samples).map(|sample| sample.time).min();
+        let start = start.unwrap_or(0);
+        for track in &mut tracks {
+            track.samples.iter_mut().for_each(|sample| sample.time = sample.time.saturating_sub(start));
+            track.samples.sort_by_key(|sample| sample.time);
+        }
+        tracks.sort_by(|a, b| {
+            (a.process_id, &a.process, a.id, &a.name).cmp(&(b.process_id, &b.process, b.id, &b.name))
+        });
+        let unit = self.unit.unwrap_or(Unit::Samples).name().to_owned();
+        Tracks { labels: self.builder.into_labels(), stacks: self.stacks, tracks, unit, start }
+    }
+}
+
+fn marker(text: &str) -> Label {
+    Label { text: text.into(), module: None, kind: FrameKind::Marker }
+}

@@ -1,0 +1,59 @@
+//! Flame charts as SVG: stacks in order of time, a part for each thread, and nothing merged but what goes on.
+
+use std::io::Write;
+
+use super::svg::{self, Row, SvgOptions};
+use crate::convert::Tracks;
+use crate::error::Error;
+
+/// Draws the samples of each thread in their order, each as wide as what it stands for.
+///
+/// # Errors
+/// There is nothing to draw, or `out` cannot be written.
+pub fn svg(tracks: &Tracks, options: &SvgOptions, out: &mut impl Write) -> Result<(), Error> {
+    let names: Vec<String> = tracks.labels.iter().map(|label| svg::name(&label.text)).collect();
+    let java = tracks.labels.iter().any(|label| label.kind.is_java());
+    let mut rows: Vec<Row> = Vec::new();
+    let lanes: Vec<String> = tracks.tracks.iter().map(|track| svg::name(&track.label)).collect();
+    for (track, lane) in tracks.tracks.iter().zip(&lanes) {
+        for sample in track.samples.iter().filter(|sample| sample.weight > 0) {
+            let frames = tracks.path(sample.stack).iter().map(|label| names[label.index()].as_str());
+            let path: Vec<&str> = std::iter::once(lane.as_str()).chain(frames).collect();
+            match rows.last_mut() {
+                Some(last) if last.path == path => last.weight = last.weight.saturating_add(sample.weight),
+                _ => rows.push(Row { path, weight: sample.weight }),
+            }
+        }
+    }
+    svg::rows(&rows, &tracks.unit, java, options, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert::Moment;
+    use crate::folded;
+
+    #[test]
+    fn what_comes_back_is_another_box() {
+        let mut tracks = Tracks::of_tree(&folded::read("a;b 1\na;c 1\n".as_bytes()).unwrap(), "t");
+        let sample = |stack: u32, time: i64| Moment { time, stack, weight: 2 };
+        tracks.tracks[0].samples = vec![sample(0, 0), sample(0, 1), sample(1, 2), sample(0, 3)];
+        let mut out = Vec::new();
+        svg(&tracks, &SvgOptions::default(), &mut out).unwrap();
+        let picture = String::from_utf8(out).unwrap();
+        let find = |title: &str| -> Vec<(f64, f64)> {
+            let title = format!("<title>{title}</title>");
+            let parts = picture.split(&title).skip(1);
+            let value = |part: &str, name: &str| -> f64 {
+                let text = part.split(&format!(" {name}=\"")).nth(1).unwrap();
+                text.split('%').next().unwrap().parse().unwrap()
+            };
+            parts.map(|part| (value(part, "x"), value(part, "width"))).collect()
+        };
+        assert_eq!(find("b (4 samples, 50.00%)"), [(0.0, 50.0)]);
+        assert_eq!(find("c (2 samples, 25.00%)"), [(50.0, 25.0)]);
+        assert_eq!(find("b (2 samples, 25.00%)"), [(75.0, 25.0)]);
+        assert_eq!(find("a (8 samples, 100.00%)"), [(0.0, 100.0)]);
+    }
+}

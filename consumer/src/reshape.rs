@@ -1,0 +1,407 @@
+//! Trees → trees: what of a stack is shown, and under what names. Recordings and folded text go the same way.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use regex::Regex;
+
+use crate::fold::TRUNCATED;
+use crate::model::FrameKind;
+use crate::tree::{Builder, Label, LabelId, Tree};
+
+/// What boxes stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Boxes {
+    /// Functions.
+    #[default]
+    Functions,
+    /// The libraries they are in; of Java, packages.
+    Modules,
+    /// Their packages, namespaces or crates; libraries where names have none.
+    Packages,
+}
+
+/// How functions are called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Names {
+    /// As they are.
+    #[default]
+    Full,
+    /// Without packages, outer namespaces, parameters and template arguments.
+    Simple,
+    /// Java with dots for slashes: `java/lang/Thread.run` is `java.lang.Thread.run`.
+    Dotted,
+}
+
+/// What becomes of stacks.
+#[derive(Clone, Debug, Default)]
+pub struct Reshape {
+    /// Stacks begin with their first frame that matches; those without one are left out.
+    pub focus: Option<Regex>,
+    /// Frames that match are left out, what they call stays.
+    pub hide: Vec<Regex>,
+    /// What boxes stand for.
+    pub boxes: Boxes,
+    /// How functions are called.
+    pub names: Names,
+    /// A function that calls itself becomes one box.
+    pub collapse_recursion: bool,
+    /// The leaf comes first: what has it in common stands together.
+    pub reverse: bool,
+    /// What is less than this part of all becomes one box `[thin]` in each box.
+    pub least_part: f64,
+}
+
+/// Stands for boxes that are too thin.
+pub const THIN: &str = "[thin]";
+/// Stands for a stack of which nothing is left.
+pub const HIDDEN: &str = "[hidden]";
+
+impl Reshape {
+    /// Whether anything becomes of them.
+    fn is_needed(&self) -> bool {
+        self.focus.is_some()
+            || !self.hide.is_empty()
+            || self.boxes != Boxes::Functions
+            || self.names != Names::Full
+            || self.collapse_recursion
+            || self.reverse
+    }
+
+    /// Does it to all stacks of a tree.
+    pub fn tree(&self, tree: Tree) -> Tree {
+        let tree = if self.is_needed() { self.stacks(&tree) } else { tree };
+        if self.least_part > 0.0 { thinned(&tree, self.least_part) } else { tree }
+    }
+
+    fn stacks(&self, tree: &Tree) -> Tree {
+        let mut builder = Builder::default();
+        let mut reshaper = Reshaper::new(self);
+        let mut stacks = tree.stacks();
+        let mut met = 0u64;
+        let mut labels: Vec<Label> = Vec::new();
+        while let Some((stack, weight)) = stacks.next() {
+            met = met.saturating_add(weight);
+            labels.clear();
+            labels.extend(stack.iter().map(|label| tree.labels[label.index()].clone()));
+            if let Some(path) = reshaper.path(&labels, &mut builder) {
+                builder.add(path, weight);
+            }
+        }
+        // Stacks without frames were never there to be seen.
+        if self.focus.is_none() {
+            builder.add([], tree.total.saturating_sub(met));
+        }
+        builder.finish(tree.unit.clone())
+    }
+}
+
+/// Does it to one stack after the other.
+#[derive(Debug)]
+pub(crate) struct Reshaper<'a> {
+    how: &'a Reshape,
+    known: HashMap<Label, Of>,
+}
+
+impl<'a> Reshaper<'a> {
+    pub(crate) fn new(how: &'a Reshape) -> Self {
+        Self { how, known: HashMap::new() }
+    }
+
+    /// What becomes of a stack, root first; `None` if it is left out.
+    pub(crate) fn path(&mut self, stack: &[Label], builder: &mut Builder) -> Option<Vec<LabelId>> {
+        let Self { how, known } = self;
+        let of: Vec<Of> = stack
+            .iter()
+            .map(|label| match known.get(label) {
+                Some(of) => *of,
+                None => {
+                    let of = how.label(label, builder);
+                    known.insert(label.clone(), of);
+                    of
+                }
+            })
+            .collect();
+        // Process and thread stay where they are.
+        let outer = of.iter().take_while(|of| of.outer).count();
+        let (outermost, mut inner) = of.split_at(outer);
+        if how.focus.is_some() {
+            inner = &inner[inner.iter().position(|of| of.focus)?..];
+        }
+        let mut path: Vec<LabelId> = outermost.iter().filter(|of| !of.hide).map(|of| of.label).collect();
+        let outer = path.len();
+        let merged = how.collapse_recursion || how.boxes != Boxes::Functions;
+        for of in inner {
+            let again = path.len() > outer && path.last() == Some(&of.label);
+            if of.hide || again && merged {
+                continue;
+            }
+            path.push(of.label);
+        }
+        if path.is_empty() {
+            path.push(builder.label(marker(HIDDEN)));
+        }
+        if how.reverse {
+            path[outer..].reverse();
+        }
+        Some(path)
+    }
+}
+
+impl Reshape {
+    fn label(&self, label: &Label, builder: &mut Builder) -> Of {
+        let is_marker = label.kind == FrameKind::Marker;
+        let text = match (is_marker, self.boxes) {
+            (true, _) => label.text.clone(),
+            (_, Boxes::Functions) => self.names.of(&label.text),
+            (_, Boxes::Modules) => module(label).unwrap_or_else(|| package(label)),
+            (_, Boxes::Packages) => package(label),
+        };
+        let new = match self.boxes {
+            Boxes::Functions => Label { text, ..label.clone() },
+            // What is inlined is in the same library.
+            _ if label.kind == FrameKind::NativeInlined => {
+                Label { text, module: None, kind: FrameKind::Native }
+            }
+            _ => Label { text, module: None, kind: label.kind },
+        };
+        Of {
+            label: builder.label(new),
+            focus: self.focus.as_ref().is_some_and(|regex| regex.is_match(&label.text)),
+            hide: self.hide.iter().any(|regex| regex.is_match(&label.text)),
+            outer: is_marker && &*label.text != TRUNCATED,
+        }
+    }
+}
+
+/// What becomes of a label.
+#[derive(Clone, Copy, Debug)]
+struct Of {
+    label: LabelId,
+    focus: bool,
+    hide: bool,
+    outer: bool,
+}
+
+fn marker(text: &str) -> Label {
+    Label { text: text.into(), module: None, kind: FrameKind::Marker }
+}
+
+impl Names {
+    fn of(self, text: &Arc<str>) -> Arc<str> {
+        match self {
+            Self::Full => text.clone(),
+            Self::Simple => simple(text).into(),
+            Self::Dotted => dotted(text).into(),
+        }
+    }
+}
+
+/// `java/lang/Thread.run` with dots; a path in a file system begins with a slash.
+fn dotted(text: &str) -> String {
+    let is_path = text.starts_with('/') || text.contains(' ');
+    if is_path { text.to_owned() } else { text.replace('/', ".") }
+}
+
+/// The last two parts of a name: class and method, type and function. What is behind, as a line or `_[j]`, stays.
+fn simple(text: &str) -> String {
+    let (library, name) = text.split_once('`').map_or((None, text), |(library, name)| (Some(library), name));
+    let name = if name.contains("::") || name.contains('(') { native(name) } else { java(name) };
+    match library {
+        Some(library) => format!("{library}`{name}"),
+        None => name,
+    }
+}
+
+fn java(name: &str) -> String {
+    // The number of a lambda stands behind a slash or dot, too.
+    let is_name = |(at, _): &(usize, &str)| !name[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+    let cut = name.rmatch_indices('/').find(is_name).filter(|_| !name.starts_with('/'));
+    let name = cut.map_or(name, |(at, _)| &name[at + 1..]);
+    let Some((class, _)) = name.rsplit_once('.') else { return name.to_owned() };
+    let is_name = |(at, _): &(usize, &str)| !class[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+    match class.rmatch_indices('.').find(is_name) {
+        // Packages begin with a letter; `libc.so.6` is none, nor is `[unknown]`.
+        Some((at, _)) if name.starts_with(char::is_alphabetic) && !class[at + 1..].starts_with("so") => {
+            name[at + 1..].to_owned()
+        }
+        _ => name.to_owned(),
+    }
+}
+
+fn native(name: &str) -> String {
+    let bare = without_arguments(name);
+    let mut parts: Vec<&str> = Vec::new();
+    let (mut depth, mut from) = (0i32, 0);
+    for (at, c) in bare.char_indices() {
+        match c {
+            '<' | '{' => depth += 1,
+            '>' | '}' => depth -= 1,
+            ':' if depth == 0 && bare[at..].starts_with("::") && at >= from => {
+                parts.push(&bare[from..at]);
+                from = at + 2;
+            }
+            _ => {}
+        }
+    }
+    parts.push(bare.get(from..).unwrap_or_default());
+    let kept = parts.len().saturating_sub(2);
+    parts[kept..].join("::")
+}
+
+/// `f<int>(char)` is `f`; what is in brackets at the beginning, as in Rust's `<T as Trait>::f`, or is an operator, stays.
+fn without_arguments(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    let mut depth = 0u32;
+    let mut before = ' ';
+    for (at, c) in name.char_indices() {
+        let operator = || name[..at].ends_with("operator") || name[..at].ends_with("operator<");
+        match c {
+            '(' | '<' if depth > 0 => depth += 1,
+            // `(anonymous namespace)` and `<T as Trait>` begin a part.
+            '(' | '<' if at > 0 && before != ':' && !operator() => depth = 1,
+            ')' | '>' if depth > 0 && before != '-' => depth -= 1,
+            _ if depth == 0 => out.push(c),
+            _ => {}
+        }
+        before = c;
+    }
+    out.trim_end().trim_end_matches("::").trim_end_matches(" const").to_owned()
+}
+
+fn module(label: &Label) -> Option<Arc<str>> {
+    let told = label.text.split_once('`').map(|(library, _)| library.into());
+    label.module.clone().or(told).or_else(|| (label.kind == FrameKind::Kernel).then(|| "[kernel]".into()))
+}
+
+fn package(label: &Label) -> Arc<str> {
+    let text = &*label.text;
+    let name = text.split_once('`').map_or(text, |(_, name)| name);
+    if let Some((outer, _)) = name.trim_start_matches('<').split_once("::") {
+        // A template's return type may stand before it.
+        let outer = outer.rsplit([' ', '&', '*']).next().unwrap_or(outer);
+        return outer.split('<').next().unwrap_or(outer).into();
+    }
+    let known = module(label).filter(|_| !label.kind.is_java());
+    known.unwrap_or_else(|| {
+        let dotted = dotted(name);
+        let parts: Vec<&str> = dotted.rsplitn(3, '.').collect();
+        match parts[..] {
+            [_, _, package] => package.into(),
+            _ => "[no package]".into(),
+        }
+    })
+}
+
+/// The tree with what is too thin as one box in the one below.
+fn thinned(tree: &Tree, least_part: f64) -> Tree {
+    let least = tree.total as f64 * least_part;
+    let mut builder = Builder::default();
+    let labels: Vec<LabelId> = tree.labels.iter().map(|label| builder.label(label.clone())).collect();
+    let thin = builder.label(marker(THIN));
+    let mut path: Vec<LabelId> = Vec::new();
+    let mut sums: HashMap<Vec<LabelId>, u64> = HashMap::new();
+    let mut next = 0;
+    let mut met = 0u64;
+    while let Some(node) = tree.nodes.get(next) {
+        path.truncate(node.depth as usize);
+        if (node.total as f64) < least {
+            let sum = sums.entry(path.clone()).or_default();
+            *sum = sum.saturating_add(node.total);
+            met = met.saturating_add(node.total);
+            next = node.end as usize;
+            continue;
+        }
+        path.push(labels[node.label.index()]);
+        builder.add(path.iter().copied(), node.own);
+        met = met.saturating_add(node.own);
+        next += 1;
+    }
+    for (path, weight) in sums {
+        builder.add(path.into_iter().chain([thin]), weight);
+    }
+    builder.add([], tree.total.saturating_sub(met));
+    builder.finish(tree.unit.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folded;
+
+    fn reshaped(text: &str, reshape: &Reshape) -> String {
+        let mut out = Vec::new();
+        folded::write(&reshape.tree(folded::read(text.as_bytes()).unwrap()), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn stacks_are_cut_hidden_collapsed_and_turned() {
+        let text = "[t tid=1];main;f;f;g;f 3\n[t tid=1];main;h 2\n[u tid=2];main;f;glue;g 4\n";
+        let regex = |text: &str| Regex::new(text).unwrap();
+        let check = |reshape: Reshape, want: &str| assert_eq!(reshaped(text, &reshape), want);
+        check(
+            Reshape { focus: Some(regex("^f$")), ..Reshape::default() },
+            "[t tid=1];f;f;g;f 3\n[u tid=2];f;glue;g 4\n",
+        );
+        check(
+            Reshape { hide: vec![regex("^glue$"), regex("main")], ..Reshape::default() },
+            "[t tid=1];f;f;g;f 3\n[t tid=1];h 2\n[u tid=2];f;g 4\n",
+        );
+        check(
+            Reshape { collapse_recursion: true, hide: vec![regex("glue|main|tid")], ..Reshape::default() },
+            "f;g 4\nf;g;f 3\nh 2\n",
+        );
+        check(
+            Reshape { reverse: true, focus: Some(regex("^g$")), ..Reshape::default() },
+            "[t tid=1];f;g 3\n[u tid=2];g 4\n",
+        );
+        assert_eq!(
+            reshaped("a 1\nb 2\n", &Reshape { hide: vec![regex("a")], ..Reshape::default() }),
+            "[hidden] 1\nb 2\n"
+        );
+    }
+
+    #[test]
+    fn what_is_thin_stays_in_the_totals() {
+        let text = "a;b;c 1\na;b;d 1\na;e 97\nf;g 1\n";
+        let part = |least_part: f64| reshaped(text, &Reshape { least_part, ..Reshape::default() });
+        assert_eq!(part(0.02), "[thin] 1\na;b;[thin] 2\na;e 97\n");
+        assert_eq!(part(0.03), "[thin] 1\na;[thin] 2\na;e 97\n");
+        assert_eq!(part(0.0), text);
+    }
+
+    #[test]
+    fn names() {
+        let check = |full: &str, want: &str| assert_eq!(simple(full), want, "{full}");
+        check("java.util.concurrent.ThreadPoolExecutor.runWorker", "ThreadPoolExecutor.runWorker");
+        check("java/lang/Thread.run_[j]", "Thread.run_[j]");
+        check("Thread.run:12", "Thread.run:12");
+        check("a.b.Work$$Lambda/0x00007f40.run", "Work$$Lambda/0x00007f40.run");
+        check("a.b.Work$$Lambda.0x00007f40.run", "Work$$Lambda.0x00007f40.run");
+        check("Work$$Lambda.0x00007f40.run", "Work$$Lambda.0x00007f40.run");
+        check("libc.so.6", "libc.so.6");
+        check("std::vector<int, std::allocator<int> >::push_back(int const&)", "vector::push_back");
+        check("ns::(anonymous namespace)::f(int (*)(char))", "(anonymous namespace)::f");
+        check("<alloc::vec::Vec<T> as core::ops::Drop>::drop", "<alloc::vec::Vec as core::ops::Drop>::drop");
+        check("core::ops::function::FnOnce::call_once", "FnOnce::call_once");
+        check("main::{{closure}}", "main::{{closure}}");
+        check("operator new(unsigned long)", "operator new");
+        check("ns::operator<<(std::ostream&, int)", "ns::operator<<");
+        check("libc.so.6`__libc_start_main", "libc.so.6`__libc_start_main");
+        check("PyEval_EvalCode", "PyEval_EvalCode");
+        check("", "");
+        assert_eq!(dotted("java/lang/Thread.run"), "java.lang.Thread.run");
+        assert_eq!(dotted("/usr/lib/libc.so"), "/usr/lib/libc.so");
+    }
+
+    #[test]
+    fn boxes_of_modules_and_packages() {
+        let text = "libc.so.6`start;app`main;app`std::io::read;app`f;libc.so.6`read 5\n";
+        let boxes = |boxes: Boxes, text: &str| reshaped(text, &Reshape { boxes, ..Reshape::default() });
+        assert_eq!(boxes(Boxes::Modules, text), "libc.so.6;app;libc.so.6 5\n");
+        assert_eq!(boxes(Boxes::Packages, text), "libc.so.6;app;std;app;libc.so.6 5\n");
+        let text = "[t tid=1];java.lang.Thread.run;java.lang.Thread.exit;org/x/Y.z;do_syscall_[k];plain 2\n";
+        assert_eq!(boxes(Boxes::Packages, text), "[t tid=1];java.lang;org.x;[kernel];[no package] 2\n");
+    }
+}

@@ -1,0 +1,78 @@
+// What `flightline convert` makes, opened by the tools it is for: speedscope's own page and d3-flame-graph.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { flightline, folder, visit } from "./page.mjs";
+
+const recorded = process.env.FOLDED;
+const modules = join(process.cwd(), "node_modules");
+const total = readFileSync(recorded, "utf8").trim().split("\n").reduce((sum, line) => sum + Number(line.split(" ").pop()), 0);
+
+function convert(format) {
+  const file = join(folder, `${format}.json`);
+  execFileSync(flightline, ["convert", recorded, "--format", format, "-o", file]);
+  return readFileSync(file);
+}
+
+test("speedscope shows the functions", async () => {
+  const app = join(modules, "speedscope/dist/release");
+  const name = "converted.speedscope.json";
+  const script = join(folder, "profile.js");
+  writeFileSync(script, `speedscope.loadFileFromBase64("${name}", "${convert("speedscope").toString("base64")}")`);
+  assert.ok(readdirSync(app).includes("index.html"));
+  const page = await visit(join(app, "index.html"), "light", `#localProfilePath=${script}`);
+  // Its flame graphs are painted; the table of the sandwich is text.
+  await page.getByText("Sandwich").click({ timeout: 30_000 });
+  await page.getByText("Work.fib").first().waitFor({ timeout: 30_000 });
+  const text = await page.evaluate(() => document.body.innerText);
+  const row = (function_) => text.split("\n").findIndex((line) => line.trim() === function_);
+  assert.ok(row("Work.fib") > 0, text.slice(0, 2000));
+  assert.deepEqual(page.errors, []);
+});
+
+test("d3-flame-graph draws all of it", async () => {
+  const file = join(folder, "d3.html");
+  const source = (name) => `<script>${readFileSync(join(modules, name), "utf8")}</script>`;
+  // What it is built on, each before those that need it.
+  const parts = ["selection", "dispatch", "timer", "color", "interpolate", "ease", "transition", "array", "format", "hierarchy",
+    "time", "time-format", "scale"];
+  writeFileSync(
+    file,
+    `<!DOCTYPE html><meta charset="utf-8"><div id="chart"></div>
+     ${parts.map((part) => source(`d3-${part}/dist/d3-${part}.min.js`)).join("")}
+     ${source("d3-flame-graph/dist/d3-flamegraph.umd.min.js")}
+     <script type="application/json" id="data">${convert("d3").toString().replaceAll("<", "\\u003c")}</script>
+     <script>
+       const data = JSON.parse(document.getElementById("data").textContent);
+       const chart = (flamegraph.default ?? flamegraph)().width(900);
+       d3.select("#chart").datum(data).call(chart);
+     </script>`,
+  );
+  const page = await visit(file);
+  await page.locator("g.frame").first().waitFor({ timeout: 30_000 });
+  // Boxes grow to their widths.
+  await page.waitForFunction(() => document.querySelector("g.frame rect").getBoundingClientRect().width > 899, undefined, { timeout: 30_000 });
+  const boxes = await page.evaluate(() =>
+    [...document.querySelectorAll("g.frame")].map((box) => ({
+      name: box.__data__.data.name, value: box.__data__.value, width: box.querySelector("rect").getBoundingClientRect().width,
+    })));
+  const [root] = boxes.filter((box) => box.name === "root");
+  assert.equal(root.value, total);
+  assert.equal(Math.round(root.width), 900);
+  const folded = readFileSync(recorded, "utf8").trim().split("\n");
+  const first = boxes.find((box) => box.name === folded[0].split(";")[0].replace(/ \d+$/, ""));
+  const want = folded.filter((line) => line.split(/;| \d+$/)[0] === first.name).reduce((sum, line) => sum + Number(line.split(" ").pop()), 0);
+  assert.equal(first.value, want);
+  assert.deepEqual(page.errors, []);
+});
+
+test("a PNG is what a browser draws of the SVG", () => {
+  const file = join(folder, "flame.png");
+  execFileSync(flightline, ["flame", recorded, "-o", file, "--width", "800", "--frame-height", "12"]);
+  const picture = readFileSync(file);
+  assert.equal(picture.subarray(1, 4).toString(), "PNG");
+  assert.equal(picture.readUInt32BE(16), 800);
+  assert.ok(picture.length > 5_000, "an empty page is smaller");
+});
