@@ -351,12 +351,14 @@ fn sequences_of_the_program_are_its_own() {
     let mut without = Record::new().option("-e").option("cpu,wall@1ms");
     without = without.option("--spans").option("sampled");
     let mut command = without.command(env!("CARGO_BIN_EXE_spans_victim"), &["20"]);
-    run(command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0"), Duration::from_secs(60)).expect_success("record");
+    run(command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0"), Duration::from_secs(60))
+        .expect_success("record");
     // What is spent asleep in a span is in it, either way: 12 ms and more in each of 40.
     for path in [&on.path, &without.path()] {
         let mut told = Command::new(victim::flightline());
         let told = run(told.args(["spans", "--json"]).arg(path), Duration::from_secs(60));
-        let told: serde_json::Value = serde_json::from_str(&told.expect_success("spans").stdout_text()).unwrap();
+        let told: serde_json::Value =
+            serde_json::from_str(&told.expect_success("spans").stdout_text()).unwrap();
         let inner = told["rows"].as_array().unwrap().iter().find(|row| row["key"] == "inner").unwrap();
         let off = inner["spent"]["offCpuNanos"].as_u64().unwrap();
         assert!(off >= 40 * 12_000_000 * 9 / 10, "{off} ns: {inner}");

@@ -44,9 +44,7 @@ impl<P> Taken<P> {
         let lasts = match sample.kind {
             // Several looks at a thread that did not run between them. One that runs, or has just been let run, is seen at a moment.
             Kind::Wall if samples > 1 && unit == Unit::Nanoseconds => {
-                // The looks may lie at both its ends.
-                let between = value - value / samples;
-                if sample.state.as_deref().is_some_and(|state| RUNS.contains(&state)) { 0 } else { between }
+                if sample.state.as_deref().is_some_and(|state| RUNS.contains(&state)) { 0 } else { value }
             }
             _ => sample.duration_nanos.unwrap_or(0),
         };

@@ -101,7 +101,12 @@ impl<P> OfThread<P> {
             } else {
                 Vec::new()
             };
-            if parts.len() > 1 {
+            // Times are whole intervals: one more or less says nothing of the change.
+            let of = |context: Option<&Arc<SpanContext>>| context.map(|context| context.span);
+            let elsewhere = parts.iter().filter(|(_, part)| of(part.as_ref()) != of(context.as_ref()));
+            let elsewhere: i64 = elsewhere.map(|(lasts, _)| *lasts).sum();
+            let rounding = sample.lasts / i64::try_from(sample.weight.samples).unwrap_or(i64::MAX).max(1);
+            if parts.len() > 1 && elsewhere > rounding {
                 counts.divided += 1;
                 let mut at = sample.time;
                 for (weight, (lasts, context)) in divided(sample.weight, &parts).into_iter().zip(&parts) {
