@@ -42,12 +42,13 @@ function flameGraph(ui) {
     if (!tree) return;
     width = scroller.clientWidth;
     height = scroller.clientHeight;
-    surface.resize(width, height);
+    const anew = surface.resize(width, height);
     // In a graph that grows upwards the root stays where it is.
     const below = spacer.offsetHeight - scroller.scrollTop;
     spacer.style.height = Math.max(contentHeight(), height) + "px";
     if (!inverted && below > 0) scroller.scrollTop = spacer.offsetHeight - below;
-    draw();
+    if (anew) draw();
+    else schedule();
   }
 
   // What is drawn is also what is hit: between a change and its frame, `rows` are of the picture before.
@@ -199,10 +200,15 @@ function flameGraph(ui) {
     mark(wanted);
     return `Matched: ${percentOf(weight, tree.whole)} (${amountIn(unit, weight)})`;
   }
-  /** Boxes that are marked and have been looked at, in order. */
+  /** Boxes that are marked and have been looked at, in order; asked for again and again. */
+  let list = { of: null, matches: null, size: 0, found: [] };
   function marked() {
+    // A tree that is merged as it is looked at grows.
+    const size = tree.label.length;
+    if (list.of === tree && list.matches === matches && list.size === size) return list.found;
     const found = [];
     if (matches) walk(tree, (node) => { if (matches[tree.label[node]]) found.push(node); });
+    list = { of: tree, matches, size, found };
     return found;
   }
   /** Moves to the next marked box, or with -1 to the one before; its number and how many there are. */
@@ -257,7 +263,6 @@ function flameGraph(ui) {
     inverted = to;
     resize();
     home();
-    schedule();
   }
   /** Takes a key; whether it was one of these. */
   function key(event) {

@@ -13,11 +13,12 @@ class Surface {
     this.lines = [];
   }
 
+  /** Whether anything is different now: then nothing is drawn any more. */
   resize(width, height) {
     this.ratio = window.devicePixelRatio || 1;
     [this.width, this.height] = [width, height];
     const across = Math.max(1, Math.round(width * this.ratio)), down = Math.max(1, Math.round(height * this.ratio));
-    if (this.image && this.image.width === across && this.image.height === down) return;
+    if (this.image && this.image.width === across && this.image.height === down) return false;
     this.canvas.width = across;
     this.canvas.height = down;
     this.canvas.style.width = width + "px";
@@ -25,6 +26,7 @@ class Surface {
     this.image = this.context.createImageData(across, down);
     this.pixels = new Uint32Array(this.image.data.buffer);
     this.lines = [];
+    return true;
   }
 
   begin() {

@@ -125,6 +125,14 @@
     [callers, callees].forEach((one) => one.mark(wanted()));
     current = label;
   }
+  /** What `found` weighs in a tree, and its towers. One that is merged as it is looked at may have more of them later. */
+  let latest = {};
+  function matchedIn(of, found) {
+    if (latest.of === of && latest.found === found) return latest;
+    const towers = [], weight = of.matched(found, (from, width) => towers.push(from, width)), told = { of, found, weight, towers };
+    if (of instanceof CallTree) latest = told;
+    return told;
+  }
   function tellMatches() {
     const found = wanted(), bad = state.q !== "" && !regexOf(state.q, state.ignore);
     if (document.activeElement !== field || field.value === "") field.value = state.q;
@@ -133,18 +141,13 @@
     for (const id of ["before", "after", "keep", "drop"]) byId(id).disabled = !found;
     words = bad ? "not a regular expression" : "";
     if (found) {
-      const weight = once("matched", base(), () => new Map()), key = state.q + "\0" + state.ignore;
-      if (!weight.has(key)) weight.set(key, base().matched(found));
+      const of = matchedIn(base(), found);
       let functions = 0;
       for (const is of found) functions += is;
-      words = `Matched: ${percentOf(weight.get(key), base().whole)} (${amountIn(unit(), weight.get(key))}, ${grouped.format(functions)} ${functions === 1 ? "function" : "functions"})`;
+      words = `Matched: ${percentOf(of.weight, base().whole)} (${amountIn(unit(), of.weight)}, ${grouped.format(functions)} ${functions === 1 ? "function" : "functions"})`;
     }
     byId("matched").textContent = words;
-    if (inGraph()) {
-      const towers = [];
-      if (found) graph.tree.matched(found, (from, width) => towers.push(from, width));
-      strip.mark(towers, graph.tree.all);
-    }
+    if (inGraph()) strip.mark(found ? matchedIn(graph.tree, found).towers : [], graph.tree.all);
   }
   function tellLegend() {
     const of = (PALETTES[state.palette] || PALETTES.kind), legend = byId("legend");
