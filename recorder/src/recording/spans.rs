@@ -282,7 +282,8 @@ impl Recording {
 
     /// Tells what goes on, at a chunk's end. Not for readers of `profiler.Span`: these would have to count it once more at its end.
     pub(super) fn tell_open_now(&mut self) {
-        if self.open.processes.is_empty() || !self.declared.has(schema::OPEN_SPAN) || self.failure.is_some() {
+        let declared = self.writer.declares(schema::OPEN_SPAN);
+        if self.open.processes.is_empty() || !declared || self.failure.is_some() {
             return;
         }
         self.open.telling = true;
@@ -443,10 +444,6 @@ mod tests {
         let group = recording.add_group("prog (1)".into());
         let thread = recording.add_thread(5, "main", group).index;
         let (start_ns, sample_trace) = (recording.chunk_start_ns, trace(&mut recording, 1));
-        let worked = Arc::new(Worked { context: context(9), seq: 3 });
-        recording.taken_for(thread, start_ns, Some(&worked));
-        recording.sample(thread, sample_trace, start_ns, 1);
-        recording.taken_for(thread, 0, None);
         let scope = |seq| Scope { start_ns, took_ns: 5_000, span: 9, previous: 0, seq, open: true };
         let open = |seq, name: &str| OpenSpan {
             thread,
@@ -456,6 +453,12 @@ mod tests {
             context: context(9),
         };
         assert!(recording.tells_open());
+        // Known before the chunk that declares them.
+        recording.open_now(7, vec![open(1, "shop")]);
+        let worked = Arc::new(Worked { context: context(9), seq: 3 });
+        recording.taken_for(thread, start_ns, Some(&worked));
+        recording.sample(thread, sample_trace, start_ns, 1);
+        recording.taken_for(thread, 0, None);
         // Active on two threads; one activation ends.
         recording.open_now(7, vec![open(1, "shop"), open(2, "shop"), open(3, "shop")]);
         recording.open_no_more(7, 2, 9);
