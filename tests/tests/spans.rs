@@ -364,3 +364,44 @@ fn sequences_of_the_program_are_its_own() {
         assert!(off >= 40 * 12_000_000 * 9 / 10, "{off} ns: {inner}");
     }
 }
+
+/// Labels of threads that have no spans: the ABI of custom-labels, in the program itself and in a library.
+#[test]
+fn labels_without_spans_are_read() {
+    let _turn = turn();
+    let dialect = if cfg!(target_arch = "x86_64") { "-mtls-dialect=gnu2" } else { "-mtls-dialect=desc" };
+    let of_library = ["-O2", "-shared", "-fPIC", "-DLIBRARY", dialect];
+    let library = victim::compile("gcc", "custom_labels.c", &of_library, &[]);
+    let library = library.to_str().unwrap();
+    let user = victim::compile("gcc", "custom_labels.c", &["-O2", "-DUSER"], &[library]);
+    for program in [victim::c("custom_labels", &["-O2", "-rdynamic"]), user] {
+        let record = Record::new().option("-e").option("cpu,wall@2ms");
+        let recorded = record.run(program, &["200"]).expect_code(0);
+        let contexts = contexts(&recorded.path);
+        let mut right: HashMap<(&str, bool), u64> = HashMap::new();
+        for sample in spans::read(&recorded.path, &SAMPLES[..2]) {
+            let context = contexts.get(&(sample.tid, sample.number("startTime")));
+            let customers = ["acme", "umbrella"];
+            let Some(customer) = customers.into_iter().find(|name| sample.has(&format!("for_{name}"))) else {
+                assert!(context.is_none() || !sample.has("for_nobody"), "{sample:?} {context:?}");
+                continue;
+            };
+            if let Some(context) = context {
+                let labels = format!(r#"{{"customer":"{customer}","region":"eu"}}"#);
+                assert_eq!((context.field("labels"), context.number("spanId")), (labels.as_str(), 0));
+            }
+            *right.entry((customer, context.is_some())).or_default() += 1;
+        }
+        println!("{right:?}");
+        assert!(right[&("acme", true)] > 100 && right[&("umbrella", true)] > 100, "{right:?}");
+        let mut told = Command::new(victim::flightline());
+        let told = told.args(["spans", "--json", "--by", "label=customer"]).arg(&recorded.path);
+        let told = run(told, Duration::from_secs(60)).expect_success("spans").stdout_text();
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        for customer in ["acme", "umbrella"] {
+            let row = told["rows"].as_array().unwrap().iter().find(|row| row["key"] == customer);
+            let cpu = row.and_then(|row| row["spent"]["cpuNanos"].as_u64()).unwrap_or(0);
+            assert!((100_000_000..300_000_000).contains(&cpu), "{told}");
+        }
+    }
+}

@@ -45,6 +45,8 @@ pub enum SpanKey {
     Id(u64),
     /// An interval of a thread that has no id: `profiler.Span`, contextual events of a JDK.
     Interval(u64),
+    /// None: labels that a thread had alone, by a number of theirs.
+    Labels(u64),
 }
 
 impl SpanKey {
@@ -57,7 +59,7 @@ impl SpanKey {
     pub fn id(self) -> u64 {
         match self {
             Self::Id(id) => id,
-            Self::Interval(_) => 0,
+            Self::Interval(_) | Self::Labels(_) => 0,
         }
     }
 }
@@ -67,6 +69,7 @@ impl fmt::Display for SpanKey {
         match self {
             Self::Id(id) => write!(f, "{id:016x}"),
             Self::Interval(number) => write!(f, "#{number}"),
+            Self::Labels(number) => write!(f, "labels {number:016x}"),
         }
     }
 }

@@ -146,7 +146,8 @@ impl Entry {
 
     /// Its name, or what stands for it.
     pub fn name(&self) -> &str {
-        self.name.as_deref().unwrap_or(NAMELESS)
+        let unnamed = if matches!(self.key, SpanKey::Labels(_)) { SPANLESS } else { NAMELESS };
+        self.name.as_deref().unwrap_or(unnamed)
     }
 
     /// The last that was told of it.
@@ -171,6 +172,8 @@ pub(super) struct Seen {
 
 /// Stands for the name of a span whose end was not told.
 pub const NAMELESS: &str = "[span without a name]";
+/// Stands for the name of a span where a thread had labels and no span.
+const SPANLESS: &str = "[labels, no span]";
 
 /// Spans kept one by one; with more, the oldest are left out.
 pub(super) const MOST_SPANS: usize = if cfg!(test) { 1 << 12 } else { 1 << 19 };

@@ -12,6 +12,7 @@
 //! | `datadog.Endpoint` | Datadog | name of a local root |
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::ids::{SpanKey, TraceId};
@@ -234,13 +235,19 @@ pub(crate) fn context(fields: &[(Arc<str>, Value)]) -> Option<SpanContext> {
 }
 
 fn context_of(fields: &Fields<'_>) -> Option<SpanContext> {
-    let span = fields.span("spanId")?;
+    let text = fields.text("labels").unwrap_or_default();
+    let of_labels = || {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        (!text.is_empty()).then(|| SpanKey::Labels(hasher.finish()))
+    };
+    let span = fields.span("spanId").or_else(of_labels)?;
     Some(SpanContext {
         span,
         local_root: fields.span("localRootSpanId").unwrap_or(span),
         trace: fields.trace(),
         flags: fields.flags(),
-        labels: labels_of(&fields.text("labels").unwrap_or_default()),
+        labels: labels_of(&text),
     })
 }
 

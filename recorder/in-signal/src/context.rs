@@ -13,6 +13,7 @@
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use crate::labels;
 use crate::layout::{CONTEXT_PLACES, SampleRecord, ThreadSlot, context_word, sample_flags};
 use crate::state::ProcState;
 use crate::sys;
@@ -56,6 +57,8 @@ pub mod place {
     /// Kinds, in the low byte.
     const FIXED: u64 = 1;
     const DYNAMIC: u64 = 2;
+    /// Beside the kind: the variable leads to labels alone ([`crate::labels`]).
+    pub const LABELS: u64 = 0x80;
 
     /// At one distance from the thread pointer in all threads.
     pub const fn fixed(distance: i64) -> u64 {
@@ -81,7 +84,7 @@ pub mod place {
 
     /// Reads it back.
     pub const fn read(word: u64) -> Option<Place> {
-        match word & 0xff {
+        match word & 0xff & !LABELS {
             FIXED => Some(Place::Fixed((word as i64 >> 8) as u64)),
             DYNAMIC => Some(Place::Dynamic(word >> 8 & 0xff_ffff, word >> 32)),
             _ => None,
@@ -175,14 +178,15 @@ fn found(
     places: &[[u64; 2]; CONTEXT_PLACES],
     to: &mut [u64; MAX_CONTEXT],
 ) -> usize {
-    for [generation, place] in places {
-        let Some(place) = place::read(*place) else { break };
+    for [generation, word] in places {
+        let Some(place) = place::read(*word) else { break };
         let mut at = [0u64];
         let variable = variable(pid, pointer, place, *generation);
         if variable == 0 || checked(pid, variable, &mut at) != size_of_val(&at) || at == [0] {
             continue;
         }
-        let words = copy(pid, slot, at[0], to);
+        let words =
+            if word & place::LABELS != 0 { labels::copy(pid, at[0], to) } else { copy(pid, slot, at[0], to) };
         if words != 0 {
             return words;
         }

@@ -28,6 +28,7 @@ mod guess;
 pub mod handler;
 pub mod here;
 pub mod interrupted;
+mod labels;
 pub mod layout;
 pub mod loader;
 pub mod memo;

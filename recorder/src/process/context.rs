@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flightline_in_signal::context::{HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, RECORD_HEAD};
+use flightline_in_signal::layout::TEXT_LABELS;
 use serde_json::{Map, Value};
 
 use super::proc_file::ProcFile;
@@ -56,7 +57,8 @@ pub(super) fn decode(words: &[u64], name: impl Fn(u8) -> Option<String>) -> Opti
     let attrs = usize::from(u16::from_le_bytes(*bytes.get(26..28)?.first_chunk()?));
     let attrs = bytes.get(RECORD_HEAD..RECORD_HEAD + attrs)?;
     let id = |at: usize| Some(u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
-    let mut labels = labels(attrs, name);
+    let texts = words.first().is_some_and(|head| head & TEXT_LABELS != 0);
+    let mut labels = if texts { text_labels(attrs) } else { labels(attrs, name) };
     // Only our side-car counts activations.
     let (seq, local_root) = match is_ours(words) {
         true => (seq, local_root),
@@ -83,6 +85,21 @@ fn labels(mut attrs: &[u8], name: impl Fn(u8) -> Option<String>) -> Map<String, 
         attrs = rest;
         let name = name(*key).unwrap_or_else(|| format!("label {key}"));
         object.insert(name, String::from_utf8_lossy(text).into_owned().into());
+    }
+    object
+}
+
+/// Labels of `length, key, length, text` behind each other. The first of a key counts.
+fn text_labels(mut attrs: &[u8]) -> Map<String, Value> {
+    let mut object = Map::new();
+    let mut next = || {
+        let (len, rest) = attrs.split_first()?;
+        let (text, rest) = rest.split_at_checked(usize::from(*len))?;
+        attrs = rest;
+        Some(String::from_utf8_lossy(text).into_owned())
+    };
+    while let (Some(key), Some(value)) = (next(), next()) {
+        object.entry(key).or_insert(value.into());
     }
     object
 }
@@ -132,6 +149,14 @@ mod tests {
         };
         assert_eq!(root(b"\x00\x10000000000000beef"), (0xbeef, String::new()));
         assert_eq!(root(b"\x00\x02be"), (0, format!(r#"{{"{LOCAL_ROOT}":"be"}}"#)));
+    }
+
+    #[test]
+    fn labels_as_texts() {
+        let attrs = b"\x01k\x02ab\x00\x01c\x01k\x01x\x09cut";
+        let mut words = words(false, attrs, attrs.len());
+        words[0] |= TEXT_LABELS;
+        assert_eq!(decode(&words, |_| None).unwrap().context.labels, r#"{"":"c","k":"ab"}"#);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Other writers of OpenTelemetry's thread context (OTEP 4947): libraries that define `otel_thread_ctx_v1` and may be opened at any time.
+//! Other writers of OpenTelemetry's thread context (OTEP 4947): libraries that define `otel_thread_ctx_v1` and may be opened at any time. And
+//! those of labels alone: the program or a library that defines `custom_labels_current_set` (ABI of custom-labels, version 1).
 //!
 //! What the program was started with, its own copy finds (`capture/context.rs`). Here the files that are mapped are looked through for the
 //! variable, and the words of the loader in the process's memory are read that lead the library's own code to it:
@@ -17,15 +18,30 @@ use flightline_in_signal::context::place;
 use flightline_in_signal::layout::CONTEXT_PLACES;
 use flightline_in_signal::sys;
 use object::elf;
-use object::read::{ReadCache, elf::ElfFile64};
-use object::{Endianness, Object, ObjectSymbol, RelocationFlags, RelocationTarget};
+use object::read::elf::{ElfFile64, ProgramHeader};
+use object::read::{ReadCache, ReadRef};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget};
 
 use super::modules::ModuleMap;
 use super::proc_file::ProcFile;
 use crate::names::debug_files;
 use crate::names::images::{ImageId, Images};
 
-const VARIABLE: &str = "otel_thread_ctx_v1";
+/// Name of the variable, of a constant beside it that must be 1, and what its place is marked with.
+struct Variable {
+    name: &'static str,
+    version: Option<&'static str>,
+    mark: u64,
+}
+
+const VARIABLES: [Variable; 2] = [
+    Variable { name: "otel_thread_ctx_v1", version: None, mark: 0 },
+    Variable {
+        name: "custom_labels_current_set",
+        version: Some("custom_labels_abi_version"),
+        mark: place::LABELS,
+    },
+];
 /// Shortest and longest time between two looks at what is mapped, where nothing else asks for one, ns.
 const WAIT_NS: [u64; 2] = [100_000_000, 16_000_000_000];
 /// Files of which it is remembered what they have of it.
@@ -45,6 +61,8 @@ enum Kind {
     Descriptor,
     Module,
     Distance,
+    /// The program's own: `at` is the distance itself.
+    OfProgram,
 }
 
 /// A word of the loader's, by its address in the file, and the variable's offset in the module's block.
@@ -55,11 +73,14 @@ struct Word {
     offset: u64,
 }
 
+/// Of each of [`VARIABLES`].
+type Words = [Option<Word>; VARIABLES.len()];
+
 /// What is known of a process's writers.
 #[derive(Default)]
 pub(super) struct Writers {
     /// The files looked through.
-    files: Vec<(ImageId, Option<Word>)>,
+    files: Vec<(ImageId, Words)>,
     /// Modules were looked at in this version.
     version: u64,
     /// Some word is not there yet.
@@ -90,47 +111,68 @@ impl Writers {
         let mut free = places.iter_mut();
         let mut seen = offsets.map(|offset| [0, place::fixed(offset as i64)]).to_vec();
         for mapping in modules.current() {
-            let Some(word) = self.word_of(file.pid, mapping.image, images) else { continue };
-            let Some(found) = word.read(file.pid, mapping.bias) else {
-                self.again = true;
-                continue;
-            };
-            if !seen.contains(&found)
-                && let Some(to) = free.next()
-            {
-                seen.push(found);
-                *to = found;
+            let words = self.words_of(file.pid, mapping.image, images);
+            for (variable, word) in VARIABLES.iter().zip(words) {
+                let Some(word) = word else { continue };
+                let Some([generation, place]) = word.read(file.pid, mapping.bias) else {
+                    self.again = true;
+                    continue;
+                };
+                let found = [generation, place | variable.mark];
+                if !seen.contains(&found)
+                    && let Some(to) = free.next()
+                {
+                    seen.push(found);
+                    *to = found;
+                }
             }
         }
+        // Whoever tells spans tells more than labels.
+        places.sort_by_key(|[_, place]| (*place == 0, place & place::LABELS));
         file.set_context_places(&places);
     }
 
-    fn word_of(&mut self, pid: u32, id: ImageId, images: &Images) -> Option<Word> {
+    fn words_of(&mut self, pid: u32, id: ImageId, images: &Images) -> Words {
         if let Some((_, known)) = self.files.iter().find(|(known, _)| *known == id) {
             return *known;
         }
         let image = images.get(id);
         let has_any = image.head.segment(elf::PT_TLS.0).is_some();
-        let word = has_any.then(|| {
+        let words = has_any.then(|| {
             let path = image.path.strip_prefix("/").unwrap_or(&image.path);
-            word_in(&Path::new(&format!("/proc/{pid}/root")).join(path)).or_else(|| word_in(&image.path))
+            words_in(&Path::new(&format!("/proc/{pid}/root")).join(path)).or_else(|| words_in(&image.path))
         });
-        let word = word.flatten();
+        let words = words.flatten().unwrap_or_default();
         if self.files.len() >= MOST_FILES {
             self.files.clear();
         }
-        self.files.push((id, word));
-        word
+        self.files.push((id, words));
+        words
     }
 }
 
-/// The word by which a file that defines the variable finds it. Only its tables of symbols and relocations are read.
-fn word_in(path: &Path) -> Option<Word> {
+/// The words by which a file finds the variables that it defines. Only its tables of symbols and relocations are read.
+fn words_in(path: &Path) -> Option<Words> {
     let cache = ReadCache::new(debug_files::open(path)?.0);
     let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
-    let mut symbols = elf.dynamic_symbols();
-    let symbol = symbols.find(|s| !s.is_undefined() && s.name() == Ok(VARIABLE))?;
+    Some(VARIABLES.each_ref().map(|variable| word_in(&elf, variable)))
+}
+
+fn word_in<'d, R: ReadRef<'d>>(elf: &ElfFile64<'d, Endianness, R>, variable: &Variable) -> Option<Word> {
+    let defined = |name: &str| elf.dynamic_symbols().find(|s| !s.is_undefined() && s.name() == Ok(name));
+    let symbol = defined(variable.name)?;
+    if let Some(version) = variable.version {
+        let version = defined(version)?;
+        let section = elf.section_by_index(version.section_index()?).ok()?;
+        let value = section.data_range(version.address(), 4).ok()??;
+        if value != 1u32.to_le_bytes() {
+            return None;
+        }
+    }
     let offset = symbol.address();
+    if let (Some(at), true) = (of_program(elf, offset), variable.version.is_some()) {
+        return Some(Word { at: at as u64, kind: Kind::OfProgram, offset });
+    }
     // Whether it may be of another variable of the module, and the word.
     let mut words = Vec::new();
     for (at, relocation) in elf.dynamic_relocations()? {
@@ -151,11 +193,31 @@ fn word_in(path: &Path) -> Option<Word> {
     words.into_iter().min_by_key(|(doubtful, _)| *doubtful).map(|(_, word)| word)
 }
 
+/// Distance from the thread pointer to a variable of a program, at this offset in its block (Drepper, ELF handling for thread-local
+/// storage); `None` of a library.
+fn of_program<'d, R: ReadRef<'d>>(elf: &ElfFile64<'d, Endianness, R>, offset: u64) -> Option<i64> {
+    let endian = elf.endian();
+    let segment = |kind| elf.elf_program_headers().iter().find(|header| header.p_type(endian) == kind);
+    segment(elf::PT_INTERP)?;
+    let tls = segment(elf::PT_TLS)?;
+    let align = tls.p_align(endian).max(1);
+    let up = |n: u64| n.checked_next_multiple_of(align);
+    if cfg!(target_arch = "x86_64") {
+        let from = tls.p_vaddr(endian);
+        let pointer = up(from.checked_add(tls.p_memsz(endian))?)?;
+        Some(from.checked_add(offset)?.wrapping_sub(pointer) as i64)
+    } else {
+        const CONTROL_BLOCK: u64 = 16;
+        i64::try_from(up(CONTROL_BLOCK)?.checked_add(offset)?).ok()
+    }
+}
+
 impl Word {
     /// The place that it leads to in a process, with its generation; `None` as long as it cannot be told.
     fn read(&self, pid: u32, bias: u64) -> Option<[u64; 2]> {
         let at = bias.wrapping_add(self.at);
         match self.kind {
+            Kind::OfProgram => distance(self.at),
             Kind::Distance => distance(words::<1>(pid, at)?[0]),
             Kind::Module => {
                 let [module, offset] = words(pid, at)?;
@@ -230,7 +292,7 @@ mod tests {
 
     #[test]
     fn files_without_the_variable() {
-        assert_eq!(word_in(Path::new("/nowhere")), None);
-        assert_eq!(word_in(Path::new("/proc/self/maps")), None);
+        assert_eq!(words_in(Path::new("/nowhere")), None);
+        assert_eq!(words_in(Path::new("/proc/self/maps")), None);
     }
 }

@@ -95,6 +95,9 @@ pub const fn event_word(kind: u16, index: u16, extra: u32) -> u64 {
     kind as u64 | (index as u64) << 16 | (extra as u64) << 32
 }
 
+/// In the first word of a context: its attributes are keys and values as texts, each behind a byte with its length ([`crate::labels`]).
+pub const TEXT_LABELS: u64 = 1 << 33;
+
 /// First word of a context behind a stack: its length in words, itself included, and whether a side-car was read. The number of the
 /// activation and the local root's id follow (0 without a side-car), then the bytes of the record, see [`crate::context`].
 #[inline]
