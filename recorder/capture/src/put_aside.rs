@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 use flightline_context::abi::Switches;
 use flightline_in_signal::layout::{ThreadSlot, engines, event_kind, spans};
+use flightline_in_signal::payload::waited;
 use flightline_in_signal::publish::Event;
 use flightline_in_signal::{clock, context, here, thread};
 
@@ -123,16 +124,18 @@ pub unsafe extern "C" fn switched() {
 /// Tells what is new of the thread's time without a processor.
 fn tell(slot: &ThreadSlot) {
     let off_ns = clock::monotonic_ns().saturating_sub(clock::thread_cpu_ns());
-    let Some(waited) = note(slot, off_ns) else { return };
+    let Some(waited_ns) = note(slot, off_ns) else { return };
     let grain = GRAIN.load(Relaxed);
-    let value = if waited >= grain {
-        waited
-    } else if chance(off_ns, grain) < waited {
+    let value = if waited_ns >= grain {
+        waited_ns
+    } else if chance(off_ns, grain) < waited_ns {
         grain
     } else {
         return;
     };
-    let extra = [off_ns, waited];
+    let mut extra = [0; waited::WORDS];
+    extra[waited::OFF] = off_ns;
+    extra[waited::WAITED] = waited_ns;
     // What finds no room is counted by kind.
     let _ = here::record(&Event { kind: event_kind::WAITED, index: 0, value, extra: &extra }, true);
 }

@@ -151,6 +151,16 @@ pub mod scope {
     pub const WORDS: usize = 5;
 }
 
+/// Time without a processor that a thread noted; the value is what that stands for, ns.
+pub mod waited {
+    /// CLOCK_MONOTONIC less the thread's CPU clock when it noted it, ns.
+    pub const OFF: usize = 0;
+    /// How long the time was itself, ns.
+    pub const WAITED: usize = 1;
+    /// Number of words.
+    pub const WORDS: usize = 2;
+}
+
 /// Words of an event, put together where nothing may be allocated.
 pub struct Words {
     words: [u64; MAX_EXTRA],

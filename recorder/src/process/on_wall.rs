@@ -1,6 +1,7 @@
 //! What the wall clock saw of a thread.
 
 use flightline_in_signal::layout::event_kind;
+use flightline_in_signal::payload::waited;
 use jfr_format::schema::thread_state;
 
 use super::book::{Book, Pending, What};
@@ -66,7 +67,8 @@ impl Book {
     ) {
         let index = self.threads.of_sample(file, sample.slot, sample.tid, sample.time_ns, self.period_ns);
         let (Some(wall_ns), Some(thread)) = (self.wall_ns, self.threads.list.get_mut(index)) else { return };
-        let &[off_ns, waited_ns] = &self.extra[..] else { return };
+        let Some(&extra) = self.extra.first_chunk::<{ waited::WORDS }>() else { return };
+        let (off_ns, waited_ns) = (extra[waited::OFF], extra[waited::WAITED]);
         let seed = thread.seed();
         let pieces = thread.wall.pieces.get_or_insert_default();
         let from_ns = off_ns.saturating_sub(waited_ns);
