@@ -232,10 +232,14 @@ pub struct ThreadSlot {
     pub lost_ns: [AtomicU64; loss::CAUSES],
     /// Lost samples by cause.
     pub lost: [AtomicU32; loss::CAUSES],
+    /// Set by the drain when it saw our signal in the thread's SigBlk while its CPU clock ran.
+    pub blocked_seen: AtomicU32,
     /// Σ time-stamp-counter cycles spent in the handler (x86_64; 0 elsewhere).
     pub handler_cycles: AtomicU64,
     /// Samples taken while a span was active; the drain counts here too.
     pub span_samples: AtomicU32,
+    /// Engine stage: see `handler`.
+    pub stage: AtomicU32,
     /// Time without a processor, as the thread read it when it last entered or left a span after having been put aside: CLOCK_MONOTONIC
     /// less its CPU clock, ns. 0: it never did.
     pub off_ns: AtomicU64,
@@ -257,14 +261,10 @@ pub struct ThreadSlot {
     pub event_handles: [AtomicU64; MAX_EVENTS],
     /// State of these events.
     pub event_states: [EventState; MAX_EVENTS],
-    /// Engine stage: see `handler`.
-    pub stage: AtomicU32,
     /// How often the thread had given up its processor by itself when its engine was looked at last.
     pub waits: AtomicU64,
     /// Its CPU clock then.
     pub looked_cpu_ns: AtomicU64,
-    /// Set by the drain when it saw our signal in the thread's SigBlk while its CPU clock ran.
-    pub blocked_seen: AtomicU32,
     /// Thread name (`comm`) as last seen by the program itself, NUL padded; two words so that reads are plain.
     pub name: [AtomicU64; 2],
 }
