@@ -8,7 +8,7 @@ use std::{
     fs::{self, File},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -22,6 +22,7 @@ use crate::{
     names::kernel::Kernel,
     names::reader::{Answer, Reader, Request, Source},
     names::symbols::Symbols,
+    process::writers::Words,
     session::RowsArena,
 };
 
@@ -60,6 +61,8 @@ pub struct Image {
     pub rows_off: u64,
     /// Its functions, once read.
     pub symbols: Arc<Symbols>,
+    /// How its code finds other tracers' variables, once looked for.
+    pub(crate) context_words: OnceLock<Words>,
     root: Option<PathBuf>,
     lines: Known,
     state: State,
@@ -135,7 +138,20 @@ impl Images {
         // JMC takes a class name that starts with a bracket for an array type and fails: no "[vdso]".
         let class = Arc::from(class.trim_start_matches('[').trim_end_matches(']'));
         let (symbols, lines) = (Arc::default(), Known::default());
-        self.list.insert(id, Image { path, class, head, rows_off: 0, symbols, root: None, lines, state });
+        self.list.insert(
+            id,
+            Image {
+                path,
+                class,
+                head,
+                rows_off: 0,
+                symbols,
+                context_words: OnceLock::new(),
+                root: None,
+                lines,
+                state,
+            },
+        );
         id
     }
 

@@ -17,7 +17,7 @@ mod resolve;
 pub(crate) mod sequences;
 pub(crate) mod thread;
 pub(crate) mod threads;
-mod writers;
+pub(crate) mod writers;
 
 use std::sync::atomic::AtomicU64;
 

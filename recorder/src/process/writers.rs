@@ -44,8 +44,6 @@ const VARIABLES: [Variable; 2] = [
 ];
 /// Shortest and longest time between two looks at what is mapped, where nothing else asks for one, ns.
 const WAIT_NS: [u64; 2] = [100_000_000, 16_000_000_000];
-/// Files of which it is remembered what they have of it.
-const MOST_FILES: usize = 4096;
 /// No thread-local variable is further from the thread pointer.
 const FURTHEST: i64 = 1 << 30;
 
@@ -67,20 +65,18 @@ enum Kind {
 
 /// A word of the loader's, by its address in the file, and the variable's offset in the module's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Word {
+pub(crate) struct Word {
     at: u64,
     kind: Kind,
     offset: u64,
 }
 
 /// Of each of [`VARIABLES`].
-type Words = [Option<Word>; VARIABLES.len()];
+pub(crate) type Words = [Option<Word>; VARIABLES.len()];
 
 /// What is known of a process's writers.
 #[derive(Default)]
 pub(super) struct Writers {
-    /// The files looked through.
-    files: Vec<(ImageId, Words)>,
     /// Modules were looked at in this version.
     version: u64,
     /// Some word is not there yet.
@@ -111,7 +107,7 @@ impl Writers {
         let mut free = places.iter_mut();
         let mut seen = offsets.map(|offset| [0, place::fixed(offset as i64)]).to_vec();
         for mapping in modules.current() {
-            let words = self.words_of(file.pid, mapping.image, images);
+            let words = words_of(file.pid, mapping.image, images);
             for (variable, word) in VARIABLES.iter().zip(words) {
                 let Some(word) = word else { continue };
                 let Some([generation, place]) = word.read(file.pid, mapping.bias) else {
@@ -131,24 +127,21 @@ impl Writers {
         places.sort_by_key(|[_, place]| (*place == 0, place & place::LABELS));
         file.set_context_places(&places);
     }
+}
 
-    fn words_of(&mut self, pid: u32, id: ImageId, images: &Images) -> Words {
-        if let Some((_, known)) = self.files.iter().find(|(known, _)| *known == id) {
-            return *known;
-        }
-        let image = images.get(id);
-        let has_any = image.head.segment(elf::PT_TLS.0).is_some();
-        let words = has_any.then(|| {
-            let path = image.path.strip_prefix("/").unwrap_or(&image.path);
-            words_in(&Path::new(&format!("/proc/{pid}/root")).join(path)).or_else(|| words_in(&image.path))
-        });
-        let words = words.flatten().unwrap_or_default();
-        if self.files.len() >= MOST_FILES {
-            self.files.clear();
-        }
-        self.files.push((id, words));
-        words
+/// The words in a file, looked for once for all processes that map it; again where it could not be read.
+fn words_of(pid: u32, id: ImageId, images: &Images) -> Words {
+    let image = images.get(id);
+    if let Some(known) = image.context_words.get() {
+        return *known;
     }
+    if image.head.segment(elf::PT_TLS.0).is_none() {
+        return Words::default();
+    }
+    let path = image.path.strip_prefix("/").unwrap_or(&image.path);
+    let path = Path::new(&format!("/proc/{pid}/root")).join(path);
+    let words = words_in(&path).or_else(|| words_in(&image.path));
+    words.map(|words| *image.context_words.get_or_init(|| words)).unwrap_or_default()
 }
 
 /// The words by which a file finds the variables that it defines. Only its tables of symbols and relocations are read.

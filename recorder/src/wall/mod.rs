@@ -129,6 +129,7 @@ impl Entry {
         };
         if self.watch.waits() {
             let ns = pieces.seen(self.piece_ns, self.watch.off_ns(now_ns), now_ns);
+            let ns = self.watch.bounded(ns, now_ns, pieces.noticed_ns);
             self.watch.waited(now_ns, ns);
         }
     }
@@ -556,11 +557,12 @@ fn changed(
     stat: SchedStat,
     doing: Doing,
 ) -> (watch::Used, [Option<Wait>; 2]) {
-    let before = if entry.piece_ns == 0 { entry.watch.hand_over(first_ns) } else { None };
+    let before = if entry.piece_ns == 0 { entry.watch.hand_over(first_ns, now_ns) } else { None };
     entry.piece_ns = piece_ns;
     let pieces = share.pieces.get_or_insert_default();
     let waits = matches!(doing, Doing::Waiting(..));
     let ns = if waits { pieces.seen(piece_ns, now_ns.saturating_sub(stat.ran_ns), now_ns) } else { 0 };
+    let ns = entry.watch.bounded(ns, now_ns, pieces.noticed_ns);
     let (mut used, ended) = entry.watch.found(now_ns, stat, doing, ns);
     match entry.watch.place() {
         Some(place) => pieces.at(piece_ns, place),

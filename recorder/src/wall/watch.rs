@@ -22,6 +22,9 @@ const GAP_PART: u64 = 8;
 /// A wait is told at the latest after this time, ns.
 const TELL_NS: u64 = 5_000_000_000;
 
+/// Times of short waits are told one for many, so their sum may be ahead by so much, ns.
+const SLACK_NS: u64 = 1_000_000_000;
+
 /// What a thread was seen doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Doing {
@@ -50,6 +53,8 @@ pub struct Wait {
 #[derive(Clone, Debug)]
 pub struct Watch {
     period_ns: u64,
+    /// Time of the first look, ns.
+    begun_ns: u64,
     stat: SchedStat,
     /// Time of the last look, ns.
     at_ns: u64,
@@ -81,6 +86,7 @@ impl Watch {
     pub fn new(period_ns: u64, now_ns: u64, stat: SchedStat, doing: Doing) -> Watch {
         Watch {
             period_ns,
+            begun_ns: now_ns,
             stat,
             at_ns: now_ns,
             doing,
@@ -169,11 +175,18 @@ impl Watch {
         now_ns.saturating_sub(self.stat.ran_ns)
     }
 
+    /// Of `ns` that the thread's memory speaks of what can be: it waited no longer than it lived. `noticed_ns`: what it told itself so far.
+    pub fn bounded(&self, ns: u64, now_ns: u64, noticed_ns: u64) -> u64 {
+        let life = now_ns.saturating_sub(self.begun_ns).saturating_add(SLACK_NS);
+        ns.min(life.saturating_sub(self.idle_ns.saturating_add(noticed_ns)))
+    }
+
     /// From here on the thread itself tells for how long it was without a processor, beginning with `first_off_ns` of that clock.
     /// Returns what it was before, as far as it is not told.
-    pub fn hand_over(&mut self, first_off_ns: u64) -> Option<Wait> {
+    pub fn hand_over(&mut self, first_off_ns: u64, now_ns: u64) -> Option<Wait> {
         self.owed_ns += signed(first_off_ns) - signed(self.off_ns(self.at_ns));
         let owed = std::mem::take(&mut self.owed_ns).max(0) as u64;
+        let owed = self.bounded(owed, now_ns, 0);
         self.idle_ns += owed;
         if self.waits() {
             self.collected.1 += owed;
@@ -430,5 +443,18 @@ mod tests {
         let (used, wait) = watch.changed(95 * MS, stat(40, 4, 10), Doing::Running);
         assert_eq!((used, wait), (Used::default(), [None, None]));
         assert_eq!(Carry::default().samples(u64::MAX, 1), i32::MAX as u32);
+    }
+
+    #[test]
+    fn what_a_thread_says_of_itself_is_bounded_by_its_life() {
+        let mut watch = Watch::new(10 * MS, 100 * MS, stat(0, 0, 1), at(1));
+        assert_eq!(watch.bounded(30 * MS, 150 * MS, 0), 30 * MS);
+        assert_eq!(watch.bounded(u64::MAX, 150 * MS, 20 * MS), 1_030 * MS);
+        let wait = watch.hand_over(u64::MAX, 150 * MS).unwrap();
+        assert_eq!((wait.idle_ns, watch.bounded(u64::MAX, 150 * MS, 0)), (1_050 * MS, 0));
+        for _ in 0..100 {
+            watch.waited(150 * MS, watch.bounded(u64::MAX, 150 * MS, u64::MAX));
+        }
+        assert_eq!(watch.idle_ns, 1_050 * MS);
     }
 }
