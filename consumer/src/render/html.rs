@@ -10,10 +10,12 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use jfr_format::varint;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::PictureOptions;
+use super::difference::DifferenceOptions;
 use super::page::{self, COMMON, FLAME, base64};
+use crate::difference::Difference;
 use crate::error::Error;
 use crate::model::FrameKind;
 use crate::tree::{Label, Tree};
@@ -25,6 +27,7 @@ const SCRIPT: &[&str] = &[
     FLAME,
     include_str!("profile/data.js"),
     include_str!("profile/merge.js"),
+    include_str!("profile/change.js"),
     include_str!("profile/state.js"),
     include_str!("profile/rows.js"),
     include_str!("profile/table.js"),
@@ -55,10 +58,47 @@ pub fn write_measures(
     options: &PictureOptions,
     out: &mut impl Write,
 ) -> Result<(), Error> {
-    let Some(&first) = measures.first().filter(|tree| tree.total > 0 && !tree.nodes.is_empty()) else {
+    let Some(&first) = measures.first().filter(|tree| tree.total > 0) else {
         return Err(Error::NoSamples);
     };
     let measures: Vec<&Tree> = measures.iter().copied().filter(|tree| same_boxes(first, tree)).collect();
+    put(&measures, options, &Value::Null, out)
+}
+
+/// Draws two profiles as one page, which shows what is different and lets choose how.
+///
+/// # Errors
+/// There is nothing to draw, or `out` cannot be written.
+pub(super) fn write_difference(
+    difference: &Difference,
+    how: &DifferenceOptions,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let Difference { before, after, scale, per_sample, sigmas } = difference;
+    if before.total == 0 && after.total == 0 {
+        return Err(Error::NoSamples);
+    }
+    let told = json!({
+        "scale": scale,
+        "perSample": per_sample,
+        "sigmas": sigmas,
+        "widths": if how.before { "before" } else { "after" },
+        "by": if how.own { "self" } else { "inclusive" },
+        "colors": if how.color_blind { "change-safe" } else { "change" },
+    });
+    put(&[after, before], &how.svg.picture, &told, out)
+}
+
+/// Writes the page of trees of the same boxes; `difference` is what there is to say of two that are compared.
+fn put(
+    measures: &[&Tree],
+    options: &PictureOptions,
+    difference: &Value,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let Some(&first) = measures.first().filter(|tree| !tree.nodes.is_empty()) else {
+        return Err(Error::NoSamples);
+    };
     let profile = json!({
         "title": options.title,
         "subtitle": options.subtitle,
@@ -68,6 +108,7 @@ pub fn write_measures(
             .iter()
             .map(|tree| json!({"name": named(&tree.unit), "unit": tree.unit, "total": tree.total.min(EXACT)}))
             .collect::<Vec<_>>(),
+        "difference": difference,
     });
     let (order, numbers) = by_name(first);
     let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]));

@@ -55,3 +55,11 @@ class Handles {
     return box;
   }
 }
+
+/** A label for the region of what only one of two profiles has. */
+function regionLabel(frames, name) {
+  frames.names.push(name);
+  frames.modules.push("");
+  frames.kinds += "m";
+  return frames.names.length - 1;
+}

@@ -2,9 +2,11 @@
 // The page: one state, which actions change and the address holds, and the views that show it.
 (async () => {
   const { profile, frames, trees } = await profileData();
-  const { names } = frames, labels = names.length, handles = new Handles(frames), past = new Past();
-  const first = firstState(profile.inverted ? "icicle" : "flame");
+  const { names } = frames, functions = names.length, handles = new Handles(frames), past = new Past();
+  const first = firstState(profile.inverted ? "icicle" : "flame"), { difference } = profile;
   first.measure = profile.measures[0].name;
+  if (difference) Object.assign(first, { widths: difference.widths, by: difference.by, palette: difference.colors });
+  const region = { after: regionLabel(frames, "[only before]"), before: regionLabel(frames, "[only after]") };
   let state = { ...first }, words = "", current = -1;
   const details = byId("details"), field = byId("search");
   // Where there is nothing to say, what all of it is.
@@ -18,7 +20,7 @@
     canvas: byId("canvas"), scroller: byId("scroller"), spacer: byId("spacer"), tip: byId("tip"), say,
     drawn: (from, span) => strip.window(from, span),
     zoomed: (box) => { if (!applying) change({ zoom: handles.path(graph.tree, box) }); },
-    focused: (box) => { current = box < 0 ? -1 : graph.tree.label[box]; },
+    focused: (box) => { current = box < 0 || graph.tree.of && graph.tree.of[box] < 0 ? -1 : graph.tree.label[box]; },
     opened: (box) => opened(() => graph.tree)(box),
   });
   const pane = (id) => {
@@ -42,7 +44,7 @@
     opened: (label) => change({ view: "sandwich", fn: handles.of(label), zoom: [] }),
     sorted: (by) => change({ sort: by }),
   });
-  const tree = outline({ scroller: byId("outline"), chosen: (box, text) => { current = base().label[box]; say(text); } });
+  const tree = outline({ scroller: byId("outline"), head: byId("tree-head"), chosen: (box, text) => { current = base().label[box]; say(text); } });
   const graphs = [graph, callers, callees];
   const shown = () => ({ sandwich: document.activeElement === byId("callees") ? callees : callers }[state.view] || graph);
 
@@ -57,19 +59,38 @@
   }
   const measure = () => Math.max(0, profile.measures.findIndex(({ name }) => name === state.measure));
   const unit = () => profile.measures[measure()].unit;
-  const wantedBy = (regex) => Uint8Array.from(names, (name) => regex.test(name) ? 1 : 0);
-  function base() {
-    const key = JSON.stringify([measure(), state.filters]);
-    return once("base", key, () => state.filters.reduce((of, { keep, source, ignore }) => {
-      const left = of.weighed(of.kept(wantedBy(regexOf(source, ignore)), keep));
-      // A stack without a frame has no match.
-      if (!keep) left.all = left.whole = left.boxed + of.all - of.boxed;
-      return left;
-    }, trees[measure()]));
+  const wantedBy = (regex) => Uint8Array.from(names, (name, label) => label < functions && regex.test(name) ? 1 : 0);
+  const filtered = (tree) => state.filters.reduce((of, { keep, source, ignore }) => {
+    const left = of.weighed(of.kept(wantedBy(regexOf(source, ignore)), keep));
+    // A stack without a frame has no match.
+    if (!keep) left.all = left.whole = left.boxed + of.all - of.boxed;
+    return left;
+  }, tree);
+  /** What is compared, as a whole; null if nothing is. */
+  const whole = difference ? new Pair({ ...difference, before: trees[1], after: trees[0] }) : null;
+  function pair() {
+    if (!whole) return null;
+    const of = once("pair", JSON.stringify(state.filters), () => whole.of(filtered(whole.before), filtered(whole.after)));
+    of.own = state.by === "self";
+    of.dark = document.documentElement.classList.contains("dark");
+    of.colours = CHANGE_COLOURS[state.palette] || CHANGE_COLOURS.change;
+    return of;
   }
-  const reverse = () => once("reverse", base(), () => reversed(base(), labels));
+  function base() {
+    const of = pair();
+    // Nothing of either profile is without a width.
+    if (of) return once("larger", of, () => of.tree("larger"));
+    return once("base", JSON.stringify([measure(), state.filters]), () => filtered(trees[measure()]));
+  }
+  /** What the flame graph shows: of two profiles one, and what the other has more than it beside that. */
+  function drawn() {
+    const of = pair();
+    if (!of || state.widths === "larger") return base();
+    return once("drawn" + state.widths, of, () => of.withRegion(state.widths, region[state.widths]));
+  }
+  const reverse = () => once("reverse", base(), () => reversed(base(), names.length));
   const heaviest = () => once("heaviest", base(), () => {
-    const { self } = base().byLabel(labels);
+    const { self } = base().byLabel(names.length);
     return self.indexOf(self.reduce((most, weight) => Math.max(most, weight), 0));
   });
   const middle = () => {
@@ -90,6 +111,9 @@
     for (const tab of byId("views").children) tab.setAttribute("aria-selected", tab.dataset.view === view);
     byId("measure").value = profile.measures[measure()].name;
     byId("palette").value = state.palette;
+    byId("widths").value = state.widths;
+    byId("by").value = state.by;
+    document.body.classList.toggle("compared", !!pair());
     if (state.theme) document.documentElement.classList.toggle("dark", state.theme === "dark");
     graphs.forEach((one) => one.colours(state.palette));
     const empty = !(base().all > 0);
@@ -97,7 +121,7 @@
     byId("empty").textContent = empty ? "No stack passes the filters. Undo, or take one away above." : "";
     if (inGraph()) showGraph();
     if (view === "sandwich") showSandwich();
-    if (view === "top" || view === "sandwich") table.show(frames, base(), unit(), wanted(), state.sort, paint);
+    if (view === "top" || view === "sandwich") showTable(paint);
     if (view === "sandwich") table.mark(middle());
     if (view === "tree") tree.show(frames, base(), unit(), wanted(), paint);
     byId("reset").hidden = !(inGraph() && state.zoom.length);
@@ -107,7 +131,7 @@
     applying = false;
   }
   function showGraph() {
-    const of = state.view === "reverse" ? reverse() : base();
+    const of = state.view === "reverse" ? reverse() : drawn();
     if (graph.tree !== of || graph.unit !== unit()) graph.load(frames, of, unit());
     const inverted = (state.view !== "flame") !== state.turned;
     if (graph.inverted !== inverted) graph.invert(inverted);
@@ -115,10 +139,14 @@
     if (graph.zoomed !== box) graph.zoom(box);
     graph.mark(wanted());
   }
+  function showTable(paint) {
+    const of = pair(), content = of ? changeColumns(frames, of, unit()) : once("columns", base(), () => functionColumns(frames, base(), unit()));
+    table.show(frames, content, wanted(), state.sort, of && CHANGE_PALETTES[state.palette] ? content.colour : paint);
+  }
   function showSandwich() {
     const label = middle(), key = base();
-    const up = once("callers" + label, key, () => around(key, labels, label, true));
-    const down = once("callees" + label, key, () => around(key, labels, label, false));
+    const up = once("callers" + label, key, () => around(key, names.length, label, true));
+    const down = once("callees" + label, key, () => around(key, names.length, label, false));
     byId("middle").textContent = names[label];
     if (callers.tree !== up) { callers.load(frames, up, unit()); callers.home(); }
     if (callees.tree !== down) { callees.load(frames, down, unit()); callees.home(); }
@@ -142,20 +170,32 @@
     words = bad ? "not a regular expression" : "";
     if (found) {
       const of = matchedIn(base(), found);
-      let functions = 0;
-      for (const is of found) functions += is;
-      words = `Matched: ${percentOf(of.weight, base().whole)} (${amountIn(unit(), of.weight)}, ${grouped.format(functions)} ${functions === 1 ? "function" : "functions"})`;
+      let hit = 0;
+      for (const is of found) hit += is;
+      const both = pair(), count = `${grouped.format(hit)} ${hit === 1 ? "function" : "functions"}`;
+      words = both ? `Matched: ${changeText(both, unit(), both.change(both.before.matched(found), both.after.matched(found)))} (${count})`
+        : `Matched: ${percentOf(of.weight, base().whole)} (${amountIn(unit(), of.weight)}, ${count})`;
     }
     byId("matched").textContent = words;
     if (inGraph()) strip.mark(found ? matchedIn(graph.tree, found).towers : [], graph.tree.all);
   }
   function tellLegend() {
-    const of = (PALETTES[state.palette] || PALETTES.kind), legend = byId("legend");
+    const of = (PALETTES[state.palette] || PALETTES.kind), legend = byId("legend"), both = pair();
     legend.textContent = "";
+    if (both && CHANGE_PALETTES[state.palette]) return tellChanges(legend, both);
     for (const [name, title, kind] of of.legend || []) {
       if (!frames.kinds.includes(kind) || (kind === "n" && frames.kinds.length < 2)) continue;
       const entry = element("span", "", title), mark = element("i");
       mark.style.background = css(of.of(name, "", kind));
+      entry.prepend(mark);
+      legend.append(entry);
+    }
+  }
+  function tellChanges(legend, both) {
+    const most = percentOf(both.most, both.whole);
+    for (const [delta, title] of [[both.most, `up to ${most} more`], [-both.most, `up to ${most} less`], [0, "no change, or chance"]]) {
+      const entry = element("span", "", title), mark = element("i");
+      mark.style.background = css(both.colour({ delta }, ""));
       entry.prepend(mark);
       legend.append(entry);
     }
@@ -170,8 +210,8 @@
       byId("filters").append(chip);
     });
     if (state.filters.length) {
-      const whole = trees[measure()].whole;
-      byId("filters").append(element("span", "left", `${percentOf(base().all, whole)} of ${amountIn(unit(), whole)}`));
+      const both = pair(), all = trees[measure()].whole;
+      byId("filters").append(element("span", "left", both ? changeText(both, unit(), both.all()) : `${percentOf(base().all, all)} of ${amountIn(unit(), all)}`));
     }
     byId("undo").disabled = !past.before.length;
     byId("redo").disabled = !past.behind.length;
@@ -288,7 +328,7 @@
   const buttons = { before: "before", after: "next", keep: "keep", drop: "drop", reset: "reset", undo: "undo", redo: "redo", theme: "theme", "help-open": "help" };
   for (const [id, action] of Object.entries(buttons)) byId(id).addEventListener("click", actions[action]);
   byId("palette").addEventListener("change", (event) => change({ palette: event.target.value }));
-  byId("measure").addEventListener("change", (event) => change({ measure: event.target.value }));
+  for (const id of ["measure", "widths", "by"]) byId(id).addEventListener("change", (event) => change({ [id]: event.target.value }));
   window.addEventListener("hashchange", () => { state = stateOf(location.hash.slice(1), first); apply(); });
   window.addEventListener("resize", strip.redraw);
 
@@ -312,13 +352,16 @@
     byId(list).append(made);
   };
   for (const { name } of profile.measures) option("measure", name, name);
-  byId("measures").hidden = profile.measures.length < 2;
-  for (const [id, { title }] of Object.entries(PALETTES)) option("palette", id, title);
+  byId("measures").hidden = !!difference || profile.measures.length < 2;
+  for (const [id, { title }] of Object.entries(difference ? { ...CHANGE_PALETTES, ...PALETTES } : PALETTES)) option("palette", id, title);
+  document.body.classList.toggle("bare", !frames.modules.some(Boolean));
   tellKeys(byId("keys"));
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const follow = () => {
     if (!state.theme) document.documentElement.classList.toggle("dark", system.matches);
     strip.redraw();
+    // Changes fade into the ground.
+    if (whole && "ready" in document.documentElement.dataset) apply();
   };
   system.addEventListener("change", follow);
 

@@ -3,7 +3,8 @@ const VIEWS = ["flame", "icicle", "reverse", "sandwich", "top", "tree"];
 
 /** What is shown, as it is when a page is opened. */
 const firstState = (view) => ({
-  view, turned: false, zoom: [], q: "", ignore: false, filters: [], fn: "", measure: "", palette: "kind", sort: "self", theme: "",
+  view, turned: false, zoom: [], q: "", ignore: false, filters: [], fn: "", measure: "", palette: "kind", sort: "", theme: "",
+  widths: "after", by: "inclusive",
 });
 
 /** Names with semicolons between them; one in a name gets a backslash. */
@@ -21,7 +22,7 @@ function parted(text) {
 /** The state as the fragment of an address; what is as in `first` is left out. */
 function stateText(state, first) {
   const parts = new URLSearchParams();
-  for (const key of ["view", "q", "fn", "measure", "palette", "sort", "theme"]) if (state[key] !== first[key]) parts.set(key, state[key]);
+  for (const key of ["view", "q", "fn", "measure", "palette", "sort", "theme", "widths", "by"]) if (state[key] !== first[key]) parts.set(key, state[key]);
   if (state.turned) parts.set("turned", "1");
   if (state.ignore) parts.set("i", "1");
   if (state.zoom.length) parts.set("zoom", joined(state.zoom));
@@ -32,7 +33,7 @@ function stateText(state, first) {
 /** The state that a fragment tells; what it does not tell, or tells wrongly, is as in `first`. */
 function stateOf(text, first) {
   const parts = new URLSearchParams(text), state = { ...first, zoom: parted(parts.get("zoom") || ""), filters: [] };
-  for (const key of ["q", "fn", "measure", "palette", "sort", "theme"]) state[key] = parts.get(key) ?? first[key];
+  for (const key of ["q", "fn", "measure", "palette", "sort", "theme", "widths", "by"]) state[key] = parts.get(key) ?? first[key];
   if (VIEWS.includes(parts.get("view"))) state.view = parts.get("view");
   state.turned = parts.get("turned") === "1";
   state.ignore = parts.get("i") === "1";
