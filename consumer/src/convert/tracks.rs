@@ -18,6 +18,8 @@ pub struct Moment {
     pub stack: u32,
     /// What it stands for, in the unit of all.
     pub weight: u64,
+    /// By the other measure: what it stands for if weights are numbers of samples, else the number.
+    pub otherwise: u64,
 }
 
 /// What happened in a thread.
@@ -65,7 +67,7 @@ impl Tracks {
         let mut stacks = tree.stacks();
         let mut time = 0i64;
         while let Some((path, weight)) = stacks.next() {
-            track.samples.push(Moment { time, stack: tracks.stacks.len() as u32, weight });
+            track.samples.push(Moment { time, stack: tracks.stacks.len() as u32, weight, otherwise: 0 });
             tracks.stacks.push(path.into());
             time = time.saturating_add_unsigned(weight);
         }
@@ -132,14 +134,14 @@ impl<'a> Collecting<'a> {
         }
         let Some(track) = self.track(sample.thread.as_deref()) else { return };
         let Some(stack) = self.stack(sample.stack.as_ref()) else { return };
-        let weight = match self.options.measure {
-            Measure::Samples => sample.weight.samples,
+        let (weight, otherwise) = match self.options.measure {
+            Measure::Samples => (sample.weight.samples, sample.weight.value),
             Measure::Total => {
                 self.unit = Some(sample.weight.unit);
-                sample.weight.value
+                (sample.weight.value, sample.weight.samples)
             }
         };
-        self.tracks[track].samples.push(Moment { time, stack, weight });
+        self.tracks[track].samples.push(Moment { time, stack, weight, otherwise });
     }
 
     fn track(&mut self, thread: Option<&Thread>) -> Option<usize> {

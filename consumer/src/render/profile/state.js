@@ -1,10 +1,10 @@
 "use strict";
-const VIEWS = ["flame", "icicle", "reverse", "sandwich", "top", "tree"];
+const VIEWS = ["flame", "icicle", "reverse", "sandwich", "top", "tree", "chart"];
 
 /** What is shown, as it is when a page is opened. */
 const firstState = (view) => ({
   view, turned: false, zoom: [], q: "", ignore: false, filters: [], fn: "", measure: "", palette: "kind", sort: "", theme: "",
-  widths: "after", by: "inclusive",
+  widths: "after", by: "inclusive", heat: false, time: null, than: null, at: null, threads: [],
 });
 
 /** Names with semicolons between them; one in a name gets a backslash. */
@@ -24,6 +24,9 @@ function stateText(state, first) {
   const parts = new URLSearchParams();
   for (const key of ["view", "q", "fn", "measure", "palette", "sort", "theme", "widths", "by"]) if (state[key] !== first[key]) parts.set(key, state[key]);
   if (state.turned) parts.set("turned", "1");
+  if (state.heat) parts.set("heat", "1");
+  for (const key of ["time", "than", "at"]) if (state[key]) parts.set(key, state[key].join("-"));
+  for (const name of state.threads) parts.append("thread", name);
   if (state.ignore) parts.set("i", "1");
   if (state.zoom.length) parts.set("zoom", joined(state.zoom));
   for (const { keep, source, ignore } of state.filters) parts.append((keep ? "in" : "out") + (ignore ? "-i" : ""), source);
@@ -36,6 +39,9 @@ function stateOf(text, first) {
   for (const key of ["q", "fn", "measure", "palette", "sort", "theme", "widths", "by"]) state[key] = parts.get(key) ?? first[key];
   if (VIEWS.includes(parts.get("view"))) state.view = parts.get("view");
   state.turned = parts.get("turned") === "1";
+  state.heat = parts.get("heat") === "1";
+  for (const key of ["time", "than", "at"]) state[key] = rangeOf(parts.get(key));
+  state.threads = parts.getAll("thread");
   state.ignore = parts.get("i") === "1";
   for (const [key, source] of parts) {
     const which = /^(in|out)(-i)?$/.exec(key);
