@@ -271,7 +271,12 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
         Format::Table => {}
         Format::Folded => difference::folded(difference, &mut picture)?,
         Format::Svg => difference::svg(difference, &options, &mut picture)?,
-        Format::Html => difference::page(difference, &options, &mut picture)?,
+        Format::Html => {
+            if args.select.min_width.is_some() {
+                talk::note("the page leaves out nothing: --min-width is of SVG");
+            }
+            difference::page(difference, &options, &mut picture)?;
+        }
     }
     Ok(picture)
 }

@@ -45,7 +45,7 @@ A span is what the program says it is (tracing, OpenTelemetry, flightline.h), or
 and contextual events of a JDK. What is spent in a span is without the spans within it. consumer/docs/spans.md tells more.";
 
 /// Arguments of `spans`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("kind").args(["trace", "slowest", "by"]))]
 pub struct SpansArgs {
     /// Recordings, repositories or streams: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
@@ -237,7 +237,12 @@ fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
     let counts = [median.len() as u64, slowest.len() as u64];
     let trees = both(args, &models)?;
     let scale = Scale::By(counts[1] as f64 / counts[0].max(1) as f64);
-    let difference = Difference::new(&trees[0], &trees[1], scale);
+    let mut difference = Difference::new(&trees[0], &trees[1], scale);
+    if args.total {
+        let counted = both(&SpansArgs { total: false, ..args.clone() }, &models)?;
+        difference.per_sample =
+            [0, 1].map(|side| trees[side].total as f64 / counted[side].total.max(1) as f64);
+    }
     let options = PictureOptions {
         title: format!("{name}: {} slowest against {} median spans", counts[1], counts[0]),
         subtitle: Some(match is_page(path) {

@@ -86,6 +86,9 @@ impl Tracks {
     }
 }
 
+/// Frames of stacks that are kept to be known again.
+const MOST_KEPT: usize = 1 << 18;
+
 /// Takes samples of a recording and keeps those that are wanted.
 #[derive(Debug)]
 pub struct Collecting<'a> {
@@ -94,6 +97,8 @@ pub struct Collecting<'a> {
     builder: Builder,
     /// By address; the stacks are kept, so that it stays theirs.
     known: HashMap<usize, (Arc<live::Stack>, Option<u32>)>,
+    /// Frames of these.
+    kept: usize,
     without: Option<Option<u32>>,
     interned: HashMap<Box<[LabelId]>, u32>,
     stacks: Vec<Box<[LabelId]>>,
@@ -112,6 +117,7 @@ impl<'a> Collecting<'a> {
             reshape: Reshaper::new(reshape),
             builder: Builder::default(),
             known: HashMap::new(),
+            kept: 0,
             without: None,
             interned: HashMap::new(),
             stacks: Vec::new(),
@@ -196,6 +202,12 @@ impl<'a> Collecting<'a> {
             label(&Frame { function, class, kind: frame.kind, line: frame.line }, self.options)
         }));
         let place = self.place(&path);
+        // Each chunk has stacks of its own, of which most are like those before.
+        if self.kept > MOST_KEPT {
+            self.known.clear();
+            self.kept = 0;
+        }
+        self.kept += stack.frames.len();
         self.known.insert(address, (stack.clone(), place));
         place
     }

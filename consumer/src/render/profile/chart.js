@@ -38,7 +38,7 @@ class Covered {
 
 /**
  * Stacks in order of time, a lane for each thread: left to right is time, and nothing is merged but what goes on. `ui` as of a flame graph;
- * `zoomed(range)` is told the range in sight, null for all.
+ * `zoomed(range, how)` is told the range in sight, null for all; `how` is "passing" while it is dragged, else "quiet".
  */
 function flameChart(ui) {
   const { canvas, scroller, spacer, tip } = ui, ROW = 17, AXIS = 18, FONT = "12px system-ui, 'DejaVu Sans', sans-serif";
@@ -68,12 +68,13 @@ function flameChart(ui) {
           seen++;
           if (tree.depth[box] > deepest) deepest = tree.depth[box];
         }
-        return { lane, seen, deepest, covered: null };
+        return { lane, seen, deepest };
       }).filter(({ seen }) => seen > 0);
       for (const one of lanes) {
         one.row = row;
         row += one.deepest + 2;
-        one.cover = () => one.covered || (one.covered = new Covered(state.times, one.lane, state.measure));
+        // The same whatever is left of it.
+        one.cover = () => one.lane.covered || (one.lane.covered = new Covered(state.times, one.lane, state.measure));
       }
       focused = null;
     }
@@ -202,10 +203,11 @@ function flameChart(ui) {
   }
 
   // --- Zoom and pan
+  let grabbed = null;
   function look(from, to) {
     const [low, high] = bounds, least = 0.01, span = Math.max(least, Math.min(high - low, to - from));
     const begin = Math.max(low, Math.min(high - span, from));
-    ui.zoomed(span >= high - low - 1e-6 ? null : [Number(begin.toFixed(3)), Number((begin + span).toFixed(3))]);
+    ui.zoomed(span >= high - low - 1e-6 ? null : [Number(begin.toFixed(3)), Number((begin + span).toFixed(3))], grabbed && grabbed.moved ? "passing" : "quiet");
   }
   const scaled = (by, at = (range()[0] + range()[1]) / 2) => look(at - (at - range()[0]) * by, at + (range()[1] - at) * by);
 
@@ -215,7 +217,9 @@ function flameChart(ui) {
     const row = Math.floor((y - AXIS + scroller.scrollTop) / ROW), hit = y < AXIS ? null : (hits[row] || []).find(({ x0, x1 }) => x >= x0 && x < x1);
     return { x, hit: hit && { ...hit, row } };
   };
-  let grabbed = null;
+  canvas.addEventListener("pointerup", () => {
+    if (grabbed && grabbed.moved) ui.zoomed(view, "quiet");
+  });
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button === 0) grabbed = { x: event.clientX, range: range(), moved: false };
   });

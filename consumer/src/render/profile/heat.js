@@ -4,7 +4,8 @@ const SCALES = [[20, 50], [200, 50], [1000, 60]];
 
 /**
  * Samples by time: a column for each second, from its first twentieth of milliseconds at the bottom up, and coarser ones for long recordings.
- * `ui` has `canvas`, `scroller`, `say(text)` and `picked(range, other)`: what has been brushed, with Ctrl to compare with.
+ * `ui` has `canvas`, `scroller`, `say(text)` and `picked(range, other, how)`: what has been brushed, with Ctrl to compare
+ * with; `how` is "passing" while it moves and "quiet" when it ends.
  */
 function heatMap(ui) {
   const { canvas, scroller } = ui, context = canvas.getContext("2d");
@@ -138,9 +139,9 @@ function heatMap(ui) {
     if (other) than = drawing;
     else range = drawing;
     draw();
-    ui.picked(drawing, other, !done);
+    ui.picked(drawing, other, done ? "" : "passing");
   }
-  let scheduled = 0;
+  let scheduled = 0, passing = null;
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     anchor = cursor = under(event);
@@ -156,7 +157,16 @@ function heatMap(ui) {
     cursor = cell;
     cancelAnimationFrame(scheduled);
     const other = event.ctrlKey || event.metaKey;
+    passing = other;
     scheduled = requestAnimationFrame(() => brush(cell, other, false));
+  });
+  // Browsers let addresses change only so often: while a brush moves it does not.
+  canvas.addEventListener("pointerup", () => {
+    if (passing === null) return;
+    cancelAnimationFrame(scheduled);
+    brush(cursor, passing, false);
+    ui.picked(drawing, passing, "quiet");
+    passing = null;
   });
   canvas.addEventListener("pointerleave", () => ui.say("\u00a0"));
   canvas.addEventListener("dblclick", () => ui.picked(null, false));

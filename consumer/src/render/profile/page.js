@@ -47,7 +47,7 @@
   const tree = outline({ scroller: byId("outline"), head: byId("tree-head"), chosen: (box, text) => { current = base().label[box]; say(text); } });
   const chart = times && flameChart({
     canvas: byId("chart-canvas"), scroller: byId("chart-scroll"), spacer: byId("chart-scroll").firstElementChild, tip: byId("tip"), say,
-    zoomed: (range) => change({ at: range }, true), focused: (box) => { current = base().label[box]; }, opened: (box) => opened(base)(box),
+    zoomed: (range, how) => change({ at: range }, how), focused: (box) => { current = base().label[box]; }, opened: (box) => opened(base)(box),
   });
   const graphs = [graph, callers, callees];
   const shown = () => ({ sandwich: document.activeElement === byId("callees") ? callees : callers }[state.view] || graph);
@@ -300,14 +300,14 @@
 
   // --- From actions to the state
   let typed = 0;
-  /** `quiet`: it goes on with what the action before began, and is undone with it. */
-  function change(part, quiet) {
+  /** `how`: "quiet" goes on with what the action before began, and is undone with it; "passing" goes on at once, the address can wait. */
+  function change(part, how) {
     typed = 0;
     const before = stateText(state, first);
     state = { ...state, ...part };
     const now = stateText(state, first);
-    if (now !== before && !quiet) past.add(before);
-    remember(now);
+    if (now !== before && !how) past.add(before);
+    if (how !== "passing") remember(now);
     apply();
   }
   function remember(text) {
@@ -372,9 +372,9 @@
     else [callers, callees].forEach((one) => one.zoom(-1));
   };
   const theme = () => change({ theme: document.documentElement.classList.contains("dark") ? "light" : "dark" });
-  function picked(range, other, quiet) {
+  function picked(range, other, how) {
     const part = range === null ? { time: null, than: null } : other ? { than: range } : { time: range };
-    change({ ...part, at: null }, quiet);
+    change({ ...part, at: null }, how);
   }
   const openHeat = () => {
     if (!times) return say("The page does not hold when samples were taken.");
@@ -417,7 +417,7 @@
 
   function searched() {
     // All that is typed in one go is undone in one go.
-    change({ q: field.value, ignore: byId("case").checked }, Date.now() - typed < 1000);
+    change({ q: field.value, ignore: byId("case").checked }, Date.now() - typed < 1000 ? "quiet" : "");
     typed = Date.now();
   }
   field.addEventListener("input", searched);
