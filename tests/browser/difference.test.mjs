@@ -35,6 +35,11 @@ test("a box is told with both weights and the change; red is more, blue less, wh
   assert.ok(a[0] > a[2] && a[2] > parent[2], `a smaller change is paler: ${a}`);
   assert.ok(leaf[2] > leaf[0] + 40, `blue: ${leaf}`);
   assert.ok(isGrey(await colour(page, at(1200), 2)), "no change");
+  // A box of the region is found again by its address.
+  await click(page, at(1415), 3);
+  const again = await opened(page.url().replace("file://", "").replace(/#.*/, ""), "light", await page.evaluate(() => location.hash));
+  assert.match(await hover(again, 0.02, 3), /^Function: leaf /);
+  await page.keyboard.press("0");
   await page.selectOption("#by", "self");
   assert.ok(isGrey(await colour(page, at(600), 2)), "parent itself did nothing");
   await page.selectOption("#palette", "change-safe");

@@ -84,7 +84,7 @@ fn times(args: &FlameArgs, profile: &Profile, measures: &[&Tree]) -> Result<Opti
     let times = Times::new(&tracks, &measures, model.start_nanos.unwrap_or(tracks.start), frames);
     if times.is_none() {
         talk::note(
-            "the page does not tell when samples were taken: read one by one they are not the same as summed up",
+            "the page does not tell when samples were taken: read one by one they are not the same as summed up, or lie decades apart",
         );
     }
     Ok(times)

@@ -20,6 +20,8 @@ pub const MOST: u64 = 4 << 20;
 const MANY: usize = 500_000;
 const FINE: i64 = 100_000;
 const COARSE: i64 = 1_000_000;
+/// Twenty years: clocks of recordings made to do harm tell more, and a map of them would have no end.
+const LONGEST: i64 = 20 * 365 * 86_400 * 1_000_000_000;
 
 /// Which of the samples' two weights a measure of the page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +50,7 @@ pub struct Times {
 
 impl Times {
     /// The samples in `tracks`, which are those of the trees, with times from `origin` on, in ns since 1970; `frames` are the boxes that
-    /// stand below the stacks of a thread. `None` if they are not those of the first tree, to the last sample: then it would be untrue to
+    /// stand below the stacks of a thread. `None` if they are not those of the first tree, to the last sample, or lie decades apart: then it would be untrue to
     /// tell when they were. By a measure of which they are not, ranges of time cannot be looked at.
     pub fn new(
         tracks: &Tracks,
@@ -80,6 +82,9 @@ impl Times {
                 before = now;
             }
             last = last.max(before);
+        }
+        if last > LONGEST / tick {
+            return None;
         }
         for track in &placed {
             track.iter().for_each(|at| varint::put(&mut columns, numbers[at]));
@@ -214,5 +219,8 @@ mod tests {
             Times::new(&tracks(&tree), &[(&tree, By::Weight), (&tree, By::Otherwise)], 0, |_| Vec::new());
         assert_eq!(both.unwrap().told["weights"], json!([1, false]));
         assert!(!of(&[(&tree, By::Weight)], &["[t]"]), "no such thread");
+        let mut far = tracks(&tree);
+        far.tracks[0].samples[2].time = i64::MAX;
+        assert!(Times::new(&far, &[(&tree, By::Weight)], 0, |_| Vec::new()).is_none(), "centuries");
     }
 }

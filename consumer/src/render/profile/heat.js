@@ -1,6 +1,11 @@
 "use strict";
 /** Scales of the map: ms of a cell, and cells of a column. */
-const SCALES = [[20, 50], [200, 50], [1000, 60]];
+const SCALES = [[20, 50], [200, 50], [1000, 60], [60000, 60], [3600000, 24]];
+/** A length of so many ms, in words. */
+function lengthText(ms) {
+  const [size, unit] = [[86400000, "d"], [3600000, "h"], [60000, "min"], [1000, "s"]].find(([of]) => ms >= of) || [1, "ms"];
+  return `${Number((ms / size).toFixed(2))} ${unit}`;
+}
 
 /**
  * Samples by time: a column for each second, from its first twentieth of milliseconds at the bottom up, and coarser ones for long recordings.
@@ -86,12 +91,12 @@ function heatMap(ui) {
   }
   /** Below the columns when they begin, as often as there is room. */
   function axis(colour) {
-    const second = SCALES[scale][0] * rows / 1000, step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((n) => n * wide >= 60) || 2000;
+    const column = SCALES[scale][0] * rows, step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((n) => n * wide >= 60) || 2000;
     context.fillStyle = colour;
     context.font = "11px system-ui, 'DejaVu Sans', sans-serif";
-    for (let column = 0; column < columns; column += step) {
-      context.fillRect(column * wide, high * rows, 1, 4);
-      context.fillText(second >= 60 ? `${column * second / 60} min` : `${column * second} s`, column * wide + 3, high * rows + AXIS - 3);
+    for (let i = 0; i < columns; i += step) {
+      context.fillRect(i * wide, high * rows, 1, 4);
+      context.fillText(i ? lengthText(i * column) : "0 s", i * wide + 3, high * rows + AXIS - 3);
     }
   }
   const placeOf = (cell) => [Math.floor(cell / rows) * wide, (rows - 1 - cell % rows) * high];

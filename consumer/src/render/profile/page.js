@@ -2,11 +2,12 @@
 // The page: one state, which actions change and the address holds, and the views that show it.
 (async () => {
   const { profile, frames, trees, times } = await profileData();
-  const { names } = frames, functions = names.length, handles = new Handles(frames), past = new Past();
-  const first = firstState(profile.inverted ? "icicle" : "flame"), { difference } = profile;
+  const { names } = frames, functions = names.length, { difference } = profile, past = new Past();
+  const region = (difference || times) && { after: regionLabel(frames, "[only before]"), before: regionLabel(frames, "[only after]") };
+  const handles = new Handles(frames);
+  const first = firstState(profile.inverted ? "icicle" : "flame");
   first.measure = profile.measures[0].name;
   if (difference) Object.assign(first, { widths: difference.widths, by: difference.by, palette: difference.colors });
-  const region = (difference || times) && { after: regionLabel(frames, "[only before]"), before: regionLabel(frames, "[only after]") };
   let state = { ...first }, words = "", current = -1;
   const details = byId("details"), field = byId("search");
   // Where there is nothing to say, what all of it is.
@@ -199,9 +200,9 @@
     byId("heat").hidden = !state.heat;
     byId("heat-open").setAttribute("aria-expanded", state.heat);
     if (!state.heat) return;
-    const { threads } = state, [ms, count] = SCALES[heat.scale], length = ms * count / 1000;
+    const { threads } = state, [ms, count] = SCALES[heat.scale];
     heat.show({ lanes: lanes(), range: state.time, than: state.than, wanted: foundBoxes() });
-    byId("heat-title").textContent = `A column is ${length} s, a cell ${ms} ms of up to ${amountIn("samples", heat.most)}`;
+    byId("heat-title").textContent = `A column is ${lengthText(ms * count)}, a cell ${lengthText(ms)} of up to ${amountIn("samples", heat.most)}`;
     byId("threads").firstElementChild.textContent = threads.length ? `${threads.length} of ${times.lanes.length} threads` : times.lanes.length === 1 ? "1 thread" : `All ${times.lanes.length} threads`;
     for (const box of byId("thread-list").querySelectorAll("input")) box.checked = threads.includes(box.value);
   }
