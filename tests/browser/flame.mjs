@@ -15,9 +15,9 @@ export function drawn(folded, args = []) {
   return output;
 }
 /** The file of a flame graph of a recording among the fixtures. */
-export function recorded(name) {
+export function recorded(name, ...args) {
   const output = join(folder, `${made++}.html`);
-  execFileSync(flightline, ["flame", join(process.env.RECORDINGS, name), "-o", output]);
+  execFileSync(flightline, ["flame", join(process.env.RECORDINGS, name), "-o", output, ...args]);
   return output;
 }
 /** What the folded stacks of a recording among the fixtures add up to. */

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import vm from "node:vm";
 
-const files = ["flame/tree.js", "profile/merge.js", "profile/state.js"].map((name) => readFileSync(join(process.env.RENDER, name), "utf8"));
+const files = ["flame/tree.js", "profile/merge.js", "profile/times.js", "profile/state.js"].map((name) => readFileSync(join(process.env.RENDER, name), "utf8"));
 const { CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past } = vm.runInNewContext(
   files.join("\n") + "\n({ CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past })", { URLSearchParams });
 
@@ -111,6 +111,7 @@ test("a state survives its address", () => {
   const state = {
     ...first, view: "reverse", turned: true, q: "a&b=#%+ c", ignore: true, palette: "name", sort: "total", theme: "dark", fn: "f;g",
     zoom: ["a;b", "c\\", "\\;", "d e", "#&=%", "✓"],
+    heat: true, time: [20, 1040], than: [0, 20], threads: ["[a&b tid=1]", "[c;d tid=2]"], widths: "larger", by: "self",
     filters: [{ keep: true, source: "^x+$", ignore: false }, { keep: false, source: "y|z", ignore: true }],
   };
   assert.deepEqual(JSON.parse(JSON.stringify(stateOf(stateText(state, first), first))), state);

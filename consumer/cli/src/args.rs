@@ -271,6 +271,9 @@ pub struct FlameArgs {
     /// SVG and PNG: stacks in order of time, threads side by side, nothing merged but what goes on; of recordings
     #[arg(long, conflicts_with_all = ["reverse", "threads", "process"])]
     pub flame_chart: bool,
+    /// HTML: leave out when each sample was taken; the page then has no heat map and no choice of threads
+    #[arg(long)]
+    pub no_time: bool,
     /// How it looks.
     #[command(flatten)]
     pub picture: SvgArgs,

@@ -21,7 +21,7 @@ use crate::{Outcome, output, stacks};
 pub const EXAMPLES: &str = "\
 Examples:
   flightline diff before.jfr after.jfr                         the functions that changed most
-  flightline diff before.jfr after.jfr -o diff.svg             a flame graph: red more, blue less; what vanished to the right
+  flightline diff before.jfr after.jfr -o diff.html            a flame graph: red more, blue less; what vanished to the right
   flightline diff main.jfr branch.jfr --fail-above 5% --json   for CI: a verdict, and exit status 3
   flightline diff a.folded b.folded --no-normalize --by inclusive
   flightline diff monday.jfr tuesday.jfr -e cpu --total -I handle_request
@@ -96,7 +96,7 @@ enum Format {
     Table,
     /// A picture with script
     Svg,
-    /// One page of picture and table
+    /// One page with all views of a flame graph's
     Html,
     /// `frame;frame before after`
     Folded,
@@ -253,7 +253,12 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
     let name = |path: &PathBuf| path.file_name().map_or_else(|| shown(path), |name| shown(Path::new(name)));
     let title = format!("{} → {}", name(&args.before), name(&args.after));
     let colors = if args.color_blind { "orange: more, purple: less" } else { "red: more, blue: less" };
-    let subtitle = format!("{} · {colors}, grey: not beyond noise", text::totals(args, difference));
+    let totals = text::totals(args, difference);
+    // A page tells its colours itself.
+    let subtitle = match format {
+        Format::Html => totals,
+        _ => format!("{totals} · {colors}, grey: not beyond noise"),
+    };
     let common = PictureOptions { title, subtitle: Some(subtitle), inverted: false };
     let options = DifferenceOptions {
         svg: args.picture.options(common, args.select.min_width),
@@ -267,9 +272,10 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
         Format::Folded => difference::folded(difference, &mut picture)?,
         Format::Svg => difference::svg(difference, &options, &mut picture)?,
         Format::Html => {
-            let mut table = Vec::new();
-            text::write(args, difference, by, &mut table)?;
-            difference::page(difference, &options, &String::from_utf8_lossy(&table), &mut picture)?;
+            if args.select.min_width.is_some() {
+                talk::note("the page leaves out nothing: --min-width is of SVG");
+            }
+            difference::page(difference, &options, &mut picture)?;
         }
     }
     Ok(picture)

@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use flightline_consumer::model::Model;
+use flightline_consumer::convert::Track;
+use flightline_consumer::model::{Model, Unit};
 use flightline_consumer::render::svg::SvgOptions;
+use flightline_consumer::render::times::{By, MOST, Times};
 use flightline_consumer::render::{PictureOptions, chart, html, svg};
+use flightline_consumer::tree::Tree;
 
 use crate::args::{FlameArgs, PictureFormat};
 use crate::stacks::{For, Profile};
-use crate::talk::shown;
+use crate::talk::{self, shown};
 use crate::{Outcome, output, png, stacks, tracks};
 
 /// Draws a flame graph.
@@ -31,7 +34,8 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
         PictureFormat::Html => {
             let other = profile.otherwise(&args.stacks.select, For::Page)?;
             let measures: Vec<_> = [&profile.tree].into_iter().chain(&other).collect();
-            html::write_measures(&measures, &args.picture.common(options), &mut picture)?;
+            let times = times(args, &profile, &measures)?;
+            html::write_measures(&measures, times.as_ref(), &args.picture.common(options), &mut picture)?;
         }
         PictureFormat::Svg | PictureFormat::Png => {
             let mut options = args.picture.options(options, args.stacks.select.min_width);
@@ -46,6 +50,44 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     }
     output::document(&args.output, &picture)?;
     Ok(profile.outcome)
+}
+
+/// When the samples were taken, if the inputs say so and the page can hold it.
+fn times(args: &FlameArgs, profile: &Profile, measures: &[&Tree]) -> Result<Option<Times>> {
+    let Some(model) = profile.model.as_ref().filter(|_| !args.no_time) else { return Ok(None) };
+    let select = &args.stacks.select;
+    let samples = measures.iter().find(|tree| tree.unit == Unit::Samples.name()).map(|tree| tree.total);
+    if let Some(samples) = samples.filter(|&samples| samples > MOST) {
+        talk::note(format_args!(
+            "the page does not tell when its {samples} samples were taken, which it does of {MOST} at most: --from and --to draw a part"
+        ));
+        return Ok(None);
+    }
+    if select.min_width.is_some() {
+        talk::note("with --min-width the page does not tell when samples were taken");
+        return Ok(None);
+    }
+    let tracks = tracks::read(&args.stacks.inputs, select, profile, For::Page)?;
+    if !tracks.is_timed() {
+        return Ok(None);
+    }
+    let by = [By::Weight, By::Otherwise];
+    let measures: Vec<_> = measures.iter().copied().zip(by).collect();
+    let frames = |track: &Track| {
+        let process = match track.process_id {
+            0 => track.process.clone(),
+            id => format!("{} ({id})", track.process),
+        };
+        let frames = [select.process.then_some(process), select.threads.then(|| track.label.clone())];
+        frames.into_iter().flatten().collect()
+    };
+    let times = Times::new(&tracks, &measures, model.start_nanos.unwrap_or(tracks.start), frames);
+    if times.is_none() {
+        talk::note(
+            "the page does not tell when samples were taken: read one by one they are not the same as summed up, or lie decades apart",
+        );
+    }
+    Ok(times)
 }
 
 fn draw(args: &FlameArgs, profile: &Profile, options: &SvgOptions, picture: &mut Vec<u8>) -> Result<()> {

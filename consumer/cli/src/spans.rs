@@ -36,7 +36,7 @@ Examples:
   flightline spans run.jfr --by label=tenant --span checkout
   flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736
   flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736 --inferred -o trace.html
-  flightline spans run.jfr --slowest --span checkout -o diff.svg
+  flightline spans run.jfr --slowest --span checkout -o diff.html
   flightline spans run.jfr --inferred --min-duration 5ms --exclude '^libc'
   flightline record -o - -- ./server | flightline spans -   what was spent until it ends, or Ctrl-C
   flightline flame run.jfr --span checkout -o checkout.html
@@ -45,7 +45,7 @@ A span is what the program says it is (tracing, OpenTelemetry, flightline.h), or
 and contextual events of a JDK. What is spent in a span is without the spans within it. consumer/docs/spans.md tells more.";
 
 /// Arguments of `spans`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("kind").args(["trace", "slowest", "by"]))]
 pub struct SpansArgs {
     /// Recordings, repositories or streams: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
@@ -237,24 +237,25 @@ fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
     let counts = [median.len() as u64, slowest.len() as u64];
     let trees = both(args, &models)?;
     let scale = Scale::By(counts[1] as f64 / counts[0].max(1) as f64);
-    let difference = Difference::new(&trees[0], &trees[1], scale);
+    let mut difference = Difference::new(&trees[0], &trees[1], scale);
+    if args.total {
+        let counted = both(&SpansArgs { total: false, ..args.clone() }, &models)?;
+        difference.per_sample =
+            [0, 1].map(|side| trees[side].total as f64 / counted[side].total.max(1) as f64);
+    }
     let options = PictureOptions {
         title: format!("{name}: {} slowest against {} median spans", counts[1], counts[0]),
-        subtitle: Some(format!(
-            "red: more than in median spans; blue: less; {} of slow spans",
-            trees[1].unit
-        )),
+        subtitle: Some(match is_page(path) {
+            true => format!("median → slowest; {}, as many median spans as slow ones", trees[1].unit),
+            false => format!("red: more than in median spans; blue: less; {} of slow spans", trees[1].unit),
+        }),
         inverted: false,
     };
     let options = DifferenceOptions { svg: SvgOptions::of(&options), ..DifferenceOptions::default() };
     let mut picture = Vec::new();
     match path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg")) {
         true => render::difference::svg(&difference, &options, &mut picture)?,
-        false if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html")) => {
-            bail!(
-                "a difference is drawn as SVG: give -o a name that ends in .svg, or another for folded text with both values"
-            )
-        }
+        false if is_page(path) => render::difference::page(&difference, &options, &mut picture)?,
         false => render::difference::folded(&difference, &mut picture)?,
     }
     output::document(path, &picture)

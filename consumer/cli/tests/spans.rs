@@ -196,6 +196,9 @@ fn a_recording_is_told_by_its_spans() {
         "main;serve;parse 4\nmain;serve;query 6\n"
     );
 
+    let compared = out("difference.html");
+    shown(&["spans", run, "--slowest", "--span", "GET /cart", "-o", &compared]);
+    assert!(std::fs::read_to_string(&compared).unwrap().contains("\"difference\":{"));
     let picture = out("difference.svg");
     let text = shown(&["spans", run, "--slowest", "--span", "GET /cart", "-o", &picture]);
     assert!(text.contains("the 1 slowest spans against 4 median ones"), "{text}");
@@ -231,7 +234,6 @@ fn what_is_wrong_is_told() {
         (vec![run, "--label", "tenant"], "KEY=VALUE"),
         (vec![run, "-"], "is a stream: give it alone"),
         (vec![run, "-o", run], "run.jfr"),
-        (vec![run, "--slowest", "--span", "SELECT", "-o", "x.html"], "drawn as SVG"),
         (
             vec![run, "--trace", "00000000000000000000000000004bf9", "-e", "cpu", "-o", "x.html"],
             "flame graphs alone",

@@ -95,7 +95,7 @@ mod tests {
         let tree = folded::read("a;b 1\na;c 1\n".as_bytes()).unwrap();
         let mut tracks = Tracks::of_tree(&tree, "x");
         tracks.start = 1;
-        let moment = |time: i64, stack: u32| Moment { time, stack, weight: 1 };
+        let moment = |time: i64, stack: u32| Moment { time, stack, weight: 1, otherwise: 0 };
         // a;b a;b a;c, nothing for long, a;b
         tracks.tracks[0].samples =
             vec![moment(0, 0), moment(10, 0), moment(20, 1), moment(30, 1), moment(200, 0)];

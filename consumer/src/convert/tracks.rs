@@ -18,6 +18,8 @@ pub struct Moment {
     pub stack: u32,
     /// What it stands for, in the unit of all.
     pub weight: u64,
+    /// By the other measure: what it stands for if weights are numbers of samples, else the number.
+    pub otherwise: u64,
 }
 
 /// What happened in a thread.
@@ -65,7 +67,7 @@ impl Tracks {
         let mut stacks = tree.stacks();
         let mut time = 0i64;
         while let Some((path, weight)) = stacks.next() {
-            track.samples.push(Moment { time, stack: tracks.stacks.len() as u32, weight });
+            track.samples.push(Moment { time, stack: tracks.stacks.len() as u32, weight, otherwise: 0 });
             tracks.stacks.push(path.into());
             time = time.saturating_add_unsigned(weight);
         }
@@ -84,6 +86,9 @@ impl Tracks {
     }
 }
 
+/// Frames of stacks that are kept to be known again.
+const MOST_KEPT: usize = 1 << 18;
+
 /// Takes samples of a recording and keeps those that are wanted.
 #[derive(Debug)]
 pub struct Collecting<'a> {
@@ -92,6 +97,8 @@ pub struct Collecting<'a> {
     builder: Builder,
     /// By address; the stacks are kept, so that it stays theirs.
     known: HashMap<usize, (Arc<live::Stack>, Option<u32>)>,
+    /// Frames of these.
+    kept: usize,
     without: Option<Option<u32>>,
     interned: HashMap<Box<[LabelId]>, u32>,
     stacks: Vec<Box<[LabelId]>>,
@@ -110,6 +117,7 @@ impl<'a> Collecting<'a> {
             reshape: Reshaper::new(reshape),
             builder: Builder::default(),
             known: HashMap::new(),
+            kept: 0,
             without: None,
             interned: HashMap::new(),
             stacks: Vec::new(),
@@ -132,14 +140,14 @@ impl<'a> Collecting<'a> {
         }
         let Some(track) = self.track(sample.thread.as_deref()) else { return };
         let Some(stack) = self.stack(sample.stack.as_ref()) else { return };
-        let weight = match self.options.measure {
-            Measure::Samples => sample.weight.samples,
+        let (weight, otherwise) = match self.options.measure {
+            Measure::Samples => (sample.weight.samples, sample.weight.value),
             Measure::Total => {
                 self.unit = Some(sample.weight.unit);
-                sample.weight.value
+                (sample.weight.value, sample.weight.samples)
             }
         };
-        self.tracks[track].samples.push(Moment { time, stack, weight });
+        self.tracks[track].samples.push(Moment { time, stack, weight, otherwise });
     }
 
     fn track(&mut self, thread: Option<&Thread>) -> Option<usize> {
@@ -194,6 +202,12 @@ impl<'a> Collecting<'a> {
             label(&Frame { function, class, kind: frame.kind, line: frame.line }, self.options)
         }));
         let place = self.place(&path);
+        // Each chunk has stacks of its own, of which most are like those before.
+        if self.kept > MOST_KEPT {
+            self.known.clear();
+            self.kept = 0;
+        }
+        self.kept += stack.frames.len();
         self.known.insert(address, (stack.clone(), place));
         place
     }

@@ -90,36 +90,12 @@ pub fn svg(difference: &Difference, options: &DifferenceOptions, out: &mut impl 
     svg::bars(&layout.bars, &layout.texts, unit, &svg, &paint, out)
 }
 
-/// One page without script: the picture, whose boxes tell of themselves under the pointer, and a table in plain text.
+/// One self-contained page, as of a flame graph: all of its views on what is different.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
-pub fn page(
-    difference: &Difference,
-    options: &DifferenceOptions,
-    table: &str,
-    out: &mut impl Write,
-) -> Result<(), Error> {
-    let mut picture = Vec::new();
-    svg(difference, options, &mut picture)?;
-    let picture = String::from_utf8_lossy(&picture);
-    // Without the declarations of a document of its own.
-    let picture = picture.find("<svg").map_or("", |at| &picture[at..]);
-    let picture = match (picture.find("<script"), picture.find("</script>")) {
-        (Some(from), Some(to)) => format!("{}{}", &picture[..from], &picture[to + "</script>".len()..]),
-        _ => picture.to_owned(),
-    };
-    let picture = picture.replacen(" onload=\"init(evt)\"", "", 1);
-    let (title, table) = (svg::escaped(&options.svg.picture.title), svg::escaped(table));
-    write!(
-        out,
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
-         <title>{title}</title><style>body {{ margin: 1em }} main > svg {{ width: 100%; height: auto }} \
-         #unzoom, #search {{ display: none }}</style></head>\n\
-         <body><main>{picture}\n<pre>{table}</pre></main></body></html>\n"
-    )
-    .map_err(Error::Write)
+pub fn page(difference: &Difference, options: &DifferenceOptions, out: &mut impl Write) -> Result<(), Error> {
+    super::html::write_difference(difference, options, out)
 }
 
 /// Boxes as they are drawn.

@@ -1,7 +1,7 @@
 //! One self-contained HTML page: the whole tree, nothing from the network.
 //!
 //! The boxes travel in tree order as columns of varints: levels gone down since the box before, label, and for each measure the
-//! own weight. Columns and names are deflated, in base64. The page adds up the rest, so nothing is left out and search
+//! own weight. [`Times`] adds when each sample was taken. Columns and names are deflated, in base64. The page adds up the rest, so nothing is left out and search
 //! percentages are exact. Labels are numbered in order of their names: the same stacks give the same bytes whatever order they
 //! came in.
 
@@ -10,10 +10,13 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use jfr_format::varint;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::PictureOptions;
+use super::difference::DifferenceOptions;
 use super::page::{self, COMMON, FLAME, base64};
+use super::times::Times;
+use crate::difference::Difference;
 use crate::error::Error;
 use crate::model::FrameKind;
 use crate::tree::{Label, Tree};
@@ -25,7 +28,11 @@ const SCRIPT: &[&str] = &[
     FLAME,
     include_str!("profile/data.js"),
     include_str!("profile/merge.js"),
+    include_str!("profile/change.js"),
     include_str!("profile/state.js"),
+    include_str!("profile/times.js"),
+    include_str!("profile/heat.js"),
+    include_str!("profile/chart.js"),
     include_str!("profile/rows.js"),
     include_str!("profile/table.js"),
     include_str!("profile/outline.js"),
@@ -42,23 +49,62 @@ const EXACT: u64 = 1 << 53;
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn write(tree: &Tree, options: &PictureOptions, out: &mut impl Write) -> Result<(), Error> {
-    write_measures(&[tree], options, out)
+    write_measures(&[tree], None, options, out)
 }
 
 /// Draws a tree by several measures, among which the page lets choose. All are of the same stacks, as those that are folded from
-/// one model by the same options but for the measure; one that is not is left out.
+/// one model by the same options but for the measure; one that is not is left out. `times` are of all of them.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn write_measures(
     measures: &[&Tree],
+    times: Option<&Times>,
     options: &PictureOptions,
     out: &mut impl Write,
 ) -> Result<(), Error> {
-    let Some(&first) = measures.first().filter(|tree| tree.total > 0 && !tree.nodes.is_empty()) else {
+    let Some(&first) = measures.first().filter(|tree| tree.total > 0) else {
         return Err(Error::NoSamples);
     };
     let measures: Vec<&Tree> = measures.iter().copied().filter(|tree| same_boxes(first, tree)).collect();
+    put(&measures, options, &Value::Null, times, out)
+}
+
+/// Draws two profiles as one page, which shows what is different and lets choose how.
+///
+/// # Errors
+/// There is nothing to draw, or `out` cannot be written.
+pub(super) fn write_difference(
+    difference: &Difference,
+    how: &DifferenceOptions,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let Difference { before, after, scale, per_sample, sigmas } = difference;
+    if before.total == 0 && after.total == 0 {
+        return Err(Error::NoSamples);
+    }
+    let told = json!({
+        "scale": scale,
+        "perSample": per_sample,
+        "sigmas": sigmas,
+        "widths": if how.before { "before" } else { "after" },
+        "by": if how.own { "self" } else { "inclusive" },
+        "colors": if how.color_blind { "change-safe" } else { "change" },
+    });
+    put(&[after, before], &how.svg.picture, &told, None, out)
+}
+
+/// Writes the page of trees of the same boxes; `difference` is what there is to say of two that are compared.
+fn put(
+    measures: &[&Tree],
+    options: &PictureOptions,
+    difference: &Value,
+    times: Option<&Times>,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let Some(&first) = measures.first().filter(|tree| !tree.nodes.is_empty()) else {
+        return Err(Error::NoSamples);
+    };
     let profile = json!({
         "title": options.title,
         "subtitle": options.subtitle,
@@ -68,6 +114,8 @@ pub fn write_measures(
             .iter()
             .map(|tree| json!({"name": named(&tree.unit), "unit": tree.unit, "total": tree.total.min(EXACT)}))
             .collect::<Vec<_>>(),
+        "difference": difference,
+        "times": times.map(|times| &times.told),
     });
     let (order, numbers) = by_name(first);
     let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]));
@@ -80,6 +128,7 @@ pub fn write_measures(
         ("profile", profile.to_string()),
         ("frames", base64(&deflated(frames.as_bytes())?)),
         ("boxes", base64(&deflated(&columns)?)),
+        ("times", base64(&times.map_or(Ok(Vec::new()), |times| deflated(&times.columns))?)),
     ];
     page::write(PAGE, &options.title, STYLE, SCRIPT, &data, out)
 }
@@ -175,7 +224,7 @@ mod tests {
         let page = page("</script><script>alert(1)</script>;{{boxes}} 1");
         assert!(!page.contains("<script>alert"));
         assert!(page.contains("&lt;b&gt;&amp;&quot;"));
-        for placeholder in ["title", "policy", "style", "script", "profile", "frames", "boxes"] {
+        for placeholder in ["title", "policy", "style", "script", "profile", "frames", "boxes", "times"] {
             assert!(!page.contains(&format!("{{{{{placeholder}}}}}")), "{placeholder} is filled");
         }
         let title = "</script>{{frames}}<!--";

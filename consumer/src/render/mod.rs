@@ -6,6 +6,7 @@ pub mod difference;
 pub mod html;
 mod page;
 pub mod svg;
+pub mod times;
 pub mod trace;
 
 /// What is said on a picture beside the tree.

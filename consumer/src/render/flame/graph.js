@@ -67,19 +67,19 @@ function flameGraph(ui) {
     if (y + ROW < 0 || y > height) return;
     const w = x1 - x0, label = node < 0 ? -1 : tree.label[node], hit = label >= 0 && matches !== null && matches[label] > 0;
     (rows[level] || (rows[level] = [])).push({ x0, x1, node });
-    const dim = faded || (matches !== null && !hit), colour = label < 0 ? GROUND : hit ? MATCH : paint(label, woken);
+    const dim = faded || (matches !== null && !hit), colour = label < 0 ? GROUND : hit ? MATCH : paint(label, woken, tree, node);
     surface.box(level, x0, x1, dim ? seen(colour, faded ? 128 : DIM) : colour);
     if (w > 14) {
       const text = label < 0 ? "all" : letters.fitted(label, w - 7);
-      if (text) names.push({ text, x: x0 + 3, y: y + ROW - 5, hit, dim });
+      if (text) names.push({ text, x: x0 + 3, y: y + ROW - 5, hit, dim, deep: isDeep(colour) });
     }
   }
   /** What is on top of the boxes: their names, and a frame around the one that keys move. */
   function above() {
     const dark = document.documentElement.classList.contains("dark");
     context.font = FONT;
-    for (const { text, x, y, hit, dim } of names) {
-      context.fillStyle = hit ? "#fff" : dim && dark ? "#e0e0e6" : dim ? "#333" : "#111";
+    for (const { text, x, y, hit, dim, deep } of names) {
+      context.fillStyle = hit || (deep && !dim) ? "#fff" : dim && dark ? "#e0e0e6" : dim ? "#333" : "#111";
       context.fillText(text, x, y);
     }
     if (focused < 0 || document.activeElement !== scroller) return;
@@ -90,8 +90,8 @@ function flameGraph(ui) {
     context.lineWidth = 2;
     context.strokeRect(box.x0 + 1, y + 1, Math.max(w - 2.7, 0.5), ROW - 3);
   }
-  function hair(level, x, w, label, woken) {
-    const hit = matches !== null && matches[label] > 0, colour = hit ? MATCH : paint(label, woken);
+  function hair(level, x, w, node, woken) {
+    const label = tree.label[node], hit = matches !== null && matches[label] > 0, colour = hit ? MATCH : paint(label, woken, tree, node);
     surface.hair(level, x, w, matches !== null && !hit ? seen(colour, DIM) : colour, hit);
   }
 
@@ -125,7 +125,7 @@ function flameGraph(ui) {
       const start = at[level], weight = tree.total[node], w = weight * scale;
       at[level] = start + weight;
       if (w < 0.5) {
-        if (level >= nearest && level <= last) hair(level, start * scale, w, tree.label[node], woken < level);
+        if (level >= nearest && level <= last) hair(level, start * scale, w, node, woken < level);
       } else {
         box(node, level, start * scale, (start + weight) * scale, false, woken < level);
         wakes(node, level);

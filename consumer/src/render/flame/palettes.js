@@ -19,6 +19,8 @@ function hsl(hue, saturation, lightness) {
   };
   return pixel(part(0), part(8), part(4));
 }
+/** Whether dark letters are hard to read on it. */
+const isDeep = (colour) => 0.3 * (colour & 255) + 0.59 * ((colour >> 8) & 255) + 0.11 * ((colour >> 16) & 255) < 110;
 /** The same for a style. */
 const css = (colour) => `rgb(${colour & 255},${(colour >> 8) & 255},${(colour >> 16) & 255})`;
 const LIGHT_DELIMITER = pixel(200, 200, 200), DARK_DELIMITER = pixel(140, 140, 140);
@@ -67,14 +69,21 @@ const PALETTES = {
   },
 };
 
-/** Paints the labels of `frames` by the palette `id`; what has been worked out is kept. */
+/** Palettes of two profiles: by what is different, not by name. */
+const CHANGE_PALETTES = {
+  change: { title: "More red, less blue", box: (...of) => colourOfBox(...of) },
+  "change-safe": { title: "More orange, less purple", box: (...of) => colourOfBox(...of) },
+};
+
+/** Paints the labels of `frames` by the palette `id`, or boxes of a tree if it goes by these; what has been worked out is kept. */
 function painter(id, frames) {
-  const palette = PALETTES[id] || PALETTES.kind, known = [[], []];
-  return (label, woken) => {
+  const palette = CHANGE_PALETTES[id] || PALETTES[id] || PALETTES.kind, known = [[], []];
+  return (label, woken, tree, box) => {
+    if (palette.box && tree && tree.pair) return palette.box(tree, box, frames.names[label]);
     const of = known[palette.byPath && woken ? 1 : 0];
     if (of[label]) return of[label];
     const name = frames.names[label];
     const grey = Object.hasOwn(DELIMITERS, name) && DELIMITERS[name];
-    return (of[label] = grey || palette.of(name, frames.modules[label], frames.kinds[label], woken));
+    return (of[label] = grey || (palette.of || PALETTES.kind.of)(name, frames.modules[label], frames.kinds[label], woken));
   };
 }

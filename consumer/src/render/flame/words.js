@@ -20,6 +20,7 @@ const percentOf = (part, whole) => (whole ? (100 * part / whole).toFixed(2) : "0
 
 /** What is said of a box: name, weight, share. */
 function describeBox(tree, frames, unit, box) {
+  if (tree.pair) return describeChange(tree, frames, unit, box);
   if (box < 0) return `all (${amountIn(unit, tree.all)}, ${percentOf(tree.all, tree.whole)})`;
   return `Function: ${frames.names[tree.label[box]]} (${amountIn(unit, tree.total[box])}, ${percentOf(tree.total[box], tree.whole)})`;
 }
@@ -28,6 +29,7 @@ const KINDS = { n: "native", k: "kernel", j: "Java or JIT", i: "inlined", m: "",
 
 /** What else there is to say of it: own weight, where it is from. */
 function describeMore(tree, frames, unit, box) {
+  if (tree.pair) return describeChangeMore(tree, frames, unit, box);
   if (box < 0) return "";
   const label = tree.label[box], own = tree.own[box], parts = [];
   if (own > 0) parts.push(tree.ends ? `${percentOf(own, tree.whole)} begin here` : `self ${amountIn(unit, own)}, ${percentOf(own, tree.whole)}`);

@@ -6,7 +6,7 @@ async function inflated(bytes) {
 
 /**
  * What a page was written with: `profile` says what it is of, `frames` are names, modules and kinds by label, in order of names, `trees`
- * one tree for each measure.
+ * one tree for each measure, `times` when samples were taken, if the page knows.
  */
 async function profileData() {
   const profile = JSON.parse(byId("profile").textContent);
@@ -15,7 +15,8 @@ async function profileData() {
   const [first, ...others] = profile.measures;
   const base = new CallTree(boxes(number, profile.count), first.total);
   const trees = [base, ...others.map(({ total }) => base.weighed(weights(number, profile.count), total))];
-  return { profile, frames, trees };
+  const times = profile.times && new Times(profile.times, await inflated(bytesOf("times")));
+  return { profile, frames, trees, times };
 }
 
 /** Handles of functions in addresses: their names, with the module where there are several of a name. */
@@ -54,4 +55,12 @@ class Handles {
     }
     return box;
   }
+}
+
+/** A label for the region of what only one of two profiles has. */
+function regionLabel(frames, name) {
+  frames.names.push(name);
+  frames.modules.push("");
+  frames.kinds += "m";
+  return frames.names.length - 1;
 }

@@ -8,6 +8,8 @@ const KEYS = [
     [["s"], "sandwich: callers and callees of the current function", "sandwich"],
     [["t"], "top: functions by weight", "top"],
     [["e"], "tree: indented calls", "tree"],
+    [["a"], "flame chart: threads along time; + and - zoom, Shift and arrows pan", "chart"],
+    [["h"], "heat map of times: brush it to see a range, with Ctrl to compare", "heat"],
     [["m"], "next measure", "measure"],
     [["p"], "next colours", "palette"],
     [["d"], "light or dark", "theme"],

@@ -1,14 +1,16 @@
 "use strict";
 /** A tree of calls as indented lines that open and close, the heaviest first. `chosen(box)` is called for the current line. */
 function outline(ui) {
-  const { scroller, chosen } = ui;
+  const { scroller, head, chosen } = ui;
   let frames, tree, unit = "", wanted = null, open = new Set(), lines = [], current = -1, paint = () => "";
   const list = rowList(scroller, row);
 
   function children(box) {
     const all = [];
     for (let i = tree.first(box); i >= 0; i = tree.next(i)) all.push(i);
-    return all.sort((a, b) => tree.total[b] - tree.total[a] || a - b);
+    if (!tree.pair) return all.sort((a, b) => tree.total[b] - tree.total[a] || a - b);
+    const size = (box) => Math.abs(changesOf(tree, box).total.delta);
+    return all.sort((a, b) => size(b) - size(a) || tree.total[b] - tree.total[a] || a - b);
   }
 
   function row(i) {
@@ -23,20 +25,29 @@ function outline(ui) {
     const name = element("span", "name"), toggle = element("span", "toggle", has ? (open.has(box) ? "▾" : "▸") : "");
     name.style.paddingLeft = Math.min(tree.depth[box], 60) * 14 + "px";
     const mark = element("i");
-    mark.style.background = css(paint(label));
+    mark.style.background = css(paint(label, false, tree, box));
     name.append(toggle, mark, frames.names[label]);
     name.title = frames.names[label];
-    made.append(
-      element("span", "part", percentOf(tree.total[box], tree.whole)),
-      element("span", "amount", figureIn(unit, tree.total[box])),
-      element("span", "part own", tree.own[box] > 0 ? percentOf(tree.own[box], tree.whole) : ""),
-      name,
-    );
+    made.append(...figures(box), name);
     made.addEventListener("click", (event) => {
       choose(box);
       if (event.target === toggle || event.detail > 1) turn(box);
     });
     return made;
+  }
+
+  function figures(box) {
+    if (!tree.pair) {
+      return [
+        element("span", "part", percentOf(tree.total[box], tree.whole)), element("span", "amount", figureIn(unit, tree.total[box])),
+        element("span", "part own", tree.own[box] > 0 ? percentOf(tree.own[box], tree.whole) : ""),
+      ];
+    }
+    const { before, after, delta, noise } = changesOf(tree, box).total, { whole } = tree.pair;
+    return [
+      element("span", "part", percentOf(before, whole)), element("span", "amount", percentOf(after, whole)),
+      element("span", "part delta " + (noise ? "" : delta > 0 ? "more" : "less"), signed((100 * Math.abs(delta) / whole).toFixed(2), delta) + (noise && delta !== 0 ? " ~" : "")),
+    ];
   }
 
   function layOut() {
@@ -65,6 +76,8 @@ function outline(ui) {
   function show(newFrames, newTree, newUnit, newWanted, newPaint) {
     const same = tree === newTree;
     [frames, tree, unit, wanted, paint] = [newFrames, newTree, newUnit, newWanted, newPaint];
+    const titles = tree.pair ? ["Before", "After", "Change", "Function"] : ["Total", "", "Self", "Function"];
+    [...head.children].forEach((cell, i) => { cell.textContent = titles[i]; });
     if (!same) {
       open = new Set();
       current = -1;

@@ -1,10 +1,13 @@
 "use strict";
 // The page: one state, which actions change and the address holds, and the views that show it.
 (async () => {
-  const { profile, frames, trees } = await profileData();
-  const { names } = frames, labels = names.length, handles = new Handles(frames), past = new Past();
+  const { profile, frames, trees, times } = await profileData();
+  const { names } = frames, functions = names.length, { difference } = profile, past = new Past();
+  const region = (difference || times) && { after: regionLabel(frames, "[only before]"), before: regionLabel(frames, "[only after]") };
+  const handles = new Handles(frames);
   const first = firstState(profile.inverted ? "icicle" : "flame");
   first.measure = profile.measures[0].name;
+  if (difference) Object.assign(first, { widths: difference.widths, by: difference.by, palette: difference.colors });
   let state = { ...first }, words = "", current = -1;
   const details = byId("details"), field = byId("search");
   // Where there is nothing to say, what all of it is.
@@ -18,7 +21,7 @@
     canvas: byId("canvas"), scroller: byId("scroller"), spacer: byId("spacer"), tip: byId("tip"), say,
     drawn: (from, span) => strip.window(from, span),
     zoomed: (box) => { if (!applying) change({ zoom: handles.path(graph.tree, box) }); },
-    focused: (box) => { current = box < 0 ? -1 : graph.tree.label[box]; },
+    focused: (box) => { current = box < 0 || graph.tree.of && graph.tree.of[box] < 0 ? -1 : graph.tree.label[box]; },
     opened: (box) => opened(() => graph.tree)(box),
   });
   const pane = (id) => {
@@ -42,9 +45,15 @@
     opened: (label) => change({ view: "sandwich", fn: handles.of(label), zoom: [] }),
     sorted: (by) => change({ sort: by }),
   });
-  const tree = outline({ scroller: byId("outline"), chosen: (box, text) => { current = base().label[box]; say(text); } });
+  const tree = outline({ scroller: byId("outline"), head: byId("tree-head"), chosen: (box, text) => { current = base().label[box]; say(text); } });
+  const chart = times && flameChart({
+    canvas: byId("chart-canvas"), scroller: byId("chart-scroll"), spacer: byId("chart-scroll").firstElementChild, tip: byId("tip"), say,
+    zoomed: (range, how) => change({ at: range }, how), focused: (box) => { current = base().label[box]; }, opened: (box) => opened(base)(box),
+  });
   const graphs = [graph, callers, callees];
   const shown = () => ({ sandwich: document.activeElement === byId("callees") ? callees : callers }[state.view] || graph);
+
+  const heat = times && heatMap({ canvas: byId("heat-map"), scroller: byId("heat-scroll"), say, picked: (...of) => picked(...of) });
 
   // --- What is derived from the state, kept until it changes
   const kept = new Map();
@@ -55,21 +64,83 @@
     kept.set(key, { value, made });
     return made;
   }
-  const measure = () => Math.max(0, profile.measures.findIndex(({ name }) => name === state.measure));
+  const measure = () => {
+    const asked = Math.max(0, profile.measures.findIndex(({ name }) => name === state.measure));
+    // Of a part of the time, only what is known of each sample.
+    return times && (state.time || state.than || state.threads.length) && !times.knows(asked) ? 0 : asked;
+  };
   const unit = () => profile.measures[measure()].unit;
-  const wantedBy = (regex) => Uint8Array.from(names, (name) => regex.test(name) ? 1 : 0);
-  function base() {
-    const key = JSON.stringify([measure(), state.filters]);
-    return once("base", key, () => state.filters.reduce((of, { keep, source, ignore }) => {
-      const left = of.weighed(of.kept(wantedBy(regexOf(source, ignore)), keep));
-      // A stack without a frame has no match.
-      if (!keep) left.all = left.whole = left.boxed + of.all - of.boxed;
-      return left;
-    }, trees[measure()]));
+  const wantedBy = (regex) => Uint8Array.from(names, (name, label) => label < functions && regex.test(name) ? 1 : 0);
+  const filtered = (tree) => state.filters.reduce((of, { keep, source, ignore }) => {
+    const left = of.weighed(of.kept(wantedBy(regexOf(source, ignore)), keep));
+    // A stack without a frame has no match.
+    if (!keep) left.all = left.whole = left.boxed + of.all - of.boxed;
+    return left;
+  }, tree);
+  const lanes = () => once("lanes", state.threads.join("\0"), () => times.of(state.threads));
+  const timed = () => JSON.stringify([measure(), state.time, state.threads]);
+  /** Of a range of time and the chosen threads: a tree, and what a sample weighs. */
+  const ofTime = (range) => {
+    const { own, samples } = times.own(profile.count, measure(), range, lanes()), tree = trees[measure()].weighed(own);
+    return { tree, each: samples ? tree.whole / samples : 1 };
+  };
+  /** All that is looked at, before filters. */
+  function all() {
+    if (!times || !(state.time || state.threads.length)) return trees[measure()];
+    return once("timed", timed(), () => ofTime(state.time).tree);
   }
-  const reverse = () => once("reverse", base(), () => reversed(base(), labels));
+  /** What is compared, before filters; null if nothing is. */
+  function whole() {
+    if (difference) return once("whole", 0, () => new Pair({ ...difference, before: trees[1], after: trees[0] }));
+    if (!times || !state.than) return null;
+    return once("whole", timed() + state.than, () => {
+      const [before, after] = [state.than, state.time].map(ofTime), both = before.tree.whole > 0 && after.tree.whole > 0;
+      const scale = both ? after.tree.whole / before.tree.whole : 1;
+      return new Pair({ before: before.tree, after: after.tree, scale, perSample: [before.each, after.each], sigmas: 2 });
+    });
+  }
+  function pair() {
+    const all = whole();
+    if (!all) return null;
+    const of = once("pair", all, () => new Map()), key = JSON.stringify(state.filters);
+    if (!of.has(key)) of.clear(), of.set(key, all.of(filtered(all.before), filtered(all.after)));
+    const both = of.get(key);
+    both.own = state.by === "self";
+    both.dark = document.documentElement.classList.contains("dark");
+    both.colours = CHANGE_COLOURS[palette()] || CHANGE_COLOURS.change;
+    return both;
+  }
+  const palette = () => {
+    const changes = Object.hasOwn(CHANGE_PALETTES, state.palette);
+    return whole() ? state.palette === "kind" && !difference ? "change" : state.palette : changes ? "kind" : state.palette;
+  };
+  function base() {
+    const of = pair();
+    // Nothing of either profile is without a width.
+    if (of) return once("larger", of, () => of.tree("larger"));
+    const key = JSON.stringify(state.filters), kept = once("base", all(), () => new Map());
+    if (!kept.has(key)) kept.clear(), kept.set(key, filtered(all()));
+    return kept.get(key);
+  }
+  /** What the flame graph shows: of two profiles one, and what the other has more than it beside that. */
+  function drawn() {
+    const of = pair();
+    if (!of || state.widths === "larger") return base();
+    return once("drawn" + state.widths, of, () => of.withRegion(state.widths, region[state.widths]));
+  }
+  /** Boxes that stand on what was searched for, or are it. */
+  const foundBoxes = () => {
+    const found = wanted(), tree = trees[0];
+    return once("boxes", found, () => {
+      if (!found || !found.includes(1)) return null;
+      const has = new Uint8Array(tree.count);
+      for (let i = 0; i < tree.count; i++) has[i] = found[tree.label[i]] || (tree.parent[i] >= 0 && has[tree.parent[i]]) ? 1 : 0;
+      return has;
+    });
+  };
+  const reverse = () => once("reverse", base(), () => reversed(base(), names.length));
   const heaviest = () => once("heaviest", base(), () => {
-    const { self } = base().byLabel(labels);
+    const { self } = base().byLabel(names.length);
     return self.indexOf(self.reduce((most, weight) => Math.max(most, weight), 0));
   });
   const middle = () => {
@@ -85,29 +156,35 @@
   let applying = false;
   function apply() {
     applying = true;
-    const { view } = state, paint = once("paint", state.palette, () => painter(state.palette, frames));
+    const { view } = state, colours = palette(), paint = once("paint", colours, () => painter(colours, frames));
     document.body.dataset.view = view;
     for (const tab of byId("views").children) tab.setAttribute("aria-selected", tab.dataset.view === view);
     byId("measure").value = profile.measures[measure()].name;
-    byId("palette").value = state.palette;
+    tellPalettes();
+    byId("palette").value = colours;
+    byId("widths").value = state.widths;
+    byId("by").value = state.by;
+    document.body.classList.toggle("compared", !!pair());
     if (state.theme) document.documentElement.classList.toggle("dark", state.theme === "dark");
-    graphs.forEach((one) => one.colours(state.palette));
+    graphs.forEach((one) => one.colours(colours));
     const empty = !(base().all > 0);
     byId("empty").hidden = !empty;
-    byId("empty").textContent = empty ? "No stack passes the filters. Undo, or take one away above." : "";
+    byId("empty").textContent = empty ? "Nothing is left of what was chosen. Undo, or take a filter away above." : "";
     if (inGraph()) showGraph();
     if (view === "sandwich") showSandwich();
-    if (view === "top" || view === "sandwich") table.show(frames, base(), unit(), wanted(), state.sort, paint);
+    if (view === "top" || view === "sandwich") showTable(paint);
     if (view === "sandwich") table.mark(middle());
     if (view === "tree") tree.show(frames, base(), unit(), wanted(), paint);
-    byId("reset").hidden = !(inGraph() && state.zoom.length);
+    if (view === "chart") showChart(paint);
+    byId("reset").hidden = !(inGraph() && state.zoom.length) && !(view === "chart" && state.at);
     tellLegend();
     tellFilters();
     tellMatches();
+    if (times) showHeat();
     applying = false;
   }
   function showGraph() {
-    const of = state.view === "reverse" ? reverse() : base();
+    const of = state.view === "reverse" ? reverse() : drawn();
     if (graph.tree !== of || graph.unit !== unit()) graph.load(frames, of, unit());
     const inverted = (state.view !== "flame") !== state.turned;
     if (graph.inverted !== inverted) graph.invert(inverted);
@@ -115,10 +192,35 @@
     if (graph.zoomed !== box) graph.zoom(box);
     graph.mark(wanted());
   }
+  function showChart(paint) {
+    const time = profile.measures.findIndex(({ unit }, i) => unit === "ns" && times.knows(i));
+    chart.show({ frames, tree: base(), times, lanes: lanes(), measure: time, range: state.time, view: state.at, paint, wanted: wanted() });
+  }
+  function showHeat() {
+    byId("heat").hidden = !state.heat;
+    byId("heat-open").setAttribute("aria-expanded", state.heat);
+    if (!state.heat) return;
+    const { threads } = state, [ms, count] = SCALES[heat.scale];
+    heat.show({ lanes: lanes(), range: state.time, than: state.than, wanted: foundBoxes() });
+    byId("heat-title").textContent = `A column is ${lengthText(ms * count)}, a cell ${lengthText(ms)} of up to ${amountIn("samples", heat.most)}`;
+    byId("threads").firstElementChild.textContent = threads.length ? `${threads.length} of ${times.lanes.length} threads` : times.lanes.length === 1 ? "1 thread" : `All ${times.lanes.length} threads`;
+    for (const box of byId("thread-list").querySelectorAll("input")) box.checked = threads.includes(box.value);
+  }
+  function tellPalettes() {
+    const list = byId("palette"), both = !!whole();
+    if (list.dataset.both === String(both)) return;
+    list.dataset.both = both;
+    list.textContent = "";
+    for (const [id, { title }] of Object.entries(both ? { ...CHANGE_PALETTES, ...PALETTES } : PALETTES)) option("palette", id, title);
+  }
+  function showTable(paint) {
+    const of = pair(), content = of ? changeColumns(frames, of, unit()) : once("columns", base(), () => functionColumns(frames, base(), unit()));
+    table.show(frames, content, wanted(), state.sort, of && CHANGE_PALETTES[palette()] ? content.colour : paint);
+  }
   function showSandwich() {
     const label = middle(), key = base();
-    const up = once("callers" + label, key, () => around(key, labels, label, true));
-    const down = once("callees" + label, key, () => around(key, labels, label, false));
+    const up = once("callers" + label, key, () => around(key, names.length, label, true));
+    const down = once("callees" + label, key, () => around(key, names.length, label, false));
     byId("middle").textContent = names[label];
     if (callers.tree !== up) { callers.load(frames, up, unit()); callers.home(); }
     if (callees.tree !== down) { callees.load(frames, down, unit()); callees.home(); }
@@ -142,16 +244,19 @@
     words = bad ? "not a regular expression" : "";
     if (found) {
       const of = matchedIn(base(), found);
-      let functions = 0;
-      for (const is of found) functions += is;
-      words = `Matched: ${percentOf(of.weight, base().whole)} (${amountIn(unit(), of.weight)}, ${grouped.format(functions)} ${functions === 1 ? "function" : "functions"})`;
+      let hit = 0;
+      for (const is of found) hit += is;
+      const both = pair(), count = `${grouped.format(hit)} ${hit === 1 ? "function" : "functions"}`;
+      words = both ? `Matched: ${changeText(both, unit(), both.change(both.before.matched(found), both.after.matched(found)))} (${count})`
+        : `Matched: ${percentOf(of.weight, base().whole)} (${amountIn(unit(), of.weight)}, ${count})`;
     }
     byId("matched").textContent = words;
     if (inGraph()) strip.mark(found ? matchedIn(graph.tree, found).towers : [], graph.tree.all);
   }
   function tellLegend() {
-    const of = (PALETTES[state.palette] || PALETTES.kind), legend = byId("legend");
+    const of = (PALETTES[palette()] || PALETTES.kind), legend = byId("legend"), both = pair();
     legend.textContent = "";
+    if (both && CHANGE_PALETTES[palette()]) return tellChanges(legend, both);
     for (const [name, title, kind] of of.legend || []) {
       if (!frames.kinds.includes(kind) || (kind === "n" && frames.kinds.length < 2)) continue;
       const entry = element("span", "", title), mark = element("i");
@@ -160,18 +265,35 @@
       legend.append(entry);
     }
   }
+  function tellChanges(legend, both) {
+    const most = percentOf(both.most, both.whole);
+    for (const [delta, title] of [[both.most, `up to ${most} more`], [-both.most, `up to ${most} less`], [0, "no change, or chance"]]) {
+      if (delta === 0 && title.startsWith("up")) continue;
+      const entry = element("span", "", title), mark = element("i");
+      mark.style.background = css(both.colour({ delta }, ""));
+      entry.prepend(mark);
+      legend.append(entry);
+    }
+  }
   function tellFilters() {
-    byId("filters").textContent = "";
-    state.filters.forEach(({ keep, source }, i) => {
-      const chip = element("button", "chip", `${keep ? "only" : "without"} ${source} ×`);
-      chip.type = "button";
-      chip.title = "Take this filter away";
-      chip.addEventListener("click", () => change({ filters: state.filters.filter((_, other) => other !== i) }));
-      byId("filters").append(chip);
-    });
-    if (state.filters.length) {
-      const whole = trees[measure()].whole;
-      byId("filters").append(element("span", "left", `${percentOf(base().all, whole)} of ${amountIn(unit(), whole)}`));
+    // What was brushed is told below the map: nothing above it may move it while it is brushed.
+    const list = byId("filters"), chosen = times && state.heat ? byId("heat-chosen") : list;
+    for (const of of [list, byId("heat-chosen")]) of.textContent = "";
+    const chip = (into, text, without) => {
+      const made = element("button", "chip", text + " ×");
+      made.type = "button";
+      made.title = "Take this away";
+      made.addEventListener("click", () => change(without));
+      into.append(made);
+    };
+    if (times && state.time) chip(chosen, rangeText(state.time), { time: null });
+    if (times && state.than) chip(chosen, `compared with ${rangeText(state.than)}`, { than: null });
+    if (times) state.threads.forEach((name) => chip(chosen, name, { threads: state.threads.filter((other) => other !== name) }));
+    state.filters.forEach(({ keep, source }, i) => chip(list, `${keep ? "only" : "without"} ${source}`, { filters: state.filters.filter((_, other) => other !== i) }));
+    const last = list.children.length ? list : chosen;
+    if (last.children.length) {
+      const both = pair(), all = trees[measure()].whole;
+      last.append(element("span", "left", both ? changeText(both, unit(), both.all()) : `${percentOf(base().all, all)} of ${amountIn(unit(), all)}`));
     }
     byId("undo").disabled = !past.before.length;
     byId("redo").disabled = !past.behind.length;
@@ -179,24 +301,28 @@
 
   // --- From actions to the state
   let typed = 0;
-  /** `quiet`: it goes on with what the action before began, and is undone with it. */
-  function change(part, quiet) {
+  /** `how`: "quiet" goes on with what the action before began, and is undone with it; "passing" goes on at once, the address can wait. */
+  function change(part, how) {
     typed = 0;
     const before = stateText(state, first);
     state = { ...state, ...part };
     const now = stateText(state, first);
-    if (now !== before && !quiet) past.add(before);
-    remember(now);
+    if (now !== before && !how) past.add(before);
+    if (how !== "passing") remember(now);
     apply();
   }
   function remember(text) {
     // Browsers refuse where a page may not have an address, or changes it too often.
     try { history.replaceState(null, "", text ? "#" + text : location.pathname + location.search); } catch { /* shown all the same */ }
   }
+  const read = (text) => {
+    const told = stateOf(text, first);
+    return told.view === "chart" && !times ? { ...told, view: first.view } : told;
+  };
   function back(way) {
     const text = past.go(way, stateText(state, first));
     if (text === undefined) return;
-    state = stateOf(text, first);
+    state = read(text);
     remember(text);
     apply();
   }
@@ -204,7 +330,7 @@
     const same = inGraph(view) && inGraph() && (view === "reverse") === (state.view === "reverse");
     const fn = view === "sandwich" && current >= 0 ? handles.of(current) : state.fn;
     change({ view, fn, turned: false, zoom: same ? state.zoom : [] });
-    byId({ sandwich: "callers", top: "table", tree: "outline" }[view] || "scroller").focus({ preventScroll: true });
+    byId({ sandwich: "callers", top: "table", tree: "outline", chart: "chart-scroll" }[view] || "scroller").focus({ preventScroll: true });
   }
   /** By the search, or by the current function if there is none. */
   function filter(keep) {
@@ -216,6 +342,7 @@
   function next(step) {
     if (!wanted()) return;
     if (state.view === "tree") return nextLine(step);
+    if (state.view === "chart") return;
     if (state.view === "top") return table.key({ key: step > 0 ? "ArrowDown" : "ArrowUp", preventDefault() {} });
     const [at, of] = shown().nextMatch(step);
     byId("matched").textContent = of ? `${words} · ${grouped.format(at)} / ${grouped.format(of)}` : `${words} · not in this view`;
@@ -242,12 +369,22 @@
   };
   const reset = () => {
     if (inGraph()) change({ zoom: [] });
+    else if (state.view === "chart") change({ at: null });
     else [callers, callees].forEach((one) => one.zoom(-1));
   };
   const theme = () => change({ theme: document.documentElement.classList.contains("dark") ? "light" : "dark" });
+  function picked(range, other, how) {
+    const part = range === null ? { time: null, than: null } : other ? { than: range } : { time: range };
+    change({ ...part, at: null }, how);
+  }
+  const openHeat = () => {
+    if (!times) return say("The page does not hold when samples were taken.");
+    change({ heat: !state.heat });
+    if (state.heat) byId("heat-scroll").focus({ preventScroll: true });
+  };
   const actions = {
-    flame: () => show("flame"), reverse: () => show("reverse"), sandwich: () => show("sandwich"), top: () => show("top"),
-    tree: () => show("tree"), invert: turnOver, measure: () => nextOf("measure"), palette: () => nextOf("palette"), theme,
+    heat: openHeat, flame: () => show("flame"), reverse: () => show("reverse"), sandwich: () => show("sandwich"), top: () => show("top"),
+    tree: () => show("tree"), chart: () => times && show("chart"), invert: turnOver, measure: () => nextOf("measure"), palette: () => nextOf("palette"), theme,
     search: () => { field.focus(); field.select(); }, next: () => next(1), before: () => next(-1),
     keep: () => filter(true), drop: () => filter(false), reset, copy, undo: () => back(true), redo: () => back(false),
     help: () => byId("help").showModal(),
@@ -267,6 +404,8 @@
       return;
     }
     if (at.tagName === "SELECT") return;
+    if (at === byId("heat-scroll") && heat.key(event)) return showHeat();
+    if (at === byId("chart-scroll") && chart.key(event)) return;
     if (at === byId("table") && table.key(event)) return;
     if (at === byId("outline") && tree.key(event)) return;
     const viewer = { scroller: graph, callers, callees }[at.id];
@@ -275,21 +414,21 @@
     event.preventDefault();
     actions[action]();
   });
-  const focusView = () => byId({ sandwich: "callers", top: "table", tree: "outline" }[state.view] || "scroller").focus();
+  const focusView = () => byId({ sandwich: "callers", top: "table", tree: "outline", chart: "chart-scroll" }[state.view] || "scroller").focus();
 
   function searched() {
     // All that is typed in one go is undone in one go.
-    change({ q: field.value, ignore: byId("case").checked }, Date.now() - typed < 1000);
+    change({ q: field.value, ignore: byId("case").checked }, Date.now() - typed < 1000 ? "quiet" : "");
     typed = Date.now();
   }
   field.addEventListener("input", searched);
   byId("case").addEventListener("change", searched);
   for (const tab of byId("views").children) tab.addEventListener("click", () => show(tab.dataset.view));
-  const buttons = { before: "before", after: "next", keep: "keep", drop: "drop", reset: "reset", undo: "undo", redo: "redo", theme: "theme", "help-open": "help" };
+  const buttons = { "heat-open": "heat", before: "before", after: "next", keep: "keep", drop: "drop", reset: "reset", undo: "undo", redo: "redo", theme: "theme", "help-open": "help" };
   for (const [id, action] of Object.entries(buttons)) byId(id).addEventListener("click", actions[action]);
   byId("palette").addEventListener("change", (event) => change({ palette: event.target.value }));
-  byId("measure").addEventListener("change", (event) => change({ measure: event.target.value }));
-  window.addEventListener("hashchange", () => { state = stateOf(location.hash.slice(1), first); apply(); });
+  for (const id of ["measure", "widths", "by"]) byId(id).addEventListener("change", (event) => change({ [id]: event.target.value }));
+  window.addEventListener("hashchange", () => { state = read(location.hash.slice(1)); apply(); });
   window.addEventListener("resize", strip.redraw);
 
   // On paper all of the graph, in light colours.
@@ -312,17 +451,34 @@
     byId(list).append(made);
   };
   for (const { name } of profile.measures) option("measure", name, name);
-  byId("measures").hidden = profile.measures.length < 2;
-  for (const [id, { title }] of Object.entries(PALETTES)) option("palette", id, title);
+  byId("measures").hidden = !!difference || profile.measures.length < 2;
+  document.body.classList.toggle("bare", !frames.modules.some(Boolean));
   tellKeys(byId("keys"));
+  if (times) {
+    heat.load(times);
+    // Beside the brush that they are of, where they move nothing.
+    byId("heat-bar").append(...document.querySelectorAll(".two"));
+    byId("heat-open").hidden = byId("views").lastElementChild.hidden = false;
+    byId("finer").addEventListener("click", () => { heat.turn(heat.scale - 1); showHeat(); });
+    byId("coarser").addEventListener("click", () => { heat.turn(heat.scale + 1); showHeat(); });
+    for (const { name, samples } of [...times.lanes].sort((a, b) => b.samples - a.samples)) {
+      const label = element("label"), box = element("input");
+      [box.type, box.value] = ["checkbox", name];
+      box.addEventListener("change", () => change({ threads: [...byId("thread-list").querySelectorAll("input:checked")].map(({ value }) => value) }));
+      label.append(box, ` ${name} (${grouped.format(samples)})`);
+      byId("thread-list").append(label);
+    }
+  }
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const follow = () => {
     if (!state.theme) document.documentElement.classList.toggle("dark", system.matches);
     strip.redraw();
+    // Changes fade into the ground.
+    if ((times || whole()) && "ready" in document.documentElement.dataset) apply();
   };
   system.addEventListener("change", follow);
 
-  state = stateOf(location.hash.slice(1), first);
+  state = read(location.hash.slice(1));
   follow();
   apply();
   say("\u00a0");

@@ -1,9 +1,10 @@
 "use strict";
-const VIEWS = ["flame", "icicle", "reverse", "sandwich", "top", "tree"];
+const VIEWS = ["flame", "icicle", "reverse", "sandwich", "top", "tree", "chart"];
 
 /** What is shown, as it is when a page is opened. */
 const firstState = (view) => ({
-  view, turned: false, zoom: [], q: "", ignore: false, filters: [], fn: "", measure: "", palette: "kind", sort: "self", theme: "",
+  view, turned: false, zoom: [], q: "", ignore: false, filters: [], fn: "", measure: "", palette: "kind", sort: "", theme: "",
+  widths: "after", by: "inclusive", heat: false, time: null, than: null, at: null, threads: [],
 });
 
 /** Names with semicolons between them; one in a name gets a backslash. */
@@ -21,8 +22,11 @@ function parted(text) {
 /** The state as the fragment of an address; what is as in `first` is left out. */
 function stateText(state, first) {
   const parts = new URLSearchParams();
-  for (const key of ["view", "q", "fn", "measure", "palette", "sort", "theme"]) if (state[key] !== first[key]) parts.set(key, state[key]);
+  for (const key of ["view", "q", "fn", "measure", "palette", "sort", "theme", "widths", "by"]) if (state[key] !== first[key]) parts.set(key, state[key]);
   if (state.turned) parts.set("turned", "1");
+  if (state.heat) parts.set("heat", "1");
+  for (const key of ["time", "than", "at"]) if (state[key]) parts.set(key, state[key].join("-"));
+  for (const name of state.threads) parts.append("thread", name);
   if (state.ignore) parts.set("i", "1");
   if (state.zoom.length) parts.set("zoom", joined(state.zoom));
   for (const { keep, source, ignore } of state.filters) parts.append((keep ? "in" : "out") + (ignore ? "-i" : ""), source);
@@ -32,9 +36,12 @@ function stateText(state, first) {
 /** The state that a fragment tells; what it does not tell, or tells wrongly, is as in `first`. */
 function stateOf(text, first) {
   const parts = new URLSearchParams(text), state = { ...first, zoom: parted(parts.get("zoom") || ""), filters: [] };
-  for (const key of ["q", "fn", "measure", "palette", "sort", "theme"]) state[key] = parts.get(key) ?? first[key];
+  for (const key of ["q", "fn", "measure", "palette", "sort", "theme", "widths", "by"]) state[key] = parts.get(key) ?? first[key];
   if (VIEWS.includes(parts.get("view"))) state.view = parts.get("view");
   state.turned = parts.get("turned") === "1";
+  state.heat = parts.get("heat") === "1";
+  for (const key of ["time", "than", "at"]) state[key] = rangeOf(parts.get(key));
+  state.threads = parts.getAll("thread");
   state.ignore = parts.get("i") === "1";
   for (const [key, source] of parts) {
     const which = /^(in|out)(-i)?$/.exec(key);

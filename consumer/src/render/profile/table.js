@@ -5,25 +5,20 @@
  */
 function topTable(ui) {
   const { scroller, head, chosen, opened, sorted } = ui;
-  const COLUMNS = [["name", "Function"], ["module", "Module"], ["self", "Self"], ["total", "Total"]];
-  let frames, unit = "", whole = 0, sums, order = [], by = "self", current = -1, colour = () => "";
+  let frames, columns = [], describe = () => "", order = [], by = "", current = -1, colour = () => "";
   const list = rowList(scroller, row);
 
-  for (const [key, title] of COLUMNS) {
-    const cell = element("button", key, title);
-    cell.type = "button";
-    cell.setAttribute("role", "columnheader");
-    cell.addEventListener("click", () => sorted(key));
-    head.append(cell);
-  }
-
-  function share(className, value) {
-    const cell = element("span", className);
-    cell.setAttribute("role", "cell");
-    const bar = element("span", "bar");
-    bar.style.width = (whole ? 100 * value / whole : 0) + "%";
-    cell.append(bar, element("span", "amount", figureIn(unit, value)), element("span", "part", percentOf(value, whole)));
-    return cell;
+  function heads() {
+    if (head.dataset.columns === columns.map(({ key }) => key).join()) return;
+    head.dataset.columns = columns.map(({ key }) => key).join();
+    head.textContent = "";
+    for (const { key, title } of columns) {
+      const cell = element("button", key, title);
+      cell.type = "button";
+      cell.setAttribute("role", "columnheader");
+      cell.addEventListener("click", () => sorted(key));
+      head.append(cell);
+    }
   }
 
   function row(i) {
@@ -31,14 +26,18 @@ function topTable(ui) {
     made.setAttribute("role", "row");
     made.setAttribute("aria-rowindex", i + 2);
     if (label === current) made.setAttribute("aria-selected", "true");
-    const name = element("span", "name"), mark = element("i");
-    name.setAttribute("role", "cell");
-    mark.style.background = css(colour(label));
-    name.append(mark, frames.names[label]);
-    name.title = frames.names[label];
-    const module = element("span", "module", frames.modules[label]);
-    module.setAttribute("role", "cell");
-    made.append(name, module, share("self", sums.self[label]), share("total", sums.whole[label]));
+    for (const { key, cell } of columns) {
+      const of = element("span", key);
+      of.setAttribute("role", "cell");
+      cell(of, label);
+      if (key === "name") {
+        const mark = element("i");
+        mark.style.background = css(colour(label));
+        of.prepend(mark);
+        of.title = frames.names[label];
+      }
+      made.append(of);
+    }
     made.addEventListener("click", () => choose(label));
     made.addEventListener("dblclick", () => opened(label));
     return made;
@@ -47,36 +46,23 @@ function topTable(ui) {
   function choose(label) {
     current = label;
     list.redraw();
-    chosen(label, `Function: ${frames.names[label]} (self ${amountIn(unit, sums.self[label])}, ${percentOf(sums.self[label], whole)}; ` +
-      `total ${amountIn(unit, sums.whole[label])}, ${percentOf(sums.whole[label], whole)})`);
+    chosen(label, describe(label));
   }
 
-  function sort() {
-    const module = (label) => frames.modules[label];
-    const compare = {
-      name: (a, b) => a - b,
-      module: (a, b) => (module(a) < module(b) ? -1 : module(a) > module(b) ? 1 : a - b),
-      self: (a, b) => sums.self[b] - sums.self[a] || sums.whole[b] - sums.whole[a] || a - b,
-      total: (a, b) => sums.whole[b] - sums.whole[a] || sums.self[b] - sums.self[a] || a - b,
-    };
-    order.sort(compare[by] || compare.self);
+  /** Shows the functions of `content`, see `functionColumns`, of `wanted` only if it is given, ordered by the column `newBy`. */
+  function show(newFrames, content, wanted, newBy, paint) {
+    [frames, columns, describe, colour] = [newFrames, content.columns, content.describe, paint];
+    by = columns.some(({ key }) => key === newBy) ? newBy : content.first;
+    heads();
+    order = [];
+    for (let l = 0; l < frames.names.length; l++) if (content.has(l) && (!wanted || wanted[l])) order.push(l);
+    order.sort(columns.find(({ key }) => key === by).compare);
     [...head.children].forEach((cell, i) => {
-      const key = COLUMNS[i][0], up = key === "name" || key === "module";
+      const { key, up, note } = columns[i];
+      if (note !== undefined) cell.title = note;
       if (key === by) cell.setAttribute("aria-sort", up ? "ascending" : "descending");
       else cell.removeAttribute("aria-sort");
     });
-  }
-
-  /** Shows the functions of `tree`, of `wanted` only if it is given. */
-  function show(newFrames, tree, newUnit, wanted, newBy, paint) {
-    [frames, unit, by, colour] = [newFrames, newUnit, newBy, paint];
-    whole = tree.whole;
-    const labels = frames.names.length;
-    sums = tree.byLabel(labels);
-    head.children[2].title = head.children[3].title = unit;
-    order = [];
-    for (let l = 0; l < labels; l++) if (sums.whole[l] > 0 && (!wanted || wanted[l])) order.push(l);
-    sort();
     scroller.setAttribute("aria-rowcount", order.length + 1);
     list.show(order.length);
   }
@@ -103,4 +89,67 @@ function topTable(ui) {
   }
 
   return { show, key, mark, get current() { return current; } };
+}
+
+/** The columns that all tables of functions have. */
+function nameColumns(frames) {
+  const { names, modules } = frames;
+  return [
+    { key: "name", title: "Function", up: true, compare: (a, b) => a - b, cell: (cell, label) => cell.append(names[label]) },
+    {
+      key: "module", title: "Module", up: true, cell: (cell, label) => cell.append(modules[label]),
+      compare: (a, b) => (modules[a] < modules[b] ? -1 : modules[a] > modules[b] ? 1 : a - b),
+    },
+  ];
+}
+
+/** A weight with a bar as long as its share. */
+function weighty(cell, unit, value, whole) {
+  const bar = element("span", "bar");
+  bar.style.width = (whole ? 100 * value / whole : 0) + "%";
+  cell.append(bar, element("span", "amount", figureIn(unit, value)), element("span", "part", percentOf(value, whole)));
+}
+
+/** What a table tells of the functions of a tree. */
+function functionColumns(frames, tree, unit) {
+  const { whole } = tree, sums = tree.byLabel(frames.names.length), { self, whole: total } = sums;
+  const column = (key, title, of, other) => ({
+    key, title, note: unit, compare: (a, b) => of[b] - of[a] || other[b] - other[a] || a - b,
+    cell: (cell, label) => weighty(cell, unit, of[label], whole),
+  });
+  return {
+    columns: [...nameColumns(frames), column("self", "Self", self, total), column("total", "Total", total, self)], first: "self",
+    has: (label) => total[label] > 0,
+    describe: (label) => `Function: ${frames.names[label]} (self ${amountIn(unit, self[label])}, ${percentOf(self[label], whole)}; ` +
+      `total ${amountIn(unit, total[label])}, ${percentOf(total[label], whole)})`,
+  };
+}
+
+/** The same of two profiles: what of each function there is in both, and what is different. */
+function changeColumns(frames, pair, unit) {
+  const all = pair.byLabel(frames.names.length), change = (label) => (pair.own ? all.self : all.whole)(label);
+  const share = (value) => (100 * value / pair.whole).toFixed(2);
+  const column = (key, title, of) => ({
+    key, title, note: `${pair.own ? "self" : "total"}, ${unit}`, compare: (a, b) => of(change(b)) - of(change(a)) || a - b,
+    cell: (cell, label) => weighty(cell, unit, of(change(label)), pair.whole),
+  });
+  const size = (label) => {
+    const { delta, noise } = change(label);
+    return [noise ? 1 : 0, -Math.abs(delta)];
+  };
+  const delta = {
+    key: "delta", title: "Change", note: "in points of the whole; ~ may be chance",
+    compare: (a, b) => size(a)[0] - size(b)[0] || size(a)[1] - size(b)[1] || Math.abs(all.self(b).delta) - Math.abs(all.self(a).delta) || a - b,
+    cell: (cell, label) => {
+      const of = change(label);
+      cell.append(signed(share(Math.abs(of.delta)), of.delta) + (of.noise && of.delta !== 0 ? " ~" : ""));
+      if (!of.noise) cell.classList.add(of.delta > 0 ? "more" : "less");
+    },
+  };
+  return {
+    columns: [...nameColumns(frames), column("before", "Before", (of) => of.before), column("after", "After", (of) => of.after), delta], first: "delta",
+    has: (label) => all.whole(label).before > 0 || all.whole(label).after > 0,
+    describe: (label) => `Function: ${frames.names[label]} (total ${changeText(pair, unit, all.whole(label))}; self ${changeText(pair, unit, all.self(label))})`,
+    colour: (label) => pair.colour(change(label), frames.names[label]),
+  };
 }

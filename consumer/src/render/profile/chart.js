@@ -1,0 +1,322 @@
+"use strict";
+/**
+ * What samples of a lane cover, in ms: `from(i)` and `to(i)`. One that stands for as much time as all others ends it, an event that lasted
+ * begins it; without times each stands for what usually lies between two. Those of one tick share it.
+ */
+class Covered {
+  constructor(times, lane, measure) {
+    const { at } = lane, { tick } = times, weights = measure < 0 ? false : lane.weights[measure], count = at.length;
+    this.starts = new Float64Array(count);
+    this.ends = new Float64Array(count);
+    if (weights instanceof Float64Array) {
+      for (let i = count - 1, next = Infinity; i >= 0; i--) {
+        this.starts[i] = at[i] * tick;
+        if (i + 1 < count && at[i + 1] > at[i]) next = at[i + 1] * tick;
+        // What begins meanwhile is seen in its stead.
+        this.ends[i] = Math.min(this.starts[i] + weights[i] / 1e6, next);
+      }
+      return;
+    }
+    const gaps = Float64Array.from({ length: Math.max(0, count - 1) }, (_, i) => at[i + 1] - at[i]).sort();
+    const each = weights ? weights / 1e6 : (gaps[gaps.length >> 1] || 1) * tick;
+    let end = 0;
+    for (let i = 0; i < count;) {
+      let same = i + 1;
+      while (same < count && at[same] === at[i]) same++;
+      const time = (at[i] + 1) * tick, wanted = each * (same - i);
+      // Sampling is not exact: a gap of half a sample is none.
+      const begin = time - end < 1.5 * wanted + tick ? Math.min(end, time) : time - wanted;
+      for (let k = i; k < same; k++) {
+        this.starts[k] = begin + (time - begin) * (k - i) / (same - i);
+        this.ends[k] = begin + (time - begin) * (k + 1 - i) / (same - i);
+      }
+      end = time;
+      i = same;
+    }
+  }
+}
+
+/**
+ * Stacks in order of time, a lane for each thread: left to right is time, and nothing is merged but what goes on. `ui` as of a flame graph;
+ * `zoomed(range, how)` is told the range in sight, null for all; `how` is "passing" while it is dragged, else "quiet".
+ */
+function flameChart(ui) {
+  const { canvas, scroller, spacer, tip } = ui, ROW = 17, AXIS = 18, FONT = "12px system-ui, 'DejaVu Sans', sans-serif";
+  const surface = new Surface(canvas, ROW), { context } = surface, letters = new Letters(context, FONT), MATCH = pixel(230, 0, 230);
+  let frames, tree = null, lanes = [], bounds = [0, 1], view = null, paint = () => 0, matches = null, unit = 0;
+  let width = 0, height = 0, hits = [], stale = false;
+  // Where keys are: a lane, a sample of it, a depth.
+  let focused = null;
+  const depthOf = (box) => tree.depth[box];
+  const range = () => view || bounds;
+  const msOf = (x) => range()[0] + x / width * (range()[1] - range()[0]);
+
+  /** `state`: frames, tree (of what is left), times, lanes, measure of time, range, view, paint, wanted. */
+  function show(state) {
+    const anew = tree !== state.tree || unit !== state.lanes;
+    ({ frames, tree, view, paint, wanted: matches } = state);
+    if (matches && !matches.includes(1)) matches = null;
+    letters.of(frames.names);
+    bounds = state.range || [0, state.times.end];
+    if (anew) {
+      unit = state.lanes;
+      let row = 0;
+      // Where most happened comes first.
+      lanes = [...state.lanes].sort((a, b) => b.samples - a.samples).map((lane) => {
+        let deepest = -1, seen = 0;
+        for (const box of lane.stack) if (tree.own[box] > 0) {
+          seen++;
+          if (tree.depth[box] > deepest) deepest = tree.depth[box];
+        }
+        return { lane, seen, deepest };
+      }).filter(({ seen }) => seen > 0);
+      for (const one of lanes) {
+        one.row = row;
+        row += one.deepest + 2;
+        // The same whatever is left of it.
+        one.cover = () => one.lane.covered || (one.lane.covered = new Covered(state.times, one.lane, state.measure));
+      }
+      focused = null;
+    }
+    resize();
+    schedule();
+  }
+  const rows = () => lanes.length ? lanes[lanes.length - 1].row + lanes[lanes.length - 1].deepest + 2 : 0;
+  function resize() {
+    if (!tree || !scroller.clientWidth) return;
+    width = scroller.clientWidth;
+    height = scroller.clientHeight;
+    surface.resize(width, height);
+    spacer.style.height = Math.max(rows() * ROW + AXIS, height) + "px";
+    schedule();
+  }
+  function schedule() {
+    if (stale) return;
+    stale = true;
+    requestAnimationFrame(() => { if (stale) draw(); });
+  }
+
+  /** What is drawn of a lane: stretches `[x0, x1, sample]`, one a pixel where samples are thinner. */
+  function stretches({ lane, cover }) {
+    const { starts, ends } = cover(), [from, to] = range(), scale = width / (to - from), made = [];
+    let low = 0, high = ends.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (ends[middle] <= from) low = middle + 1;
+      else high = middle;
+    }
+    for (let i = low; i < starts.length && starts[i] < to; i++) {
+      if (!(tree.own[lane.stack[i]] > 0)) continue;
+      const x0 = Math.max(0, (starts[i] - from) * scale), x1 = Math.min(width, (ends[i] - from) * scale), last = made[made.length - 1];
+      // Of those of one pixel the one that covers most of it.
+      if (last && x1 - x0 < 1 && Math.floor(last[0]) === Math.floor(x0) && last[1] - last[0] < 1) {
+        if (x1 - x0 > last[1] - last[0]) made[made.length - 1] = [last[0], x1, i];
+        else last[1] = Math.max(last[1], x1);
+      } else made.push([x0, Math.max(x1, x0 + 0.5), i]);
+    }
+    return made;
+  }
+
+  function draw() {
+    stale = false;
+    hits = [];
+    if (!tree || !width) return;
+    surface.begin();
+    const top = scroller.scrollTop, texts = [], dark = document.documentElement.classList.contains("dark");
+    for (const one of lanes) {
+      const first = one.row * ROW + AXIS - top;
+      if (first > height || first + (one.deepest + 2) * ROW < 0) continue;
+      texts.push({ text: one.lane.name + (one.lane.process ? " · " + one.lane.process : ""), x: 4, y: first + ROW - 4, head: true });
+      const open = [];
+      const close = (depth) => {
+        const { box, x0, x1, sample } = open[depth], row = one.row + 1 + depth, label = tree.label[box], y = row * ROW + AXIS - top;
+        open[depth] = null;
+        if (y + ROW < AXIS || y > height) return;
+        const hit = matches !== null && matches[label] > 0, plain = hit ? MATCH : paint(label, false, tree, box);
+        surface.box(row, x0, x1, matches !== null && !hit ? ((plain & 0xffffff) | (140 << 24)) >>> 0 : plain);
+        (hits[row] || (hits[row] = [])).push({ x0, x1, box, sample, one });
+        if (x1 - x0 > 14) texts.push({ text: letters.fitted(label, x1 - x0 - 7), x: x0 + 3, y: y + ROW - 5, deep: hit || isDeep(plain) && matches === null });
+      };
+      for (const [x0, x1, sample] of stretches(one)) {
+        const path = [];
+        for (let box = one.lane.stack[sample]; box >= 0; box = tree.parent[box]) path[depthOf(box)] = box;
+        // What is not the same any more, or was not for a while, ends.
+        for (let depth = open.length - 1; depth >= 0; depth--) {
+          if (open[depth] && (open[depth].box !== path[depth] || x0 - open[depth].x1 > 1)) close(depth);
+        }
+        path.forEach((box, depth) => {
+          if (open[depth]) open[depth].x1 = x1;
+          else open[depth] = { box, x0, x1, sample };
+        });
+      }
+      for (let depth = open.length - 1; depth >= 0; depth--) if (open[depth]) close(depth);
+    }
+    surface.show((row) => row * ROW + AXIS - top);
+    context.font = FONT;
+    const style = getComputedStyle(document.documentElement), front = style.getPropertyValue("--front");
+    for (const { text, x, y, head, deep } of texts) {
+      context.fillStyle = head ? front : deep ? "#fff" : matches && dark ? "#e0e0e6" : "#111";
+      if (text) context.fillText(text, x, y);
+    }
+    const box = focused && (hits[focused.row] || []).find(({ x0, x1 }) => xOf(focused) >= x0 - 0.5 && xOf(focused) <= x1 + 0.5);
+    if (box && document.activeElement === scroller) {
+      context.strokeStyle = dark ? "#fff" : "#000";
+      context.lineWidth = 2;
+      context.strokeRect(box.x0 + 1, focused.row * ROW + AXIS - top + 1, Math.max(1, box.x1 - box.x0 - 2), ROW - 3);
+    }
+    axis(style);
+  }
+  const xOf = ({ one, sample }) => {
+    const { starts, ends } = one.cover(), [from, to] = range();
+    return ((starts[sample] + ends[sample]) / 2 - from) / (to - from) * width;
+  };
+  function axis(style) {
+    const [from, to] = range(), rough = (to - from) / Math.max(2, width / 110), power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
+    context.fillStyle = style.getPropertyValue("--back");
+    context.fillRect(0, 0, width, AXIS - 1);
+    context.fillStyle = style.getPropertyValue("--faint");
+    const digits = Math.max(0, Math.min(4, -Math.floor(Math.log10(step / 1000))));
+    for (let at = Math.ceil(from / step) * step; at < to; at += step) {
+      const x = (at - from) / (to - from) * width;
+      context.fillRect(x, 0, 1, AXIS - 2);
+      context.fillText((at / 1000).toFixed(digits) + " s", x + 3, AXIS - 5);
+    }
+  }
+
+  /** A box with all that goes on: from and to in ms, and how many samples that is. */
+  function whole({ one, sample, row }) {
+    const { starts, ends } = one.cover(), depth = row - one.row - 1, { stack } = one.lane, at = (i) => {
+      let box = stack[i];
+      while (box >= 0 && depthOf(box) > depth) box = tree.parent[box];
+      return box >= 0 && depthOf(box) === depth && tree.own[stack[i]] > 0 ? box : -1;
+    };
+    const box = at(sample), gap = Math.max(0.01, (range()[1] - range()[0]) / width);
+    let [first, last] = [sample, sample];
+    while (first > 0 && at(first - 1) === box && starts[first] - ends[first - 1] <= gap) first--;
+    while (last + 1 < starts.length && at(last + 1) === box && starts[last + 1] - ends[last] <= gap) last++;
+    return { box, first, last, from: starts[first], to: ends[last], count: last - first + 1 };
+  }
+  function describe(of) {
+    const { box, from, to, count } = whole(of);
+    return `Function: ${frames.names[tree.label[box]]} (${rangeText([from, to], 4)}, ${amountIn("ns", (to - from) * 1e6)}, ${amountIn("samples", count)}) in ${of.one.lane.name}`;
+  }
+
+  // --- Zoom and pan
+  let grabbed = null;
+  function look(from, to) {
+    const [low, high] = bounds, least = 0.01, span = Math.max(least, Math.min(high - low, to - from));
+    const begin = Math.max(low, Math.min(high - span, from));
+    ui.zoomed(span >= high - low - 1e-6 ? null : [Number(begin.toFixed(3)), Number((begin + span).toFixed(3))], grabbed && grabbed.moved ? "passing" : "quiet");
+  }
+  const scaled = (by, at = (range()[0] + range()[1]) / 2) => look(at - (at - range()[0]) * by, at + (range()[1] - at) * by);
+
+  const under = (event) => {
+    if (stale) draw();
+    const place = canvas.getBoundingClientRect(), x = event.clientX - place.left, y = event.clientY - place.top;
+    const row = Math.floor((y - AXIS + scroller.scrollTop) / ROW), hit = y < AXIS ? null : (hits[row] || []).find(({ x0, x1 }) => x >= x0 && x < x1);
+    return { x, hit: hit && { ...hit, row } };
+  };
+  canvas.addEventListener("pointerup", () => {
+    if (grabbed && grabbed.moved) ui.zoomed(view, "quiet");
+  });
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.button === 0) grabbed = { x: event.clientX, range: range(), moved: false };
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (grabbed && event.buttons) {
+      const by = (event.clientX - grabbed.x) / width * (grabbed.range[1] - grabbed.range[0]);
+      if (!grabbed.moved && Math.abs(event.clientX - grabbed.x) < 4) return;
+      if (!grabbed.moved) canvas.setPointerCapture(event.pointerId);
+      grabbed.moved = true;
+      tip.hidden = true;
+      return look(grabbed.range[0] - by, grabbed.range[1] - by);
+    }
+    const { hit } = under(event);
+    canvas.style.cursor = hit ? "pointer" : "grab";
+    tip.hidden = !hit;
+    if (!hit) return ui.say("\u00a0");
+    const text = describe(hit);
+    ui.say(text);
+    tip.textContent = text;
+    placeTip(tip, event);
+  });
+  canvas.addEventListener("pointerleave", () => { tip.hidden = true; ui.say("\u00a0"); });
+  canvas.addEventListener("click", (event) => {
+    const moved = grabbed && grabbed.moved, { hit } = under(event);
+    grabbed = null;
+    if (moved || !hit) return;
+    focused = hit;
+    ui.focused(hit.box);
+    const { from, to } = whole(hit);
+    look(from, to);
+  });
+  canvas.addEventListener("dblclick", (event) => {
+    const { hit } = under(event);
+    if (hit) ui.opened(hit.box);
+  });
+  canvas.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey && Math.abs(event.deltaY) > Math.abs(event.deltaX)) return;
+    event.preventDefault();
+    const { x } = under(event), span = range()[1] - range()[0];
+    if (event.ctrlKey || event.metaKey) scaled(event.deltaY > 0 ? 1.25 : 0.8, msOf(x));
+    else look(range()[0] + event.deltaX / width * span, range()[1] + event.deltaX / width * span);
+  }, { passive: false });
+
+  // --- Keyboard
+  function focus(to) {
+    if (!to) return;
+    focused = to;
+    const { from, to: end, box } = whole(to), [low, high] = range();
+    ui.focused(box);
+    ui.say(describe(to));
+    if (end <= low || from >= high) look((from + end) / 2 - (high - low) / 2, (from + end) / 2 + (high - low) / 2);
+    const y = to.row * ROW + AXIS;
+    if (y - AXIS < scroller.scrollTop) scroller.scrollTop = y - 2 * AXIS;
+    else if (y + ROW > scroller.scrollTop + height) scroller.scrollTop = y + 2 * ROW - height;
+    schedule();
+  }
+  /** The next sample of a lane that is left and reaches up to a row; its caller's row if it does not. */
+  function seek(one, sample, step, row) {
+    const { stack } = one.lane;
+    for (let i = sample; i >= 0 && i < stack.length; i += step) {
+      if (tree.own[stack[i]] > 0) return { one, sample: i, row: Math.min(row, one.row + 1 + depthOf(stack[i])) };
+    }
+    return null;
+  }
+  function inLane(at, row) {
+    const one = lanes[at];
+    if (!one) return null;
+    const { starts } = one.cover(), from = range()[0];
+    let first = 0;
+    while (first < starts.length - 1 && starts[first] < from) first++;
+    return seek(one, first, 1, row === undefined ? one.row + 1 : one.row + 1 + row) || seek(one, first, -1, one.row + 1);
+  }
+  /** Takes a key; whether it was one of these. */
+  function key(event) {
+    const span = range()[1] - range()[0];
+    if (event.key === "+" || event.key === "=") scaled(0.5);
+    else if (event.key === "-") scaled(2);
+    else if (event.shiftKey && (event.key === "ArrowLeft" || event.key === "ArrowRight")) {
+      const by = (event.key === "ArrowLeft" ? -0.25 : 0.25) * span;
+      look(range()[0] + by, range()[1] + by);
+    } else if (event.key.startsWith("Arrow")) {
+      if (!focused) focus(inLane(0));
+      else {
+        const { one, sample, row } = focused, { first, last } = whole(focused), at = lanes.indexOf(one);
+        if (event.key === "ArrowRight") focus(seek(one, last + 1, 1, row));
+        else if (event.key === "ArrowLeft") focus(seek(one, first - 1, -1, row));
+        else if (event.key === "ArrowDown") focus(row <= one.row + depthOf(one.lane.stack[sample]) ? { one, sample, row: row + 1 } : inLane(at + 1));
+        else if (event.key === "ArrowUp") focus(row > one.row + 1 ? { one, sample, row: row - 1 } : inLane(at - 1));
+      }
+    } else if (event.key === "Enter" && focused) {
+      const { from, to } = whole(focused);
+      look(from, to);
+    } else return false;
+    event.preventDefault();
+    return true;
+  }
+  for (const of of ["scroll", "focus", "blur"]) scroller.addEventListener(of, schedule);
+  new ResizeObserver(resize).observe(scroller);
+  return { show, key };
+}

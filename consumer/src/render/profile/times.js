@@ -1,0 +1,84 @@
+"use strict";
+/**
+ * When samples were taken, thread by thread: `lanes` have `at` (ticks since the beginning, in order), `stack` (box that it ends at) and by
+ * measure `weights`, one number if all weigh the same. Ranges of time are `[from, to]` in ms, `to` not in it.
+ */
+class Times {
+  constructor(told, bytes) {
+    const number = numbers(bytes), boxes = Uint32Array.from({ length: told.stacks }, number);
+    this.tick = told.tick / 1e6;
+    this.lanes = told.lanes.map(({ name, process, samples }) => ({ name, process, samples }));
+    for (const lane of this.lanes) {
+      lane.at = new Float64Array(lane.samples);
+      for (let i = 0, now = 0; i < lane.samples; i++) lane.at[i] = now += number();
+    }
+    for (const lane of this.lanes) lane.stack = Uint32Array.from({ length: lane.samples }, () => boxes[number()]);
+    told.weights.forEach((each, measure) => {
+      // False: what samples weigh by it one by one is not known.
+      for (const lane of this.lanes) (lane.weights = lane.weights || [])[measure] = each ?? Float64Array.from({ length: lane.samples }, number);
+    });
+    // To the end of the tick that the last was in.
+    this.end = (told.last + 1) * this.tick;
+    this.samples = this.lanes.reduce((all, { samples }) => all + samples, 0);
+  }
+
+  /** Whether a measure is known of each sample. */
+  knows(measure) {
+    return this.lanes.length > 0 && this.lanes[0].weights[measure] !== false;
+  }
+
+  /** The lanes of some names; of none, all. */
+  of(names) {
+    const some = this.lanes.filter(({ name }) => names.includes(name));
+    return some.length ? some : this.lanes;
+  }
+
+  /** Positions in a lane of what is in a range. */
+  within({ at }, range) {
+    const position = (ms) => {
+      let low = 0, high = at.length;
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (at[middle] * this.tick < ms) low = middle + 1;
+        else high = middle;
+      }
+      return low;
+    };
+    return range ? [position(range[0]), position(range[1])] : [0, at.length];
+  }
+
+  /** Own weights of `count` boxes of what is in a range and some lanes, and how many samples that is. */
+  own(count, measure, range, lanes) {
+    const own = new Float64Array(count);
+    let samples = 0;
+    for (const lane of lanes) {
+      const [from, to] = this.within(lane, range), { stack } = lane, weights = lane.weights[measure];
+      samples += to - from;
+      if (typeof weights === "number") for (let i = from; i < to; i++) own[stack[i]] += weights;
+      else for (let i = from; i < to; i++) own[stack[i]] += weights[i];
+    }
+    return { own, samples };
+  }
+
+  /** How many samples there are in each of `count` stretches of `ms`; of those alone that end at boxes of `wanted`, if it is given. */
+  cells(ms, count, lanes, wanted) {
+    const cells = new Uint32Array(count), scale = this.tick / ms;
+    for (const { at, stack } of lanes) {
+      for (let i = 0; i < at.length; i++) if (!wanted || wanted[stack[i]]) cells[Math.min(count - 1, Math.floor(at[i] * scale + 1e-9))]++;
+    }
+    return cells;
+  }
+}
+
+/** A moment in words. */
+function momentText(ms, digits = 2) {
+  const s = ms / 1000;
+  return s < 60 ? s.toFixed(digits) + " s" : `${Math.floor(s / 60)}:${(s % 60).toFixed(digits).padStart(digits + 3, "0")} min`;
+}
+const rangeText = ([from, to], digits) => `${momentText(from, digits)} to ${momentText(to, digits)}`;
+
+/** A range as it is in an address, `from-to` in ms; null if it is none. */
+function rangeOf(text) {
+  const parts = /^(\d{1,12}(?:\.\d{1,3})?)-(\d{1,12}(?:\.\d{1,3})?)$/.exec(text || "");
+  return parts && Number(parts[1]) < Number(parts[2]) ? [Number(parts[1]), Number(parts[2])] : null;
+}

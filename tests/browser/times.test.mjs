@@ -1,0 +1,206 @@
+// Times in the page of a flame graph: the heat map, its brushes by mouse and keys, threads. Counts are those of `flightline fold --from
+// --to` and of the recording. Run by run.sh.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { join } from "node:path";
+import { test } from "node:test";
+import { details, drawn, hover, opened, recorded, search, settled, sum } from "./flame.mjs";
+import { flightline } from "./page.mjs";
+
+const RECORDING = "ap-java-cpu.jfr", map = "#heat-map";
+const samples = (text) => Number(/\((?:[\d,.]+ → )?([\d,]+) samples?/.exec(text)[1].replaceAll(",", ""));
+/** Of the whole page at the moment, by the line about all of it. */
+async function told(page) {
+  await page.evaluate(() => { document.getElementById("scroller").scrollTop = 1e6; });
+  await settled(page);
+  return hover(page, 0.5, 0);
+}
+const all = async (page) => samples(await told(page));
+const hash = (page) => page.evaluate(() => location.hash);
+
+test("the heat map counts each sample once, in its second and its 20 ms", async () => {
+  const page = await opened(recorded(RECORDING));
+  await page.keyboard.press("h");
+  assert.equal(await page.locator("#heat").isVisible(), true);
+  assert.match(await page.locator("#heat-title").textContent(), /^A column is 1 s, a cell 20 ms of up to \d+ samples?$/);
+  // What keys tell of each cell adds up to the recording.
+  await page.focus("#heat-scroll");
+  await page.keyboard.press("Home");
+  const cells = await page.evaluate(() => {
+    const count = [];
+    const press = (key) => document.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    for (let last = ""; ;) {
+      const text = document.getElementById("details").textContent;
+      if (text === last) return count;
+      count.push(Number(/: ([\d,]+) samples?/.exec(text)[1].replaceAll(",", "")));
+      last = text;
+      press("ArrowUp");
+    }
+  });
+  assert.equal(cells.reduce((a, b) => a + b), sum(RECORDING));
+  // A cell with samples has the colour of their number, one without has the ground's.
+  const colourOf = (cell) => page.evaluate(([cell, count]) => {
+    document.activeElement.blur();
+    const canvas = document.getElementById("heat-map"), width = canvas.width / (count / 50), ratio = devicePixelRatio;
+    const [red, green] = canvas.getContext("2d").getImageData((Math.floor(cell / 50) + 0.4) * width, (49.5 - cell % 50) * 3 * ratio, 1, 1).data;
+    return red - green;
+  }, [cell, cells.length]);
+  const most = cells.indexOf(Math.max(...cells)), none = cells.indexOf(0);
+  assert.ok(await colourOf(most) > 100, `cell ${most}`);
+  if (none >= 0) assert.ok(Math.abs(await colourOf(none)) < 8, `cell ${none}`);
+  assert.deepEqual(page.errors, []);
+});
+
+test("a brush drives all views, its range is in the address; a second one compares", async () => {
+  const file = recorded(RECORDING), page = await opened(file);
+  await page.click("#heat-open");
+  const box = await page.locator(map).boundingBox(), columns = Math.round(box.width / await page.evaluate(() => {
+    return document.getElementById("heat-map").clientWidth / Math.ceil(JSON.parse(document.getElementById("profile").textContent).times.last
+      * JSON.parse(document.getElementById("profile").textContent).times.tick / 1e9);
+  })), wide = box.width / columns;
+  const drag = async (from, to, key) => {
+    if (key) await page.keyboard.down(key);
+    await page.mouse.move(box.x + (from + 0.5) * wide, box.y + 149);
+    await page.mouse.down();
+    await page.mouse.move(box.x + (to + 0.5) * wide, box.y + 1, { steps: 3 });
+    await settled(page);
+    await page.mouse.up();
+    if (key) await page.keyboard.up(key);
+    await settled(page);
+  };
+  await drag(1, 1);
+  assert.match(await hash(page), /time=1000-2000/);
+  const brushed = await all(page), counted = sum(RECORDING, "--from", "1", "--to", "1.999999");
+  // Ticks of 100 µs are cut, not rounded: a sample at the edge stays on its side.
+  assert.equal(brushed, counted);
+  assert.ok(brushed > 0 && brushed < sum(RECORDING));
+  assert.match(await page.locator("#heat-chosen").textContent(), /1\.00 s to 2\.00 s/);
+  await page.keyboard.press("t");
+  const selves = await page.locator("#table .row .self .amount").allTextContents();
+  assert.ok(selves.reduce((a, text) => a + Number(text.replaceAll(",", "")), 0) <= brushed);
+  await page.keyboard.press("f");
+  await drag(0, 0, "Control");
+  assert.match(await hash(page), /than=0-1000/);
+  assert.equal((await page.locator(map).boundingBox()).y, box.y, "the map stays where it is");
+  const before = sum(RECORDING, "--from", "0", "--to", "0.999999");
+  // Scaled to what the range has.
+  assert.match(await told(page), new RegExp(`^all \\(${counted} → ${counted} samples, \\+0;`));
+  assert.match(await page.locator("#legend").innerText(), /more/);
+  await page.keyboard.press("t");
+  assert.match(await page.locator("#table-head").innerText(), /Before[^]*After[^]*Change/);
+  const again = await opened(file, "light", await hash(page));
+  assert.equal(await again.locator("#table .row").first().innerText(), await page.locator("#table .row").first().innerText());
+  await page.locator(".chip", { hasText: "compared" }).click();
+  await page.locator(".chip").click();
+  await page.keyboard.press("f");
+  assert.equal((await page.locator(map).boundingBox()).y, box.y, "the map stays where it is");
+  assert.equal(await all(page), sum(RECORDING));
+  assert.ok(before > 0);
+  assert.deepEqual([...page.errors, ...again.errors], []);
+});
+
+test("keys alone brush, take a column, let go; threads are chosen and add up", async () => {
+  const page = await opened(recorded(RECORDING));
+  await page.keyboard.press("h");
+  await page.keyboard.press("Home");
+  await page.keyboard.press("ArrowRight");
+  await page.keyboard.press("Shift+ArrowUp");
+  await page.keyboard.press("Shift+ArrowUp");
+  assert.match(await hash(page), /time=1000-1060/);
+  assert.match(await details(page), /^1\.04 s to 1\.06 s: \d+ samples?$/);
+  await page.keyboard.press("Enter");
+  assert.match(await hash(page), /time=1000-2000/);
+  await page.keyboard.press("Control+Enter");
+  await settled(page);
+  assert.match(await hash(page), /than=1000-2000/);
+  assert.match(await told(page), /\+0; 100\.00% → 100\.00%, \+0\.00 points/);
+  await page.focus("#heat-scroll");
+  await page.keyboard.press("Escape");
+  assert.doesNotMatch(await hash(page), /time|than/);
+  await page.keyboard.press("-");
+  assert.match(await page.locator("#heat-title").textContent(), /^A column is 10 s, a cell 200 ms/);
+  await page.click("#threads summary");
+  const labels = await page.locator("#thread-list label").allTextContents();
+  const counts = labels.map((text) => Number(/\(([\d,]+)\)$/.exec(text)[1].replaceAll(",", "")));
+  assert.equal(counts.reduce((a, b) => a + b), sum(RECORDING));
+  await page.locator("#thread-list input").first().check();
+  await page.click("#threads summary");
+  assert.equal(await all(page), counts[0]);
+  assert.match(await hash(page), /thread=/);
+  await page.click("#undo");
+  assert.equal(await all(page), sum(RECORDING));
+  assert.deepEqual(page.errors, []);
+});
+
+test("what a search finds is on the map; folded text and --no-time have none", async () => {
+  const page = await opened(recorded(RECORDING));
+  await page.keyboard.press("h");
+  await search(page, "GC|Thread");
+  await page.focus("#heat-scroll");
+  await page.keyboard.press("Home");
+  assert.match(await details(page), /samples?, \d+ matched$/);
+  for (const args of [[drawn("a;b 3\n")], [recorded(RECORDING, "--no-time")]]) {
+    const other = await opened(args[0]);
+    assert.equal(await other.locator("#heat-open").isVisible(), false);
+    await other.keyboard.press("h");
+    assert.match(await details(other), /does not hold when/);
+    assert.deepEqual(other.errors, []);
+  }
+});
+
+test("the flame chart: a lane per thread in order of time, each sample once, nothing merged across another", async () => {
+  const file = recorded(RECORDING), page = await opened(file);
+  await page.keyboard.press("a");
+  // The thread with most samples comes first; what it did as another tool is told it.
+  const speedscope = JSON.parse(execFileSync(flightline, ["convert", join(process.env.RECORDINGS, RECORDING), "--format", "speedscope", "-o", "-"], { encoding: "utf8", maxBuffer: 1 << 28 }));
+  const stacks = speedscope.profiles.map(({ samples }) => samples).sort((a, b) => b.length - a.length)[0];
+  await page.focus("#chart-scroll");
+  // At the highest level that all of its stacks reach: runs of the same callers.
+  const level = Math.min(...stacks.map(({ length }) => length)) - 1, path = (stack) => stack.length > level ? stack.slice(0, level + 1).join() : "";
+  let runs = 0, high = 0;
+  stacks.forEach((stack, i) => {
+    if (path(stack)) high++;
+    if (path(stack) && (i === 0 || path(stacks[i - 1]) !== path(stack))) runs++;
+  });
+  await page.keyboard.press("ArrowDown");
+  const boxes = await page.evaluate((level) => {
+    const press = (key) => document.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true })), told = [];
+    const text = () => document.getElementById("details").textContent;
+    for (let i = 0; i < level; i++) press("ArrowDown");
+    for (let last = ""; text() !== last; press("ArrowRight")) told.push(last = text());
+    return told;
+  }, level);
+  const parsed = boxes.map((text) => {
+    const [, name, from, to, count] = /^Function: (.*) \(([\d.]+) s to ([\d.]+) s, .*, ([\d,]+) samples?\) in \[/.exec(text) || assert.fail(text);
+    return { name, from: Number(from), to: Number(to), count: Number(count.replaceAll(",", "")) };
+  });
+  assert.equal(high, stacks.length, "all stacks of the thread reach this level");
+  assert.equal(parsed.reduce((all, { count }) => all + count, 0), stacks.length);
+  assert.ok(parsed.length >= runs && runs > 1, `${parsed.length} boxes of ${runs} runs`);
+  for (let i = 1; i < parsed.length; i++) assert.ok(parsed[i].from >= parsed[i - 1].to - 0.01, `${boxes[i - 1]}, then ${boxes[i]}`);
+  // Enter zooms to the box: its colour from edge to edge, in its row; the address says so, and 0 goes back.
+  await page.keyboard.press("Enter");
+  assert.match(await hash(page), /view=chart/);
+  assert.match(await hash(page), /at=[\d.]+-[\d.]+/);
+  await settled(page);
+  const row = await page.evaluate((level) => {
+    document.activeElement.blur();
+    const canvas = document.getElementById("chart-canvas"), ratio = devicePixelRatio, y = (18 + (1 + level) * 17 + 3) * ratio - document.getElementById("chart-scroll").scrollTop * ratio;
+    const { data } = canvas.getContext("2d").getImageData(0, y, canvas.width, 1), seen = new Map();
+    for (let i = 0; i < data.length; i += 4) seen.set(data.slice(i, i + 4).join(), (seen.get(data.slice(i, i + 4).join()) || 0) + 1);
+    return Math.max(...seen.values()) / canvas.width;
+  }, level);
+  assert.ok(row > 0.97, `${row} of the row are of one colour`);
+  await page.keyboard.press("0");
+  assert.doesNotMatch(await hash(page), /at=/);
+  // Plus and Shift with arrows: half of the time, then later; a brushed range is all there is.
+  await page.focus("#chart-scroll");
+  await page.keyboard.press("+");
+  const [from, to] = /at=([\d.]+)-([\d.]+)/.exec(await hash(page)).slice(1).map(Number);
+  await page.keyboard.press("Shift+ArrowLeft");
+  const [left] = /at=([\d.]+)-/.exec(await hash(page)).slice(1).map(Number);
+  assert.ok(Math.abs(from - left - (to - from) / 4) < 0.01, `${from} ${to} ${left}`);
+  const again = await opened(file, "dark", "#view=chart&time=0-1000&q=run");
+  assert.equal(await again.locator("#views [data-view=chart]").getAttribute("aria-selected"), "true");
+  assert.deepEqual([...page.errors, ...again.errors], []);
+});
