@@ -6,7 +6,11 @@ use std::{
     fs::{self, File, OpenOptions},
     os::unix::fs::FileExt,
     path::Path,
-    sync::atomic::Ordering,
+    sync::{
+        Arc, Mutex,
+        atomic::Ordering,
+        mpsc::{self, Sender},
+    },
 };
 
 use flightline_in_signal::layout::{ProcHeader, ProcLayout, ThreadSlot, loss, record, sample_flags};
@@ -26,6 +30,28 @@ fn end(drain: Drain) -> Report {
     drain.finish(&|| false)
 }
 
+/// Threads of this process that do nothing until dropped.
+struct Parked {
+    tids: Vec<u32>,
+    _until_dropped: Sender<()>,
+}
+
+impl Parked {
+    fn new(count: usize) -> Parked {
+        let (told, tids) = mpsc::channel();
+        let (until_dropped, dropped) = mpsc::channel::<()>();
+        let dropped = Arc::new(Mutex::new(dropped));
+        for _ in 0..count {
+            let (told, dropped) = (told.clone(), Arc::clone(&dropped));
+            std::thread::spawn(move || {
+                told.send(nix::unistd::gettid().as_raw() as u32).unwrap();
+                let _ = dropped.lock().unwrap().recv();
+            });
+        }
+        Parked { tids: tids.iter().take(count).collect(), _until_dropped: until_dropped }
+    }
+}
+
 /// A pid of a process that has ended: files under its name are closed at once.
 fn dead_pid() -> u32 {
     let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
@@ -40,8 +66,10 @@ fn the_account_of_a_good_program_adds_up() {
     let mut drain = drain(dir.path());
     let fake = Fake::new(drain.session_dir(), std::process::id(), 1);
     let mut taken = 0;
-    for thread in 0..4 {
-        fake.start_thread(thread, 1000 + thread, 1_000_000);
+    // Threads that are there: a drain that looks for them in between, as it does every second, would end others' accounts.
+    let parked = Parked::new(4);
+    for (slot, tid) in (0..).zip(&parked.tids) {
+        fake.start_thread(slot, *tid, 1_000_000);
     }
     for i in 0..20_000u64 {
         let frames: Vec<u64> = (0..20 + i % 30).map(|f| 0x1000 + f * 8).collect();

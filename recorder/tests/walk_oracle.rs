@@ -18,21 +18,33 @@ struct Traced {
     child: std::process::Child,
 }
 
-/// The thread that used most CPU.
+/// The thread that used most CPU, once the program is at work: on a laden machine that takes its time.
 fn busiest(pid: u32) -> i32 {
+    const AT_WORK_NS: u64 = 100_000_000;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let (used_ns, tid) = most_used(pid);
+        if used_ns >= AT_WORK_NS || std::time::Instant::now() > deadline {
+            return tid;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// CPU time of the thread that used most, ns, and its id.
+fn most_used(pid: u32) -> (u64, i32) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks of the program");
     let used = |tid: i32| -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
         stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
     };
     let tids = tasks.filter_map(|t| t.ok()?.file_name().to_str()?.parse().ok());
-    tids.max_by_key(|tid| used(*tid)).expect("a thread")
+    tids.map(|tid| (used(tid), tid)).max().expect("a thread")
 }
 
 impl Traced {
     fn start(mut command: Command) -> Traced {
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start the program");
-        std::thread::sleep(std::time::Duration::from_millis(500));
         let pid = busiest(child.id());
         // SAFETY: plain ptrace request on our own child.
         let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) };
@@ -337,7 +349,6 @@ fn against_gdb(name: &str, mut command: Command, stops: usize) {
     let file = std::env::temp_dir().join(format!("flightline-oracle-{}-{name}.gdb", std::process::id()));
     std::fs::write(&file, script).unwrap();
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start the program");
-    std::thread::sleep(std::time::Duration::from_millis(500));
     let tid = busiest(child.id());
     // SAFETY: signals to our own child.
     let signal = |signal| unsafe { libc::kill(child.id() as i32, signal) };
