@@ -349,6 +349,7 @@ fn killed_and_started_again() {
     let mut least = 0;
     for round in 0..12 {
         let args = ["-o", "run.jfr", "--append", "--repository", "repository"];
+        let before = file.metadata().map_or(0, |meta| meta.len());
         let mut child = Killed(spawn(collector("-", &args, work.path()).stdin(Stdio::piped())));
         let mut input = child.0.stdin.take().unwrap();
         // Piece by piece, so that it is killed at another place each time.
@@ -357,7 +358,6 @@ fn killed_and_started_again() {
             input.write_all(piece).unwrap();
         }
         if round % 3 == 0 {
-            let before = file.metadata().map_or(0, |meta| meta.len());
             until(LIMIT, "something is written", || {
                 file.metadata().is_ok_and(|meta| meta.len() != before || most < 40_000).then_some(())
             });

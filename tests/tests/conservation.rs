@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::recording::Recording;
 use flightline_tests::run::turn;
+use flightline_tests::stolen::asked_again;
 use flightline_tests::{skip, victim};
 
 /// What a thread still does after it read its clock: writes its line, ends; the first one by way of the exit handlers.
@@ -132,7 +133,7 @@ macro_rules! conserved {
             if !$needs {
                 return skip::skip(concat!("perf_event_open is not allowed: conservation by ", $engine));
             }
-            conserved($engine, $rate);
+            asked_again(|| conserved($engine, $rate));
         }
     )*};
 }

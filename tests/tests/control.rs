@@ -9,6 +9,7 @@ use std::process::Command;
 use flightline_tests::controlled::{Controlled, LIMIT, ctl, program};
 use flightline_tests::recording::Recording;
 use flightline_tests::run::{run, signal, status_kb, turn, until, wait};
+use flightline_tests::stolen::asked_again;
 use flightline_tests::{skip, victim};
 
 /// CPU time of a phase of each of the victim's three threads, ms, which is also its samples at 1 kHz.
@@ -136,6 +137,10 @@ fn engines_change_while_recording() {
 
 #[test]
 fn interval_and_perf_events_change_while_recording() {
+    asked_again(interval_and_perf_events_change);
+}
+
+fn interval_and_perf_events_change() {
     let _turn = turn();
     let (_folder, path) = folder();
     let mut victim = Controlled::recorded(&path, &["-e", "cpu@10ms"]);
