@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { test } from "node:test";
 import vm from "node:vm";
 
-const files = ["flame/tree.js", "profile/merge.js", "profile/times.js", "profile/state.js"].map((name) => readFileSync(join(process.env.RENDER, name), "utf8"));
-const { CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past } = vm.runInNewContext(
-  files.join("\n") + "\n({ CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past })", { URLSearchParams });
+const files = ["common.js", "flame/tree.js", "profile/merge.js", "profile/columns.js", "profile/filters.js", "profile/times.js", "profile/state.js"].map((name) => readFileSync(join(process.env.RENDER, name), "utf8"));
+const { CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past, Filters, columnsOf } = vm.runInNewContext(
+  files.join("\n") + "\n({ CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past, Filters, columnsOf })", { URLSearchParams });
 
 // Stacks of few names, so that they meet and call themselves often.
 const NAMES = 6;
@@ -105,6 +105,69 @@ for (const seed of [1, 2, 3]) {
     walk(tree, (box, start) => { assert.equal(startOf(tree, box), start); });
   });
 }
+
+test("another filter goes over the stacks once, and undoing it not at all", () => {
+  const tree = treeOf(stacks(4)), names = "abcdef".split("");
+  let gone = 0;
+  const filters = new Filters((regex) => {
+    gone++;
+    return Uint8Array.from(names, (name) => regex.test(name) ? 1 : 0);
+  });
+  const some = ["a", "b", "c"].map((source, i) => ({ keep: i > 0, source, ignore: false }));
+  const [two, three] = [filters.of(tree, some.slice(0, 2)), filters.of(tree, some)];
+  assert.equal(gone, 3);
+  assert.equal(filters.of(tree, some), three);
+  assert.equal(filters.of(tree, some.slice(0, 2)), two);
+  assert.equal(filters.of(tree, []), tree);
+  assert.equal(gone, 3);
+});
+
+test("a search and the next match go by columns, not from box to box, and make no list of what they find", () => {
+  const tree = treeOf(stacks(5)), wanted = some(1, 4), found = [];
+  walk(tree, (box) => { if (wanted[tree.label[box]]) found.push(box); });
+  for (const way of ["first", "next", "known"]) tree[way] = () => assert.fail(way);
+  assert.ok(tree.matched(wanted, () => {}) > 0);
+  let { box, at, of } = tree.nextMarked(wanted, -1, 1);
+  for (let i = 0; i < found.length; i++) {
+    assert.deepEqual([box, at, of], [found[i], i + 1, found.length]);
+    ({ box, at, of } = tree.nextMarked(wanted, box, 1));
+  }
+  assert.equal(box, found[0], "around the end");
+  assert.equal(tree.nextMarked(wanted, found[0], -1).box, found.at(-1));
+  assert.equal(tree.nextMarked(some(), -1, 1).of, 0);
+});
+
+test("a frame's share of a reverse is bounded; all frames together are the whole", () => {
+  const tree = treeOf(stacks(6)), whole = boxesOf(reversed(tree, NAMES)), parts = reversed(tree, NAMES);
+  let frames = 0, before = parts.label.length;
+  const more = () => {
+    parts.allow(50);
+    boxesOf(parts);
+    // No more than it may, but for the last box and what each counts on top.
+    assert.ok(parts.label.length - before <= 50 + NAMES, `${parts.label.length - before} boxes`);
+    before = parts.label.length;
+    return parts.allow(Infinity);
+  };
+  while (more()) frames++;
+  assert.ok(frames > 3, `${frames} frames`);
+  assert.deepEqual(boxesOf(parts), whole);
+});
+
+test("columns of few and many names, low and high towers", () => {
+  for (const names of [1, 200, 300, 70000]) {
+    // The last name is on two boxes, so its number is 0 and those of others are one more; levels down 0, 0, ..., 0, 200.
+    const bits = Array.from({ length: names }, (_, name) => name === names - 1 ? 2 : 1), labels = [names - 1, ...Array(200).fill(names >> 1), names - 1, names - 1];
+    const number = (name) => name === names - 1 ? 0 : name + 1, planes = [];
+    for (let shift = 16; shift >= 0; shift -= 8) if (names - 1 >> shift) planes.push(labels.map((label) => number(label) >> shift & 255));
+    const shape = labels.map((_, i) => i === 201 ? 255 : i === 202 ? 1 : i === 200 ? 1 : 0);
+    const bytes = Uint8Array.from([...bits, ...shape, ...planes.flat(), 200 - 127, 5, 0x81, 2, 7]);
+    const { label, depth, owns } = columnsOf(bytes, { count: labels.length, names, measures: [{ total: 1000 }] });
+    assert.deepEqual([...label], labels);
+    assert.deepEqual([...depth], [...Array(201).keys(), 1, 2]);
+    assert.deepEqual([200, 201, 202].map((i) => owns[0][i]), [5, 257, 7]);
+    assert.equal(owns[0].reduce((a, b) => a + b), 269);
+  }
+});
 
 test("a state survives its address", () => {
   const first = firstState("flame");

@@ -27,7 +27,7 @@ function numbers(bytes) {
   };
 }
 
-/** The boxes of a tree as they travel, one column after the other: levels gone down since the box before, label, own weight. */
+/** The boxes of a small tree as they travel, one column after the other: levels gone down since the box before, label, own weight. */
 function boxes(number, count) {
   const label = new Uint32Array(count), depth = new Uint32Array(count);
   for (let i = 0, level = 0; i < count; i++) {
@@ -35,14 +35,9 @@ function boxes(number, count) {
     level++;
   }
   for (let i = 0; i < count; i++) label[i] = number();
-  return { label, depth, own: weights(number, count) };
-}
-
-/** A weight for each box. */
-function weights(number, count) {
   const own = new Float64Array(count);
   for (let i = 0; i < count; i++) own[i] = number();
-  return own;
+  return { label, depth, own };
 }
 
 /** The search field's expression: null if there is none, false if it is none. */

@@ -1,9 +1,8 @@
 //! One self-contained HTML page: the whole tree, nothing from the network.
 //!
-//! The boxes travel in tree order as columns of varints: levels gone down since the box before, label, and for each measure the
-//! own weight. [`Times`] adds when each sample was taken. Columns and names are deflated, in base64. The page adds up the rest, so nothing is left out and search
-//! percentages are exact. Labels are numbered in order of their names: the same stacks give the same bytes whatever order they
-//! came in.
+//! The boxes travel in tree order as [`columns`]. [`Times`] adds when each sample was taken. Columns and names are deflated, in
+//! base64. The page adds up the rest, so nothing is left out and search percentages are exact. What is the same goes in order of names:
+//! the same stacks give the same bytes whatever order they came in.
 
 use std::io::Write;
 
@@ -13,6 +12,7 @@ use jfr_format::varint;
 use serde_json::{Value, json};
 
 use super::PictureOptions;
+use super::columns;
 use super::difference::DifferenceOptions;
 use super::page::{self, COMMON, FLAME, base64};
 use super::times::Times;
@@ -26,10 +26,12 @@ const STYLE: &str = concat!(include_str!("page.css"), include_str!("profile/prof
 const SCRIPT: &[&str] = &[
     COMMON,
     FLAME,
+    include_str!("profile/columns.js"),
     include_str!("profile/data.js"),
     include_str!("profile/merge.js"),
     include_str!("profile/change.js"),
     include_str!("profile/state.js"),
+    include_str!("profile/filters.js"),
     include_str!("profile/times.js"),
     include_str!("profile/heat.js"),
     include_str!("profile/chart.js"),
@@ -42,7 +44,7 @@ const SCRIPT: &[&str] = &[
 ];
 
 /// Largest number that a page holds without loss.
-const EXACT: u64 = 1 << 53;
+pub(super) const EXACT: u64 = 1 << 53;
 
 /// Draws `tree` as a page.
 ///
@@ -105,11 +107,13 @@ fn put(
     let Some(&first) = measures.first().filter(|tree| !tree.nodes.is_empty()) else {
         return Err(Error::NoSamples);
     };
+    let (order, numbers) = by_name(first);
     let profile = json!({
         "title": options.title,
         "subtitle": options.subtitle,
         "inverted": options.inverted,
         "count": first.nodes.len(),
+        "names": order.len(),
         "measures": measures
             .iter()
             .map(|tree| json!({"name": named(&tree.unit), "unit": tree.unit, "total": tree.total.min(EXACT)}))
@@ -117,13 +121,9 @@ fn put(
         "difference": difference,
         "times": times.map(|times| &times.told),
     });
-    let (order, numbers) = by_name(first);
     let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]));
     let frames = json!({"names": names, "modules": modules, "kinds": kinds}).to_string();
-    let mut columns = boxes(first, |label| numbers[label]);
-    for tree in &measures[1..] {
-        weights(tree, &mut columns);
-    }
+    let columns = columns::of(measures, order.len(), |label| numbers[label]);
     let data = [
         ("profile", profile.to_string()),
         ("frames", base64(&deflated(frames.as_bytes())?)),
@@ -150,7 +150,7 @@ fn same_boxes(one: &Tree, other: &Tree) -> bool {
 }
 
 /// The labels that are on boxes, in order of their names, and the number of each label there.
-fn by_name(tree: &Tree) -> (Vec<usize>, Vec<u64>) {
+fn by_name(tree: &Tree) -> (Vec<usize>, Vec<usize>) {
     let mut used = vec![false; tree.labels.len()];
     tree.nodes.iter().for_each(|node| used[node.label.index()] = true);
     let mut order: Vec<usize> = (0..used.len()).filter(|&label| used[label]).collect();
@@ -186,7 +186,7 @@ fn letter(kind: FrameKind) -> char {
     }
 }
 
-/// The columns of a tree; `number` is what a label is called in them.
+/// The columns of a small tree, varints all: levels gone down since the box before, number of the label, own weight.
 pub(super) fn boxes(tree: &Tree, number: impl Fn(usize) -> u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(tree.nodes.len() * 4);
     let mut expected = 0;
@@ -195,20 +195,12 @@ pub(super) fn boxes(tree: &Tree, number: impl Fn(usize) -> u64) -> Vec<u8> {
         expected = node.depth + 1;
     }
     tree.nodes.iter().for_each(|node| varint::put(&mut bytes, number(node.label.index())));
-    weights(tree, &mut bytes);
+    tree.nodes.iter().for_each(|node| varint::put(&mut bytes, node.own.min(EXACT)));
     bytes
-}
-
-fn weights(tree: &Tree, bytes: &mut Vec<u8>) {
-    tree.nodes.iter().for_each(|node| varint::put(bytes, node.own.min(EXACT)));
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
-    use flate2::read::ZlibDecoder;
-
     use super::*;
 
     fn page(folded: &str) -> String {
@@ -249,18 +241,5 @@ mod tests {
             })
             .collect();
         assert!(pages.iter().all(|other| *other == pages[0]));
-    }
-
-    #[test]
-    fn columns_are_of_boxes_in_tree_order() {
-        let tree = crate::folded::read("m;b 3\nm;a;c 200\nz 1".as_bytes()).unwrap();
-        let (order, numbers) = by_name(&tree);
-        let names: Vec<&str> = order.iter().map(|&label| &*tree.labels[label].text).collect();
-        assert_eq!(names, ["a", "b", "c", "m", "z"]);
-        let mut columns = Vec::new();
-        let deflated = deflated(&boxes(&tree, |label| numbers[label])).unwrap();
-        ZlibDecoder::new(&deflated[..]).read_to_end(&mut columns).unwrap();
-        // m, a, c, b, z: levels down, labels, own weights.
-        assert_eq!(columns, [0, 0, 0, 2, 2, 3, 0, 2, 1, 4, 0, 0, 0xc8, 1, 3, 1]);
     }
 }

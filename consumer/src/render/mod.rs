@@ -2,6 +2,7 @@
 
 mod chain;
 pub mod chart;
+mod columns;
 pub mod difference;
 pub mod html;
 mod page;

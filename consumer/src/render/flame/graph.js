@@ -5,6 +5,8 @@
  */
 function flameGraph(ui) {
   const { canvas, scroller, spacer, tip } = ui;
+  // Boxes that are merged for a frame.
+  const GROWTH = 25000;
   const ROW = 17, FONT = "12px system-ui, 'DejaVu Sans', sans-serif", MATCH = pixel(230, 0, 230), GROUND = pixel(169, 169, 180);
   const surface = new Surface(canvas, ROW), { context } = surface, letters = new Letters(context, FONT);
   let tree = null, frames = { names: [], modules: [], kinds: "" }, unit = "", paint = () => GROUND;
@@ -102,6 +104,7 @@ function flameGraph(ui) {
     ring.hidden = true;
     if (!tree) return;
     surface.begin();
+    if (tree.allow) tree.allow(GROWTH);
     scrolled = scroller.scrollTop;
     // Levels before and behind these are out of sight.
     const edge = inverted ? scrolled : Math.max(contentHeight(), height) - scrolled - height;
@@ -147,6 +150,8 @@ function flameGraph(ui) {
     surface.show((level) => rowTop(level) - scrolled);
     above();
     if (ui.drawn) ui.drawn(from, zoomed < 0 ? tree.all : tree.total[zoomed]);
+    // What is not yet worked out of a tree that is merged as it is looked at comes with the next frames.
+    if (tree.allow && tree.allow(Infinity)) schedule();
   }
 
   /** What has been drawn at a place: a box and its ends; undefined if nothing has. */
@@ -200,25 +205,11 @@ function flameGraph(ui) {
     mark(wanted);
     return `Matched: ${percentOf(weight, tree.whole)} (${amountIn(unit, weight)})`;
   }
-  /** Boxes that are marked and have been looked at, in order; asked for again and again. */
-  let list = { of: null, matches: null, size: 0, found: [] };
-  function marked() {
-    // A tree that is merged as it is looked at grows.
-    const size = tree.label.length;
-    if (list.of === tree && list.matches === matches && list.size === size) return list.found;
-    const found = [];
-    if (matches) walk(tree, (node) => { if (matches[tree.label[node]]) found.push(node); });
-    list = { of: tree, matches, size, found };
-    return found;
-  }
   /** Moves to the next marked box, or with -1 to the one before; its number and how many there are. */
   function nextMatch(step) {
-    const found = marked();
-    if (!found.length) return [0, 0];
-    const here = found.indexOf(focused);
-    const at = here < 0 ? (step > 0 ? 0 : found.length - 1) : (here + step + found.length) % found.length;
-    focus(found[at]);
-    return [at + 1, found.length];
+    const { box, at, of } = matches ? tree.nextMarked(matches, focused, step) : { box: -1, at: 0, of: 0 };
+    if (box >= 0) focus(box);
+    return [at, of];
   }
 
   // --- Keyboard

@@ -1,6 +1,7 @@
 "use strict";
 /**
  * Rows of boxes as pixels. All lines of a row are alike, so one is worked out and copied: thousands of boxes cost no more than a few.
+ * One row's pixels are in memory at a time, so that they stay in the processor's cache.
  * Colours are `0xaabbggrr`; places are in pixels of the page.
  */
 class Surface {
@@ -18,13 +19,13 @@ class Surface {
     this.ratio = window.devicePixelRatio || 1;
     [this.width, this.height] = [width, height];
     const across = Math.max(1, Math.round(width * this.ratio)), down = Math.max(1, Math.round(height * this.ratio));
-    if (this.image && this.image.width === across && this.image.height === down) return false;
+    if (this.band && this.canvas.width === across && this.canvas.height === down) return false;
     this.canvas.width = across;
     this.canvas.height = down;
     this.canvas.style.width = width + "px";
     this.canvas.style.height = height + "px";
-    this.image = this.context.createImageData(across, down);
-    this.pixels = new Uint32Array(this.image.data.buffer);
+    this.band = this.context.createImageData(across, Math.max(1, Math.round((this.rowHeight - 1) * this.ratio)));
+    this.pixels = new Uint32Array(this.band.data.buffer);
     this.lines = [];
     return true;
   }
@@ -35,7 +36,7 @@ class Surface {
 
   line(level) {
     let line = this.lines[level];
-    if (!line) this.lines[level] = line = { pixels: new Uint32Array(this.image.width), used: false, hair: -1, cover: 0 };
+    if (!line) this.lines[level] = line = { pixels: new Uint32Array(this.band.width), used: false, hair: -1, cover: 0 };
     if (!line.used) {
       line.pixels.fill(0);
       line.used = true;
@@ -67,16 +68,17 @@ class Surface {
 
   /** Shows the rows; `top(level)` is where one begins. What is drawn from here on is on top of them. */
   show(top) {
-    const { ratio, image, pixels } = this;
-    pixels.fill(0);
+    const { ratio, band, pixels, context, canvas } = this;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, canvas.width, canvas.height);
     for (let level = 0; level < this.lines.length; level++) {
       const line = this.lines[level];
       if (!line || !line.used) continue;
-      const first = Math.round(top(level) * ratio), last = Math.min(image.height, first + Math.round((this.rowHeight - 1) * ratio));
-      for (let y = Math.max(0, first); y < last; y++) pixels.set(line.pixels, y * image.width);
+      const first = Math.round(top(level) * ratio);
+      if (first >= canvas.height || first + band.height <= 0) continue;
+      for (let at = 0; at < pixels.length; at += band.width) pixels.set(line.pixels, at);
+      context.putImageData(band, 0, first);
     }
-    this.context.setTransform(1, 0, 0, 1, 0, 0);
-    this.context.putImageData(image, 0, 0);
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
   }
 }

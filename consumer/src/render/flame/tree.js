@@ -2,8 +2,8 @@
 /**
  * A tree of calls. Boxes are numbers, each before those above it; -1 is what all of them stand on.
  * Other trees that a graph can draw have `all` (what its boxes share), `whole` (what
- * percentages are of), `deepest`, `label`, `depth`, `parent`, `own`, `total`, `first()`, `next()` and
- * `known()`, too.
+ * percentages are of), `deepest`, `label`, `depth`, `parent`, `own`, `total`, `first()`, `next()`,
+ * `known()`, `matched()` and `nextMarked()`, too.
  */
 class CallTree {
   /** `boxes`: label, depth and own weight of each; `whole`: weight of all stacks, those without a frame, too. */
@@ -13,20 +13,21 @@ class CallTree {
     this.label = label;
     this.depth = depth;
     this.parent = new Int32Array(count);
+    this.counted = null;
     this.end = new Uint32Array(count);
     this.deepest = 0;
-    const path = [];
+    const { parent, end } = this, path = [];
+    let last = 0;
     for (let i = 0; i < count; i++) {
       const level = depth[i];
-      this.parent[i] = level ? path[level - 1] : -1;
+      // Boxes at this level and above it end where this one begins.
+      for (let at = level; at < last; at++) end[path[at]] = i;
+      parent[i] = level ? path[level - 1] : -1;
       path[level] = i;
+      last = level + 1;
       if (level > this.deepest) this.deepest = level;
     }
-    for (let i = count - 1; i >= 0; i--) {
-      if (!this.end[i]) this.end[i] = i + 1;
-      const p = this.parent[i];
-      if (p >= 0 && this.end[p] < this.end[i]) this.end[p] = this.end[i];
-    }
+    for (let at = 0; at < last; at++) end[path[at]] = count;
     this.weigh(own, whole);
   }
 
@@ -34,18 +35,22 @@ class CallTree {
   weighed(own, whole = 0) {
     const tree = Object.create(CallTree.prototype);
     Object.assign(tree, this);
+    tree.counted = null;
     tree.weigh(own, whole);
     return tree;
   }
 
   weigh(own, whole) {
-    const { count, parent } = this, total = Float64Array.from(own);
-    let all = 0;
+    const { count, parent } = this, total = own.slice();
+    let all = 0, full = true;
     for (let i = count - 1; i >= 0; i--) {
-      const p = parent[i];
-      if (p < 0) all += total[i];
-      else total[p] += total[i];
+      const p = parent[i], w = total[i];
+      if (w <= 0) full = false;
+      else if (p < 0) all += w;
+      else total[p] += w;
     }
+    // Whether there is something of each box.
+    this.full = full;
     this.own = own;
     this.total = total;
     this.boxed = all;
@@ -75,58 +80,101 @@ class CallTree {
     return this.first(box);
   }
 
-  /** Weight of the stacks that have one of the labels in `wanted`, each counted once; `visit(start, weight)` for each tower of them. */
+  /**
+   * Weight of the stacks that have one of the labels in `wanted`, each counted once; `visit(start, weight)` for each tower of them. One
+   * pass over the labels in the order they lie in: what is on a match is passed over.
+   */
   matched(wanted, visit) {
-    const { count, label, depth, end, total } = this, at = [0];
+    const { count, label, depth, end, own, total } = this;
     let weight = 0;
-    for (let i = 0; i < count;) {
-      const level = depth[i], x = at[level], w = total[i];
-      at[level] = x + w;
-      if (w > 0 && wanted[label[i]]) {
-        weight += w;
-        if (visit) visit(x, w);
-      } else if (w > 0) {
-        at[level + 1] = x;
-        i++;
-        continue;
+    if (!visit) {
+      for (let i = 0; i < count;) {
+        if (wanted[label[i]]) {
+          weight += total[i];
+          i = end[i];
+        } else i++;
       }
-      i = end[i];
+      return weight;
+    }
+    // What ends in a box is right of what is on it: a box begins at what came before it less what ends in those below it.
+    const below = new Float64Array(this.deepest + 2);
+    for (let i = 0, before = 0; i < count;) {
+      const level = depth[i];
+      if (wanted[label[i]]) {
+        const w = total[i];
+        weight += w;
+        if (w > 0) visit(before - below[level], w);
+        before += w;
+        i = end[i];
+      } else {
+        below[level + 1] = below[level] + own[i];
+        before += own[i];
+        i++;
+      }
     }
     return weight;
   }
 
+  /** How many boxes there are before `until` whose label is in `wanted`. No list of them is made: there may be millions. */
+  countMarked(wanted, until) {
+    const { label, total, full } = this;
+    let size = 0;
+    if (full) for (let i = 0; i < until; i++) size += wanted[label[i]];
+    else for (let i = 0; i < until; i++) if (wanted[label[i]] && total[i] > 0) size++;
+    return size;
+  }
+
+  /** The box behind `from` whose label is in `wanted`, or before it with a `step` of -1, around the ends; its number and how many there are. */
+  nextMarked(wanted, from, step) {
+    const { count, label, total } = this;
+    if (this.counted !== wanted) [this.counted, this.marks] = [wanted, this.countMarked(wanted, count)];
+    if (!this.marks) return { box: -1, at: 0, of: 0 };
+    const is = (i) => wanted[label[i]] && total[i] > 0;
+    let i = from >= 0 && is(from) ? from : step > 0 ? -1 : count;
+    do i = (i + step + count) % count; while (!is(i));
+    return { box: i, at: this.countMarked(wanted, i) + 1, of: this.marks };
+  }
+
   /** Own weights of the stacks that have one of the labels in `wanted`, or of those that have none. */
   kept(wanted, having) {
-    const { count, label, parent, own } = this;
-    const has = new Uint8Array(count), kept = new Float64Array(count);
-    for (let i = 0; i < count; i++) {
-      const p = parent[i];
-      if (wanted[label[i]] || (p >= 0 && has[p])) has[i] = 1;
-      if ((has[i] === 1) === having) kept[i] = own[i];
+    const { count, label, end, own } = this, kept = having ? new own.constructor(count) : own.slice();
+    for (let i = 0; i < count;) {
+      if (!wanted[label[i]]) {
+        i++;
+        continue;
+      }
+      if (having) kept.set(own.subarray(i, end[i]), i);
+      else kept.fill(0, i, end[i]);
+      i = end[i];
     }
     return kept;
   }
 
-  /** 1 for each box that stands on none of its own label: a function that calls itself counts once. */
-  outermost(labels) {
-    if (this.outer) return this.outer;
-    const { count, label, end } = this, outer = new Uint8Array(count), until = new Uint32Array(labels);
-    for (let i = 0; i < count; i++) {
-      const l = label[i];
-      if (until[l] > i) continue;
-      until[l] = end[i];
-      outer[i] = 1;
+  /** Boxes of the label `of` that stand on none of the same: a function that calls itself counts once. */
+  outermost(of) {
+    const { count, label, end, total } = this, found = [];
+    for (let i = 0; i < count;) {
+      if (label[i] !== of) {
+        i++;
+        continue;
+      }
+      if (total[i] > 0) found.push(i);
+      i = end[i];
     }
-    return (this.outer = outer);
+    return found;
   }
 
   /** By label: weight of the stacks that end in it, and of those that have it. */
   byLabel(labels) {
-    const outer = this.outermost(labels), { count, label, own, total } = this;
-    const self = new Float64Array(labels), whole = new Float64Array(labels);
+    const { count, label, own, end, total } = this;
+    const self = new Float64Array(labels), whole = new Float64Array(labels), until = new Uint32Array(labels);
     for (let i = 0; i < count; i++) {
-      self[label[i]] += own[i];
-      if (outer[i]) whole[label[i]] += total[i];
+      const l = label[i];
+      self[l] += own[i];
+      // A function that calls itself counts once.
+      if (until[l] > i) continue;
+      until[l] = end[i];
+      whole[l] += total[i];
     }
     return { self, whole };
   }

@@ -109,7 +109,7 @@ const CHANGE_COLOURS = { change: [[230, 30, 30], [40, 70, 230]], "change-safe": 
 /** Changes of a box: of all stacks through it and of those that end in it; null for what is no box of the profiles. */
 function changesOf(tree, box) {
   const { pair } = tree;
-  if (tree.members) return { total: pair.change(tree.was[box], tree.is[box]), own: pair.change(tree.wasOwn[box], tree.isOwn[box]) };
+  if (tree.was) return { total: pair.change(tree.was[box], tree.is[box]), own: pair.change(tree.wasOwn[box], tree.isOwn[box]) };
   const at = tree.of ? tree.of[box] : box;
   if (at < 0) return null;
   return { total: pair.change(pair.before.total[at], pair.after.total[at]), own: pair.change(pair.before.own[at], pair.after.own[at]) };

@@ -11,10 +11,9 @@ async function inflated(bytes) {
 async function profileData() {
   const profile = JSON.parse(byId("profile").textContent);
   const [text, columns] = await Promise.all([inflated(bytesOf("frames")), inflated(bytesOf("boxes"))]);
-  const frames = JSON.parse(new TextDecoder().decode(text)), number = numbers(columns);
-  const [first, ...others] = profile.measures;
-  const base = new CallTree(boxes(number, profile.count), first.total);
-  const trees = [base, ...others.map(({ total }) => base.weighed(weights(number, profile.count), total))];
+  const frames = JSON.parse(new TextDecoder().decode(text)), { label, depth, owns } = columnsOf(columns, profile);
+  const base = new CallTree({ label, depth, own: owns[0] }, profile.measures[0].total);
+  const trees = owns.map((own, i) => i ? base.weighed(own, profile.measures[i].total) : base);
   const times = profile.times && new Times(profile.times, await inflated(bytesOf("times")));
   return { profile, frames, trees, times };
 }

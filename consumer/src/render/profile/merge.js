@@ -1,38 +1,60 @@
 "use strict";
 /**
  * Calls merged another way than from the root on: from the leaf, or around a function. A box stands for boxes of `base` and how much of
- * each; what is on it is worked out when it is first asked for, which for thin ones is never.
+ * each; what is on it is worked out when it is first asked for, which for thin ones is never. The boxes of all that stand on one
+ * are in one array, sorted by label by counting: nothing is made for each of them.
  */
 class MergedTree {
-  /** `upwards`: callers are on top of what they call, and weights begin where paths end. */
-  constructor(base, labels, upwards) {
+  /** `upwards`: callers are on top of what they call, and weights begin where paths end. `members` are what all boxes are of: null if all stacks, from their ends on. */
+  constructor(base, labels, upwards, members) {
     this.base = base;
-    this.labels = labels;
     this.ends = upwards;
     this.deepest = base.deepest;
-    this.all = 0;
     this.label = [];
     this.parent = [];
     this.depth = [];
     this.total = [];
     this.own = [];
+    // Of what stands on a box, or on nothing at 0: its members; and of each box from where to where in them it is.
     this.members = [];
+    this.froms = [];
+    this.tos = [];
     this.firsts = [];
-    this.nexts = [];
-    this.root = -1;
     // Of two profiles, what each has of a box.
     this.pair = base.pair;
     if (this.pair) this.was = [], this.is = [], this.wasOwn = [], this.isOwn = [];
+    this.counts = new Uint32Array(labels);
+    // What is sorted next.
+    this.above = new Members(0, this.pair);
+    this.left = Infinity;
+    this.waiting = false;
+    this.root = members ? this.place(members, -1) : this.placeEnds();
+    this.whole = base.whole;
   }
 
   first(box) {
     if (box < 0) return this.root;
-    if (this.firsts[box] === undefined) this.grow(box);
+    if (this.firsts[box] === undefined) {
+      if (this.left <= 0) {
+        this.waiting = true;
+        return -1;
+      }
+      this.grow(box);
+    }
     return this.firsts[box];
   }
 
+  /** What is worked out from here on stands for so many boxes at most, or a few more; whether something had to wait before. */
+  allow(left) {
+    const { waiting } = this;
+    this.left = left;
+    this.waiting = false;
+    return waiting;
+  }
+
+  /** What stands on one box is made at once. */
   next(box) {
-    return this.nexts[box];
+    return this.parent[box + 1] === this.parent[box] ? box + 1 : -1;
   }
 
   /** As `first`, but nothing is worked out for it: only what has been looked at counts. */
@@ -41,49 +63,93 @@ class MergedTree {
   }
 
   grow(box) {
-    const { base } = this, { boxes, parts, before, after } = this.members[box], above = new Grouping(base);
-    for (let i = 0; i < boxes.length; i++) {
-      const of = boxes[i];
-      if (this.ends) {
-        if (base.parent[of] >= 0) above.add(base.parent[of], parts[i], before && before[i], after && after[i]);
-      } else {
-        for (let child = base.first(of); child >= 0; child = base.next(child)) above.addAll(child);
+    const { base, pair, above } = this, members = this.members[this.parent[box] + 1], from = this.froms[box], to = this.tos[box], { parent } = base;
+    above.size = 0;
+    if (this.ends) {
+      above.reserve(to - from);
+      for (let i = from; i < to; i++) {
+        const caller = parent[members.boxes[i]];
+        if (caller >= 0) above.add(caller, members.parts[i], pair && members.before[i], pair && members.after[i]);
       }
+    } else {
+      let size = 0;
+      for (let i = from; i < to; i++) for (let child = base.first(members.boxes[i]); child >= 0; child = base.next(child)) size++;
+      above.reserve(size);
+      for (let i = from; i < to; i++) for (let child = base.first(members.boxes[i]); child >= 0; child = base.next(child)) above.addAll(base, child);
     }
+    // Each box is some work, too.
+    this.left -= above.size + 16;
     this.firsts[box] = this.place(above, box);
-    this.members[box] = null;
   }
 
-  /** Makes boxes of groups, in order of their names; gives the first. */
-  place(grouping, on) {
-    let first = -1, last = -1;
-    for (const [label, members] of [...grouping.groups].sort((a, b) => a[0] - b[0])) {
-      const box = this.label.length, { boxes, parts } = members;
-      let total = 0, own = 0;
-      for (let i = 0; i < boxes.length; i++) {
-        total += parts[i];
-        if (!this.ends) own += this.base.own[boxes[i]];
-        else if (this.base.parent[boxes[i]] < 0) own += parts[i];
+  /** Makes boxes of members, in order of their names; gives the first. */
+  place(all, on) {
+    const { counts } = this, { label } = this.base, labels = [];
+    for (let i = 0; i < all.size; i++) if (counts[label[all.boxes[i]]]++ === 0) labels.push(label[all.boxes[i]]);
+    const begins = this.begins(labels), sorted = new Members(all.size, this.pair);
+    for (let i = 0; i < all.size; i++) sorted.put(counts[label[all.boxes[i]]]++, all, i);
+    return this.make(sorted, labels, begins, on);
+  }
+
+  /** The same of all stacks of the base, at what they end in. */
+  placeEnds() {
+    const { base, counts } = this, { count, label, own } = base, labels = [];
+    let size = 0;
+    for (let i = 0; i < count; i++) {
+      if (!(own[i] > 0)) continue;
+      size++;
+      if (counts[label[i]]++ === 0) labels.push(label[i]);
+    }
+    const begins = this.begins(labels), sorted = new Members(size, this.pair);
+    for (let i = 0; i < count; i++) if (own[i] > 0) sorted.putOwn(counts[label[i]]++, base, i);
+    return this.make(sorted, labels, begins, -1);
+  }
+
+  /** Puts labels in order; where those of each begin, of how many there are. */
+  begins(labels) {
+    const { counts } = this, sorted = Uint32Array.from(labels).sort(), begins = new Uint32Array(labels.length);
+    for (let i = 0, begin = 0; i < begins.length; i++) {
+      const label = sorted[i], size = counts[label];
+      labels[i] = label;
+      counts[label] = begins[i] = begin;
+      begin += size;
+    }
+    return begins;
+  }
+
+  make(sorted, labels, begins, on) {
+    const { base, counts, pair } = this, { parent, own } = base;
+    let first = -1;
+    this.members[on + 1] = sorted;
+    for (let group = 0; group < labels.length; group++) {
+      counts[labels[group]] = 0;
+      const box = this.label.length, from = begins[group], end = group + 1 < labels.length ? begins[group + 1] : sorted.boxes.length;
+      // Neighbours have their caller in common.
+      const to = sorted.merge(from, end);
+      let total = 0, ended = 0;
+      for (let i = from; i < to; i++) {
+        const of = sorted.boxes[i];
+        total += sorted.parts[i];
+        if (!this.ends) ended += own[of];
+        else if (parent[of] < 0) ended += sorted.parts[i];
       }
-      this.label.push(label);
+      this.label.push(labels[group]);
       this.parent.push(on);
       this.depth.push(on < 0 ? 0 : this.depth[on] + 1);
       this.total.push(total);
-      this.own.push(own);
-      this.members.push(members);
-      if (this.pair) this.compare(members);
+      this.own.push(ended);
+      this.froms.push(from);
+      this.tos.push(to);
+      if (pair) this.compare(sorted, from, to);
       this.firsts.push(undefined);
-      this.nexts.push(-1);
-      if (last < 0) first = box;
-      else this.nexts[last] = box;
-      last = box;
+      if (first < 0) first = box;
     }
     return first;
   }
 
-  compare({ boxes, before, after }) {
+  compare({ boxes, before, after }, from, to) {
     const sums = [0, 0, 0, 0], { base, pair } = this;
-    for (let i = 0; i < boxes.length; i++) {
+    for (let i = from; i < to; i++) {
       const ends = !this.ends || base.parent[boxes[i]] < 0;
       sums[0] += before[i];
       sums[1] += after[i];
@@ -105,63 +171,93 @@ class MergedTree {
     });
     return weight;
   }
+
+  /** As of a `CallTree`, of what has been looked at: which may be more the next time. */
+  nextMarked(wanted, from, step) {
+    if (this.counted !== wanted || this.counting !== this.label.length) {
+      const found = [];
+      walk(this, (box) => { if (wanted[this.label[box]]) found.push(box); });
+      [this.counted, this.counting, this.found] = [wanted, this.label.length, found];
+    }
+    const { found } = this, here = found.indexOf(from);
+    if (!found.length) return { box: -1, at: 0, of: 0 };
+    const at = here < 0 ? (step > 0 ? 0 : found.length - 1) : (here + step + found.length) % found.length;
+    return { box: found[at], at: at + 1, of: found.length };
+  }
 }
 
-/** Boxes of a tree by label, with how much of each; of two profiles, how much of each in both. */
-class Grouping {
-  constructor({ label, total, pair }) {
-    Object.assign(this, { label, total, pair });
-    this.groups = new Map();
+/** Boxes of a tree with how much of each; of two profiles, how much of each in both. */
+class Members {
+  constructor(most, pair) {
+    this.size = 0;
+    this.pair = pair;
+    this.make(most);
+  }
+
+  make(most) {
+    this.boxes = new Uint32Array(most);
+    this.parts = new Float64Array(most);
+    this.before = this.pair ? new Float64Array(most) : null;
+    this.after = this.pair ? new Float64Array(most) : null;
+  }
+
+  /** Room for so many, where none are yet. */
+  reserve(most) {
+    if (most > this.boxes.length) this.make(2 * most);
   }
 
   add(box, part, before, after) {
-    let group = this.groups.get(this.label[box]);
-    if (!group) this.groups.set(this.label[box], (group = this.pair ? { boxes: [], parts: [], before: [], after: [] } : { boxes: [], parts: [] }));
-    const last = group.boxes.length - 1;
-    // Neighbours have their caller in common.
-    if (last >= 0 && group.boxes[last] === box) {
-      group.parts[last] += part;
-      if (this.pair) group.before[last] += before, group.after[last] += after;
-    } else {
-      group.boxes.push(box);
-      group.parts.push(part);
-      if (this.pair) group.before.push(before), group.after.push(after);
-    }
+    const at = this.size++;
+    this.boxes[at] = box;
+    this.parts[at] = part;
+    if (this.before) this.before[at] = before, this.after[at] = after;
   }
 
   /** All stacks through a box. */
-  addAll(box) {
-    const { pair } = this;
-    if (pair) this.add(box, this.total[box], pair.before.total[box], pair.after.total[box]);
-    else this.add(box, this.total[box]);
+  addAll({ total, pair }, box) {
+    this.add(box, total[box], pair && pair.before.total[box], pair && pair.after.total[box]);
   }
 
   /** The stacks that end in it. */
-  addOwn(box, own) {
-    const { pair } = this;
-    if (pair) this.add(box, own, pair.before.own[box], pair.after.own[box]);
-    else this.add(box, own);
+  putOwn(at, { own, pair }, box) {
+    this.boxes[at] = box;
+    this.parts[at] = own[box];
+    if (this.before) this.before[at] = pair.before.own[box], this.after[at] = pair.after.own[box];
+  }
+
+  put(at, other, i) {
+    this.boxes[at] = other.boxes[i];
+    this.parts[at] = other.parts[i];
+    if (this.before) this.before[at] = other.before[i], this.after[at] = other.after[i];
+  }
+
+  /** Makes one of neighbours that are the same box; where what is left of them ends. */
+  merge(from, end) {
+    let to = from;
+    for (let i = from; i < end; i++) {
+      if (to > from && this.boxes[to - 1] === this.boxes[i]) {
+        this.parts[to - 1] += this.parts[i];
+        if (this.before) this.before[to - 1] += this.before[i], this.after[to - 1] += this.after[i];
+      } else this.put(to++, this, i);
+    }
+    return to;
   }
 }
 
 /** All stacks from their leaves on. */
 function reversed(base, labels) {
-  const tree = new MergedTree(base, labels, true), leaves = new Grouping(base);
-  for (let i = 0; i < base.count; i++) if (base.own[i] > 0) leaves.addOwn(i, base.own[i]);
-  tree.root = tree.place(leaves, -1);
+  const tree = new MergedTree(base, labels, true, null);
   tree.all = base.all;
-  tree.whole = base.whole;
   return tree;
 }
 
 /** Who calls the function `label`, or what it calls: all of its stacks, each counted once. */
 function around(base, labels, label, upwards) {
-  const tree = new MergedTree(base, labels, upwards), outer = base.outermost(labels), calls = new Grouping(base);
-  for (let i = 0; i < base.count; i++) if (base.label[i] === label && outer[i] && base.total[i] > 0) calls.addAll(i);
-  tree.root = tree.place(calls, -1);
-  tree.all = tree.root < 0 ? 0 : tree.total[tree.root];
+  const boxes = base.outermost(label), calls = new Members(boxes.length, base.pair);
+  boxes.forEach((box) => calls.addAll(base, box));
+  const tree = new MergedTree(base, labels, upwards, calls);
   // Shares are of the whole profile, not of the function.
-  tree.whole = base.whole;
+  tree.all = tree.root < 0 ? 0 : tree.total[tree.root];
   tree.bare = true;
   return tree;
 }

@@ -70,18 +70,17 @@
     return times && (state.time || state.than || state.threads.length) && !times.knows(asked) ? 0 : asked;
   };
   const unit = () => profile.measures[measure()].unit;
-  const wantedBy = (regex) => Uint8Array.from(names, (name, label) => label < functions && regex.test(name) ? 1 : 0);
-  const filtered = (tree) => state.filters.reduce((of, { keep, source, ignore }) => {
-    const left = of.weighed(of.kept(wantedBy(regexOf(source, ignore)), keep));
-    // A stack without a frame has no match.
-    if (!keep) left.all = left.whole = left.boxed + of.all - of.boxed;
-    return left;
-  }, tree);
+  const wantedBy = (regex) => {
+    const found = new Uint8Array(names.length);
+    for (let label = 0; label < functions; label++) if (regex.test(names[label])) found[label] = 1;
+    return found;
+  };
+  const filters = new Filters(wantedBy), filtered = (tree) => filters.of(tree, state.filters);
   const lanes = () => once("lanes", state.threads.join("\0"), () => times.of(state.threads));
   const timed = () => JSON.stringify([measure(), state.time, state.threads]);
   /** Of a range of time and the chosen threads: a tree, and what a sample weighs. */
   const ofTime = (range) => {
-    const { own, samples } = times.own(profile.count, measure(), range, lanes()), tree = trees[measure()].weighed(own);
+    const { own, samples } = times.own(trees[measure()].own, measure(), range, lanes()), tree = trees[measure()].weighed(own);
     return { tree, each: samples ? tree.whole / samples : 1 };
   };
   /** All that is looked at, before filters. */
@@ -118,9 +117,7 @@
     const of = pair();
     // Nothing of either profile is without a width.
     if (of) return once("larger", of, () => of.tree("larger"));
-    const key = JSON.stringify(state.filters), kept = once("base", all(), () => new Map());
-    if (!kept.has(key)) kept.clear(), kept.set(key, filtered(all()));
-    return kept.get(key);
+    return filtered(all());
   }
   /** What the flame graph shows: of two profiles one, and what the other has more than it beside that. */
   function drawn() {
@@ -139,8 +136,9 @@
     });
   };
   const reverse = () => once("reverse", base(), () => reversed(base(), names.length));
+  const sums = () => once("sums", base(), () => base().byLabel(names.length));
   const heaviest = () => once("heaviest", base(), () => {
-    const { self } = base().byLabel(names.length);
+    const { self } = sums();
     return self.indexOf(self.reduce((most, weight) => Math.max(most, weight), 0));
   });
   const middle = () => {
@@ -173,7 +171,6 @@
     if (inGraph()) showGraph();
     if (view === "sandwich") showSandwich();
     if (view === "top" || view === "sandwich") showTable(paint);
-    if (view === "sandwich") table.mark(middle());
     if (view === "tree") tree.show(frames, base(), unit(), wanted(), paint);
     if (view === "chart") showChart(paint);
     byId("reset").hidden = !(inGraph() && state.zoom.length) && !(view === "chart" && state.at);
@@ -214,8 +211,8 @@
     for (const [id, { title }] of Object.entries(both ? { ...CHANGE_PALETTES, ...PALETTES } : PALETTES)) option("palette", id, title);
   }
   function showTable(paint) {
-    const of = pair(), content = of ? changeColumns(frames, of, unit()) : once("columns", base(), () => functionColumns(frames, base(), unit()));
-    table.show(frames, content, wanted(), state.sort, of && CHANGE_PALETTES[palette()] ? content.colour : paint);
+    const of = pair(), content = of ? changeColumns(frames, of, unit()) : once("columns", base(), () => functionColumns(frames, base(), unit(), sums()));
+    table.show(frames, content, wanted(), state.sort, of && CHANGE_PALETTES[palette()] ? content.colour : paint, state.view === "sandwich" ? middle() : undefined);
   }
   function showSandwich() {
     const label = middle(), key = base();
@@ -231,7 +228,13 @@
   let latest = {};
   function matchedIn(of, found) {
     if (latest.of === of && latest.found === found) return latest;
-    const towers = [], weight = of.matched(found, (from, width) => towers.push(from, width)), told = { of, found, weight, towers };
+    const towers = [], grain = of.all / 8192;
+    // Nearer than can be seen they are one.
+    const weight = of.matched(found, (from, width) => {
+      const last = towers.length - 2;
+      if (last >= 0 && from - towers[last] - towers[last + 1] < grain) towers[last + 1] = from + width - towers[last];
+      else towers.push(from, width);
+    }), told = { of, found, weight, towers };
     if (of instanceof CallTree) latest = told;
     return told;
   }

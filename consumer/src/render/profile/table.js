@@ -49,8 +49,10 @@ function topTable(ui) {
     chosen(label, describe(label));
   }
 
-  /** Shows the functions of `content`, see `functionColumns`, of `wanted` only if it is given, ordered by the column `newBy`. */
-  function show(newFrames, content, wanted, newBy, paint) {
+  /** Shows the functions of `content`, see `functionColumns`, of `wanted` only if it is given, ordered by the column `newBy`; `marked` is in sight. */
+  function show(newFrames, content, wanted, newBy, paint, marked = current) {
+    const moved = marked !== current;
+    current = marked;
     [frames, columns, describe, colour] = [newFrames, content.columns, content.describe, paint];
     by = columns.some(({ key }) => key === newBy) ? newBy : content.first;
     heads();
@@ -65,6 +67,7 @@ function topTable(ui) {
     });
     scroller.setAttribute("aria-rowcount", order.length + 1);
     list.show(order.length);
+    if (moved && order.includes(marked)) list.reveal(order.indexOf(marked));
   }
 
   function key(event) {
@@ -80,15 +83,7 @@ function topTable(ui) {
     return true;
   }
 
-  /** Marks a row without telling. */
-  function mark(label) {
-    current = label;
-    list.redraw();
-    const at = order.indexOf(label);
-    if (at >= 0) list.reveal(at);
-  }
-
-  return { show, key, mark, get current() { return current; } };
+  return { show, key, get current() { return current; } };
 }
 
 /** The columns that all tables of functions have. */
@@ -110,9 +105,9 @@ function weighty(cell, unit, value, whole) {
   cell.append(bar, element("span", "amount", figureIn(unit, value)), element("span", "part", percentOf(value, whole)));
 }
 
-/** What a table tells of the functions of a tree. */
-function functionColumns(frames, tree, unit) {
-  const { whole } = tree, sums = tree.byLabel(frames.names.length), { self, whole: total } = sums;
+/** What a table tells of the functions of a tree; `sums` are its `byLabel`. */
+function functionColumns(frames, tree, unit, sums) {
+  const { whole } = tree, { self, whole: total } = sums;
   const column = (key, title, of, other) => ({
     key, title, note: unit, compare: (a, b) => of[b] - of[a] || other[b] - other[a] || a - b,
     cell: (cell, label) => weighty(cell, unit, of[label], whole),

@@ -47,9 +47,9 @@ class Times {
     return range ? [position(range[0]), position(range[1])] : [0, at.length];
   }
 
-  /** Own weights of `count` boxes of what is in a range and some lanes, and how many samples that is. */
-  own(count, measure, range, lanes) {
-    const own = new Float64Array(count);
+  /** Own weights, as `all` are, of what is in a range and some lanes, and how many samples that is. */
+  own(all, measure, range, lanes) {
+    const own = new all.constructor(all.length);
     let samples = 0;
     for (const lane of lanes) {
       const [from, to] = this.within(lane, range), { stack } = lane, weights = lane.weights[measure];
