@@ -33,6 +33,7 @@ const SCRIPT: &[&str] = &[
     include_str!("profile/times.js"),
     include_str!("profile/heat.js"),
     include_str!("profile/chart.js"),
+    include_str!("profile/linked.js"),
     include_str!("profile/rows.js"),
     include_str!("profile/table.js"),
     include_str!("profile/outline.js"),

@@ -29,11 +29,12 @@ class Pair {
     return this.change(this.before.all, this.after.all);
   }
 
-  /** Own weights of the boxes as wide as `which` says: `larger` is the larger of both for each stack. */
+  /** Own weights of the boxes as wide as `which` says: `larger` is the larger of both for each stack, `change` what is different. */
   widths(which) {
     const { before, after, scale } = this;
     if (which === "after") return after.own;
-    return Float64Array.from(before.own, (own, i) => which === "before" ? own * scale : Math.max(own * scale, after.own[i]));
+    const of = { before: (was) => was, larger: Math.max, change: (was, is) => Math.abs(is - was) }[which] || Math.max;
+    return Float64Array.from(before.own, (own, i) => of(own * scale, after.own[i]));
   }
 
   /** A tree of such widths that knows what it compares. */
@@ -42,6 +43,13 @@ class Pair {
     tree.pair = this;
     tree.whole = this.whole;
     return tree;
+  }
+
+  /** Both profiles, to one scale, and what is different: boxes of the same number are the same. */
+  three() {
+    const [before, after, change] = ["before", "after", "change"].map((which) => this.tree(which));
+    before.all = after.all = Math.max(before.all, after.all);
+    return { before, after, change };
   }
 
   /**

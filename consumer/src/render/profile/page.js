@@ -50,8 +50,12 @@
     canvas: byId("chart-canvas"), scroller: byId("chart-scroll"), spacer: byId("chart-scroll").firstElementChild, tip: byId("tip"), say,
     zoomed: (range, how) => change({ at: range }, how), focused: (box) => { current = base().label[box]; }, opened: (box) => opened(base)(box),
   });
+  const linked = linkedGraphs({
+    into: byId("three"), tip: byId("tip"), say,
+    zoomed: (box) => change({ zoom: handles.path(base(), box) }), focused: (box) => { if (box >= 0) current = base().label[box]; }, opened: (box) => opened(base)(box),
+  });
   const graphs = [graph, callers, callees];
-  const shown = () => ({ sandwich: document.activeElement === byId("callees") ? callees : callers }[state.view] || graph);
+  const shown = () => ({ sandwich: document.activeElement === byId("callees") ? callees : callers, three: linked.current }[state.view] || graph);
 
   const heat = times && heatMap({ canvas: byId("heat-map"), scroller: byId("heat-scroll"), say, picked: (...of) => picked(...of) });
 
@@ -126,7 +130,7 @@
   function drawn() {
     const of = pair();
     if (!of || state.widths === "larger") return base();
-    return once("drawn" + state.widths, of, () => of.withRegion(state.widths, region[state.widths]));
+    return once("drawn" + state.widths, of, () => state.widths === "change" ? of.tree("change") : of.withRegion(state.widths, region[state.widths]));
   }
   /** Boxes that stand on what was searched for, or are it. */
   const foundBoxes = () => {
@@ -156,6 +160,8 @@
   let applying = false;
   function apply() {
     applying = true;
+    byId("views").querySelector("[data-view=three]").hidden = !whole();
+    if (state.view === "three" && !whole()) state.view = first.view;
     const { view } = state, colours = palette(), paint = once("paint", colours, () => painter(colours, frames));
     document.body.dataset.view = view;
     for (const tab of byId("views").children) tab.setAttribute("aria-selected", tab.dataset.view === view);
@@ -171,12 +177,13 @@
     byId("empty").hidden = !empty;
     byId("empty").textContent = empty ? "Nothing is left of what was chosen. Undo, or take a filter away above." : "";
     if (inGraph()) showGraph();
+    if (view === "three") showThree(colours);
     if (view === "sandwich") showSandwich();
     if (view === "top" || view === "sandwich") showTable(paint);
     if (view === "sandwich") table.mark(middle());
     if (view === "tree") tree.show(frames, base(), unit(), wanted(), paint);
     if (view === "chart") showChart(paint);
-    byId("reset").hidden = !(inGraph() && state.zoom.length) && !(view === "chart" && state.at);
+    byId("reset").hidden = !((inGraph() || view === "three") && state.zoom.length) && !(view === "chart" && state.at);
     tellLegend();
     tellFilters();
     tellMatches();
@@ -191,6 +198,10 @@
     const box = handles.follow(of, state.zoom);
     if (graph.zoomed !== box) graph.zoom(box);
     graph.mark(wanted());
+  }
+  function showThree(colours) {
+    const palettes = Object.hasOwn(CHANGE_PALETTES, colours) ? ["kind", colours] : [colours, "change"];
+    linked.show({ frames, pair: pair(), all: base(), unit: unit(), palettes, inverted: state.turned, zoom: state.zoom, found: wanted(), handles });
   }
   function showChart(paint) {
     const time = profile.measures.findIndex(({ unit }, i) => unit === "ns" && times.knows(i));
@@ -243,9 +254,7 @@
     for (const id of ["before", "after", "keep", "drop"]) byId(id).disabled = !found;
     words = bad ? "not a regular expression" : "";
     if (found) {
-      const of = matchedIn(base(), found);
-      let hit = 0;
-      for (const is of found) hit += is;
+      const of = matchedIn(base(), found), hit = found.reduce((sum, is) => sum + is, 0);
       const both = pair(), count = `${grouped.format(hit)} ${hit === 1 ? "function" : "functions"}`;
       words = both ? `Matched: ${changeText(both, unit(), both.change(both.before.matched(found), both.after.matched(found)))} (${count})`
         : `Matched: ${percentOf(of.weight, base().whole)} (${amountIn(unit(), of.weight)}, ${count})`;
@@ -327,10 +336,11 @@
     apply();
   }
   function show(view) {
+    if (view === "three" && !whole()) return say("There is nothing to compare with: give two profiles to diff, or brush two ranges of the heat map.");
     const same = inGraph(view) && inGraph() && (view === "reverse") === (state.view === "reverse");
     const fn = view === "sandwich" && current >= 0 ? handles.of(current) : state.fn;
     change({ view, fn, turned: false, zoom: same ? state.zoom : [] });
-    byId({ sandwich: "callers", top: "table", tree: "outline", chart: "chart-scroll" }[view] || "scroller").focus({ preventScroll: true });
+    focusView();
   }
   /** By the search, or by the current function if there is none. */
   function filter(keep) {
@@ -360,15 +370,14 @@
   }
   const turnOver = () => {
     if (state.view === "flame" || state.view === "icicle") change({ view: state.view === "flame" ? "icicle" : "flame", turned: false });
-    else if (state.view === "reverse") change({ turned: !state.turned });
+    else if (state.view === "reverse" || state.view === "three") change({ turned: !state.turned });
   };
-  const nextOf = (id) => {
-    const list = byId(id);
+  const nextOf = (id, list = byId(id)) => {
     list.selectedIndex = (list.selectedIndex + 1) % list.options.length;
     list.dispatchEvent(new Event("change"));
   };
   const reset = () => {
-    if (inGraph()) change({ zoom: [] });
+    if (inGraph() || state.view === "three") change({ zoom: [] });
     else if (state.view === "chart") change({ at: null });
     else [callers, callees].forEach((one) => one.zoom(-1));
   };
@@ -383,7 +392,7 @@
     if (state.heat) byId("heat-scroll").focus({ preventScroll: true });
   };
   const actions = {
-    heat: openHeat, flame: () => show("flame"), reverse: () => show("reverse"), sandwich: () => show("sandwich"), top: () => show("top"),
+    heat: openHeat, flame: () => show("flame"), reverse: () => show("reverse"), sandwich: () => show("sandwich"), three: () => show("three"), top: () => show("top"),
     tree: () => show("tree"), chart: () => times && show("chart"), invert: turnOver, measure: () => nextOf("measure"), palette: () => nextOf("palette"), theme,
     search: () => { field.focus(); field.select(); }, next: () => next(1), before: () => next(-1),
     keep: () => filter(true), drop: () => filter(false), reset, copy, undo: () => back(true), redo: () => back(false),
@@ -408,13 +417,13 @@
     if (at === byId("chart-scroll") && chart.key(event)) return;
     if (at === byId("table") && table.key(event)) return;
     if (at === byId("outline") && tree.key(event)) return;
-    const viewer = { scroller: graph, callers, callees }[at.id];
+    const viewer = { scroller: graph, callers, callees }[at.id] || linked.at(at);
     if (viewer && (event.key.startsWith("Arrow") || event.key === "Enter")) { viewer.key(event); return; }
     if (!action) return;
     event.preventDefault();
     actions[action]();
   });
-  const focusView = () => byId({ sandwich: "callers", top: "table", tree: "outline", chart: "chart-scroll" }[state.view] || "scroller").focus();
+  const focusView = () => byId({ sandwich: "callers", three: "linked-after", top: "table", tree: "outline", chart: "chart-scroll" }[state.view] || "scroller").focus({ preventScroll: true });
 
   function searched() {
     // All that is typed in one go is undone in one go.
@@ -436,11 +445,11 @@
   window.addEventListener("beforeprint", () => {
     wasDark = document.documentElement.classList.contains("dark");
     document.documentElement.classList.remove("dark");
-    for (const one of graphs) one.unroll(true);
+    for (const one of [...graphs, ...linked.graphs]) one.unroll(true);
   });
   window.addEventListener("afterprint", () => {
     document.documentElement.classList.toggle("dark", wasDark);
-    for (const one of graphs) one.unroll(false);
+    for (const one of [...graphs, ...linked.graphs]) one.unroll(false);
   });
 
   // --- What does not change
