@@ -2,8 +2,8 @@
 // The page: one state, which actions change and the address holds, and the views that show it.
 (async () => {
   const { profile, frames, trees, times } = await profileData();
-  const { names } = frames, functions = names.length, { difference } = profile, past = new Past();
-  const region = (difference || times) && { after: regionLabel(frames, "[only before]"), before: regionLabel(frames, "[only after]") };
+  const { names } = frames, functions = names.length, { difference } = profile, { ratio } = difference || {}, past = new Past();
+  const region = (difference || times) && { after: regionLabel(frames, ratio ? `[no ${ratio.of}]` : "[only before]"), before: regionLabel(frames, "[only after]") };
   const handles = new Handles(frames);
   const first = firstState(profile.inverted ? "icicle" : "flame");
   first.measure = profile.measures[0].name;
@@ -95,7 +95,7 @@
   }
   /** What is compared, before filters; null if nothing is. */
   function whole() {
-    if (difference) return once("whole", 0, () => new Pair({ ...difference, before: trees[1], after: trees[0] }));
+    if (difference) return once("whole", 0, () => compare({ ...difference, before: trees[1], after: trees[0] }));
     if (!times || !state.than) return null;
     return once("whole", timed() + state.than, () => {
       const [before, after] = [state.than, state.time].map(ofTime), both = before.tree.whole > 0 && after.tree.whole > 0;
@@ -160,8 +160,8 @@
   let applying = false;
   function apply() {
     applying = true;
-    byId("views").querySelector("[data-view=three]").hidden = !whole();
-    if (state.view === "three" && !whole()) state.view = first.view;
+    byId("views").querySelector("[data-view=three]").hidden = !whole() || !!ratio;
+    if (state.view === "three" && (ratio || !whole())) state.view = first.view;
     const { view } = state, colours = palette(), paint = once("paint", colours, () => painter(colours, frames));
     document.body.dataset.view = view;
     for (const tab of byId("views").children) tab.setAttribute("aria-selected", tab.dataset.view === view);
@@ -275,11 +275,9 @@
     }
   }
   function tellChanges(legend, both) {
-    const most = percentOf(both.most, both.whole);
-    for (const [delta, title] of [[both.most, `up to ${most} more`], [-both.most, `up to ${most} less`], [0, "no change, or chance"]]) {
-      if (delta === 0 && title.startsWith("up")) continue;
+    for (const [of, title] of both.legend()) {
       const entry = element("span", "", title), mark = element("i");
-      mark.style.background = css(both.colour({ delta }, ""));
+      mark.style.background = css(both.colour(of, ""));
       entry.prepend(mark);
       legend.append(entry);
     }
@@ -336,7 +334,7 @@
     apply();
   }
   function show(view) {
-    if (view === "three" && !whole()) return say("There is nothing to compare with: give two profiles to diff, or brush two ranges of the heat map.");
+    if (view === "three" && (ratio || !whole())) return say("There is nothing to compare with: give two profiles to diff, or brush two ranges of the heat map.");
     const same = inGraph(view) && inGraph() && (view === "reverse") === (state.view === "reverse");
     const fn = view === "sandwich" && current >= 0 ? handles.of(current) : state.fn;
     change({ view, fn, turned: false, zoom: same ? state.zoom : [] });
@@ -462,6 +460,7 @@
   for (const { name } of profile.measures) option("measure", name, name);
   byId("measures").hidden = !!difference || profile.measures.length < 2;
   document.body.classList.toggle("bare", !frames.modules.some(Boolean));
+  document.body.classList.toggle("ratio", !!ratio);
   tellKeys(byId("keys"));
   if (times) {
     heat.load(times);
