@@ -1,23 +1,11 @@
 // The page of a difference: both weights of every box, what is red and what blue, what vanished. Sums are by hand. Run by run.sh.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { test } from "node:test";
+import { compared } from "./compared.mjs";
 import { click, colour, details, hover, opened, search, settled } from "./flame.mjs";
-import { flightline, folder } from "./page.mjs";
 
-const BEFORE = "gone;leaf 50\nroot;parent;a 100\nroot;parent;b 100\nroot;same 750\n";
-const AFTER = "root;parent;a 300\nroot;parent;b 300\nroot;same 750\nroot;fresh 40\n";
 const DOWN = { down: true };
 
-function compared(args = [], before = BEFORE, after = AFTER) {
-  const [a, b, page] = ["a.folded", "b.folded", "d.html"].map((name) => join(folder, name));
-  writeFileSync(a, before);
-  writeFileSync(b, after);
-  execFileSync(flightline, ["diff", a, b, "-o", page, ...args]);
-  return page;
-}
 const isGrey = ([red, green, blue]) => red === green && green === blue;
 const rows = (page) => page.locator("#table .row").evaluateAll((all) => all.map((row) => [...row.children].map((cell) => cell.textContent)));
 

@@ -15,9 +15,11 @@ export function drawn(folded, args = []) {
   return output;
 }
 /** The file of a flame graph of a recording among the fixtures. */
-export function recorded(name, ...args) {
+export const recorded = (name, ...args) => drawnOf(join(process.env.RECORDINGS, name), args);
+/** The same of any file. */
+export function drawnOf(input, args = []) {
   const output = join(folder, `${made++}.html`);
-  execFileSync(flightline, ["flame", join(process.env.RECORDINGS, name), "-o", output, ...args]);
+  execFileSync(flightline, ["flame", input, "-o", output, ...args]);
   return output;
 }
 /** What the folded stacks of a recording among the fixtures add up to. */

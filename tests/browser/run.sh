@@ -22,4 +22,4 @@ FOLDED=$work/real.txt
 export RENDER=$root/consumer/src/render RECORDINGS=$root/fixtures/recordings
 export FLIGHTLINE TRACE_RECORDING FOLDED CHROMIUM
 cd "$work"
-exec node --test --test-reporter=spec .
+exec node --test --test-reporter=spec ${BROWSER_TESTS:-.}

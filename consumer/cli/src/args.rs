@@ -38,6 +38,8 @@ const FLAME_EXAMPLES: &str = "\
 Examples:
   flightline flame run.jfr -o flame.html
   flightline flame run.jfr --threads -o threads.svg             a tower for each thread
+  flightline flame run.jfr --cpi -o cpi.html                    cycles, coloured by cycles per instruction
+  perf record -e cycles,instructions -g ./prog; perf script | flightline flame - --cpi -o cpi.svg
   flightline record -o - -- ./server | flightline flame - -o x.svg
   perf script | stackcollapse-perf.pl | flightline flame - -o x.html";
 
@@ -271,12 +273,33 @@ pub struct FlameArgs {
     /// SVG and PNG: stacks in order of time, threads side by side, nothing merged but what goes on; of recordings
     #[arg(long, conflicts_with_all = ["reverse", "threads", "process"])]
     pub flame_chart: bool,
+    /// Two counters that were sampled together: as wide as the first, red where there is more of it for one of the second than in all,
+    /// blue where there is less. Of folded text give two inputs instead, the first counter first
+    #[arg(long, value_name = "CYCLES,INSTRUCTIONS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "cycles,instructions", value_parser = counters,
+          conflicts_with_all = ["events", "total", "flame_chart"])]
+    pub cpi: Option<Counters>,
     /// HTML: leave out when each sample was taken; the page then has no heat map and no choice of threads
     #[arg(long)]
     pub no_time: bool,
     /// How it looks.
     #[command(flatten)]
     pub picture: SvgArgs,
+}
+
+/// Names of two counters.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// What widths are of.
+    pub of: String,
+    /// What it is divided by.
+    pub over: String,
+}
+
+fn counters(text: &str) -> Result<Counters, String> {
+    let names = text.split_once(',').filter(|(of, over)| !of.is_empty() && !over.is_empty() && of != over);
+    let counters = names.map(|(of, over)| Counters { of: of.into(), over: over.into() });
+    counters.ok_or_else(|| "give the names of two counters, as cycles,instructions".into())
 }
 
 /// Formats of pictures.

@@ -265,6 +265,7 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
         before: args.widths_before,
         own: by == By::Own,
         color_blind: args.color_blind,
+        ratio: None,
     };
     let mut picture = Vec::new();
     match format {

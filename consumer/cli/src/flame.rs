@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use flightline_consumer::convert::Track;
 use flightline_consumer::model::{Model, Unit};
+use flightline_consumer::render::difference::{self, DifferenceOptions, Ratio};
 use flightline_consumer::render::svg::SvgOptions;
 use flightline_consumer::render::times::{By, MOST, Times};
 use flightline_consumer::render::{PictureOptions, chart, html, svg};
 use flightline_consumer::tree::Tree;
 
-use crate::args::{FlameArgs, PictureFormat};
+use crate::args::{Counters, FlameArgs, PictureFormat};
 use crate::stacks::{For, Profile};
 use crate::talk::{self, shown};
 use crate::{Outcome, output, png, stacks, tracks};
@@ -21,6 +22,9 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
     if args.flame_chart && format == PictureFormat::Html {
         bail!("--flame-chart is for SVG and PNG: give -o a name that ends in .svg or .png");
+    }
+    if let Some(counters) = &args.cpi {
+        return ratio(args, counters, format);
     }
     let as_what = if format == PictureFormat::Html { For::Page } else { For::Svg };
     let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, as_what)?;
@@ -50,6 +54,33 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     }
     output::document(&args.output, &picture)?;
     Ok(profile.outcome)
+}
+
+/// Draws one counter by another.
+fn ratio(args: &FlameArgs, counters: &Counters, format: PictureFormat) -> Result<Outcome> {
+    let (difference, outcome) = stacks::counters(&args.stacks.inputs, &args.stacks.select, counters)?;
+    let ratio = Ratio { of: counters.of.clone(), over: counters.over.clone() };
+    // A page tells its colours itself.
+    let subtitle = match format {
+        PictureFormat::Html => ratio.told(&difference),
+        _ => format!("{} · red: more than that, blue: less, grey: may be that", ratio.told(&difference)),
+    };
+    let common = PictureOptions { title: title(args), subtitle: Some(subtitle), inverted: false };
+    let mut svg = args.picture.options(common, args.stacks.select.min_width);
+    if format == PictureFormat::Png {
+        svg.width.get_or_insert(png::WIDTH);
+    }
+    let options = DifferenceOptions { svg, ratio: Some(ratio), ..DifferenceOptions::default() };
+    let mut picture = Vec::new();
+    match format {
+        PictureFormat::Html => difference::page(&difference, &options, &mut picture)?,
+        PictureFormat::Svg | PictureFormat::Png => difference::svg(&difference, &options, &mut picture)?,
+    }
+    if format == PictureFormat::Png {
+        picture = png::of(&picture)?;
+    }
+    output::document(&args.output, &picture)?;
+    Ok(outcome)
 }
 
 /// When the samples were taken, if the inputs say so and the page can hold it.

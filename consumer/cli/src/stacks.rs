@@ -1,11 +1,12 @@
 //! Inputs up to the tree.
 
-use std::io::{BufReader, Cursor, Read};
+use std::io::{BufRead, BufReader, Cursor, Read};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use flightline_consumer::convert::{self, Text};
+use flightline_consumer::convert::{self, Counter, Text};
+use flightline_consumer::difference::{Difference, Scale};
 use flightline_consumer::fold::{self, Filter, FoldOptions, Measure};
 use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loader};
@@ -17,7 +18,7 @@ use flightline_consumer::tree::Tree;
 use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Input, Recording};
 
-use crate::args::{GroupBy, NameStyle, SelectArgs};
+use crate::args::{Counters, GroupBy, NameStyle, SelectArgs};
 use crate::input::{self, Source};
 use crate::range::{self, Times};
 use crate::talk::{self, Progress, shown};
@@ -41,10 +42,40 @@ enum Opened {
 /// Reads the inputs and folds them.
 pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile> {
     let (options, reshape) = (options(args, what), reshape(args, what)?);
+    let (model, outcome) = match open(inputs, args, |text| Ok(convert::folded(text)?), Ok)? {
+        Taken::Model(model, outcome) => (*model, outcome),
+        Taken::Texts(texts) => {
+            let names: Vec<String> = texts.iter().map(|(path, _)| shown(path)).collect();
+            let tree = fold_text(texts.into_iter().map(|(_, text)| text), &options.filter);
+            let tree = reshape.tree(tree.with_context(|| names.join(", "))?);
+            return Ok(Profile { tree, outcome: Outcome::Whole, model: None });
+        }
+    };
+    let tree = reshape.tree(fold::fold(&model, &options)?);
+    if args.total && tree.unit == "samples" {
+        talk::warning("the recording does not say what a sample stands for; counting samples");
+    }
+    Ok(Profile { tree, outcome, model: Some(model) })
+}
+
+/// What inputs are.
+enum Taken<T> {
+    /// Recordings, or the spans of some.
+    Model(Box<Model>, Outcome),
+    /// Text, as it was taken.
+    Texts(Vec<(PathBuf, T)>),
+}
+
+/// Reads recordings, and has text taken by `text`, profiles of pprof by `pprof`.
+fn open<T>(
+    inputs: &[PathBuf],
+    args: &SelectArgs,
+    mut text: impl FnMut(Box<dyn BufRead>) -> Result<T>,
+    mut pprof: impl FnMut(Text) -> Result<T>,
+) -> Result<Taken<T>> {
     if !args.spans.is_empty() || !args.labels.is_empty() {
         let (model, outcome) = crate::spans::read_model(inputs, args)?;
-        let tree = reshape.tree(fold::fold(&model, &options)?);
-        return Ok(Profile { tree, outcome, model: Some(model) });
+        return Ok(Taken::Model(Box::new(model), outcome));
     }
     let paths = repository::expand(inputs, args.last)?;
     let mut recordings = Vec::new();
@@ -60,12 +91,12 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
             Err(error) => return Err(error),
         }
         if let Some(text) = input::pprof(path)? {
-            texts.push((path, text));
+            texts.push((path.clone(), pprof(text).with_context(|| shown(path))?));
             continue;
         }
         match input::open(path)? {
             Source::Recording(input) => recordings.push((path, Opened::Stream(input))),
-            Source::Text(text) => texts.push((path, convert::folded(text).with_context(|| shown(path))?)),
+            Source::Text(of) => texts.push((path.clone(), text(of).with_context(|| shown(path))?)),
         }
     }
     if let (Some((recording, _)), Some((text, _))) = (recordings.first(), texts.first()) {
@@ -73,17 +104,70 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
     }
     if !texts.is_empty() {
         refuse_of_text(args)?;
-        let names: Vec<String> = texts.iter().map(|(path, _)| shown(path)).collect();
-        let tree = fold_text(texts.into_iter().map(|(_, text)| text), &options.filter);
-        let tree = reshape.tree(tree.with_context(|| names.join(", "))?);
-        return Ok(Profile { tree, outcome: Outcome::Whole, model: None });
+        return Ok(Taken::Texts(texts));
     }
     let (model, outcome) = load(recordings, load_options(args, &paths)?, args.jobs)?;
-    let tree = reshape.tree(fold::fold(&model, &options)?);
-    if args.total && tree.unit == "samples" {
-        talk::warning("the recording does not say what a sample stands for; counting samples");
+    Ok(Taken::Model(Box::new(model), outcome))
+}
+
+/// Stacks by two counters, over the same boxes and normalised.
+pub fn counters(inputs: &[PathBuf], args: &SelectArgs, of: &Counters) -> Result<(Difference, Outcome)> {
+    let names = [of.over.as_str(), of.of.as_str()];
+    let both = SelectArgs { events: names.map(str::to_owned).to_vec(), total: true, ..args.clone() };
+    let reshape = reshape(args, For::Svg)?;
+    let ([over, of], per_sample, outcome) =
+        match open(inputs, &both, |text| Ok(convert::counters(text, &names)?), |text| Ok(Err(text)))? {
+            Taken::Model(model, outcome) => {
+                let fold = |name: &str, measure| {
+                    let options =
+                        FoldOptions { events: vec![name.to_owned()], measure, ..options(&both, For::Svg) };
+                    fold::fold(&model, &options)
+                };
+                let [over, of] = names.map(|name| fold(name, Measure::Total));
+                let [over_samples, of_samples] = names.map(|name| fold(name, Measure::Samples));
+                ([over?, of?], [over_samples?, of_samples?].map(|tree| Some(tree.total)), outcome)
+            }
+            Taken::Texts(texts) => {
+                let ([over, of], samples) = of_texts(texts, names)?;
+                let fold = |text| fold_text(std::iter::once(text), &options(args, For::Svg).filter);
+                ([fold(over)?, fold(of)?], samples, Outcome::Whole)
+            }
+        };
+    if of.total == 0 || over.total == 0 {
+        return Err(flightline_consumer::Error::NoSamples.into());
     }
-    Ok(Profile { tree, outcome, model: Some(model) })
+    let averages = [(&over, per_sample[0]), (&of, per_sample[1])]
+        .map(|(tree, samples)| samples.map_or(1.0, |samples| tree.total as f64 / samples.max(1) as f64));
+    let mut trees = [reshape.tree(over), reshape.tree(of)];
+    trees.iter_mut().zip(names).for_each(|(tree, name)| name.clone_into(&mut tree.unit));
+    let mut difference = Difference::new(&trees[0], &trees[1], Scale::Normalized);
+    difference.before.unit.clone_from(&trees[0].unit);
+    difference.per_sample = averages;
+    Ok((difference, outcome))
+}
+
+/// Text of both counters out of one script, or of two files; and how many samples each has, if that is known.
+fn of_texts(
+    mut texts: Vec<(PathBuf, Result<Vec<Counter>, Text>)>,
+    names: [&str; 2],
+) -> Result<([Text; 2], [Option<u64>; 2])> {
+    match (texts.pop(), texts.pop(), texts.pop()) {
+        (Some((_, Ok(counters))), None, None) => {
+            let mut counters = counters.into_iter();
+            if let (Some(over), Some(of)) = (counters.next(), counters.next()) {
+                return Ok(([over.text, of.text], [Some(over.samples), Some(of.samples)]));
+            }
+        }
+        (Some((_, Err(over))), Some((_, Err(of))), None) => return Ok(([over, of], [None; 2])),
+        _ => {}
+    }
+    bail!(
+        "--cpi needs one recording or output of perf script that has {} and {}, or two profiles: first of {}, then of {}",
+        names[1],
+        names[0],
+        names[1],
+        names[0]
+    )
 }
 
 impl Profile {

@@ -52,10 +52,44 @@ pub fn folded(mut text: Box<dyn BufRead>) -> Result<Text, Error> {
     }
     if is_perf {
         let mut folded = Vec::new();
-        perf::read(&mut whole, &mut folded)?;
+        perf::read(&mut whole, None, &mut folded)?;
         return Ok(Text::of(folded, unit));
     }
     Ok(Text { text: Box::new(whole), unit: None })
+}
+
+/// The folded text of some events of `perf script`, and how many samples there are of each.
+pub struct Counter {
+    /// Weights are periods where the script tells them.
+    pub text: Text,
+    /// Number of samples.
+    pub samples: u64,
+}
+
+/// The folded text of each of `events` of what `perf script` has written; `None`, and the text again, if it is something else. All of it
+/// is held at once.
+///
+/// # Errors
+/// It cannot be read, or has no sample of one of the events.
+pub fn counters(mut text: Box<dyn BufRead>, events: &[&str]) -> Result<Result<Vec<Counter>, Text>, Error> {
+    let mut head = Vec::new();
+    text.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(Error::Read)?;
+    if !perf::is(&head) {
+        return folded(Box::new(BufReader::new(Cursor::new(head).chain(text)))).map(Err);
+    }
+    let mut script = head;
+    text.read_to_end(&mut script).map_err(Error::Read)?;
+    let present = perf::events(&script);
+    let counter = |&event: &&str| {
+        let Some((_, samples)) = present.iter().find(|(name, _)| name == event) else {
+            let present = present.iter().map(|(name, _)| name.clone()).collect();
+            return Err(Error::NoSuchEvent { asked: event.to_owned(), present });
+        };
+        let mut folded = Vec::new();
+        perf::read(&mut &script[..], Some(event), &mut folded)?;
+        Ok(Counter { text: Text::of(folded, Some(event.to_owned())), samples: *samples })
+    };
+    events.iter().map(counter).collect::<Result<_, _>>().map(Ok)
 }
 
 /// An error of serde's, which may be one of the input or output below.

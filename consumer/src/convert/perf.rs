@@ -1,5 +1,6 @@
 //! `perf script`, by inferno.
 
+use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
 use inferno::collapse::Collapse;
@@ -35,9 +36,28 @@ pub(super) fn unit(head: &[u8]) -> Option<String> {
     Some(if ["cpu-clock", "task-clock"].contains(&event) { "ns" } else { event }.to_owned())
 }
 
-/// Folded text of it, with the command as the root; kernel code is marked `_[k]`, code made at run time `_[j]`.
-pub(super) fn read(input: &mut impl BufRead, out: &mut impl Write) -> Result<(), Error> {
+/// The event of a line of a sample, without how it was counted.
+fn event(line: &str) -> Option<&str> {
+    let is =
+        !line.starts_with(char::is_whitespace) && !line.starts_with('#') && line.trim_end().ends_with(':');
+    line.split_whitespace().next_back().filter(|_| is)?.split(':').next()
+}
+
+/// How many samples there are of each event, most first.
+pub(super) fn events(script: &[u8]) -> Vec<(String, u64)> {
+    let mut counts: HashMap<&str, u64> = HashMap::new();
+    let lines = script.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    lines.filter_map(event).for_each(|name| *counts.entry(name).or_default() += 1);
+    let mut counts: Vec<_> = counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+    counts.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    counts
+}
+
+/// Folded text of the samples of one event, of the first if none is named, with the command as the root; kernel code is marked
+/// `_[k]`, code made at run time `_[j]`.
+pub(super) fn read(input: &mut impl BufRead, event: Option<&str>, out: &mut impl Write) -> Result<(), Error> {
     let mut options = Options::default();
+    options.event_filter = event.map(str::to_owned);
     options.annotate_kernel = true;
     options.annotate_jit = true;
     options.nthreads = 1;

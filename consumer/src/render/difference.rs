@@ -3,11 +3,14 @@
 
 use std::io::Write;
 
+pub(super) mod ratio;
+
 use super::chain;
 use super::svg::{self, BackgroundColor, Bar, Color, Paint, SvgOptions, thousands};
 use crate::difference::{Change, Difference};
 use crate::error::Error;
 use crate::tree::Tree;
+pub use ratio::Ratio;
 
 /// How a difference is drawn.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +23,8 @@ pub struct DifferenceOptions {
     pub own: bool,
     /// Orange and purple for red and blue, which some people cannot tell apart.
     pub color_blind: bool,
+    /// Not two profiles but two counters of one, the second divided by the first; they are normalised, and boxes as wide as the second.
+    pub ratio: Option<Ratio>,
 }
 
 /// Integers that stand for one of a weight that is not one.
@@ -63,14 +68,15 @@ pub fn svg(difference: &Difference, options: &DifferenceOptions, out: &mut impl 
     let layout = Layout::new(difference, options.before);
     let mut svg = options.svg.clone();
     svg.factor /= layout.parts;
-    let most = layout.most(difference, options.own);
+    let most = if options.ratio.is_some() { 1.0 } else { layout.most(difference, options.own) };
     if svg.background.is_none() {
         svg.background = Some(BackgroundColor::Flat(Color::new(255, 255, 255)));
     }
     let paint = |at: Option<usize>| {
         let Some(at) = at else { return Paint { fill: Some(REGION), title: None } };
         let Some(of) = layout.source[at] else {
-            return Paint { fill: Some(REGION), title: Some(layout.region_title(difference)) };
+            let title = layout.region_title(difference, options.ratio.as_ref());
+            return Paint { fill: Some(REGION), title: Some(title) };
         };
         let (change, alone) = (difference.of_box(of), difference.of_box_alone(of));
         let name = &difference.after.label(&difference.after.nodes[of]).text;
@@ -80,11 +86,16 @@ pub fn svg(difference: &Difference, options: &DifferenceOptions, out: &mut impl 
             before.total > 0 && after.total > 0
         };
         let fill = if options.own { alone } else { change };
-        let fill = Some(fill).filter(|_| !shared).and_then(|fill| color(fill, most, options.color_blind));
-        Paint {
-            fill: Some(fill.unwrap_or([UNCHANGED - chain::hue(name) % 20; 3])),
-            title: Some(title(name, change, alone, difference)),
-        }
+        let amount = match &options.ratio {
+            Some(_) => Ratio::tint(fill),
+            None => Some(fill.delta()).filter(|_| !fill.noise),
+        };
+        let fill = amount.filter(|_| !shared).and_then(|amount| color(amount, most, options.color_blind));
+        let title = match &options.ratio {
+            Some(ratio) => ratio.title(name, if options.own { alone } else { change }, difference),
+            None => title(name, change, alone, difference),
+        };
+        Paint { fill: Some(fill.unwrap_or([UNCHANGED - chain::hue(name) % 20; 3])), title: Some(title) }
     };
     let unit = difference.after.unit.as_str();
     svg::bars(&layout.bars, &layout.texts, unit, &svg, &paint, out)
@@ -175,7 +186,11 @@ impl Layout {
         changes.map(|change| change.delta().abs()).fold(0.0, f64::max)
     }
 
-    fn region_title(&self, difference: &Difference) -> String {
+    fn region_title(&self, difference: &Difference, ratio: Option<&Ratio>) -> String {
+        if let Some(Ratio { of, over }) = ratio {
+            let part = difference.vanished() / difference.whole() * 100.0;
+            return format!("paths that have {over}, but no {of} ({part:.2}% of the {over})");
+        }
         let (weight, which) = match self.before {
             false => (difference.vanished(), "first"),
             true => (difference.appeared(), "second"),
@@ -206,9 +221,8 @@ fn totals(tree: &Tree, chosen: impl Fn(usize) -> bool) -> Vec<(u64, u64)> {
 }
 
 /// Red or orange for more, blue or purple for less, the paler the smaller; none for what did not change.
-fn color(change: Change, most: f64, color_blind: bool) -> Option<[u8; 3]> {
-    let delta = change.delta();
-    if change.noise || delta == 0.0 || most <= 0.0 {
+fn color(delta: f64, most: f64, color_blind: bool) -> Option<[u8; 3]> {
+    if delta == 0.0 || most <= 0.0 {
         return None;
     }
     let full: [f64; 3] = match (delta > 0.0, color_blind) {

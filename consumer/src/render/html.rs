@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::PictureOptions;
 use super::columns;
 use super::difference::DifferenceOptions;
+use super::difference::ratio::FULLEST;
 use super::page::{self, COMMON, FLAME, base64};
 use super::times::Times;
 use crate::difference::Difference;
@@ -35,6 +36,8 @@ const SCRIPT: &[&str] = &[
     include_str!("profile/times.js"),
     include_str!("profile/heat.js"),
     include_str!("profile/chart.js"),
+    include_str!("profile/linked.js"),
+    include_str!("profile/ratio.js"),
     include_str!("profile/rows.js"),
     include_str!("profile/table.js"),
     include_str!("profile/outline.js"),
@@ -92,6 +95,7 @@ pub(super) fn write_difference(
         "widths": if how.before { "before" } else { "after" },
         "by": if how.own { "self" } else { "inclusive" },
         "colors": if how.color_blind { "change-safe" } else { "change" },
+        "ratio": how.ratio.as_ref().map(|ratio| json!({"of": ratio.of, "over": ratio.over, "name": ratio.name(), "fullest": FULLEST})),
     });
     put(&[after, before], &how.svg.picture, &told, None, out)
 }

@@ -1,7 +1,8 @@
 "use strict";
 /**
  * A flame graph on a canvas. `ui` has the elements `canvas`, `scroller`, `spacer`, `tip`; `say(text)` for the line about a box;
- * and, where the page wants to know, `zoomed(box)` (-1: none), `focused(box)` and `opened(box)` for a second click.
+ * and, where the page wants to know, `zoomed(box)` (-1: none), `focused(box)`, `opened(box)` for a second click and `pointed(box)` (null:
+ * none) for the pointer.
  */
 function flameGraph(ui) {
   const { canvas, scroller, spacer, tip } = ui;
@@ -15,6 +16,8 @@ function flameGraph(ui) {
   ring.className = "ring";
   ring.hidden = true;
   spacer.append(ring);
+  // Around what is pointed at in another graph.
+  const lights = [];
   let zoomed = -1, from = 0, focused = -1, inverted = false, matches = null;
 
   /** Shows another tree. `frames`: names, modules, kinds by label. */
@@ -102,6 +105,7 @@ function flameGraph(ui) {
     rows = [];
     names = [];
     ring.hidden = true;
+    darken();
     if (!tree) return;
     surface.begin();
     if (tree.allow) tree.allow(GROWTH);
@@ -270,6 +274,31 @@ function flameGraph(ui) {
     return true;
   }
 
+  /** Puts a frame around what has been drawn of a box. */
+  function encircle(frame, { x0, x1 }, level) {
+    frame.style.left = x0 + "px";
+    frame.style.top = rowTop(level) + "px";
+    frame.style.width = Math.max(2, x1 - x0 - 0.7) + "px";
+    frame.hidden = false;
+  }
+  const darken = () => { for (const frame of lights) frame.hidden = true; };
+  /** Frames the box `node` and, more thinly, those labelled `label`, as far as they are in sight; -1: none. */
+  function light(node, label) {
+    const MOST = 300;
+    if (stale) draw();
+    darken();
+    if (label < 0) return;
+    let used = 0;
+    rows.forEach((row, level) => {
+      for (const box of row) {
+        if (box.node < 0 || tree.label[box.node] !== label || used >= MOST) continue;
+        if (!lights[used]) spacer.append(lights[used] = document.createElement("div"));
+        lights[used].className = box.node === node ? "ring light same" : "ring light";
+        encircle(lights[used++], box, level);
+      }
+    });
+  }
+
   // --- Mouse
   const under = (event) => {
     const bounds = canvas.getBoundingClientRect();
@@ -279,6 +308,7 @@ function flameGraph(ui) {
   const leave = () => {
     tip.hidden = true;
     ring.hidden = true;
+    if (ui.pointed) ui.pointed(null);
   };
   canvas.addEventListener("mousemove", (event) => {
     const box = under(event);
@@ -288,10 +318,9 @@ function flameGraph(ui) {
     ui.say(text);
     tip.textContent = more ? text + "\n" + more : text;
     placeTip(tip, event);
+    if (ui.pointed) ui.pointed(box.node);
+    encircle(ring, box, box.level);
     ring.hidden = box.node < 0;
-    ring.style.left = box.x0 + "px";
-    ring.style.top = rowTop(box.level) + "px";
-    ring.style.width = Math.max(2, box.x1 - box.x0 - 0.7) + "px";
   });
   canvas.addEventListener("mouseleave", () => { leave(); ui.say("\u00a0"); });
   canvas.addEventListener("click", (event) => {
@@ -342,7 +371,7 @@ function flameGraph(ui) {
   }
 
   return {
-    load, toBranch, home, unroll, zoom, search, mark, nextMatch, focus, invert, key, colours, redraw: schedule,
+    load, toBranch, home, unroll, zoom, search, mark, nextMatch, focus, invert, key, colours, light, redraw: schedule,
     get focused() { return focused; }, get zoomed() { return zoomed; }, get tree() { return tree; }, get unit() { return unit; },
     get inverted() { return inverted; },
   };

@@ -29,11 +29,12 @@ class Pair {
     return this.change(this.before.all, this.after.all);
   }
 
-  /** Own weights of the boxes as wide as `which` says: `larger` is the larger of both for each stack. */
+  /** Own weights of the boxes as wide as `which` says: `larger` is the larger of both for each stack, `change` what is different. */
   widths(which) {
     const { before, after, scale } = this;
     if (which === "after") return after.own;
-    return Float64Array.from(before.own, (own, i) => which === "before" ? own * scale : Math.max(own * scale, after.own[i]));
+    const of = { before: (was) => was, larger: Math.max, change: (was, is) => Math.abs(is - was) }[which] || Math.max;
+    return Float64Array.from(before.own, (own, i) => of(own * scale, after.own[i]));
   }
 
   /** A tree of such widths that knows what it compares. */
@@ -42,6 +43,13 @@ class Pair {
     tree.pair = this;
     tree.whole = this.whole;
     return tree;
+  }
+
+  /** Both profiles, to one scale, and what is different: boxes of the same number are the same. */
+  three() {
+    const [before, after, change] = ["before", "after", "change"].map((which) => this.tree(which));
+    before.all = after.all = Math.max(before.all, after.all);
+    return { before, after, change };
   }
 
   /**
@@ -97,6 +105,12 @@ class Pair {
     return pixel(...full.map((part) => ground + (part - ground) * strength));
   }
 
+  /** Changes, and what is said of their colours. */
+  legend() {
+    const most = percentOf(this.most, this.whole), chance = [{ delta: 0 }, "no change, or chance"];
+    return this.most > 0 ? [[{ delta: this.most }, `up to ${most} more`], [{ delta: -this.most }, `up to ${most} less`], chance] : [chance];
+  }
+
   /** By label: changes of the stacks that end in it, and of those that have it. */
   byLabel(labels) {
     const before = this.before.byLabel(labels), after = this.after.byLabel(labels);
@@ -128,7 +142,9 @@ function colourOfBox(tree, box, name) {
 
 const signed = (text, value) => (value < 0 ? "−" : "+") + text;
 /** `100 → 140 samples, +40; 10.00% → 14.00%, +4.00 points`, and whether it may be chance. */
-function changeText(pair, unit, { before, after, delta, noise }) {
+function changeText(pair, unit, change) {
+  if (pair.ratio) return pair.text(change);
+  const { before, after, delta, noise } = change;
   const share = (value) => 100 * value / pair.whole, points = share(delta).toFixed(2);
   const left = unit === "ns" || unit === "bytes" ? amountIn(unit, before) : two.format(before).replace(/\.00$/, "");
   const right = amountIn(unit, after), by = unit === "ns" || unit === "bytes" ? amountIn(unit, Math.abs(delta)) : two.format(Math.abs(delta)).replace(/\.00$/, "");
@@ -141,6 +157,7 @@ function describeChange(tree, frames, unit, box) {
   const { pair } = tree;
   if (box < 0) return `all (${changeText(pair, unit, pair.all())})`;
   const changes = changesOf(tree, box), name = frames.names[tree.label[box]];
+  if (!changes && pair.ratio) return `paths that have ${pair.ratio.over}, but no ${pair.ratio.of} (${percentOf(tree.total[box], pair.whole)} of the ${pair.ratio.over})`;
   if (!changes) return `paths that only the ${name.includes("before") ? "first" : "second"} profile has (${amountIn(unit, Math.round(tree.total[box]))}, ${percentOf(tree.total[box], pair.whole)})`;
   return `Function: ${name} (${changeText(pair, unit, changes.total)})`;
 }
@@ -150,7 +167,7 @@ function describeChangeMore(tree, frames, unit, box) {
   const changes = box < 0 ? null : changesOf(tree, box), { pair } = tree, parts = [];
   if (!changes) return "";
   if (changes.own.before > 0 || changes.own.after > 0) parts.push("self " + changeText(pair, unit, changes.own));
-  if (pair.scale !== 1 && changes.total.before > 0) parts.push(`before as recorded ${amountIn(unit, changes.total.recorded)}, times ${pair.scale.toPrecision(4)}`);
+  if (!pair.ratio && pair.scale !== 1 && changes.total.before > 0) parts.push(`before as recorded ${amountIn(unit, changes.total.recorded)}, times ${pair.scale.toPrecision(4)}`);
   if (frames.modules[tree.label[box]]) parts.push("in " + frames.modules[tree.label[box]]);
   return parts.join("\n");
 }

@@ -6,6 +6,7 @@ const KEYS = [
     [["i"], "upside down: icicle, or back", "invert"],
     [["r"], "reverse: merged from the leaf on", "reverse"],
     [["s"], "sandwich: callers and callees of the current function", "sandwich"],
+    [["3"], "before, after and what is different: three linked graphs", "three"],
     [["t"], "top: functions by weight", "top"],
     [["e"], "tree: indented calls", "tree"],
     [["a"], "flame chart: threads along time; + and - zoom, Shift and arrows pan", "chart"],

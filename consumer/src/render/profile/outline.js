@@ -43,10 +43,11 @@ function outline(ui) {
         element("span", "part own", tree.own[box] > 0 ? percentOf(tree.own[box], tree.whole) : ""),
       ];
     }
-    const { before, after, delta, noise } = changesOf(tree, box).total, { whole } = tree.pair;
+    const change = changesOf(tree, box).total, { before, after, delta, noise } = change, { whole, ratio } = tree.pair;
+    const told = ratio ? (change.recorded > 0 ? two.format(after / change.recorded) : "–") : signed((100 * Math.abs(delta) / whole).toFixed(2), delta);
     return [
       element("span", "part", percentOf(before, whole)), element("span", "amount", percentOf(after, whole)),
-      element("span", "part delta " + (noise ? "" : delta > 0 ? "more" : "less"), signed((100 * Math.abs(delta) / whole).toFixed(2), delta) + (noise && delta !== 0 ? " ~" : "")),
+      element("span", "part delta " + (noise ? "" : delta > 0 ? "more" : "less"), told + (noise && delta !== 0 ? " ~" : "")),
     ];
   }
 
@@ -76,7 +77,8 @@ function outline(ui) {
   function show(newFrames, newTree, newUnit, newWanted, newPaint) {
     const same = tree === newTree;
     [frames, tree, unit, wanted, paint] = [newFrames, newTree, newUnit, newWanted, newPaint];
-    const titles = tree.pair ? ["Before", "After", "Change", "Function"] : ["Total", "", "Self", "Function"];
+    const ratio = tree.pair && tree.pair.ratio;
+    const titles = ratio ? [ratio.over, ratio.of, "Ratio", "Function"] : tree.pair ? ["Before", "After", "Change", "Function"] : ["Total", "", "Self", "Function"];
     [...head.children].forEach((cell, i) => { cell.textContent = titles[i]; });
     if (!same) {
       open = new Set();

@@ -2,8 +2,8 @@
 // The page: one state, which actions change and the address holds, and the views that show it.
 (async () => {
   const { profile, frames, trees, times } = await profileData();
-  const { names } = frames, functions = names.length, { difference } = profile, past = new Past();
-  const region = (difference || times) && { after: regionLabel(frames, "[only before]"), before: regionLabel(frames, "[only after]") };
+  const { names } = frames, functions = names.length, { difference } = profile, { ratio } = difference || {}, past = new Past();
+  const region = (difference || times) && { after: regionLabel(frames, ratio ? `[no ${ratio.of}]` : "[only before]"), before: regionLabel(frames, "[only after]") };
   const handles = new Handles(frames);
   const first = firstState(profile.inverted ? "icicle" : "flame");
   first.measure = profile.measures[0].name;
@@ -50,8 +50,12 @@
     canvas: byId("chart-canvas"), scroller: byId("chart-scroll"), spacer: byId("chart-scroll").firstElementChild, tip: byId("tip"), say,
     zoomed: (range, how) => change({ at: range }, how), focused: (box) => { current = base().label[box]; }, opened: (box) => opened(base)(box),
   });
+  const linked = linkedGraphs({
+    into: byId("three"), tip: byId("tip"), say,
+    zoomed: (box) => change({ zoom: handles.path(base(), box) }), focused: (box) => { if (box >= 0) current = base().label[box]; }, opened: (box) => opened(base)(box),
+  });
   const graphs = [graph, callers, callees];
-  const shown = () => ({ sandwich: document.activeElement === byId("callees") ? callees : callers }[state.view] || graph);
+  const shown = () => ({ sandwich: document.activeElement === byId("callees") ? callees : callers, three: linked.current }[state.view] || graph);
 
   const heat = times && heatMap({ canvas: byId("heat-map"), scroller: byId("heat-scroll"), say, picked: (...of) => picked(...of) });
 
@@ -90,7 +94,7 @@
   }
   /** What is compared, before filters; null if nothing is. */
   function whole() {
-    if (difference) return once("whole", 0, () => new Pair({ ...difference, before: trees[1], after: trees[0] }));
+    if (difference) return once("whole", 0, () => compare({ ...difference, before: trees[1], after: trees[0] }));
     if (!times || !state.than) return null;
     return once("whole", timed() + state.than, () => {
       const [before, after] = [state.than, state.time].map(ofTime), both = before.tree.whole > 0 && after.tree.whole > 0;
@@ -123,7 +127,7 @@
   function drawn() {
     const of = pair();
     if (!of || state.widths === "larger") return base();
-    return once("drawn" + state.widths, of, () => of.withRegion(state.widths, region[state.widths]));
+    return once("drawn" + state.widths, of, () => state.widths === "change" ? of.tree("change") : of.withRegion(state.widths, region[state.widths]));
   }
   /** Boxes that stand on what was searched for, or are it. */
   const foundBoxes = () => {
@@ -154,6 +158,8 @@
   let applying = false;
   function apply() {
     applying = true;
+    byId("views").querySelector("[data-view=three]").hidden = !whole() || !!ratio;
+    if (state.view === "three" && (ratio || !whole())) state.view = first.view;
     const { view } = state, colours = palette(), paint = once("paint", colours, () => painter(colours, frames));
     document.body.dataset.view = view;
     for (const tab of byId("views").children) tab.setAttribute("aria-selected", tab.dataset.view === view);
@@ -169,11 +175,12 @@
     byId("empty").hidden = !empty;
     byId("empty").textContent = empty ? "Nothing is left of what was chosen. Undo, or take a filter away above." : "";
     if (inGraph()) showGraph();
+    if (view === "three") showThree(colours);
     if (view === "sandwich") showSandwich();
     if (view === "top" || view === "sandwich") showTable(paint);
     if (view === "tree") tree.show(frames, base(), unit(), wanted(), paint);
     if (view === "chart") showChart(paint);
-    byId("reset").hidden = !(inGraph() && state.zoom.length) && !(view === "chart" && state.at);
+    byId("reset").hidden = !((inGraph() || view === "three") && state.zoom.length) && !(view === "chart" && state.at);
     tellLegend();
     tellFilters();
     tellMatches();
@@ -188,6 +195,10 @@
     const box = handles.follow(of, state.zoom);
     if (graph.zoomed !== box) graph.zoom(box);
     graph.mark(wanted());
+  }
+  function showThree(colours) {
+    const palettes = Object.hasOwn(CHANGE_PALETTES, colours) ? ["kind", colours] : [colours, "change"];
+    linked.show({ frames, pair: pair(), all: base(), unit: unit(), palettes, inverted: state.turned, zoom: state.zoom, found: wanted(), handles });
   }
   function showChart(paint) {
     const time = profile.measures.findIndex(({ unit }, i) => unit === "ns" && times.knows(i));
@@ -246,9 +257,7 @@
     for (const id of ["before", "after", "keep", "drop"]) byId(id).disabled = !found;
     words = bad ? "not a regular expression" : "";
     if (found) {
-      const of = matchedIn(base(), found);
-      let hit = 0;
-      for (const is of found) hit += is;
+      const of = matchedIn(base(), found), hit = found.reduce((sum, is) => sum + is, 0);
       const both = pair(), count = `${grouped.format(hit)} ${hit === 1 ? "function" : "functions"}`;
       words = both ? `Matched: ${changeText(both, unit(), both.change(both.before.matched(found), both.after.matched(found)))} (${count})`
         : `Matched: ${percentOf(of.weight, base().whole)} (${amountIn(unit(), of.weight)}, ${count})`;
@@ -269,11 +278,9 @@
     }
   }
   function tellChanges(legend, both) {
-    const most = percentOf(both.most, both.whole);
-    for (const [delta, title] of [[both.most, `up to ${most} more`], [-both.most, `up to ${most} less`], [0, "no change, or chance"]]) {
-      if (delta === 0 && title.startsWith("up")) continue;
+    for (const [of, title] of both.legend()) {
       const entry = element("span", "", title), mark = element("i");
-      mark.style.background = css(both.colour({ delta }, ""));
+      mark.style.background = css(both.colour(of, ""));
       entry.prepend(mark);
       legend.append(entry);
     }
@@ -330,10 +337,11 @@
     apply();
   }
   function show(view) {
+    if (view === "three" && (ratio || !whole())) return say("There is nothing to compare with: give two profiles to diff, or brush two ranges of the heat map.");
     const same = inGraph(view) && inGraph() && (view === "reverse") === (state.view === "reverse");
     const fn = view === "sandwich" && current >= 0 ? handles.of(current) : state.fn;
     change({ view, fn, turned: false, zoom: same ? state.zoom : [] });
-    byId({ sandwich: "callers", top: "table", tree: "outline", chart: "chart-scroll" }[view] || "scroller").focus({ preventScroll: true });
+    focusView();
   }
   /** By the search, or by the current function if there is none. */
   function filter(keep) {
@@ -363,15 +371,14 @@
   }
   const turnOver = () => {
     if (state.view === "flame" || state.view === "icicle") change({ view: state.view === "flame" ? "icicle" : "flame", turned: false });
-    else if (state.view === "reverse") change({ turned: !state.turned });
+    else if (state.view === "reverse" || state.view === "three") change({ turned: !state.turned });
   };
-  const nextOf = (id) => {
-    const list = byId(id);
+  const nextOf = (id, list = byId(id)) => {
     list.selectedIndex = (list.selectedIndex + 1) % list.options.length;
     list.dispatchEvent(new Event("change"));
   };
   const reset = () => {
-    if (inGraph()) change({ zoom: [] });
+    if (inGraph() || state.view === "three") change({ zoom: [] });
     else if (state.view === "chart") change({ at: null });
     else [callers, callees].forEach((one) => one.zoom(-1));
   };
@@ -386,7 +393,7 @@
     if (state.heat) byId("heat-scroll").focus({ preventScroll: true });
   };
   const actions = {
-    heat: openHeat, flame: () => show("flame"), reverse: () => show("reverse"), sandwich: () => show("sandwich"), top: () => show("top"),
+    heat: openHeat, flame: () => show("flame"), reverse: () => show("reverse"), sandwich: () => show("sandwich"), three: () => show("three"), top: () => show("top"),
     tree: () => show("tree"), chart: () => times && show("chart"), invert: turnOver, measure: () => nextOf("measure"), palette: () => nextOf("palette"), theme,
     search: () => { field.focus(); field.select(); }, next: () => next(1), before: () => next(-1),
     keep: () => filter(true), drop: () => filter(false), reset, copy, undo: () => back(true), redo: () => back(false),
@@ -411,13 +418,13 @@
     if (at === byId("chart-scroll") && chart.key(event)) return;
     if (at === byId("table") && table.key(event)) return;
     if (at === byId("outline") && tree.key(event)) return;
-    const viewer = { scroller: graph, callers, callees }[at.id];
+    const viewer = { scroller: graph, callers, callees }[at.id] || linked.at(at);
     if (viewer && (event.key.startsWith("Arrow") || event.key === "Enter")) { viewer.key(event); return; }
     if (!action) return;
     event.preventDefault();
     actions[action]();
   });
-  const focusView = () => byId({ sandwich: "callers", top: "table", tree: "outline", chart: "chart-scroll" }[state.view] || "scroller").focus();
+  const focusView = () => byId({ sandwich: "callers", three: "linked-after", top: "table", tree: "outline", chart: "chart-scroll" }[state.view] || "scroller").focus({ preventScroll: true });
 
   function searched() {
     // All that is typed in one go is undone in one go.
@@ -439,11 +446,11 @@
   window.addEventListener("beforeprint", () => {
     wasDark = document.documentElement.classList.contains("dark");
     document.documentElement.classList.remove("dark");
-    for (const one of graphs) one.unroll(true);
+    for (const one of [...graphs, ...linked.graphs]) one.unroll(true);
   });
   window.addEventListener("afterprint", () => {
     document.documentElement.classList.toggle("dark", wasDark);
-    for (const one of graphs) one.unroll(false);
+    for (const one of [...graphs, ...linked.graphs]) one.unroll(false);
   });
 
   // --- What does not change
@@ -456,6 +463,7 @@
   for (const { name } of profile.measures) option("measure", name, name);
   byId("measures").hidden = !!difference || profile.measures.length < 2;
   document.body.classList.toggle("bare", !frames.modules.some(Boolean));
+  document.body.classList.toggle("ratio", !!ratio);
   tellKeys(byId("keys"));
   if (times) {
     heat.load(times);

@@ -1,5 +1,5 @@
 "use strict";
-const VIEWS = ["flame", "icicle", "reverse", "sandwich", "top", "tree", "chart"];
+const VIEWS = ["flame", "icicle", "reverse", "sandwich", "three", "top", "tree", "chart"];
 
 /** What is shown, as it is when a page is opened. */
 const firstState = (view) => ({

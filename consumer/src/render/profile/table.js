@@ -142,7 +142,8 @@ function changeColumns(frames, pair, unit) {
     },
   };
   return {
-    columns: [...nameColumns(frames), column("before", "Before", (of) => of.before), column("after", "After", (of) => of.after), delta], first: "delta",
+    columns: pair.ratio ? pair.columns(frames, all) : [...nameColumns(frames), column("before", "Before", (of) => of.before), column("after", "After", (of) => of.after), delta],
+    first: pair.ratio ? "after" : "delta",
     has: (label) => all.whole(label).before > 0 || all.whole(label).after > 0,
     describe: (label) => `Function: ${frames.names[label]} (total ${changeText(pair, unit, all.whole(label))}; self ${changeText(pair, unit, all.self(label))})`,
     colour: (label) => pair.colour(change(label), frames.names[label]),

@@ -1,0 +1,63 @@
+"use strict";
+/**
+ * Two counters of the same stacks, as two profiles that are compared: as wide as the second, coloured by how many of it there are for one of the
+ * first, as `difference/ratio.rs` has it. `ratio` has their names (`of`, `over`), that of the quotient, and how far from all is `fullest`.
+ */
+class Ratio extends Pair {
+  constructor(from) {
+    super(from);
+    this.ratio = from.ratio;
+  }
+  of(before, after) {
+    return new Ratio({ ...this, before, after });
+  }
+
+  /** Red for more than in all, blue for less; grey for what may be that of all by chance. */
+  colour(change, name) {
+    const { noise, before, after } = change, log = Math.log(after / before) / Math.log(this.ratio.fullest);
+    if (noise || !before && !after || log === 0 || Number.isNaN(log)) return super.colour({ noise: true }, name);
+    const full = this.colours[log > 0 ? 0 : 1], strength = 0.2 + 0.8 * Math.sqrt(Math.min(1, Math.abs(log))), ground = this.dark ? 70 : 255;
+    return pixel(...full.map((part) => ground + (part - ground) * strength));
+  }
+
+  /** `1.25 cycles per instruction`. */
+  quotient({ recorded, after }) {
+    return recorded > 0 ? `${two.format(after / recorded)} ${this.ratio.name}` : `no ${this.ratio.over}`;
+  }
+  text({ recorded, before, after, noise }) {
+    const { of, over } = this.ratio;
+    return `${amountIn(of, after)}, ${percentOf(after, this.whole)}; ${amountIn(over, recorded)}; ${this.quotient({ recorded, after })}${noise && !(Math.abs(after / before - 1) < 0.005) ? "; may be that of all" : ""}`;
+  }
+
+  /** Colours and what they stand for. */
+  legend() {
+    const all = this.scale, { fullest, name } = this.ratio;
+    return [
+      [{ before: 1, after: fullest }, `${two.format(all * fullest)} ${name}, or more`],
+      [{ before: fullest, after: 1 }, `${two.format(all / fullest)}, or less`],
+      [{ noise: true }, `${two.format(all)} as in all, or so by chance`],
+    ];
+  }
+
+  /** Of a table: what of each function there is, and the quotient. */
+  columns(frames, all) {
+    const change = (label) => (this.own ? all.self : all.whole)(label), { of, over, name } = this.ratio;
+    const value = (label) => { const { recorded, after } = change(label); return recorded > 0 ? after / recorded : -1; };
+    const column = (key, title, weight, whole) => ({
+      key, title, note: `${this.own ? "self" : "total"}, ${title}`, compare: (a, b) => weight(change(b)) - weight(change(a)) || a - b,
+      cell: (cell, label) => weighty(cell, title, weight(change(label)), whole),
+    });
+    const quotient = {
+      key: "delta", title: "Ratio", note: name + "; ~ may be that of all", compare: (a, b) => value(b) - value(a) || a - b,
+      cell: (cell, label) => {
+        const told = change(label);
+        cell.append((told.recorded > 0 ? two.format(value(label)) : "–") + (told.noise ? " ~" : ""));
+        if (!told.noise) cell.classList.add(told.after > told.before ? "more" : "less");
+      },
+    };
+    return [...nameColumns(frames), column("before", over, ({ recorded }) => recorded, this.whole / this.scale), column("after", of, ({ after }) => after, this.whole), quotient];
+  }
+}
+
+/** What compares two profiles, or two counters. */
+const compare = (from) => from.ratio ? new Ratio(from) : new Pair(from);
