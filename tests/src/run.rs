@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -148,8 +148,15 @@ pub fn status_kb(pid: u32, field: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// One recording test at a time: they load the machine, and their shares are compared with each other's runs.
-pub fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+/// Tests that load the machine, of which those that ask for shares of a wall clock or for memory run alone.
+static TURN: RwLock<()> = RwLock::new(());
+
+/// This test runs while no other one that takes a turn or a place beside others does.
+pub fn turn() -> RwLockWriteGuard<'static, ()> {
+    TURN.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// This test may run beside others that ask for no more: what it checks does not depend on when it gets a processor.
+pub fn beside() -> RwLockReadGuard<'static, ()> {
+    TURN.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flightline_tests::allocations::{Allocations, Block, by_function};
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::{programs, run, spawn, turn, until, wait};
+use flightline_tests::run::{beside, programs, run, spawn, until, wait};
 use flightline_tests::{foreign, skip, victim};
 
 const SITES: [&str; 7] = ["small", "mixed", "large", "zeroed", "grown", "aligned", "leak"];
@@ -26,7 +26,7 @@ fn read(recorded: &Recorded) -> Allocations {
 #[test]
 fn estimates_are_unbiased_over_100_runs() {
     const RUNS: usize = 100;
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
     let mut estimates: HashMap<&str, Vec<f64>> = HashMap::new();
     let mut truth = BTreeMap::new();
@@ -57,7 +57,7 @@ fn estimates_are_unbiased_over_100_runs() {
 /// With an interval of one byte nothing is left to chance.
 #[test]
 fn every_allocation_when_asked_for() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
     let recorded =
         record("alloc@1,live").option("--ring-size").option("64M").run(&program, &["1"]).expect_code(0);
@@ -109,7 +109,7 @@ fn every_allocation_when_asked_for() {
 /// Sampled: only what leaks is alive, its size right on average, and addresses fit.
 #[test]
 fn a_leak_is_found_with_its_size() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
     // Some 5 MB of records: on a laden machine all of them may come before the drain gets a turn.
     let recording = record("alloc@16k,live").option("--ring-size").option("64M");
@@ -133,7 +133,7 @@ fn a_leak_is_found_with_its_size() {
 /// A child frees what its parent leaked; its own allocations are its own.
 #[test]
 fn a_forked_child_does_not_free_for_its_parent() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
     let recorded = record("alloc@1,live")
         .option("--ring-size")
@@ -164,7 +164,7 @@ fn allocators() -> Vec<String> {
 /// Other allocators behind ours: everything is seen once.
 #[test]
 fn with_another_allocator() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
     let there = allocators();
     if there.is_empty() {
@@ -192,7 +192,7 @@ fn with_another_allocator() {
 /// What is allocated while the allocator is still being looked for lives on, can be moved and freed, sampled or not.
 #[test]
 fn a_dlsym_that_allocates() {
-    let _turn = turn();
+    let _place = beside();
     let flags = ["-O2", "-shared", "-fPIC"];
     let object = victim::compile("gcc", "alloc_dlsym.c", &flags, &["-ldl"]);
     let program = victim::c("alloc_sites", victim::OPTIMISED);
@@ -219,7 +219,7 @@ fn a_dlsym_that_allocates() {
 /// `new` and `delete`, by the C++ library and by allocators that bring their own.
 #[test]
 fn operator_new() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::cpp("alloc_new", victim::OPTIMISED);
     for allocator in std::iter::once(None).chain(allocators().into_iter().map(Some)) {
         let recording = record("alloc@1,live").option("--ring-size").option("64M");
@@ -243,7 +243,7 @@ fn operator_new() {
 /// What cannot be seen is said, on the terminal and in the recording; the program runs as it is.
 #[test]
 fn an_allocator_linked_into_the_program_is_told() {
-    let _turn = turn();
+    let _place = beside();
     for flags in [&["-O2"][..], &["-O2", "-rdynamic"]] {
         let program = victim::c("alloc_own", flags);
         let recorded = record("alloc@1,live").run(&program, &[]).expect_code(0);
@@ -258,7 +258,7 @@ fn an_allocator_linked_into_the_program_is_told() {
 /// What was sampled before a pause and freed in it is not alive afterwards; what was allocated in it is not recorded.
 #[test]
 fn frees_in_a_pause_are_seen() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("alloc_pause", victim::OPTIMISED);
     let recording = record("alloc@1,live");
     let mut recorder = spawn(&mut recording.command(&program, &["200"]));
@@ -296,7 +296,7 @@ fn frees_in_a_pause_are_seen() {
 /// Pages that a program takes from the kernel itself, given back whole, in parts, by mapping over, by moving.
 #[test]
 fn mappings() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("alloc_map", victim::OPTIMISED);
     let recorded = record("alloc@1,live").run(&program, &[]).expect_code(0);
     let (truth, all) = (recorded.truth().counts, read(&recorded));
@@ -332,7 +332,7 @@ fn arenas_of_python() {
     else {
         return skip::skip("no python3 here: its arenas");
     };
-    let _turn = turn();
+    let _place = beside();
     // 40 MB of objects that pymalloc makes: at most 512 bytes each.
     let script = "x = [bytes(400) for _ in range(100_000)]";
     let recorded = record("alloc@256k,live").run(Path::new(python), &["-c", script]).expect_code(0);
@@ -345,7 +345,7 @@ fn arenas_of_python() {
 /// What is alive is told while the program runs too: a leak is seen to grow.
 #[test]
 fn what_is_alive_is_told_from_time_to_time() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("alloc_leak", victim::OPTIMISED);
     // Four seconds of sleep alone, told each second.
     let recorded =
@@ -371,7 +371,7 @@ fn the_converter_of_async_profiler_sees_the_same() {
     if !foreign::ready() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
     let recorded = record("alloc@64k,live").run(&program, &["20"]).expect_code(0);
     let all = read(&recorded);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::recording::Recording;
-use flightline_tests::run::{signal, spawn, turn, until, wait};
+use flightline_tests::run::{beside, signal, spawn, until, wait};
 use flightline_tests::victim::{self, OPTIMISED};
 
 const RATE: u32 = 1000;
@@ -32,7 +32,7 @@ fn lost(recording: &Recording, tid: u64) -> f64 {
 /// nor write its events twice.
 #[test]
 fn a_child_that_exits_leaves_its_parent_recorded() {
-    let _turn = turn();
+    let _place = beside();
     for engine in ["auto", "timer"] {
         // A laden machine comes late and that is counted as lost; what would stop a thread's sampling does so each time.
         let complete = (0..5).any(|_| {
@@ -69,7 +69,7 @@ fn a_child_that_exits_leaves_its_parent_recorded() {
 /// A fault of the program ends it as without a recorder, and what was taken until then is there.
 #[test]
 fn a_crash_keeps_its_samples() {
-    let _turn = turn();
+    let _place = beside();
     let (recorded, recording) = record("crash", Record::new());
     assert_eq!(recorded.finished.code(), 128 + libc::SIGSEGV, "{}", recorded.finished.stderr);
     let truth = recorded.truth();
@@ -81,7 +81,7 @@ fn a_crash_keeps_its_samples() {
 /// Threads that ended long before the next flush keep the names that they gave themselves.
 #[test]
 fn names_of_ended_threads() {
-    let _turn = turn();
+    let _place = beside();
     let (recorded, recording) = record("named", Record::new().option("--flush").option("5s"));
     let truth = recorded.truth();
     assert_eq!(truth.threads.len(), 20);
@@ -93,7 +93,7 @@ fn names_of_ended_threads() {
 /// Frees of blocks that were not sampled are not written: a million pairs are a small file.
 #[test]
 fn only_sampled_blocks_are_written_when_freed() {
-    let _turn = turn();
+    let _place = beside();
     let record = Record::new().option("-e").option("alloc@512k,live");
     let recorded = record.run(victim::c("anchors", OPTIMISED), &["churn"]).expect_code(0);
     let recording = recorded.read();
@@ -109,7 +109,7 @@ fn only_sampled_blocks_are_written_when_freed() {
 /// A second recording into a file that one is being written to is refused, and the first is not touched.
 #[test]
 fn two_recordings_do_not_mix() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("ticking", OPTIMISED);
     let first = Record::new().rate(RATE);
     let path = first.path();

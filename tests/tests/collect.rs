@@ -12,7 +12,7 @@ use flightline_tests::follower::Killed;
 use flightline_tests::foreign::{self, Followed, Stream};
 use flightline_tests::record::Record;
 use flightline_tests::repository::chunks;
-use flightline_tests::run::{children, collect, run, signal, signal_group, spawn, turn, until, wait};
+use flightline_tests::run::{beside, children, collect, run, signal, signal_group, spawn, until, wait};
 use flightline_tests::stream::check_events;
 use flightline_tests::truth::Truth;
 use flightline_tests::victim::{self, flightline};
@@ -139,7 +139,7 @@ fn file_and_repository_at_once_and_both_jdks_follow() {
     if !foreign::ready() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let fifo = work.path().join("pipe");
     mkfifo(&fifo);
@@ -231,7 +231,7 @@ fn ended_of(mut killed: Killed) -> (i32, Value, String) {
 /// The recorder is killed, and another one writes to the same FIFO: what came of the first is whole, and the second follows.
 #[test]
 fn recorders_come_and_go() {
-    let _turn = turn();
+    let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let fifo = work.path().join("pipe");
     mkfifo(&fifo);
@@ -281,7 +281,7 @@ fn recorders_come_and_go() {
 #[test]
 fn recorders_restart_under_load() {
     const PERIOD_NS: u64 = 500_000;
-    let _turn = turn();
+    let _place = beside();
     let restarts: u64 =
         std::env::var("RESTARTS").map_or(8, |text| text.parse().expect("RESTARTS is a number"));
     let work = tempfile::tempdir().unwrap();
@@ -341,7 +341,7 @@ fn recorders_restart_under_load() {
 /// Killed at any moment, the collector leaves a whole recording; started again, it goes on behind it.
 #[test]
 fn killed_and_started_again() {
-    let _turn = turn();
+    let _place = beside();
     let stream = a_stream();
     let starts = starts(&stream);
     let work = tempfile::tempdir().unwrap();
@@ -402,7 +402,7 @@ fn killed_and_started_again() {
 /// Damage in the middle: what is whole is kept, the rest is told, and the exit code says so.
 #[test]
 fn damage_is_told() {
-    let _turn = turn();
+    let _place = beside();
     let stream = a_stream();
     let starts = starts(&stream);
     let truth = samples_of(&stream);
@@ -446,7 +446,7 @@ fn damage_is_told() {
 
 #[test]
 fn files_are_put_aside_and_removed() {
-    let _turn = turn();
+    let _place = beside();
     let stream = a_stream();
     let work = tempfile::tempdir().unwrap();
     let streams: Vec<u8> = (0..6).flat_map(|_| stream.iter().copied()).collect();

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use flightline_tests::controlled::{Controlled, LIMIT, ctl, program};
 use flightline_tests::recording::Recording;
-use flightline_tests::run::{run, signal, status_kb, turn, until, wait};
+use flightline_tests::run::{beside, run, signal, status_kb, until, wait};
 use flightline_tests::stolen::asked_again;
 use flightline_tests::{skip, victim};
 
@@ -62,7 +62,7 @@ fn count(dir: &str, pid: u32) -> usize {
 
 #[test]
 fn what_happens_between_start_and_stop_is_recorded_and_nothing_else() {
-    let _turn = turn();
+    let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::dormant();
     let mut bare = Controlled::start(&mut Command::new(program()));
@@ -102,7 +102,7 @@ fn what_happens_between_start_and_stop_is_recorded_and_nothing_else() {
 
 #[test]
 fn a_dump_is_readable_while_recording_goes_on() {
-    let _turn = turn();
+    let _place = beside();
     let (folder, path) = folder();
     let mut victim = Controlled::recorded(&path, &["-F", "1000", "--flush", "600s"]);
     victim.work("during", MS);
@@ -117,7 +117,7 @@ fn a_dump_is_readable_while_recording_goes_on() {
 
 #[test]
 fn engines_change_while_recording() {
-    let _turn = turn();
+    let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::recorded(&path, &["-e", "cpu@1ms"]);
     victim.work("during", MS);
@@ -141,7 +141,7 @@ fn interval_and_perf_events_change_while_recording() {
 }
 
 fn interval_and_perf_events_change() {
-    let _turn = turn();
+    let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::recorded(&path, &["-e", "cpu@10ms"]);
     victim.work("during", MS);
@@ -179,7 +179,7 @@ fn interval_and_perf_events_change() {
 
 #[test]
 fn a_hundred_starts_and_stops_leave_nothing_behind() {
-    let _turn = turn();
+    let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::dormant();
     let look = |pid| {
@@ -218,7 +218,7 @@ fn a_hundred_starts_and_stops_leave_nothing_behind() {
 
 #[test]
 fn children_of_a_waiting_program_wait_too() {
-    let _turn = turn();
+    let _place = beside();
     let (folder, path) = folder();
     let mut parent = Controlled::dormant();
     parent.tell("fork");
@@ -243,7 +243,7 @@ fn children_of_a_waiting_program_wait_too() {
 
 #[test]
 fn a_program_started_by_record_can_be_recorded_again() {
-    let _turn = turn();
+    let _place = beside();
     let (folder, path) = folder();
     let mut victim = Controlled::recorded(&path, &["-F", "1000"]);
     victim.work("during", MS);
@@ -275,7 +275,7 @@ fn samples_if_complete(path: &Path) -> Option<BTreeMap<String, u64>> {
 
 #[test]
 fn a_recorder_that_is_killed_harms_nobody() {
-    let _turn = turn();
+    let _place = beside();
     let (folder, path) = folder();
     let mut victim = Controlled::dormant();
     for round in 0..3 {
@@ -299,7 +299,7 @@ fn a_recorder_that_is_killed_harms_nobody() {
 
 #[test]
 fn a_program_that_is_killed_leaves_a_complete_recording() {
-    let _turn = turn();
+    let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::dormant();
     let begun = victim.begin(&path);
@@ -320,7 +320,7 @@ fn running(pid: u32) -> bool {
 
 #[test]
 fn files_that_appear_start_and_stop() {
-    let _turn = turn();
+    let _place = beside();
     let (folder, path) = folder();
     let [go, halt] = ["go", "halt"].map(|name| folder.path().join(name));
     let options = ["-F", "1000", "--start-on", go.to_str().unwrap(), "--stop-on", halt.to_str().unwrap()];
@@ -343,7 +343,7 @@ fn files_that_appear_start_and_stop() {
 
 #[test]
 fn signals_open_and_close_windows() {
-    let _turn = turn();
+    let _place = beside();
     let (_folder, path) = folder();
     let mut victim =
         Controlled::recorded(&path, &["-F", "1000", "--start-on", "USR1", "--stop-on", "SIGUSR2"]);
@@ -366,7 +366,7 @@ fn signals_open_and_close_windows() {
 
 #[test]
 fn a_delay_can_be_cut_short_and_a_duration_ends_the_recording() {
-    let _turn = turn();
+    let _place = beside();
     let (folder, path) = folder();
     let mut victim = Controlled::recorded(&path, &["-F", "1000", "--delay", "10h"]);
     victim.work("before", MS);
@@ -391,7 +391,7 @@ fn a_delay_can_be_cut_short_and_a_duration_ends_the_recording() {
 /// All threads in `poll` without a limit, which a signal ends early: nothing is sent unless that is accepted.
 #[test]
 fn a_wait_is_only_interrupted_on_demand() {
-    let _turn = turn();
+    let _place = beside();
     let (_folder, path) = folder();
     let library = victim::flightline().with_file_name("libflightline.so");
     let waiting = victim::c("polling", victim::OPTIMISED);
@@ -412,7 +412,7 @@ fn a_wait_is_only_interrupted_on_demand() {
 
 #[test]
 fn a_program_that_gave_up_system_calls_is_left_alone() {
-    let _turn = turn();
+    let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::dormant();
     victim.tell("restrict");
@@ -426,7 +426,7 @@ fn a_program_that_gave_up_system_calls_is_left_alone() {
 
 #[test]
 fn mistakes_are_told_in_one_line() {
-    let _turn = turn();
+    let _place = beside();
     let own = std::process::id();
     let table: [(u32, &[&str], i32, &str); 6] = [
         (own, &["status"], 1, "was started without libflightline.so"),
@@ -467,7 +467,7 @@ fn another_user_is_refused() {
     if unsafe { libc::geteuid() } != 0 {
         return skip::skip("not root: nobody else can be played");
     }
-    let _turn = turn();
+    let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::recorded(&path, &["-F", "1000"]);
     let bin = victim::flightline();
@@ -512,7 +512,7 @@ fn another_user_is_refused() {
 fn bad_clients_hold_nobody_up() {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
-    let _turn = turn();
+    let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::recorded(&path, &["-F", "1000"]);
     let maps = fs::read_to_string(format!("/proc/{}/maps", victim.pid)).unwrap();

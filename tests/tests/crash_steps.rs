@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as Clock};
 
 use flightline_tests::crashes::{Found, Instant, Told, record, recover};
-use flightline_tests::run::{children, collect, signal, spawn, turn, until, wait};
+use flightline_tests::run::{beside, children, collect, signal, spawn, until, wait};
 use flightline_tests::shared_memory::session_of;
 use flightline_tests::stepping::{Copied, Stopped, Watch, freeze};
 use flightline_tests::victim;
@@ -79,7 +79,7 @@ fn recoverer(jobs: &Mutex<Receiver<Job>>) -> (u64, Vec<String>) {
 /// Steps through a recording; `the_drain` or the program's threads in turns.
 #[track_caller]
 fn step_through(name: &str, repository: bool, the_drain: bool) {
-    let _turn = turn();
+    let _place = beside();
     let folder = TempDir::with_prefix("flightline-test-").unwrap();
     let told = Told::new(folder.path(), THREADS);
     let live = folder.path().join("live");

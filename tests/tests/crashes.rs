@@ -12,7 +12,7 @@ use flightline_tests::allocations::Allocations;
 use flightline_tests::crashes::{self, Found, Instant, Told, record, recover};
 use flightline_tests::record::Record;
 use flightline_tests::recording::Recording;
-use flightline_tests::run::{children, collect, run, signal, spawn, status_kb, turn, until, wait};
+use flightline_tests::run::{beside, children, collect, run, signal, spawn, status_kb, until, wait};
 use flightline_tests::shared_memory::{ProcFile, processes, session_of};
 use flightline_tests::skip;
 use flightline_tests::stepping::Watch;
@@ -106,7 +106,7 @@ impl Killed {
 
 /// The recorder lives: what it wrote is complete.
 fn program_dies(number: i32) {
-    let _turn = turn();
+    let _place = beside();
     for i in 1..=deaths() {
         let killed = kill(i, i % 2 == 0, &[(false, number)]);
         let found = killed.check(&format!("program, signal {number}, death {i}"), "");
@@ -116,7 +116,7 @@ fn program_dies(number: i32) {
 
 /// The recorder is killed, alone or with the program, and somebody recovers.
 fn recorder_dies(name: &str, who: &[(bool, i32)]) {
-    let _turn = turn();
+    let _place = beside();
     let mut done = 0;
     for i in 1..=deaths() {
         let killed = kill(i, i % 2 == 0, who);
@@ -174,7 +174,7 @@ fn both() {
 /// recorder, what it counted after that, and after the recorder's death, by the recovery.
 #[test]
 fn losses_are_told() {
-    let _turn = turn();
+    let _place = beside();
     for i in 1..=deaths() {
         let what = format!("losses, death {i}");
         let mut running = begin(i % 2 == 0, "64k");
@@ -229,7 +229,7 @@ fn losses_are_told() {
 /// Nothing that was recorded before is harmed, and nothing recorded later.
 #[test]
 fn a_reader_recovers_by_itself() {
-    let _turn = turn();
+    let _place = beside();
     let killed = kill(5, false, &[(true, libc::SIGKILL), (false, libc::SIGKILL)]);
     Record::new().run("/bin/true", &[]).expect_code(0);
     let mut summary = Command::new(victim::flightline());
@@ -243,7 +243,7 @@ fn a_reader_recovers_by_itself() {
 /// recording is as readable as before.
 #[test]
 fn damaged_shared_memory() {
-    let _turn = turn();
+    let _place = beside();
     let killed = kill(3, false, &[(true, libc::SIGKILL), (false, libc::SIGKILL)]);
     let live = killed.output.parent().unwrap();
     let mut watch = Watch::new(&killed.session, &killed.output);
@@ -302,7 +302,7 @@ fn flushes_go_to_the_disk() {
     if !skip::have("strace") {
         return skip::skip("no strace here: nobody saw what goes to the disk");
     }
-    let _turn = turn();
+    let _place = beside();
     for repository in [false, true] {
         let folder = TempDir::with_prefix("flightline-test-").unwrap();
         let (trace, output) = (folder.path().join("trace"), folder.path().join("out"));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use flightline_tests::controlled::{Controlled, LIMIT, ctl, program};
 use flightline_tests::recording::Recording;
-use flightline_tests::run::{Finished, collect, run, signal, spawn, turn, until, wait};
+use flightline_tests::run::{Finished, beside, collect, run, signal, spawn, until, wait};
 use flightline_tests::{foreign, victim};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -87,7 +87,7 @@ fn jdks_agree(path: &Path) {
 
 #[test]
 fn of_a_repository_while_it_is_written() {
-    let _turn = turn();
+    let _place = beside();
     let folder = TempDir::new().unwrap();
     let (repository, out) = (folder.path().join("repo"), folder.path().join("out.jfr"));
     let mut victim = kept(&repository, &["--chunk-age", "1s"]);
@@ -130,7 +130,7 @@ fn of_a_repository_while_it_is_written() {
 
 #[test]
 fn of_a_file_and_to_a_pipe() {
-    let _turn = turn();
+    let _place = beside();
     let folder = TempDir::new().unwrap();
     let (path, out) = (folder.path().join("run.jfr"), folder.path().join("out.jfr"));
     // Without a flush of its own: what is in the copy was written because it was asked for.
@@ -156,7 +156,7 @@ fn of_a_file_and_to_a_pipe() {
 /// What lies before the window is left out: with whole chunks those before it, exactly everything before.
 #[test]
 fn the_last_part() {
-    let _turn = turn();
+    let _place = beside();
     let folder = TempDir::new().unwrap();
     let (repository, out) = (folder.path().join("repo"), folder.path().join("out.jfr"));
     let mut victim = kept(&repository, &["--chunk-age", "1s"]);
@@ -194,7 +194,7 @@ fn the_last_part() {
 /// Two processes with a recording each: one file each, or the one that is asked for.
 #[test]
 fn several_processes() {
-    let _turn = turn();
+    let _place = beside();
     let folder = TempDir::new().unwrap();
     let repository = folder.path().join("repo");
     let mut victim = kept(&repository, &[]);
@@ -230,7 +230,7 @@ fn several_processes() {
 /// What a killed recorder left is completed, then copied.
 #[test]
 fn after_the_recorder_was_killed() {
-    let _turn = turn();
+    let _place = beside();
     let folder = TempDir::new().unwrap();
     let (repository, out) = (folder.path().join("repo"), folder.path().join("out.jfr"));
     let mut command = Command::new(victim::flightline());
@@ -252,7 +252,7 @@ fn after_the_recorder_was_killed() {
 
 #[test]
 fn at_a_signal_and_at_the_end() {
-    let _turn = turn();
+    let _place = beside();
     let folder = TempDir::new().unwrap();
     let (repository, dumps) = (folder.path().join("repo"), folder.path().join("dumps"));
     let options = ["--dump-signal", "USR1", "--dump-on", "exit!=0,signal", "--dump-keep", "2", "--dump-dir"];
@@ -326,7 +326,7 @@ impl Conditioned {
 
 #[test]
 fn when_a_thread_is_stuck() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("stuck", victim::OPTIMISED);
     let stuck = conditioned("stuck>2s", &program, &["run"], true);
     stuck.copied("stuck", Some("spin_for_ever"));
@@ -339,7 +339,7 @@ fn when_a_thread_is_stuck() {
 
 #[test]
 fn when_it_takes_much_memory_or_time() {
-    let _turn = turn();
+    let _place = beside();
     let spins = victim::c("stuck", victim::OPTIMISED);
     let resident = conditioned("rss>64k", &spins, &["idle"], true);
     resident.copied("rss", None);
@@ -350,7 +350,7 @@ fn when_it_takes_much_memory_or_time() {
 
 #[test]
 fn when_the_program_fails() {
-    let _turn = turn();
+    let _place = beside();
     let shell = Path::new("/bin/sh");
     let ended = conditioned("exit=3", shell, &["-c", "exit 3"], false);
     assert_eq!(ended.code, 3, "{}", ended.stderr);

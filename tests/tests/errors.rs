@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use flightline_tests::record::Record;
 use flightline_tests::recording::Recording;
-use flightline_tests::run::{Finished, run, turn};
+use flightline_tests::run::{Finished, beside, run};
 use flightline_tests::{skip, victim};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -113,7 +113,7 @@ fn setuid_program() {
 /// told of.
 #[test]
 fn static_child() {
-    let _turn = turn();
+    let _place = beside();
     let child = victim::c("ticking", &["-O2", "-static"]);
     let spawner = victim::c("spawner", victim::OPTIMISED);
     let folder = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ fn unwritable_output() {
 /// Disk full while recording: the program runs on to its own status, the file keeps what fitted and is readable.
 #[test]
 fn disk_full() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     let record = Record::new().rate(10_000);
     let full = record.folder().join("full");
@@ -192,7 +192,7 @@ fn disk_full() {
 
 #[test]
 fn device_full() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     let record = Record::new().output("/dev/full");
     let recorded = record.run(program, &["200"]);
@@ -206,7 +206,7 @@ fn device_full() {
 /// A reader that goes away: no SIGPIPE, no hang, the program's own status.
 #[test]
 fn reader_goes_away() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     let record = Record::new().rate(5000).output("-");
     let mut command = record.command(&program, &["1500"]);
@@ -226,7 +226,7 @@ fn reader_goes_away() {
 /// With `-o -` the recording alone is on stdout; the program's own output goes to stderr.
 #[test]
 fn output_to_a_pipe() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     let record = Record::new().output("-");
     let finished = run(&mut record.command(&program, &["400"]), LIMIT);
@@ -253,7 +253,7 @@ fn recordings_are_private() {
 /// A bad recording: file, offset and what was read there; status 1.
 #[test]
 fn bad_recordings() {
-    let _turn = turn();
+    let _place = beside();
     let (finished, folder) = record(victim::c("ticking", victim::OPTIMISED), &["100"]);
     assert_eq!(finished.code(), 23);
     let good = fs::read(folder.path().join("run.jfr")).unwrap();

@@ -2,7 +2,7 @@
 
 use flightline_tests::folded::{fold, sum_with};
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::turn;
+use flightline_tests::run::beside;
 use flightline_tests::{skip, victim};
 
 fn record(event: &str, rounds: &str) -> Recorded {
@@ -14,7 +14,7 @@ fn record(event: &str, rounds: &str) -> Recorded {
 /// comes after part of one: two periods for each of two threads. Faults in a system call that its ring had no room for come
 /// with the next fault, wherever that is.
 fn faults(period: u64) {
-    let _turn = turn();
+    let _place = beside();
     let recorded = record(&format!("page-faults@{period}"), "60");
     let truth = recorded.truth().counts;
     let lines = fold(&recorded.path, "page-faults", true);
@@ -69,7 +69,7 @@ fn context_switches() {
     if !skip::perf_allowed(true) {
         return skip::skip("kernel events are not allowed: context switches");
     }
-    let _turn = turn();
+    let _place = beside();
     let recorded = record("context-switches", "200");
     let truth = recorded.truth().counts;
     assert_eq!(truth["interrupted"], 0, "no system call of the program may be interrupted");
@@ -88,7 +88,7 @@ fn context_switches() {
 /// More calls than signals are good for: the period is widened behind the program's back, the counts stay.
 #[test]
 fn every_call_of_malloc() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("counted", victim::OPTIMISED);
     let recorded = Record::new().option("-e").option("uprobe:libc.so.6:malloc").run(program, &["100"]);
     let refused = ["needs CAP_PERFMON", "uprobes need", "no uprobes", "no library", "Invalid argument"];
@@ -109,7 +109,7 @@ fn together_with_cpu_time() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: several events");
     }
-    let _turn = turn();
+    let _place = beside();
     let recorded = record("cpu@1ms,page-faults@23,minor-faults@47", "60");
     let truth = recorded.truth();
     let touched = truth.counts["touch"] as u64;
@@ -131,7 +131,7 @@ fn together_with_cpu_time() {
 /// What cannot be counted here is told in one line that says what to do.
 #[test]
 fn what_cannot_be_counted_is_told() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("counted", victim::OPTIMISED);
     for (event, word) in [
         ("page-fault", "did you mean page-faults"),

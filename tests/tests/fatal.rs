@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flightline_tests::guest;
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::{run, turn};
+use flightline_tests::run::{beside, run};
 use flightline_tests::skip;
 use flightline_tests::spans::{self, Span};
 use flightline_tests::truth::Truth;
@@ -60,7 +60,7 @@ fn counted(spans: &[Span], event: &str) -> i64 {
 
 #[test]
 fn every_thread_has_a_last_sample() {
-    let _turn = turn();
+    let _place = beside();
     let (mut came, mut due) = (0, 0);
     for (how, signo, name, reason, leaf) in WAYS {
         let recorded = record("auto", &["die", how]).expect_code(128 + signo);
@@ -105,7 +105,7 @@ fn every_thread_has_a_last_sample() {
 
 #[test]
 fn a_timer_alone_says_the_same() {
-    let _turn = turn();
+    let _place = beside();
     for how in ["segv", "abort", "trap"] {
         let (_, signo, name, ..) = *WAYS.iter().find(|way| way.0 == how).unwrap();
         let recorded = record("timer", &["die", how]).expect_code(128 + signo);
@@ -119,7 +119,7 @@ fn a_timer_alone_says_the_same() {
 /// What a core file would tell: the last delivery has the number, reason, address and registers of the first.
 #[test]
 fn the_parent_sees_the_same_death() {
-    let _turn = turn();
+    let _place = beside();
     for (how, signo, ..) in WAYS {
         let truth = record("auto", &["traced", how]).expect_code(0).truth();
         assert_eq!(truth.counts["status"], i64::from(signo), "{how}");
@@ -168,7 +168,7 @@ fn core_files_are_the_same() {
     if pattern.is_empty() || pattern.contains(['|', '/', '%']) {
         return skip::skip(&format!("core files go elsewhere here ({pattern:?}): they were not compared"));
     }
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("fatal", OPTIMISED);
     let folder = tempfile::tempdir().unwrap();
     let died = |how: &str, recorded: bool| {
@@ -225,7 +225,7 @@ fn summary(recorded: &Recorded) -> String {
 
 #[test]
 fn a_summary_says_how_it_ended() {
-    let _turn = turn();
+    let _place = beside();
     let recorded = record("auto", &["die", "segv"]).expect_code(139);
     let text = summary(&recorded);
     let line = text.lines().find(|l| l.starts_with("Ended: ")).unwrap_or_else(|| panic!("{text}"));
@@ -246,7 +246,7 @@ fn a_summary_says_how_it_ended() {
 
 #[test]
 fn handlers_of_the_program_find_what_they_asked_for() {
-    let _turn = turn();
+    let _place = beside();
     for (what, code, handled) in
         [("plain", 0, 3000), ("alternate", 0, 3000), ("overflow", 0, 20), ("mend", 0, 3000), ("signal", 0, 1)]
     {
@@ -271,7 +271,7 @@ fn handlers_of_the_program_find_what_they_asked_for() {
 
 #[test]
 fn handlers_that_let_the_process_die_after_all() {
-    let _turn = turn();
+    let _place = beside();
     for what in ["again", "once"] {
         let recorded = record("auto", &["handle", what]).expect_code(128 + 11);
         let spans = read(&recorded);
@@ -286,13 +286,13 @@ fn handlers_that_let_the_process_die_after_all() {
 
 #[test]
 fn children_of_vfork_keep_their_hands_off() {
-    let _turn = turn();
+    let _place = beside();
     record("auto", &["handle", "spawn"]).expect_code(0);
 }
 
 #[test]
 fn off_unless_asked_for() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("fatal", OPTIMISED);
     let recorded = Record::new().run(&program, &["die", "segv"]).expect_code(139);
     assert_eq!(read(&recorded).len(), 0);
@@ -317,7 +317,7 @@ fn javas() -> Vec<PathBuf> {
 
 #[test]
 fn faults_of_a_virtual_machine_become_its_exceptions() {
-    let _turn = turn();
+    let _place = beside();
     let classes = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("jdk/Faults.java");
     let mut javac = Command::new("javac");
@@ -343,7 +343,7 @@ fn faults_of_a_virtual_machine_become_its_exceptions() {
 
 #[test]
 fn guests_stay_what_they_are() {
-    let _turn = turn();
+    let _place = beside();
     let cases: [&[&str]; 14] = [
         &["handler-trap"],
         &["default-trap"],
@@ -365,7 +365,7 @@ fn guests_stay_what_they_are() {
 
 #[test]
 fn guests_that_restrict_themselves() {
-    let _turn = turn();
+    let _place = beside();
     let cases: [&[&str]; 7] = [
         &["all-exec"],
         &["vfork", "20"],

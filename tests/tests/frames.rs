@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::{run, turn};
+use flightline_tests::run::{beside, run};
 use flightline_tests::{skip, victim, whole};
 use jfr_format::event::Value;
 use jfr_format::read::{Input, Item};
@@ -89,7 +89,7 @@ fn inlined_as_written(stack: &[Frame]) -> bool {
 
 #[test]
 fn inlined_functions_and_lines() {
-    let _turn = turn();
+    let _place = beside();
     for flags in [&["-O2"][..], &["-O2", "-gdwarf-4", "-gz"]] {
         let recorded = record(victim::c("inlined", flags), &["0.6"]);
         expect(
@@ -125,7 +125,7 @@ fn stripped(folder: &Path, link: bool) -> PathBuf {
 
 #[test]
 fn debug_link_beside_the_program() {
-    let _turn = turn();
+    let _place = beside();
     let recording = Record::new();
     let program = stripped(recording.folder(), true);
     let recorded = recording.run(program, &["0.6"]).expect_code(0);
@@ -135,7 +135,7 @@ fn debug_link_beside_the_program() {
 /// Recorded without names, named later by build id: by another process, after the program is gone.
 #[test]
 fn names_added_later() {
-    let _turn = turn();
+    let _place = beside();
     let recording = Record::new();
     let program = stripped(recording.folder(), false);
     let debug = recording.folder().join("debug");
@@ -240,20 +240,20 @@ fn shares(how: &str, tolerance: f64) -> (Vec<String>, Vec<Vec<Frame>>) {
 
 #[test]
 fn run_time_code_by_perf_map() {
-    let _turn = turn();
+    let _place = beside();
     run_time_code("map", 5.0);
 }
 
 /// The names are written when all samples were taken: those in nameless code have waited.
 #[test]
 fn run_time_code_named_at_the_end() {
-    let _turn = turn();
+    let _place = beside();
     run_time_code("late", 5.0);
 }
 
 #[test]
 fn run_time_code_by_jitdump() {
-    let _turn = turn();
+    let _place = beside();
     let stacks = run_time_code("dump", 5.0);
     for (name, line) in [("py::alpha:/srv/a.py", 100), ("JS:*beta /srv/b.js:3:1", 101), ("gamma", 102)] {
         let lines = stacks.iter().flatten().filter(|f| f.name == name);
@@ -265,7 +265,7 @@ fn run_time_code_by_jitdump() {
 /// tolerance is wide; without versions of addresses all would go to one of the two.
 #[test]
 fn run_time_code_in_the_place_of_other() {
-    let _turn = turn();
+    let _place = beside();
     // A drain that waits for a processor itself reads the map later still.
     let within = (0..3).any(|_| shares("reused", 12.0).0.is_empty());
     assert!(within, "three times");
@@ -282,7 +282,7 @@ fn expect_whole(recorded: &Recorded) {
 
 #[test]
 fn python_functions_by_its_perf_trampoline() {
-    let _turn = turn();
+    let _place = beside();
     let mut candidates: Vec<PathBuf> =
         ["python3", "python3.12", "python3.13", "python3.14"].map(PathBuf::from).into();
     // Where pyenv keeps those that are not the default.
@@ -312,7 +312,7 @@ fn python_functions_by_its_perf_trampoline() {
 
 #[test]
 fn javascript_functions_of_node() {
-    let _turn = turn();
+    let _place = beside();
     if !skip::have("node") {
         return eprintln!("\n*** NOT TESTED: no node here ***\n");
     }

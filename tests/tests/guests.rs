@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flightline_tests::guest;
 use flightline_tests::record::Record;
-use flightline_tests::run::{run, turn};
+use flightline_tests::run::{beside, run};
 use flightline_tests::victim::{self, OPTIMISED};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -19,14 +19,14 @@ fn same(program: &Path, cases: &[&[&str]]) {
 
 #[test]
 fn programs_with_the_same_signals() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("guest_signals", OPTIMISED);
     same(&program, guest::SIGNALS);
 }
 
 #[test]
 fn programs_that_fork_execute_and_restrict_themselves() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("guest_process", OPTIMISED);
     same(
         &program,
@@ -53,7 +53,7 @@ fn programs_that_fork_execute_and_restrict_themselves() {
 /// A trap that is pending when another image starts would kill it.
 #[test]
 fn a_thousand_execs_at_10_khz() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("guest_process", OPTIMISED);
     // The engine whose traps can kill, at full length; the others too, shorter.
     let recorded =
@@ -64,7 +64,7 @@ fn a_thousand_execs_at_10_khz() {
 
 #[test]
 fn programs_with_threads_stacks_and_modules() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("guest_threads", &["-O2", "-fomit-frame-pointer", "-Wl,--no-as-needed", "-lm"]);
     let modules: Vec<String> = (0..2)
         .map(|i| {
@@ -114,7 +114,7 @@ fn exports_are_listed() {
 /// The C API: a running program with threads records itself, twice.
 #[test]
 fn a_program_records_itself() {
-    let _turn = turn();
+    let _place = beside();
     let bin = victim::flightline();
     let folder = bin.parent().unwrap().to_string_lossy().into_owned();
     let path = format!("-L{folder}");
@@ -156,7 +156,7 @@ fn a_program_records_itself() {
 /// Preloaded by hand, without `flightline record`.
 #[test]
 fn a_bare_preload_starts_its_own_recorder() {
-    let _turn = turn();
+    let _place = beside();
     let bin = victim::flightline();
     let library = bin.with_file_name("libflightline.so");
     let program = victim::c("guest_process", OPTIMISED);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use flightline_tests::record::Record;
-use flightline_tests::run::turn;
+use flightline_tests::run::beside;
 use flightline_tests::spans::{self, Span};
 use flightline_tests::victim::{self, OPTIMISED};
 
@@ -23,7 +23,7 @@ fn record(program: &Path, threshold: &str) -> flightline_tests::record::Recorded
 
 #[test]
 fn reads_and_writes_of_known_length() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("io_waits", OPTIMISED);
     let recorded = record(&program, "io@3ms");
     let (truth, spans) = (recorded.truth(), spans::read(&recorded.path, &TYPES));
@@ -85,7 +85,7 @@ fn reads_and_writes_of_known_length() {
 /// Connections: waited for, given up, refused at once, not waited for.
 #[test]
 fn connections_of_known_length() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("connects", OPTIMISED);
     let recorded = record(&program, "io@0ms");
     let (truth, spans) = (recorded.truth(), spans::read(&recorded.path, &TYPES));
@@ -127,7 +127,7 @@ fn connections_of_known_length() {
 /// With no threshold every call is told: as many as the program made, errors too.
 #[test]
 fn every_call_without_a_threshold() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("io_waits", OPTIMISED);
     let recorded = Record::new().option("-e").option("io@0ms").option("--ring-size").option("64M");
     let recorded = recorded.run(program, &[]).expect_code(0);
@@ -149,7 +149,7 @@ fn every_call_without_a_threshold() {
 /// The engine changes nothing that the program can see, and nothing is recorded unless it is asked for.
 #[test]
 fn not_asked_for_not_recorded() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("io_waits", OPTIMISED);
     let recorded = Record::new().run(program, &[]).expect_code(0);
     assert_eq!(spans::read(&recorded.path, &TYPES).len(), 0);

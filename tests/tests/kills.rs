@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use flightline_tests::cgroup::Group;
 use flightline_tests::record::Record;
 use flightline_tests::recording::Recording;
-use flightline_tests::run::{Finished, children, collect, run, signal, spawn, turn, until, wait};
+use flightline_tests::run::{Finished, beside, children, collect, run, signal, spawn, until, wait};
 use flightline_tests::shared_memory::{ProcFile, processes, session_of};
 use flightline_tests::skip;
 use flightline_tests::victim;
@@ -41,7 +41,7 @@ fn ticks() -> String {
 /// SIGKILL of the drain: the program runs to its end with the same output and status.
 #[test]
 fn the_program_does_not_notice_the_drains_death() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     let work = r#""$0" 300 > out.txt; echo $? > status.txt"#;
     for (i, instant) in instants(12, 400.0).enumerate() {
@@ -72,7 +72,7 @@ const START_NS: u64 = 100_000_000;
 /// SIGKILL of the program: what its handlers took is recorded, to the last sample of each thread.
 #[test]
 fn what_was_taken_survives_the_programs_death() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     for instant in instants(12, 500.0) {
         let record = Record::new().rate(5000);
@@ -110,7 +110,7 @@ fn what_was_taken_survives_the_programs_death() {
 /// SIGKILL of both: the file is readable and at most about one flush interval is missing.
 #[test]
 fn the_file_survives_both_deaths() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     let mut left = Vec::new();
     for instant in instants(4, 1500.0) {
@@ -148,7 +148,7 @@ fn the_file_survives_both_deaths() {
 /// SIGINT and SIGTERM to `flightline record` finish the recording; SIGINT comes from the terminal to both.
 #[test]
 fn interrupts_finish_the_recording() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     for (number, group) in [(libc::SIGINT, true), (libc::SIGTERM, false), (libc::SIGINT, false)] {
         let record = Record::new().rate(1000);
@@ -210,7 +210,7 @@ const MEMORY: u64 = 192 << 20;
 /// the recorder first, and after it the program: what both leave is recovered.
 #[test]
 fn out_of_memory() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("eats", victim::OPTIMISED);
     let Some(group) = Group::new(MEMORY) else {
         skip::other_user(

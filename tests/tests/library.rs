@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flightline_tests::record::Record;
 use flightline_tests::recording::{Recording, Stack};
-use flightline_tests::run::{run, turn};
+use flightline_tests::run::{beside, run};
 use flightline_tests::victim;
 
 fn in_spell(stack: &Stack) -> bool {
@@ -15,7 +15,7 @@ fn in_spell(stack: &Stack) -> bool {
 
 /// All three threads of the example are sampled in what they do, and most samples are in it.
 fn records_itself(helper: &str) {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("self.jfr");
     let mut program = Command::new(victim::example("record_self"));
@@ -43,7 +43,7 @@ fn written_by_a_thread() {
 /// Two recorders in one process would take each other's signals: the second one says so and does nothing.
 #[test]
 fn refused_where_the_process_is_recorded_already() {
-    let _turn = turn();
+    let _place = beside();
     let record = Record::new();
     let inner = record.folder().join("inner.jfr");
     let program = victim::example("record_self");

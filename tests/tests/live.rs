@@ -11,7 +11,7 @@ use std::time::Duration;
 use flightline_tests::canonical::{self, time_of};
 use flightline_tests::follower::{Follower, Killed, Lines};
 use flightline_tests::foreign::{self, Followed, Stream};
-use flightline_tests::run::{children, run, signal, spawn, turn, until, wait};
+use flightline_tests::run::{beside, children, run, signal, spawn, until, wait};
 use flightline_tests::victim::{self, flightline};
 use serde_json::Value;
 
@@ -133,7 +133,7 @@ fn both_jdks_and_tail_follow_chunk_by_chunk_and_commands_read_the_same() {
     if !foreign::ready() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let recorder = Recorder::start(work.path(), "1s", &[]);
     let (root, folder) = (recorder.root.clone(), recorder.folder.clone());
@@ -210,7 +210,7 @@ fn streams_go_on_over_a_pause_and_removed_chunks() {
     if !foreign::ready() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let work = tempfile::tempdir().unwrap();
     // The JDK ends a stream when a chunk that it has listed is gone before it is opened: it has ten seconds for each.
     let recorder = Recorder::start(work.path(), "10s", &["--max-size", "1M"]);
@@ -273,7 +273,7 @@ fn streams_go_on_over_a_pause_and_removed_chunks() {
 
 #[test]
 fn tail_finds_a_program_and_shows_what_runs() {
-    let _turn = turn();
+    let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let recorder = Recorder::start(work.path(), "1s", &[]);
     let pid = recorder.pid.to_string();
@@ -310,7 +310,7 @@ fn tail_finds_a_program_and_shows_what_runs() {
 /// Recorder and program are killed: what they left in shared memory is printed too, and then that is the end.
 #[test]
 fn tail_ends_with_what_a_killed_recorder_left() {
-    let _turn = turn();
+    let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::start(work.path(), "1s", &[]);
     let folder = recorder.folder.clone();
@@ -329,7 +329,7 @@ fn tail_ends_with_what_a_killed_recorder_left() {
 /// Two programs at once: what they did is printed in the order of time, not one after the other.
 #[test]
 fn tail_follows_processes_together() {
-    let _turn = turn();
+    let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let (program, root) = (victim::c("ticking", victim::OPTIMISED), work.path().join("repository"));
     let mut command = Command::new(flightline());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::recording::Recording;
-use flightline_tests::run::turn;
+use flightline_tests::run::beside;
 use flightline_tests::spans::{self, Span};
 use flightline_tests::truth::Truth;
 use flightline_tests::victim::{self, FRAME_POINTERS, OPTIMISED};
@@ -45,7 +45,7 @@ fn record(program: &Path, threshold: &str) -> Recorded {
 }
 
 fn known_waits(flags: &[&str]) {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("lock_waits", flags);
     let recorded = record(&program, "lock@1ms");
     let (truth, spans) = (recorded.truth(), waits(&recorded.path));
@@ -109,7 +109,7 @@ fn waits_of_known_length_with_frame_pointers() {
 /// What is below the threshold is counted: nothing is lost without a word.
 #[test]
 fn short_waits_are_counted() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("lock_waits", OPTIMISED);
     let recorded = record(&program, "lock@100s");
     assert_eq!(waits(&recorded.path).len(), 0);
@@ -127,7 +127,7 @@ fn short_waits_are_counted() {
 /// The same program without the engine: nothing of it in the recording.
 #[test]
 fn not_asked_for_not_recorded() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("lock_waits", OPTIMISED);
     let recorded = Record::new().run(program, &[]).expect_code(0);
     assert_eq!(spans::read(&recorded.path, &[&TYPES[..], &["flightline.BelowThreshold"]].concat()).len(), 0);
@@ -162,7 +162,7 @@ fn compare_classes(recorded: &Recorded, table: &[Expected<'_>]) {
 /// Rust's own locks wait by the system call: which lock it was is known by who made it.
 #[test]
 fn locks_of_the_rust_library() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::rust("rust_locks", &["-O", "-g"]);
     let recorded = record(&program, "lock@1ms");
     let table = [
@@ -177,7 +177,7 @@ fn locks_of_the_rust_library() {
 
 #[test]
 fn locks_of_parking_lot() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::example("parking_lot_waits");
     let recorded = record(&program, "lock@1ms");
     let table = [
@@ -194,7 +194,7 @@ fn locks_of_parking_lot() {
 /// C++20 waits by the system call, mostly in functions that are inlined.
 #[test]
 fn waits_of_the_cpp_library() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::cpp("cpp_waits", &["-std=c++20", "-O2", "-fomit-frame-pointer"]);
     let recorded = record(&program, "lock@1ms");
     let park = |name, class| (name, TYPES[2], "parkedClass", class);
@@ -220,7 +220,7 @@ fn waits_of_the_cpp_library() {
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #[test]
 fn callers_of_older_versions() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("old_versions", OPTIMISED);
     Record::new().run(&program, &[]).expect_code(0);
     let recorded = record(&program, "lock@1ms");
@@ -234,7 +234,7 @@ fn callers_of_older_versions() {
 /// A child that is forked while other threads of its parent wait records its own waits, and theirs are not its.
 #[test]
 fn waits_in_forked_children() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("forked_waits", OPTIMISED);
     let recorded = record(&program, "lock@1ms,io@1ms");
     let truth = recorded.truth();

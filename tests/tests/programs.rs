@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use flightline_tests::record::Record;
 use flightline_tests::recording::Recording;
-use flightline_tests::run::{collect, run, signal, spawn, turn, until, wait};
+use flightline_tests::run::{beside, collect, run, signal, spawn, until, wait};
 use flightline_tests::{skip, victim, whole};
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -56,7 +56,7 @@ fn check_with(recording: &Recording, name: &str, least_seconds: f64, loading: Lo
 }
 
 fn record(program: &str, args: &[&str], least_seconds: f64) {
-    let _turn = turn();
+    let _place = beside();
     if !skip::have(program) {
         return skip::skip(&format!("{program} is not installed"));
     }
@@ -122,7 +122,7 @@ fn a_rust_program() {
 
 #[test]
 fn redis_under_its_benchmark() {
-    let _turn = turn();
+    let _place = beside();
     if !skip::have("redis-server") || !skip::have("redis-benchmark") {
         return skip::skip("redis is not installed");
     }
@@ -182,7 +182,7 @@ while (process.cpuUsage().user < 5e6) {
 /// Codecs: assembly without unwind information and without frame pointers.
 #[test]
 fn ffmpeg() {
-    let _turn = turn();
+    let _place = beside();
     if !skip::have("ffmpeg") {
         return skip::skip("ffmpeg is not installed");
     }
@@ -196,7 +196,7 @@ fn ffmpeg() {
 /// A repository of 300 versions, packed anew.
 #[test]
 fn git() {
-    let _turn = turn();
+    let _place = beside();
     let record = Record::new().rate(RATE).limit(LIMIT);
     let folder = record.folder().join("repository");
     let folder = folder.to_str().unwrap();
@@ -231,7 +231,7 @@ fn git() {
 /// The compiler, whose libraries were rearranged after linking (BOLT); the linker too.
 #[test]
 fn rustc() {
-    let _turn = turn();
+    let _place = beside();
     let sysroot = run(Command::new("rustc").args(["--print", "sysroot"]), LIMIT).expect_success("rustc");
     let compiler = Path::new(sysroot.stdout_text().trim()).join("bin/rustc");
     let record = Record::new().rate(RATE).limit(LIMIT);
@@ -267,7 +267,7 @@ fn rustc() {
 /// Two workers that compress what they send.
 #[test]
 fn nginx() {
-    let _turn = turn();
+    let _place = beside();
     if !skip::have("nginx") {
         return skip::skip("nginx is not installed");
     }
@@ -338,7 +338,7 @@ fn postgres_programs() -> Option<std::path::PathBuf> {
 /// PostgreSQL's own engine on one connection. It refuses to be root: there a user namespace makes it somebody else.
 #[test]
 fn postgres() {
-    let _turn = turn();
+    let _place = beside();
     let Some(bin) = postgres_programs() else { return skip::skip("postgresql is not installed") };
     let record = Record::new().rate(RATE).limit(LIMIT);
     let data = record.folder().join("data");

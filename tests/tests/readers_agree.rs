@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use flightline_tests::foreign::{Followed, Stream};
 use flightline_tests::record::Record;
-use flightline_tests::run::{collect, run, spawn, turn, until, wait};
+use flightline_tests::run::{beside, collect, run, spawn, until, wait};
 use flightline_tests::{canonical, foreign, skip, victim};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -78,7 +78,7 @@ fn file_and_pipe_of_xz() {
     if !foreign::ready() || !skip_unless_xz() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let record = Record::new();
     let input = input(record.folder(), 3);
     let args = ["-9", "-k", "-f", "-T2", input.to_str().unwrap()];
@@ -115,7 +115,7 @@ fn several_processes_and_threads_in_one_recording() {
     if !foreign::ready() || !skip_unless_xz() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let record = Record::new();
     let input = input(record.folder(), 1);
     let script = format!(
@@ -134,7 +134,7 @@ fn names_of_rust_and_of_threads_survive_every_reader() {
     if !foreign::ready() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let program = victim::rust("rust_program", &["-C", "opt-level=2", "-C", "debuginfo=1", "--edition=2024"]);
     let recorded = Record::new().run(program, &[]);
     assert_eq!(recorded.finished.code(), 0, "{}", recorded.finished.stderr);
@@ -150,7 +150,7 @@ fn modules_and_functions_with_odd_names() {
         skip::skip("no /usr/bin/python3 here");
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let module = victim::cpp("odd_names", &["-O1", "-shared", "-fPIC"]);
     // A leading bracket is an array type to JMC; ';' separates frames in folded stacks.
     for name in ["[bracket] we;ird ü.so", ".a.b.c"] {
@@ -175,7 +175,7 @@ fn live_streams_of_the_jdk_see_a_sample_soon() {
     if !foreign::ready() || !skip_unless_xz() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let record = Record::new().rate(200);
     let input = input(record.folder(), 8);
     let path = record.path();
@@ -213,7 +213,7 @@ fn stream_reader_of_the_pipe_sees_a_sample_about_a_second_after_it_was_taken() {
     if !skip_unless_xz() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     for rate in [99, 5000] {
         let record = Record::new().rate(rate).output("-");
         let input = input(record.folder(), 4);
@@ -236,7 +236,7 @@ fn killed_recorder_leaves_a_readable_file() {
     if !foreign::ready() || !skip_unless_xz() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let record = Record::new();
     let input = input(record.folder(), 4);
     let path = record.path();

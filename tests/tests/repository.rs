@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use flightline_tests::controlled::LIMIT;
 use flightline_tests::recording::Recording;
 use flightline_tests::repository::{chunks, read, summary};
-use flightline_tests::run::{Finished, run, turn, until};
+use flightline_tests::run::{Finished, beside, run, until};
 use flightline_tests::{skip, victim};
 
 fn program() -> PathBuf {
@@ -55,7 +55,7 @@ fn most_of(samples: usize, ms: usize) {
 
 #[test]
 fn a_daemon_is_recorded_to_its_end() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let done = record(folder.path(), &["--wait"], &["daemon", "400"]).expect_success("record --wait");
     let pid = number(&done, "daemon ");
@@ -65,7 +65,7 @@ fn a_daemon_is_recorded_to_its_end() {
 
 #[test]
 fn who_does_not_wait_for_a_daemon_is_told_that_it_goes_on() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let done = record(folder.path(), &[], &["daemon", "1500"]).expect_success("record");
     assert!(done.stderr.contains("--wait records until"), "{}", done.stderr);
@@ -73,7 +73,7 @@ fn who_does_not_wait_for_a_daemon_is_told_that_it_goes_on() {
 
 #[test]
 fn a_daemon_that_records_itself_keeps_its_recorder() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let started = run(preloaded(folder.path()).args(["daemon", "400"]), LIMIT).expect_success("daemon");
     let pid = number(&started, "daemon ");
@@ -83,7 +83,7 @@ fn a_daemon_that_records_itself_keeps_its_recorder() {
 
 #[test]
 fn workers_have_folders_of_their_own() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let done = record(folder.path(), &[], &["prefork", "3", "150"]).expect_success("record");
     let workers: Vec<u32> =
@@ -97,7 +97,7 @@ fn workers_have_folders_of_their_own() {
 
 #[test]
 fn exec_keeps_the_folder() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let done = record(folder.path(), &[], &["again", "200"]).expect_success("record");
     let pid = number(&done, "image ");
@@ -111,7 +111,7 @@ fn exec_keeps_the_folder() {
 
 #[test]
 fn labels_stand_in_every_chunk() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(victim::flightline());
     command.args([
@@ -156,7 +156,7 @@ fn what_is_wrong_with_labels_is_said() {
 /// Only what is listed is recorded; nothing is said of the rest.
 #[test]
 fn the_list_decides() {
-    let _turn = turn();
+    let _place = beside();
     let name = program().file_name().unwrap().to_string_lossy().into_owned();
     let path = program().display().to_string();
     let cases = [
@@ -183,7 +183,7 @@ fn the_list_decides() {
 
 #[test]
 fn a_program_asks_for_a_repository_itself() {
-    let _turn = turn();
+    let _place = beside();
     let bin = victim::flightline();
     let folder = bin.parent().unwrap().to_string_lossy().into_owned();
     let (path, run_path) = (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"));
@@ -238,7 +238,7 @@ fn on_a_machine(folder: &Path, allow: &str, script: &str) -> Option<Finished> {
 
 #[test]
 fn of_a_machine_only_what_is_listed_is_recorded() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let victim = program().display().to_string();
     let script = format!("{victim} again 100 && ls > listing && sh -c '{victim} again 100; true'");
@@ -259,7 +259,7 @@ fn of_a_machine_only_what_is_listed_is_recorded() {
 
 #[test]
 fn of_a_machine_programs_of_the_system_and_with_more_rights_are_not_recorded() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let victim = program().display().to_string();
     // Root is a user of the system, and all that a pattern means.

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use flightline_tests::controlled::{Controlled, LIMIT, program};
 use flightline_tests::recording::Recording;
 use flightline_tests::repository::{chunks, disk, read};
-use flightline_tests::run::{run, turn, until, wait};
+use flightline_tests::run::{beside, run, until, wait};
 use flightline_tests::{skip, victim};
 
 /// A recording into a repository, and what its recorder says as it says it.
@@ -96,7 +96,7 @@ fn watch(root: &Path, size: u64, over: &AtomicBool) -> u64 {
 #[test]
 fn never_more_than_the_limit() {
     const SIZE: u64 = 1 << 20;
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let options = ["--max-size", "1m", "--chunk-size", "64k"];
     let start =
@@ -137,7 +137,7 @@ fn never_more_than_the_limit() {
 
 #[test]
 fn what_is_too_old_is_removed() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     // That of those who follow: longer than what is asked for.
     let age = Duration::from_secs(10);
@@ -169,7 +169,7 @@ fn what_is_too_old_is_removed() {
 
 #[test]
 fn a_root_that_is_removed_is_made_again() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     let mut running = Running::into(&root, &[]);
@@ -223,7 +223,7 @@ fn seen_by(running: &Running, folder: &Path) -> PathBuf {
 
 #[test]
 fn a_full_disk_pauses_the_recording() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("disk")).unwrap();
     let Some(mut running) = with_small_disk(folder.path(), "mount -t tmpfs -o size=1m none disk") else {
@@ -270,7 +270,7 @@ fn a_full_disk_pauses_the_recording() {
 
 #[test]
 fn a_disk_that_is_read_only_at_first_is_waited_for() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("disk")).unwrap();
     let mount = "mount -t tmpfs -o size=4m,ro none disk";

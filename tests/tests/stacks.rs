@@ -2,7 +2,7 @@
 
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::recording::Recording;
-use flightline_tests::run::turn;
+use flightline_tests::run::beside;
 use flightline_tests::{skip, victim};
 
 /// Share of samples that must be whole. The rest is for what happens before and after `main`.
@@ -30,7 +30,7 @@ fn expect(share: f64, least: f64, what: &str) {
 /// 1,200 frames: deeper than most recorders keep.
 #[test]
 fn deep_recursion() {
-    let _turn = turn();
+    let _place = beside();
     for flags in [victim::OPTIMISED, victim::FRAME_POINTERS] {
         let (_, recording) = record_with(
             Record::new().option("--depth").option("2048"),
@@ -51,7 +51,7 @@ fn deep_recursion() {
 /// Deeper than the limit: cut, and marked as cut.
 #[test]
 fn beyond_the_limit_is_marked_truncated() {
-    let _turn = turn();
+    let _place = beside();
     let (_, recording) = record(victim::c("deep", victim::OPTIMISED), &["6000", "2"]);
     expect(
         recording.share(|s| s.truncated && s.has_in_order(&["bottom", "level"])),
@@ -68,7 +68,7 @@ fn beyond_the_limit_is_marked_truncated() {
 
 #[test]
 fn dlopened_modules() {
-    let _turn = turn();
+    let _place = beside();
     let modules = victim::modules(12);
     let mut args = vec!["3"];
     args.extend(modules.iter().map(|m| m.to_str().unwrap()));
@@ -96,7 +96,7 @@ fn dlopened_modules() {
 
 #[test]
 fn vdso_plt_syscalls_and_prologues() {
-    let _turn = turn();
+    let _place = beside();
     for flags in [victim::OPTIMISED, victim::FRAME_POINTERS] {
         let (recorded, recording) = record(victim::c("plt_vdso", flags), &["2"]);
         let truth = recorded.truth();
@@ -114,7 +114,7 @@ fn vdso_plt_syscalls_and_prologues() {
 
 #[test]
 fn through_signal_frames() {
-    let _turn = turn();
+    let _place = beside();
     let (_, recording) = record(victim::c("signal_frame", victim::OPTIMISED), &["1.2"]);
     expect(
         recording.share(|s| !s.truncated && s.has_in_order(&["in_handler", "interrupted", "main"])),
@@ -125,7 +125,7 @@ fn through_signal_frames() {
 
 #[test]
 fn generated_code() {
-    let _turn = turn();
+    let _place = beside();
     let (_, recording) = record(victim::c("anonymous_code", victim::FRAME_POINTERS), &["0.8"]);
     let whole = recording.share(|s| !s.truncated && s.has_in_order(&["call_generated", "main"]));
     expect(whole, 97.0, "out of code without unwind information by its frame pointer");
@@ -133,7 +133,7 @@ fn generated_code() {
 
 #[test]
 fn cpp_exceptions() {
-    let _turn = turn();
+    let _place = beside();
     let (recorded, recording) = record(victim::cpp("exceptions", victim::OPTIMISED), &["1"]);
     assert_eq!(recorded.truth().counts["guards"], 0, "a destructor was skipped");
     expect(
@@ -147,7 +147,7 @@ fn cpp_exceptions() {
 
 #[test]
 fn rust_program() {
-    let _turn = turn();
+    let _place = beside();
     let (recorded, recording) = record(victim::rust("rust_program", &["-O"]), &["1"]);
     assert_eq!(recorded.finished.stdout_text(), "true true\n");
     expect(recording.share(|s| !s.truncated), NEARLY_ALL, "whole");
@@ -163,7 +163,7 @@ fn rust_program() {
 /// The same victims by the other engine: the walk does not depend on who sent the signal.
 #[test]
 fn timers_walk_the_same() {
-    let _turn = turn();
+    let _place = beside();
     let recorded =
         Record::new().rate(250).engine("timer").run(victim::c("deep", victim::OPTIMISED), &["900", "1"]);
     let recording = recorded.expect_code(0).read();

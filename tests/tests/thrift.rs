@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flightline_tests::record::Record;
 use flightline_tests::recording::Recording;
-use flightline_tests::run::{programs, run, signal, spawn, turn, until};
+use flightline_tests::run::{beside, programs, run, signal, spawn, until};
 use flightline_tests::{victim, walls};
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ const EVENT_NS: u64 = 1_000_000;
 
 #[test]
 fn sums_of_equal_samples_weigh_what_the_samples_do() {
-    let _turn = turn();
+    let _place = beside();
     let record = Record::new().option("--aggregate").option("1s");
     let metrics = record.folder().join("own.prom");
     let program = victim::c("known_answer", victim::OPTIMISED);
@@ -77,7 +77,7 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
 /// Functions that the compiler put into others make most stacks of a program different: only those who ask are told of them.
 #[test]
 fn inlined_functions_and_lines_of_sums_are_told_to_those_who_ask() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("inlined", victim::OPTIMISED);
     let frames = |options: &[&str]| -> Vec<(String, String, i64)> {
         let record =
@@ -104,7 +104,7 @@ fn inlined_functions_and_lines_of_sums_are_told_to_those_who_ask() {
 /// What is added up when the recorder is killed comes back as sums, like all before it.
 #[test]
 fn sums_of_a_killed_recorder() {
-    let _turn = turn();
+    let _place = beside();
     let record = Record::new().option("--aggregate").option("1s").option("--flush").option("100ms");
     let program = victim::c("known_answer", victim::OPTIMISED);
     let mut recorder = spawn(&mut record.command(program, &["30"]));

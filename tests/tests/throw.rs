@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::record::Record;
-use flightline_tests::run::{run, turn};
+use flightline_tests::run::{beside, run};
 use flightline_tests::spans::{self, Span};
 use flightline_tests::victim::{self, OPTIMISED};
 
@@ -17,7 +17,7 @@ fn from(spans: &[Span], function: &str) -> Vec<Span> {
 
 #[test]
 fn exceptions_by_type_and_place() {
-    let _turn = turn();
+    let _place = beside();
     for flags in [OPTIMISED, &["-O2", "-static-libstdc++", "-static-libgcc", "-rdynamic"][..]] {
         let program = victim::cpp("throws", flags);
         let recorded = Record::new().option("-e").option("throw").run(program, &[]).expect_code(0);
@@ -54,7 +54,7 @@ fn exceptions_by_type_and_place() {
 
 #[test]
 fn panics() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::rust("rust_panics", &["-O", "-g"]);
     let recorded = Record::new().option("-e").option("throw").run(program, &["250"]).expect_code(0);
     let spans = spans::read(&recorded.path, &[EXCEPTION, PANIC]);
@@ -70,7 +70,7 @@ fn panics() {
 /// eyes and must find the way.
 #[test]
 fn a_module_with_its_own_runtime() {
-    let _turn = turn();
+    let _place = beside();
     let module = victim::compile("g++", "throw_module.cpp", &["-O2", "-shared", "-fPIC"], &[]);
     let program = victim::c("throw_loader", OPTIMISED);
     let needed = run(Command::new("readelf").arg("-d").arg(&program), Duration::from_secs(20));

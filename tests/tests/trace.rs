@@ -2,7 +2,7 @@
 
 use flightline_tests::folded::{fold, sum_with};
 use flightline_tests::record::Record;
-use flightline_tests::run::turn;
+use flightline_tests::run::beside;
 use flightline_tests::{skip, victim};
 
 const THRESHOLD_NS: i64 = 4_000_000;
@@ -11,7 +11,7 @@ const THRESHOLD_NS: i64 = 4_000_000;
 /// sum of the calls above the threshold, whatever the machine does meanwhile.
 #[test]
 fn slow_calls_and_no_others() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::cpp("traced", victim::OPTIMISED);
     let recorded = Record::new()
         .option("--trace")
@@ -54,7 +54,7 @@ fn slow_calls_and_no_others() {
 
 #[test]
 fn functions_that_are_not_there_are_told() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::cpp("traced", victim::OPTIMISED);
     for (function, word) in [
         ("no_such_function:1ms", "no_such_function"),
