@@ -281,6 +281,7 @@ impl Drain {
             }
             if let Some(wall) = &mut process.wall {
                 wall.restart(now);
+                process.book.begin_wall(now);
             }
         }
         self.beat = Beat::new(wall_ns);

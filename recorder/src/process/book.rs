@@ -125,6 +125,8 @@ pub struct Book {
     pub(super) threads_at_once: u64,
     /// Interval of the wall clock, if it is recorded.
     pub(super) wall_ns: Option<u64>,
+    /// Since when, in time of CLOCK_MONOTONIC; 0: since the program began.
+    pub(super) wall_since_ns: u64,
     /// Samples of CPU time are events of their own.
     pub(super) cpu_samples: bool,
     /// An address was in no known mapping.
@@ -177,6 +179,7 @@ impl Book {
             period_ns,
             threads_at_once: crate::system::processors_online(),
             wall_ns: None,
+            wall_since_ns: 0,
             cpu_samples: true,
             unknown: false,
             unknown_seen: 0,

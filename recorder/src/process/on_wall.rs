@@ -55,6 +55,13 @@ impl Book {
         }
     }
 
+    /// What the wall clock sees is recorded from now on: after a pause, or another interval.
+    pub fn begin_wall(&mut self, now_ns: u64) {
+        self.wall_since_ns = now_ns;
+        let pieces = self.threads.list.iter_mut().filter_map(|thread| thread.wall.pieces.as_mut());
+        pieces.for_each(|pieces| pieces.restart());
+    }
+
     /// A thread told for how long it was without a processor before what it works for changed; its stack and what it worked for were read
     /// last. What looks have told of it is not told again.
     pub(super) fn waited(
@@ -72,7 +79,8 @@ impl Book {
         let seed = thread.seed();
         let pieces = thread.wall.pieces.get_or_insert_default();
         let from_ns = off_ns.saturating_sub(waited_ns);
-        let (ns, place) = pieces.ended(from_ns, waited_ns, sample.weight_ns);
+        let recorded_ns = not_in_future(sample.time_ns, now_ns).saturating_sub(self.wall_since_ns);
+        let (ns, place) = pieces.ended(from_ns, waited_ns, sample.weight_ns, recorded_ns);
         // No thread waited for longer than it lived: damaged times must not flood the output.
         let life = now_ns.saturating_sub(file.start_mono_ns).saturating_add(1_000_000_000);
         let ns = ns.min(life.saturating_sub(pieces.noticed_ns));

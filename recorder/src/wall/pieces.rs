@@ -23,6 +23,8 @@ struct Piece {
     from_ns: u64,
     /// Time of it that looks have told, ns.
     told_ns: u64,
+    /// The same, before recording began anew.
+    before_ns: u64,
     /// When a look first met it, ns.
     met_ns: u64,
     place: Option<Place>,
@@ -51,7 +53,7 @@ impl Pieces {
             if self.list.len() >= MOST {
                 self.list.pop_front();
             }
-            self.list.push_back(Piece { from_ns, told_ns: 0, met_ns: now_ns, place: None });
+            self.list.push_back(Piece { from_ns, told_ns: 0, before_ns: 0, met_ns: now_ns, place: None });
         }
         let last = self.list.len() - 1;
         &mut self.list[last]
@@ -85,16 +87,29 @@ impl Pieces {
         long
     }
 
-    /// The thread left a piece in which it was without a processor for `waited_ns`, and stands for `value_ns`. Returns what of that is
-    /// not told yet, and where the thread was seen waiting.
-    pub fn ended(&mut self, from_ns: u64, waited_ns: u64, value_ns: u64) -> (u64, Option<Place>) {
+    /// Recording begins anew: what goes on by now is told from here on.
+    pub fn restart(&mut self) {
+        self.list.iter_mut().for_each(|piece| piece.before_ns = piece.told_ns);
+    }
+
+    /// The thread left a piece in which it was without a processor for `waited_ns`, and stands for `value_ns`; it is recorded since
+    /// `recorded_ns`. Returns what of that is not told yet, and where the thread was seen waiting.
+    pub fn ended(
+        &mut self,
+        from_ns: u64,
+        waited_ns: u64,
+        value_ns: u64,
+        recorded_ns: u64,
+    ) -> (u64, Option<Place>) {
         while self.list.front().is_some_and(|first| first.from_ns < from_ns) {
             self.list.pop_front();
         }
         let of_it = self.list.pop_front_if(|first| first.from_ns == from_ns);
         self.over_ns = self.over_ns.max(from_ns.saturating_add(waited_ns));
-        let told = of_it.as_ref().map_or(0, |piece| piece.told_ns);
-        let left = u128::from(waited_ns.saturating_sub(told));
+        let (told, before) = of_it.as_ref().map_or((0, 0), |piece| (piece.told_ns, piece.before_ns));
+        let left =
+            waited_ns.saturating_sub(told).min(recorded_ns.saturating_sub(told.saturating_sub(before)));
+        let left = u128::from(left);
         let ns = u128::from(value_ns) * left / u128::from(waited_ns.max(1));
         (u64::try_from(ns).unwrap_or(u64::MAX), of_it.and_then(|piece| piece.place))
     }
@@ -121,18 +136,18 @@ mod tests {
         assert_eq!(pieces.seen(1000, 1300, 0), 300);
         pieces.at(1000, place(7));
         assert_eq!((pieces.seen(1000, 1300, 0), pieces.seen(1000, 1700, 0)), (0, 400));
-        assert_eq!(pieces.ended(1000, 900, 900), (200, Some(place(7))));
+        assert_eq!(pieces.ended(1000, 900, 900, u64::MAX), (200, Some(place(7))));
         // What is known to have lasted until now was over before.
         assert_eq!(pieces.seen(1000, 1800, 0), 0);
         // Not looked at.
-        assert_eq!(pieces.ended(1900, 50, 50), (50, None));
+        assert_eq!(pieces.ended(1900, 50, 50, u64::MAX), (50, None));
         // A look was faster than the thread's word of two pieces before.
         assert_eq!(pieces.seen(2000, 2010, 0), 10);
-        assert_eq!(pieces.ended(1950, 50, 50), (50, None));
-        assert_eq!(pieces.ended(2000, 40, 40), (30, None));
+        assert_eq!(pieces.ended(1950, 50, 50, u64::MAX), (50, None));
+        assert_eq!(pieces.ended(2000, 40, 40, u64::MAX), (30, None));
         // A word that was lost, or left out.
         assert_eq!(pieces.seen(3000, 3010, 0), 10);
-        assert_eq!(pieces.ended(4000, 40, 40), (40, None));
+        assert_eq!(pieces.ended(4000, 40, 40, u64::MAX), (40, None));
         assert!(pieces.list.is_empty());
     }
 
@@ -145,7 +160,7 @@ mod tests {
         for round in 0..4000u64 {
             sum += if round % 3 == 0 { pieces.seen(from, from + 100, 0) } else { 0 };
             if round % 4 == 0 {
-                sum += pieces.ended(from, waited, grain).0;
+                sum += pieces.ended(from, waited, grain, u64::MAX).0;
             }
             from += waited;
         }
@@ -157,9 +172,21 @@ mod tests {
         let mut pieces = Pieces::default();
         assert!(!pieces.queued(10, 5, 0) && !pieces.queued(10, 5, LONG_NS), "its end may be near");
         assert!(pieces.queued(10, 5, LONG_NS + 1) && pieces.queued(10, 2, LONG_NS + 2));
-        assert_eq!(pieces.ended(10, 20, 20).0, 13);
+        assert_eq!(pieces.ended(10, 20, 20, u64::MAX).0, 13);
         pieces.queued_ns = 30;
         assert_eq!((pieces.of_queue(20), pieces.of_queue(20), pieces.of_queue(20)), (20, 10, 0));
+    }
+
+    #[test]
+    fn a_pause_is_nobodys() {
+        let mut pieces = Pieces::default();
+        assert_eq!((pieces.seen(100, 150, 0), pieces.seen(500, 530, 0)), (50, 30));
+        pieces.restart();
+        // It waited for 1000, the last 200 of it recorded; 60 of these were seen.
+        assert_eq!(pieces.seen(500, 590, 0), 60);
+        assert_eq!(pieces.ended(500, 1000, 1000, 200), (140, None));
+        // One that began and ended since.
+        assert_eq!(pieces.ended(1500, 20, 20, 300), (20, None));
     }
 
     #[test]
@@ -169,7 +196,7 @@ mod tests {
             assert_eq!(pieces.seen(u64::MAX - from, from, 0), 0);
         }
         assert!(pieces.list.len() <= MOST);
-        assert_eq!(pieces.ended(u64::MAX, 0, u64::MAX).0, 0);
-        assert_eq!(pieces.ended(u64::MAX, u64::MAX, u64::MAX).0, u64::MAX);
+        assert_eq!(pieces.ended(u64::MAX, 0, u64::MAX, u64::MAX).0, 0);
+        assert_eq!(pieces.ended(u64::MAX, u64::MAX, u64::MAX, u64::MAX).0, u64::MAX);
     }
 }
