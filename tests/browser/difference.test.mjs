@@ -85,6 +85,12 @@ test("all views compare: table by change, tree, reverse, sandwich; search and fi
   assert.deepEqual(page.errors, []);
 });
 
+test("the tree is open where most of the weight is, though less changed there", async () => {
+  const page = await opened(compared([], "main;work 90\nother 8\nstart;x 2\n", "main;work 85\nother 3\nstart;x 12\n"), "light", "#view=tree");
+  const names = await page.locator("#outline .row .name").evaluateAll((all) => all.map((name) => name.textContent));
+  assert.deepEqual(names, ["▸start", "▾main", "work", "other"]);
+});
+
 test("dark, narrow, and nothing asked of the network", async () => {
   const page = await opened(compared(), "dark");
   const same = await colour(page, 0.7, 2);

@@ -81,6 +81,8 @@ test("the indented tree has the numbers of the boxes, and keys open and close it
     "60.00%|60||main", "50.00%|50||f", "30.00%|30|30.00%|h", "20.00%|20||f", "20.00%|20|20.00%|g", "10.00%|10|10.00%|g", "40.00%|40|40.00%|idle",
   ]);
   const item = page.locator("#outline .row.current");
+  const grounds = await page.locator("#outline .row").evaluateAll((all) => all.map((row) => getComputedStyle(row).backgroundColor));
+  assert.equal(grounds.filter((ground) => ground !== "rgba(0, 0, 0, 0)").length, 1, "only the current line stands out, not all that are open");
   assert.deepEqual([await item.getAttribute("role"), await item.getAttribute("aria-level"), await item.getAttribute("aria-expanded")], ["treeitem", "1", "true"]);
   await search(page, "^h$");
   await page.keyboard.press("Enter");

@@ -13,6 +13,13 @@ function outline(ui) {
     return all.sort((a, b) => size(b) - size(a) || tree.total[b] - tree.total[a] || a - b);
   }
 
+  /** Of the boxes on `box`, that of most weight, whatever it changed by; -1 if there are none. */
+  function heaviest(box) {
+    let most = tree.first(box);
+    for (let i = most; i >= 0; i = tree.next(i)) if (tree.total[i] > tree.total[most]) most = i;
+    return most;
+  }
+
   function row(i) {
     const box = lines[i], label = tree.label[box], has = tree.first(box) >= 0, made = element("div", "row");
     made.id = "line-" + box;
@@ -83,10 +90,10 @@ function outline(ui) {
     if (!same) {
       open = new Set();
       current = -1;
-      for (let box = children(-1)[0], levels = 0; box !== undefined && levels < 60; levels++) {
+      for (let box = heaviest(-1), levels = 0; box >= 0 && levels < 60; levels++) {
         open.add(box);
-        const [next] = children(box);
-        if (next === undefined || tree.total[next] < 0.5 * tree.total[box]) break;
+        const next = heaviest(box);
+        if (next < 0 || tree.total[next] < 0.5 * tree.total[box]) break;
         box = next;
       }
     }
