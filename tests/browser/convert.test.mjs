@@ -1,9 +1,10 @@
 // What `flightline convert` makes, opened by the tools it is for: speedscope's own page and d3-flame-graph.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { promisify } from "node:util";
 import { flightline, folder, visit } from "./page.mjs";
 
 const recorded = process.env.FOLDED;
@@ -45,18 +46,19 @@ test("speedscope reads the trace events that Chrome and Perfetto are for, and fi
   assert.deepEqual(page.errors, []);
 });
 
-test("Firefox Profiler finds the threads and, of each, what every function did itself", () => {
+test("Firefox Profiler finds the threads and, of each, what every function did itself", async () => {
   const file = join(folder, "firefox.json"), env = { ...process.env, PROFILER_CLI_SESSION_DIR: join(folder, "pq"), PROFILER_CLI_NO_SYMBOLICATE: "1" };
   execFileSync(flightline, ["convert", recording, "--format", "firefox", "-o", file]);
-  const profiler = (...args) => execFileSync(process.execPath, [join(modules, "@firefox-devtools/profiler-cli/dist/profiler-cli.js"), ...args], { env, encoding: "utf8", timeout: 60_000 });
-  profiler("load", file);
+  const program = join(modules, "@firefox-devtools/profiler-cli/dist/profiler-cli.js");
+  const profiler = async (...args) => (await promisify(execFile)(process.execPath, [program, ...args], { env, timeout: 60_000, maxBuffer: 1 << 26 })).stdout;
+  await profiler("load", file);
   try {
-    const found = new Map();
-    for (const { threadHandle, tid } of JSON.parse(profiler("thread", "list", "--json")).threads) {
-      const { functions, weightType } = JSON.parse(profiler("thread", "functions", "--thread", threadHandle, "--limit", "0", "--include-idle", "--json"));
+    const found = new Map(), { threads } = JSON.parse(await profiler("thread", "list", "--json"));
+    await Promise.all(threads.map(async ({ threadHandle, tid }) => {
+      const { functions, weightType } = JSON.parse(await profiler("thread", "functions", "--thread", threadHandle, "--limit", "0", "--include-idle", "--json"));
       assert.equal(weightType, "samples");
       for (const { name, selfSamples } of functions) if (selfSamples > 0) found.set(`${tid} ${name}`, selfSamples);
-    }
+    }));
     const want = new Map(), folded = execFileSync(flightline, ["fold", recording, "--threads"], { encoding: "utf8" });
     for (const line of folded.trimEnd().split("\n")) {
       const at = line.lastIndexOf(" "), frames = line.slice(0, at).split(";"), key = `${/tid=(\d+)\]$/.exec(frames[0])[1]} ${frames.at(-1)}`;
@@ -65,7 +67,7 @@ test("Firefox Profiler finds the threads and, of each, what every function did i
     assert.ok(want.size > 100 && [...want.keys()].some((key) => key.endsWith(" Work.fib")));
     assert.deepEqual([...found].sort(), [...want].sort());
   } finally {
-    profiler("stop", "--all");
+    await profiler("stop", "--all");
   }
 });
 
