@@ -96,4 +96,5 @@ def main():
                 print(f"{name} in the browser: {told.stdout.strip() or told.stderr.strip()[-400:]}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::tree::{Builder, Label, LabelId, Tree};
+use crate::tree::{Label, Tree, aligned};
 
 /// Two profiles over the same boxes.
 #[derive(Clone, Debug)]
@@ -94,34 +94,9 @@ pub const SIGMAS: f64 = 2.0;
 impl Difference {
     /// Puts two profiles over each other. Samples weigh 1 unless [`Difference::per_sample`] is set to something else.
     pub fn new(before: &Tree, after: &Tree, scale: Scale) -> Self {
-        let mut builder = Builder::default();
-        let mut place = |tree: &Tree| -> Vec<u32> {
-            let labels: Vec<LabelId> = tree.labels.iter().map(|label| builder.label(label.clone())).collect();
-            let mut path: Vec<u32> = Vec::new();
-            let at = |node: &crate::tree::Node| {
-                path.truncate(node.depth as usize);
-                let parent = path.last().copied().unwrap_or(u32::MAX);
-                let child = builder.child(parent, labels[node.label.index()]);
-                path.push(child);
-                child
-            };
-            tree.nodes.iter().map(at).collect()
-        };
-        let places = [place(before), place(after)];
-        let (shape, positions) = builder.finish_placed(after.unit.clone());
-        let fill = |tree: &Tree, places: &[u32]| {
-            let mut filled = shape.clone();
-            for node in &mut filled.nodes {
-                (node.own, node.total) = (0, 0);
-            }
-            for (node, &place) in tree.nodes.iter().zip(places) {
-                let to = &mut filled.nodes[positions[place as usize] as usize];
-                to.own = to.own.saturating_add(node.own);
-                to.total = to.total.saturating_add(node.total);
-            }
-            filled.total = tree.total;
-            filled
-        };
+        let mut placed = aligned(&[before, after]).into_iter();
+        let mut next = || placed.next().expect("a tree for each");
+        let (placed_before, placed_after) = (next(), next());
         let scale = match scale {
             Scale::Normalized if before.total > 0 && after.total > 0 => {
                 after.total as f64 / before.total as f64
@@ -129,13 +104,7 @@ impl Difference {
             Scale::Normalized => 1.0,
             Scale::By(scale) => scale,
         };
-        Self {
-            before: fill(before, &places[0]),
-            after: fill(after, &places[1]),
-            scale,
-            per_sample: [1.0; 2],
-            sigmas: SIGMAS,
-        }
+        Self { before: placed_before, after: placed_after, scale, per_sample: [1.0; 2], sigmas: SIGMAS }
     }
 
     /// Compares two weights: a change within [`Difference::sigmas`] standard deviations is noise. How many samples fall on

@@ -188,6 +188,38 @@ impl Builder {
     }
 }
 
+/// The same trees over the same labels and boxes, all that any of them has; boxes that a tree has not weigh nothing in it.
+pub fn aligned(trees: &[&Tree]) -> Vec<Tree> {
+    let mut builder = Builder::default();
+    let mut place = |tree: &Tree| -> Vec<u32> {
+        let labels: Vec<LabelId> = tree.labels.iter().map(|label| builder.label(label.clone())).collect();
+        let mut path: Vec<u32> = Vec::new();
+        let at = |node: &Node| {
+            path.truncate(node.depth as usize);
+            let parent = path.last().copied().unwrap_or(NONE);
+            let child = builder.child(parent, labels[node.label.index()]);
+            path.push(child);
+            child
+        };
+        tree.nodes.iter().map(at).collect()
+    };
+    let places: Vec<Vec<u32>> = trees.iter().map(|tree| place(tree)).collect();
+    let (mut shape, positions) = builder.finish_placed("");
+    shape.nodes.iter_mut().for_each(|node| (node.own, node.total) = (0, 0));
+    let fill = |(tree, places): (&&Tree, &Vec<u32>)| {
+        let mut filled = shape.clone();
+        for (node, &place) in tree.nodes.iter().zip(places) {
+            let to = &mut filled.nodes[positions[place as usize] as usize];
+            to.own = to.own.saturating_add(node.own);
+            to.total = to.total.saturating_add(node.total);
+        }
+        filled.total = tree.total;
+        filled.unit.clone_from(&tree.unit);
+        filled
+    };
+    trees.iter().zip(&places).map(fill).collect()
+}
+
 /// `items` in the order of their keys, which are less than `keys`, those of one key in the order they were; and where
 /// the items of each key begin, with the end as the last.
 fn sorted_by(

@@ -1,12 +1,14 @@
 // What `flightline convert` makes, opened by the tools it is for: speedscope's own page and d3-flame-graph.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { promisify } from "node:util";
 import { flightline, folder, visit } from "./page.mjs";
 
 const recorded = process.env.FOLDED;
+const recording = join(process.env.RECORDINGS, "ap-java-cpu.jfr");
 const modules = join(process.cwd(), "node_modules");
 const total = readFileSync(recorded, "utf8").trim().split("\n").reduce((sum, line) => sum + Number(line.split(" ").pop()), 0);
 
@@ -30,6 +32,43 @@ test("speedscope shows the functions", async () => {
   const row = (function_) => text.split("\n").findIndex((line) => line.trim() === function_);
   assert.ok(row("Work.fib") > 0, text.slice(0, 2000));
   assert.deepEqual(page.errors, []);
+});
+
+test("speedscope reads the trace events that Chrome and Perfetto are for, and finds every thread", async () => {
+  const app = join(modules, "speedscope/dist/release");
+  const script = join(folder, "trace.js");
+  const file = join(folder, "trace.json");
+  execFileSync(flightline, ["convert", recording, "--format", "chrome", "-o", file]);
+  writeFileSync(script, `speedscope.loadFileFromBase64("trace.json", "${readFileSync(file).toString("base64")}")`);
+  const page = await visit(join(app, "index.html"), "light", `#localProfilePath=${script}`);
+  await page.getByText("Sandwich").click({ timeout: 30_000 });
+  await page.getByText(/\(\d+\/11\)/).first().waitFor({ timeout: 30_000 });
+  assert.deepEqual(page.errors, []);
+});
+
+test("Firefox Profiler finds the threads and, of each, what every function did itself", async () => {
+  const file = join(folder, "firefox.json"), env = { ...process.env, PROFILER_CLI_SESSION_DIR: join(folder, "pq"), PROFILER_CLI_NO_SYMBOLICATE: "1" };
+  execFileSync(flightline, ["convert", recording, "--format", "firefox", "-o", file]);
+  const program = join(modules, "@firefox-devtools/profiler-cli/dist/profiler-cli.js");
+  const profiler = async (...args) => (await promisify(execFile)(process.execPath, [program, ...args], { env, timeout: 60_000, maxBuffer: 1 << 26 })).stdout;
+  await profiler("load", file);
+  try {
+    const found = new Map(), { threads } = JSON.parse(await profiler("thread", "list", "--json"));
+    await Promise.all(threads.map(async ({ threadHandle, tid }) => {
+      const { functions, weightType } = JSON.parse(await profiler("thread", "functions", "--thread", threadHandle, "--limit", "0", "--include-idle", "--json"));
+      assert.equal(weightType, "samples");
+      for (const { name, selfSamples } of functions) if (selfSamples > 0) found.set(`${tid} ${name}`, selfSamples);
+    }));
+    const want = new Map(), folded = execFileSync(flightline, ["fold", recording, "--threads"], { encoding: "utf8" });
+    for (const line of folded.trimEnd().split("\n")) {
+      const at = line.lastIndexOf(" "), frames = line.slice(0, at).split(";"), key = `${/tid=(\d+)\]$/.exec(frames[0])[1]} ${frames.at(-1)}`;
+      want.set(key, (want.get(key) ?? 0) + Number(line.slice(at + 1)));
+    }
+    assert.ok(want.size > 100 && [...want.keys()].some((key) => key.endsWith(" Work.fib")));
+    assert.deepEqual([...found].sort(), [...want].sort());
+  } finally {
+    await profiler("stop", "--all");
+  }
 });
 
 test("d3-flame-graph draws all of it", async () => {

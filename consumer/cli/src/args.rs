@@ -38,6 +38,8 @@ const FLAME_EXAMPLES: &str = "\
 Examples:
   flightline flame run.jfr -o flame.html
   flightline flame run.jfr --threads -o threads.svg             a tower for each thread
+  flightline flame run.jfr --measure cpu,wall,alloc -o all.html one page, whose widths are CPU time, wall-clock time or bytes
+  flightline flame run.jfr --measure cycles,page-faults -o x.svg  x.cycles.svg and x.page-faults.svg
   flightline flame run.jfr --cpi -o cpi.html                    cycles, coloured by cycles per instruction
   perf record -e cycles,instructions -g ./prog; perf script | flightline flame - --cpi -o cpi.svg
   flightline record -o - -- ./server | flightline flame - -o x.svg
@@ -273,6 +275,10 @@ pub struct FlameArgs {
     /// SVG and PNG: stacks in order of time, threads side by side, nothing merged but what goes on; of recordings
     #[arg(long, conflicts_with_all = ["reverse", "threads", "process"])]
     pub flame_chart: bool,
+    /// Several measures at once, each as an --event: in HTML to choose from (M), SVG and PNG a file for each, FILE.cpu.svg. Time or bytes where
+    /// events stand for some, else their number
+    #[arg(long, value_name = "NAME,NAME…", value_delimiter = ',', conflicts_with_all = ["events", "total", "flame_chart", "cpi"])]
+    pub measure: Vec<String>,
     /// Two counters that were sampled together: as wide as the first, red where there is more of it for one of the second than in all,
     /// blue where there is less. Of folded text give two inputs instead, the first counter first
     #[arg(long, value_name = "CYCLES,INSTRUCTIONS", num_args = 0..=1, require_equals = true,

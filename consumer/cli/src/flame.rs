@@ -26,6 +26,9 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     if let Some(counters) = &args.cpi {
         return ratio(args, counters, format);
     }
+    if !args.measure.is_empty() {
+        return measures(args, format);
+    }
     let as_what = if format == PictureFormat::Html { For::Page } else { For::Svg };
     let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, as_what)?;
     let options = PictureOptions {
@@ -54,6 +57,55 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     }
     output::document(&args.output, &picture)?;
     Ok(profile.outcome)
+}
+
+/// Draws several measures: on one page, or a picture each.
+fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
+    let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
+    let what = if format == PictureFormat::Html { For::Page } else { For::Svg };
+    let (measures, outcome) = stacks::measures(inputs, select, what, &args.measure)?;
+    let told = |trees: &[(String, Tree)]| {
+        let sums = trees.iter().map(|(name, tree)| format!("{name}: {} {}", tree.total, tree.unit));
+        Some(sums.collect::<Vec<_>>().join(" · "))
+    };
+    let options = |of| PictureOptions { title: title(args), subtitle: told(of), inverted: false };
+    if format == PictureFormat::Html {
+        talk::note("with --measure the page does not tell when samples were taken");
+        let mut page = Vec::new();
+        html::write_events(&measures, &args.picture.common(options(&measures)), &mut page)?;
+        output::document(&args.output, &page)?;
+        return Ok(outcome);
+    }
+    if output::is_stdout(&args.output) && measures.len() > 1 {
+        bail!("--measure of several makes a file for each: give -o a name");
+    }
+    for one in measures.chunks(1) {
+        let mut svg = args.picture.options(options(one), select.min_width);
+        if format == PictureFormat::Png {
+            svg.width.get_or_insert(png::WIDTH);
+        }
+        for (name, tree) in one {
+            let mut picture = Vec::new();
+            svg::write(tree, &svg, &mut picture)?;
+            if format == PictureFormat::Png {
+                picture = png::of(&picture)?;
+            }
+            output::document(&beside(&args.output, name), &picture)?;
+        }
+    }
+    Ok(outcome)
+}
+
+/// `x.svg` of `wall` is `x.wall.svg`.
+fn beside(output: &Path, name: &str) -> PathBuf {
+    if output::is_stdout(output) {
+        return output.to_owned();
+    }
+    let plain = name.replace(|c: char| !c.is_alphanumeric() && c != '-' && c != '_', "_");
+    match output.extension() {
+        Some(ending) => output.with_extension(format!("{plain}.{}", ending.to_string_lossy())),
+        None => output.with_added_extension(plain),
+    }
 }
 
 /// Draws one counter by another.

@@ -110,6 +110,40 @@ fn open<T>(
     Ok(Taken::Model(Box::new(model), outcome))
 }
 
+/// Stacks by each of several events, by what they stand for.
+pub fn measures(
+    inputs: &[PathBuf],
+    args: &SelectArgs,
+    what: For,
+    names: &[String],
+) -> Result<(Vec<(String, Tree)>, Outcome)> {
+    let all = SelectArgs { events: names.to_vec(), total: true, ..args.clone() };
+    let reshape = reshape(args, what)?;
+    let asked: Vec<&str> = names.iter().map(String::as_str).collect();
+    let counters = |text| match convert::counters(text, &asked)? {
+        Ok(counters) => Ok(counters),
+        Err(_) => bail!("--measure needs recordings or output of perf script, which name their events"),
+    };
+    let (trees, outcome): (Result<Vec<Tree>>, _) = match open(inputs, &all, counters, |_| {
+        bail!("--measure is not for pprof: flightline convert reads it")
+    })? {
+        Taken::Model(model, outcome) => {
+            let fold = |name: &String| {
+                let options = FoldOptions { events: vec![name.clone()], ..options(&all, what) };
+                Ok(fold::fold(&model, &options)?)
+            };
+            (names.iter().map(fold).collect(), outcome)
+        }
+        Taken::Texts(mut texts) if texts.len() == 1 => {
+            let counters = texts.pop().map_or_else(Vec::new, |(_, counters)| counters);
+            let fold = |Counter { text, .. }| fold_text(std::iter::once(text), &options(args, what).filter);
+            (counters.into_iter().map(fold).collect(), Outcome::Whole)
+        }
+        Taken::Texts(_) => bail!("--measure takes the output of one perf script at a time"),
+    };
+    Ok((names.iter().cloned().zip(trees?.into_iter().map(|tree| reshape.tree(tree))).collect(), outcome))
+}
+
 /// Stacks by two counters, over the same boxes and normalised.
 pub fn counters(inputs: &[PathBuf], args: &SelectArgs, of: &Counters) -> Result<(Difference, Outcome)> {
     let names = [of.over.as_str(), of.of.as_str()];

@@ -34,6 +34,9 @@ pub struct SvgArgs {
     /// SVG: colours of names, kept in this file from one picture to the next
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     palette_map: Option<PathBuf>,
+    /// SVG: links and other attributes of functions, a line for each: name, tab, href=…, target=…, title=…, class=…, with tabs
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    nameattr: Option<PathBuf>,
     /// SVG: background: yellow, blue, green, grey, or a colour as #rrggbb [default: that of the palette]
     #[arg(long, value_name = "COLOR")]
     bgcolors: Option<BackgroundColor>,
@@ -130,6 +133,7 @@ impl SvgArgs {
             hash: self.hash,
             color_diffusion: self.color_diffusion,
             palette_file: self.palette_map.clone(),
+            attributes_file: self.nameattr.clone(),
             background: self.bgcolors,
             text_color: self.uicolor,
             search_color: self.search_color,

@@ -20,7 +20,7 @@ use super::times::Times;
 use crate::difference::Difference;
 use crate::error::Error;
 use crate::model::FrameKind;
-use crate::tree::{Label, Tree};
+use crate::tree::{Label, Tree, aligned};
 
 const PAGE: &str = include_str!("profile/profile.html");
 const STYLE: &str = concat!(include_str!("page.css"), include_str!("profile/profile.css"));
@@ -72,7 +72,26 @@ pub fn write_measures(
         return Err(Error::NoSamples);
     };
     let measures: Vec<&Tree> = measures.iter().copied().filter(|tree| same_boxes(first, tree)).collect();
-    put(&measures, options, &Value::Null, times, out)
+    put(&measures, &named(&measures), options, &Value::Null, times, out)
+}
+
+/// Draws measures of different events, among which the page lets choose, each with a name of its own. A box that has no weight by one of them
+/// is left out where that is looked at.
+///
+/// # Errors
+/// There is nothing to draw, or `out` cannot be written.
+pub fn write_events(
+    measures: &[(String, Tree)],
+    options: &PictureOptions,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let trees: Vec<&Tree> = measures.iter().map(|(_, tree)| tree).collect();
+    if trees.iter().all(|tree| tree.total == 0) {
+        return Err(Error::NoSamples);
+    }
+    let aligned = aligned(&trees);
+    let names: Vec<&str> = measures.iter().map(|(name, _)| name.as_str()).collect();
+    put(&aligned.iter().collect::<Vec<_>>(), &names, options, &Value::Null, None, out)
 }
 
 /// Draws two profiles as one page, which shows what is different and lets choose how.
@@ -97,12 +116,14 @@ pub(super) fn write_difference(
         "colors": if how.color_blind { "change-safe" } else { "change" },
         "ratio": how.ratio.as_ref().map(|ratio| json!({"of": ratio.of, "over": ratio.over, "name": ratio.name(), "fullest": FULLEST})),
     });
-    put(&[after, before], &how.svg.picture, &told, None, out)
+    let measures = [after, before];
+    put(&measures, &named(&measures), &how.svg.picture, &told, None, out)
 }
 
 /// Writes the page of trees of the same boxes; `difference` is what there is to say of two that are compared.
 fn put(
     measures: &[&Tree],
+    measure_names: &[&str],
     options: &PictureOptions,
     difference: &Value,
     times: Option<&Times>,
@@ -120,7 +141,8 @@ fn put(
         "names": order.len(),
         "measures": measures
             .iter()
-            .map(|tree| json!({"name": named(&tree.unit), "unit": tree.unit, "total": tree.total.min(EXACT)}))
+            .zip(measure_names)
+            .map(|(tree, name)| json!({"name": name, "unit": tree.unit, "total": tree.total.min(EXACT)}))
             .collect::<Vec<_>>(),
         "difference": difference,
         "times": times.map(|times| &times.told),
@@ -137,9 +159,9 @@ fn put(
     page::write(PAGE, &options.title, STYLE, SCRIPT, &data, out)
 }
 
-/// What a measure is called, by its unit.
-fn named(unit: &str) -> &str {
-    if unit == "ns" { "time" } else { unit }
+/// What measures are called, by their units.
+fn named<'t>(measures: &[&'t Tree]) -> Vec<&'t str> {
+    measures.iter().map(|tree| if tree.unit == "ns" { "time" } else { tree.unit.as_str() }).collect()
 }
 
 /// Whether both have the same boxes: the weights of one can be put on those of the other.

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
+use std::path::Path;
 
 mod options;
 
-use inferno::flamegraph;
 use inferno::flamegraph::color::PaletteMap;
 pub use inferno::flamegraph::color::{BackgroundColor, Color, SearchColor, StrokeColor, parse_hex_color};
+use inferno::flamegraph::{self, FuncFrameAttrsMap};
 pub use options::{Colors, MinWidth, SvgOptions};
 
 use super::chain;
@@ -144,14 +145,23 @@ fn prepare(
 
 /// Lets inferno draw stacks in the order they are given in.
 fn inferno(
-    picture: flamegraph::Options<'static>,
+    mut picture: flamegraph::Options<'static>,
     text: &str,
     options: &SvgOptions,
 ) -> Result<Vec<u8>, Error> {
+    let of_file = |path: &Path| {
+        let path = path.display().to_string();
+        move |error: std::io::Error| {
+            Error::Read(std::io::Error::new(error.kind(), format!("{path}: {error}")))
+        }
+    };
     let mut palette = match &options.palette_file {
-        Some(path) => Some(PaletteMap::load_from_file_or_empty(path).map_err(Error::Read)?),
+        Some(path) => Some(PaletteMap::load_from_file_or_empty(path).map_err(of_file(path))?),
         None => None,
     };
+    if let Some(path) = &options.attributes_file {
+        picture.func_frameattrs = FuncFrameAttrsMap::from_file(path).map_err(of_file(path))?;
+    }
     let mut drawn = Vec::new();
     flamegraph::from_lines(&mut with_palette(picture, palette.as_mut()), text.lines().rev(), &mut drawn)
         .map_err(Error::Write)?;

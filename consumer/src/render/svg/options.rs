@@ -78,6 +78,9 @@ pub struct SvgOptions {
     pub color_diffusion: bool,
     /// Colours of names that were given one before, kept in this file.
     pub palette_file: Option<PathBuf>,
+    /// Attributes of the boxes of functions, in this file: by line the name, a tab, and `href=…`, `target=…`, `title=…`, `class=…`, `id=…`,
+    /// `g_extra=…`, `a_extra=…` with tabs between them.
+    pub attributes_file: Option<PathBuf>,
     /// Of the picture; that of the palette if there is none.
     pub background: Option<BackgroundColor>,
     /// Of title, buttons and the like.
@@ -120,6 +123,7 @@ impl Default for SvgOptions {
             hash: false,
             color_diffusion: false,
             palette_file: None,
+            attributes_file: None,
             background: None,
             text_color: None,
             search_color: None,

@@ -149,3 +149,117 @@ fn lines_in_any_order_are_the_same_picture() {
         1
     );
 }
+
+/// The options of inferno: what becomes of each here.
+const INFERNO: &[(&str, &str)] = &[
+    ("colors", "--colors"),
+    ("bgcolors", "--bgcolors"),
+    ("uicolor", "--uicolor"),
+    ("hash", "--hash"),
+    ("deterministic", "unless --hash"),
+    ("palette_map", "--palette-map"),
+    ("func_frameattrs", "--nameattr"),
+    ("direction", "--inverted"),
+    ("search_color", "--search-color"),
+    ("stroke_color", "--stroke-color"),
+    ("title", "--title"),
+    ("subtitle", "--subtitle"),
+    ("image_width", "--width"),
+    ("frame_height", "--frame-height"),
+    ("min_width", "--min-width, of all commands"),
+    ("font_type", "--font-type"),
+    ("font_size", "--font-size"),
+    ("font_width", "--font-width"),
+    ("text_truncate_direction", "--text-truncate"),
+    ("count_name", "--count-name"),
+    ("name_type", "--name-type"),
+    ("notes", "--notes"),
+    ("negate_differentials", "`diff` with its inputs the other way round, or --widths-before"),
+    ("factor", "--factor"),
+    ("pretty_xml", "--pretty-xml"),
+    ("no_sort", "lines are in order as they come"),
+    ("reverse_stack_order", "--reverse, of all commands"),
+    ("no_javascript", "for inferno's own tests"),
+    ("color_diffusion", "--color-diffusion"),
+    ("flame_chart", "--flame-chart; always set, for lines are in order as they come"),
+    ("base", "--focus, of all commands"),
+];
+
+/// What is said by `{:#?}` of each field of inferno's options.
+fn fields(options: &flamegraph::Options<'_>) -> Vec<(String, String)> {
+    let mut fields: Vec<(String, String)> = Vec::new();
+    for line in format!("{options:#?}").lines() {
+        match line.strip_prefix("    ").and_then(|line| line.split_once(": ")) {
+            Some((name, value)) if !name.starts_with(' ') => fields.push((name.to_owned(), value.to_owned())),
+            _ => fields.last_mut().into_iter().for_each(|(_, value)| value.push_str(line)),
+        }
+    }
+    fields
+}
+
+#[test]
+fn all_options_of_inferno_are_there() {
+    let plain = SvgOptions { width: Some(1000), ..SvgOptions::default() };
+    let before = fields(&plain.inferno("samples", None, false));
+    let names: Vec<&str> = before.iter().map(|(name, _)| name.as_str()).collect();
+    let known: Vec<&str> = INFERNO.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, known, "inferno has other options than are known here");
+    let color = Color::new(1, 2, 3);
+    let common = PictureOptions { title: "t".into(), subtitle: None, inverted: true };
+    let set = SvgOptions {
+        picture: common,
+        colors: "mem".parse().unwrap(),
+        hash: true,
+        color_diffusion: true,
+        background: Some(BackgroundColor::Flat(color)),
+        text_color: Some(color),
+        search_color: Some("#010203".parse().unwrap()),
+        stroke_color: Some("#010203".parse().unwrap()),
+        notes: "n".into(),
+        width: Some(900),
+        frame_height: Some(20),
+        font_type: Some("Serif".into()),
+        font_size: Some(9),
+        font_width: Some(0.7),
+        truncate_left: true,
+        count_name: Some("bytes".into()),
+        name_type: Some("Where:".into()),
+        factor: 2.0,
+        pretty: true,
+        ..SvgOptions::default()
+    };
+    let after = fields(&set.inferno("samples", Some("s".into()), false));
+    let same: Vec<&str> =
+        before.iter().zip(&after).filter(|(a, b)| a == b).map(|((name, _), _)| name.as_str()).collect();
+    // Set where boxes are known (`prepare`) or files are read (`inferno`), or not at all, as told above.
+    assert_eq!(
+        same,
+        [
+            "palette_map",
+            "func_frameattrs",
+            "min_width",
+            "negate_differentials",
+            "no_sort",
+            "reverse_stack_order",
+            "no_javascript",
+            "flame_chart",
+            "base"
+        ]
+    );
+}
+
+#[test]
+fn functions_have_links_and_titles_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("attributes");
+    std::fs::write(&file, "b\thref=https://example.invalid/?a&b\tclass=slow\ttitle=the <b>\n").unwrap();
+    let options =
+        |file: &std::path::Path| SvgOptions { attributes_file: Some(file.into()), ..SvgOptions::default() };
+    let drawn = picture("a;b 3\na;c 1\n", &options(&file));
+    assert!(drawn.contains("xlink:href=\"https://example.invalid/?a&amp;b\""), "{drawn}");
+    assert!(drawn.contains("class=\"slow\"") && drawn.contains("<title>the &lt;b&gt;</title>"));
+    let missing = folder.path().join("missing");
+    let tree = folded::read("a 1\n".as_bytes()).unwrap();
+    let error = write(&tree, &options(&missing), &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("missing"), "{error}");
+}
