@@ -191,8 +191,18 @@ test("the flame chart: a lane per thread in order of time, each sample once, not
     return Math.max(...seen.values()) / canvas.width;
   }, level);
   assert.ok(row > 0.97, `${row} of the row are of one colour`);
+  const zoomed = await hash(page);
   await page.keyboard.press("0");
   assert.doesNotMatch(await hash(page), /at=/);
+  // Each is undone and done again.
+  await page.keyboard.press("u");
+  assert.equal(await hash(page), zoomed);
+  await page.keyboard.press("u");
+  assert.doesNotMatch(await hash(page), /at=/);
+  assert.match(await hash(page), /view=chart/);
+  await page.keyboard.press("U");
+  assert.equal(await hash(page), zoomed);
+  await page.keyboard.press("0");
   // Plus and Shift with arrows: half of the time, then later; a brushed range is all there is.
   await page.focus("#chart-scroll");
   await page.keyboard.press("+");

@@ -150,10 +150,10 @@ fn times(args: &FlameArgs, profile: &Profile, measures: &[&Tree]) -> Result<Opti
         talk::note("with --min-width the page does not tell when samples were taken");
         return Ok(None);
     }
-    let tracks = tracks::read(&args.stacks.inputs, select, profile, For::Page)?;
-    if !tracks.is_timed() {
+    let Some(start) = model.start_nanos else { return Ok(None) };
+    let Some(moments) = tracks::moments(&args.stacks.inputs, select, profile, start)? else {
         return Ok(None);
-    }
+    };
     let by = [By::Weight, By::Otherwise];
     let measures: Vec<_> = measures.iter().copied().zip(by).collect();
     let frames = |track: &Track| {
@@ -164,7 +164,7 @@ fn times(args: &FlameArgs, profile: &Profile, measures: &[&Tree]) -> Result<Opti
         let frames = [select.process.then_some(process), select.threads.then(|| track.label.clone())];
         frames.into_iter().flatten().collect()
     };
-    let times = Times::new(&tracks, &measures, model.start_nanos.unwrap_or(tracks.start), frames);
+    let times = Times::new(moments, &measures, frames);
     if times.is_none() {
         talk::note(
             "the page does not tell when samples were taken: read one by one they are not the same as summed up, or lie decades apart",

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use flightline_consumer::convert::{Collecting, Tracks};
-use flightline_consumer::fold;
-use flightline_consumer::live::{self, Feed, Item};
+use flightline_consumer::fold::{self, FoldOptions};
+use flightline_consumer::live::{self, Feed, Item, Sample};
+use flightline_consumer::model::Model;
+use flightline_consumer::render::times::{Gathering, Moments};
 use flightline_consumer::time_range::Bound;
 
 use crate::args::SelectArgs;
@@ -21,23 +23,58 @@ const READ: usize = 256 << 10;
 
 /// Samples one by one where the inputs have times, else the stacks one after the other.
 pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: For) -> Result<Tracks> {
-    let stream = |path: &PathBuf| path.as_os_str() == "-" || !path.exists();
-    let Some(model) = profile.model.as_ref().filter(|_| !inputs.iter().any(stream)) else {
+    let Some(model) = timed(inputs, select, profile, what) else {
         return Ok(Tracks::of_tree(&profile.tree, &talk::all_shown(inputs)));
     };
+    let (options, reshape) = (stacks::options(select, what), stacks::reshape(select, what)?);
+    let mut collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
+    each(inputs, select, model, &options, |sample| collecting.take(sample))?;
+    Ok(collecting.finish())
+}
+
+/// When samples were taken, with times from `origin` on, in ns since 1970; `None` if the inputs have no times.
+pub fn moments(
+    inputs: &[PathBuf],
+    select: &SelectArgs,
+    profile: &Profile,
+    origin: i64,
+) -> Result<Option<Moments>> {
+    let Some(model) = timed(inputs, select, profile, For::Page) else { return Ok(None) };
+    let (options, reshape) = (stacks::options(select, For::Page), stacks::reshape(select, For::Page)?);
+    let collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
+    let mut gathering = Gathering::new(collecting, origin);
+    each(inputs, select, model, &options, |sample| gathering.take(sample))?;
+    Ok(Some(gathering.finish()))
+}
+
+/// The recordings, if each of their samples can be read with its time.
+fn timed<'p>(inputs: &[PathBuf], select: &SelectArgs, profile: &'p Profile, what: For) -> Option<&'p Model> {
+    let stream = |path: &PathBuf| path.as_os_str() == "-" || !path.exists();
+    let model = profile.model.as_ref().filter(|_| !inputs.iter().any(stream))?;
     let thinned = select.min_width.is_some() && what == For::Tool;
     if !select.spans.is_empty() || !select.labels.is_empty() || thinned {
         talk::note(
             "with --span, --label and --min-width stacks have no times: they stand one after the other",
         );
-        return Ok(Tracks::of_tree(&profile.tree, &talk::all_shown(inputs)));
+        return None;
     }
-    let (options, reshape) = (stacks::options(select, what), stacks::reshape(select, what)?);
-    let events: Vec<String> = fold::events(model, &options)?.into_iter().collect();
-    let paths = repository::expand(inputs, select.last)?;
-    let range = times(&paths, select.from.or(select.last), select.to)?;
-    let mut collecting = Collecting::new(&options, &reshape, range);
-    for path in &paths {
+    Some(model)
+}
+
+fn range(inputs: &[PathBuf], select: &SelectArgs) -> Result<[i64; 2]> {
+    times(&repository::expand(inputs, select.last)?, select.from.or(select.last), select.to)
+}
+
+/// Calls `take` for all samples of the inputs.
+fn each(
+    inputs: &[PathBuf],
+    select: &SelectArgs,
+    model: &Model,
+    options: &FoldOptions,
+    mut take: impl FnMut(&Sample),
+) -> Result<()> {
+    let events: Vec<String> = fold::events(model, options)?.into_iter().collect();
+    for path in &repository::expand(inputs, select.last)? {
         let reading = || format!("cannot read {}", shown(path));
         let mut file = BufReader::with_capacity(READ, File::open(path).with_context(reading)?);
         let mut feed =
@@ -52,7 +89,7 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
             // What is damaged was told when the stacks were read.
             while let Some(item) = feed.next() {
                 if let Item::Sample(sample) = item {
-                    collecting.take(&sample);
+                    take(&sample);
                 }
             }
             if bytes == 0 {
@@ -60,7 +97,7 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
             }
         }
     }
-    Ok(collecting.finish())
+    Ok(())
 }
 
 fn times(paths: &[PathBuf], from: Option<Bound>, to: Option<Bound>) -> Result<[i64; 2]> {

@@ -1,5 +1,6 @@
 //! Samples one by one, by thread, in order of time.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -37,6 +38,14 @@ pub struct Track {
     pub process_id: u32,
     /// In order of time.
     pub samples: Vec<Moment>,
+}
+
+impl Track {
+    /// By process and id.
+    pub fn in_order(&self, other: &Self) -> Ordering {
+        let left = (self.process_id, &self.process, self.id, &self.name);
+        left.cmp(&(other.process_id, &other.process, other.id, &other.name))
+    }
 }
 
 /// Threads and their samples.
@@ -100,6 +109,9 @@ pub struct Collecting<'a> {
     /// Frames of these.
     kept: usize,
     without: Option<Option<u32>>,
+    /// Threads of items by address, likewise; and the last of them, as most samples are of the same one as those before.
+    met: HashMap<usize, (Arc<Thread>, Option<usize>)>,
+    last: Option<(usize, Option<usize>)>,
     interned: HashMap<Box<[LabelId]>, u32>,
     stacks: Vec<Box<[LabelId]>>,
     threads: HashMap<Thread, Option<usize>>,
@@ -119,6 +131,8 @@ impl<'a> Collecting<'a> {
             known: HashMap::new(),
             kept: 0,
             without: None,
+            met: HashMap::new(),
+            last: None,
             interned: HashMap::new(),
             stacks: Vec::new(),
             threads: HashMap::new(),
@@ -130,16 +144,23 @@ impl<'a> Collecting<'a> {
 
     /// Takes a sample.
     pub fn take(&mut self, sample: &Sample) {
+        if let Some((track, moment)) = self.select(sample) {
+            self.tracks[track].samples.push(moment);
+        }
+    }
+
+    /// The thread's position among those of [`Collecting::threads`] and the sample, by ns since 1970, if it is wanted.
+    pub fn select(&mut self, sample: &Sample) -> Option<(usize, Moment)> {
         let time = sample.time.epoch_nanos;
         let state = sample.state.as_deref().unwrap_or("");
         let filter = &self.options.filter;
         if !(self.range[0]..=self.range[1]).contains(&time)
             || filter.state.as_ref().is_some_and(|regex| !regex.is_match(state))
         {
-            return;
+            return None;
         }
-        let Some(track) = self.track(sample.thread.as_deref()) else { return };
-        let Some(stack) = self.stack(sample.stack.as_ref()) else { return };
+        let track = self.met(sample.thread.as_ref())?;
+        let stack = self.stack(sample.stack.as_ref())?;
         let (weight, otherwise) = match self.options.measure {
             Measure::Samples => (sample.weight.samples, sample.weight.value),
             Measure::Total => {
@@ -147,15 +168,38 @@ impl<'a> Collecting<'a> {
                 (sample.weight.value, sample.weight.samples)
             }
         };
-        self.tracks[track].samples.push(Moment { time, stack, weight, otherwise });
+        Some((track, Moment { time, stack, weight, otherwise }))
+    }
+
+    /// The track of a thread that may be the same item as one before.
+    fn met(&mut self, thread: Option<&Arc<Thread>>) -> Option<usize> {
+        let Some(thread) = thread else { return self.track(None) };
+        let address = Arc::as_ptr(thread).addr();
+        if let Some((_, track)) = self.last.filter(|&(last, _)| last == address) {
+            return track;
+        }
+        let track = match self.met.get(&address) {
+            Some(&(_, track)) => track,
+            None => {
+                let track = self.track(Some(thread));
+                if self.met.len() > MOST_KEPT / 16 {
+                    self.met.clear();
+                }
+                self.met.insert(address, (thread.clone(), track));
+                track
+            }
+        };
+        self.last = Some((address, track));
+        track
     }
 
     fn track(&mut self, thread: Option<&Thread>) -> Option<usize> {
-        let label = thread.map_or_else(|| "[no thread]".to_owned(), Thread::label);
-        let thread = thread.cloned().unwrap_or_default();
-        if let Some(known) = self.threads.get(&thread) {
+        let none = Thread::default();
+        if let Some(known) = self.threads.get(thread.unwrap_or(&none)) {
             return *known;
         }
+        let label = thread.map_or_else(|| "[no thread]".to_owned(), Thread::label);
+        let thread = thread.cloned().unwrap_or_default();
         let filter = &self.options.filter;
         let process = thread.group.as_deref().unwrap_or("[unknown process]");
         let wanted = filter.thread.as_ref().is_none_or(|regex| regex.is_match(&label))
@@ -227,19 +271,28 @@ impl<'a> Collecting<'a> {
 
     /// All that was taken.
     pub fn finish(self) -> Tracks {
-        let mut tracks = self.tracks;
-        tracks.retain(|track| !track.samples.is_empty());
-        let start = tracks.iter().flat_map(|track| &track.samples).map(|sample| sample.time).min();
-        let start = start.unwrap_or(0);
-        for track in &mut tracks {
-            track.samples.iter_mut().for_each(|sample| sample.time = sample.time.saturating_sub(start));
+        let mut all = self.threads();
+        all.tracks.retain(|track| !track.samples.is_empty());
+        let start = all.tracks.iter().flat_map(|track| &track.samples).map(|sample| sample.time).min();
+        all.start = start.unwrap_or(0);
+        for track in &mut all.tracks {
+            track.samples.iter_mut().for_each(|sample| sample.time = sample.time.saturating_sub(all.start));
             track.samples.sort_by_key(|sample| sample.time);
         }
-        tracks.sort_by(|a, b| {
-            (a.process_id, &a.process, a.id, &a.name).cmp(&(b.process_id, &b.process, b.id, &b.name))
-        });
+        all.tracks.sort_by(Track::in_order);
+        all
+    }
+
+    /// Threads in the order in which they were met, and the stacks of all samples, those that were only selected, too.
+    pub fn threads(self) -> Tracks {
         let unit = self.unit.unwrap_or(Unit::Samples).name().to_owned();
-        Tracks { labels: self.builder.into_labels(), stacks: self.stacks, tracks, unit, start }
+        Tracks {
+            labels: self.builder.into_labels(),
+            stacks: self.stacks,
+            tracks: self.tracks,
+            unit,
+            start: 0,
+        }
     }
 }
 

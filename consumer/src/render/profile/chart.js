@@ -17,8 +17,7 @@ class Covered {
       }
       return;
     }
-    const gaps = Float64Array.from({ length: Math.max(0, count - 1) }, (_, i) => at[i + 1] - at[i]).sort();
-    const each = weights ? weights / 1e6 : (gaps[gaps.length >> 1] || 1) * tick;
+    const each = weights ? weights / 1e6 : usualGap(at) * tick;
     let end = 0;
     for (let i = 0; i < count;) {
       let same = i + 1;
@@ -36,9 +35,16 @@ class Covered {
   }
 }
 
+/** Ticks that usually lie between two samples: of thousands of them, however many there are. */
+function usualGap(at) {
+  const gaps = [], step = Math.max(1, Math.floor(at.length / 4096));
+  for (let i = 1; i < at.length; i += step) gaps.push(at[i] - at[i - 1]);
+  return gaps.sort((a, b) => a - b)[gaps.length >> 1] || 1;
+}
+
 /**
  * Stacks in order of time, a lane for each thread: left to right is time, and nothing is merged but what goes on. `ui` as of a flame graph;
- * `zoomed(range, how)` is told the range in sight, null for all; `how` is "passing" while it is dragged, else "quiet".
+ * `zoomed(range, how)` is told the range in sight, null for all; `how` as `change` takes it.
  */
 function flameChart(ui) {
   const { canvas, scroller, spacer, tip } = ui, ROW = 17, AXIS = 18, FONT = "12px system-ui, 'DejaVu Sans', sans-serif";
@@ -64,9 +70,11 @@ function flameChart(ui) {
       // Where most happened comes first.
       lanes = [...state.lanes].sort((a, b) => b.samples - a.samples).map((lane) => {
         let deepest = -1, seen = 0;
-        for (const box of lane.stack) if (tree.own[box] > 0) {
+        const { stack } = lane, { own, depth } = tree;
+        for (let i = 0; i < stack.length; i++) {
+          if (!(own[stack[i]] > 0)) continue;
           seen++;
-          if (tree.depth[box] > deepest) deepest = tree.depth[box];
+          if (depth[stack[i]] > deepest) deepest = depth[stack[i]];
         }
         return { lane, seen, deepest };
       }).filter(({ seen }) => seen > 0);
@@ -203,11 +211,15 @@ function flameChart(ui) {
   }
 
   // --- Zoom and pan
-  let grabbed = null;
+  let grabbed = null, looked = 0;
   function look(from, to) {
     const [low, high] = bounds, least = 0.01, span = Math.max(least, Math.min(high - low, to - from));
-    const begin = Math.max(low, Math.min(high - span, from));
-    ui.zoomed(span >= high - low - 1e-6 ? null : [Number(begin.toFixed(3)), Number((begin + span).toFixed(3))], grabbed && grabbed.moved ? "passing" : "quiet");
+    const begin = Math.max(low, Math.min(high - span, from)), dragged = grabbed && grabbed.moved;
+    // A drag is undone in one go, and so is what a wheel does.
+    const how = dragged ? (grabbed.begun ? "passing" : "") : Date.now() - looked < 500 ? "quiet" : "";
+    if (dragged) grabbed.begun = true;
+    ui.zoomed(span >= high - low - 1e-6 ? null : [Number(begin.toFixed(3)), Number((begin + span).toFixed(3))], how);
+    looked = Date.now();
   }
   const scaled = (by, at = (range()[0] + range()[1]) / 2) => look(at - (at - range()[0]) * by, at + (range()[1] - at) * by);
 

@@ -5,17 +5,22 @@
  */
 class Times {
   constructor(told, bytes) {
-    const number = numbers(bytes), boxes = Uint32Array.from({ length: told.stacks }, number);
+    const number = numbers(bytes);
+    const column = (made, add) => {
+      for (let i = 0, last = 0; i < made.length; i++) made[i] = last = add ? last + number() : number();
+      return made;
+    };
+    const boxes = column(new Uint32Array(told.stacks), false);
     this.tick = told.tick / 1e6;
-    this.lanes = told.lanes.map(({ name, process, samples }) => ({ name, process, samples }));
+    this.lanes = told.lanes.map(({ name, process, samples }) => ({ name, process, samples, weights: [] }));
+    for (const lane of this.lanes) lane.at = column(new Uint32Array(lane.samples), true);
     for (const lane of this.lanes) {
-      lane.at = new Float64Array(lane.samples);
-      for (let i = 0, now = 0; i < lane.samples; i++) lane.at[i] = now += number();
+      const { stack } = Object.assign(lane, { stack: column(new Uint32Array(lane.samples), false) });
+      for (let i = 0; i < stack.length; i++) stack[i] = boxes[stack[i]];
     }
-    for (const lane of this.lanes) lane.stack = Uint32Array.from({ length: lane.samples }, () => boxes[number()]);
     told.weights.forEach((each, measure) => {
       // False: what samples weigh by it one by one is not known.
-      for (const lane of this.lanes) (lane.weights = lane.weights || [])[measure] = each ?? Float64Array.from({ length: lane.samples }, number);
+      for (const lane of this.lanes) lane.weights[measure] = each ?? column(new Float64Array(lane.samples), false);
     });
     // To the end of the tick that the last was in.
     this.end = (told.last + 1) * this.tick;

@@ -1,0 +1,102 @@
+"use strict";
+/**
+ * What follows from a page's state, each kept until what it is of changes. `state()` is what is shown, `region` are labels for what only one of
+ * two profiles has; the rest is what the page was written with.
+ */
+function derived({ profile, frames, trees, times, functions, region, handles, state }) {
+  const { names } = frames, { difference } = profile;
+  const kept = new Map();
+  function once(key, value, make) {
+    const of = kept.get(key);
+    if (of && of.value === value) return of.made;
+    const made = make();
+    kept.set(key, { value, made });
+    return made;
+  }
+  const measure = () => {
+    const asked = Math.max(0, profile.measures.findIndex(({ name }) => name === state().measure));
+    // Of a part of the time, only what is known of each sample.
+    return times && (state().time || state().than || state().threads.length) && !times.knows(asked) ? 0 : asked;
+  };
+  const unit = () => profile.measures[measure()].unit;
+  const wantedBy = (regex) => {
+    const found = new Uint8Array(names.length);
+    for (let label = 0; label < functions; label++) if (regex.test(names[label])) found[label] = 1;
+    return found;
+  };
+  const filters = new Filters(wantedBy), filtered = (tree) => filters.of(tree, state().filters);
+  const lanes = () => once("lanes", state().threads.join("\0"), () => times.of(state().threads));
+  const timed = () => JSON.stringify([measure(), state().time, state().threads]);
+  /** Of a range of time and the chosen threads: a tree, and what a sample weighs. */
+  const ofTime = (range) => {
+    const { own, samples } = times.own(trees[measure()].own, measure(), range, lanes()), tree = trees[measure()].weighed(own);
+    return { tree, each: samples ? tree.whole / samples : 1 };
+  };
+  /** All that is looked at, before filters. */
+  function all() {
+    if (!times || !(state().time || state().threads.length)) return trees[measure()];
+    return once("timed", timed(), () => ofTime(state().time).tree);
+  }
+  /** What is compared, before filters; null if nothing is. */
+  function whole() {
+    if (difference) return once("whole", 0, () => compare({ ...difference, before: trees[1], after: trees[0] }));
+    if (!times || !state().than) return null;
+    return once("whole", timed() + state().than, () => {
+      const [before, after] = [state().than, state().time].map(ofTime), both = before.tree.whole > 0 && after.tree.whole > 0;
+      const scale = both ? after.tree.whole / before.tree.whole : 1;
+      return new Pair({ before: before.tree, after: after.tree, scale, perSample: [before.each, after.each], sigmas: 2 });
+    });
+  }
+  function pair() {
+    const all = whole();
+    if (!all) return null;
+    const of = once("pair", all, () => new Map()), key = JSON.stringify(state().filters);
+    if (!of.has(key)) of.clear(), of.set(key, all.of(filtered(all.before), filtered(all.after)));
+    const both = of.get(key);
+    both.own = state().by === "self";
+    both.dark = document.documentElement.classList.contains("dark");
+    both.colours = CHANGE_COLOURS[palette()] || CHANGE_COLOURS.change;
+    return both;
+  }
+  const palette = () => {
+    const changes = Object.hasOwn(CHANGE_PALETTES, state().palette);
+    return whole() ? state().palette === "kind" && !difference ? "change" : state().palette : changes ? "kind" : state().palette;
+  };
+  function base() {
+    const of = pair();
+    // Nothing of either profile is without a width.
+    if (of) return once("larger", of, () => of.tree("larger"));
+    return filtered(all());
+  }
+  /** What the flame graph shows: of two profiles one, and what the other has more than it beside that. */
+  function drawn() {
+    const of = pair();
+    if (!of || state().widths === "larger") return base();
+    return once("drawn" + state().widths, of, () => state().widths === "change" ? of.tree("change") : of.withRegion(state().widths, region[state().widths]));
+  }
+  /** Boxes that stand on what was searched for, or are it. */
+  const foundBoxes = () => {
+    const found = wanted(), tree = trees[0];
+    return once("boxes", found, () => {
+      if (!found || !found.includes(1)) return null;
+      const has = new Uint8Array(tree.count);
+      for (let i = 0; i < tree.count; i++) has[i] = found[tree.label[i]] || (tree.parent[i] >= 0 && has[tree.parent[i]]) ? 1 : 0;
+      return has;
+    });
+  };
+  const reverse = () => once("reverse", base(), () => reversed(base(), names.length));
+  const sums = () => once("sums", base(), () => base().byLabel(names.length));
+  const heaviest = () => once("heaviest", base(), () => {
+    const { self } = sums();
+    return self.indexOf(self.reduce((most, weight) => Math.max(most, weight), 0));
+  });
+  const middle = () => {
+    const label = handles.label(state().fn);
+    return label >= 0 ? label : heaviest();
+  };
+  function wanted() {
+    const regex = state().q ? regexOf(state().q, state().ignore) : null;
+    return once("wanted", state().q + "\0" + state().ignore, () => regex && wantedBy(regex));
+  }
+  return { once, measure, unit, lanes, whole, pair, palette, base, drawn, foundBoxes, reverse, sums, middle, wanted };
+}

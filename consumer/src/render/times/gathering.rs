@@ -1,0 +1,191 @@
+//! Samples as they are read, in 8 bytes each: which tick, which stack; and what they weigh, where they do not all weigh the same.
+
+use super::{COARSE, FINE, MANY};
+use crate::convert::{Collecting, Moment, Track, Tracks};
+use crate::live::Sample;
+
+/// Samples of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lane {
+    /// Ticks since the beginning in the upper half, position in [`Tracks::stacks`] in the lower; by [`Gathering::finish`] in order of ticks,
+    /// those of one tick as they were read.
+    pub(super) samples: Vec<u64>,
+    /// By [`super::By`].
+    pub(super) weights: [Weights; 2],
+}
+
+/// What samples weigh by a measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Weights {
+    /// All the same.
+    Same(u64),
+    /// One by one.
+    Each(Vec<u64>),
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self::Same(0)
+    }
+}
+
+impl Weights {
+    /// Takes the weight of a sample behind `count` others.
+    fn push(&mut self, count: usize, weight: u64) {
+        match self {
+            Self::Same(each) if count == 0 => *each = weight,
+            Self::Same(each) if *each == weight => {}
+            Self::Same(each) => {
+                let mut all = vec![*each; count];
+                all.push(weight);
+                *self = Self::Each(all);
+            }
+            Self::Each(all) => all.push(weight),
+        }
+    }
+
+    pub(super) fn at(&self, sample: usize) -> u64 {
+        match self {
+            Self::Same(each) => *each,
+            Self::Each(all) => all.get(sample).copied().unwrap_or(0),
+        }
+    }
+}
+
+/// All samples, as read.
+#[derive(Clone, Debug)]
+pub struct Moments {
+    /// Threads, by process and id, without samples; labels and stacks.
+    pub(super) tracks: Tracks,
+    /// By thread.
+    pub(super) lanes: Vec<Lane>,
+    /// ns.
+    pub(super) tick: i64,
+}
+
+/// Takes samples one by one.
+#[derive(Debug)]
+pub struct Gathering<'a> {
+    collecting: Collecting<'a>,
+    lanes: Vec<Lane>,
+    origin: i64,
+    tick: i64,
+    count: usize,
+}
+
+impl<'a> Gathering<'a> {
+    /// Takes what `collecting` selects; times are from `origin` on, in ns since 1970, those before it count as at it: a clock may have
+    /// been set back.
+    pub fn new(collecting: Collecting<'a>, origin: i64) -> Self {
+        Self { collecting, lanes: Vec::new(), origin, tick: FINE, count: 0 }
+    }
+
+    /// Takes a sample.
+    pub fn take(&mut self, sample: &Sample) {
+        if let Some((track, moment)) = self.collecting.select(sample) {
+            self.put(track, &moment);
+        }
+    }
+
+    fn put(&mut self, track: usize, moment: &Moment) {
+        let since = moment.time.saturating_sub(self.origin).max(0);
+        while since / self.tick > i64::from(u32::MAX) {
+            self.coarsen();
+        }
+        if track >= self.lanes.len() {
+            self.lanes.resize_with(track + 1, Lane::default);
+        }
+        let lane = &mut self.lanes[track];
+        let count = lane.samples.len();
+        lane.samples.push((since / self.tick) as u64 * SLOT + u64::from(moment.stack));
+        lane.weights[0].push(count, moment.weight);
+        lane.weights[1].push(count, moment.otherwise);
+        self.count += 1;
+        if self.count > MANY && self.tick < COARSE {
+            self.coarsen();
+        }
+    }
+
+    /// Ticks of ten times the length.
+    fn coarsen(&mut self) {
+        self.tick *= 10;
+        let samples = self.lanes.iter_mut().flat_map(|lane| &mut lane.samples);
+        samples.for_each(|sample| *sample = *sample / SLOT / 10 * SLOT + *sample % SLOT);
+    }
+
+    /// All that was taken, in order.
+    pub fn finish(self) -> Moments {
+        let mut tracks = self.collecting.threads();
+        let mut both: Vec<(Track, Lane)> =
+            std::mem::take(&mut tracks.tracks).into_iter().zip(self.lanes).collect();
+        both.retain(|(_, lane)| !lane.samples.is_empty());
+        both.sort_by(|(a, _), (b, _)| a.in_order(b));
+        both.iter_mut().for_each(|(_, lane)| lane.sort());
+        let (threads, lanes) = both.into_iter().unzip();
+        tracks.tracks = threads;
+        Moments { tracks, lanes, tick: self.tick }
+    }
+}
+
+/// What the tick of a sample is multiplied by.
+pub(super) const SLOT: u64 = 1 << 32;
+
+impl Lane {
+    fn sort(&mut self) {
+        let tick = |sample: &u64| sample / SLOT;
+        if self.samples.is_sorted_by_key(tick) {
+            return;
+        }
+        if self.weights.iter().all(|weights| matches!(weights, Weights::Same(_))) {
+            return self.samples.sort_by_key(tick);
+        }
+        let mut order: Vec<u32> = (0..self.samples.len() as u32).collect();
+        order.sort_by_key(|&at| tick(&self.samples[at as usize]));
+        let sorted = |of: &Vec<u64>| order.iter().map(|&at| of[at as usize]).collect();
+        self.samples = sorted(&self.samples);
+        for weights in &mut self.weights {
+            if let Weights::Each(all) = weights {
+                *all = sorted(all);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fold::FoldOptions;
+    use crate::reshape::Reshape;
+
+    fn gathered(moments: &[(i64, u32, u64)]) -> (i64, Lane) {
+        let (options, reshape) = (FoldOptions::default(), Reshape::default());
+        let collecting = Collecting::new(&options, &reshape, [i64::MIN, i64::MAX]);
+        let mut gathering = Gathering::new(collecting, 1_000_000_000);
+        for &(time, stack, weight) in moments {
+            gathering.put(0, &Moment { time, stack, weight, otherwise: 7 });
+        }
+        let mut lane = gathering.lanes.remove(0);
+        lane.sort();
+        (gathering.tick, lane)
+    }
+
+    #[test]
+    fn samples_are_in_order_of_ticks_and_keep_their_weights() {
+        let ms = |ms: i64| 1_000_000_000 + ms * 1_000_000;
+        let (tick, lane) = gathered(&[(ms(2), 5, 1), (ms(1), 6, 3), (ms(1) + 1, 4, 1), (0, 9, 1)]);
+        assert_eq!(tick, FINE);
+        assert_eq!(lane.samples, [9, 10 * SLOT + 6, 10 * SLOT + 4, 20 * SLOT + 5]);
+        assert_eq!(lane.weights, [Weights::Each(vec![1, 3, 1, 1]), Weights::Same(7)]);
+    }
+
+    #[test]
+    fn ticks_get_longer_for_many_samples_and_for_long_times() {
+        let week = 1_000_000_000 + 7 * 86_400 * 1_000_000_000;
+        let (tick, lane) = gathered(&[(1_000_100_000, 0, 1), (1_010_000_000, 1, 1), (week, 2, 1)]);
+        assert_eq!(tick, 10 * FINE);
+        assert_eq!(lane.samples, [0, 10 * SLOT + 1, 604_800_000 * SLOT + 2]);
+        let (tick, lane) = gathered(&vec![(1_010_500_000, 3, 1); MANY + 1]);
+        assert_eq!((tick, lane.samples[0]), (COARSE, 10 * SLOT + 3));
+        assert_eq!(lane.weights[0], Weights::Same(1));
+    }
+}
