@@ -38,7 +38,7 @@ pub fn write(tree: &Tree, out: &mut impl Write) -> Result<(), Error> {
 }
 
 /// A name without the characters that have a meaning in the format.
-pub(crate) fn clean(name: &str) -> String {
+pub fn clean(name: &str) -> String {
     name.chars()
         .map(|c| match c {
             ';' => ':',

@@ -147,7 +147,7 @@ pub enum Command {
 /// Stacks of some inputs.
 #[derive(Debug, Args)]
 pub struct StackArgs {
-    /// Recordings, repositories, folded text, perf script, pprof or speedscope files; `-` is standard input
+    /// Recordings, repositories, folded text, perf script, pprof, OTLP or speedscope files; `-` is standard input
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub inputs: Vec<PathBuf>,
     /// Which of them.

@@ -21,8 +21,8 @@ Examples:
   perf script | flightline convert - -o perf.pb.gz
   flightline convert cpu.pb.gz --format folded
 
-Inputs of all commands that draw or fold: recordings, folded text, perf script, pprof, speedscope. OpenTelemetry, and pprof with \
-threads, spans and labels: flightline export.";
+Inputs of all commands that draw or fold: recordings, folded text, perf script, pprof, OTLP profiles (protobuf), speedscope. \
+OpenTelemetry and pprof with threads, times, spans and labels: flightline export.";
 
 /// Arguments of `convert`.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub struct ConvertArgs {
     /// Where to; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
-    /// What to make of it [default: by the name of the output: .folded, .pb.gz, .speedscope.json]
+    /// What to make of it [default: by the name of the output: .folded, .pb.gz, .otlp, .speedscope.json]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
 }
@@ -45,6 +45,9 @@ enum Format {
     /// gzipped profile.proto
     #[cfg(feature = "export")]
     Pprof,
+    /// OpenTelemetry's profiles as protobuf, summed up; with times, threads and spans, and as JSON: flightline export
+    #[cfg(feature = "export")]
+    Otlp,
     /// speedscope's own file: threads, in order of time
     Speedscope,
     /// The Firefox Profiler's processed format: threads and times
@@ -72,6 +75,11 @@ pub fn run(args: &ConvertArgs) -> Result<Outcome> {
             #[cfg(feature = "export")]
             Format::Pprof => {
                 flightline_export::pprof::write(&flightline_export::pprof::of_tree(&profile.tree), out)?;
+            }
+            #[cfg(feature = "export")]
+            Format::Otlp => {
+                let data = flightline_export::otlp::tree::of_tree(&profile.tree);
+                out.write_all(&prost::Message::encode_to_vec(&data))?;
             }
             Format::D3 => d3::write(&profile.tree, &mut out)?,
             Format::Speedscope => speedscope::write(
@@ -102,6 +110,8 @@ impl ConvertArgs {
                 () if ends(&[".folded", ".collapsed"]) => Some(Format::Folded),
                 #[cfg(feature = "export")]
                 () if ends(&[".pb.gz", ".pprof"]) => Some(Format::Pprof),
+                #[cfg(feature = "export")]
+                () if ends(&[".otlp"]) => Some(Format::Otlp),
                 () if ends(&[".speedscope.json", ".speedscope"]) => Some(Format::Speedscope),
                 () => None,
             }

@@ -82,7 +82,7 @@ pub fn whole(path: &Path) -> Result<Option<Recording>> {
 
 /// A gzipped pprof profile as folded text; `None` if `path` is anything else.
 #[cfg(feature = "export")]
-pub fn pprof(path: &Path) -> Result<Option<Text>> {
+fn pprof(path: &Path) -> Result<Option<Text>> {
     if path.as_os_str() == "-" || !path.is_file() {
         return Ok(None);
     }
@@ -101,9 +101,44 @@ pub fn pprof(path: &Path) -> Result<Option<Text>> {
     }
 }
 
+/// OTLP profiles as folded text, of those of `types` if there are any; `None` if `path` is anything else.
+#[cfg(feature = "export")]
+fn otlp(path: &Path, types: &[String]) -> Result<Option<Text>> {
+    const MOST: u64 = 512 << 20;
+    if path.as_os_str() == "-" || !path.is_file() {
+        return Ok(None);
+    }
+    let cannot = || format!("cannot open {}", shown(path));
+    let mut file = File::open(path).with_context(cannot)?;
+    let mut bytes = Vec::new();
+    file.by_ref().take(1).read_to_end(&mut bytes).with_context(cannot)?;
+    if !flightline_export::otlp::tree::is(&bytes) {
+        return Ok(None);
+    }
+    file.take(MOST).read_to_end(&mut bytes).with_context(cannot)?;
+    let mut text = Vec::new();
+    let unit =
+        flightline_export::otlp::tree::folded(&bytes, types, &mut text).with_context(|| shown(path))?;
+    Ok(unit.map(|unit| Text::of(text, Some(unit))))
+}
+
+/// A profile of pprof or OTLP as folded text, of the latter those of `types` if there are any; `None` if `path` is anything else.
+pub fn packed(path: &Path, types: &[String]) -> Result<Option<Text>> {
+    match pprof(path)? {
+        Some(text) => Ok(Some(text)),
+        None => otlp(path, types),
+    }
+}
+
 /// Without the feature `export` there is no pprof.
 #[cfg(not(feature = "export"))]
-pub fn pprof(_: &Path) -> Result<Option<Text>> {
+fn pprof(_: &Path) -> Result<Option<Text>> {
+    Ok(None)
+}
+
+/// Nor OTLP.
+#[cfg(not(feature = "export"))]
+fn otlp(_: &Path, _: &[String]) -> Result<Option<Text>> {
     Ok(None)
 }
 

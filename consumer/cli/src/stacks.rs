@@ -90,7 +90,7 @@ fn open<T>(
             Err(_) if repository::rolled_away(path, inputs) => continue,
             Err(error) => return Err(error),
         }
-        if let Some(text) = input::pprof(path)? {
+        if let Some(text) = input::packed(path, &args.events)? {
             texts.push((path.clone(), pprof(text).with_context(|| shown(path))?));
             continue;
         }

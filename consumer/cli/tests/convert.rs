@@ -34,13 +34,30 @@ fn what_is_converted_folds_to_the_same() {
         let more: &[&str] = if total { &["--total"] } else { &[] };
         let of = |args: &[&str]| stdout(&[args, more].concat());
         let want = of(&["fold", &file]);
-        for name in ["x.pb.gz", "x.speedscope.json", "x.folded"] {
+        for name in ["x.pb.gz", "x.otlp", "x.speedscope.json", "x.folded"] {
             let path = folder.path().join(name);
             let path = path.to_str().unwrap();
             of(&["convert", &file, "-o", path]);
             assert_eq!(stdout(&["fold", path]), want, "{name} {total}");
         }
     }
+}
+
+#[test]
+fn what_is_exported_to_opentelemetry_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = recording("ap-java-multichunk.jfr");
+    let path = folder.path().join("exported.otlp");
+    let path = path.to_str().unwrap();
+    stdout(&["export", &file, "-o", path]);
+    assert_eq!(
+        total(&stdout(&["fold", path, "-e", "cpu"])),
+        total(&stdout(&["fold", &file, "-e", "cpu", "--total"]))
+    );
+    let several = flightline(&["fold", path]);
+    assert!(!several.status.success());
+    let told = String::from_utf8_lossy(&several.stderr).into_owned();
+    assert!(told.contains("name one with -e: ") && told.contains("cpu") && told.contains("wall"), "{told}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod json;
 mod profiles;
 mod tables;
 mod traces;
+pub mod tree;
 
 pub use json::{profiles_json, traces_json};
 pub use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;

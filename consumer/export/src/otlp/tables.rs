@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use flightline_consumer::live;
 use flightline_consumer::model::FrameKind;
+use flightline_consumer::tree::Label;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, any_value};
 use opentelemetry_proto::tonic::profiles::v1development::{
     Function, KeyValueAndUnit, Line, Link, Location, Mapping, ProfilesDictionary, Stack,
@@ -123,30 +124,46 @@ impl Tables {
         self.stacks.number(locations.clone(), || Stack { location_indices: locations })
     }
 
+    /// Of the labels of a tree, leaf first.
+    pub(super) fn labels<'l>(&mut self, labels: impl Iterator<Item = &'l Label>) -> i32 {
+        let frame = |label: &Label| {
+            let name = self.string(&label.text);
+            let module = label.module.as_ref().map_or(0, |module| self.string(module));
+            self.frame(name, module, 0, 0, label.kind)
+        };
+        let locations: Vec<i32> = labels.map(frame).collect();
+        self.stacks.number(locations.clone(), || Stack { location_indices: locations })
+    }
+
     fn location(&mut self, frame: &live::Frame) -> i32 {
         let name_strindex = match frame.class.is_empty() {
             true => self.string(&frame.function),
             false => self.name(&format!("{}.{}", frame.class, frame.function)),
         };
+        let module = self.string(&frame.module);
+        // Where our recordings know no line, they have the address in the file.
+        let address = match (frame.line, frame.kind.in_library()) {
+            (0, true) => u64::from(frame.bytecode_index.cast_unsigned()),
+            _ => 0,
+        };
+        self.frame(name_strindex, module, i64::from(frame.line), address, frame.kind)
+    }
+
+    /// A function by the number of its name, in a module by that of its, 0 if there is none.
+    fn frame(&mut self, name_strindex: i32, module: i32, line: i64, address: u64, kind: FrameKind) -> i32 {
         let function = Function { name_strindex, ..Function::default() };
         let function_index = self.functions.number(function, || function);
-        let mapping = match self.string(&frame.module) {
+        let mapping = match module {
             0 => 0,
             filename_strindex => {
                 let mapping = || Mapping { filename_strindex, ..Mapping::default() };
                 self.mappings.number(filename_strindex, mapping)
             }
         };
-        // Where our recordings know no line, they have the address in the file.
-        let address = match (frame.line, frame.kind.in_library()) {
-            (0, true) => u64::from(frame.bytecode_index.cast_unsigned()),
-            _ => 0,
-        };
-        let attribute = match frame_type(frame.kind) {
+        let attribute = match frame_type(kind) {
             "" => 0,
             name => self.text("profile.frame.type", &name.into()),
         };
-        let line = i64::from(frame.line);
         let key = FrameKey { mapping, function: function_index, line, address, attribute };
         self.locations.number(key, || Location {
             mapping_index: mapping,

@@ -1,0 +1,227 @@
+//! Stacks that are summed up as OTLP profiles, and back.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use flightline_consumer::tree::Tree;
+use opentelemetry_proto::tonic::profiles::v1development::{
+    Profile, ProfilesData, ProfilesDictionary, ResourceProfiles, Sample, ScopeProfiles, ValueType,
+};
+use prost::Message;
+
+use super::tables::Tables;
+use crate::resource::scope;
+
+/// Bytes of text that profiles become.
+const MOST: usize = 1 << 30;
+
+/// A tree as one profile, without times, threads and attributes.
+pub fn of_tree(tree: &Tree) -> ProfilesData {
+    let mut tables = Tables::new();
+    let (kind, unit) = match tree.unit.as_str() {
+        "ns" => ("time", "nanoseconds"),
+        "bytes" => ("space", "bytes"),
+        "samples" => ("samples", "count"),
+        other => (other, "count"),
+    };
+    let sample_type = ValueType { type_strindex: tables.name(kind), unit_strindex: tables.name(unit) };
+    let mut samples = Vec::new();
+    let mut stacks = tree.stacks();
+    while let Some((path, weight)) = stacks.next() {
+        let stack_index = tables.labels(path.iter().rev().map(|label| &tree.labels[label.index()]));
+        let values = vec![i64::try_from(weight).unwrap_or(i64::MAX)];
+        samples.push(Sample { stack_index, values, ..Sample::default() });
+    }
+    let profile = Profile { sample_type: Some(sample_type), samples, ..Profile::default() };
+    let scope_profiles =
+        vec![ScopeProfiles { scope: Some(scope()), profiles: vec![profile], ..ScopeProfiles::default() }];
+    ProfilesData {
+        resource_profiles: vec![ResourceProfiles { scope_profiles, ..ResourceProfiles::default() }],
+        dictionary: Some(tables.finish()),
+    }
+}
+
+/// Whether bytes may be such a message: it begins with one of its two fields.
+pub fn is(head: &[u8]) -> bool {
+    matches!(head, [0x0a | 0x12, ..])
+}
+
+/// Folded text of encoded profiles, and what it counts. Of several types, `wanted` names those taken; they must be of one unit. `None` if
+/// the bytes are no such message.
+///
+/// # Errors
+/// There are several types and none is named, one that is named is not there, or `out` cannot be written.
+pub fn folded(bytes: &[u8], wanted: &[String], out: &mut impl Write) -> io::Result<Option<String>> {
+    let Some(data) = ProfilesData::decode(bytes).ok().filter(|data| {
+        // Any message may be taken for another; this one has tables that begin with nothing.
+        let strings = data.dictionary.as_ref().and_then(|tables| tables.string_table.first());
+        strings.is_some_and(String::is_empty) && !data.resource_profiles.is_empty()
+    }) else {
+        return Ok(None);
+    };
+    let tables = data.dictionary.unwrap_or_default();
+    let text = |index: i32| at(&tables.string_table, index).map_or("", String::as_str);
+    let scopes = data.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
+    let typed = scopes.flat_map(|scope| &scope.profiles).map(|profile| {
+        let of = profile.sample_type.unwrap_or_default();
+        ((text(of.type_strindex), text(of.unit_strindex)), profile)
+    });
+    let all: Vec<_> = typed.collect();
+    let mut types: Vec<(&str, &str)> = all.iter().map(|(of, _)| *of).collect();
+    types.sort_unstable();
+    types.dedup();
+    let there = types.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    if let Some(missing) = wanted.iter().find(|name| !types.iter().any(|(of, _)| of == name)) {
+        return Err(invalid(format!("there is no profile of {missing}; there are: {there}")));
+    }
+    types.retain(|(name, _)| wanted.is_empty() || wanted.iter().any(|of| of == name));
+    let mut units: Vec<&str> = types.iter().map(|(_, unit)| *unit).collect();
+    units.dedup();
+    let [unit] = units[..] else {
+        return Err(invalid(format!("there are profiles of several kinds, name one with -e: {there}")));
+    };
+    if types.len() > 1 && wanted.is_empty() {
+        return Err(invalid(format!("there are profiles of several kinds, name some with -e: {there}")));
+    }
+    // Each stack once, however many samples share it: what is written is no more than what is there.
+    let mut weights: BTreeMap<i32, u64> = BTreeMap::new();
+    for (_, profile) in all.iter().filter(|(of, _)| types.contains(of)) {
+        for sample in &profile.samples {
+            let values = sample.values.iter().map(|&value| u64::try_from(value).unwrap_or(0));
+            let weight = match sample.values.is_empty() {
+                true => sample.timestamps_unix_nano.len() as u64,
+                false => values.fold(0, u64::saturating_add),
+            };
+            let sum = weights.entry(sample.stack_index).or_default();
+            *sum = sum.saturating_add(weight);
+        }
+    }
+    let mut line = String::new();
+    let mut written = 0;
+    for (stack, weight) in weights.into_iter().filter(|&(_, weight)| weight > 0) {
+        line.clear();
+        put_stack(&tables, stack, MOST - written, &mut line);
+        written += line.len();
+        if written >= MOST {
+            return Err(invalid("its stacks take more than 1 GB as text".to_owned()));
+        }
+        writeln!(out, "{line} {weight}")?;
+    }
+    Ok(Some(match unit {
+        "nanoseconds" => "ns".to_owned(),
+        "count" | "" => "samples".to_owned(),
+        unit => unit.to_owned(),
+    }))
+}
+
+fn at<T>(table: &[T], index: i32) -> Option<&T> {
+    usize::try_from(index).ok().and_then(|index| table.get(index))
+}
+
+/// Root first; functions inlined into others are frames. Stops behind `most` bytes: tables can name one thing again and again.
+fn put_stack(tables: &ProfilesDictionary, index: i32, most: usize, line: &mut String) {
+    let stack = at(&tables.stack_table, index).filter(|stack| !stack.location_indices.is_empty());
+    let Some(stack) = stack else { return line.push_str(flightline_consumer::fold::NO_STACK) };
+    let mut put = |name: &str| {
+        if !line.is_empty() {
+            line.push(';');
+        }
+        line.push_str(&flightline_consumer::folded::clean(name));
+        line.len() < most
+    };
+    for &location in stack.location_indices.iter().rev() {
+        let Some(location) = at(&tables.location_table, location).filter(|_| location != 0) else {
+            if put("?") {
+                continue;
+            }
+            return;
+        };
+        let function = |index| at(&tables.function_table, index).filter(|_| index != 0);
+        let named = location.lines.iter().rev().filter_map(|line| function(line.function_index));
+        let names = named.filter_map(|function| at(&tables.string_table, function.name_strindex));
+        let mut names = names.filter(|name| !name.is_empty()).peekable();
+        let goes_on = match names.peek() {
+            None => put(&format!("0x{:x}", location.address)),
+            Some(_) => names.all(|name| put(name)),
+        };
+        if !goes_on {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flightline_consumer::folded as folded_text;
+
+    use super::*;
+
+    fn packed(text: &str, unit: &str) -> ProfilesData {
+        let mut tree = folded_text::read(text.as_bytes()).unwrap();
+        tree.unit = unit.into();
+        of_tree(&tree)
+    }
+
+    fn unpacked(data: &ProfilesData, wanted: &[&str]) -> io::Result<Option<(String, String)>> {
+        let mut out = Vec::new();
+        let wanted: Vec<String> = wanted.iter().map(|&name| name.into()).collect();
+        let unit = folded(&data.encode_to_vec(), &wanted, &mut out)?;
+        Ok(unit.map(|unit| (String::from_utf8(out).unwrap(), unit)))
+    }
+
+    #[test]
+    fn there_and_back() {
+        let text = "main;f(int);g 3\nmain;h 4\n";
+        let data = packed(text, "ns");
+        assert!(is(&data.encode_to_vec()));
+        assert_eq!(unpacked(&data, &[]).unwrap(), Some((text.into(), "ns".into())));
+        // Other tools may give times alone.
+        let mut timed = packed("a;b 1\n", "samples");
+        let sample = &mut timed.resource_profiles[0].scope_profiles[0].profiles[0].samples[0];
+        (sample.values, sample.timestamps_unix_nano) = (Vec::new(), vec![1, 2, 3]);
+        assert_eq!(unpacked(&timed, &[]).unwrap(), Some(("a;b 3\n".into(), "samples".into())));
+    }
+
+    #[test]
+    fn a_stack_that_all_samples_share_is_written_once() {
+        let mut data = packed("a;b 1\n", "samples");
+        let samples = &mut data.resource_profiles[0].scope_profiles[0].profiles[0].samples;
+        *samples = vec![samples[0].clone(); 1000];
+        assert_eq!(unpacked(&data, &[]).unwrap().unwrap().0, "a;b 1000\n");
+    }
+
+    #[test]
+    fn one_of_several_kinds_is_named() {
+        let mut both = packed("a;b 1\n", "samples");
+        let mut other = both.resource_profiles[0].scope_profiles[0].profiles[0].clone();
+        other.sample_type = Some(ValueType { type_strindex: 3, unit_strindex: 4 });
+        other.samples[0].values = vec![5];
+        let tables = both.dictionary.as_mut().unwrap();
+        tables.string_table.truncate(3);
+        tables.string_table.extend(["cpu", "nanoseconds", "b"].map(str::to_owned));
+        both.resource_profiles[0].scope_profiles[0].profiles.push(other);
+        let error = unpacked(&both, &[]).unwrap_err().to_string();
+        assert!(error.contains("name one with -e: cpu, samples"), "{error}");
+        assert_eq!(unpacked(&both, &["cpu"]).unwrap().unwrap().1, "ns");
+        assert!(unpacked(&both, &["wall"]).unwrap_err().to_string().contains("there is no profile of wall"));
+    }
+
+    #[test]
+    fn what_is_no_such_message_is_passed_on_and_what_is_broken_does_no_harm() {
+        for bytes in
+            [&b""[..], b"\n", b"\na;b 1\n", b"a;b 1\n", &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f], &[0x12, 0]]
+        {
+            assert!(folded(bytes, &[], &mut Vec::new()).unwrap().is_none(), "{bytes:?}");
+        }
+        let whole = packed("a;b 1\nc 2\n", "samples").encode_to_vec();
+        for at in 0..whole.len() {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut bytes = whole.clone();
+                bytes[at] = byte;
+                _ = folded(&bytes, &[], &mut Vec::new());
+                _ = folded(&bytes[..at], &[], &mut Vec::new());
+            }
+        }
+    }
+}
