@@ -282,16 +282,17 @@ function flameGraph(ui) {
     frame.hidden = false;
   }
   const darken = () => { for (const frame of lights) frame.hidden = true; };
-  /** Frames the box `node` and, more thinly, those labelled `label`, as far as they are in sight; -1: none. */
+  /** Frames the box `node` and, more thinly, those labelled `label` that are wide enough to be told apart; -1: none. */
   function light(node, label) {
-    const MOST = 300;
+    const MOST = 60, THIN = 4;
     if (stale) draw();
     darken();
     if (label < 0) return;
     let used = 0;
     rows.forEach((row, level) => {
       for (const box of row) {
-        if (box.node < 0 || tree.label[box.node] !== label || used >= MOST) continue;
+        if (box.node < 0 || tree.label[box.node] !== label) continue;
+        if (box.node !== node && (used >= MOST || box.x1 - box.x0 < THIN)) continue;
         if (!lights[used]) spacer.append(lights[used] = document.createElement("div"));
         lights[used].className = box.node === node ? "ring light same" : "ring light";
         encircle(lights[used++], box, level);

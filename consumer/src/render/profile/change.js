@@ -105,6 +105,19 @@ class Pair {
     return pixel(...full.map((part) => ground + (part - ground) * strength));
   }
 
+  /** How much of the stacks there is more of, and how much less. */
+  get moved() {
+    if (this.sums) return this.sums;
+    const { before, after, scale } = this;
+    let [more, less] = [0, 0];
+    for (let i = 0; i < after.own.length; i++) {
+      const delta = after.own[i] - before.own[i] * scale;
+      if (delta > 0) more += delta;
+      else less -= delta;
+    }
+    return (this.sums = { more, less });
+  }
+
   /** Changes, and what is said of their colours. */
   legend() {
     const most = percentOf(this.most, this.whole), chance = [{ delta: 0 }, "no change, or chance"];

@@ -41,23 +41,27 @@ function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
     return at;
   }
 
+  const sums = new WeakMap();
+  /** What `found` weighs in a tree, added up once. */
+  function matchedIn(tree, found) {
+    const known = sums.get(tree);
+    if (known && known.found === found) return known.weight;
+    const weight = tree.matched(found);
+    sums.set(tree, { found, weight });
+    return weight;
+  }
   /** What is written above a graph: how much it is of, how much of that matches and is zoomed to. */
   function told({ which, title }, pair, unit, found, zoom) {
     const of = which === "before" ? pair.before : pair.after, scaled = which === "before" ? pair.scale : 1;
     const rounded = (weight) => amountIn(unit, Math.round(weight));
     const parts = [];
     if (which === "change") {
-      let [more, less] = [0, 0];
-      pair.after.own.forEach((after, i) => {
-        const delta = after - pair.before.own[i] * pair.scale;
-        if (delta > 0) more += delta;
-        else less -= delta;
-      });
+      const { more, less } = pair.moved;
       parts.push(`${signed(rounded(more), 1)}, ${signed(rounded(less), -1)}`);
     } else {
       const scale = scaled === 1 ? "" : `, times ${scaled.toPrecision(4)}`;
       parts.push(amountIn(unit, of.all) + scale);
-      if (found) parts.push(`matched ${percentOf(of.matched(found) * scaled, pair.whole)}`);
+      if (found) parts.push(`matched ${percentOf(matchedIn(of, found) * scaled, pair.whole)}`);
       if (zoom >= 0) {
         const name = frames.names[of.label[zoom]], weight = of.total[zoom];
         parts.push(weight > 0 ? `${name} ${percentOf(weight * scaled, pair.whole)}` : `${name} is not in it`);
