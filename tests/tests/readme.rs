@@ -1,6 +1,7 @@
 //! The README's commands do what it says, and its examples name options that exist.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -73,4 +74,48 @@ fn examples_are_of_commands_that_exist() {
     }
     assert!(without_example.is_empty(), "no example of {without_example:?}");
     assert!(options > 15, "{options}");
+}
+
+/// What was asked, and by which tests it is shown: these exist. A test is named by `file::function`, `::function` of the file
+/// before, or a file for a browser and the beginnings of titles in quotes behind it.
+#[test]
+fn tables_of_requirements_name_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let tables = [
+        include_str!("../../consumer/docs/picture-requirements.md"),
+        include_str!("../../consumer/docs/stream-requirements.md"),
+    ];
+    let (mut seen, mut missing) = (0, Vec::new());
+    for line in tables.iter().flat_map(|table| table.lines()) {
+        let (mut file, mut text) = ("", String::new());
+        for (part, names) in line.split('`').enumerate() {
+            let (path, test) = names.split_once("::").unwrap_or((names, ""));
+            if part % 2 == 1 && (path.ends_with(".rs") || path.ends_with(".mjs")) {
+                file = path;
+                text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+                seen += 1;
+                missing.extend(text.is_empty().then(|| file.to_owned()));
+            }
+            let wanted: Vec<String> = match part % 2 {
+                1 if (file == path || path.is_empty()) && !test.is_empty() => vec![test.to_owned()],
+                0 if file.ends_with(".mjs") => {
+                    names.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+                }
+                _ => continue,
+            };
+            seen += wanted.len();
+            missing.extend(
+                wanted
+                    .into_iter()
+                    .filter(|name| {
+                        !["fn {}(", "test(\"{}", "test(`{}"]
+                            .iter()
+                            .any(|head| text.contains(&head.replace("{}", name)))
+                    })
+                    .map(|name| format!("{file}: {name}")),
+            );
+        }
+    }
+    assert!(seen > 80, "{seen} names found");
+    assert!(missing.is_empty(), "{missing:#?}");
 }
