@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Flame graph pages against other tools: time, memory and size of making one, and of opening and using it.
 
-bench/flame.py [--stacks 10000,100000] [--flightline PATH] [--work DIR] [--no-browser]
+bench/flame.py [--stacks 10000,100000] [--callees N] [--flightline PATH] [--work DIR] [--no-browser]
 
 Stacks are made the same way in each run: each is an earlier one cut somewhere and grown by functions of Zipf-like frequency. Others are
 measured in the same run where they are there: inferno-flamegraph, flamegraph.pl (on PATH). CPU is user and system time of the whole
@@ -30,19 +30,21 @@ def names(rng, count):
     return made
 
 
-def write_folded(path, stacks):
-    """`stacks` distinct stacks of about 28 frames, in the order they were made in."""
+def write_folded(path, stacks, callees=0):
+    """`stacks` distinct stacks of about 20 frames, in the order they were made in; each function calls any other, or only `callees` of them."""
     rng = random.Random(20261122)
     known = names(rng, 6000)
     weights = [1 / (rank + 1) for rank in range(len(known))]
     picks = iter(())
+    # As in programs: who a function calls is known from the function.
+    called = {name: rng.choices(known, weights, k=callees) for name in known} if callees else {}
     kept, seen = [[known[0]]], set()
     with open(path, "w") as out:
         while len(seen) < stacks:
             base = kept[int(rng.random() ** 2 * len(kept))] if rng.random() < 0.7 else kept[-1]
             stack = base[: rng.randint(max(1, len(base) - 8), len(base))]
             for _ in range(rng.randint(1, 9)):
-                name = next(picks, None)
+                name = rng.choice(called[stack[-1]]) if called else next(picks, None)
                 if name is None:
                     picks = iter(rng.choices(known, weights, k=1 << 16))
                     name = next(picks)
@@ -71,6 +73,7 @@ def run(command, stdout=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stacks", default="10000,100000")
+    parser.add_argument("--callees", type=int, default=0, help="functions that each function calls; 0: any")
     parser.add_argument("--flightline", default=str(ROOT / "target/release/flightline"))
     parser.add_argument("--work", default=str(ROOT / "target/bench-flame"))
     parser.add_argument("--no-browser", action="store_true")
@@ -79,9 +82,9 @@ def main():
     work.mkdir(parents=True, exist_ok=True)
     others = {tool: shutil.which(tool) for tool in ("inferno-flamegraph", "flamegraph.pl")}
     for stacks in map(int, args.stacks.split(",")):
-        folded = work / f"{stacks}.folded"
+        folded = work / (f"{stacks}-{args.callees}.folded" if args.callees else f"{stacks}.folded")
         if not folded.exists():
-            write_folded(folded, stacks)
+            write_folded(folded, stacks, args.callees)
         print(f"## {stacks} stacks, {folded.stat().st_size / 1e6:.1f} MB", flush=True)
         page = work / f"{stacks}.html"
         makers = [("flightline", page, [args.flightline, "flame", str(folded), "-o", str(page)])]

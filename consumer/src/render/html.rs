@@ -151,11 +151,15 @@ fn put(
     let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]));
     let frames = json!({"names": names, "modules": modules, "kinds": kinds}).to_string();
     let columns = columns::of(measures, order.len(), |label| numbers[label]);
+    // Times are many and of little order: more search costs much there and finds nothing.
     let data = [
         ("profile", profile.to_string()),
-        ("frames", base64(&deflated(frames.as_bytes())?)),
-        ("boxes", base64(&deflated(&columns)?)),
-        ("times", base64(&times.map_or(Ok(Vec::new()), |times| deflated(&times.columns))?)),
+        ("frames", base64(&deflated(frames.as_bytes(), Compression::best())?)),
+        ("boxes", base64(&deflated(&columns, Compression::best())?)),
+        (
+            "times",
+            base64(&times.map_or(Ok(Vec::new()), |times| deflated(&times.columns, Compression::default()))?),
+        ),
     ];
     page::write(PAGE, &options.title, STYLE, SCRIPT, &data, out)
 }
@@ -187,8 +191,8 @@ fn by_name(tree: &Tree) -> (Vec<usize>, Vec<usize>) {
     (order, numbers)
 }
 
-fn deflated(bytes: &[u8]) -> Result<Vec<u8>, Error> {
-    let mut encoder = ZlibEncoder::new(Vec::with_capacity(bytes.len() / 2), Compression::default());
+fn deflated(bytes: &[u8], level: Compression) -> Result<Vec<u8>, Error> {
+    let mut encoder = ZlibEncoder::new(Vec::with_capacity(bytes.len() / 2), level);
     encoder.write_all(bytes).map_err(Error::Write)?;
     encoder.finish().map_err(Error::Write)
 }

@@ -30,7 +30,7 @@ pub(super) fn write(
     data: &[(&str, String)],
     out: &mut impl Write,
 ) -> Result<(), Error> {
-    let script = script.concat();
+    let script = lean(&script.concat());
     let mut put = |text: &str| out.write_all(text.as_bytes()).map_err(Error::Write);
     let mut rest = template;
     // One pass over the page, so that nothing in the data is taken for a placeholder.
@@ -52,6 +52,22 @@ pub(super) fn write(
         rest = after;
     }
     put(rest)
+}
+
+/// A script without what only its authors read: comments that have lines of their own, indentation. No text of ours goes over lines.
+fn lean(script: &str) -> String {
+    let mut out = String::with_capacity(script.len());
+    let mut in_comment = false;
+    for line in script.lines().map(str::trim_start) {
+        let begins = line.starts_with("/*");
+        if in_comment || begins {
+            in_comment = !line.ends_with("*/");
+        } else if !line.is_empty() && !line.starts_with("//") {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out
 }
 
 /// What the page may do: run its own script, use its own style. Nothing of what names in a recording could make of it.
@@ -96,6 +112,18 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_whole_lines_of_comment_and_indentation_go() {
+        let script = "/** one */\nlet a = 1; // stays\n  /*\n   * two\n   */\n  a *= 2;\n\n  // three\n  a /* in it */ += 1;\n";
+        assert_eq!(lean(script), "let a = 1; // stays\na *= 2;\na /* in it */ += 1;\n");
+        for all in [super::FLAME, super::COMMON] {
+            assert!(
+                all.lines().all(|line| line.matches('`').count() % 2 == 0),
+                "text over lines would change"
+            );
+        }
+    }
 
     #[test]
     fn base64_of_every_length() {
