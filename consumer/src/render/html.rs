@@ -151,11 +151,11 @@ fn put(
     let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]));
     let frames = json!({"names": names, "modules": modules, "kinds": kinds}).to_string();
     let columns = columns::of(measures, order.len(), |label| numbers[label]);
-    // Times are many and of little order: more search costs much there and finds nothing.
+    // Searched hardest, boxes and times of samples would take a third more of the work of all for 2 % less.
     let data = [
         ("profile", profile.to_string()),
         ("frames", base64(&deflated(frames.as_bytes(), Compression::best())?)),
-        ("boxes", base64(&deflated(&columns, Compression::best())?)),
+        ("boxes", base64(&deflated(&columns, Compression::default())?)),
         (
             "times",
             base64(&times.map_or(Ok(Vec::new()), |times| deflated(&times.columns, Compression::default()))?),

@@ -58,8 +58,8 @@ function heatMap(ui) {
   function draw() {
     if (!times || scroller.clientWidth === 0) return;
     const dark = document.documentElement.classList.contains("dark"), ratio = window.devicePixelRatio || 1;
-    // As wide as there is room for, up to what looks like a cell; longer ones are scrolled.
-    wide = Math.max(4, Math.min(48, Math.floor(scroller.clientWidth / columns)));
+    // As wide as there is room for; longer ones are scrolled.
+    wide = Math.max(4, Math.floor(scroller.clientWidth / columns));
     high = Math.max(2, Math.floor(HEIGHT / rows));
     const width = wide * columns, height = high * rows + AXIS;
     canvas.width = Math.min(32000, Math.round(width * ratio));
