@@ -27,7 +27,7 @@ Examples:
   flightline record -o - -- ./server | flightline export - --to grpc://collector:4317 --attribute deployment.environment=test
 
 Profiles of OTLP are those of v1development: a Collector needs --feature-gates=service.profilesSupport. Samples that were taken in a \
-span link to it. What is lost on the way is told at the end.
+span link to it. What is lost on the way is told at the end. For chosen or reshaped stacks: flightline convert --format otlp or pprof.
 
 Exit status: 0 all was read and taken; 1 error, or some was not; 2 wrong usage.";
 

@@ -36,6 +36,8 @@ struct Samples {
     unit: String,
     truncated: u64,
     without_stack: u64,
+    /// Of the samples with one, whose leaf has no name.
+    nameless: u64,
     top: Vec<Function>,
 }
 
@@ -216,14 +218,15 @@ impl Report {
     }
 
     fn top_text(&self) -> String {
-        let Samples { total, unit, truncated, without_stack, top } = &self.samples;
+        let Samples { total, unit, truncated, without_stack, nameless, top } = &self.samples;
         if *total == 0 {
             return String::new();
         }
         let mut out = format!(
-            "\n{total} {unit}; {} with a truncated stack, {} without one\n\n{:>8} {:>8}  Function\n",
+            "\n{total} {unit}; {} with a truncated stack, {} without one, {} in functions without a name\n\n{:>8} {:>8}  Function\n",
             percent(*truncated, *total),
             percent(*without_stack, *total),
+            percent(*nameless, *total),
             "self",
             "total",
         );
@@ -247,7 +250,7 @@ impl Report {
     fn to_json(&self) -> Value {
         let Ledger { losses, truncated, notices, labels, .. } = &self.ledger;
         let (signals, pauses) = self.ends.to_json();
-        let Samples { total, unit, truncated: cut, without_stack, top } = &self.samples;
+        let Samples { total, unit, truncated: cut, without_stack, nameless, top } = &self.samples;
         json!({
             "version": format!("{}.{}", self.version.0, self.version.1),
             "chunks": self.chunks,
@@ -272,6 +275,7 @@ impl Report {
             "pauses": pauses,
             "samples": {
                 "total": total, "unit": unit, "truncated": cut, "withoutStack": without_stack,
+                "withoutName": nameless,
                 "top": top.iter().map(|f| json!({
                     "function": f.name, "module": f.module, "self": f.own, "total": f.total,
                 })).collect::<Vec<_>>(),
@@ -284,6 +288,7 @@ impl Samples {
     fn new(of: Functions, top: usize) -> Self {
         let Functions { mut functions, total, unit, truncated, without_stack } = of;
         functions.retain(|f| f.own > 0);
+        let nameless = functions.iter().filter(|f| is_nameless(&f.label.text)).map(|f| f.own).sum();
         functions.sort_unstable_by(|a, b| {
             let by_name = |f: &fold::Function| (f.label.text.clone(), f.label.module.clone(), f.label.kind);
             b.own.cmp(&a.own).then_with(|| by_name(a).cmp(&by_name(b)))
@@ -295,8 +300,15 @@ impl Samples {
             own: f.own,
             total: f.total,
         });
-        Self { total, unit: unit.to_owned(), truncated, without_stack, top: top.collect() }
+        Self { total, unit: unit.to_owned(), truncated, without_stack, nameless, top: top.collect() }
     }
+}
+
+/// Whether a frame is called by its address, in a library or not, or by a word of a tool that knew none.
+fn is_nameless(text: &str) -> bool {
+    let hex = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let address = text.rsplit_once('+').map_or(text, |(_, offset)| offset);
+    address.strip_prefix("0x").is_some_and(hex) || matches!(text, "[unknown]" | "[unknown_Java]" | "unknown")
 }
 
 fn seconds(nanos: u64) -> f64 {
@@ -305,4 +317,19 @@ fn seconds(nanos: u64) -> f64 {
 
 fn percent(part: u64, of: u64) -> String {
     format!("{:.2}%", 100.0 * part as f64 / of.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_nameless;
+
+    #[test]
+    fn functions_without_a_name() {
+        for text in ["libz.so.1+0x2a0", "0x7f00", "[unknown]", "a+b+0x1"] {
+            assert!(is_nameless(text), "{text}");
+        }
+        for text in ["main", "operator+", "0xmain", "f+0x", "Foo::unknown", "lib+0xyz"] {
+            assert!(!is_nameless(text), "{text}");
+        }
+    }
 }
