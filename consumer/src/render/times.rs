@@ -31,9 +31,9 @@ const LONGEST: u64 = 20 * 365 * 86_400 * 1_000_000_000;
 /// Which of the samples' two weights a measure of the page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// [`Moment::weight`].
+    /// What the sample weighs by the measure that was asked for.
     Weight,
-    /// [`Moment::otherwise`].
+    /// What it weighs by the other one.
     Otherwise,
 }
 
