@@ -27,6 +27,8 @@ pub struct Stopped {
     /// What it gets when it goes on.
     signal: i32,
     gone: bool,
+    /// The last instruction waited.
+    waits: bool,
 }
 
 fn ptrace(request: u32, tid: i32, data: usize) -> bool {
@@ -39,7 +41,7 @@ impl Stopped {
         if !ptrace(libc::PTRACE_SEIZE, tid, 0) {
             return None;
         }
-        let mut stopped = Stopped { tid, signal: 0, gone: false };
+        let mut stopped = Stopped { tid, signal: 0, gone: false, waits: false };
         ptrace(libc::PTRACE_INTERRUPT, tid, 0);
         stopped.wait();
         (!stopped.gone).then_some(stopped)
@@ -68,6 +70,7 @@ impl Stopped {
             }
             std::thread::yield_now();
         }
+        self.waits = woken;
         if !libc::WIFSTOPPED(status) {
             self.gone = true;
             return;
@@ -84,6 +87,11 @@ impl Stopped {
         // SAFETY: the request writes a siginfo_t to where the last argument points.
         let asked = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, self.tid, 0usize, &raw mut info) };
         asked >= 0 && info.si_code == TRAP_PERF
+    }
+
+    /// Whether the last instruction was a wait, which we ended: for a lock, it may be, that is held by a thread we stopped.
+    pub fn waits(&self) -> bool {
+        self.waits
     }
 
     /// One instruction; a signal that waits is delivered first. `false` if the thread is gone.
@@ -108,6 +116,13 @@ impl Drop for Stopped {
 /// Stops all threads of a process; they go on when the values are dropped. The main thread comes first.
 #[track_caller]
 pub fn freeze(pid: u32) -> Vec<Stopped> {
+    let all = freeze_others(pid);
+    assert!(!all.is_empty(), "process {pid} cannot be stopped");
+    all
+}
+
+/// The same for those that are not stopped yet, if there are any.
+pub fn freeze_others(pid: u32) -> Vec<Stopped> {
     let mut all: Vec<Stopped> = Vec::new();
     loop {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -119,7 +134,6 @@ pub fn freeze(pid: u32) -> Vec<Stopped> {
             break;
         }
     }
-    assert!(!all.is_empty(), "process {pid} cannot be stopped");
     all.sort_by_key(|thread| thread.tid != pid as i32);
     all
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant as Clock};
 use flightline_tests::crashes::{Found, Instant, Told, record, recover};
 use flightline_tests::run::{beside, children, collect, signal, spawn, until, wait};
 use flightline_tests::shared_memory::session_of;
-use flightline_tests::stepping::{Copied, Stopped, Watch, freeze};
+use flightline_tests::stepping::{Copied, Watch, freeze, freeze_others};
 use flightline_tests::victim;
 use tempfile::TempDir;
 
@@ -124,9 +124,10 @@ fn step_through(name: &str, repository: bool, the_drain: bool) {
         std::thread::sleep(Duration::from_millis(1));
         let mut of_program = freeze(program);
         let mut of_drain = freeze(drain.id());
-        let count = of_program.len();
-        let stepped: &mut Stopped =
-            if the_drain { &mut of_drain[0] } else { &mut of_program[time as usize % count] };
+        let (of_stepped, pid) =
+            if the_drain { (&mut of_drain, drain.id()) } else { (&mut of_program, program) };
+        let which = if the_drain { 0 } else { time as usize % of_stepped.len() };
+        let mut stepped = of_stepped.remove(which);
         let mut here: BTreeMap<&str, u64> = BTreeMap::new();
         let mut before = watch.look(!the_drain);
         let steps_now = if the_drain { most } else { most / 4 };
@@ -136,6 +137,12 @@ fn step_through(name: &str, repository: bool, the_drain: bool) {
             step += 1;
             assert!(stepped.step(), "{name}: the thread is gone at step {step}");
             steps += 1;
+            if stepped.waits() {
+                // The others may hold what it waits for.
+                of_stepped.clear();
+                std::thread::sleep(Duration::from_millis(1));
+                *of_stepped = freeze_others(pid);
+            }
             let now = watch.look(!the_drain);
             let Some(kind) = now.since(&before) else { continue };
             before = now;
