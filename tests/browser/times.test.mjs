@@ -2,10 +2,11 @@
 // --to` and of the recording. Run by run.sh.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { details, drawn, hover, opened, recorded, search, settled, sum } from "./flame.mjs";
-import { flightline } from "./page.mjs";
+import { details, drawn, drawnOf, hover, opened, recorded, search, settled, sum } from "./flame.mjs";
+import { flightline, folder } from "./page.mjs";
 
 const RECORDING = "ap-java-cpu.jfr", map = "#heat-map";
 const samples = (text) => Number(/\((?:[\d,.]+ → )?([\d,]+) samples?/.exec(text)[1].replaceAll(",", ""));
@@ -213,4 +214,57 @@ test("the flame chart: a lane per thread in order of time, each sample once, not
   const again = await opened(file, "dark", "#view=chart&time=0-1000&q=run");
   assert.equal(await again.locator("#views [data-view=chart]").getAttribute("aria-selected"), "true");
   assert.deepEqual([...page.errors, ...again.errors], []);
+});
+
+test("above the stacks of a thread stands what lasted: spans, each within another below it, pauses on a lane of their own", async () => {
+  const recording = join(folder, "spans.jfr"), file = (input, ...args) => drawnOf(input, args);
+  execFileSync(process.env.TRACE_RECORDING, [recording, "4"]);
+  const page = await opened(file(recording), "light", "#view=chart"), text = () => details(page);
+  await page.focus("#chart-scroll");
+  const press = async (...keys) => {
+    for (const key of keys) await page.keyboard.press(key);
+    return text();
+  };
+  // Along the first row, then into the second, to the stacks, and back.
+  assert.match(await press("ArrowDown"), /^Span: GET \/cart \(0\.0000 s to 0\.1000 s, 100(\.0*)? ms\) in \[worker-7 /);
+  assert.match(await press("ArrowRight"), /^Span: 0*3 \(not ended\) \(0\.3000 s to 0\.4000 s, 100(\.0*)? ms\) in \[worker-7 /);
+  await press("ArrowLeft");
+  assert.match(await press("ArrowDown"), /^Span: hop \(0\.0400 s to 0\.0800 s, 40(\.0*)? ms\) in \[worker-7 /);
+  assert.match(await press("ArrowDown"), /^Function: main \(/);
+  assert.match(await press("ArrowUp"), /^Span: hop /);
+  // The box is where its time is, in its colour, and in none beside it; the pointer is told the same.
+  const canvas = await page.locator("#chart-canvas").boundingBox(), middle = (row) => 18 + (row + 0.5) * 17;
+  const colourAt = (ms, row) => page.evaluate(([x, y]) =>
+    document.getElementById("chart-canvas").getContext("2d").getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1).data.join(), [ms / 400 * canvas.width, 18 + row * 17 + 1]);
+  await page.evaluate(() => document.activeElement.blur());
+  await settled(page);
+  const span = "120,205,190,255";
+  assert.deepEqual([await colourAt(39, 2), await colourAt(42, 2), await colourAt(78, 2), await colourAt(82, 2)].map((is) => is === span), [false, true, true, false]);
+  assert.equal(await colourAt(60, 1), span);
+  await page.mouse.move(canvas.x + 60 / 400 * canvas.width, canvas.y + middle(2));
+  assert.match(await text(), /^Span: hop /);
+  assert.match(await page.locator("#tip").textContent(), /^Span: hop \(0\.0400 s to 0\.0800 s/);
+  // A search finds them by name, though no function is called so; a click zooms to them.
+  assert.equal(await search(page, "^hop$"), "Matched: 0.00% (0 samples, 0 functions) · 2 events");
+  await settled(page);
+  assert.equal(await colourAt(60, 2), "230,0,230,255");
+  assert.notEqual(await colourAt(60, 1), span);
+  await page.mouse.click(canvas.x + 60 / 400 * canvas.width, canvas.y + middle(2));
+  assert.match(await hash(page), /at=40-80/);
+  // A JDK's: pauses, waits, files; their number is that of the recording.
+  const jdk = join(process.env.RECORDINGS, "jdk25.jfr"), other = await opened(file(jdk), "light", "#view=chart");
+  const told = await other.evaluate(() => JSON.parse(document.getElementById("profile").textContent).times.events);
+  const count = [...told.lanes, ...told.others.map(({ events }) => events)].reduce((all, events) => all + events, 0);
+  const events = (name) => JSON.parse(execFileSync(flightline, ["print", "--json", "--events", name, jdk], { encoding: "utf8", maxBuffer: 1 << 28 })).recording.events.length;
+  const names = ["jdk.GCPhasePause", "jdk.GarbageCollection", "jdk.FileRead", "jdk.FileWrite", "jdk.SocketRead", "jdk.SocketWrite", "jdk.JavaMonitorEnter", "jdk.JavaMonitorWait", "jdk.ThreadPark"];
+  assert.equal(count, names.reduce((all, name) => all + events(name), 0));
+  // Of a thread without samples.
+  assert.equal(told.others.find(({ name }) => /VM Thread/.test(name)).events, events("jdk.GCPhasePause") + events("jdk.GarbageCollection"));
+  assert.equal(await other.locator("#chart-note").isVisible(), false);
+  // None, nothing is told of them.
+  for (const without of [recorded(RECORDING), file(recording, "--no-time")]) {
+    const { times } = JSON.parse(/id="profile">([^<]*)</.exec(readFileSync(without, "utf8"))[1]);
+    assert.equal(times?.events, undefined);
+  }
+  assert.deepEqual([...page.errors, ...other.errors], []);
 });

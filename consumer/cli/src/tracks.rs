@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use flightline_consumer::convert::{Collecting, Tracks};
-use flightline_consumer::fold::{self, FoldOptions};
-use flightline_consumer::live::{self, Feed, Item, Sample};
+use flightline_consumer::fold;
+use flightline_consumer::live::{self, Feed, Item};
 use flightline_consumer::model::Model;
 use flightline_consumer::render::times::{Gathering, Moments};
 use flightline_consumer::time_range::Bound;
@@ -28,7 +28,13 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
     };
     let (options, reshape) = (stacks::options(select, what), stacks::reshape(select, what)?);
     let mut collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
-    each(inputs, select, model, &options, |sample| collecting.take(sample))?;
+    let events = fold::events(model, &options)?.into_iter().collect();
+    let wanted = live::Options { samples: events, others: false, ..Default::default() };
+    each(inputs, select, &wanted, |item| {
+        if let Item::Sample(sample) = item {
+            collecting.take(sample);
+        }
+    })?;
     Ok(collecting.finish())
 }
 
@@ -42,8 +48,10 @@ pub fn moments(
     let Some(model) = timed(inputs, select, profile, For::Page) else { return Ok(None) };
     let (options, reshape) = (stacks::options(select, For::Page), stacks::reshape(select, For::Page)?);
     let collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
-    let mut gathering = Gathering::new(collecting, origin);
-    each(inputs, select, model, &options, |sample| gathering.take(sample))?;
+    let events: Vec<String> = fold::events(model, &options)?.into_iter().collect();
+    let mut gathering = Gathering::new(collecting, origin, events.clone());
+    let wanted = live::Options { samples: events, others: false, lasting: true, ..Default::default() };
+    each(inputs, select, &wanted, |item| gathering.take(item))?;
     Ok(Some(gathering.finish()))
 }
 
@@ -65,20 +73,17 @@ fn range(inputs: &[PathBuf], select: &SelectArgs) -> Result<[i64; 2]> {
     times(&repository::expand(inputs, select.last)?, select.from.or(select.last), select.to)
 }
 
-/// Calls `take` for all samples of the inputs.
+/// Calls `take` for all that is wanted of the inputs.
 fn each(
     inputs: &[PathBuf],
     select: &SelectArgs,
-    model: &Model,
-    options: &FoldOptions,
-    mut take: impl FnMut(&Sample),
+    wanted: &live::Options,
+    mut take: impl FnMut(&Item),
 ) -> Result<()> {
-    let events: Vec<String> = fold::events(model, options)?.into_iter().collect();
     for path in &repository::expand(inputs, select.last)? {
         let reading = || format!("cannot read {}", shown(path));
         let mut file = BufReader::with_capacity(READ, File::open(path).with_context(reading)?);
-        let mut feed =
-            Feed::new(live::Options { samples: events.clone(), others: false, ..Default::default() });
+        let mut feed = Feed::new(wanted.clone());
         let mut buffer = vec![0; READ];
         loop {
             let bytes = file.read(&mut buffer).with_context(reading)?;
@@ -88,9 +93,7 @@ fn each(
             }
             // What is damaged was told when the stacks were read.
             while let Some(item) = feed.next() {
-                if let Item::Sample(sample) = item {
-                    take(&sample);
-                }
+                take(&item);
             }
             if bytes == 0 {
                 break;

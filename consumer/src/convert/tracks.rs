@@ -171,6 +171,21 @@ impl<'a> Collecting<'a> {
         Some((track, Moment { time, stack, weight, otherwise }))
     }
 
+    /// The position of a thread among those of [`Collecting::threads`], if it is wanted.
+    pub(crate) fn thread(&mut self, thread: Option<&Arc<Thread>>) -> Option<usize> {
+        self.met(thread)
+    }
+
+    /// Threads in the order in which they were met.
+    pub(crate) fn met_threads(&self) -> &[Track] {
+        &self.tracks
+    }
+
+    /// Whether any of a time, in ns since 1970, is wanted.
+    pub(crate) fn meets(&self, start: i64, end: i64) -> bool {
+        start <= self.range[1] && end >= self.range[0]
+    }
+
     /// The track of a thread that may be the same item as one before.
     fn met(&mut self, thread: Option<&Arc<Thread>>) -> Option<usize> {
         let Some(thread) = thread else { return self.track(None) };

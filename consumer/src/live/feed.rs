@@ -77,8 +77,8 @@ pub(super) struct State {
 impl Feed {
     /// An empty one.
     pub fn new(options: Options) -> Self {
-        let Options { samples, others, memory } = options;
-        let wanted = Wanted { samples: crate::fold::event_names(&samples), no_others: !others };
+        let Options { samples, others, lasting, memory } = options;
+        let wanted = Wanted { samples: crate::fold::event_names(&samples), no_others: !others, lasting };
         Self {
             decoder: Decoder::new(Delivery::Earliest),
             state: State {

@@ -69,6 +69,9 @@ pub struct Options {
     pub samples: Vec<String>,
     /// Whether events that are neither samples nor losses are wanted.
     pub others: bool,
+    /// Whether events that last are wanted whatever `samples` and `others` say: where spans were active, contextual events, waits for locks, input
+    /// and output, pauses of the collector.
+    pub lasting: bool,
     /// Bytes of one chunk that may have to be kept, because its events come before their constants; a chunk that needs more
     /// is left out. Chunks of a stream of Flightline need little more than a segment.
     pub memory: u64,
@@ -76,7 +79,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { samples: Vec::new(), others: true, memory: 512 << 20 }
+        Self { samples: Vec::new(), others: true, lasting: false, memory: 512 << 20 }
     }
 }
 

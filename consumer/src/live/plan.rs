@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
-use jfr_format::read::{Binding, Chunk, Class};
+use jfr_format::read::{Binding, Chunk, Class, Field};
 
 use super::item::Kind;
 use crate::load::bound::{Names, Scale};
 use crate::load::{SETTING, is_sample};
 use crate::model::Unit;
+use crate::render::times::is_lasting;
 
 /// The event at the end of each segment of a stream.
 pub(super) const SEGMENT: &str = "flightline.Segment";
@@ -45,6 +46,8 @@ pub(super) struct Wanted {
     pub(super) samples: Vec<String>,
     /// Not the events that are neither samples nor losses.
     pub(super) no_others: bool,
+    /// Those that last in any case.
+    pub(super) lasting: bool,
 }
 
 #[derive(Debug)]
@@ -146,11 +149,13 @@ impl Plan {
         if let Some(loss) = LOSSES.iter().find(|loss| *loss.name == *name) {
             return Self::Loss(*loss);
         }
+        let lasting = || wanted.lasting && (is_lasting(name) || class.fields.iter().any(is_contextual));
         if is_sample(class) {
-            let named = wanted.samples.is_empty() || wanted.samples.iter().any(|of| **of == *name);
+            let named =
+                lasting() || wanted.samples.is_empty() || wanted.samples.iter().any(|of| **of == *name);
             return if named { Self::Sample(Box::new(SamplePlan::new(chunk, class))) } else { Self::Ignored };
         }
-        if wanted.no_others { Self::Ignored } else { Self::Other(contextual(class)) }
+        if wanted.no_others && !lasting() { Self::Ignored } else { Self::Other(contextual(class)) }
     }
 }
 
@@ -179,9 +184,13 @@ impl SamplePlan {
     }
 }
 
+fn is_contextual(field: &Field) -> bool {
+    field.annotation("jdk.jfr.Contextual").is_some()
+}
+
 /// The fields that tell what other events of the thread happened in.
 fn contextual(class: &Class) -> Arc<[Arc<str>]> {
-    let fields = class.fields.iter().filter(|field| field.annotation("jdk.jfr.Contextual").is_some());
+    let fields = class.fields.iter().filter(|field| is_contextual(field));
     fields.map(|field| field.name.clone()).collect()
 }
 

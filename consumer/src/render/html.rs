@@ -33,6 +33,7 @@ const SCRIPT: &[&str] = &[
     include_str!("profile/change.js"),
     include_str!("profile/state.js"),
     include_str!("profile/filters.js"),
+    include_str!("profile/lasting.js"),
     include_str!("profile/times.js"),
     include_str!("profile/heat.js"),
     include_str!("profile/chart.js"),

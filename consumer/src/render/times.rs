@@ -2,11 +2,13 @@
 //!
 //! Stacks are numbered by how often they were seen, so that most numbers are a byte, and named by their box once. Of each thread travel
 //! the times between samples, in ticks, then the numbers of their stacks; of a measure by which not all samples weigh the same, their
-//! weights.
+//! weights. Events that last follow.
 
 mod gathering;
+mod lasting;
 
 pub use gathering::{Gathering, Lane, Moments, Weights};
+pub(crate) use lasting::is_lasting;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -55,7 +57,7 @@ impl Times {
     ) -> Option<Self> {
         let &(tree, _) = measures.first()?;
         place(&mut moments, tree, frames)?;
-        let Moments { tracks, lanes, tick } = moments;
+        let Moments { tracks, lanes, tick, lasted } = moments;
         let known: Vec<bool> = measures.iter().map(|(tree, by)| adds_up(&lanes, tree, *by)).collect();
         if known.first() != Some(&true) {
             return None;
@@ -96,13 +98,16 @@ impl Times {
             })
             .collect();
         let lane = |(track, lane): (&Track, &Lane)| json!({"name": track.label, "process": track.process, "samples": lane.samples.len()});
-        let told = json!({
+        let mut told = json!({
             "tick": tick,
             "last": last,
             "stacks": stacks.len(),
             "weights": weights,
             "lanes": tracks.tracks.iter().zip(&lanes).map(lane).collect::<Vec<_>>(),
         });
+        if let Some(events) = lasted.tell(&mut columns) {
+            told["events"] = events;
+        }
         Some(Self { told, columns })
     }
 }
@@ -194,7 +199,12 @@ mod tests {
     fn moments(tree: &Tree, samples: &[(u64, u64)]) -> Moments {
         let samples = samples.iter().map(|&(tick, stack)| tick * SLOT + stack).collect();
         let lane = Lane { samples, weights: [Weights::Same(1), Weights::Same(10)] };
-        Moments { tracks: Tracks::of_tree(tree, "t"), lanes: vec![lane], tick: FINE }
+        Moments {
+            tracks: Tracks::of_tree(tree, "t"),
+            lanes: vec![lane],
+            tick: FINE,
+            lasted: Default::default(),
+        }
     }
     const SAMPLES: [(u64, u64); 3] = [(10, 0), (110, 1), (210, 1)];
 

@@ -29,6 +29,12 @@ impl Listener {
         Self { ticks_per_second: 1_000_000_000, ours: false, doubtful: Vec::new() }
     }
 
+    /// Nanoseconds that are so many ticks of the present chunk.
+    pub(crate) fn nanos(&self, ticks: i64) -> i64 {
+        let second = i128::from(self.ticks_per_second.max(1));
+        i64::try_from(i128::from(ticks) * 1_000_000_000 / second).unwrap_or(i64::MAX)
+    }
+
     /// What an item tells of spans. Of samples, that is what they tell beside being one.
     pub fn take(&mut self, item: &Item) -> Option<Told> {
         let told = match item {
@@ -37,13 +43,7 @@ impl Listener {
                 None
             }
             Item::Sample(sample) => told::of_sample(sample),
-            Item::Other(event) => {
-                let second = i128::from(self.ticks_per_second.max(1));
-                let nanos = |ticks: i64| {
-                    i64::try_from(i128::from(ticks) * 1_000_000_000 / second).unwrap_or(i64::MAX)
-                };
-                told::of_event(event, nanos)
-            }
+            Item::Other(event) => told::of_event(event, |ticks| self.nanos(ticks)),
             _ => None,
         }?;
         match &told {

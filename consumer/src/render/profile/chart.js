@@ -48,27 +48,30 @@ function usualGap(at) {
  */
 function flameChart(ui) {
   const { canvas, scroller, spacer, tip } = ui, ROW = 17, AXIS = 18, FONT = "12px system-ui, 'DejaVu Sans', sans-serif";
-  const surface = new Surface(canvas, ROW), { context } = surface, letters = new Letters(context, FONT), MATCH = pixel(230, 0, 230);
-  let frames, tree = null, lanes = [], bounds = [0, 1], view = null, paint = () => 0, matches = null, unit = 0;
+  const surface = new Surface(canvas, ROW), { context } = surface, letters = new Letters(context, FONT), titles = new Letters(context, FONT), MATCH = pixel(230, 0, 230);
+  let frames, tree = null, lasting, lanes = [], bounds = [0, 1], view = null, paint = () => 0, matches = null, titled = null, unit = 0;
   let width = 0, height = 0, hits = [], stale = false;
-  // Where keys are: a lane, a sample of it, a depth.
+  // Where keys are: a lane, a sample of it or an event that lasts, a row.
   let focused = null;
   const depthOf = (box) => tree.depth[box];
   const range = () => view || bounds;
   const msOf = (x) => range()[0] + x / width * (range()[1] - range()[0]);
 
-  /** `state`: frames, tree (of what is left), times, lanes, measure of time, range, view, paint, wanted. */
+  /** `state`: frames, tree (of what is left), times, lanes, those without samples, measure of time, range, view, paint, wanted, its expression. */
   function show(state) {
     const anew = tree !== state.tree || unit !== state.lanes;
     ({ frames, tree, view, paint, wanted: matches } = state);
-    if (matches && !matches.includes(1)) matches = null;
+    ({ lasting } = state.times);
+    titled = state.regex && lasting.names.map((name) => state.regex.test(name));
+    if (matches && !matches.includes(1) && !titled.includes(true)) matches = null;
     letters.of(frames.names);
-    bounds = state.range || [0, state.times.end];
+    titles.of(lasting.names);
+    bounds = state.range || [0, Math.max(state.times.end, lasting.end)];
     if (anew) {
       unit = state.lanes;
       let row = 0;
       // Where most happened comes first.
-      lanes = [...state.lanes].sort((a, b) => b.samples - a.samples).map((lane) => {
+      lanes = [...state.lanes, ...state.others].sort((a, b) => b.samples - a.samples).map((lane) => {
         let deepest = -1, seen = 0;
         const { stack } = lane, { own, depth } = tree;
         for (let i = 0; i < stack.length; i++) {
@@ -77,10 +80,13 @@ function flameChart(ui) {
           if (depth[stack[i]] > deepest) deepest = depth[stack[i]];
         }
         return { lane, seen, deepest };
-      }).filter(({ seen }) => seen > 0);
+      }).filter(({ lane, seen }) => seen > 0 || lane.lasting);
       for (const one of lanes) {
         one.row = row;
-        row += one.deepest + 2;
+        one.events = one.lane.lasting;
+        // Above its stacks, what lasted.
+        one.base = row + 1 + (one.events ? one.events.rows : 0);
+        row = one.below = one.base + one.deepest + 1;
         // The same whatever is left of it.
         one.cover = () => one.lane.covered || (one.lane.covered = new Covered(state.times, one.lane, state.measure));
       }
@@ -89,7 +95,7 @@ function flameChart(ui) {
     resize();
     schedule();
   }
-  const rows = () => lanes.length ? lanes[lanes.length - 1].row + lanes[lanes.length - 1].deepest + 2 : 0;
+  const rows = () => lanes.length ? lanes[lanes.length - 1].below : 0;
   function resize() {
     if (!tree || !scroller.clientWidth) return;
     width = scroller.clientWidth;
@@ -133,11 +139,12 @@ function flameChart(ui) {
     const top = scroller.scrollTop, texts = [], dark = document.documentElement.classList.contains("dark");
     for (const one of lanes) {
       const first = one.row * ROW + AXIS - top;
-      if (first > height || first + (one.deepest + 2) * ROW < 0) continue;
+      if (first > height || first + (one.below - one.row) * ROW < 0) continue;
       texts.push({ text: one.lane.name + (one.lane.process ? " · " + one.lane.process : ""), x: 4, y: first + ROW - 4, head: true });
+      if (one.events) drawEvents(one, texts, top);
       const open = [];
       const close = (depth) => {
-        const { box, x0, x1, sample } = open[depth], row = one.row + 1 + depth, label = tree.label[box], y = row * ROW + AXIS - top;
+        const { box, x0, x1, sample } = open[depth], row = one.base + depth, label = tree.label[box], y = row * ROW + AXIS - top;
         open[depth] = null;
         if (y + ROW < AXIS || y > height) return;
         const hit = matches !== null && matches[label] > 0, plain = hit ? MATCH : paint(label, false, tree, box);
@@ -166,7 +173,7 @@ function flameChart(ui) {
       context.fillStyle = head ? front : deep ? "#fff" : matches && dark ? "#e0e0e6" : "#111";
       if (text) context.fillText(text, x, y);
     }
-    const box = focused && (hits[focused.row] || []).find(({ x0, x1 }) => xOf(focused) >= x0 - 0.5 && xOf(focused) <= x1 + 0.5);
+    const box = focused && (hits[focused.row] || []).find(({ x0, x1, event }) => event !== undefined && event === focused.event || xOf(focused) >= x0 - 0.5 && xOf(focused) <= x1 + 0.5);
     if (box && document.activeElement === scroller) {
       context.strokeStyle = dark ? "#fff" : "#000";
       context.lineWidth = 2;
@@ -174,9 +181,24 @@ function flameChart(ui) {
     }
     axis(style);
   }
-  const xOf = ({ one, sample }) => {
-    const { starts, ends } = one.cover(), [from, to] = range();
-    return ((starts[sample] + ends[sample]) / 2 - from) / (to - from) * width;
+  function drawEvents(one, texts, top) {
+    for (const [r, x0, x1, event] of one.events.stretches(range(), width)) {
+      const row = one.row + 1 + r, y = row * ROW + AXIS - top, name = one.events.name[event];
+      if (y + ROW < AXIS || y > height) continue;
+      const hit = matches !== null && titled[name], plain = hit ? MATCH : LASTING[lasting.of[name]][1];
+      surface.box(row, x0, x1, matches !== null && !hit ? ((plain & 0xffffff) | (140 << 24)) >>> 0 : plain);
+      (hits[row] || (hits[row] = [])).push({ x0, x1, box: -1, event, one });
+      if (x1 - x0 > 14) texts.push({ text: titles.fitted(name, x1 - x0 - 7), x: x0 + 3, y: y + ROW - 5, deep: hit });
+    }
+  }
+  const xOf = (of) => {
+    const { from: first, to: last } = at(of), [from, to] = range();
+    return ((first + last) / 2 - from) / (to - from) * width;
+  };
+  /** From and to in ms of a sample or an event. */
+  const at = ({ one, sample, event }) => {
+    const { starts, ends } = event === undefined ? one.cover() : one.events, i = event ?? sample;
+    return { from: starts[i], to: ends[i] };
   };
   function axis(style) {
     const [from, to] = range(), rough = (to - from) / Math.max(2, width / 110), power = 10 ** Math.floor(Math.log10(rough));
@@ -193,20 +215,25 @@ function flameChart(ui) {
   }
 
   /** A box with all that goes on: from and to in ms, and how many samples that is. */
-  function whole({ one, sample, row }) {
-    const { starts, ends } = one.cover(), depth = row - one.row - 1, { stack } = one.lane, at = (i) => {
+  function whole(of) {
+    if (of.event !== undefined) return { box: -1, ...at(of) };
+    const { one, sample, row } = of, { starts, ends } = one.cover(), depth = row - one.base, { stack } = one.lane, boxAt = (i) => {
       let box = stack[i];
       while (box >= 0 && depthOf(box) > depth) box = tree.parent[box];
       return box >= 0 && depthOf(box) === depth && tree.own[stack[i]] > 0 ? box : -1;
     };
-    const box = at(sample), gap = Math.max(0.01, (range()[1] - range()[0]) / width);
+    const box = boxAt(sample), gap = Math.max(0.01, (range()[1] - range()[0]) / width);
     let [first, last] = [sample, sample];
-    while (first > 0 && at(first - 1) === box && starts[first] - ends[first - 1] <= gap) first--;
-    while (last + 1 < starts.length && at(last + 1) === box && starts[last + 1] - ends[last] <= gap) last++;
+    while (first > 0 && boxAt(first - 1) === box && starts[first] - ends[first - 1] <= gap) first--;
+    while (last + 1 < starts.length && boxAt(last + 1) === box && starts[last + 1] - ends[last] <= gap) last++;
     return { box, first, last, from: starts[first], to: ends[last], count: last - first + 1 };
   }
   function describe(of) {
-    const { box, from, to, count } = whole(of);
+    const { box, from, to, count } = whole(of), { event, one } = of;
+    if (event !== undefined) {
+      const name = one.events.name[event];
+      return `${LASTING[lasting.of[name]][0]}: ${lasting.names[name]} (${rangeText([from, to], 4)}, ${amountIn("ns", (to - from) * 1e6)}) in ${one.lane.name}`;
+    }
     return `Function: ${frames.names[tree.label[box]]} (${rangeText([from, to], 4)}, ${amountIn("ns", (to - from) * 1e6)}, ${amountIn("samples", count)}) in ${of.one.lane.name}`;
   }
 
@@ -259,13 +286,13 @@ function flameChart(ui) {
     grabbed = null;
     if (moved || !hit) return;
     focused = hit;
-    ui.focused(hit.box);
+    if (hit.box >= 0) ui.focused(hit.box);
     const { from, to } = whole(hit);
     look(from, to);
   });
   canvas.addEventListener("dblclick", (event) => {
     const { hit } = under(event);
-    if (hit) ui.opened(hit.box);
+    if (hit && hit.box >= 0) ui.opened(hit.box);
   });
   canvas.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && !event.metaKey && Math.abs(event.deltaY) > Math.abs(event.deltaX)) return;
@@ -280,7 +307,7 @@ function flameChart(ui) {
     if (!to) return;
     focused = to;
     const { from, to: end, box } = whole(to), [low, high] = range();
-    ui.focused(box);
+    if (box >= 0) ui.focused(box);
     ui.say(describe(to));
     if (end <= low || from >= high) look((from + end) / 2 - (high - low) / 2, (from + end) / 2 + (high - low) / 2);
     const y = to.row * ROW + AXIS;
@@ -292,17 +319,36 @@ function flameChart(ui) {
   function seek(one, sample, step, row) {
     const { stack } = one.lane;
     for (let i = sample; i >= 0 && i < stack.length; i += step) {
-      if (tree.own[stack[i]] > 0) return { one, sample: i, row: Math.min(row, one.row + 1 + depthOf(stack[i])) };
+      if (tree.own[stack[i]] > 0) return { one, sample: i, row: Math.min(row, one.base + depthOf(stack[i])) };
     }
     return null;
   }
-  function inLane(at, row) {
-    const one = lanes[at];
-    if (!one) return null;
+  /** The first sample of a lane that is left and in sight. */
+  function inLane(one) {
     const { starts } = one.cover(), from = range()[0];
     let first = 0;
     while (first < starts.length - 1 && starts[first] < from) first++;
-    return seek(one, first, 1, row === undefined ? one.row + 1 : one.row + 1 + row) || seek(one, first, -1, one.row + 1);
+    return seek(one, first, 1, one.base) || seek(one, first, -1, one.base);
+  }
+  /** The event of a row of a lane nearest to a moment. */
+  const eventOf = (one, row, ms) => one.events && row >= 0 && row < one.events.rows ? { one, event: one.events.nearest(row, ms), row: one.row + 1 + row } : null;
+  /** A lane from above, or from below. */
+  function enter(one, down) {
+    if (!one) return null;
+    const event = () => eventOf(one, down ? 0 : one.events.rows - 1, range()[0]);
+    return down && one.events ? event() : inLane(one) || event();
+  }
+  /** To the event, or the sample, above or below, of the same time if there is one. */
+  function across(step) {
+    const { one, sample, row } = focused, at = lanes.indexOf(one), [low, high] = range(), { from, to } = whole(focused);
+    const ms = Math.min(high, Math.max(low, (from + to) / 2)), beyond = () => enter(lanes[at + step], step > 0);
+    if (focused.event === undefined && (step < 0 ? row > one.base : row < one.base + depthOf(one.lane.stack[sample]))) return { one, sample, row: row + step };
+    const event = step < 0 || focused.event !== undefined ? eventOf(one, row + step - one.row - 1, ms) : null;
+    if (event || step < 0 || focused.event === undefined) return event || beyond();
+    const { ends } = one.cover();
+    let next = 0;
+    while (next < ends.length - 1 && ends[next] <= ms) next++;
+    return seek(one, next, 1, one.base) || seek(one, next, -1, one.base) || beyond();
   }
   /** Takes a key; whether it was one of these. */
   function key(event) {
@@ -313,13 +359,17 @@ function flameChart(ui) {
       const by = (event.key === "ArrowLeft" ? -0.25 : 0.25) * span;
       look(range()[0] + by, range()[1] + by);
     } else if (event.key.startsWith("Arrow")) {
-      if (!focused) focus(inLane(0));
+      if (!focused) focus(enter(lanes[0], true));
+      else if (event.key === "ArrowDown" || event.key === "ArrowUp") focus(across(event.key === "ArrowDown" ? 1 : -1));
       else {
-        const { one, sample, row } = focused, { first, last } = whole(focused), at = lanes.indexOf(one);
-        if (event.key === "ArrowRight") focus(seek(one, last + 1, 1, row));
-        else if (event.key === "ArrowLeft") focus(seek(one, first - 1, -1, row));
-        else if (event.key === "ArrowDown") focus(row <= one.row + depthOf(one.lane.stack[sample]) ? { one, sample, row: row + 1 } : inLane(at + 1));
-        else if (event.key === "ArrowUp") focus(row > one.row + 1 ? { one, sample, row: row - 1 } : inLane(at - 1));
+        const step = event.key === "ArrowRight" ? 1 : -1;
+        if (focused.event === undefined) {
+          const { first, last } = whole(focused);
+          focus(seek(focused.one, step > 0 ? last + 1 : first - 1, step, focused.row));
+        } else {
+          const next = focused.one.events.next(focused.event, step);
+          if (next >= 0) focus({ ...focused, event: next });
+        }
       }
     } else if (event.key === "Enter" && focused) {
       const { from, to } = whole(focused);
@@ -330,5 +380,6 @@ function flameChart(ui) {
   }
   for (const of of ["scroll", "focus", "blur"]) scroller.addEventListener(of, schedule);
   new ResizeObserver(resize).observe(scroller);
-  return { show, key };
+  const eventsMatched = () => lanes.reduce((all, { events }) => all + (events && titled ? events.name.reduce((sum, name) => sum + titled[name], 0) : 0), 0);
+  return { show, key, eventsMatched };
 }

@@ -110,7 +110,11 @@
   }
   function showChart(paint) {
     const time = profile.measures.findIndex(({ unit }, i) => unit === "ns" && times.knows(i));
-    chart.show({ frames, tree: base(), times, lanes: lanes(), measure: time, range: state.time, view: state.at, paint, wanted: wanted() });
+    chart.show({ frames, tree: base(), times, lanes: lanes(), measure: time, range: state.time, view: state.at, paint, wanted: wanted(), regex: state.q ? regexOf(state.q, state.ignore) : null,
+      others: state.threads.length ? [] : times.lasting.others });
+    const { leftOut } = times.lasting;
+    byId("chart-note").hidden = !leftOut;
+    byId("chart-note").textContent = leftOut ? `Of events that last the longest are here; ${grouped.format(leftOut)} others are not.` : "";
   }
   function showHeat() {
     byId("heat").hidden = !state.heat;
@@ -170,6 +174,7 @@
       words = both ? `Matched: ${changeText(both, unit(), both.change(both.before.matched(found), both.after.matched(found)))} (${count})`
         : `Matched: ${percentOf(of.weight, base().whole)} (${amountIn(unit(), of.weight)}, ${count})`;
     }
+    if (found && state.view === "chart" && times.lasting.names.length) words += ` · ${amountIn("events", chart.eventsMatched())}`;
     byId("matched").textContent = words;
     if (inGraph()) strip.mark(found ? matchedIn(graph.tree, found).towers : [], graph.tree.all);
   }

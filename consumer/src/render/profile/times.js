@@ -1,7 +1,7 @@
 "use strict";
 /**
  * When samples were taken, thread by thread: `lanes` have `at` (ticks since the beginning, in order), `stack` (box that it ends at) and by
- * measure `weights`, one number if all weigh the same. Ranges of time are `[from, to]` in ms, `to` not in it.
+ * measure `weights`, one number if all weigh the same; some have events that last, as `lasting`. Ranges of time are `[from, to]` in ms, `to` not in it.
  */
 class Times {
   constructor(told, bytes) {
@@ -22,6 +22,7 @@ class Times {
       // False: what samples weigh by it one by one is not known.
       for (const lane of this.lanes) lane.weights[measure] = each ?? column(new Float64Array(lane.samples), false);
     });
+    this.lasting = lastingOf(told.events, this.lanes, bytes, number);
     // To the end of the tick that the last was in.
     this.end = (told.last + 1) * this.tick;
     this.samples = this.lanes.reduce((all, { samples }) => all + samples, 0);

@@ -1,8 +1,9 @@
 //! Samples as they are read, in 8 bytes each: which tick, which stack; and what they weigh, where they do not all weigh the same.
 
+use super::lasting::{self, Lasted, Lasting};
 use super::{COARSE, FINE, MANY};
 use crate::convert::{Collecting, Moment, Track, Tracks};
-use crate::live::Sample;
+use crate::live::{Item, Kind};
 
 /// Samples of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,12 +62,17 @@ pub struct Moments {
     pub(super) lanes: Vec<Lane>,
     /// ns.
     pub(super) tick: i64,
+    /// Events that last.
+    pub(super) lasted: Lasted,
 }
 
-/// Takes samples one by one.
+/// Takes samples one by one, and events that last.
 #[derive(Debug)]
 pub struct Gathering<'a> {
     collecting: Collecting<'a>,
+    lasting: Lasting,
+    /// Types of events whose stacks are taken.
+    drawn: Vec<String>,
     lanes: Vec<Lane>,
     origin: i64,
     tick: i64,
@@ -75,14 +81,19 @@ pub struct Gathering<'a> {
 
 impl<'a> Gathering<'a> {
     /// Takes what `collecting` selects; times are from `origin` on, in ns since 1970, those before it count as at it: a clock may have
-    /// been set back.
-    pub fn new(collecting: Collecting<'a>, origin: i64) -> Self {
-        Self { collecting, lanes: Vec::new(), origin, tick: FINE, count: 0 }
+    /// been set back. Events of the types `drawn` are stacks, whether they last or not.
+    pub fn new(collecting: Collecting<'a>, origin: i64, drawn: Vec<String>) -> Self {
+        let lasting = Lasting::new(origin, lasting::MOST);
+        Self { collecting, lasting, drawn, lanes: Vec::new(), origin, tick: FINE, count: 0 }
     }
 
-    /// Takes a sample.
-    pub fn take(&mut self, sample: &Sample) {
-        if let Some((track, moment)) = self.collecting.select(sample) {
+    /// Takes a sample, or what else is told.
+    pub fn take(&mut self, item: &Item) {
+        let Item::Sample(sample) = item else { return self.lasting.take(item, &mut self.collecting) };
+        let may_last = matches!(sample.kind, Kind::Lock | Kind::Io) || !sample.contextual.is_empty();
+        if may_last && !self.drawn.iter().any(|event| **event == *sample.event) {
+            self.lasting.take(item, &mut self.collecting);
+        } else if let Some((track, moment)) = self.collecting.select(sample) {
             self.put(track, &moment);
         }
     }
@@ -114,16 +125,26 @@ impl<'a> Gathering<'a> {
     }
 
     /// All that was taken, in order.
-    pub fn finish(self) -> Moments {
+    pub fn finish(mut self) -> Moments {
+        let mut lasted = self.lasting.finish(&mut self.collecting);
         let mut tracks = self.collecting.threads();
-        let mut both: Vec<(Track, Lane)> =
-            std::mem::take(&mut tracks.tracks).into_iter().zip(self.lanes).collect();
-        both.retain(|(_, lane)| !lane.samples.is_empty());
-        both.sort_by(|(a, _), (b, _)| a.in_order(b));
-        both.iter_mut().for_each(|(_, lane)| lane.sort());
-        let (threads, lanes) = both.into_iter().unzip();
-        tracks.tracks = threads;
-        Moments { tracks, lanes, tick: self.tick }
+        let threads = std::mem::take(&mut tracks.tracks);
+        self.lanes.resize_with(threads.len(), Lane::default);
+        let lanes = self.lanes.into_iter().zip(std::mem::take(&mut lasted.lanes));
+        let mut all: Vec<_> = threads.into_iter().zip(lanes).collect();
+        all.sort_by(|(a, _), (b, _)| Track::in_order(a, b));
+        let mut lanes = Vec::new();
+        for (track, (mut lane, events)) in all {
+            if !lane.samples.is_empty() {
+                lane.sort();
+                tracks.tracks.push(track);
+                lanes.push(lane);
+                lasted.lanes.push(events);
+            } else if !events.is_empty() {
+                lasted.others.push((track, events));
+            }
+        }
+        Moments { tracks, lanes, tick: self.tick, lasted }
     }
 }
 
@@ -160,7 +181,7 @@ mod tests {
     fn gathered(moments: &[(i64, u32, u64)]) -> (i64, Lane) {
         let (options, reshape) = (FoldOptions::default(), Reshape::default());
         let collecting = Collecting::new(&options, &reshape, [i64::MIN, i64::MAX]);
-        let mut gathering = Gathering::new(collecting, 1_000_000_000);
+        let mut gathering = Gathering::new(collecting, 1_000_000_000, Vec::new());
         for &(time, stack, weight) in moments {
             gathering.put(0, &Moment { time, stack, weight, otherwise: 7 });
         }

@@ -1,0 +1,79 @@
+"use strict";
+/** What events that last are of, as `render/times/lasting.rs` counts them, and their colours. */
+const LASTING = [["Span", pixel(120, 205, 190)], ["Lock", pixel(190, 160, 230)], ["I/O", pixel(130, 180, 240)], ["GC", pixel(240, 190, 110)]];
+/** Rows of a lane; what has no room in them is in the last. */
+const MOST_ROWS = 24;
+
+/** Events of a thread, in order of their start: times in ms, numbers of names, and rows, each below those that it is within. */
+class Lasting {
+  constructor(from, count, number) {
+    this.starts = new Float64Array(count);
+    this.ends = new Float64Array(count);
+    this.name = new Uint32Array(count);
+    this.row = new Uint8Array(count);
+    for (let i = 0, at = from; i < count; i++) this.starts[i] = at += number();
+    for (let i = 0; i < count; i++) this.ends[i] = (this.starts[i] + number()) / 1000;
+    for (let i = 0; i < count; i++) this.starts[i] /= 1000;
+    for (let i = 0; i < count; i++) this.name[i] = number();
+    this.place();
+  }
+
+  place() {
+    const { starts, ends } = this, last = [];
+    for (let i = 0; i < starts.length; i++) {
+      const goesOn = (row) => row < last.length && ends[last[row]] > starts[i];
+      let row = 0;
+      for (let above = 0; above < last.length; above++) if (goesOn(above) && ends[last[above]] >= ends[i]) row = above + 1;
+      while (goesOn(row)) row++;
+      this.row[i] = row = Math.min(row, MOST_ROWS - 1);
+      last[row] = i;
+    }
+    this.rows = last.length;
+  }
+
+  /** The event of a row nearest to a moment. */
+  nearest(row, ms) {
+    let found = -1, least = Infinity;
+    for (let i = 0; i < this.starts.length; i++) {
+      const far = Math.max(this.starts[i] - ms, ms - this.ends[i], 0);
+      if (this.row[i] === row && far < least) [found, least] = [i, far];
+    }
+    return found;
+  }
+
+  /** The next event of the same row; -1 if there is none. */
+  next(event, step) {
+    let i = event + step;
+    while (i >= 0 && i < this.row.length && this.row[i] !== this.row[event]) i += step;
+    return i < this.row.length ? i : -1;
+  }
+
+  /** What is drawn of a range: `[row, x0, x1, event]`; of those of one pixel the one that covers most of it. */
+  stretches([from, to], width) {
+    const scale = width / (to - from), made = [], last = [];
+    for (let i = 0; i < this.starts.length && this.starts[i] < to; i++) {
+      if (this.ends[i] < from) continue;
+      const row = this.row[i], x0 = Math.max(0, (this.starts[i] - from) * scale), x1 = Math.min(width, (this.ends[i] - from) * scale), before = last[row];
+      if (before && x1 - x0 < 1 && Math.floor(before[1]) === Math.floor(x0) && before[2] - before[1] <= 1) {
+        if (x1 - x0 > before[2] - before[1]) [before[2], before[3]] = [Math.max(before[2], x1), i];
+      } else made.push(last[row] = [row, x0, Math.max(x1, x0 + 0.5), i]);
+    }
+    return made;
+  }
+}
+
+/** Reads the events of `told` into the lanes, and makes lanes of threads that have no samples: these, the names and what was left out. */
+function lastingOf(told, lanes, bytes, number) {
+  const none = { names: [], of: [], others: [], leftOut: 0, end: 0 };
+  if (!told) return none;
+  const others = told.others.map(({ name, process }) => ({ name, process, samples: 0, at: new Uint32Array(0), stack: new Uint32Array(0), weights: [] }));
+  const counts = [...told.lanes, ...told.others.map(({ events }) => events)];
+  let end = 0;
+  [...lanes, ...others].forEach((lane, i) => {
+    if (!counts[i]) return;
+    lane.lasting = new Lasting(told.from, counts[i], number);
+    for (const at of lane.lasting.ends) end = Math.max(end, at);
+  });
+  const all = JSON.parse(new TextDecoder().decode(bytes.subarray(bytes.length - told.names)));
+  return { names: all.map(([, name]) => name), of: all.map(([of]) => of), others, leftOut: told.leftOut, end };
+}

@@ -1,0 +1,484 @@
+//! Events that last: spans where they were active on a thread, contextual events, waits for locks, input and output, pauses of the collector.
+//! The longest are kept, the others counted.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use jfr_format::varint;
+use serde_json::{Value, json};
+
+use super::LONGEST;
+use crate::convert::{Collecting, Track};
+use crate::live::{Event, Fields, Item, Kind, Sample, Value as Field};
+use crate::model::Thread;
+use crate::spans::{Listener, Scope, SpanKey, Told};
+
+/// Most events that a page holds.
+pub const MOST: usize = 200_000;
+/// Most spans whose names are kept: their activations come first.
+const MOST_SPANS: usize = 1 << 19;
+/// Longest name, in letters.
+const MOST_LETTERS: usize = 120;
+/// Pauses of the collector; some are of no thread.
+const COLLECTOR: [&str; 2] = ["jdk.GCPhasePause", "jdk.GarbageCollection"];
+const MICRO: i64 = 1_000;
+/// Fields that say what an event is about.
+const ABOUT: [&str; 6] = ["monitorClass", "parkedClass", "path", "host", "address", "name"];
+
+/// Whether events of a type are among them, as far as its name says; those with contextual fields are, too.
+pub(crate) fn is_lasting(event: &str) -> bool {
+    matches!(Kind::of(event), Kind::Lock | Kind::Io)
+        || COLLECTOR.contains(&event)
+        || matches!(
+            event,
+            "flightline.Span" | "flightline.OpenSpan" | "flightline.SpanScope" | "profiler.Span"
+        )
+}
+
+/// What an event is of, in the order of the page's `LASTING`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Of {
+    Span,
+    Lock,
+    Io,
+    Collector,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    Text(Arc<str>),
+    /// Told when the span ends.
+    Span(SpanKey),
+    /// The same, of an activation that goes on.
+    Open(SpanKey),
+}
+
+/// One event: position of its thread, ns after the beginning, and how many.
+#[derive(Clone, Debug)]
+struct Entry {
+    thread: u32,
+    of: Of,
+    start: i64,
+    nanos: u64,
+    name: Name,
+}
+
+/// Takes events one by one.
+#[derive(Debug)]
+pub(super) struct Lasting {
+    origin: i64,
+    most: usize,
+    listener: Listener,
+    entries: Vec<Entry>,
+    left_out: u64,
+    /// Each name once.
+    names: HashSet<Arc<str>>,
+    spans: HashMap<SpanKey, Arc<str>>,
+    /// When activations were last said to go on, by thread, span and start.
+    open: HashMap<(u32, SpanKey, i64), i64>,
+}
+
+impl Lasting {
+    /// Times are from `origin` on, in ns since 1970; the `most` longest are kept.
+    pub(super) fn new(origin: i64, most: usize) -> Self {
+        Self {
+            origin,
+            most,
+            listener: Listener::new(),
+            entries: Vec::new(),
+            left_out: 0,
+            names: HashSet::new(),
+            spans: HashMap::new(),
+            open: HashMap::new(),
+        }
+    }
+
+    /// Takes what an item tells; `collecting` knows threads, and which are wanted.
+    pub(super) fn take(&mut self, item: &Item, collecting: &mut Collecting<'_>) {
+        match item {
+            Item::ChunkStart(chunk) => {
+                self.undoubted(collecting);
+                // Whose recording it is has to be seen again for each.
+                if chunk.index == 0 {
+                    self.listener = Listener::new();
+                }
+                self.listener.take(item);
+            }
+            Item::Segment(_) => self.undoubted(collecting),
+            Item::Sample(sample) => match self.listener.take(item) {
+                Some(told) => self.told(told, collecting),
+                None => self.waited(sample, collecting),
+            },
+            Item::Other(event) if COLLECTOR.contains(&&*event.event) => self.paused(event, collecting),
+            Item::Other(_) => {
+                if let Some(told) = self.listener.take(item) {
+                    self.told(told, collecting);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn undoubted(&mut self, collecting: &mut Collecting<'_>) {
+        for told in self.listener.undoubted() {
+            self.told(told, collecting);
+        }
+    }
+
+    fn told(&mut self, told: Told, collecting: &mut Collecting<'_>) {
+        match told {
+            Told::Span(_, span) if self.spans.len() < MOST_SPANS || self.spans.contains_key(&span.key) => {
+                let name = self.name(&span.name);
+                self.spans.insert(span.key, name);
+            }
+            Told::Scope(thread, scope) => self.scope(&thread, scope, collecting),
+            Told::Interval(thread, span) => {
+                let name = Name::Text(self.name(&span.name));
+                self.put(Of::Span, Some(&thread), name, span.start, span.end, collecting);
+            }
+            _ => {}
+        }
+    }
+
+    /// One that goes on is told again and again.
+    fn scope(&mut self, thread: &Arc<Thread>, scope: Scope, collecting: &mut Collecting<'_>) {
+        let Some(track) = collecting.thread(Some(thread)) else { return };
+        let key = (track as u32, scope.span, scope.start);
+        if !scope.open {
+            self.open.remove(&key);
+            self.put(Of::Span, Some(thread), Name::Span(scope.span), scope.start, scope.end, collecting);
+        } else if self.open.len() < self.most || self.open.contains_key(&key) {
+            let end = self.open.entry(key).or_insert(scope.end);
+            *end = scope.end.max(*end);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    fn waited(&mut self, sample: &Sample, collecting: &mut Collecting<'_>) {
+        let of = match sample.kind {
+            Kind::Lock => Of::Lock,
+            Kind::Io => Of::Io,
+            _ => return,
+        };
+        let Some(nanos) = sample.duration_nanos else { return };
+        let name = Name::Text(self.about(&sample.event, &sample.fields));
+        let start = sample.time.epoch_nanos;
+        let end = start.saturating_add_unsigned(nanos);
+        self.put(of, sample.thread.as_ref(), name, start, end, collecting);
+    }
+
+    fn paused(&mut self, event: &Event, collecting: &mut Collecting<'_>) {
+        let nanos = self.listener.nanos(event.field("duration").and_then(Field::integer).unwrap_or(0));
+        let name = Name::Text(self.about(&event.event, &event.fields));
+        let thread = match event.field("eventThread") {
+            Some(Field::Thread(thread)) => Some(thread),
+            _ => None,
+        };
+        let start = event.time.epoch_nanos;
+        self.put(Of::Collector, thread, name, start, start.saturating_add(nanos), collecting);
+    }
+
+    /// `jdk.FileRead` of `/etc/passwd`: `FileRead /etc/passwd`.
+    fn about(&mut self, event: &str, fields: &Fields) -> Arc<str> {
+        let short = event.rsplit('.').next().unwrap_or(event);
+        let text = |about: &&str| {
+            let (_, value) = fields.iter().find(|(name, _)| **name == **about)?;
+            value.text().filter(|text| !text.is_empty())
+        };
+        match ABOUT.iter().find_map(text) {
+            Some(text) => self.name(&format!("{short} {text}")),
+            None => self.name(short),
+        }
+    }
+
+    fn name(&mut self, text: &str) -> Arc<str> {
+        let end = text.char_indices().nth(MOST_LETTERS).map_or(text.len(), |(at, _)| at);
+        let text = text.get(..end).unwrap_or_default();
+        if let Some(known) = self.names.get(text) {
+            return known.clone();
+        }
+        let name: Arc<str> = text.into();
+        self.names.insert(name.clone());
+        name
+    }
+
+    fn put(
+        &mut self,
+        of: Of,
+        thread: Option<&Arc<Thread>>,
+        name: Name,
+        start: i64,
+        end: i64,
+        collecting: &mut Collecting<'_>,
+    ) {
+        // One that ends before it starts has no duration.
+        let end = end.max(start);
+        if !collecting.meets(start, end) {
+            return;
+        }
+        let Some(thread) = collecting.thread(thread) else { return };
+        self.keep(thread as u32, of, name, start, end, collecting);
+    }
+
+    fn keep(&mut self, thread: u32, of: Of, name: Name, start: i64, end: i64, collecting: &Collecting<'_>) {
+        let (from, to) = (start.saturating_sub(self.origin), end.saturating_sub(self.origin));
+        // What was before the beginning is not to be seen.
+        if to < 0 || from.unsigned_abs() > LONGEST || to.unsigned_abs() > LONGEST {
+            self.left_out += 1;
+            return;
+        }
+        self.entries.push(Entry { thread, of, start: from, nanos: from.abs_diff(to), name });
+        if self.entries.len() >= self.most.saturating_mul(2).max(2) {
+            self.cut(collecting.met_threads());
+        }
+    }
+
+    /// Leaves out all but the longest. Which these are does not depend on the order in which they came.
+    fn cut(&mut self, threads: &[Track]) {
+        let thread = |entry: &Entry| &threads[entry.thread as usize];
+        let key = |entry: &Entry| (Reverse(entry.nanos), entry.start, entry.of);
+        self.entries.sort_by(|a, b| {
+            key(a).cmp(&key(b)).then_with(|| thread(a).in_order(thread(b))).then_with(|| a.name.cmp(&b.name))
+        });
+        self.left_out += self.entries.len().saturating_sub(self.most) as u64;
+        self.entries.truncate(self.most);
+        self.names.clear();
+    }
+
+    /// All that was kept, by the position of its thread.
+    pub(super) fn finish(mut self, collecting: &mut Collecting<'_>) -> Lasted {
+        self.undoubted(collecting);
+        for ((thread, span, start), end) in std::mem::take(&mut self.open) {
+            if collecting.meets(start, end.max(start)) {
+                self.keep(thread, Of::Span, Name::Open(span), start, end.max(start), collecting);
+            }
+        }
+        let threads = collecting.met_threads();
+        self.cut(threads);
+        let mut lanes = vec![Vec::new(); threads.len()];
+        // Of an activation that two files tell the longest, which comes first.
+        let mut told = HashSet::new();
+        self.entries.retain(|entry| match entry.name {
+            Name::Text(_) => true,
+            Name::Span(span) | Name::Open(span) => told.insert((entry.thread, entry.start, span)),
+        });
+        let mut counts: BTreeMap<(Of, Arc<str>), u64> = BTreeMap::new();
+        let mut named = Vec::with_capacity(self.entries.len());
+        for entry in &self.entries {
+            let name = (entry.of, self.named(&entry.name));
+            *counts.entry(name.clone()).or_default() += 1;
+            named.push(name);
+        }
+        let mut names: Vec<_> = counts.into_iter().collect();
+        // Most numbers are a byte.
+        names.sort_by_key(|&(_, count)| Reverse(count));
+        let numbers: HashMap<_, _> = names.iter().map(|(name, _)| name).zip(0u32..).collect();
+        for (entry, name) in self.entries.iter().zip(&named) {
+            let start = entry.start.div_euclid(MICRO);
+            let end = entry.start.saturating_add_unsigned(entry.nanos).div_euclid(MICRO);
+            let lasts = Lasts { start, micros: start.abs_diff(end), name: numbers[name] };
+            lanes[entry.thread as usize].push(lasts);
+        }
+        // One within another comes behind it.
+        lanes.iter_mut().for_each(|lane| lane.sort_by_key(|of| (of.start, Reverse(of.micros), of.name)));
+        let names = names.into_iter().map(|((of, name), _)| (of, name)).collect();
+        Lasted { names, lanes, others: Vec::new(), left_out: self.left_out }
+    }
+
+    fn named(&self, name: &Name) -> Arc<str> {
+        let span = |key: &SpanKey| match self.spans.get(key).filter(|name| !name.is_empty()) {
+            Some(name) => name.clone(),
+            None => key.to_string().into(),
+        };
+        match name {
+            Name::Text(text) => text.clone(),
+            Name::Span(key) => span(key),
+            Name::Open(key) => format!("{} (not ended)", span(key)).into(),
+        }
+    }
+}
+
+/// An event: µs after the beginning, and how many; the number of its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lasts {
+    start: i64,
+    micros: u64,
+    name: u32,
+}
+
+/// Events that last, in order of their start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lasted {
+    names: Vec<(Of, Arc<str>)>,
+    /// By thread.
+    pub(super) lanes: Vec<Vec<Lasts>>,
+    /// Of threads without samples.
+    pub(super) others: Vec<(Track, Vec<Lasts>)>,
+    left_out: u64,
+}
+
+impl Lasted {
+    /// What the page is told of them, behind the columns of samples: of each thread the times between their starts, how long they last, which
+    /// names they have, all threads with samples first; then the names, in JSON. `None` if there are none.
+    pub(super) fn tell(&self, columns: &mut Vec<u8>) -> Option<Value> {
+        let lanes = || self.lanes.iter().chain(self.others.iter().map(|(_, lane)| lane));
+        let first = lanes().filter_map(|lane| lane.first()).map(|of| of.start).min();
+        if first.is_none() && self.left_out == 0 {
+            return None;
+        }
+        let from = first.unwrap_or(0).min(0);
+        for lane in lanes() {
+            let mut before = from;
+            for of in lane {
+                varint::put(columns, of.start.abs_diff(before));
+                before = of.start;
+            }
+            lane.iter().for_each(|of| varint::put(columns, of.micros));
+            lane.iter().for_each(|of| varint::put(columns, of.name.into()));
+        }
+        let names: Vec<(usize, &str)> = self.names.iter().map(|(of, name)| (*of as usize, &**name)).collect();
+        let names = json!(names).to_string();
+        columns.extend_from_slice(names.as_bytes());
+        let other = |(track, lane): &(Track, Vec<Lasts>)| json!({"name": track.label, "process": track.process, "events": lane.len()});
+        Some(json!({
+            "from": from,
+            "lanes": self.lanes.iter().map(Vec::len).collect::<Vec<_>>(),
+            "others": self.others.iter().map(other).collect::<Vec<_>>(),
+            "names": names.len(),
+            "leftOut": self.left_out,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fold::FoldOptions;
+    use crate::live::{ChunkStart, Time};
+    use crate::reshape::Reshape;
+
+    const ORIGIN: i64 = 1_000_000_000_000;
+    const MS: i64 = 1_000_000;
+
+    fn thread(id: i64) -> Arc<Thread> {
+        Arc::new(Thread { os_name: Some("worker".into()), os_id: id, ..Thread::default() })
+    }
+
+    /// `start` is ns after the beginning, `duration` ns.
+    fn event(name: &str, start: i64, duration: i64, fields: &[(&str, Field)]) -> Item {
+        let time = Time { epoch_nanos: ORIGIN.saturating_add(start), monotonic_nanos: None };
+        let fields = [("duration", Field::Integer(duration))].into_iter().chain(fields.iter().cloned());
+        let fields = fields.map(|(name, value)| (Arc::from(name), value)).collect();
+        Item::Other(Event { event: name.into(), time, fields, contextual: Arc::default(), offset: 0 })
+    }
+
+    fn scope(id: i64, span: i64, start: i64, duration: i64, open: bool) -> Item {
+        let fields = [
+            ("eventThread", Field::Thread(thread(id))),
+            ("spanId", Field::Integer(span)),
+            ("open", Field::Boolean(open)),
+        ];
+        event("flightline.SpanScope", start, duration, &fields)
+    }
+
+    fn ended(span: i64, name: &str) -> Item {
+        let fields = [("spanId", Field::Integer(span)), ("name", Field::Text(name.into()))];
+        event("flightline.Span", 0, MS, &fields)
+    }
+
+    fn pause(start: i64, duration: i64) -> Item {
+        event("jdk.GarbageCollection", start, duration, &[("name", Field::Text("G1New".into()))])
+    }
+
+    fn begun() -> Item {
+        Item::ChunkStart(ChunkStart {
+            index: 0,
+            offset: 0,
+            time: Time::default(),
+            ticks_per_second: 1_000_000_000,
+        })
+    }
+
+    type Named = (String, i64, u64);
+
+    /// Threads in their order, what each has by name, µs and how many, and how many are left out.
+    fn gathered(most: usize, items: &[Item]) -> (Vec<(String, Vec<Named>)>, u64) {
+        let (options, reshape) = (FoldOptions::default(), Reshape::default());
+        let mut collecting = Collecting::new(&options, &reshape, [i64::MIN, i64::MAX]);
+        let mut lasting = Lasting::new(ORIGIN, most);
+        lasting.take(&begun(), &mut collecting);
+        items.iter().for_each(|item| lasting.take(item, &mut collecting));
+        let lasted = lasting.finish(&mut collecting);
+        let name = |of: &Lasts| lasted.names[of.name as usize].1.to_string();
+        let lane = |lane: &Vec<Lasts>| lane.iter().map(|of| (name(of), of.start, of.micros)).collect();
+        let mut both: Vec<_> = collecting.met_threads().iter().zip(&lasted.lanes).collect();
+        both.sort_by(|a, b| a.0.in_order(b.0));
+        (both.into_iter().map(|(track, of)| (track.label.clone(), lane(of))).collect(), lasted.left_out)
+    }
+
+    fn of(name: &str, start: i64, micros: u64) -> Named {
+        (name.to_owned(), start, micros)
+    }
+
+    #[test]
+    fn activations_have_the_name_of_their_span_and_pauses_a_lane_without_thread() {
+        let items = [
+            scope(7, 1, 0, 10 * MS, true),
+            scope(7, 2, 2 * MS, 3 * MS, false),
+            scope(7, 1, 0, 20 * MS, true),
+            scope(7, 1, 0, 30 * MS, false),
+            scope(7, 3, 40 * MS, MS, true),
+            scope(7, 3, 40 * MS, 2 * MS, true),
+            pause(MS, MS),
+            ended(1, "GET /cart"),
+            ended(2, "query"),
+        ];
+        let (lanes, left_out) = gathered(10, &items);
+        let open = format!("{} (not ended)", SpanKey::Id(3));
+        let worker = vec![of("GET /cart", 0, 30_000), of("query", 2_000, 3_000), of(&open, 40_000, 2_000)];
+        let none = vec![of("GarbageCollection G1New", 1_000, 1_000)];
+        let labels: Vec<&str> = lanes.iter().map(|(label, _)| label.as_str()).collect();
+        assert_eq!(labels, ["[no thread]", "[worker tid=7]"]);
+        assert_eq!((&lanes[0].1, &lanes[1].1, left_out), (&none, &worker, 0));
+    }
+
+    #[test]
+    fn the_longest_are_kept_whatever_their_order_and_the_others_counted() {
+        // Some are alike but for their thread.
+        let all: Vec<Item> =
+            (0..60).map(|at| scope(7 + at % 3, 1, at / 3 % 4 * MS, (at % 7) * MS, false)).collect();
+        let (expected, left_out) = gathered(10, &all);
+        assert!(left_out >= 50, "{left_out}");
+        let kept: Vec<_> = expected.iter().flat_map(|(_, lane)| lane).collect();
+        assert!(
+            !kept.is_empty() && kept.len() <= 10 && kept.iter().all(|(_, _, micros)| *micros >= 5_000),
+            "{kept:?}"
+        );
+        for turn in [1, 17, 31, 59] {
+            let mut turned = all.clone();
+            turned.rotate_left(turn);
+            turned.swap(3, 40);
+            assert_eq!(gathered(10, &turned), (expected.clone(), left_out), "{turn}");
+        }
+    }
+
+    #[test]
+    fn times_made_to_do_harm_neither_overflow_nor_stretch_the_chart() {
+        let items = [
+            // Ends before it starts; before the beginning and into it; before it; without end; as early and as late as can be.
+            pause(5 * MS, -3 * MS),
+            pause(-2 * MS, 3 * MS),
+            pause(-2 * MS, MS),
+            pause(MS, i64::MAX),
+            pause(i64::MIN, i64::MAX),
+            pause(i64::MAX, i64::MAX),
+            pause(MS, i64::MIN),
+        ];
+        let (lanes, left_out) = gathered(10, &items);
+        let name = "GarbageCollection G1New";
+        assert_eq!(lanes[0].1, [of(name, -2_000, 3_000), of(name, 1_000, 0), of(name, 5_000, 0)]);
+        assert_eq!(left_out, 4);
+    }
+}
