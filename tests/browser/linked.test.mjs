@@ -80,6 +80,10 @@ test("boxes of one name are framed together; deep graphs scroll together; withou
   await page.setViewportSize({ width: 360, height: 640 });
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 360);
   assert.deepEqual(page.errors, []);
+  // All open, and stay, where stacks part.
+  const common = await opened(compared([], `${deep};a;${deep} 60\n${deep};b 40\n`, `${deep};a;${deep} 50\n${deep};b 50\n`), "light", "#view=three");
+  for (let i = 0; i < 3; i++) await settled(common);
+  for (const pane of [BEFORE, AFTER, CHANGE]) assert.match(await hover(common, 0.9, 0, pane), /^Function: f58 /, pane.canvas);
   const single = await opened(compared.alone(), "light", "#view=three");
   assert.equal(await single.locator("#three").isVisible(), false);
   assert.equal(await single.locator("#views [data-view=three]").isVisible(), false);

@@ -89,6 +89,35 @@ test("the indented tree has the numbers of the boxes, and keys open and close it
   assert.equal(await details(page), "Function: h (30 samples, 30.00%)");
 });
 
+const DEEP = Array.from({ length: 90 }, (_, i) => `level_${i}`).join(";");
+
+test("names far out in the tree can be read, also in a narrow window", async () => {
+  const page = await open(`${DEEP} 3\n`);
+  for (const width of [360, 1000]) {
+    await page.setViewportSize({ width, height: 640 });
+    await page.click("#views [data-view=tree]");
+    await page.focus("#outline");
+    await page.keyboard.press("*");
+    await page.keyboard.press("End");
+    await settled(page);
+    const room = await page.locator("#outline .row.current").evaluate((row) => {
+      const { paddingLeft } = getComputedStyle(row.lastChild);
+      return row.lastChild.clientWidth - parseFloat(paddingLeft);
+    });
+    assert.ok(room > 100, `${room} px in a window of ${width}`);
+  }
+  assert.match(await details(page), /^Function: level_[5-8]\d /);
+});
+
+test("a graph that is higher than the window keeps its lowest row where the window becomes lower or higher", async () => {
+  const page = await open(`one;two;three;${DEEP} 50\none;two;three;other 50\n`);
+  for (const height of [700, 450, 900, 600]) {
+    await page.setViewportSize({ width: 1000, height });
+    await settled(page);
+    assert.match(await hover(page, 0.5, 0), /^Function: two /, `${height} px high`);
+  }
+});
+
 test("keep and drop are of whole stacks, add up, and are undone and done again", async () => {
   const page = await open(STACKS);
   assert.equal(await search(page, "^g$"), "Matched: 30.00% (30 samples, 1 function)");

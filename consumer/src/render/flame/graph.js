@@ -37,7 +37,7 @@ function flameGraph(ui) {
   }
 
   // --- Drawing: only what is on the screen; what is narrower than half a pixel is passed over with all that is on it.
-  let width = 0, height = 0, scrolled = 0, rows = [], palette = "kind";
+  let width = 0, height = 0, scrolled = 0, beneath = 0, rows = [], palette = "kind";
   // What all boxes stand on has a row of its own, unless there is but one box on it anyway.
   const floor = () => tree.bare ? 0 : 1;
   const contentHeight = () => (tree.deepest + 2) * ROW;
@@ -45,13 +45,14 @@ function flameGraph(ui) {
 
   function resize() {
     if (!tree) return;
+    // A graph that grows upwards keeps its lowest row, also where the browser has scrolled a higher window to the end meanwhile.
+    const now = scroller.clientHeight, { scrollTop } = scroller, all = spacer.offsetHeight;
+    const below = scrollTop + now >= all - 1 ? Math.min(beneath, Math.max(now - height, 0)) : all - scrollTop - (height || now);
     width = scroller.clientWidth;
-    height = scroller.clientHeight;
+    height = now;
     const anew = surface.resize(width, height);
-    // In a graph that grows upwards the root stays where it is.
-    const below = spacer.offsetHeight - scroller.scrollTop;
     spacer.style.height = Math.max(contentHeight(), height) + "px";
-    if (!inverted && below > 0) scroller.scrollTop = spacer.offsetHeight - below;
+    if (!inverted && all > 0) scroller.scrollTop = spacer.offsetHeight - height - below;
     if (anew) draw();
     else schedule();
   }
@@ -110,6 +111,7 @@ function flameGraph(ui) {
     surface.begin();
     if (tree.allow) tree.allow(GROWTH);
     scrolled = scroller.scrollTop;
+    if (scroller.clientHeight === height) beneath = spacer.offsetHeight - scrolled - height;
     // Levels before and behind these are out of sight.
     const edge = inverted ? scrolled : Math.max(contentHeight(), height) - scrolled - height;
     const nearest = Math.floor(edge / ROW) - 1, last = Math.floor((edge + height) / ROW);

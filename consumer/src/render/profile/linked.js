@@ -91,7 +91,11 @@ function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
       caption.textContent = told(pane, pair, unit, found, box);
       scroller.setAttribute("aria-label", `${caption.textContent}. ${KEYS}`);
     }
-    if (fresh && box < 0) panes[1].graph.toBranch();
+    if (fresh && box < 0) {
+      panes[1].graph.toBranch();
+      // At once: each tells the others later where it is scrolled to, the first of them first.
+      for (const { scroller } of panes) scroller.scrollTop = panes[1].scroller.scrollTop;
+    }
     showing = false;
   }
 

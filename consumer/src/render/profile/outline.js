@@ -30,7 +30,8 @@ function outline(ui) {
     if (box === current) made.classList.add("current");
     if (wanted && wanted[label]) made.classList.add("match");
     const name = element("span", "name"), toggle = element("span", "toggle", has ? (open.has(box) ? "▾" : "▸") : "");
-    name.style.paddingLeft = Math.min(tree.depth[box], 60) * 14 + "px";
+    // However deep, there is room for some of the name.
+    name.style.paddingLeft = `min(${tree.depth[box]} * var(--step), max(0px, 100% - 9em))`;
     const mark = element("i");
     mark.style.background = css(paint(label, false, tree, box));
     name.append(toggle, mark, frames.names[label]);
