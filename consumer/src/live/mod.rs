@@ -59,6 +59,7 @@ pub use item::{
     ChunkStart, DAMAGE, Event, Frame, Item, Kind, Loss, Sample, Segment, Stack, Time, Warning, Weight,
 };
 pub use open::{TOKEN, open, open_with_token};
+pub(crate) use plan::COLLECTOR;
 pub use stream::{Stream, monotonic_nanos};
 pub use value::{Fields, Value};
 

@@ -10,7 +10,6 @@ use super::item::Kind;
 use crate::load::bound::{Names, Scale};
 use crate::load::{SETTING, is_sample};
 use crate::model::Unit;
-use crate::render::times::is_lasting;
 
 /// The event at the end of each segment of a stream.
 pub(super) const SEGMENT: &str = "flightline.Segment";
@@ -182,6 +181,19 @@ impl SamplePlan {
             contextual: contextual(class),
         }
     }
+}
+
+/// Pauses of the collector; some are of no thread.
+pub(crate) const COLLECTOR: [&str; 2] = ["jdk.GCPhasePause", "jdk.GarbageCollection"];
+
+/// Whether events of a type last, as far as its name says; those with contextual fields are, too.
+fn is_lasting(event: &str) -> bool {
+    matches!(Kind::of(event), Kind::Lock | Kind::Io)
+        || COLLECTOR.contains(&event)
+        || matches!(
+            event,
+            "flightline.Span" | "flightline.OpenSpan" | "flightline.SpanScope" | "profiler.Span"
+        )
 }
 
 fn is_contextual(field: &Field) -> bool {

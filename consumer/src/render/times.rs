@@ -8,7 +8,6 @@ mod gathering;
 mod lasting;
 
 pub use gathering::{Gathering, Lane, Moments, Weights};
-pub(crate) use lasting::is_lasting;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

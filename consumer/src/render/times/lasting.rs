@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::LONGEST;
 use crate::convert::{Collecting, Track};
-use crate::live::{Event, Fields, Item, Kind, Sample, Value as Field};
+use crate::live::{COLLECTOR, Event, Fields, Item, Kind, Sample, Value as Field};
 use crate::model::Thread;
 use crate::spans::{Listener, Scope, SpanKey, Told};
 
@@ -20,21 +20,9 @@ pub const MOST: usize = 200_000;
 const MOST_SPANS: usize = 1 << 19;
 /// Longest name, in letters.
 const MOST_LETTERS: usize = 120;
-/// Pauses of the collector; some are of no thread.
-const COLLECTOR: [&str; 2] = ["jdk.GCPhasePause", "jdk.GarbageCollection"];
 const MICRO: i64 = 1_000;
 /// Fields that say what an event is about.
 const ABOUT: [&str; 6] = ["monitorClass", "parkedClass", "path", "host", "address", "name"];
-
-/// Whether events of a type are among them, as far as its name says; those with contextual fields are, too.
-pub(crate) fn is_lasting(event: &str) -> bool {
-    matches!(Kind::of(event), Kind::Lock | Kind::Io)
-        || COLLECTOR.contains(&event)
-        || matches!(
-            event,
-            "flightline.Span" | "flightline.OpenSpan" | "flightline.SpanScope" | "profiler.Span"
-        )
-}
 
 /// What an event is of, in the order of the page's `LASTING`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
