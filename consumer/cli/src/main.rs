@@ -20,6 +20,7 @@ mod export;
 mod flame;
 mod fold;
 mod input;
+mod items;
 mod list;
 mod metadata;
 mod output;

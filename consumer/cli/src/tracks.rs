@@ -10,10 +10,9 @@ use flightline_consumer::fold;
 use flightline_consumer::live::{self, Feed, Item};
 use flightline_consumer::model::Model;
 use flightline_consumer::render::times::{Gathering, Moments};
-use flightline_consumer::time_range::Bound;
 
 use crate::args::SelectArgs;
-use crate::range::{self, Times};
+use crate::range;
 use crate::repository;
 use crate::stacks::{self, For, Profile};
 use crate::talk::{self, shown};
@@ -70,7 +69,7 @@ fn timed<'p>(inputs: &[PathBuf], select: &SelectArgs, profile: &'p Profile, what
 }
 
 fn range(inputs: &[PathBuf], select: &SelectArgs) -> Result<[i64; 2]> {
-    times(&repository::expand(inputs, select.last)?, select.from.or(select.last), select.to)
+    range::nanos(&repository::expand(inputs, select.samples.last)?, &select.samples)
 }
 
 /// Calls `take` for all that is wanted of the inputs.
@@ -80,7 +79,7 @@ fn each(
     wanted: &live::Options,
     mut take: impl FnMut(&Item),
 ) -> Result<()> {
-    for path in &repository::expand(inputs, select.last)? {
+    for path in &repository::expand(inputs, select.samples.last)? {
         let reading = || format!("cannot read {}", shown(path));
         let mut file = BufReader::with_capacity(READ, File::open(path).with_context(reading)?);
         let mut feed = Feed::new(wanted.clone());
@@ -101,14 +100,4 @@ fn each(
         }
     }
     Ok(())
-}
-
-fn times(paths: &[PathBuf], from: Option<Bound>, to: Option<Bound>) -> Result<[i64; 2]> {
-    range::check(from, to)?;
-    if from.is_none() && to.is_none() {
-        return Ok([i64::MIN, i64::MAX]);
-    }
-    let Some(times) = Times::of(paths)? else { return Ok([i64::MIN, i64::MAX]) };
-    let at = |bound: Option<Bound>, or: i64| bound.map_or(or, |bound| bound.at(times.first, times.end));
-    Ok([at(from, i64::MIN), at(to, i64::MAX)])
 }
