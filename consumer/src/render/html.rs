@@ -29,6 +29,7 @@ const SCRIPT: &[&str] = &[
     FLAME,
     include_str!("profile/columns.js"),
     include_str!("profile/data.js"),
+    include_str!("flame/ordered.js"),
     include_str!("profile/merge.js"),
     include_str!("profile/change.js"),
     include_str!("profile/state.js"),

@@ -13,6 +13,7 @@ const KEYS = [
     [["h"], "heat map of times: brush it to see a range, with Ctrl to compare", "heat"],
     [["m"], "next measure", "measure"],
     [["p"], "next colours", "palette"],
+    [["w"], "neighbours by width or by name", "order"],
     [["d"], "light or dark", "theme"],
   ]],
   ["Search", [

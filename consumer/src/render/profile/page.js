@@ -59,8 +59,11 @@
 
   const heat = times && heatMap({ canvas: byId("heat-map"), scroller: byId("heat-scroll"), say, picked: (...of) => picked(...of) });
 
-  const { once, measure, unit, lanes, whole, pair, palette, base, drawn, foundBoxes, reverse, sums, middle, wanted } =
+  const { once, measure, unit, lanes, whole, pair, palette, base, byWeight, drawn, foundBoxes, reverse, sums, middle, wanted } =
     derived({ profile, frames, trees, times, functions, region, handles, state: () => state });
+
+  // Lines have the heaviest first unless asked for names, graphs the other way round.
+  const orderOf = (view) => view === "tree" ? "lines" : "order";
 
   // --- From the state to what is seen
   let applying = false;
@@ -74,6 +77,7 @@
     byId("measure").value = profile.measures[measure()].name;
     tellPalettes();
     byId("palette").value = colours;
+    byId("order").value = state[orderOf(view)];
     byId("widths").value = state.widths;
     byId("by").value = state.by;
     document.body.classList.toggle("compared", !!pair());
@@ -86,7 +90,7 @@
     if (view === "three") showThree(colours);
     if (view === "sandwich") showSandwich();
     if (view === "top" || view === "sandwich") showTable(paint);
-    if (view === "tree") tree.show(frames, base(), unit(), wanted(), paint);
+    if (view === "tree") tree.show(frames, base(), unit(), wanted(), paint, state.lines === "name");
     if (view === "chart") showChart(paint);
     byId("reset").hidden = !((inGraph() || view === "three") && state.zoom.length) && !(view === "chart" && state.at);
     tellLegend();
@@ -106,7 +110,7 @@
   }
   function showThree(colours) {
     const palettes = Object.hasOwn(CHANGE_PALETTES, colours) ? ["kind", colours] : [colours, "change"];
-    linked.show({ frames, pair: pair(), all: base(), unit: unit(), palettes, inverted: state.turned, zoom: state.zoom, found: wanted(), handles });
+    linked.show({ frames, pair: pair(), all: base(), byWeight: byWeight(), unit: unit(), palettes, inverted: state.turned, zoom: state.zoom, found: wanted(), handles });
   }
   function showChart(paint) {
     const time = profile.measures.findIndex(({ unit }, i) => unit === "ns" && times.knows(i));
@@ -139,8 +143,7 @@
   }
   function showSandwich() {
     const label = middle(), key = base();
-    const up = once("callers" + label, key, () => around(key, names.length, label, true));
-    const down = once("callees" + label, key, () => around(key, names.length, label, false));
+    const [up, down] = [true, false].map((upwards) => once([upwards, byWeight(), label].join(), key, () => around(key, names.length, label, upwards, byWeight())));
     byId("middle").textContent = names[label];
     if (callers.tree !== up) { callers.load(frames, up, unit()); callers.home(); }
     if (callees.tree !== down) { callees.load(frames, down, unit()); callees.home(); }
@@ -148,17 +151,18 @@
     current = label;
   }
   /** What `found` weighs in a tree, and its towers. One that is merged as it is looked at may have more of them later. */
-  let latest = {};
+  const latest = new WeakMap();
   function matchedIn(of, found) {
-    if (latest.of === of && latest.found === found) return latest;
+    const known = latest.get(of);
+    if (known && known.found === found) return known;
     const towers = [], grain = of.all / 8192;
     // Nearer than can be seen they are one.
     const weight = of.matched(found, (from, width) => {
       const last = towers.length - 2;
       if (last >= 0 && from - towers[last] - towers[last + 1] < grain) towers[last + 1] = from + width - towers[last];
       else towers.push(from, width);
-    }), told = { of, found, weight, towers };
-    if (of instanceof CallTree) latest = told;
+    }), told = { found, weight, towers };
+    if (of instanceof CallTree) latest.set(of, told);
     return told;
   }
   function tellMatches() {
@@ -307,7 +311,7 @@
   };
   const actions = {
     heat: openHeat, flame: () => show("flame"), reverse: () => show("reverse"), sandwich: () => show("sandwich"), three: () => show("three"), top: () => show("top"),
-    tree: () => show("tree"), chart: () => times && show("chart"), invert: turnOver, measure: () => nextOf("measure"), palette: () => nextOf("palette"), theme,
+    tree: () => show("tree"), chart: () => times && show("chart"), invert: turnOver, measure: () => nextOf("measure"), palette: () => nextOf("palette"), order: () => nextOf("order"), theme,
     search: () => { field.focus(); field.select(); }, next: () => next(1), before: () => next(-1),
     keep: () => filter(true), drop: () => filter(false), reset, copy, undo: () => back(true), redo: () => back(false),
     help: () => byId("help").showModal(),
@@ -350,6 +354,7 @@
   const buttons = { "heat-open": "heat", before: "before", after: "next", keep: "keep", drop: "drop", reset: "reset", undo: "undo", redo: "redo", theme: "theme", "help-open": "help" };
   for (const [id, action] of Object.entries(buttons)) byId(id).addEventListener("click", actions[action]);
   byId("palette").addEventListener("change", (event) => change({ palette: event.target.value }));
+  byId("order").addEventListener("change", (event) => change({ [orderOf(state.view)]: event.target.value }));
   for (const id of ["measure", "widths", "by"]) byId(id).addEventListener("change", (event) => change({ [id]: event.target.value }));
   window.addEventListener("hashchange", () => { state = read(location.hash.slice(1)); apply(); });
   window.addEventListener("resize", strip.redraw);
