@@ -322,3 +322,51 @@ test("neighbours by width instead of by name, in every view, by list and key, to
   assert.match(await page.locator("#help").innerText(), /by width or by name/);
   assert.deepEqual([...page.errors, ...again.errors], []);
 });
+
+test("a name or a stack is copied by key and by a box's menu, from which it is also searched for", async () => {
+  const page = await open(STACKS);
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  const pasted = async () => {
+    await page.fill("#search", "");
+    await page.focus("#search");
+    await page.keyboard.press("Control+V");
+    const text = await page.inputValue("#search");
+    await page.fill("#search", "");
+    await page.focus("#scroller");
+    return text;
+  };
+  await click(page, 0.5, 2); // f
+  await page.keyboard.press("c");
+  await page.waitForFunction(() => document.getElementById("details").textContent === "Copied: f");
+  assert.equal(await pasted(), "f");
+  await page.keyboard.press("0");
+  const box = await page.locator("#canvas").boundingBox(), ask = () => page.mouse.click(box.x + 0.5 * box.width, box.y + box.height - 3.5 * 17, { button: "right" });
+  await ask(); // f on f
+  assert.equal(await page.locator("#menu").isVisible(), true);
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => document.getElementById("details").textContent === "Copied: main;f;f");
+  assert.equal(await page.locator("#menu").isVisible(), false);
+  assert.equal(await pasted(), "main;f;f");
+  await ask();
+  await page.keyboard.press("Escape");
+  assert.equal(await page.locator("#menu").isVisible(), false);
+  assert.equal(await page.evaluate(() => document.activeElement.id), "scroller");
+  await ask();
+  await page.getByRole("menuitem", { name: "Search for it" }).click();
+  assert.equal(await page.locator("#matched").textContent(), "Matched: 50.00% (50 samples, 1 function)");
+  // Merged from the leaf on, a stack is told from the root on all the same.
+  await page.keyboard.press("r");
+  await click(page, 0.1, 2, DOWN); // f, on g
+  await page.keyboard.press("Shift+C");
+  await page.waitForFunction(() => document.getElementById("details").textContent === "Copied: f;g");
+  assert.deepEqual(page.errors, []);
+});
+
+test("a tower that never parts is opened at its root, one that parts where it does", async () => {
+  const one = await open(`${DEEP} 5\n`), two = await open(`${DEEP};a 5\n${DEEP};b 5\n`);
+  assert.equal(await hover(one, 0.5, 0), "all (5 samples, 100.00%)");
+  const box = await two.locator("#canvas").boundingBox();
+  await two.mouse.move(box.x + 0.2 * box.width, box.y + 0.5 * 17);
+  assert.match(await details(two), /^Function: a \(5 samples/);
+});

@@ -45,6 +45,7 @@ const SCRIPT: &[&str] = &[
     include_str!("profile/outline.js"),
     include_str!("profile/keys.js"),
     include_str!("profile/map.js"),
+    include_str!("profile/menu.js"),
     include_str!("profile/derived.js"),
     include_str!("profile/page.js"),
 ];
