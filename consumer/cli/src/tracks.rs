@@ -10,6 +10,7 @@ use flightline_consumer::fold;
 use flightline_consumer::live::{self, Feed, Item};
 use flightline_consumer::model::Model;
 use flightline_consumer::render::times::{Gathering, Moments};
+use jfr_format::header::{ChunkHeader, LEN};
 
 use crate::args::SelectArgs;
 use crate::range;
@@ -37,15 +38,11 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
     Ok(collecting.finish())
 }
 
-/// When samples were taken, with times from `origin` on, in ns since 1970; `None` if the inputs have no times.
-pub fn moments(
-    inputs: &[PathBuf],
-    select: &SelectArgs,
-    profile: &Profile,
-    origin: i64,
-) -> Result<Option<Moments>> {
+/// When samples were taken, from when the earliest of the inputs begins; `None` if they have no times.
+pub fn moments(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile) -> Result<Option<Moments>> {
     let Some(model) = timed(inputs, select, profile, For::Page) else { return Ok(None) };
     let (options, reshape) = (stacks::options(select, For::Page), stacks::reshape(select, For::Page)?);
+    let Some(origin) = beginning(&repository::expand(inputs, select.samples.last)?)? else { return Ok(None) };
     let collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
     let events: Vec<String> = fold::events(model, &options)?.into_iter().collect();
     let mut gathering = Gathering::new(collecting, origin, events.clone());
@@ -70,6 +67,23 @@ fn timed<'p>(inputs: &[PathBuf], select: &SelectArgs, profile: &'p Profile, what
 
 fn range(inputs: &[PathBuf], select: &SelectArgs) -> Result<[i64; 2]> {
     range::nanos(&repository::expand(inputs, select.samples.last)?, &select.samples)
+}
+
+/// When the earliest begins, in ns since 1970: whatever order they are given in. What is no recording was told when it was read.
+fn beginning(paths: &[PathBuf]) -> Result<Option<i64>> {
+    let mut earliest: Option<i64> = None;
+    for path in paths {
+        let reading = || format!("cannot read {}", shown(path));
+        let mut header = Vec::with_capacity(LEN);
+        File::open(path)
+            .with_context(reading)?
+            .take(LEN as u64)
+            .read_to_end(&mut header)
+            .with_context(reading)?;
+        let Ok(header) = ChunkHeader::decode(&header) else { continue };
+        earliest = Some(earliest.map_or(header.start_nanos, |before| before.min(header.start_nanos)));
+    }
+    Ok(earliest)
 }
 
 /// Calls `take` for all that is wanted of the inputs.

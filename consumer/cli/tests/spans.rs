@@ -224,9 +224,10 @@ fn a_recording_is_told_by_its_spans() {
     assert_eq!(std::fs::read_to_string(out("focus.folded")).unwrap(), "[worker tid=7];serve;query 120\n");
     assert!(!flightline(&["spans", run, "--only-thread", "nobody"], Stdio::null()).stdout.is_empty());
     // Of all samples, those of the query alone are exported.
+    #[cfg(feature = "export")]
     let exported = |select: &[&str]| {
-        let json =
-            shown(&[&["export", run, "--format", "otlp-json", "-e", "cpu", "-o", "-"], select].concat());
+        let args = [&["export", run, "--format", "otlp-json", "-e", "cpu", "-o", "-"], select].concat();
+        let json = String::from_utf8(flightline(&args, Stdio::null()).stdout).unwrap();
         json.matches("\"timestampsUnixNano\"").count()
     };
     #[cfg(feature = "export")]
