@@ -6,17 +6,27 @@
  * `known()`, `matched()` and `nextMarked()`, too.
  */
 class CallTree {
-  /** `boxes`: label, depth and own weight of each; `whole`: weight of all stacks, those without a frame, too. */
-  constructor({ label, depth, own }, whole = 0) {
+  /**
+   * `boxes`: label, depth and own weight of each; `whole`: weight of all stacks, those without a frame, too; `like`: a tree of the same boxes.
+   * All trees get their properties here and in this order: code that has met one is fast with the others.
+   */
+  constructor({ label, depth, own }, whole = 0, like = null) {
     const count = label.length;
     this.count = count;
     this.label = label;
     this.depth = depth;
-    this.parent = new Int32Array(count);
+    this.parent = like ? like.parent : new Int32Array(count);
+    this.end = like ? like.end : new Uint32Array(count);
+    this.deepest = like ? like.deepest : 0;
     this.counted = null;
-    this.end = new Uint32Array(count);
-    this.deepest = 0;
-    const { parent, end } = this, path = [];
+    this.marks = 0;
+    if (!like) this.nest();
+    this.weigh(own, whole);
+  }
+
+  /** Parents and ends, and how deep it goes. */
+  nest() {
+    const { count, depth, parent, end } = this, path = [];
     let last = 0;
     for (let i = 0; i < count; i++) {
       const level = depth[i];
@@ -28,16 +38,11 @@ class CallTree {
       if (level > this.deepest) this.deepest = level;
     }
     for (let at = 0; at < last; at++) end[path[at]] = count;
-    this.weigh(own, whole);
   }
 
   /** The same boxes with other weights. Those without any are passed over. */
   weighed(own, whole = 0) {
-    const tree = Object.create(CallTree.prototype);
-    Object.assign(tree, this);
-    tree.counted = null;
-    tree.weigh(own, whole);
-    return tree;
+    return new CallTree({ label: this.label, depth: this.depth, own }, whole, this);
   }
 
   weigh(own, whole) {
