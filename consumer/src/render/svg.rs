@@ -182,7 +182,7 @@ fn opened(mut drawn: Vec<u8>, inverted: bool) -> Vec<u8> {
     let last = |drawn: &[u8], what: &[u8]| drawn.windows(what.len()).rposition(|bytes| bytes == what);
     // The last ones: remarks, which may hold anything, come first, and texts are escaped.
     let (Some(search), Some(end)) = (last(&drawn, SEARCH), last(&drawn, b"</svg>")) else { return drawn };
-    let script = format!("<script>{SHOW}{}</script>", if inverted { "" } else { SCROLL });
+    let script = format!("<script>{{{SHOW}{}}}</script>", if inverted { "" } else { SCROLL });
     drawn.splice(end..end, script.into_bytes());
     let at = search + SEARCH.len();
     drawn.splice(at..at, *b" display=\"none\"");
