@@ -9,7 +9,7 @@ function warmUp(tree, labels) {
   const wanted = Uint8Array.from({ length: labels }, (_, i) => i % 16 ? 0 : 1);
   const steps = [
     () => part.matched(wanted), () => part.matched(wanted, () => {}), () => part.countMarked(wanted, count), () => part.byLabel(labels),
-    () => part.weighed(part.kept(wanted, true)), () => part.weighed(part.kept(wanted, false)).countMarked(wanted, count),
+    () => part.filtered(wanted, true), () => part.filtered(wanted, false).countMarked(wanted, count),
   ];
   const idle = window.requestIdleCallback || ((run) => setTimeout(run, 50));
   let turn = 0;
