@@ -23,6 +23,7 @@ mod input;
 mod items;
 mod list;
 mod metadata;
+mod off_cpu;
 mod output;
 mod png;
 mod print;
@@ -54,6 +55,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use flightline_consumer::off_cpu::Graph;
 
 use args::{Cli, Command};
 
@@ -78,6 +80,10 @@ fn main() -> ExitCode {
         Command::List => list::run(),
         Command::Drain(args) => return drain::run(&args),
         Command::Flame(args) => flame::run(&args),
+        Command::Offcpu(args) => off_cpu::run(&args, Graph::OffCpu),
+        Command::Wakeup(args) => off_cpu::run(&args, Graph::Wakeup),
+        Command::Offwake(args) => off_cpu::run(&args, Graph::OffWake),
+        Command::Chain(args) => off_cpu::run(&args, Graph::Chain),
         Command::Convert(args) => convert::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Fold(args) => fold::run(args),
