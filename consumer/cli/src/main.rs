@@ -22,6 +22,7 @@ mod fold;
 mod input;
 mod list;
 mod metadata;
+mod off_cpu;
 mod output;
 mod png;
 mod print;

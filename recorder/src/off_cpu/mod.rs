@@ -1,0 +1,438 @@
+//! Records when, where and why threads are without a processor, by the scheduler's tracepoints.
+//!
+//! ```text
+//! points.rs      the tracepoints' records
+//! open.rs        their events on every processor; filter.rs: which threads pass in the kernel
+//! intervals.rs   switches and wake-ups → times without a processor
+//! tasks.rs       whose they are
+//! kernel_part.rs frames that say nothing
+//! ready.rs       intervals that wait for names; write.rs: their events
+//! ```
+//! At a switch the sample is of the thread that goes: its stack is where it waits, and belongs to the thread that the record
+//! names (a thread that ends is nobody by then). A wake-up is sampled in the context of who wakes. Records of all processors are taken
+//! in order of time.
+
+use std::{io, os::fd::BorrowedFd};
+
+use flightline_in_signal::interrupted::Regs;
+
+use crate::{
+    attach::{
+        machine::threads_of,
+        record::{self, Record, Sample},
+    },
+    drain::Drain,
+    names::images::{ImageId, Images},
+    settings::{self, Settings, ThreadSelection},
+};
+
+mod filter;
+mod intervals;
+mod kernel_part;
+mod open;
+mod points;
+mod ready;
+mod tasks;
+mod write;
+
+use intervals::{Intervals, Out, Wake};
+use kernel_part::Parts;
+use open::{Kind, PLAIN, Pass, Points, Source, WITH_STACK};
+use ready::Ready;
+pub use tasks::Known;
+use tasks::Tasks;
+
+/// A record may appear in its ring this long after the time it carries, ns.
+const SETTLE_NS: u64 = 2_000_000;
+/// A thread that ended is forgotten by then at the latest, ns: until its last switch it may be switched out and in.
+const ENDING_NS: u64 = 1_000_000_000;
+
+/// A stack as it was sampled.
+#[derive(Debug)]
+pub struct Raw {
+    kernel: Box<[u64]>,
+    user: Box<[u64]>,
+    regs: Option<Box<Regs>>,
+    stack: Box<[u8]>,
+}
+
+impl Raw {
+    fn of(sample: &Sample<'_>) -> Raw {
+        Raw {
+            kernel: sample.kernel.as_slice().into(),
+            user: sample.user.as_slice().into(),
+            regs: sample.regs.map(Box::new),
+            stack: sample.stack.into(),
+        }
+    }
+}
+
+/// A record in a ring.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Found {
+    time_ns: u64,
+    source: usize,
+    at: u64,
+    len: usize,
+}
+
+/// Number of something and how much time it was, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum {
+    count: u64,
+    ns: u64,
+}
+
+impl Sum {
+    fn add(&mut self, ns: u64) {
+        self.count += 1;
+        self.ns = self.ns.saturating_add(ns);
+    }
+}
+
+/// What is not in the recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    /// Records that a ring had no room for.
+    ring_full: u64,
+    /// Intervals shorter than asked for.
+    short: Sum,
+    /// Intervals that the output had no room for.
+    output_full: Sum,
+}
+
+/// The recording of off-CPU time.
+pub struct OffCpu {
+    settings: settings::OffCpu,
+    depth: usize,
+    threads: Option<ThreadSelection>,
+    follow: bool,
+    /// The program is started by us and joins the recording by itself.
+    joins: bool,
+    points: Points,
+    sources: Vec<Source>,
+    pass: Option<Pass>,
+    intervals: Intervals<Raw>,
+    tasks: Tasks,
+    ending: Vec<(u32, u64)>,
+    parts: Parts,
+    pending: Vec<Ready>,
+    pending_bytes: usize,
+    counts: Counts,
+    told: (Counts, intervals::Broken),
+    found: Vec<Found>,
+    stopped: bool,
+}
+
+impl OffCpu {
+    /// Opens what is needed before any thread is known.
+    ///
+    /// # Errors
+    /// Why it cannot be done here.
+    pub fn new(wanted: &settings::OffCpu, settings: &Settings) -> Result<OffCpu, String> {
+        let points = Points::find(wanted)?;
+        let sources = open::sources(wanted).map_err(|e| refused(&e))?;
+        Ok(OffCpu {
+            settings: wanted.clone(),
+            depth: settings.depth as usize,
+            threads: settings.threads.clone(),
+            follow: settings.follow,
+            joins: false,
+            points,
+            sources,
+            pass: None,
+            intervals: Intervals::default(),
+            tasks: Tasks::default(),
+            ending: Vec::new(),
+            parts: Parts::default(),
+            pending: Vec::new(),
+            pending_bytes: 0,
+            counts: Counts::default(),
+            told: Default::default(),
+            found: Vec::new(),
+            stopped: false,
+        })
+    }
+
+    /// Records the process that the calling thread starts next, from its exec on.
+    pub fn expect_child(&mut self, joins: bool) -> Result<(), String> {
+        self.joins = joins;
+        let pass = open::known_and_later([]).map_err(|e| refused(&e))?;
+        self.trace(pass)
+    }
+
+    /// It was started.
+    pub fn started(&mut self, pid: u32) {
+        let process = self.tasks.process(pid);
+        process.recorded = true;
+        process.since_ns = u64::MAX;
+        self.tasks.seen(pid, pid, None);
+    }
+
+    /// Records a running process.
+    pub fn attach(&mut self, pid: u32, images: &mut Images) -> Result<(), String> {
+        // Later ones pass by their numbers.
+        let last = filter::last_number();
+        let process = self.tasks.process(pid);
+        process.recorded = true;
+        process.mapped = true;
+        process.stacks.read_maps(pid, images);
+        threads_of(pid).into_iter().for_each(|tid| self.tasks.seen(pid, tid, None));
+        let last = last.ok_or("/proc/loadavg cannot be read")?;
+        let known: Vec<u32> = self.tasks.recorded_threads().collect();
+        self.trace(Pass::Threads(filter::Threads::new(known, last)))
+    }
+
+    /// Records all processes.
+    pub fn all(&mut self) -> Result<(), String> {
+        self.trace(Pass::All)
+    }
+
+    fn trace(&mut self, pass: Pass) -> Result<(), String> {
+        open::trace(&mut self.sources, &self.points, &pass, self.settings.stack_bytes).map_err(|e| refused(&e))?;
+        self.pass = Some(pass);
+        Ok(())
+    }
+
+    /// For waiting: readable when a ring fills up.
+    pub fn wake(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sources.iter().map(|s| s.ring.event())
+    }
+
+    /// Recorded processes that run.
+    pub fn running(&self) -> usize {
+        match self.pass {
+            Some(Pass::All) => 1,
+            _ => self.tasks.running(),
+        }
+    }
+
+    /// Intervals that wait for names.
+    pub fn waiting(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The images that stacks may name.
+    pub fn images(&mut self) -> Vec<ImageId> {
+        self.tasks.all().flat_map(|(_, p)| p.stacks.modules.images().collect::<Vec<_>>()).collect()
+    }
+
+    /// Takes in what the rings hold. Returns how full the fullest was, in 1/256.
+    pub fn round(&mut self, drain: &mut Drain, now_ns: u64) -> u32 {
+        let fill = self.read(drain, now_ns.saturating_sub(SETTLE_NS));
+        let tasks = &mut self.tasks;
+        self.ending.retain(|(tid, at)| {
+            let over = now_ns.saturating_sub(*at) >= ENDING_NS;
+            if over {
+                tasks.ended(*tid);
+            }
+            !over
+        });
+        self.read_names(drain, now_ns);
+        fill
+    }
+
+    fn read(&mut self, drain: &mut Drain, until_ns: u64) -> u32 {
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        let mut fill = 0;
+        for (number, source) in self.sources.iter().enumerate() {
+            let (head, size) = (source.ring.head(), source.ring.size() as u64);
+            let mut at = source.ring.tail();
+            fill = fill.max((head.saturating_sub(at).saturating_mul(256) / size.max(1)).min(256) as u32);
+            let mut last_ns = 0;
+            while let Some((len, time_ns)) = source.ring.look(at, head, record::numbered_time_at) {
+                last_ns = time_ns.max(last_ns);
+                if last_ns > until_ns {
+                    break;
+                }
+                found.push(Found { time_ns: last_ns, source: number, at, len });
+                at += len as u64;
+            }
+        }
+        found.sort_unstable();
+        for one in &found {
+            self.take(drain, *one);
+            if let Some(source) = self.sources.get(one.source) {
+                source.ring.release(one.at + one.len as u64);
+            }
+        }
+        self.found = found;
+        fill
+    }
+
+    fn take(&mut self, drain: &mut Drain, one: Found) {
+        let Some(source) = self.sources.get_mut(one.source) else { return };
+        let bytes = source.ring.record(one.at, one.len);
+        // The ring is read as its own bytes: what is looked up meanwhile must not borrow it.
+        let number = record::number(bytes);
+        let Some(number) = number else {
+            let Some(other) = record::parse(bytes, PLAIN) else { return };
+            return Self::note(
+                &mut self.tasks,
+                &mut self.ending,
+                &mut self.intervals,
+                &mut self.counts,
+                self.follow,
+                drain,
+                other,
+                one.time_ns,
+            );
+        };
+        let Some(kind) = self.sources.get(one.source).and_then(|s| s.kind(number)) else { return };
+        let sample_type = if kind == Kind::In { PLAIN } else { WITH_STACK };
+        let Some(source) = self.sources.get_mut(one.source) else { return };
+        let bytes = source.ring.record(one.at, one.len);
+        let Some(Record::Sample(sample)) = record::parse(bytes, sample_type) else { return };
+        let ended = match kind {
+            Kind::In | Kind::Out => {
+                let Some(switch) = self.points.switch.read(sample.raw) else { return };
+                let ended = self.intervals.switched_in(switch.next, sample.time_ns);
+                let states = &self.points.switch.states;
+                if kind == Kind::Out && switch.prev != 0 {
+                    let out = OutOf { sample: &sample, switch: &switch, states, all: self.pass == Some(Pass::All) };
+                    out.note(&mut self.tasks, &mut self.intervals, &mut self.ending, self.threads.as_ref());
+                }
+                ended
+            }
+            Kind::Waking => {
+                let Some(waking) = self.points.waking.as_ref().and_then(|w| w.read(sample.raw)) else { return };
+                let tasks = &mut self.tasks;
+                self.intervals.waking(waking.tid, || {
+                    if sample.pid != 0 && sample.pid != u32::MAX {
+                        tasks.seen(sample.pid, sample.tid, None);
+                    }
+                    Wake {
+                        time_ns: sample.time_ns,
+                        waker: (sample.pid, sample.tid),
+                        interrupt: waking.interrupt,
+                        stack: Raw::of(&sample),
+                    }
+                });
+                None
+            }
+        };
+        if let Some(interval) = ended {
+            self.ended(drain, interval);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // parts of self, while the ring is borrowed
+    fn note(
+        tasks: &mut Tasks,
+        ending: &mut Vec<(u32, u64)>,
+        intervals: &mut Intervals<Raw>,
+        counts: &mut Counts,
+        follow: bool,
+        drain: &mut Drain,
+        record: Record<'_>,
+        time_ns: u64,
+    ) {
+        match record {
+            Record::Mapped(mapped) => {
+                let known = tasks.known(mapped.pid).filter(|process| process.mapped);
+                if let Some(process) = known {
+                    process.stacks.mapped(&mapped, drain.images());
+                }
+            }
+            Record::Begun { pid, parent, tid, .. } if pid != parent => {
+                if tasks.recorded(parent) && follow {
+                    tasks.forked(parent, pid, time_ns);
+                    tasks.seen(pid, tid, None);
+                }
+            }
+            Record::Begun { pid, tid, .. } => {
+                if tasks.recorded(pid) {
+                    tasks.seen(pid, tid, None);
+                }
+            }
+            Record::Ended { tid, .. } => {
+                if tasks.pid_of(tid).is_some() {
+                    ending.push((tid, time_ns));
+                }
+            }
+            Record::Name { pid, tid, name, exec } => {
+                if exec && tasks.known(pid).is_some() {
+                    tasks.executed(pid, time_ns);
+                    let process = tasks.process(pid);
+                    process.mapped = true;
+                    process.stacks.read_maps(pid, drain.images());
+                }
+                if tasks.pid_of(tid).is_some() {
+                    tasks.seen(pid, tid, Some(name));
+                }
+            }
+            Record::Lost(count) => {
+                counts.ring_full += count;
+                intervals.missing(time_ns);
+                // Mappings may have been among them.
+                tasks.all().for_each(|(_, process)| process.mapped = false);
+            }
+            _ => {}
+        }
+    }
+
+    /// Stops sampling.
+    pub fn stop(&mut self) {
+        if !self.stopped {
+            self.stopped = true;
+            open::stop(&mut self.sources);
+        }
+    }
+}
+
+/// A thread that is switched out.
+struct OutOf<'a> {
+    sample: &'a Sample<'a>,
+    switch: &'a points::Switch<'a>,
+    states: &'a points::States,
+    all: bool,
+}
+
+impl OutOf<'_> {
+    fn note(
+        &self,
+        tasks: &mut Tasks,
+        intervals: &mut Intervals<Raw>,
+        ending: &mut Vec<(u32, u64)>,
+        threads: Option<&ThreadSelection>,
+    ) {
+        let OutOf { sample, switch, states, all } = *self;
+        let (tid, time_ns) = (switch.prev, sample.time_ns);
+        if states.over(switch.state) {
+            intervals.ended(tid);
+            ending.retain(|(other, _)| *other != tid);
+            tasks.ended(tid);
+            return;
+        }
+        // One that is about to end is nobody in the sample's own words.
+        let told = (sample.tid == tid).then_some(sample.pid);
+        let Some(pid) = told.or_else(|| tasks.pid_of(tid)) else { return };
+        if all && !tasks.recorded(pid) {
+            tasks.process(pid).recorded = pid != std::process::id();
+        }
+        if !tasks.records(pid, time_ns) {
+            return;
+        }
+        tasks.seen(pid, tid, Some(switch.prev_comm));
+        if threads.is_some_and(|t| !t.holds(tid, &String::from_utf8_lossy(switch.prev_comm))) {
+            return;
+        }
+        let (state, runnable) = (switch.state, states.runnable(switch.state));
+        let stack = Raw::of(sample);
+        intervals.switched_out(tid, Out { pid, since_ns: time_ns, state, runnable, stack, wake: None });
+    }
+}
+
+/// Why the kernel refuses, and what to do.
+fn refused(error: &io::Error) -> String {
+    let said = crate::error::plain(error);
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "{said}: scheduler events of a whole machine need root or CAP_PERFMON (setcap cap_perfmon+ep), in a container \
+             perf_event_open allowed (seccomp)"
+        ),
+        Some(libc::EMFILE | libc::ENFILE) => format!("{said}: raise the limit of open files (ulimit -n)"),
+        _ => said,
+    }
+}

@@ -1,0 +1,165 @@
+//! The events of all processors, and which threads pass in the kernel.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use super::{
+    filter::{Threads, last_number},
+    points::{SwitchPoint, WakingPoint},
+};
+use crate::{
+    attach::{
+        attr::{self, Tracing, sample},
+        machine::online,
+        ring::Ring,
+    },
+    settings,
+};
+
+/// What all records have.
+pub const PLAIN: u64 = sample::IDENTIFIER | sample::TID | sample::TIME | sample::RAW;
+/// What those with a stack have too.
+pub const WITH_STACK: u64 = PLAIN | sample::CALLCHAIN | sample::REGS_USER | sample::STACK_USER;
+/// Smallest ring of a processor, bytes.
+const LEAST_RING: usize = 64 << 10;
+/// All rings together, bytes.
+const ALL_RINGS: usize = 512 << 20;
+
+/// What a record tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A thread that may be ours is switched out; it is where the sample was taken.
+    Out,
+    /// Such a thread is switched in.
+    In,
+    /// Such a thread is woken, by who was sampled.
+    Waking,
+}
+
+/// The ring of a processor.
+pub struct Source {
+    /// With the event that tells of threads and mappings.
+    pub ring: Ring,
+    cpu: u32,
+    events: Vec<(u64, Kind, OwnedFd)>,
+    /// Those that were replaced: their records may still be in the ring.
+    old: Vec<(u64, Kind)>,
+}
+
+impl Source {
+    /// What a record of this number tells.
+    pub fn kind(&self, number: u64) -> Option<Kind> {
+        let events = self.events.iter().map(|(number, kind, _)| (*number, *kind));
+        events.chain(self.old.iter().copied()).find(|(found, _)| *found == number).map(|(_, kind)| kind)
+    }
+}
+
+/// Which threads pass in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// All.
+    All,
+    /// Some.
+    Threads(Threads),
+}
+
+/// The tracepoints.
+pub struct Points {
+    /// Threads come and go.
+    pub switch: SwitchPoint,
+    /// Wake-ups, if they are recorded.
+    pub waking: Option<WakingPoint>,
+}
+
+impl Points {
+    /// Those that the settings ask for.
+    pub fn find(settings: &settings::OffCpu) -> Result<Points, String> {
+        let waking = if settings.wakeups { Some(WakingPoint::find()?) } else { None };
+        Ok(Points { switch: SwitchPoint::find()?, waking })
+    }
+}
+
+/// Bytes of each processor's ring.
+pub fn ring_bytes(settings: &settings::OffCpu, cpus: usize) -> usize {
+    let most = (ALL_RINGS / cpus.max(1).next_power_of_two()).max(LEAST_RING);
+    usize::try_from(settings.ring_bytes).unwrap_or(most).clamp(LEAST_RING, most)
+}
+
+/// Opens rings and the events of threads and mappings.
+pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
+    let cpus = online();
+    let bytes = ring_bytes(settings, cpus.len());
+    let mut sources = Vec::with_capacity(cpus.len());
+    for cpu in cpus {
+        let event = match attr::open_tasks(None, cpu, PLAIN & !sample::RAW, wake_bytes(bytes)) {
+            Ok(event) => event,
+            // It went off line.
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
+            Err(e) => return Err(e),
+        };
+        let ring = Ring::map(event, bytes).map_err(|(_, error)| error)?;
+        attr::enable(ring.event())?;
+        sources.push(Source { ring, cpu, events: Vec::new(), old: Vec::new() });
+    }
+    Ok(sources)
+}
+
+fn wake_bytes(ring: usize) -> u32 {
+    (ring / 4) as u32
+}
+
+/// Opens the tracepoints of all processors for the threads that pass; then those of before are closed. What both tell in between
+/// is told twice.
+pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: u32) -> io::Result<()> {
+    for source in sources {
+        let tracing = |id, sample_type| {
+            let wake_bytes = wake_bytes(source.ring.size());
+            Tracing { id, sample_type, stack_bytes, wake_bytes }.open(source.cpu)
+        };
+        let mut events = Vec::new();
+        let mut add = |kind, id, sample_type, filter: Option<std::ffi::CString>| -> io::Result<()> {
+            let event = tracing(id, sample_type)?;
+            if let Some(filter) = filter {
+                attr::set_filter(event.as_fd(), &filter)?;
+            }
+            attr::share_ring(event.as_fd(), source.ring.event())?;
+            events.push((attr::number(event.as_fd())?, kind, event));
+            Ok(())
+        };
+        let of_threads = |field: &str| match pass {
+            Pass::All => None,
+            Pass::Threads(threads) => Some(threads.text(field)),
+        };
+        // What goes has a stack, what comes none: of an idle processor there is nothing to see.
+        let out = of_threads("prev_pid").or_else(|| Some(c"prev_pid!=0".into()));
+        let come = of_threads("next_pid").or_else(|| Some(c"prev_pid==0".into()));
+        add(Kind::Out, points.switch.id, WITH_STACK, out)?;
+        add(Kind::In, points.switch.id, PLAIN, come)?;
+        if let Some(waking) = &points.waking {
+            add(Kind::Waking, waking.id, WITH_STACK, of_threads("pid"))?;
+        }
+        for (.., event) in &events {
+            attr::enable(event.as_fd())?;
+        }
+        let before = std::mem::replace(&mut source.events, events);
+        source.old = before.iter().map(|(number, kind, _)| (*number, *kind)).collect();
+    }
+    Ok(())
+}
+
+/// Stops all.
+pub fn stop(sources: &mut [Source]) {
+    for source in sources {
+        for (.., event) in &source.events {
+            let _ = attr::disable(event.as_fd());
+        }
+    }
+}
+
+/// The threads that pass if `tids` are those known and whatever begins from now on is of interest.
+pub fn known_and_later(tids: impl IntoIterator<Item = u32>) -> io::Result<Pass> {
+    let last = last_number().ok_or_else(|| io::Error::other("/proc/loadavg cannot be read"))?;
+    Ok(Pass::Threads(Threads::new(tids, last)))
+}

@@ -1,0 +1,246 @@
+//! Intervals that are over, on their way into the recording: stacks are walked and named, and files may have to be read for
+//! that.
+
+use std::collections::HashSet;
+
+use super::{
+    OffCpu, Raw,
+    intervals::Interval,
+    tasks::Tasks,
+    write::{self, Waker},
+};
+use crate::{
+    attach::stacks::{Copied, Stack},
+    clock::monotonic_ns,
+    drain::Drain,
+    names::intern::TraceIndex,
+};
+
+/// Intervals that may wait for names, and bytes of their stacks.
+const WAITING: [usize; 2] = [200_000, 64 << 20];
+/// Time that a program which we started gets to join the recording, ns: its threads are known by then.
+const JOIN_NS: u64 = 2_000_000_000;
+
+/// An interval, or what goes on at the end.
+pub struct Ready {
+    interval: Interval<Raw>,
+    open: bool,
+    since_ns: u64,
+    own: Option<Stack>,
+    waker: Option<Stack>,
+    /// It was woken in an interrupt.
+    by_interrupt: bool,
+}
+
+impl Ready {
+    fn bytes(&self) -> usize {
+        let of = |raw: &Raw| raw.stack.len() + (raw.kernel.len() + raw.user.len()) * 8 + 400;
+        of(&self.interval.out.stack) + self.interval.out.wake.as_ref().map_or(0, |wake| of(&wake.stack))
+    }
+}
+
+impl OffCpu {
+    /// An interval is over.
+    pub(super) fn ended(&mut self, drain: &mut Drain, interval: Interval<Raw>) {
+        let took_ns = interval.took_ns();
+        if took_ns < self.settings.min_ns() {
+            return self.counts.short.add(took_ns);
+        }
+        self.enter(drain, interval, false);
+    }
+
+    fn enter(&mut self, drain: &mut Drain, interval: Interval<Raw>, open: bool) {
+        let ready = Ready {
+            interval,
+            open,
+            since_ns: monotonic_ns(),
+            own: None,
+            waker: None,
+            by_interrupt: false,
+        };
+        let full = self.pending.len() >= WAITING[0] || self.pending_bytes >= WAITING[1];
+        if let Some(ready) = self.write(drain, ready, full) {
+            self.pending_bytes += ready.bytes();
+            self.pending.push(ready);
+        }
+    }
+
+    /// Tries again what waits; `anyway`: with what is known.
+    pub fn resolve(&mut self, drain: &mut Drain, anyway: bool) {
+        let pending = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
+        for ready in pending {
+            if let Some(ready) = self.write(drain, ready, anyway) {
+                self.pending_bytes += ready.bytes();
+                self.pending.push(ready);
+            }
+        }
+        self.forget(drain);
+    }
+
+    /// Lets go of threads and processes that are over.
+    fn forget(&mut self, drain: &mut Drain) {
+        if !self.tasks.any_over() {
+            return;
+        }
+        let mut needed = HashSet::new();
+        for Ready { interval, .. } in &self.pending {
+            let waker = interval.out.wake.as_ref().map_or((0, 0), |wake| wake.waker);
+            needed.extend([interval.tid, interval.out.pid, waker.0, waker.1]);
+        }
+        for process in self.tasks.forget(&needed) {
+            for (index, group) in process.groups() {
+                drain.parts(*index).0.end_group(*group);
+            }
+        }
+    }
+
+    /// The end: what is out by now.
+    pub fn close(&mut self, drain: &mut Drain, now_ns: u64) {
+        self.stop();
+        self.read(drain, u64::MAX);
+        self.read_names(drain, now_ns);
+        for (tid, out) in self.intervals.take_open() {
+            let end_ns = now_ns.max(out.since_ns);
+            self.enter(drain, Interval { tid, out, end_ns }, true);
+        }
+        self.resolve(drain, false);
+    }
+
+    /// Looks whether names of code made at run time are written by now.
+    pub(super) fn read_names(&mut self, drain: &mut Drain, now_ns: u64) {
+        for (pid, process) in self.tasks.all().filter(|(_, p)| p.recorded && !p.over) {
+            let stacks = &mut process.stacks;
+            stacks.frames.jit.look(pid, &stacks.modules, drain.images(), now_ns);
+        }
+    }
+
+    /// Writes an interval; gives it back if it has to wait.
+    fn write(&mut self, drain: &mut Drain, mut ready: Ready, anyway: bool) -> Option<Ready> {
+        let pid = ready.interval.out.pid;
+        let may_join = self.joins && monotonic_ns().saturating_sub(ready.since_ns) < JOIN_NS;
+        if !anyway && may_join && self.tasks.recorded(pid) && !drain.knows(pid) {
+            return Some(ready);
+        }
+        let took_ns = ready.interval.took_ns();
+        let index = match drain.recording_of(pid) {
+            Ok((index, recording)) if !recording.full() => index,
+            _ => {
+                self.counts.output_full.add(took_ns);
+                return None;
+            }
+        };
+        if !self.walk(drain, index, &mut ready, anyway) {
+            return Some(ready);
+        }
+        let (Some(trace), waker) = self.traces(drain, index, &ready, anyway) else { return Some(ready) };
+        let waker = match waker {
+            Ok(waker) => waker,
+            Err(Waiting) => return Some(ready),
+        };
+        let tid = ready.interval.tid;
+        let thread = self.constant(drain, pid, tid, index);
+        let waker = waker.map(|(trace, time_ns, who)| {
+            let thread = who.map(|(pid, tid)| self.constant(drain, pid, tid, index));
+            Waker { thread, trace, time_ns }
+        });
+        let states = &self.points.switch.states;
+        let (recording, ..) = drain.parts(index);
+        match ready.open {
+            true => write::open(recording, &ready.interval, states, thread, trace),
+            false => write::interval(recording, &ready.interval, states, thread, trace, waker.as_ref()),
+        }
+        None
+    }
+
+    /// Walks what is not walked yet. `false` if files have to be read first.
+    fn walk(&mut self, drain: &mut Drain, index: usize, ready: &mut Ready, anyway: bool) -> bool {
+        let out = &ready.interval.out;
+        if ready.own.is_none() {
+            let Some(seen) = self.parts.look(&out.stack.kernel, anyway, drain.images()) else { return false };
+            let kernel = out.stack.kernel.get(seen.tracer..).unwrap_or(&[]);
+            ready.own = self.walk_one(drain, index, out.pid, &out.stack, kernel, true, anyway);
+        }
+        if let Some(wake) = &out.wake
+            && ready.waker.is_none()
+        {
+            let raw = &wake.stack;
+            let Some(seen) = self.parts.look(&raw.kernel, anyway, drain.images()) else { return false };
+            ready.by_interrupt = wake.interrupt;
+            let end = if wake.interrupt { seen.entry } else { None }.unwrap_or(raw.kernel.len());
+            let kernel = raw.kernel.get(seen.tracer.min(end)..end).unwrap_or(&[]);
+            let user = !wake.interrupt && wake.waker.0 != 0 && wake.waker.0 != u32::MAX;
+            ready.waker = self.walk_one(drain, index, wake.waker.0, raw, kernel, user, anyway);
+        }
+        ready.own.is_some() && (ready.waker.is_some() || out.wake.is_none())
+    }
+
+    #[allow(clippy::too_many_arguments)] // of one stack
+    fn walk_one(
+        &mut self,
+        drain: &mut Drain,
+        index: usize,
+        pid: u32,
+        raw: &Raw,
+        kernel: &[u64],
+        user: bool,
+        anyway: bool,
+    ) -> Option<Stack> {
+        let (_, images, rows) = drain.parts(index);
+        let regs = raw.regs.as_deref().filter(|_| user);
+        let process = self.tasks.process(pid);
+        if regs.is_some() && !process.mapped {
+            process.mapped = true;
+            process.stacks.read_maps(pid, images);
+        }
+        let copied = Copied { regs, copy: &raw.stack, kernel, user: &raw.user };
+        let mut stack = process.stacks.walk(pid, &copied, !anyway, self.depth, images, rows)?;
+        if regs.is_none() {
+            stack.truncated = None;
+        }
+        Some(stack)
+    }
+
+    /// The stacks in the output: of the thread, `None` if names are being read, and what woke it.
+    fn traces(
+        &mut self,
+        drain: &mut Drain,
+        index: usize,
+        ready: &Ready,
+        anyway: bool,
+    ) -> (Option<TraceIndex>, Result<Option<Woken>, Waiting>) {
+        let (recording, images, _) = drain.parts(index);
+        let mut trace = |tasks: &mut Tasks, pid: u32, stack: &Stack| {
+            tasks.process(pid).stacks.trace(stack, anyway, &mut recording.interner, images)
+        };
+        let out = &ready.interval.out;
+        let own = ready.own.as_ref().and_then(|own| trace(&mut self.tasks, out.pid, own));
+        let (Some(wake), Some(stack)) = (&out.wake, &ready.waker) else { return (own, Ok(None)) };
+        let who = (!ready.by_interrupt).then_some(wake.waker);
+        match (stack.frames.is_empty(), trace(&mut self.tasks, wake.waker.0, stack)) {
+            (true, _) => (own, Ok(Some((None, wake.time_ns, who)))),
+            (false, Some(found)) => (own, Ok(Some((Some(found), wake.time_ns, who)))),
+            (false, None) => (own, Err(Waiting)),
+        }
+    }
+
+    /// The constant of a thread.
+    fn constant(&mut self, drain: &mut Drain, pid: u32, tid: u32, index: usize) -> usize {
+        if !self.tasks.named(tid, index) {
+            self.adopt(drain, pid, tid, index);
+        }
+        self.tasks.constant(pid, tid, index, drain.parts(index).0)
+    }
+
+    /// A thread that another engine knows has its constant.
+    pub(super) fn adopt(&mut self, drain: &mut Drain, pid: u32, tid: u32, index: usize) {
+        let known = drain.known_thread(pid, tid, self.tasks.name(tid), index);
+        self.tasks.adopt(pid, tid, index, known);
+    }
+}
+
+/// Names are being read.
+struct Waiting;
+
+/// Where it was woken from, when, and by which process and thread, if by one.
+type Woken = (Option<TraceIndex>, u64, Option<(u32, u32)>);
