@@ -45,7 +45,9 @@ impl OffCpuArgs {
         let new = OffCpu::default();
         let wrong = |problem: &str| Error::Setting { name: "off-cpu", problem: problem.to_owned() };
         if self.all_processes && others {
-            return Err(wrong("of all processes only off-CPU time is recorded: leave -e away, or name processes by -p"));
+            return Err(wrong(
+                "of all processes only off-CPU time is recorded: leave -e away, or name processes by -p",
+            ));
         }
         let off_cpu = OffCpu {
             min,

@@ -228,33 +228,61 @@ impl Tracing {
     }
 }
 
-/// Opens an event without samples that tells of threads and mappings that come and go; with `tid` of this thread and those
-/// it starts, and of their switches too, without of all on processor `cpu`. Disabled.
-pub fn open_tasks(tid: Option<u32>, cpu: u32, sample_type: u64, wake_bytes: u32) -> io::Result<OwnedFd> {
-    const TYPE_SOFTWARE: u32 = 1;
-    const DUMMY: u64 = 9;
-    let of_thread =
-        flag::INHERIT | flag::CONTEXT_SWITCH | flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV;
-    let attr = Attr {
-        kind: TYPE_SOFTWARE,
-        size: size_of::<Attr>() as u32,
-        config: DUMMY,
-        sample_type,
-        flags: flag::DISABLED
-            | flag::MMAP
-            | flag::MMAP2
-            | flag::COMM
-            | flag::COMM_EXEC
-            | flag::TASK
-            | flag::WATERMARK
-            | flag::SAMPLE_ID_ALL
-            | flag::USE_CLOCKID
-            | if tid.is_some() { of_thread } else { 0 },
-        wakeup_watermark: wake_bytes,
-        clockid: libc::CLOCK_MONOTONIC,
-        ..Attr::default()
-    };
-    attr.open(tid.map_or(-1, |tid| tid as libc::pid_t), cpu as libc::c_int)
+/// What an event without samples tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Telling {
+    /// Threads and mappings that come and go, and names.
+    pub tasks: bool,
+    /// Switches of threads.
+    pub switches: bool,
+    /// Bytes in a ring at which its reader is woken.
+    pub wake_bytes: u32,
+}
+
+impl Telling {
+    /// Bits of [`sample`] that tell whose its records are.
+    pub const SAMPLE_TYPE: u64 = sample::IDENTIFIER | sample::TID | sample::TIME;
+
+    fn open_on(&self, more: u64, tid: libc::pid_t, cpu: u32) -> io::Result<OwnedFd> {
+        const TYPE_SOFTWARE: u32 = 1;
+        const DUMMY: u64 = 9;
+        let tasks = flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK;
+        let attr = Attr {
+            kind: TYPE_SOFTWARE,
+            size: size_of::<Attr>() as u32,
+            config: DUMMY,
+            sample_type: Telling::SAMPLE_TYPE,
+            flags: flag::DISABLED
+                | flag::WATERMARK
+                | flag::SAMPLE_ID_ALL
+                | flag::USE_CLOCKID
+                | if self.tasks { tasks } else { 0 }
+                | if self.switches { flag::CONTEXT_SWITCH } else { 0 }
+                | more,
+            wakeup_watermark: self.wake_bytes,
+            clockid: libc::CLOCK_MONOTONIC,
+            ..Attr::default()
+        };
+        attr.open(tid, cpu as libc::c_int)
+    }
+
+    /// Opens it for all threads on processor `cpu`, disabled. Needs CAP_PERFMON.
+    pub fn open(&self, cpu: u32) -> io::Result<OwnedFd> {
+        self.open_on(0, -1, cpu)
+    }
+
+    /// Opens it for thread `tid` (0: the caller) on processor `cpu` and what it starts, `children` or threads only, disabled;
+    /// `from_exec`: until it executes a program. Anybody may for threads of his own.
+    pub fn open_of_thread(&self, tid: u32, cpu: u32, children: bool, from_exec: bool) -> io::Result<OwnedFd> {
+        let mut more = flag::INHERIT | flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV;
+        if !children {
+            more |= flag::INHERIT_THREAD;
+        }
+        if from_exec {
+            more |= flag::ENABLE_ON_EXEC;
+        }
+        self.open_on(more, tid as libc::pid_t, cpu)
+    }
 }
 
 /// Opens an event that sends a trap to the calling thread after each `period_ns` of its CPU time, as those in programs do; it counts

@@ -152,7 +152,8 @@ pub fn parse(bytes: &[u8], sample_type: u64) -> Option<Record<'_>> {
         return parse_sample(rest, sample_type).map(Record::Sample);
     }
     let number = if sample_type & sample::IDENTIFIER != 0 { IDENTIFIER } else { 0 };
-    if kind == 14 {
+    // Of one thread, of a processor.
+    if matches!(kind, 14 | 15) {
         let mut who = Bytes(rest.0.get(rest.0.len().checked_sub(TRAILER + number)?..)?);
         let out = (misc & MISC_SWITCH_OUT != 0).then_some(misc & MISC_PREEMPTED != 0);
         return Some(Record::Switched { pid: who.u32()?, tid: who.u32()?, out });

@@ -37,7 +37,9 @@ impl Drain {
         self.watch_close(now);
         self.resolve_all(false);
         let deadline = std::time::Instant::now() + SYMBOLS_WAIT;
-        let waiting = |d: &Drain| d.watch_waiting() + d.off_cpu_waiting() > 0 || d.processes.iter().any(|p| p.book.waiting() > 0);
+        let waiting = |d: &Drain| {
+            d.watch_waiting() + d.off_cpu_waiting() > 0 || d.processes.iter().any(|p| p.book.waiting() > 0)
+        };
         while self.images.outstanding() > 0 && waiting(&self) {
             let left = deadline.saturating_duration_since(std::time::Instant::now());
             if left.is_zero() || hurry() {

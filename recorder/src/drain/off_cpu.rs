@@ -101,7 +101,8 @@ impl Drain {
             });
             return Known { thread: handle, group: Some(group) };
         }
-        let known = self.watch.as_mut().and_then(|watch| watch.known_thread(pid, tid, name, index, recording));
+        let known =
+            self.watch.as_mut().and_then(|watch| watch.known_thread(pid, tid, name, index, recording));
         known.unwrap_or_default()
     }
 

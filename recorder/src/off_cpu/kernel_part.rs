@@ -57,10 +57,17 @@ impl Parts {
 }
 
 fn part(name: &str) -> Part {
-    const TRACERS: [&str; 6] =
-        ["__traceiter_", "perf_trace_", "__bpf_trace_", "bpf_trace_run", "bpf_prog_", "trace_event_raw_event_"];
+    const TRACERS: [&str; 6] = [
+        "__traceiter_",
+        "perf_trace_",
+        "__bpf_trace_",
+        "bpf_trace_run",
+        "bpf_prog_",
+        "trace_event_raw_event_",
+    ];
     const ENTRIES: [&str; 3] = ["asm_sysvec_", "el0t_64_irq", "el1h_64_irq"];
-    const ENTRY: [&str; 4] = ["asm_common_interrupt", "common_interrupt", "apic_timer_interrupt", "ret_from_intr"];
+    const ENTRY: [&str; 4] =
+        ["asm_common_interrupt", "common_interrupt", "apic_timer_interrupt", "ret_from_intr"];
     if TRACERS.iter().any(|start| name.starts_with(start)) {
         Part::Tracer
     } else if ENTRIES.iter().any(|start| name.starts_with(start)) || ENTRY.contains(&name) {

@@ -12,12 +12,13 @@
 //! names (a thread that ends is nobody by then). A wake-up is sampled in the context of who wakes. Records of all processors are taken
 //! in order of time.
 
-use std::{io, os::fd::BorrowedFd};
+use std::{collections::HashSet, io, os::fd::BorrowedFd};
 
 use flightline_in_signal::interrupted::Regs;
 
 use crate::{
     attach::{
+        attr::Telling,
         machine::threads_of,
         record::{self, Record, Sample},
     },
@@ -37,13 +38,15 @@ mod write;
 
 use intervals::{Intervals, Out, Wake};
 use kernel_part::Parts;
-use open::{Kind, PLAIN, Pass, Points, Source, WITH_STACK};
+use open::{Kind, Pass, Points, Source, WITH_STACK};
 use ready::Ready;
 pub use tasks::Known;
 use tasks::Tasks;
 
 /// A record may appear in its ring this long after the time it carries, ns.
 const SETTLE_NS: u64 = 2_000_000;
+/// Lists of a process's threads read at most until no new one shows up.
+const MAX_LISTS: usize = 50;
 /// A thread that ended is forgotten by then at the latest, ns: until its last switch it may be switched out and in.
 const ENDING_NS: u64 = 1_000_000_000;
 
@@ -158,6 +161,7 @@ impl OffCpu {
     pub fn expect_child(&mut self, joins: bool) -> Result<(), String> {
         self.joins = joins;
         let pass = open::known_and_later([]).map_err(|e| refused(&e))?;
+        open::switches(&mut self.sources, 0, self.follow, true).map_err(|e| refused(&e))?;
         self.trace(pass)
     }
 
@@ -172,13 +176,26 @@ impl OffCpu {
     /// Records a running process.
     pub fn attach(&mut self, pid: u32, images: &mut Images) -> Result<(), String> {
         // Later ones pass by their numbers.
-        let last = filter::last_number();
+        let last = filter::last_number().ok_or("/proc/loadavg cannot be read")?;
         let process = self.tasks.process(pid);
         process.recorded = true;
         process.mapped = true;
         process.stacks.read_maps(pid, images);
-        threads_of(pid).into_iter().for_each(|tid| self.tasks.seen(pid, tid, None));
-        let last = last.ok_or("/proc/loadavg cannot be read")?;
+        // Threads that start while we look are inherited from those whose events are open already, or seen next time.
+        let mut known = HashSet::new();
+        for _ in 0..MAX_LISTS {
+            let new: Vec<u32> = threads_of(pid).into_iter().filter(|tid| known.insert(*tid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for tid in new {
+                match open::switches(&mut self.sources, tid, self.follow, false) {
+                    Ok(()) => self.tasks.seen(pid, tid, None),
+                    Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                    Err(e) => return Err(refused(&e)),
+                }
+            }
+        }
         let known: Vec<u32> = self.tasks.recorded_threads().collect();
         self.trace(Pass::Threads(filter::Threads::new(known, last)))
     }
@@ -189,7 +206,8 @@ impl OffCpu {
     }
 
     fn trace(&mut self, pass: Pass) -> Result<(), String> {
-        open::trace(&mut self.sources, &self.points, &pass, self.settings.stack_bytes).map_err(|e| refused(&e))?;
+        open::trace(&mut self.sources, &self.points, &pass, self.settings.stack_bytes)
+            .map_err(|e| refused(&e))?;
         self.pass = Some(pass);
         Ok(())
     }
@@ -251,84 +269,91 @@ impl OffCpu {
             }
         }
         found.sort_unstable();
+        let mut sources = std::mem::take(&mut self.sources);
         for one in &found {
-            self.take(drain, *one);
-            if let Some(source) = self.sources.get(one.source) {
+            if let Some(source) = sources.get_mut(one.source) {
+                self.take(drain, source, *one);
                 source.ring.release(one.at + one.len as u64);
             }
         }
+        self.sources = sources;
         self.found = found;
         fill
     }
 
-    fn take(&mut self, drain: &mut Drain, one: Found) {
-        let Some(source) = self.sources.get_mut(one.source) else { return };
+    fn take(&mut self, drain: &mut Drain, source: &mut Source, one: Found) {
         let bytes = source.ring.record(one.at, one.len);
-        // The ring is read as its own bytes: what is looked up meanwhile must not borrow it.
-        let number = record::number(bytes);
-        let Some(number) = number else {
-            let Some(other) = record::parse(bytes, PLAIN) else { return };
-            return Self::note(
-                &mut self.tasks,
-                &mut self.ending,
-                &mut self.intervals,
-                &mut self.counts,
-                self.follow,
-                drain,
-                other,
-                one.time_ns,
-            );
+        let Some(number) = record::number(bytes) else {
+            if let Some(other) = record::parse(bytes, Telling::SAMPLE_TYPE) {
+                self.note(drain, other, one.time_ns);
+            }
+            return;
         };
-        let Some(kind) = self.sources.get(one.source).and_then(|s| s.kind(number)) else { return };
-        let sample_type = if kind == Kind::In { PLAIN } else { WITH_STACK };
-        let Some(source) = self.sources.get_mut(one.source) else { return };
+        let Some(kind) = source.kind(number) else { return };
         let bytes = source.ring.record(one.at, one.len);
-        let Some(Record::Sample(sample)) = record::parse(bytes, sample_type) else { return };
-        let ended = match kind {
-            Kind::In | Kind::Out => {
-                let Some(switch) = self.points.switch.read(sample.raw) else { return };
-                let ended = self.intervals.switched_in(switch.next, sample.time_ns);
-                let states = &self.points.switch.states;
-                if kind == Kind::Out && switch.prev != 0 {
-                    let out = OutOf { sample: &sample, switch: &switch, states, all: self.pass == Some(Pass::All) };
-                    out.note(&mut self.tasks, &mut self.intervals, &mut self.ending, self.threads.as_ref());
-                }
-                ended
-            }
-            Kind::Waking => {
-                let Some(waking) = self.points.waking.as_ref().and_then(|w| w.read(sample.raw)) else { return };
-                let tasks = &mut self.tasks;
-                self.intervals.waking(waking.tid, || {
-                    if sample.pid != 0 && sample.pid != u32::MAX {
-                        tasks.seen(sample.pid, sample.tid, None);
-                    }
-                    Wake {
-                        time_ns: sample.time_ns,
-                        waker: (sample.pid, sample.tid),
-                        interrupt: waking.interrupt,
-                        stack: Raw::of(&sample),
-                    }
-                });
-                None
-            }
-        };
-        if let Some(interval) = ended {
-            self.ended(drain, interval);
+        let Some(Record::Sample(sample)) = record::parse(bytes, WITH_STACK) else { return };
+        match kind {
+            Kind::Out => self.goes(&sample),
+            Kind::Waking => self.woken(&sample),
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // parts of self, while the ring is borrowed
-    fn note(
-        tasks: &mut Tasks,
-        ending: &mut Vec<(u32, u64)>,
-        intervals: &mut Intervals<Raw>,
-        counts: &mut Counts,
-        follow: bool,
-        drain: &mut Drain,
-        record: Record<'_>,
-        time_ns: u64,
-    ) {
+    /// A thread that may be recorded is switched out.
+    fn goes(&mut self, sample: &Sample<'_>) {
+        let Some(switch) = self.points.switch.read(sample.raw) else { return };
+        let states = &self.points.switch.states;
+        let tasks = &mut self.tasks;
+        let (tid, time_ns) = (switch.prev, sample.time_ns);
+        if states.over(switch.state) {
+            self.intervals.ended(tid);
+            self.ending.retain(|(other, _)| *other != tid);
+            tasks.ended(tid);
+            return;
+        }
+        // One that is about to end is nobody in the sample's own words.
+        let told = (sample.tid == tid).then_some(sample.pid);
+        let Some(pid) = told.or_else(|| tasks.pid_of(tid)) else { return };
+        if self.settings.all && !tasks.recorded(pid) {
+            tasks.process(pid).recorded = pid != std::process::id();
+        }
+        if !tasks.records(pid, time_ns) {
+            return;
+        }
+        tasks.seen(pid, tid, Some(switch.prev_comm));
+        if self.threads.as_ref().is_some_and(|t| !t.holds(tid, &String::from_utf8_lossy(switch.prev_comm))) {
+            return;
+        }
+        let (state, runnable) = (switch.state, states.runnable(switch.state));
+        let stack = Raw::of(sample);
+        self.intervals.switched_out(tid, Out { pid, since_ns: time_ns, state, runnable, stack, wake: None });
+    }
+
+    /// Such a thread is woken.
+    fn woken(&mut self, sample: &Sample<'_>) {
+        let Some(waking) = self.points.waking.as_ref().and_then(|w| w.read(sample.raw)) else { return };
+        let tasks = &mut self.tasks;
+        self.intervals.waking(waking.tid, || {
+            if sample.pid != 0 && sample.pid != u32::MAX {
+                tasks.seen(sample.pid, sample.tid, None);
+            }
+            Wake {
+                time_ns: sample.time_ns,
+                waker: (sample.pid, sample.tid),
+                interrupt: waking.interrupt,
+                stack: Raw::of(sample),
+            }
+        });
+    }
+
+    /// Whatever else there is to know.
+    fn note(&mut self, drain: &mut Drain, record: Record<'_>, time_ns: u64) {
+        let tasks = &mut self.tasks;
         match record {
+            Record::Switched { tid, out: None, .. } => {
+                if let Some(interval) = self.intervals.switched_in(tid, time_ns) {
+                    self.ended(drain, interval);
+                }
+            }
             Record::Mapped(mapped) => {
                 let known = tasks.known(mapped.pid).filter(|process| process.mapped);
                 if let Some(process) = known {
@@ -336,7 +361,7 @@ impl OffCpu {
                 }
             }
             Record::Begun { pid, parent, tid, .. } if pid != parent => {
-                if tasks.recorded(parent) && follow {
+                if tasks.recorded(parent) && self.follow {
                     tasks.forked(parent, pid, time_ns);
                     tasks.seen(pid, tid, None);
                 }
@@ -348,7 +373,7 @@ impl OffCpu {
             }
             Record::Ended { tid, .. } => {
                 if tasks.pid_of(tid).is_some() {
-                    ending.push((tid, time_ns));
+                    self.ending.push((tid, time_ns));
                 }
             }
             Record::Name { pid, tid, name, exec } => {
@@ -363,8 +388,8 @@ impl OffCpu {
                 }
             }
             Record::Lost(count) => {
-                counts.ring_full += count;
-                intervals.missing(time_ns);
+                self.counts.ring_full += count;
+                self.intervals.missing(time_ns);
                 // Mappings may have been among them.
                 tasks.all().for_each(|(_, process)| process.mapped = false);
             }
@@ -378,49 +403,6 @@ impl OffCpu {
             self.stopped = true;
             open::stop(&mut self.sources);
         }
-    }
-}
-
-/// A thread that is switched out.
-struct OutOf<'a> {
-    sample: &'a Sample<'a>,
-    switch: &'a points::Switch<'a>,
-    states: &'a points::States,
-    all: bool,
-}
-
-impl OutOf<'_> {
-    fn note(
-        &self,
-        tasks: &mut Tasks,
-        intervals: &mut Intervals<Raw>,
-        ending: &mut Vec<(u32, u64)>,
-        threads: Option<&ThreadSelection>,
-    ) {
-        let OutOf { sample, switch, states, all } = *self;
-        let (tid, time_ns) = (switch.prev, sample.time_ns);
-        if states.over(switch.state) {
-            intervals.ended(tid);
-            ending.retain(|(other, _)| *other != tid);
-            tasks.ended(tid);
-            return;
-        }
-        // One that is about to end is nobody in the sample's own words.
-        let told = (sample.tid == tid).then_some(sample.pid);
-        let Some(pid) = told.or_else(|| tasks.pid_of(tid)) else { return };
-        if all && !tasks.recorded(pid) {
-            tasks.process(pid).recorded = pid != std::process::id();
-        }
-        if !tasks.records(pid, time_ns) {
-            return;
-        }
-        tasks.seen(pid, tid, Some(switch.prev_comm));
-        if threads.is_some_and(|t| !t.holds(tid, &String::from_utf8_lossy(switch.prev_comm))) {
-            return;
-        }
-        let (state, runnable) = (switch.state, states.runnable(switch.state));
-        let stack = Raw::of(sample);
-        intervals.switched_out(tid, Out { pid, since_ns: time_ns, state, runnable, stack, wake: None });
     }
 }
 

@@ -11,45 +11,46 @@ use super::{
 };
 use crate::{
     attach::{
-        attr::{self, Tracing, sample},
+        attr::{self, Telling, Tracing, sample},
         machine::online,
         ring::Ring,
     },
     settings,
 };
 
-/// What all records have.
-pub const PLAIN: u64 = sample::IDENTIFIER | sample::TID | sample::TIME | sample::RAW;
-/// What those with a stack have too.
-pub const WITH_STACK: u64 = PLAIN | sample::CALLCHAIN | sample::REGS_USER | sample::STACK_USER;
+/// What samples hold.
+pub const WITH_STACK: u64 =
+    Telling::SAMPLE_TYPE | sample::RAW | sample::CALLCHAIN | sample::REGS_USER | sample::STACK_USER;
 /// Smallest ring of a processor, bytes.
 const LEAST_RING: usize = 64 << 10;
 /// All rings together, bytes.
 const ALL_RINGS: usize = 512 << 20;
 
-/// What a record tells.
+/// What a sample tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A thread that may be ours is switched out; it is where the sample was taken.
+    /// A thread that may be ours is switched out: it is where the sample was taken.
     Out,
-    /// Such a thread is switched in.
-    In,
     /// Such a thread is woken, by who was sampled.
     Waking,
 }
 
-/// The ring of a processor.
+/// The ring of a processor, with the event that tells of threads and mappings.
 pub struct Source {
-    /// With the event that tells of threads and mappings.
+    /// See there.
     pub ring: Ring,
     cpu: u32,
+    /// Tracepoints, and their numbers.
     events: Vec<(u64, Kind, OwnedFd)>,
     /// Those that were replaced: their records may still be in the ring.
     old: Vec<(u64, Kind)>,
+    /// What tells of the switches of each thread: what tracepoints say of switches is what the thread says that goes, and on
+    /// some virtual machines idle processors say nothing.
+    switches: Vec<OwnedFd>,
 }
 
 impl Source {
-    /// What a record of this number tells.
+    /// What a sample of this number tells.
     pub fn kind(&self, number: u64) -> Option<Kind> {
         let events = self.events.iter().map(|(number, kind, _)| (*number, *kind));
         events.chain(self.old.iter().copied()).find(|(found, _)| *found == number).map(|(_, kind)| kind)
@@ -87,13 +88,14 @@ pub fn ring_bytes(settings: &settings::OffCpu, cpus: usize) -> usize {
     usize::try_from(settings.ring_bytes).unwrap_or(most).clamp(LEAST_RING, most)
 }
 
-/// Opens rings and the events of threads and mappings.
+/// Opens rings and the events of threads and mappings; of a whole machine they tell of all switches too.
 pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
     let cpus = online();
     let bytes = ring_bytes(settings, cpus.len());
     let mut sources = Vec::with_capacity(cpus.len());
     for cpu in cpus {
-        let event = match attr::open_tasks(None, cpu, PLAIN & !sample::RAW, wake_bytes(bytes)) {
+        let telling = Telling { tasks: true, switches: settings.all, wake_bytes: wake_bytes(bytes) };
+        let event = match telling.open(cpu) {
             Ok(event) => event,
             // It went off line.
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
@@ -101,9 +103,23 @@ pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
         };
         let ring = Ring::map(event, bytes).map_err(|(_, error)| error)?;
         attr::enable(ring.event())?;
-        sources.push(Source { ring, cpu, events: Vec::new(), old: Vec::new() });
+        sources.push(Source { ring, cpu, events: Vec::new(), old: Vec::new(), switches: Vec::new() });
     }
     Ok(sources)
+}
+
+/// Opens what tells of the switches of a thread and those it starts; `from_exec` (0: of the program that the caller starts next).
+pub fn switches(sources: &mut [Source], tid: u32, children: bool, from_exec: bool) -> io::Result<()> {
+    for source in sources {
+        let telling = Telling { tasks: false, switches: true, wake_bytes: wake_bytes(source.ring.size()) };
+        let event = telling.open_of_thread(tid, source.cpu, children, from_exec)?;
+        attr::share_ring(event.as_fd(), source.ring.event())?;
+        if !from_exec {
+            attr::enable(event.as_fd())?;
+        }
+        source.switches.push(event);
+    }
+    Ok(())
 }
 
 fn wake_bytes(ring: usize) -> u32 {
@@ -132,11 +148,9 @@ pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: 
             Pass::All => None,
             Pass::Threads(threads) => Some(threads.text(field)),
         };
-        // What goes has a stack, what comes none: of an idle processor there is nothing to see.
+        // Of an idle processor there is nothing to see.
         let out = of_threads("prev_pid").or_else(|| Some(c"prev_pid!=0".into()));
-        let come = of_threads("next_pid").or_else(|| Some(c"prev_pid==0".into()));
         add(Kind::Out, points.switch.id, WITH_STACK, out)?;
-        add(Kind::In, points.switch.id, PLAIN, come)?;
         if let Some(waking) = &points.waking {
             add(Kind::Waking, waking.id, WITH_STACK, of_threads("pid"))?;
         }
@@ -152,9 +166,11 @@ pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: 
 /// Stops all.
 pub fn stop(sources: &mut [Source]) {
     for source in sources {
-        for (.., event) in &source.events {
+        let events = source.events.iter().map(|(.., event)| event).chain(&source.switches);
+        for event in events {
             let _ = attr::disable(event.as_fd());
         }
+        let _ = attr::disable(source.ring.event());
     }
 }
 

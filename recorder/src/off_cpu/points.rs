@@ -195,7 +195,8 @@ print fmt: \"%s\", __print_flags(REC->prev_state & (((1 | 2) + 1) << 1), \"|\", 
     #[test]
     fn states_as_the_kernel_prints_them() {
         let states = switch_point().states;
-        let texts = [(0, "R"), (1, "S"), (2, "D"), (0x100, "R+"), (0x80, "I"), (0x10, "X"), (3, "S|D"), (0x20, "Z")];
+        let texts =
+            [(0, "R"), (1, "S"), (2, "D"), (0x100, "R+"), (0x80, "I"), (0x10, "X"), (3, "S|D"), (0x20, "Z")];
         for (state, text) in texts {
             assert_eq!(states.text(state), text);
             assert_eq!(states.runnable(state), text.starts_with('R'), "{text}");

@@ -50,14 +50,8 @@ impl OffCpu {
     }
 
     fn enter(&mut self, drain: &mut Drain, interval: Interval<Raw>, open: bool) {
-        let ready = Ready {
-            interval,
-            open,
-            since_ns: monotonic_ns(),
-            own: None,
-            waker: None,
-            by_interrupt: false,
-        };
+        let ready =
+            Ready { interval, open, since_ns: monotonic_ns(), own: None, waker: None, by_interrupt: false };
         let full = self.pending.len() >= WAITING[0] || self.pending_bytes >= WAITING[1];
         if let Some(ready) = self.write(drain, ready, full) {
             self.pending_bytes += ready.bytes();

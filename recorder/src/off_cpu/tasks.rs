@@ -132,7 +132,8 @@ impl Tasks {
     /// A process that began as a copy of another one.
     pub fn forked(&mut self, parent: u32, pid: u32, time_ns: u64) {
         let Some(from) = self.processes.remove(&parent) else { return };
-        let mut child = Process { recorded: from.recorded, since_ns: time_ns, mapped: from.mapped, ..Process::default() };
+        let mut child =
+            Process { recorded: from.recorded, since_ns: time_ns, mapped: from.mapped, ..Process::default() };
         child.stacks.inherit(&from.stacks);
         self.processes.insert(parent, from);
         self.processes.insert(pid, child);

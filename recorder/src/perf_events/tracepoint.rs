@@ -33,7 +33,7 @@ impl Tracepoint {
             .ok_or_else(|| format!("this kernel's tracepoint {} has no field {name}", self.id))
     }
 
-    /// `	field:char prev_comm[16];	offset:8;	size:16;	signed:0;`
+    /// `field:char prev_comm[16]; offset:8; size:16; signed:0;`, with tabs between.
     fn fields(&self) -> impl Iterator<Item = (&str, usize, usize)> {
         self.format.lines().filter_map(|line| {
             let (declared, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;
@@ -99,11 +99,7 @@ fn number(text: &str) -> Result<u64, String> {
 }
 
 /// What `read` finds in the folder of an event.
-fn with_folder<T>(
-    group: &str,
-    event: &str,
-    read: impl Fn(&Path) -> io::Result<T>,
-) -> Result<T, String> {
+fn with_folder<T>(group: &str, event: &str, read: impl Fn(&Path) -> io::Result<T>) -> Result<T, String> {
     let mut mounted = false;
     for root in ROOTS {
         match read(&Path::new(root).join(group).join(event)) {

@@ -42,7 +42,9 @@ impl OffCpu {
         let [least, most] = RING_BYTES;
         if !self.ring_bytes.is_power_of_two() || !(least..=most).contains(&self.ring_bytes) {
             let bytes = self.ring_bytes;
-            return wrong(format!("a ring of {bytes} bytes is not a power of two between {least} and {most}"));
+            return wrong(format!(
+                "a ring of {bytes} bytes is not a power of two between {least} and {most}"
+            ));
         }
         if self.stack_bytes > STACK_BYTES || !self.stack_bytes.is_multiple_of(8) {
             let bytes = self.stack_bytes;
