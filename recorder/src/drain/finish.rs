@@ -53,6 +53,7 @@ impl Drain {
         (0..self.recordings.len()).for_each(|index| self.tell_again(index, now));
         self.remove_settled(now);
         self.watch_finish(now);
+        self.off_cpu_finish(now);
         self.measure(now);
         for index in 0..self.recordings.len() {
             self.tell_cost(index, now, true);

@@ -77,6 +77,26 @@ impl Drain {
         self.with_off_cpu(|off_cpu, drain| off_cpu.close(drain, now));
     }
 
+    pub(super) fn off_cpu_uses(&mut self, index: usize) -> bool {
+        self.off_cpu.as_mut().is_some_and(|o| o.uses(index))
+    }
+
+    pub(super) fn off_cpu_tell(&mut self, index: usize, now: u64) {
+        self.with_off_cpu(|off_cpu, drain| off_cpu.tell(index, drain.parts(index).0, now));
+    }
+
+    pub(super) fn off_cpu_forget_output(&mut self, index: usize) {
+        if let Some(off_cpu) = &mut self.off_cpu {
+            off_cpu.forget_output(index);
+        }
+    }
+
+    /// The end: what each output lacks, and the sum.
+    pub(super) fn off_cpu_finish(&mut self, now: u64) {
+        (0..self.recordings.len()).for_each(|index| self.off_cpu_tell(index, now));
+        self.report.off_cpu = self.off_cpu.as_ref().map(|o| o.total());
+    }
+
     /// Whether another engine records a process.
     pub(crate) fn knows(&self, pid: u32) -> bool {
         self.records(pid) || self.watch.as_ref().is_some_and(|watch| watch.samples(pid))

@@ -60,57 +60,63 @@ impl<S> Interval<S> {
     }
 }
 
-/// What became of intervals that were not whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Broken {
-    /// A thread was switched out twice, so its coming back was not seen.
-    pub unseen: u64,
-    /// Records were missing while it went on: it may have been several.
-    pub doubtful: u64,
-}
+/// A wake-up may be told so long before the switch that it ends, ns: a waker on another processor is seen first, and waits
+/// until the thread is off its own.
+const EARLY_NS: u64 = 1_000_000;
+/// Wake-ups of running threads that are remembered.
+const MOST_EARLY: usize = 1 << 10;
 
 /// The threads that are out now.
 #[derive(Debug)]
 pub struct Intervals<S> {
     out: HashMap<u32, Out<S>>,
+    /// The last wake-ups of threads that were not out.
+    early: HashMap<u32, Wake<S>>,
     /// Records were missing up to this time; what began before is not believed.
     missing_ns: u64,
-    /// See there.
-    pub broken: Broken,
 }
 
 impl<S> Default for Intervals<S> {
     fn default() -> Intervals<S> {
-        Intervals { out: HashMap::new(), missing_ns: 0, broken: Broken::default() }
+        Intervals { out: HashMap::new(), early: HashMap::new(), missing_ns: 0 }
     }
 }
 
 impl<S> Intervals<S> {
-    /// A thread was switched out.
-    pub fn switched_out(&mut self, tid: u32, out: Out<S>) {
-        if self.out.insert(tid, out).is_some() {
-            self.broken.unseen += 1;
+    /// A thread was switched out. Gives back what it was out for before, if nobody saw it come back.
+    pub fn switched_out(&mut self, tid: u32, out: Out<S>) -> Option<Out<S>> {
+        if out.runnable || self.early.get(&tid).is_some_and(|wake| wake.time_ns + EARLY_NS < out.since_ns) {
+            self.early.remove(&tid);
         }
+        self.out.insert(tid, out)
     }
 
     /// A thread is being woken. The first one after its switch counts: until it runs others find it awake.
     pub fn waking(&mut self, tid: u32, wake: impl FnOnce() -> Wake<S>) {
-        if let Some(out) = self.out.get_mut(&tid)
-            && !out.runnable
-            && out.wake.is_none()
-        {
-            out.wake = Some(wake());
+        match self.out.get_mut(&tid) {
+            Some(out) if out.runnable || out.wake.is_some() => {}
+            Some(out) => out.wake = Some(wake()),
+            None => {
+                if self.early.len() >= MOST_EARLY {
+                    self.early.clear();
+                }
+                self.early.insert(tid, wake());
+            }
         }
     }
 
-    /// A thread was switched in.
-    pub fn switched_in(&mut self, tid: u32, time_ns: u64) -> Option<Interval<S>> {
-        let out = self.out.remove(&tid)?;
-        if out.since_ns < self.missing_ns {
-            self.broken.doubtful += 1;
-            return None;
+    /// A thread was switched in. The flag: records are missing, it may have been several intervals.
+    pub fn switched_in(&mut self, tid: u32, time_ns: u64) -> Option<(Interval<S>, bool)> {
+        let mut out = self.out.remove(&tid)?;
+        let early = self.early.remove(&tid);
+        if out.wake.is_none()
+            && let Some(mut wake) = early
+        {
+            wake.time_ns = wake.time_ns.max(out.since_ns);
+            out.wake = Some(wake);
         }
-        Some(Interval { tid, out, end_ns: time_ns })
+        let doubtful = out.since_ns < self.missing_ns;
+        Some((Interval { tid, out, end_ns: time_ns }, doubtful))
     }
 
     /// Records are missing up to now.
@@ -121,6 +127,7 @@ impl<S> Intervals<S> {
     /// A thread has ended: it does not come back.
     pub fn ended(&mut self, tid: u32) {
         self.out.remove(&tid);
+        self.early.remove(&tid);
     }
 
     /// How many are out.
@@ -128,12 +135,10 @@ impl<S> Intervals<S> {
         self.out.len()
     }
 
-    /// Takes out what goes on, with thread ids; what may have been several intervals is counted instead.
-    pub fn take_open(&mut self) -> Vec<(u32, Out<S>)> {
-        let (open, doubtful): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.out).into_iter().partition(|(_, out)| out.since_ns >= self.missing_ns);
-        self.broken.doubtful += doubtful.len() as u64;
-        open
+    /// Takes out what goes on, with the flag of [`Intervals::switched_in`].
+    pub fn take_open(&mut self, now_ns: u64) -> Vec<(Interval<S>, bool)> {
+        let tids: Vec<u32> = self.out.keys().copied().collect();
+        tids.into_iter().filter_map(|tid| self.switched_in(tid, now_ns)).collect()
     }
 }
 
@@ -156,12 +161,31 @@ mod tests {
         all.switched_out(7, out(10, false));
         all.waking(7, || wake(30, 2));
         all.waking(7, || wake(35, 3));
-        let done = all.switched_in(7, 42).unwrap();
+        let (done, doubtful) = all.switched_in(7, 42).unwrap();
         let woken = done.out.wake.as_ref().unwrap();
-        assert_eq!(woken.waker.1, 2, "the first after the switch");
+        assert_eq!((woken.waker.1, doubtful), (2, false), "the first after the switch");
         assert_eq!((done.took_ns(), done.queued_ns()), (32, 12));
         assert_eq!(woken.time_ns - done.out.since_ns + done.queued_ns(), done.took_ns());
         assert!(all.switched_in(7, 50).is_none(), "it was in already");
+    }
+
+    #[test]
+    fn a_waker_may_be_seen_before_the_switch() {
+        let mut all = Intervals::default();
+        all.waking(7, || wake(9_000_000, 1));
+        all.switched_out(7, out(9_000_100, false));
+        let (done, _) = all.switched_in(7, 9_000_300).unwrap();
+        assert_eq!(done.out.wake.as_ref().map(|w| (w.waker.1, w.time_ns)), Some((1, 9_000_100)));
+        assert_eq!(done.queued_ns(), 200);
+        // Not one of long ago, nor one that only made it runnable before it waited for a processor.
+        all.waking(7, || wake(10_000_000, 2));
+        all.switched_out(7, out(12_000_000, false));
+        assert!(all.switched_in(7, 13_000_000).unwrap().0.out.wake.is_none());
+        all.waking(7, || wake(14_000_000, 3));
+        all.switched_out(7, out(14_000_100, true));
+        assert!(all.switched_in(7, 14_000_200).unwrap().0.out.wake.is_none());
+        all.switched_out(7, out(14_000_300, false));
+        assert!(all.switched_in(7, 14_000_400).unwrap().0.out.wake.is_none());
     }
 
     #[test]
@@ -169,27 +193,23 @@ mod tests {
         let mut all = Intervals::default();
         all.switched_out(7, out(10, true));
         all.waking(7, || wake(11, 2));
-        let done = all.switched_in(7, 25).unwrap();
+        let (done, _) = all.switched_in(7, 25).unwrap();
         assert!(done.out.wake.is_none());
         assert_eq!((done.took_ns(), done.queued_ns()), (15, 15));
     }
 
     #[test]
-    fn what_spans_missing_records_is_counted() {
+    fn what_spans_missing_records_is_told_apart() {
         let mut all = Intervals::default();
         all.switched_out(7, out(10, false));
         all.switched_out(8, out(12, false));
         all.missing(20);
         all.switched_out(9, out(21, false));
-        assert!(all.switched_in(7, 30).is_none());
-        assert!(all.switched_in(9, 30).is_some());
-        assert!(all.take_open().is_empty());
-        assert_eq!(all.broken, Broken { unseen: 0, doubtful: 2 });
-        all.switched_out(7, out(40, false));
-        all.switched_out(7, out(50, false));
-        assert_eq!(all.broken.unseen, 1);
-        assert_eq!(all.take_open().len(), 1);
-        all.switched_out(7, out(60, false));
+        assert!(all.switched_in(7, 30).unwrap().1);
+        assert!(!all.switched_in(9, 30).unwrap().1);
+        assert_eq!(all.take_open(40).iter().map(|(one, doubtful)| (one.tid, *doubtful)).collect::<Vec<_>>(), [(8, true)]);
+        assert!(all.switched_out(7, out(40, false)).is_none());
+        assert_eq!(all.switched_out(7, out(50, false)).map(|before| before.since_ns), Some(40));
         all.ended(7);
         assert_eq!(all.len(), 0);
     }

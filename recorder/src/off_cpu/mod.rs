@@ -24,12 +24,14 @@ use crate::{
     },
     drain::Drain,
     names::images::{ImageId, Images},
+    recording::Recording,
     settings::{self, Settings, ThreadSelection},
 };
 
 mod filter;
 mod intervals;
 mod kernel_part;
+mod ledger;
 mod open;
 mod points;
 mod ready;
@@ -38,6 +40,7 @@ mod write;
 
 use intervals::{Intervals, Out, Wake};
 use kernel_part::Parts;
+use ledger::{Cause, Ledger};
 use open::{Kind, Pass, Points, Source, WITH_STACK};
 use ready::Ready;
 pub use tasks::Known;
@@ -59,13 +62,18 @@ pub struct Raw {
     stack: Box<[u8]>,
 }
 
+/// With more threads out than this their stacks are not kept: the kernel's chain along frame pointers has to do.
+const MANY_OUT: usize = 4096;
+
 impl Raw {
-    fn of(sample: &Sample<'_>) -> Raw {
+    /// Of a sample, while so many threads are `out`.
+    fn of(sample: &Sample<'_>, out: usize) -> Raw {
+        let keep = out < MANY_OUT;
         Raw {
             kernel: sample.kernel.as_slice().into(),
             user: sample.user.as_slice().into(),
             regs: sample.regs.map(Box::new),
-            stack: sample.stack.into(),
+            stack: if keep { sample.stack } else { &[] }.into(),
         }
     }
 }
@@ -77,31 +85,6 @@ struct Found {
     source: usize,
     at: u64,
     len: usize,
-}
-
-/// Number of something and how much time it was, ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
-    count: u64,
-    ns: u64,
-}
-
-impl Sum {
-    fn add(&mut self, ns: u64) {
-        self.count += 1;
-        self.ns = self.ns.saturating_add(ns);
-    }
-}
-
-/// What is not in the recording.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    /// Records that a ring had no room for.
-    ring_full: u64,
-    /// Intervals shorter than asked for.
-    short: Sum,
-    /// Intervals that the output had no room for.
-    output_full: Sum,
 }
 
 /// The recording of off-CPU time.
@@ -121,10 +104,10 @@ pub struct OffCpu {
     parts: Parts,
     pending: Vec<Ready>,
     pending_bytes: usize,
-    counts: Counts,
-    told: (Counts, intervals::Broken),
+    ledger: Ledger,
     found: Vec<Found>,
     stopped: bool,
+    paused: bool,
 }
 
 impl OffCpu {
@@ -150,10 +133,10 @@ impl OffCpu {
             parts: Parts::default(),
             pending: Vec::new(),
             pending_bytes: 0,
-            counts: Counts::default(),
-            told: Default::default(),
+            ledger: Ledger::default(),
             found: Vec::new(),
             stopped: false,
+            paused: false,
         })
     }
 
@@ -235,8 +218,46 @@ impl OffCpu {
         self.tasks.all().flat_map(|(_, p)| p.stacks.modules.images().collect::<Vec<_>>()).collect()
     }
 
+    /// Whether output `index` has intervals, or may have.
+    pub fn uses(&mut self, index: usize) -> bool {
+        self.tasks.all().any(|(_, process)| process.output == Some(index))
+    }
+
+    /// Tells output `index` what it lacks.
+    pub fn tell(&mut self, index: usize, recording: &mut Recording, now_ns: u64) {
+        self.ledger.tell(index, recording, now_ns);
+    }
+
+    /// Intervals written; intervals and records lost.
+    pub fn total(&self) -> (u64, u64) {
+        self.ledger.total()
+    }
+
+    /// Forgets an output that is let go.
+    pub fn forget_output(&mut self, index: usize) {
+        self.ledger.forget(index);
+        self.tasks.forget_output(index);
+    }
+
+    /// Switches recording off for a while, or on again.
+    fn pause(&mut self, drain: &mut Drain, paused: bool, now_ns: u64) {
+        if paused == self.paused || self.stopped {
+            return;
+        }
+        self.paused = paused;
+        if !paused {
+            return open::resume(&mut self.sources);
+        }
+        open::stop(&mut self.sources);
+        self.read(drain, u64::MAX);
+        for (interval, _) in self.intervals.take_open(now_ns) {
+            self.lose(drain, interval.out.pid, Cause::Paused, interval.took_ns());
+        }
+    }
+
     /// Takes in what the rings hold. Returns how full the fullest was, in 1/256.
     pub fn round(&mut self, drain: &mut Drain, now_ns: u64) -> u32 {
+        self.pause(drain, drain.paused(), now_ns);
         let fill = self.read(drain, now_ns.saturating_sub(SETTLE_NS));
         let tasks = &mut self.tasks;
         self.ending.retain(|(tid, at)| {
@@ -293,13 +314,13 @@ impl OffCpu {
         let bytes = source.ring.record(one.at, one.len);
         let Some(Record::Sample(sample)) = record::parse(bytes, WITH_STACK) else { return };
         match kind {
-            Kind::Out => self.goes(&sample),
+            Kind::Out => self.goes(drain, &sample),
             Kind::Waking => self.woken(&sample),
         }
     }
 
     /// A thread that may be recorded is switched out.
-    fn goes(&mut self, sample: &Sample<'_>) {
+    fn goes(&mut self, drain: &mut Drain, sample: &Sample<'_>) {
         let Some(switch) = self.points.switch.read(sample.raw) else { return };
         let states = &self.points.switch.states;
         let tasks = &mut self.tasks;
@@ -324,14 +345,17 @@ impl OffCpu {
             return;
         }
         let (state, runnable) = (switch.state, states.runnable(switch.state));
-        let stack = Raw::of(sample);
-        self.intervals.switched_out(tid, Out { pid, since_ns: time_ns, state, runnable, stack, wake: None });
+        let stack = Raw::of(sample, self.intervals.len());
+        let out = Out { pid, since_ns: time_ns, state, runnable, stack, wake: None };
+        if let Some(before) = self.intervals.switched_out(tid, out) {
+            self.lose(drain, before.pid, Cause::Unseen, time_ns.saturating_sub(before.since_ns));
+        }
     }
 
     /// Such a thread is woken.
     fn woken(&mut self, sample: &Sample<'_>) {
         let Some(waking) = self.points.waking.as_ref().and_then(|w| w.read(sample.raw)) else { return };
-        let tasks = &mut self.tasks;
+        let (tasks, out) = (&mut self.tasks, self.intervals.len());
         self.intervals.waking(waking.tid, || {
             if sample.pid != 0 && sample.pid != u32::MAX {
                 tasks.seen(sample.pid, sample.tid, None);
@@ -340,7 +364,7 @@ impl OffCpu {
                 time_ns: sample.time_ns,
                 waker: (sample.pid, sample.tid),
                 interrupt: waking.interrupt,
-                stack: Raw::of(sample),
+                stack: Raw::of(sample, out),
             }
         });
     }
@@ -350,8 +374,8 @@ impl OffCpu {
         let tasks = &mut self.tasks;
         match record {
             Record::Switched { tid, out: None, .. } => {
-                if let Some(interval) = self.intervals.switched_in(tid, time_ns) {
-                    self.ended(drain, interval);
+                if let Some((interval, doubtful)) = self.intervals.switched_in(tid, time_ns) {
+                    self.ended(drain, interval, doubtful);
                 }
             }
             Record::Mapped(mapped) => {
@@ -388,7 +412,7 @@ impl OffCpu {
                 }
             }
             Record::Lost(count) => {
-                self.counts.ring_full += count;
+                self.ledger.no_room(count);
                 self.intervals.missing(time_ns);
                 // Mappings may have been among them.
                 tasks.all().for_each(|(_, process)| process.mapped = false);

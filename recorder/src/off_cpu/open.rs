@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use super::{
@@ -47,6 +47,8 @@ pub struct Source {
     /// What tells of the switches of each thread: what tracepoints say of switches is what the thread says that goes, and on
     /// some virtual machines idle processors say nothing.
     switches: Vec<OwnedFd>,
+    /// The event of the ring tells of all.
+    tells_switches: bool,
 }
 
 impl Source {
@@ -103,7 +105,8 @@ pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
         };
         let ring = Ring::map(event, bytes).map_err(|(_, error)| error)?;
         attr::enable(ring.event())?;
-        sources.push(Source { ring, cpu, events: Vec::new(), old: Vec::new(), switches: Vec::new() });
+        let (events, old, switches, tells_switches) = (Vec::new(), Vec::new(), Vec::new(), settings.all);
+        sources.push(Source { ring, cpu, events, old, switches, tells_switches });
     }
     Ok(sources)
 }
@@ -163,14 +166,25 @@ pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: 
     Ok(())
 }
 
-/// Stops all.
+/// Stops what tells of switches and wake-ups.
 pub fn stop(sources: &mut [Source]) {
+    each(sources, |event| attr::disable(event));
+}
+
+/// Begins again.
+pub fn resume(sources: &mut [Source]) {
+    each(sources, |event| attr::enable(event));
+}
+
+fn each(sources: &mut [Source], act: impl Fn(BorrowedFd<'_>) -> io::Result<()>) {
     for source in sources {
         let events = source.events.iter().map(|(.., event)| event).chain(&source.switches);
         for event in events {
-            let _ = attr::disable(event.as_fd());
+            let _ = act(event.as_fd());
         }
-        let _ = attr::disable(source.ring.event());
+        if source.tells_switches {
+            let _ = act(source.ring.event());
+        }
     }
 }
 

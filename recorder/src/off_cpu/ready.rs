@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use super::{
     OffCpu, Raw,
     intervals::Interval,
+    ledger::Cause,
     tasks::Tasks,
     write::{self, Waker},
 };
@@ -40,16 +41,48 @@ impl Ready {
 }
 
 impl OffCpu {
-    /// An interval is over.
-    pub(super) fn ended(&mut self, drain: &mut Drain, interval: Interval<Raw>) {
-        let took_ns = interval.took_ns();
-        if took_ns < self.settings.min_ns() {
-            return self.counts.short.add(took_ns);
+    /// An interval is over; or several, if records are missing.
+    pub(super) fn ended(&mut self, drain: &mut Drain, interval: Interval<Raw>, doubtful: bool) {
+        let (pid, took_ns) = (interval.out.pid, interval.took_ns());
+        if doubtful {
+            self.lose(drain, pid, Cause::Doubtful, took_ns);
+        } else if took_ns >= self.settings.min_ns() {
+            self.enter(drain, interval, false);
+        } else if let Some(index) = self.output(drain, pid) {
+            self.ledger.short(index, took_ns);
         }
-        self.enter(drain, interval, false);
+    }
+
+    /// Tells of a process that no other engine tells of.
+    fn tell_process(&mut self, drain: &mut Drain, pid: u32) {
+        if self.joins || self.tasks.process(pid).told {
+            return;
+        }
+        self.tasks.process(pid).told = true;
+        if let (false, Some(index)) = (drain.knows(pid), self.output(drain, pid)) {
+            drain.tell_process(pid, index);
+        }
+    }
+
+    /// The output of a process.
+    fn output(&mut self, drain: &mut Drain, pid: u32) -> Option<usize> {
+        let process = self.tasks.process(pid);
+        if process.output.is_none() {
+            process.output = drain.recording_of(pid).ok().map(|(index, _)| index);
+            process.output.into_iter().for_each(|index| self.ledger.uses(index));
+        }
+        process.output
+    }
+
+    /// An interval is lost.
+    pub(super) fn lose(&mut self, drain: &mut Drain, pid: u32, cause: Cause, ns: u64) {
+        if let Some(index) = self.output(drain, pid) {
+            self.ledger.lose(index, cause, ns);
+        }
     }
 
     fn enter(&mut self, drain: &mut Drain, interval: Interval<Raw>, open: bool) {
+        self.tell_process(drain, interval.out.pid);
         let ready =
             Ready { interval, open, since_ns: monotonic_ns(), own: None, waker: None, by_interrupt: false };
         let full = self.pending.len() >= WAITING[0] || self.pending_bytes >= WAITING[1];
@@ -94,9 +127,11 @@ impl OffCpu {
         self.stop();
         self.read(drain, u64::MAX);
         self.read_names(drain, now_ns);
-        for (tid, out) in self.intervals.take_open() {
-            let end_ns = now_ns.max(out.since_ns);
-            self.enter(drain, Interval { tid, out, end_ns }, true);
+        for (interval, doubtful) in self.intervals.take_open(now_ns) {
+            match doubtful {
+                true => self.lose(drain, interval.out.pid, Cause::Doubtful, interval.took_ns()),
+                false => self.enter(drain, interval, true),
+            }
         }
         self.resolve(drain, false);
     }
@@ -117,13 +152,11 @@ impl OffCpu {
             return Some(ready);
         }
         let took_ns = ready.interval.took_ns();
-        let index = match drain.recording_of(pid) {
-            Ok((index, recording)) if !recording.full() => index,
-            _ => {
-                self.counts.output_full.add(took_ns);
-                return None;
-            }
-        };
+        let Some(index) = self.output(drain, pid) else { return None };
+        if drain.parts(index).0.full() {
+            self.ledger.lose(index, Cause::OutputFull, took_ns);
+            return None;
+        }
         if !self.walk(drain, index, &mut ready, anyway) {
             return Some(ready);
         }
@@ -144,6 +177,7 @@ impl OffCpu {
             true => write::open(recording, &ready.interval, states, thread, trace),
             false => write::interval(recording, &ready.interval, states, thread, trace, waker.as_ref()),
         }
+        self.ledger.written += 1;
         None
     }
 

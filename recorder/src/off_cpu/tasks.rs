@@ -23,6 +23,10 @@ pub struct Process {
     pub mapped: bool,
     /// It has ended.
     pub over: bool,
+    /// Index of its output, once it has intervals.
+    pub output: Option<usize>,
+    /// What there is to tell of it was told by us.
+    pub told: bool,
     /// Threads of it that are known.
     threads: usize,
     called: Option<String>,
@@ -158,6 +162,15 @@ impl Tasks {
     /// Whether something is over.
     pub fn any_over(&self) -> bool {
         self.threads.values().any(|task| task.over)
+    }
+
+    /// Output `index` is let go.
+    pub fn forget_output(&mut self, index: usize) {
+        self.threads.values_mut().for_each(|task| task.handles.retain(|(of, _)| *of != index));
+        for process in self.processes.values_mut() {
+            process.groups.retain(|(of, _)| *of != index);
+            process.output = process.output.filter(|of| *of != index);
+        }
     }
 
     /// The processes.

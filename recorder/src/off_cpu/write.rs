@@ -61,20 +61,3 @@ pub fn open<S>(
         e.ticks(start).ticks(took).key(thread).key(stack).string(&state).long(interval.took_ns() as i64);
     });
 }
-
-/// Tells how many intervals are missing, and why.
-pub fn loss(recording: &mut Recording, cause: &str, count: u64, ns: u64, now_ns: u64) {
-    let now = recording.ticks(now_ns);
-    let name = format!("off-cpu: {cause}");
-    recording.event(schema::EVENT_LOSS, None, name.len(), |e, _| {
-        e.ticks(now).string(&name).long(count as i64).long(ns as i64);
-    });
-}
-
-/// Tells how many were too short.
-pub fn short(recording: &mut Recording, count: u64, ns: u64, now_ns: u64) {
-    let now = recording.ticks(now_ns);
-    recording.event(schema::BELOW_THRESHOLD, None, 8, |e, _| {
-        e.ticks(now).string("off-cpu").long(count as i64).long(ns as i64);
-    });
-}
