@@ -328,11 +328,13 @@ impl Drain {
         let begun_ns = thread_cpu_ns();
         let loaded = self.images.take_loaded(self.session.rows(), Duration::ZERO);
         self.costs.loading_ns += thread_cpu_ns().saturating_sub(begun_ns);
-        if loaded || self.off_cpu_waiting() > 0 || self.processes.iter().any(|p| p.book.has_news()) {
+        if loaded || self.processes.iter().any(|p| p.book.has_news()) {
             self.resolve_all(false);
         }
         if now.saturating_sub(self.search_ns) >= SEARCH_NS {
             self.search_ns = now;
+            // Programs that join, names of code made at run time.
+            self.off_cpu_resolve(false);
             let period = self.period_ns;
             for process in self.processes.iter_mut().filter(|p| !p.book.over) {
                 process.book.threads.search_blocked(&process.file, period, false);

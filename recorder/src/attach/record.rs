@@ -112,12 +112,36 @@ pub fn numbered_time_at(kind: u32, len: usize) -> usize {
     if kind == SAMPLE { 24 } else { len.saturating_sub(16) }
 }
 
+/// What a sample of a tracepoint says at first sight, without its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traced<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// CLOCK_MONOTONIC ns.
+    pub time_ns: u64,
+    /// The tracepoint's own record.
+    pub raw: &'a [u8],
+}
+
 /// The number of a sample's event; `None` of other records.
 pub fn number(bytes: &[u8]) -> Option<u64> {
     let mut rest = Bytes(bytes);
     let kind = rest.u32()?;
     rest.u32()?;
     if kind == SAMPLE { rest.u64() } else { None }
+}
+
+/// The head of a sample that has its event's number, a chain and a tracepoint's record.
+pub fn traced(bytes: &[u8]) -> Option<Traced<'_>> {
+    let mut rest = Bytes(bytes);
+    rest.take(16)?;
+    let (pid, tid, time_ns) = (rest.u32()?, rest.u32()?, rest.u64()?);
+    let chain = usize::try_from(rest.u64()?).ok()?;
+    rest.take(chain.checked_mul(8)?)?;
+    let len = usize::try_from(rest.u32()?).ok()?;
+    Some(Traced { pid, tid, time_ns, raw: rest.take(len)? })
 }
 
 struct Bytes<'a>(&'a [u8]);
@@ -300,6 +324,39 @@ mod tests {
         assert_eq!(regs.sp(), at(arch::SP as u8));
         assert_eq!(regs.get(arch::FP), Some(at(arch::FP as u8)));
         assert_eq!(u64::from_le_bytes(*bytes[time_at(SAMPLE, bytes.len())..].first_chunk().unwrap()), 1234);
+    }
+
+    #[test]
+    fn a_sample_of_a_tracepoint() {
+        let mut body = words(&[77, 7 | 9 << 32, 1234, 2, CONTEXT_KERNEL, 0xffff_8000_0000_1000]);
+        body.extend(12u32.to_le_bytes());
+        body.extend(b"tracepoint 1");
+        let bytes = header(SAMPLE, 0, &body);
+        let head = Traced { pid: 7, tid: 9, time_ns: 1234, raw: b"tracepoint 1" };
+        assert_eq!((number(&bytes), traced(&bytes)), (Some(77), Some(head)));
+        let sample_type = sample::IDENTIFIER | sample::TID | sample::TIME | sample::CALLCHAIN | sample::RAW;
+        let Some(Record::Sample(sample)) = parse(&bytes, sample_type) else { panic!() };
+        assert_eq!((sample.raw, sample.kernel), (head.raw, vec![0xffff_8000_0000_1000]));
+        assert_eq!(bytes[numbered_time_at(SAMPLE, bytes.len())..][..8], 1234u64.to_le_bytes());
+        for len in 8..bytes.len() {
+            assert_eq!(traced(&bytes[..len]), None, "cut at {len}");
+        }
+    }
+
+    #[test]
+    fn switches() {
+        for (misc, out) in
+            [(0, None), (MISC_SWITCH_OUT, Some(false)), (MISC_SWITCH_OUT | MISC_PREEMPTED, Some(true))]
+        {
+            let of_thread = header(14, misc, &words(&[7 | 9 << 32, 1, 77]));
+            let of_processor = header(15, misc, &words(&[3, 7 | 9 << 32, 1, 77]));
+            for bytes in [of_thread, of_processor] {
+                match parse(&bytes, sample::IDENTIFIER) {
+                    Some(Record::Switched { pid: 7, tid: 9, out: found }) => assert_eq!(found, out),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
     }
 
     #[test]

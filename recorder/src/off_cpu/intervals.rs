@@ -91,16 +91,22 @@ impl<S> Intervals<S> {
         self.out.insert(tid, out)
     }
 
-    /// A thread is being woken. The first one after its switch counts: until it runs others find it awake.
-    pub fn waking(&mut self, tid: u32, wake: impl FnOnce() -> Wake<S>) {
+    /// Whether it matters who wakes a thread, which may be `ours`. The first wake-up after its switch counts: until it runs
+    /// others find it awake.
+    pub fn wants(&self, tid: u32, ours: bool) -> bool {
+        self.out.get(&tid).map_or(ours, |out| !out.runnable && out.wake.is_none())
+    }
+
+    /// A thread is being woken.
+    pub fn waking(&mut self, tid: u32, wake: Wake<S>) {
         match self.out.get_mut(&tid) {
             Some(out) if out.runnable || out.wake.is_some() => {}
-            Some(out) => out.wake = Some(wake()),
+            Some(out) => out.wake = Some(wake),
             None => {
                 if self.early.len() >= MOST_EARLY {
                     self.early.clear();
                 }
-                self.early.insert(tid, wake());
+                self.early.insert(tid, wake);
             }
         }
     }
@@ -157,10 +163,10 @@ mod tests {
     #[test]
     fn off_is_wake_and_run_queue() {
         let mut all = Intervals::default();
-        all.waking(7, || wake(5, 1));
+        all.waking(7, wake(5, 1));
         all.switched_out(7, out(10, false));
-        all.waking(7, || wake(30, 2));
-        all.waking(7, || wake(35, 3));
+        all.waking(7, wake(30, 2));
+        all.waking(7, wake(35, 3));
         let (done, doubtful) = all.switched_in(7, 42).unwrap();
         let woken = done.out.wake.as_ref().unwrap();
         assert_eq!((woken.waker.1, doubtful), (2, false), "the first after the switch");
@@ -172,16 +178,16 @@ mod tests {
     #[test]
     fn a_waker_may_be_seen_before_the_switch() {
         let mut all = Intervals::default();
-        all.waking(7, || wake(9_000_000, 1));
+        all.waking(7, wake(9_000_000, 1));
         all.switched_out(7, out(9_000_100, false));
         let (done, _) = all.switched_in(7, 9_000_300).unwrap();
         assert_eq!(done.out.wake.as_ref().map(|w| (w.waker.1, w.time_ns)), Some((1, 9_000_100)));
         assert_eq!(done.queued_ns(), 200);
         // Not one of long ago, nor one that only made it runnable before it waited for a processor.
-        all.waking(7, || wake(10_000_000, 2));
+        all.waking(7, wake(10_000_000, 2));
         all.switched_out(7, out(12_000_000, false));
         assert!(all.switched_in(7, 13_000_000).unwrap().0.out.wake.is_none());
-        all.waking(7, || wake(14_000_000, 3));
+        all.waking(7, wake(14_000_000, 3));
         all.switched_out(7, out(14_000_100, true));
         assert!(all.switched_in(7, 14_000_200).unwrap().0.out.wake.is_none());
         all.switched_out(7, out(14_000_300, false));
@@ -192,7 +198,7 @@ mod tests {
     fn involuntary_ones_are_run_queue_altogether() {
         let mut all = Intervals::default();
         all.switched_out(7, out(10, true));
-        all.waking(7, || wake(11, 2));
+        all.waking(7, wake(11, 2));
         let (done, _) = all.switched_in(7, 25).unwrap();
         assert!(done.out.wake.is_none());
         assert_eq!((done.took_ns(), done.queued_ns()), (15, 15));
@@ -207,7 +213,10 @@ mod tests {
         all.switched_out(9, out(21, false));
         assert!(all.switched_in(7, 30).unwrap().1);
         assert!(!all.switched_in(9, 30).unwrap().1);
-        assert_eq!(all.take_open(40).iter().map(|(one, doubtful)| (one.tid, *doubtful)).collect::<Vec<_>>(), [(8, true)]);
+        assert_eq!(
+            all.take_open(40).iter().map(|(one, doubtful)| (one.tid, *doubtful)).collect::<Vec<_>>(),
+            [(8, true)]
+        );
         assert!(all.switched_out(7, out(40, false)).is_none());
         assert_eq!(all.switched_out(7, out(50, false)).map(|before| before.since_ns), Some(40));
         all.ended(7);

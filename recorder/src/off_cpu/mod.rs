@@ -14,13 +14,11 @@
 
 use std::{collections::HashSet, io, os::fd::BorrowedFd};
 
-use flightline_in_signal::interrupted::Regs;
-
 use crate::{
     attach::{
         attr::Telling,
         machine::threads_of,
-        record::{self, Record, Sample},
+        record::{self, Record, Traced},
     },
     drain::Drain,
     names::images::{ImageId, Images},
@@ -41,7 +39,7 @@ mod write;
 use intervals::{Intervals, Out, Wake};
 use kernel_part::Parts;
 use ledger::{Cause, Ledger};
-use open::{Kind, Pass, Points, Source, WITH_STACK};
+use open::{Kind, Pass, Points, Source};
 use ready::Ready;
 pub use tasks::Known;
 use tasks::Tasks;
@@ -53,30 +51,37 @@ const MAX_LISTS: usize = 50;
 /// A thread that ended is forgotten by then at the latest, ns: until its last switch it may be switched out and in.
 const ENDING_NS: u64 = 1_000_000_000;
 
-/// A stack as it was sampled.
-#[derive(Debug)]
+/// A sample as it was in the ring.
+#[derive(Debug, Default)]
 pub struct Raw {
-    kernel: Box<[u64]>,
-    user: Box<[u64]>,
-    regs: Option<Box<Regs>>,
-    stack: Box<[u8]>,
+    bytes: Vec<u8>,
 }
 
-/// With more threads out than this their stacks are not kept: the kernel's chain along frame pointers has to do.
-const MANY_OUT: usize = 4096;
+/// Memory of samples that are done with.
+#[derive(Default)]
+struct Spare(Vec<Vec<u8>>);
 
-impl Raw {
-    /// Of a sample, while so many threads are `out`.
-    fn of(sample: &Sample<'_>, out: usize) -> Raw {
-        let keep = out < MANY_OUT;
-        Raw {
-            kernel: sample.kernel.as_slice().into(),
-            user: sample.user.as_slice().into(),
-            regs: sample.regs.map(Box::new),
-            stack: if keep { sample.stack } else { &[] }.into(),
+/// Samples whose memory is kept, and bytes of each.
+const SPARE: [usize; 2] = [256, 16 << 10];
+
+impl Spare {
+    fn copy(&mut self, bytes: &[u8]) -> Raw {
+        let mut copy = self.0.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(bytes);
+        Raw { bytes: copy }
+    }
+
+    fn take_back(&mut self, raw: &mut Raw) {
+        let bytes = std::mem::take(&mut raw.bytes);
+        if self.0.len() < SPARE[0] && bytes.capacity() <= SPARE[1] {
+            self.0.push(bytes);
         }
     }
 }
+
+/// With more threads out than this their samples are not kept: then they have no stack.
+const MANY_OUT: usize = 8192;
 
 /// A record in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,8 +107,11 @@ pub struct OffCpu {
     tasks: Tasks,
     ending: Vec<(u32, u64)>,
     parts: Parts,
+    spare: Spare,
     pending: Vec<Ready>,
     pending_bytes: usize,
+    /// When what is pending is tried again, CLOCK_MONOTONIC ns.
+    again_ns: u64,
     ledger: Ledger,
     found: Vec<Found>,
     stopped: bool,
@@ -131,8 +139,10 @@ impl OffCpu {
             tasks: Tasks::default(),
             ending: Vec::new(),
             parts: Parts::default(),
+            spare: Spare::default(),
             pending: Vec::new(),
             pending_bytes: 0,
+            again_ns: 0,
             ledger: Ledger::default(),
             found: Vec::new(),
             stopped: false,
@@ -312,15 +322,15 @@ impl OffCpu {
         };
         let Some(kind) = source.kind(number) else { return };
         let bytes = source.ring.record(one.at, one.len);
-        let Some(Record::Sample(sample)) = record::parse(bytes, WITH_STACK) else { return };
+        let Some(head) = record::traced(bytes) else { return };
         match kind {
-            Kind::Out => self.goes(drain, &sample),
-            Kind::Waking => self.woken(&sample),
+            Kind::Out => self.goes(drain, &head, bytes),
+            Kind::Waking => self.woken(&head, bytes),
         }
     }
 
     /// A thread that may be recorded is switched out.
-    fn goes(&mut self, drain: &mut Drain, sample: &Sample<'_>) {
+    fn goes(&mut self, drain: &mut Drain, sample: &Traced<'_>, bytes: &[u8]) {
         let Some(switch) = self.points.switch.read(sample.raw) else { return };
         let states = &self.points.switch.states;
         let tasks = &mut self.tasks;
@@ -345,7 +355,7 @@ impl OffCpu {
             return;
         }
         let (state, runnable) = (switch.state, states.runnable(switch.state));
-        let stack = Raw::of(sample, self.intervals.len());
+        let stack = self.keep(bytes);
         let out = Out { pid, since_ns: time_ns, state, runnable, stack, wake: None };
         if let Some(before) = self.intervals.switched_out(tid, out) {
             self.lose(drain, before.pid, Cause::Unseen, time_ns.saturating_sub(before.since_ns));
@@ -353,20 +363,28 @@ impl OffCpu {
     }
 
     /// Such a thread is woken.
-    fn woken(&mut self, sample: &Sample<'_>) {
+    fn woken(&mut self, sample: &Traced<'_>, bytes: &[u8]) {
         let Some(waking) = self.points.waking.as_ref().and_then(|w| w.read(sample.raw)) else { return };
-        let (tasks, out) = (&mut self.tasks, self.intervals.len());
-        self.intervals.waking(waking.tid, || {
-            if sample.pid != 0 && sample.pid != u32::MAX {
-                tasks.seen(sample.pid, sample.tid, None);
-            }
-            Wake {
-                time_ns: sample.time_ns,
-                waker: (sample.pid, sample.tid),
-                interrupt: waking.interrupt,
-                stack: Raw::of(sample, out),
-            }
-        });
+        if !self.intervals.wants(waking.tid, self.tasks.pid_of(waking.tid).is_some()) {
+            return;
+        }
+        if sample.pid != 0 && sample.pid != u32::MAX {
+            self.tasks.seen(sample.pid, sample.tid, None);
+        }
+        let wake = Wake {
+            time_ns: sample.time_ns,
+            waker: (sample.pid, sample.tid),
+            interrupt: waking.interrupt,
+            stack: self.keep(bytes),
+        };
+        self.intervals.waking(waking.tid, wake);
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Raw {
+        match self.intervals.len() < MANY_OUT {
+            true => self.spare.copy(bytes),
+            false => Raw::default(),
+        }
     }
 
     /// Whatever else there is to know.

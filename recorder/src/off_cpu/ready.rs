@@ -3,15 +3,22 @@
 
 use std::collections::HashSet;
 
+use flightline_in_signal::layout::walk_end;
+
 use super::{
     OffCpu, Raw,
     intervals::Interval,
+    kernel_part::Seen,
     ledger::Cause,
+    open::WITH_STACK,
     tasks::Tasks,
     write::{self, Waker},
 };
 use crate::{
-    attach::stacks::{Copied, Stack},
+    attach::{
+        record::{self, Record},
+        stacks::{Copied, Stack},
+    },
     clock::monotonic_ns,
     drain::Drain,
     names::intern::TraceIndex,
@@ -19,6 +26,8 @@ use crate::{
 
 /// Intervals that may wait for names, and bytes of their stacks.
 const WAITING: [usize; 2] = [200_000, 64 << 20];
+/// So many times as long as trying it takes what waits is left alone.
+const AGAIN: u64 = 4;
 /// Time that a program which we started gets to join the recording, ns: its threads are known by then.
 const JOIN_NS: u64 = 2_000_000_000;
 
@@ -29,14 +38,13 @@ pub struct Ready {
     since_ns: u64,
     own: Option<Stack>,
     waker: Option<Stack>,
-    /// It was woken in an interrupt.
-    by_interrupt: bool,
 }
 
 impl Ready {
     fn bytes(&self) -> usize {
-        let of = |raw: &Raw| raw.stack.len() + (raw.kernel.len() + raw.user.len()) * 8 + 400;
-        of(&self.interval.out.stack) + self.interval.out.wake.as_ref().map_or(0, |wake| of(&wake.stack))
+        let wake = self.interval.out.wake.as_ref().map_or(0, |wake| wake.stack.bytes.len());
+        let walked = [&self.own, &self.waker].map(|s| s.as_ref().map_or(0, |stack| stack.frames.len() * 8));
+        self.interval.out.stack.bytes.len() + wake + walked.iter().sum::<usize>()
     }
 }
 
@@ -83,8 +91,7 @@ impl OffCpu {
 
     fn enter(&mut self, drain: &mut Drain, interval: Interval<Raw>, open: bool) {
         self.tell_process(drain, interval.out.pid);
-        let ready =
-            Ready { interval, open, since_ns: monotonic_ns(), own: None, waker: None, by_interrupt: false };
+        let ready = Ready { interval, open, since_ns: monotonic_ns(), own: None, waker: None };
         let full = self.pending.len() >= WAITING[0] || self.pending_bytes >= WAITING[1];
         if let Some(ready) = self.write(drain, ready, full) {
             self.pending_bytes += ready.bytes();
@@ -94,6 +101,10 @@ impl OffCpu {
 
     /// Tries again what waits; `anyway`: with what is known.
     pub fn resolve(&mut self, drain: &mut Drain, anyway: bool) {
+        let begun_ns = monotonic_ns();
+        if begun_ns < self.again_ns && !self.stopped && !anyway {
+            return;
+        }
         let pending = std::mem::take(&mut self.pending);
         self.pending_bytes = 0;
         for ready in pending {
@@ -103,6 +114,9 @@ impl OffCpu {
             }
         }
         self.forget(drain);
+        // Much that waits must not take the time that rings need.
+        let now_ns = monotonic_ns();
+        self.again_ns = now_ns + AGAIN * (now_ns - begun_ns);
     }
 
     /// Lets go of threads and processes that are over.
@@ -183,45 +197,55 @@ impl OffCpu {
 
     /// Walks what is not walked yet. `false` if files have to be read first.
     fn walk(&mut self, drain: &mut Drain, index: usize, ready: &mut Ready, anyway: bool) -> bool {
-        let out = &ready.interval.out;
+        let out = &mut ready.interval.out;
         if ready.own.is_none() {
-            let Some(seen) = self.parts.look(&out.stack.kernel, anyway, drain.images()) else { return false };
-            let kernel = out.stack.kernel.get(seen.tracer..).unwrap_or(&[]);
-            ready.own = self.walk_one(drain, index, out.pid, &out.stack, kernel, true, anyway);
+            let (pid, whole) = (out.pid, |_: Seen, len| (len, true));
+            ready.own = self.walk_one(drain, index, pid, &out.stack, whole, anyway);
+            if ready.own.is_some() {
+                self.spare.take_back(&mut out.stack);
+            }
         }
-        if let Some(wake) = &out.wake
-            && ready.waker.is_none()
-        {
-            let raw = &wake.stack;
-            let Some(seen) = self.parts.look(&raw.kernel, anyway, drain.images()) else { return false };
-            ready.by_interrupt = wake.interrupt;
-            let end = if wake.interrupt { seen.entry } else { None }.unwrap_or(raw.kernel.len());
-            let kernel = raw.kernel.get(seen.tracer.min(end)..end).unwrap_or(&[]);
-            let user = !wake.interrupt && wake.waker.0 != 0 && wake.waker.0 != u32::MAX;
-            ready.waker = self.walk_one(drain, index, wake.waker.0, raw, kernel, user, anyway);
+        let Some(wake) = &mut out.wake else { return ready.own.is_some() };
+        if ready.waker.is_none() {
+            let (pid, interrupt) = (wake.waker.0, wake.interrupt);
+            let real = pid != 0 && pid != u32::MAX;
+            let part = |seen: Seen, len| match (interrupt, seen.entry) {
+                (true, Some(entry)) => (entry, false),
+                (true, None) => (len, false),
+                (false, _) => (len, real),
+            };
+            ready.waker = self.walk_one(drain, index, pid, &wake.stack, part, anyway);
+            if ready.waker.is_some() {
+                self.spare.take_back(&mut wake.stack);
+            }
         }
-        ready.own.is_some() && (ready.waker.is_some() || out.wake.is_none())
+        ready.own.is_some() && ready.waker.is_some()
     }
 
-    #[allow(clippy::too_many_arguments)] // of one stack
+    /// Walks one stack. `part` says how much of the kernel's is of interest, and whether the program's is.
     fn walk_one(
         &mut self,
         drain: &mut Drain,
         index: usize,
         pid: u32,
         raw: &Raw,
-        kernel: &[u64],
-        user: bool,
+        part: impl FnOnce(Seen, usize) -> (usize, bool),
         anyway: bool,
     ) -> Option<Stack> {
+        let Some(Record::Sample(sample)) = record::parse(&raw.bytes, WITH_STACK) else {
+            return Some(Stack { truncated: Some(walk_end::NO_INFO), ..Stack::default() });
+        };
+        let seen = self.parts.look(&sample.kernel, anyway, drain.images())?;
+        let (end, user) = part(seen, sample.kernel.len());
+        let kernel = sample.kernel.get(seen.tracer.min(end)..end).unwrap_or(&[]);
         let (_, images, rows) = drain.parts(index);
-        let regs = raw.regs.as_deref().filter(|_| user);
+        let regs = sample.regs.as_ref().filter(|_| user);
         let process = self.tasks.process(pid);
         if regs.is_some() && !process.mapped {
             process.mapped = true;
             process.stacks.read_maps(pid, images);
         }
-        let copied = Copied { regs, copy: &raw.stack, kernel, user: &raw.user };
+        let copied = Copied { regs, copy: sample.stack, kernel, user: &sample.user };
         let mut stack = process.stacks.walk(pid, &copied, !anyway, self.depth, images, rows)?;
         if regs.is_none() {
             stack.truncated = None;
@@ -244,7 +268,7 @@ impl OffCpu {
         let out = &ready.interval.out;
         let own = ready.own.as_ref().and_then(|own| trace(&mut self.tasks, out.pid, own));
         let (Some(wake), Some(stack)) = (&out.wake, &ready.waker) else { return (own, Ok(None)) };
-        let who = (!ready.by_interrupt).then_some(wake.waker);
+        let who = (!wake.interrupt).then_some(wake.waker);
         match (stack.frames.is_empty(), trace(&mut self.tasks, wake.waker.0, stack)) {
             (true, _) => (own, Ok(Some((None, wake.time_ns, who)))),
             (false, Some(found)) => (own, Ok(Some((Some(found), wake.time_ns, who)))),
