@@ -24,6 +24,7 @@ mod items;
 mod list;
 mod metadata;
 mod off_cpu;
+mod off_cpu_graph;
 mod output;
 mod png;
 mod print;
@@ -80,10 +81,10 @@ fn main() -> ExitCode {
         Command::List => list::run(),
         Command::Drain(args) => return drain::run(&args),
         Command::Flame(args) => flame::run(&args),
-        Command::Offcpu(args) => off_cpu::run(&args, Graph::OffCpu),
-        Command::Wakeup(args) => off_cpu::run(&args, Graph::Wakeup),
-        Command::Offwake(args) => off_cpu::run(&args, Graph::OffWake),
-        Command::Chain(args) => off_cpu::run(&args, Graph::Chain),
+        Command::Offcpu(args) => off_cpu_graph::run(&args, Graph::OffCpu),
+        Command::Wakeup(args) => off_cpu_graph::run(&args, Graph::Wakeup),
+        Command::Offwake(args) => off_cpu_graph::run(&args, Graph::OffWake),
+        Command::Chain(args) => off_cpu_graph::run(&args, Graph::Chain),
         Command::Convert(args) => convert::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Fold(args) => fold::run(args),

@@ -1,0 +1,195 @@
+//! The events of all processors, and which threads pass in the kernel.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use super::{
+    filter::{Threads, last_number},
+    points::{SwitchPoint, WakingPoint},
+};
+use crate::{
+    attach::{
+        attr::{self, Telling, Tracing, sample},
+        machine::online,
+        ring::Ring,
+    },
+    settings,
+};
+
+/// What samples hold.
+pub const WITH_STACK: u64 =
+    Telling::SAMPLE_TYPE | sample::RAW | sample::CALLCHAIN | sample::REGS_USER | sample::STACK_USER;
+/// Smallest ring of a processor, bytes.
+const LEAST_RING: usize = 64 << 10;
+/// All rings together, bytes.
+const ALL_RINGS: usize = 512 << 20;
+
+/// What a sample tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A thread that may be ours is switched out: it is where the sample was taken.
+    Out,
+    /// Such a thread is woken, by who was sampled.
+    Waking,
+}
+
+/// The ring of a processor, with the event that tells of threads and mappings.
+pub struct Source {
+    /// See there.
+    pub ring: Ring,
+    cpu: u32,
+    /// Tracepoints, and their numbers.
+    events: Vec<(u64, Kind, OwnedFd)>,
+    /// Those that were replaced: their records may still be in the ring.
+    old: Vec<(u64, Kind)>,
+    /// What tells of the switches of each thread: what tracepoints say of switches is what the thread says that goes, and on
+    /// some virtual machines idle processors say nothing.
+    switches: Vec<OwnedFd>,
+    /// The event of the ring tells of all.
+    tells_switches: bool,
+}
+
+impl Source {
+    /// What a sample of this number tells.
+    pub fn kind(&self, number: u64) -> Option<Kind> {
+        let events = self.events.iter().map(|(number, kind, _)| (*number, *kind));
+        events.chain(self.old.iter().copied()).find(|(found, _)| *found == number).map(|(_, kind)| kind)
+    }
+}
+
+/// Which threads pass in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// All.
+    All,
+    /// Some.
+    Threads(Threads),
+}
+
+/// The tracepoints.
+pub struct Points {
+    /// Threads come and go.
+    pub switch: SwitchPoint,
+    /// Wake-ups, if they are recorded.
+    pub waking: Option<WakingPoint>,
+}
+
+impl Points {
+    /// Those that the settings ask for.
+    pub fn find(settings: &settings::OffCpu) -> Result<Points, String> {
+        let waking = if settings.wakeups { Some(WakingPoint::find()?) } else { None };
+        Ok(Points { switch: SwitchPoint::find()?, waking })
+    }
+}
+
+/// Bytes of each processor's ring.
+pub fn ring_bytes(settings: &settings::OffCpu, cpus: usize) -> usize {
+    let most = (ALL_RINGS / cpus.max(1).next_power_of_two()).max(LEAST_RING);
+    usize::try_from(settings.ring_bytes).unwrap_or(most).clamp(LEAST_RING, most)
+}
+
+/// Opens rings and the events of threads and mappings; of a whole machine they tell of all switches too.
+pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
+    let cpus = online();
+    let bytes = ring_bytes(settings, cpus.len());
+    let mut sources = Vec::with_capacity(cpus.len());
+    for cpu in cpus {
+        let telling = Telling { tasks: true, switches: settings.all, wake_bytes: wake_bytes(bytes) };
+        let event = match telling.open(cpu) {
+            Ok(event) => event,
+            // It went off line.
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
+            Err(e) => return Err(e),
+        };
+        let ring = Ring::map(event, bytes).map_err(|(_, error)| error)?;
+        attr::enable(ring.event())?;
+        let (events, old, switches, tells_switches) = (Vec::new(), Vec::new(), Vec::new(), settings.all);
+        sources.push(Source { ring, cpu, events, old, switches, tells_switches });
+    }
+    Ok(sources)
+}
+
+/// Opens what tells of the switches of a thread and those it starts; `from_exec` (0: of the program that the caller starts next).
+pub fn switches(sources: &mut [Source], tid: u32, children: bool, from_exec: bool) -> io::Result<()> {
+    for source in sources {
+        let telling = Telling { tasks: false, switches: true, wake_bytes: wake_bytes(source.ring.size()) };
+        let event = telling.open_of_thread(tid, source.cpu, children, from_exec)?;
+        attr::share_ring(event.as_fd(), source.ring.event())?;
+        if !from_exec {
+            attr::enable(event.as_fd())?;
+        }
+        source.switches.push(event);
+    }
+    Ok(())
+}
+
+fn wake_bytes(ring: usize) -> u32 {
+    (ring / 4) as u32
+}
+
+/// Opens the tracepoints of all processors for the threads that pass; then those of before are closed. What both tell in between
+/// is told twice.
+pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: u32) -> io::Result<()> {
+    for source in sources {
+        let tracing = |id, sample_type| {
+            let wake_bytes = wake_bytes(source.ring.size());
+            Tracing { id, sample_type, stack_bytes, wake_bytes }.open(source.cpu)
+        };
+        let mut events = Vec::new();
+        let mut add = |kind, id, sample_type, filter: Option<std::ffi::CString>| -> io::Result<()> {
+            let event = tracing(id, sample_type)?;
+            if let Some(filter) = filter {
+                attr::set_filter(event.as_fd(), &filter)?;
+            }
+            attr::share_ring(event.as_fd(), source.ring.event())?;
+            events.push((attr::number(event.as_fd())?, kind, event));
+            Ok(())
+        };
+        let of_threads = |field: &str| match pass {
+            Pass::All => None,
+            Pass::Threads(threads) => Some(threads.text(field)),
+        };
+        // Of an idle processor there is nothing to see.
+        let out = of_threads("prev_pid").or_else(|| Some(c"prev_pid!=0".into()));
+        add(Kind::Out, points.switch.id, WITH_STACK, out)?;
+        if let Some(waking) = &points.waking {
+            add(Kind::Waking, waking.id, WITH_STACK, of_threads("pid"))?;
+        }
+        for (.., event) in &events {
+            attr::enable(event.as_fd())?;
+        }
+        let before = std::mem::replace(&mut source.events, events);
+        source.old = before.iter().map(|(number, kind, _)| (*number, *kind)).collect();
+    }
+    Ok(())
+}
+
+/// Stops what tells of switches and wake-ups.
+pub fn stop(sources: &mut [Source]) {
+    each(sources, |event| attr::disable(event));
+}
+
+/// Begins again.
+pub fn resume(sources: &mut [Source]) {
+    each(sources, |event| attr::enable(event));
+}
+
+fn each(sources: &mut [Source], act: impl Fn(BorrowedFd<'_>) -> io::Result<()>) {
+    for source in sources {
+        let events = source.events.iter().map(|(.., event)| event).chain(&source.switches);
+        for event in events {
+            let _ = act(event.as_fd());
+        }
+        if source.tells_switches {
+            let _ = act(source.ring.event());
+        }
+    }
+}
+
+/// The threads that pass if `tids` are those known and whatever begins from now on is of interest.
+pub fn known_and_later(tids: impl IntoIterator<Item = u32>) -> io::Result<Pass> {
+    let last = last_number().ok_or_else(|| io::Error::other("/proc/loadavg cannot be read"))?;
+    Ok(Pass::Threads(Threads::new(tids, last)))
+}

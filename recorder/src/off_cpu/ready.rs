@@ -1,0 +1,298 @@
+//! Intervals that are over, on their way into the recording: stacks are walked and named, and files may have to be read for
+//! that.
+
+use std::collections::HashSet;
+
+use flightline_in_signal::layout::walk_end;
+
+use super::{
+    OffCpu, Raw,
+    intervals::Interval,
+    kernel_part::Seen,
+    ledger::Cause,
+    open::WITH_STACK,
+    tasks::Tasks,
+    write::{self, Waker},
+};
+use crate::{
+    attach::{
+        record::{self, Record},
+        stacks::{Copied, Stack},
+    },
+    clock::monotonic_ns,
+    drain::Drain,
+    names::intern::TraceIndex,
+};
+
+/// Intervals that may wait for names, and bytes of their stacks.
+const WAITING: [usize; 2] = [200_000, 64 << 20];
+/// So many times as long as trying it takes what waits is left alone.
+const AGAIN: u64 = 4;
+/// Time that a program which we started gets to join the recording, ns: its threads are known by then.
+const JOIN_NS: u64 = 2_000_000_000;
+
+/// An interval, or what goes on at the end.
+pub struct Ready {
+    interval: Interval<Raw>,
+    open: bool,
+    since_ns: u64,
+    own: Option<Stack>,
+    waker: Option<Stack>,
+}
+
+impl Ready {
+    fn bytes(&self) -> usize {
+        let wake = self.interval.out.wake.as_ref().map_or(0, |wake| wake.stack.bytes.len());
+        let walked = [&self.own, &self.waker].map(|s| s.as_ref().map_or(0, |stack| stack.frames.len() * 8));
+        self.interval.out.stack.bytes.len() + wake + walked.iter().sum::<usize>()
+    }
+}
+
+impl OffCpu {
+    /// An interval is over; or several, if records are missing.
+    pub(super) fn ended(&mut self, drain: &mut Drain, interval: Interval<Raw>, doubtful: bool) {
+        let (pid, took_ns) = (interval.out.pid, interval.took_ns());
+        if doubtful {
+            self.lose(drain, pid, Cause::Doubtful, took_ns);
+        } else if took_ns >= self.settings.min_ns() {
+            self.enter(drain, interval, false);
+        } else if let Some(index) = self.output(drain, pid) {
+            self.ledger.short(index, took_ns);
+        }
+    }
+
+    /// Tells of a process that no other engine tells of.
+    fn tell_process(&mut self, drain: &mut Drain, pid: u32) {
+        if self.joins || self.tasks.process(pid).told {
+            return;
+        }
+        self.tasks.process(pid).told = true;
+        if let (false, Some(index)) = (drain.knows(pid), self.output(drain, pid)) {
+            drain.tell_process(pid, index);
+        }
+    }
+
+    /// The output of a process.
+    fn output(&mut self, drain: &mut Drain, pid: u32) -> Option<usize> {
+        let process = self.tasks.process(pid);
+        if process.output.is_none() {
+            process.output = drain.recording_of(pid).ok().map(|(index, _)| index);
+            process.output.into_iter().for_each(|index| self.ledger.uses(index));
+        }
+        process.output
+    }
+
+    /// An interval is lost.
+    pub(super) fn lose(&mut self, drain: &mut Drain, pid: u32, cause: Cause, ns: u64) {
+        if let Some(index) = self.output(drain, pid) {
+            self.ledger.lose(index, cause, ns);
+        }
+    }
+
+    fn enter(&mut self, drain: &mut Drain, interval: Interval<Raw>, open: bool) {
+        self.tell_process(drain, interval.out.pid);
+        let ready = Ready { interval, open, since_ns: monotonic_ns(), own: None, waker: None };
+        let full = self.pending.len() >= WAITING[0] || self.pending_bytes >= WAITING[1];
+        if let Some(ready) = self.write(drain, ready, full) {
+            self.pending_bytes += ready.bytes();
+            self.pending.push(ready);
+        }
+    }
+
+    /// Tries again what waits; `anyway`: with what is known.
+    pub fn resolve(&mut self, drain: &mut Drain, anyway: bool) {
+        let begun_ns = monotonic_ns();
+        if begun_ns < self.again_ns && !self.stopped && !anyway {
+            return;
+        }
+        let pending = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
+        for ready in pending {
+            if let Some(ready) = self.write(drain, ready, anyway) {
+                self.pending_bytes += ready.bytes();
+                self.pending.push(ready);
+            }
+        }
+        self.forget(drain);
+        // Much that waits must not take the time that rings need.
+        let now_ns = monotonic_ns();
+        self.again_ns = now_ns + AGAIN * (now_ns - begun_ns);
+    }
+
+    /// Lets go of threads and processes that are over.
+    fn forget(&mut self, drain: &mut Drain) {
+        if !self.tasks.any_over() {
+            return;
+        }
+        let mut needed = HashSet::new();
+        for Ready { interval, .. } in &self.pending {
+            let waker = interval.out.wake.as_ref().map_or((0, 0), |wake| wake.waker);
+            needed.extend([interval.tid, interval.out.pid, waker.0, waker.1]);
+        }
+        for process in self.tasks.forget(&needed) {
+            for (index, group) in process.groups() {
+                drain.parts(*index).0.end_group(*group);
+            }
+        }
+    }
+
+    /// The end: what is out by now.
+    pub fn close(&mut self, drain: &mut Drain, now_ns: u64) {
+        self.stop();
+        self.read(drain, u64::MAX);
+        self.read_names(drain, now_ns);
+        for (interval, doubtful) in self.intervals.take_open(now_ns) {
+            match doubtful {
+                true => self.lose(drain, interval.out.pid, Cause::Doubtful, interval.took_ns()),
+                false => self.enter(drain, interval, true),
+            }
+        }
+        self.resolve(drain, false);
+    }
+
+    /// Looks whether names of code made at run time are written by now.
+    pub(super) fn read_names(&mut self, drain: &mut Drain, now_ns: u64) {
+        for (pid, process) in self.tasks.all().filter(|(_, p)| p.recorded && !p.over) {
+            let stacks = &mut process.stacks;
+            stacks.frames.jit.look(pid, &stacks.modules, drain.images(), now_ns);
+        }
+    }
+
+    /// Writes an interval; gives it back if it has to wait.
+    fn write(&mut self, drain: &mut Drain, mut ready: Ready, anyway: bool) -> Option<Ready> {
+        let pid = ready.interval.out.pid;
+        let may_join = self.joins && monotonic_ns().saturating_sub(ready.since_ns) < JOIN_NS;
+        if !anyway && may_join && self.tasks.recorded(pid) && !drain.knows(pid) {
+            return Some(ready);
+        }
+        let took_ns = ready.interval.took_ns();
+        let Some(index) = self.output(drain, pid) else { return None };
+        if drain.parts(index).0.full() {
+            self.ledger.lose(index, Cause::OutputFull, took_ns);
+            return None;
+        }
+        if !self.walk(drain, index, &mut ready, anyway) {
+            return Some(ready);
+        }
+        let (Some(trace), waker) = self.traces(drain, index, &ready, anyway) else { return Some(ready) };
+        let waker = match waker {
+            Ok(waker) => waker,
+            Err(Waiting) => return Some(ready),
+        };
+        let tid = ready.interval.tid;
+        let thread = self.constant(drain, pid, tid, index);
+        let waker = waker.map(|(trace, time_ns, who)| {
+            let thread = who.map(|(pid, tid)| self.constant(drain, pid, tid, index));
+            Waker { thread, trace, time_ns }
+        });
+        let states = &self.points.switch.states;
+        let (recording, ..) = drain.parts(index);
+        match ready.open {
+            true => write::open(recording, &ready.interval, states, thread, trace),
+            false => write::interval(recording, &ready.interval, states, thread, trace, waker.as_ref()),
+        }
+        self.ledger.written += 1;
+        None
+    }
+
+    /// Walks what is not walked yet. `false` if files have to be read first.
+    fn walk(&mut self, drain: &mut Drain, index: usize, ready: &mut Ready, anyway: bool) -> bool {
+        let out = &mut ready.interval.out;
+        if ready.own.is_none() {
+            let (pid, whole) = (out.pid, |_: Seen, len| (len, true));
+            ready.own = self.walk_one(drain, index, pid, &out.stack, whole, anyway);
+            if ready.own.is_some() {
+                self.spare.take_back(&mut out.stack);
+            }
+        }
+        let Some(wake) = &mut out.wake else { return ready.own.is_some() };
+        if ready.waker.is_none() {
+            let (pid, interrupt) = (wake.waker.0, wake.interrupt);
+            let real = pid != 0 && pid != u32::MAX;
+            let part = |seen: Seen, len| match (interrupt, seen.entry) {
+                (true, Some(entry)) => (entry, false),
+                (true, None) => (len, false),
+                (false, _) => (len, real),
+            };
+            ready.waker = self.walk_one(drain, index, pid, &wake.stack, part, anyway);
+            if ready.waker.is_some() {
+                self.spare.take_back(&mut wake.stack);
+            }
+        }
+        ready.own.is_some() && ready.waker.is_some()
+    }
+
+    /// Walks one stack. `part` says how much of the kernel's is of interest, and whether the program's is.
+    fn walk_one(
+        &mut self,
+        drain: &mut Drain,
+        index: usize,
+        pid: u32,
+        raw: &Raw,
+        part: impl FnOnce(Seen, usize) -> (usize, bool),
+        anyway: bool,
+    ) -> Option<Stack> {
+        let Some(Record::Sample(sample)) = record::parse(&raw.bytes, WITH_STACK) else {
+            return Some(Stack { truncated: Some(walk_end::NO_INFO), ..Stack::default() });
+        };
+        let seen = self.parts.look(&sample.kernel, anyway, drain.images())?;
+        let (end, user) = part(seen, sample.kernel.len());
+        let kernel = sample.kernel.get(seen.tracer.min(end)..end).unwrap_or(&[]);
+        let (_, images, rows) = drain.parts(index);
+        let regs = sample.regs.as_ref().filter(|_| user);
+        let process = self.tasks.process(pid);
+        if regs.is_some() && !process.mapped {
+            process.mapped = true;
+            process.stacks.read_maps(pid, images);
+        }
+        let copied = Copied { regs, copy: sample.stack, kernel, user: &sample.user };
+        let mut stack = process.stacks.walk(pid, &copied, !anyway, self.depth, images, rows)?;
+        if regs.is_none() {
+            stack.truncated = None;
+        }
+        Some(stack)
+    }
+
+    /// The stacks in the output: of the thread, `None` if names are being read, and what woke it.
+    fn traces(
+        &mut self,
+        drain: &mut Drain,
+        index: usize,
+        ready: &Ready,
+        anyway: bool,
+    ) -> (Option<TraceIndex>, Result<Option<Woken>, Waiting>) {
+        let (recording, images, _) = drain.parts(index);
+        let mut trace = |tasks: &mut Tasks, pid: u32, stack: &Stack| {
+            tasks.process(pid).stacks.trace(stack, anyway, &mut recording.interner, images)
+        };
+        let out = &ready.interval.out;
+        let own = ready.own.as_ref().and_then(|own| trace(&mut self.tasks, out.pid, own));
+        let (Some(wake), Some(stack)) = (&out.wake, &ready.waker) else { return (own, Ok(None)) };
+        let who = (!wake.interrupt).then_some(wake.waker);
+        match (stack.frames.is_empty(), trace(&mut self.tasks, wake.waker.0, stack)) {
+            (true, _) => (own, Ok(Some((None, wake.time_ns, who)))),
+            (false, Some(found)) => (own, Ok(Some((Some(found), wake.time_ns, who)))),
+            (false, None) => (own, Err(Waiting)),
+        }
+    }
+
+    /// The constant of a thread.
+    fn constant(&mut self, drain: &mut Drain, pid: u32, tid: u32, index: usize) -> usize {
+        if !self.tasks.named(tid, index) {
+            self.adopt(drain, pid, tid, index);
+        }
+        self.tasks.constant(pid, tid, index, drain.parts(index).0)
+    }
+
+    /// A thread that another engine knows has its constant.
+    pub(super) fn adopt(&mut self, drain: &mut Drain, pid: u32, tid: u32, index: usize) {
+        let known = drain.known_thread(pid, tid, self.tasks.name(tid), index);
+        self.tasks.adopt(pid, tid, index, known);
+    }
+}
+
+/// Names are being read.
+struct Waiting;
+
+/// Where it was woken from, when, and by which process and thread, if by one.
+type Woken = (Option<TraceIndex>, u64, Option<(u32, u32)>);
