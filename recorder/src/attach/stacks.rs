@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicU64;
 
 use flightline_in_signal::{
-    interrupted::Regs,
+    interrupted::{Regs, arch},
     layout::{sample_flags, walk_end},
 };
 
@@ -129,6 +129,26 @@ impl Stacks {
             all.splice(..0, kernel.iter().copied());
         }
         Some(Stack { truncated: truncated.then_some(walked.end), exact, frames: all })
+    }
+
+    /// Walks the stack of a thread that sleeps, by its program counter and stack pointer.
+    pub fn walk_asleep(
+        &mut self,
+        pid: u32,
+        (pc, sp): (u64, u64),
+        depth: usize,
+        images: &mut Images,
+        rows: &[AtomicU64],
+    ) -> Stack {
+        let mut regs = Regs::unknown();
+        regs.pc = pc;
+        regs.set(arch::SP, sp);
+        let asleep = Stopped { pid, regs: &regs, stack: (0, 0), copied: (0, &[]), runs_on: false };
+        let Stacks { modules, walker, .. } = self;
+        let walker = walker.get_or_insert_with(|| Box::new(Outside::new()));
+        let (walked, frames) = walker.walk(&asleep, modules, images, rows, depth);
+        let cut = walked.flags & sample_flags::TRUNCATED != 0;
+        Stack { truncated: cut.then_some(walked.end), exact: walked.exact_frames, frames: frames.to_vec() }
     }
 
     /// The stack in an output. `None`, unless it is wanted `anyway`, as long as names are being read.

@@ -136,6 +136,11 @@ impl<S> Intervals<S> {
         self.early.remove(&tid);
     }
 
+    /// The threads that are out.
+    pub fn all_out(&mut self) -> impl Iterator<Item = (u32, &mut Out<S>)> {
+        self.out.iter_mut().map(|(tid, out)| (*tid, out))
+    }
+
     /// How many are out.
     pub fn len(&self) -> usize {
         self.out.len()

@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
 };
 
 use super::{
@@ -23,6 +26,8 @@ pub const WITH_STACK: u64 =
     Telling::SAMPLE_TYPE | sample::RAW | sample::CALLCHAIN | sample::REGS_USER | sample::STACK_USER;
 /// Smallest ring of a processor, bytes.
 const LEAST_RING: usize = 64 << 10;
+/// Largest ring of a processor for an ordinary user: others may need some of what he may lock.
+const USER_RING: usize = 256 << 10;
 /// All rings together, bytes.
 const ALL_RINGS: usize = 512 << 20;
 
@@ -79,9 +84,21 @@ pub struct Points {
 impl Points {
     /// Those that the settings ask for.
     pub fn find(settings: &settings::OffCpu) -> Result<Points, String> {
+        // Their records tell threads by the numbers of the machine.
+        if !machines_numbers() {
+            return Err("we run in a container with process ids of its own; run flightline outside of it, or give it the \
+                        host's (--pid=host)"
+                .into());
+        }
         let waking = if settings.wakeups { Some(WakingPoint::find()?) } else { None };
         Ok(Points { switch: SwitchPoint::find()?, waking })
     }
+}
+
+/// Whether process ids here are those of the machine.
+fn machines_numbers() -> bool {
+    // PROC_PID_INIT_INO of linux/proc_ns.h.
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|meta| meta.ino() == 0xEFFF_FFFC)
 }
 
 /// Bytes of each processor's ring.
@@ -109,6 +126,69 @@ pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
         sources.push(Source { ring, cpu, events, old, switches, tells_switches });
     }
     Ok(sources)
+}
+
+/// Whether the tracepoints may be opened at all.
+pub fn try_out(points: &Points) -> io::Result<()> {
+    let cpu = online().first().copied().unwrap_or(0);
+    Tracing { id: points.switch.id, sample_type: WITH_STACK, stack_bytes: 0, wake_bytes: 1 }
+        .open(cpu)
+        .map(drop)
+}
+
+/// Opens what tells of the switches of a thread and those it starts, of what is mapped there and of names: where nothing of whole
+/// processors is allowed. The first event of a processor has the ring.
+pub fn switches_alone(
+    sources: &mut Vec<Source>,
+    tid: u32,
+    children: bool,
+    from_exec: bool,
+) -> io::Result<()> {
+    for cpu in online() {
+        let telling = Telling { tasks: true, switches: true, wake_bytes: wake_bytes(USER_RING) };
+        let event = match telling.open_of_thread(tid, cpu, children, from_exec) {
+            Ok(event) => event,
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
+            Err(e) => return Err(e),
+        };
+        let source = match sources.iter_mut().find(|s| s.cpu == cpu) {
+            Some(source) => {
+                attr::share_ring(event.as_fd(), source.ring.event())?;
+                source.switches.push(event);
+                source
+            }
+            None => {
+                let ring = map_own(event)?;
+                let (events, old, switches) = (Vec::new(), Vec::new(), Vec::new());
+                sources.push(Source { ring, cpu, events, old, switches, tells_switches: true });
+                let Some(source) = sources.last_mut() else { continue };
+                source
+            }
+        };
+        if !from_exec {
+            let event = source.switches.last().map_or(source.ring.event(), |event| event.as_fd());
+            attr::enable(event)?;
+        }
+    }
+    Ok(())
+}
+
+/// As large as the limit of locked memory allows.
+fn map_own(event: OwnedFd) -> io::Result<Ring> {
+    let (mut event, mut bytes) = (event, USER_RING);
+    loop {
+        match Ring::map(event, bytes) {
+            Ok(ring) => return Ok(ring),
+            Err((back, e)) => {
+                let limit = matches!(e.raw_os_error(), Some(libc::EPERM | libc::ENOMEM));
+                if !limit || bytes <= LEAST_RING / 4 {
+                    return Err(e);
+                }
+                event = back;
+                bytes /= 2;
+            }
+        }
+    }
 }
 
 /// Opens what tells of the switches of a thread and those it starts; `from_exec` (0: of the program that the caller starts next).

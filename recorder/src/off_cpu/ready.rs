@@ -22,6 +22,7 @@ use crate::{
     clock::monotonic_ns,
     drain::Drain,
     names::intern::TraceIndex,
+    tell,
 };
 
 /// Intervals that may wait for names, and bytes of their stacks.
@@ -77,7 +78,12 @@ impl OffCpu {
         let process = self.tasks.process(pid);
         if process.output.is_none() {
             process.output = drain.recording_of(pid).ok().map(|(index, _)| index);
-            process.output.into_iter().for_each(|index| self.ledger.uses(index));
+            if let Some(index) = process.output
+                && self.ledger.uses(index)
+                && let Some(lacks) = &self.lacks
+            {
+                tell::notice(drain.parts(index).0, lacks, monotonic_ns());
+            }
         }
         process.output
     }
@@ -174,18 +180,14 @@ impl OffCpu {
         if !self.walk(drain, index, &mut ready, anyway) {
             return Some(ready);
         }
-        let (Some(trace), waker) = self.traces(drain, index, &ready, anyway) else { return Some(ready) };
-        let waker = match waker {
-            Ok(waker) => waker,
-            Err(Waiting) => return Some(ready),
-        };
+        let (Ok(trace), Ok(waker)) = self.traces(drain, index, &ready, anyway) else { return Some(ready) };
         let tid = ready.interval.tid;
         let thread = self.constant(drain, pid, tid, index);
         let waker = waker.map(|(trace, time_ns, who)| {
             let thread = who.map(|(pid, tid)| self.constant(drain, pid, tid, index));
             Waker { thread, trace, time_ns }
         });
-        let states = &self.points.switch.states;
+        let states = &self.states;
         let (recording, ..) = drain.parts(index);
         match ready.open {
             true => write::open(recording, &ready.interval, states, thread, trace),
@@ -198,6 +200,9 @@ impl OffCpu {
     /// Walks what is not walked yet. `false` if files have to be read first.
     fn walk(&mut self, drain: &mut Drain, index: usize, ready: &mut Ready, anyway: bool) -> bool {
         let out = &mut ready.interval.out;
+        if let Some(looked) = out.stack.looked.take() {
+            ready.own = Some(looked.stack);
+        }
         if ready.own.is_none() {
             let (pid, whole) = (out.pid, |_: Seen, len| (len, true));
             ready.own = self.walk_one(drain, index, pid, &out.stack, whole, anyway);
@@ -253,27 +258,26 @@ impl OffCpu {
         Some(stack)
     }
 
-    /// The stacks in the output: of the thread, `None` if names are being read, and what woke it.
+    /// The stacks in the output: of the thread, if it has one, and what woke it, if something was seen to.
     fn traces(
         &mut self,
         drain: &mut Drain,
         index: usize,
         ready: &Ready,
         anyway: bool,
-    ) -> (Option<TraceIndex>, Result<Option<Woken>, Waiting>) {
+    ) -> (Result<Option<TraceIndex>, Waiting>, Result<Option<Woken>, Waiting>) {
         let (recording, images, _) = drain.parts(index);
-        let mut trace = |tasks: &mut Tasks, pid: u32, stack: &Stack| {
-            tasks.process(pid).stacks.trace(stack, anyway, &mut recording.interner, images)
+        let mut trace = |tasks: &mut Tasks, pid: u32, stack: Option<&Stack>| {
+            let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else { return Ok(None) };
+            let found = tasks.process(pid).stacks.trace(stack, anyway, &mut recording.interner, images);
+            found.map(Some).ok_or(Waiting)
         };
         let out = &ready.interval.out;
-        let own = ready.own.as_ref().and_then(|own| trace(&mut self.tasks, out.pid, own));
-        let (Some(wake), Some(stack)) = (&out.wake, &ready.waker) else { return (own, Ok(None)) };
+        let own = trace(&mut self.tasks, out.pid, ready.own.as_ref());
+        let Some(wake) = &out.wake else { return (own, Ok(None)) };
         let who = (!wake.interrupt).then_some(wake.waker);
-        match (stack.frames.is_empty(), trace(&mut self.tasks, wake.waker.0, stack)) {
-            (true, _) => (own, Ok(Some((None, wake.time_ns, who)))),
-            (false, Some(found)) => (own, Ok(Some((Some(found), wake.time_ns, who)))),
-            (false, None) => (own, Err(Waiting)),
-        }
+        let found = trace(&mut self.tasks, wake.waker.0, ready.waker.as_ref());
+        (own, found.map(|found| Some((found, wake.time_ns, who))))
     }
 
     /// The constant of a thread.

@@ -1,0 +1,209 @@
+//! Records out of the rings, in order of time over all processors.
+
+use super::{
+    OffCpu, Raw,
+    intervals::{Out, Wake},
+    ledger::Cause,
+    looks,
+    open::{Kind, Source},
+};
+use crate::{
+    attach::{
+        attr::Telling,
+        record::{self, Record, Traced},
+    },
+    drain::Drain,
+};
+
+/// With more threads out than this their samples are not kept: then they have no stack.
+const MANY_OUT: usize = 8192;
+
+/// A record in a ring.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Found {
+    time_ns: u64,
+    source: usize,
+    at: u64,
+    len: usize,
+}
+
+impl OffCpu {
+    /// Takes in the records of before `until_ns`. Returns how full the fullest ring was, in 1/256.
+    pub(super) fn read(&mut self, drain: &mut Drain, until_ns: u64) -> u32 {
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        let mut fill = 0;
+        for (number, source) in self.sources.iter().enumerate() {
+            let (head, size) = (source.ring.head(), source.ring.size() as u64);
+            let mut at = source.ring.tail();
+            fill = fill.max((head.saturating_sub(at).saturating_mul(256) / size.max(1)).min(256) as u32);
+            let mut last_ns = 0;
+            while let Some((len, time_ns)) = source.ring.look(at, head, record::numbered_time_at) {
+                last_ns = time_ns.max(last_ns);
+                if last_ns > until_ns {
+                    break;
+                }
+                found.push(Found { time_ns: last_ns, source: number, at, len });
+                at += len as u64;
+            }
+        }
+        found.sort_unstable();
+        let mut sources = std::mem::take(&mut self.sources);
+        for one in &found {
+            if let Some(source) = sources.get_mut(one.source) {
+                self.take(drain, source, *one);
+                source.ring.release(one.at + one.len as u64);
+            }
+        }
+        self.sources = sources;
+        self.found = found;
+        fill
+    }
+
+    fn take(&mut self, drain: &mut Drain, source: &mut Source, one: Found) {
+        let bytes = source.ring.record(one.at, one.len);
+        let Some(number) = record::number(bytes) else {
+            if let Some(other) = record::parse(bytes, Telling::SAMPLE_TYPE) {
+                self.note(drain, other, one.time_ns);
+            }
+            return;
+        };
+        let Some(kind) = source.kind(number) else { return };
+        let bytes = source.ring.record(one.at, one.len);
+        let Some(head) = record::traced(bytes) else { return };
+        match kind {
+            Kind::Out => self.goes(drain, &head, bytes),
+            Kind::Waking => self.woken(&head, bytes),
+        }
+    }
+
+    /// A thread that may be recorded is switched out.
+    fn goes(&mut self, drain: &mut Drain, sample: &Traced<'_>, bytes: &[u8]) {
+        let Some(point) = self.points.as_ref().map(|points| &points.switch) else { return };
+        let Some(switch) = point.read(sample.raw) else { return };
+        let (states, tasks) = (&point.states, &mut self.tasks);
+        let (tid, time_ns) = (switch.prev, sample.time_ns);
+        if states.over(switch.state) {
+            self.intervals.ended(tid);
+            self.ending.retain(|(other, _)| *other != tid);
+            tasks.ended(tid);
+            return;
+        }
+        // One that is about to end is nobody in the sample's own words.
+        let told = (sample.tid == tid).then_some(sample.pid);
+        let Some(pid) = told.or_else(|| tasks.pid_of(tid)) else { return };
+        if self.settings.all && !tasks.recorded(pid) {
+            tasks.process(pid).recorded = pid != std::process::id();
+        }
+        if !tasks.records(pid, time_ns) {
+            return;
+        }
+        tasks.seen(pid, tid, Some(switch.prev_comm));
+        let (state, runnable) = (switch.state, states.runnable(switch.state));
+        let stack = self.keep(bytes);
+        self.out(drain, tid, Out { pid, since_ns: time_ns, state, runnable, stack, wake: None });
+    }
+
+    /// The same where the kernel only tells that.
+    fn goes_by_switch(&mut self, drain: &mut Drain, pid: u32, tid: u32, preempted: bool, time_ns: u64) {
+        if !self.tasks.records(pid, time_ns) {
+            return;
+        }
+        self.tasks.seen(pid, tid, None);
+        let state = if preempted { 0 } else { looks::UNKNOWN };
+        let stack = Raw::default();
+        self.out(drain, tid, Out { pid, since_ns: time_ns, state, runnable: preempted, stack, wake: None });
+    }
+
+    fn out(&mut self, drain: &mut Drain, tid: u32, out: Out<Raw>) {
+        if self.threads.as_ref().is_some_and(|threads| !threads.holds(tid, self.tasks.name(tid))) {
+            return;
+        }
+        let time_ns = out.since_ns;
+        if let Some(before) = self.intervals.switched_out(tid, out) {
+            self.lose(drain, before.pid, Cause::Unseen, time_ns.saturating_sub(before.since_ns));
+        }
+    }
+
+    /// Such a thread is woken.
+    fn woken(&mut self, sample: &Traced<'_>, bytes: &[u8]) {
+        let point = self.points.as_ref().and_then(|points| points.waking.as_ref());
+        let Some(waking) = point.and_then(|point| point.read(sample.raw)) else { return };
+        if !self.intervals.wants(waking.tid, self.tasks.pid_of(waking.tid).is_some()) {
+            return;
+        }
+        if sample.pid != 0 && sample.pid != u32::MAX {
+            self.tasks.seen(sample.pid, sample.tid, None);
+        }
+        let wake = Wake {
+            time_ns: sample.time_ns,
+            waker: (sample.pid, sample.tid),
+            interrupt: waking.interrupt,
+            stack: self.keep(bytes),
+        };
+        self.intervals.waking(waking.tid, wake);
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Raw {
+        match self.intervals.len() < MANY_OUT {
+            true => self.spare.copy(bytes),
+            false => Raw::default(),
+        }
+    }
+
+    /// Whatever else there is to know.
+    fn note(&mut self, drain: &mut Drain, record: Record<'_>, time_ns: u64) {
+        let tasks = &mut self.tasks;
+        match record {
+            Record::Switched { tid, out: None, .. } => {
+                if let Some((mut interval, doubtful)) = self.intervals.switched_in(tid, time_ns) {
+                    interval.out.stack.check(time_ns);
+                    self.ended(drain, interval, doubtful);
+                }
+            }
+            Record::Switched { pid, tid, out: Some(preempted) } if self.points.is_none() => {
+                self.goes_by_switch(drain, pid, tid, preempted, time_ns);
+            }
+            Record::Mapped(mapped) => {
+                let known = tasks.known(mapped.pid).filter(|process| process.mapped);
+                if let Some(process) = known {
+                    process.stacks.mapped(&mapped, drain.images());
+                }
+            }
+            Record::Begun { pid, parent, tid, .. } if pid != parent => {
+                if tasks.recorded(parent) && self.follow {
+                    tasks.forked(parent, pid, time_ns);
+                    tasks.seen(pid, tid, None);
+                }
+            }
+            Record::Begun { pid, tid, .. } => {
+                if tasks.recorded(pid) {
+                    tasks.seen(pid, tid, None);
+                }
+            }
+            Record::Ended { tid, .. } => {
+                if tasks.pid_of(tid).is_some() {
+                    self.ending.push((tid, time_ns));
+                }
+            }
+            Record::Name { pid, tid, name, exec } => {
+                if exec && tasks.known(pid).is_some() {
+                    tasks.executed(pid, time_ns);
+                    let process = tasks.process(pid);
+                    process.mapped = true;
+                    process.stacks.read_maps(pid, drain.images());
+                }
+                if tasks.pid_of(tid).is_some() {
+                    tasks.seen(pid, tid, Some(name));
+                }
+            }
+            Record::Lost(count) => {
+                self.ledger.no_room(count);
+                self.intervals.missing(time_ns);
+                // Mappings may have been among them.
+                tasks.all().for_each(|(_, process)| process.mapped = false);
+            }
+            _ => {}
+        }
+    }
+}
