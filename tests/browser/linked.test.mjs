@@ -45,6 +45,15 @@ test("three graphs to one scale; pointer, keys, zoom, search and scrolling of on
   for (const [at, pane] of [[145 / 1390, BEFORE], [335 / 1390, AFTER], [285 / 490, CHANGE]]) assert.deepEqual(await colour(page, at, 3, pane), [230, 0, 230]);
   await search(page, "");
 
+  // By width all three have one order, that of what they weigh together: root before gone, in it same before parent.
+  await page.focus("#linked-after");
+  await page.keyboard.press("w");
+  for (const [at, pane] of [[100 / 1390, BEFORE], [100 / 1390, AFTER]]) assert.match(await hover(page, at, 2, pane), /^Function: same /);
+  assert.match(await hover(page, 970 / 1390, 1, BEFORE), /^Function: gone /);
+  assert.match(await hover(page, 200 / 490, 2, CHANGE), /^Function: parent /);
+  assert.match(await hover(page, 470 / 490, 1, CHANGE), /^Function: gone /);
+  await page.keyboard.press("w");
+
   const unzoomed = await picture(page, AFTER.canvas);
   await click(page, 300 / 490, 2, CHANGE);
   await settled(page);

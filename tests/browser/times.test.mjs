@@ -251,6 +251,22 @@ test("above the stacks of a thread stands what lasted: spans, each within anothe
   assert.notEqual(await colourAt(60, 1), span);
   await page.mouse.click(canvas.x + 60 / 400 * canvas.width, canvas.y + middle(2));
   assert.match(await hash(page), /at=40-80/);
+  // n and N go from event to event, lane by lane, and say which of how many.
+  await page.keyboard.press("0");
+  await search(page, "^hop$|^GET /cart$");
+  await page.focus("#chart-scroll");
+  const steps = [];
+  for (const key of ["n", "n", "n", "N"]) steps.push([/^Span: (.*?) \(/.exec(await press(key))[1], /· (\S+ \/ \S+)$/.exec(await page.locator("#matched").textContent())[1]]);
+  const of = Number(/(\d+) events/.exec(await page.locator("#matched").textContent())[1]), [first] = steps[0][1].split(" ").map(Number);
+  const nth = (by) => `${(first - 1 + by) % of + 1} / ${of}`;
+  assert.ok(of > 2);
+  assert.deepEqual(steps.map(([, told]) => told), [nth(0), nth(1), nth(2), nth(1)]);
+  assert.ok(steps.every(([name]) => name === "hop" || name === "GET /cart"));
+  assert.equal(steps[1][0], steps[3][0]);
+  // What the colours above stacks are is told.
+  assert.match(await page.locator("#legend").textContent(), /Span/);
+  await page.keyboard.press("f");
+  assert.doesNotMatch(await page.locator("#legend").textContent(), /Span/);
   // A JDK's: pauses, waits, files; their number is that of the recording.
   const jdk = join(process.env.RECORDINGS, "jdk25.jfr"), other = await opened(file(jdk), "light", "#view=chart");
   const told = await other.evaluate(() => JSON.parse(document.getElementById("profile").textContent).times.events);

@@ -269,3 +269,104 @@ test("on paper the graph is there, light, without buttons", async () => {
   await page.evaluate(() => window.dispatchEvent(new Event("afterprint")));
   assert.equal(await page.evaluate(() => document.documentElement.classList.contains("dark")), true);
 });
+
+test("neighbours by width instead of by name, in every view, by list and key, told by the address", async () => {
+  const file = drawn(STACKS + "main;z;a 25\n"), page = await opened(file);
+  // By name: f 50, g 10, z 25 on main 85, which is behind idle.
+  assert.equal(await hover(page, 0.1, 1), "Function: idle (40 samples, 32.00%)");
+  await page.selectOption("#order", "width");
+  assert.match(await page.evaluate(() => location.hash), /order=width/);
+  const levels = async (canvas, level, places, down = false) => {
+    const told = [];
+    for (const x of places) told.push(/^Function: (\S+) /.exec(await hover(page, x, level, { canvas, down }))[1]);
+    return told;
+  };
+  assert.deepEqual(await levels("#canvas", 1, [0.1, 0.67, 0.9]), ["main", "main", "idle"]);
+  assert.deepEqual(await levels("#canvas", 2, [0.1, 0.39, 0.42, 0.59, 0.61, 0.67]), ["f", "f", "z", "z", "g", "g"]);
+  // n goes from left to right; zoomed or not, boxes stay what they are.
+  await search(page, "^g$|^a$");
+  await page.focus("#scroller");
+  const steps = [];
+  for (let i = 0; i < 3; i++) {
+    await page.keyboard.press("n");
+    steps.push(await details(page));
+  }
+  assert.deepEqual(steps, ["Function: g (20 samples, 16.00%)", "Function: a (25 samples, 20.00%)", "Function: g (10 samples, 8.00%)"]);
+  assert.equal(await page.locator("#matched").textContent(), "Matched: 44.00% (55 samples, 2 functions) · 3 / 3");
+  await search(page, "");
+  await click(page, 0.5, 2); // z
+  assert.deepEqual(await levels("#canvas", 2, [0.02, 0.98]), ["z", "z"]);
+  const again = await opened(file, "light", await page.evaluate(() => location.hash));
+  assert.match(await hover(again, 0.98, 2), /^Function: z /);
+  await page.keyboard.press("0");
+  await page.keyboard.press("r");
+  // Leaves: idle 40, g 30, h 30, a 25.
+  assert.deepEqual(await levels("#canvas", 1, [0.1, 0.4, 0.7, 0.9], true), ["idle", "g", "h", "a"]);
+  await page.keyboard.press("w");
+  assert.deepEqual(await levels("#canvas", 1, [0.1, 0.3, 0.6, 0.9], true), ["a", "g", "h", "idle"]);
+  await page.keyboard.press("w");
+  await click(page, 0.7, 2, DOWN); // f, under h
+  await page.keyboard.press("s");
+  assert.deepEqual(await levels("#callees canvas", 1, [0.1, 0.9], true), ["h", "f"]);
+  assert.equal(await page.locator("#middle").textContent(), "f");
+  // The tree has an order of its own: the heaviest first unless asked for names.
+  await page.keyboard.press("e");
+  const order = async () => (await rows(page, "#outline")).filter(([, , , , level]) => !level).map(([, , , name]) => name.replace(/[▸▾] ?/, ""));
+  await page.keyboard.press("Home");
+  await page.keyboard.press("ArrowLeft");
+  assert.deepEqual(await order(), ["main", "idle"]);
+  assert.equal(await page.locator("#order").inputValue(), "width");
+  await page.selectOption("#order", "name");
+  assert.deepEqual(await order(), ["idle", "main"]);
+  await page.keyboard.press("?");
+  assert.match(await page.locator("#help").innerText(), /by width or by name/);
+  assert.deepEqual([...page.errors, ...again.errors], []);
+});
+
+test("a name or a stack is copied by key and by a box's menu, from which it is also searched for", async () => {
+  const page = await open(STACKS);
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  const pasted = async () => {
+    await page.fill("#search", "");
+    await page.focus("#search");
+    await page.keyboard.press("Control+V");
+    const text = await page.inputValue("#search");
+    await page.fill("#search", "");
+    await page.focus("#scroller");
+    return text;
+  };
+  await click(page, 0.5, 2); // f
+  await page.keyboard.press("c");
+  await page.waitForFunction(() => document.getElementById("details").textContent === "Copied: f");
+  assert.equal(await pasted(), "f");
+  await page.keyboard.press("0");
+  const box = await page.locator("#canvas").boundingBox(), ask = () => page.mouse.click(box.x + 0.5 * box.width, box.y + box.height - 3.5 * 17, { button: "right" });
+  await ask(); // f on f
+  assert.equal(await page.locator("#menu").isVisible(), true);
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => document.getElementById("details").textContent === "Copied: main;f;f");
+  assert.equal(await page.locator("#menu").isVisible(), false);
+  assert.equal(await pasted(), "main;f;f");
+  await ask();
+  await page.keyboard.press("Escape");
+  assert.equal(await page.locator("#menu").isVisible(), false);
+  assert.equal(await page.evaluate(() => document.activeElement.id), "scroller");
+  await ask();
+  await page.getByRole("menuitem", { name: "Search for it" }).click();
+  assert.equal(await page.locator("#matched").textContent(), "Matched: 50.00% (50 samples, 1 function)");
+  // Merged from the leaf on, a stack is told from the root on all the same.
+  await page.keyboard.press("r");
+  await click(page, 0.1, 2, DOWN); // f, on g
+  await page.keyboard.press("Shift+C");
+  await page.waitForFunction(() => document.getElementById("details").textContent === "Copied: f;g");
+  assert.deepEqual(page.errors, []);
+});
+
+test("a tower that never parts is opened at its root, one that parts where it does", async () => {
+  const one = await open(`${DEEP} 5\n`), two = await open(`${DEEP};a 5\n${DEEP};b 5\n`);
+  assert.equal(await hover(one, 0.5, 0), "all (5 samples, 100.00%)");
+  const box = await two.locator("#canvas").boundingBox();
+  await two.mouse.move(box.x + 0.2 * box.width, box.y + 0.5 * 17);
+  assert.match(await details(two), /^Function: a \(5 samples/);
+});

@@ -249,8 +249,8 @@ fn an_opentelemetry_collector_takes_all_there_is() {
         [(&http, "http", "--no-gzip"), (&http, "http-gzip", "--every=1s"), (&grpc, "grpc", "--inferred")]
     {
         let via = format!("via={via}");
-        let sent =
-            run(&mut export(&path, &["--to", to, "--attribute", &via, more]), LIMIT).expect_success("export");
+        let sent = run(&mut export(&path, &["--send", to, "--attribute", &via, more]), LIMIT)
+            .expect_success("export");
         let spans = if more == "--inferred" { 2 * SPANS } else { SPANS };
         let told = format!(
             "{SAMPLES} samples, {IN_SPANS} of them in spans, and {spans} spans in 2 messages; 0 tries again"
@@ -258,7 +258,7 @@ fn an_opentelemetry_collector_takes_all_there_is() {
         assert!(sent.stderr.contains(&told), "{}", sent.stderr);
     }
     // As a stream, of which nobody knows when it ends.
-    let mut stream = export(Path::new("-"), &["--to", &grpc, "--inferred", "--attribute", "via=stream"]);
+    let mut stream = export(Path::new("-"), &["--send", &grpc, "--inferred", "--attribute", "via=stream"]);
     run(stream.stdin(File::open(&path).unwrap()), LIMIT).expect_success("export of a stream");
     for (format, to) in [("otlp-json", "/v1development/profiles"), ("otlp-traces-json", "/v1/traces")] {
         let args = ["--format", format, "-o", "-", "--attribute", "via=json"];

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use flightline_consumer::fold::Filter;
 use flightline_consumer::render::svg::MinWidth;
 use flightline_consumer::time_range::Bound;
 use regex::Regex;
@@ -85,6 +86,22 @@ pub enum Command {
     /// Compare two profiles: the functions that changed most, a verdict, a flame graph of the difference
     #[command(after_help = crate::diff::EXAMPLES)]
     Diff(Box<crate::diff::DiffArgs>),
+    /// Where threads waited, and how long: off-CPU time by stack
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu::state), mut_arg("events", |arg| arg.hide(true)),
+        mut_arg("total", |arg| arg.hide(true)))]
+    Offcpu(Box<crate::off_cpu_graph::OffCpuArgs>),
+    /// Who woke threads that waited, by how long they had
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu::state), mut_arg("events", |arg| arg.hide(true)),
+        mut_arg("total", |arg| arg.hide(true)))]
+    Wakeup(Box<crate::off_cpu_graph::OffCpuArgs>),
+    /// Where threads waited, and on top of it what woke them
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu::state), mut_arg("events", |arg| arg.hide(true)),
+        mut_arg("total", |arg| arg.hide(true)))]
+    Offwake(Box<crate::off_cpu_graph::OffCpuArgs>),
+    /// The same with what woke the waker, and so on
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu::state), mut_arg("events", |arg| arg.hide(true)),
+        mut_arg("total", |arg| arg.hide(true)))]
+    Chain(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// Write folded stacks: `root;caller;leaf count`
     #[command(after_help = FOLD_EXAMPLES)]
     Fold(FoldArgs),
@@ -178,12 +195,9 @@ pub struct SelectArgs {
     /// Put the source line behind functions
     #[arg(long)]
     pub lines: bool,
-    /// Keep stacks with a frame that matches; may be repeated, then all must match
-    #[arg(short = 'I', long, value_name = "REGEX")]
-    pub include: Vec<Regex>,
-    /// Drop stacks with a frame that matches; may be repeated
-    #[arg(short = 'X', long, value_name = "REGEX")]
-    pub exclude: Vec<Regex>,
+    /// Which samples.
+    #[command(flatten)]
+    pub samples: SampleArgs,
     /// Begin stacks with their first frame that matches; drop those without one
     #[arg(long, value_name = "REGEX")]
     pub focus: Option<Regex>,
@@ -206,6 +220,26 @@ pub struct SelectArgs {
     /// elsewhere it becomes boxes `[thin]` [default: none; in SVG 0.01%]
     #[arg(long, value_name = "PERCENT|PIXELS")]
     pub min_width: Option<MinWidth>,
+    /// Keep what was in spans of this name and in those within them (flightline spans lists them); may be repeated
+    #[arg(long = "span", value_name = "NAME")]
+    pub spans: Vec<String>,
+    /// Keep what was in spans with this label and in those within them; may be repeated, then all must be there
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::spans::label)]
+    pub labels: Vec<(String, String)>,
+    /// Threads that read a recording of several chunks [default: one for 16 MB, up to the processors, 4 at most]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+}
+
+/// Which samples, whatever becomes of them: common to all commands that read them.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SampleArgs {
+    /// Keep stacks with a frame that matches; may be repeated, then all must match
+    #[arg(short = 'I', long, value_name = "REGEX")]
+    pub include: Vec<Regex>,
+    /// Drop stacks with a frame that matches; may be repeated
+    #[arg(short = 'X', long, value_name = "REGEX")]
+    pub exclude: Vec<Regex>,
     /// Keep threads that match, as `[name tid=1]`
     #[arg(long, value_name = "REGEX")]
     pub only_thread: Option<Regex>,
@@ -215,12 +249,6 @@ pub struct SelectArgs {
     /// Keep samples in a thread state that matches
     #[arg(long, value_name = "REGEX")]
     pub state: Option<Regex>,
-    /// Keep what was in spans of this name and in those within them (flightline spans lists them); may be repeated
-    #[arg(long = "span", value_name = "NAME")]
-    pub spans: Vec<String>,
-    /// Keep what was in spans with this label and in those within them; may be repeated, then all must be there
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::spans::label)]
-    pub labels: Vec<(String, String)>,
     /// Leave out what was before: seconds (also 90s, 2m, 1h) from the start, with a minus before the end, 25% of the length, or a
     /// date
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
@@ -231,9 +259,24 @@ pub struct SelectArgs {
     /// Only so much before the end: 30s, 10m, 2h
     #[arg(long, value_name = "SPAN", value_parser = crate::range::last, conflicts_with_all = ["from", "to"])]
     pub last: Option<Bound>,
-    /// Threads that read a recording of several chunks [default: one for 16 MB, up to the processors, 4 at most]
-    #[arg(long, value_name = "N")]
-    pub jobs: Option<NonZeroUsize>,
+}
+
+impl SampleArgs {
+    /// As the library takes it.
+    pub fn filter(&self) -> Filter {
+        Filter {
+            include: self.include.clone(),
+            exclude: self.exclude.clone(),
+            thread: self.only_thread.clone(),
+            process: self.only_process.clone(),
+            state: self.state.clone(),
+        }
+    }
+
+    /// The earliest time.
+    pub fn earliest(&self) -> Option<Bound> {
+        self.from.or(self.last)
+    }
 }
 
 /// What boxes stand for.
@@ -348,4 +391,39 @@ pub struct SummaryArgs {
     /// Threads that read a recording of several chunks [default: one for 16 MB, up to the processors, 4 at most]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn names(command: clap::Command) -> BTreeSet<String> {
+        command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)).collect()
+    }
+
+    /// What selects on one command selects on all that read samples for profiles.
+    #[test]
+    fn selection_is_the_same_on_every_command() {
+        let samples = names(SampleArgs::augment_args(clap::Command::new("samples")));
+        let select = names(SelectArgs::augment_args(clap::Command::new("select")));
+        assert!(samples.len() >= 8 && select.is_superset(&samples));
+        let has = |command: &str| {
+            let cli = Cli::command();
+            names(cli.find_subcommand(command).unwrap_or_else(|| panic!("no {command}")).clone())
+        };
+        for command in ["flame", "fold", "convert", "diff", "spans"] {
+            let missing: Vec<_> = select.difference(&has(command)).cloned().collect();
+            assert!(missing.is_empty(), "{command} lacks {missing:?}");
+        }
+        // It sends stacks as they are.
+        #[cfg(feature = "export")]
+        {
+            let missing: Vec<_> = samples.difference(&has("export")).cloned().collect();
+            assert!(missing.is_empty(), "export lacks {missing:?}");
+        }
+    }
 }

@@ -9,22 +9,23 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
-use flightline_consumer::live::{Feed, Item, Options};
+use flightline_consumer::live::{Choice, Feed, Item, Options};
 use flightline_export::send::Target;
 use flightline_export::{Attributes, Batch, Collector, Counts, Inferring, otlp, pprof};
 use flightline_recorder::settings::text::{bytes, duration};
 use prost::Message;
 use regex::Regex;
 
+use crate::args::SampleArgs;
 use crate::talk::{self, Progress, shown};
-use crate::{Outcome, input, output, recover, repository, stream};
+use crate::{Outcome, input, output, range, recover, repository, stream};
 
 pub const EXAMPLES: &str = "\
 Examples:
   flightline export run.jfr --format pprof -o run.pb.gz && go tool pprof -top run.pb.gz
   flightline export run.jfr --format otlp-json -o - | jq '.resourceProfiles[0].scopeProfiles[0].profiles[0].sampleType'
-  flightline export run.jfr --to http://127.0.0.1:4318
-  flightline record -o - -- ./server | flightline export - --to grpc://collector:4317 --attribute deployment.environment=test
+  flightline export run.jfr --send http://127.0.0.1:4318
+  flightline record -o - -- ./server | flightline export - --send grpc://collector:4317 --attribute deployment.environment=test
 
 Profiles of OTLP are those of v1development: a Collector needs --feature-gates=service.profilesSupport. Samples that were taken in a \
 span link to it. What is lost on the way is told at the end. For chosen or reshaped stacks: flightline convert --format otlp or pprof.
@@ -38,20 +39,20 @@ const MOST_KEPT: u64 = 1 << 30;
 
 /// Arguments of `export`.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("where").required(true).args(["output", "to"]))]
+#[command(group = ArgGroup::new("where").required(true).args(["output", "send"]))]
 pub struct ExportArgs {
     /// Recordings, repositories; or a stream: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
     #[arg(required = true, value_name = "FILE|DIR|STREAM", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
     /// What to write
-    #[arg(short, long, value_enum, default_value = "otlp", conflicts_with = "to")]
+    #[arg(short, long, value_enum, default_value = "otlp", conflicts_with = "send")]
     format: Format,
     /// Write to this file; `-` is standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Send profiles and traces to this receiver of OTLP: http://HOST:4318, grpc://HOST:4317, with TLS https:// and grpcs://
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
-    to: Option<Target>,
+    send: Option<Target>,
     /// Event types: cpu, wall, alloc, live, lock, io, throw, trace, or the name of a type [default: all]
     #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
     events: Vec<String>,
@@ -63,18 +64,21 @@ pub struct ExportArgs {
     min_duration: Duration,
     /// Functions that are no inferred spans, as module or class.function; may be repeated
     #[arg(long, value_name = "REGEX", requires = "inferred")]
-    exclude: Vec<Regex>,
+    not_inferred: Vec<Regex>,
+    /// Which samples.
+    #[command(flatten)]
+    samples: SampleArgs,
     /// An attribute of the resource, as service.name=shop; may be repeated
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = pair)]
     attributes: Vec<(String, String)>,
     /// Send this header too, as authorization='Bearer …'; may be repeated
-    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair, requires = "to")]
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair, requires = "send")]
     headers: Vec<(String, String)>,
     /// With https:// and grpcs://: the receiver's certificate is signed by one in this file (PEM) [default: what this machine trusts]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "to")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "send")]
     ca_cert: Option<PathBuf>,
     /// With https://: do not ask for the receiver's certificate; whoever is in between can read and answer
-    #[arg(long, requires = "to", conflicts_with = "ca_cert")]
+    #[arg(long, requires = "send", conflicts_with = "ca_cert")]
     insecure: bool,
     /// Of a stream: send so often
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
@@ -130,7 +134,7 @@ fn time(text: &str) -> Result<Duration, String> {
 /// Exports.
 pub fn run(args: &ExportArgs) -> Result<Outcome> {
     let mut collector = Collector::new(args.attributes.iter().cloned().collect::<Attributes>());
-    if let Some(target) = &args.to {
+    if let Some(target) = &args.send {
         return sending::run(args, target, collector);
     }
     let path = args.output.as_deref().unwrap_or(Path::new("-"));
@@ -183,7 +187,7 @@ impl ExportArgs {
     /// What infers spans, if it is wanted.
     fn inferring(&self, stream: bool) -> Option<Inferring> {
         let shortest = i64::try_from(self.min_duration.as_nanos()).unwrap_or(i64::MAX);
-        self.inferred.then(|| Inferring::new(shortest, self.exclude.clone(), stream))
+        self.inferred.then(|| Inferring::new(shortest, self.not_inferred.clone(), stream))
     }
 }
 
@@ -208,11 +212,13 @@ fn feed(args: &ExportArgs) -> Feed {
 /// Gives `each` the items of all inputs, with their feed, to their ends.
 fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> Result<Outcome> {
     let mut outcome = Outcome::Whole;
-    for path in repository::expand(&args.inputs, None)? {
+    let paths = repository::expand(&args.inputs, args.samples.last)?;
+    let mut choice = Choice::new(args.samples.filter(), range::nanos(&paths, &args.samples)?);
+    for path in paths {
         let from: Result<Box<dyn Read>> = if path.as_os_str() == "-" {
             Ok(Box::new(std::io::stdin()))
         } else if stream::address(&path)?.is_some() {
-            bail!("{} does not end: send it with --to, or give its recording", shown(&path));
+            bail!("{} does not end: send it with --send, or give its recording", shown(&path));
         } else {
             // Says what is wrong with what is no recording.
             input::recording(&path).and_then(|_| {
@@ -234,7 +240,7 @@ fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> 
             if bytes == 0 {
                 feed.close();
             }
-            take(&mut feed, &path, &mut outcome, &mut each)?;
+            take(&mut feed, &path, &mut outcome, &mut choice, &mut each)?;
             done += bytes as u64;
             progress.at(done);
             if bytes == 0 {
@@ -250,6 +256,7 @@ fn take(
     feed: &mut Feed,
     path: &Path,
     outcome: &mut Outcome,
+    choice: &mut Choice,
     each: &mut impl FnMut(&Item, &Feed) -> Result<()>,
 ) -> Result<()> {
     while let Some(item) = feed.next() {
@@ -259,7 +266,9 @@ fn take(
                 *outcome = Outcome::Partial;
             }
         }
-        each(&item, feed)?;
+        if choice.wants(&item) {
+            each(&item, feed)?;
+        }
     }
     Ok(())
 }

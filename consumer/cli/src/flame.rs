@@ -137,7 +137,9 @@ fn ratio(args: &FlameArgs, counters: &Counters, format: PictureFormat) -> Result
 
 /// When the samples were taken, if the inputs say so and the page can hold it.
 fn times(args: &FlameArgs, profile: &Profile, measures: &[&Tree]) -> Result<Option<Times>> {
-    let Some(model) = profile.model.as_ref().filter(|_| !args.no_time) else { return Ok(None) };
+    if profile.model.is_none() || args.no_time {
+        return Ok(None);
+    }
     let select = &args.stacks.select;
     let samples = measures.iter().find(|tree| tree.unit == Unit::Samples.name()).map(|tree| tree.total);
     if let Some(samples) = samples.filter(|&samples| samples > MOST) {
@@ -150,10 +152,7 @@ fn times(args: &FlameArgs, profile: &Profile, measures: &[&Tree]) -> Result<Opti
         talk::note("with --min-width the page does not tell when samples were taken");
         return Ok(None);
     }
-    let Some(start) = model.start_nanos else { return Ok(None) };
-    let Some(moments) = tracks::moments(&args.stacks.inputs, select, profile, start)? else {
-        return Ok(None);
-    };
+    let Some(moments) = tracks::moments(&args.stacks.inputs, select, profile)? else { return Ok(None) };
     let by = [By::Weight, By::Otherwise];
     let measures: Vec<_> = measures.iter().copied().zip(by).collect();
     let frames = |track: &Track| {

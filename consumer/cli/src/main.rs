@@ -20,9 +20,11 @@ mod export;
 mod flame;
 mod fold;
 mod input;
+mod items;
 mod list;
 mod metadata;
 mod off_cpu;
+mod off_cpu_graph;
 mod output;
 mod png;
 mod print;
@@ -54,6 +56,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use flightline_consumer::off_cpu::Graph;
 
 use args::{Cli, Command};
 
@@ -78,6 +81,10 @@ fn main() -> ExitCode {
         Command::List => list::run(),
         Command::Drain(args) => return drain::run(&args),
         Command::Flame(args) => flame::run(&args),
+        Command::Offcpu(args) => off_cpu_graph::run(&args, Graph::OffCpu),
+        Command::Wakeup(args) => off_cpu_graph::run(&args, Graph::Wakeup),
+        Command::Offwake(args) => off_cpu_graph::run(&args, Graph::OffWake),
+        Command::Chain(args) => off_cpu_graph::run(&args, Graph::Chain),
         Command::Convert(args) => convert::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Fold(args) => fold::run(args),

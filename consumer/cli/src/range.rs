@@ -7,6 +7,7 @@ use flightline_consumer::time_range::Bound;
 use jfr_format::edit;
 use jfr_format::header::ChunkHeader;
 
+use crate::args::SampleArgs;
 use crate::talk::shown;
 
 /// # Errors
@@ -66,4 +67,19 @@ impl Times {
         }
         Ok(times)
     }
+}
+
+/// The range of time that is asked for, in ns since 1970, both ends included.
+///
+/// # Errors
+/// It is empty, or has to be looked up in what is no file.
+pub fn nanos(paths: &[PathBuf], samples: &SampleArgs) -> Result<[i64; 2]> {
+    let (from, to) = (samples.earliest(), samples.to);
+    check(from, to)?;
+    if from.is_none() && to.is_none() {
+        return Ok([i64::MIN, i64::MAX]);
+    }
+    let Some(times) = Times::of(paths)? else { return Ok([i64::MIN, i64::MAX]) };
+    let at = |bound: Option<Bound>, or: i64| bound.map_or(or, |bound| bound.at(times.first, times.end));
+    Ok([at(from, i64::MIN), at(to, i64::MAX)])
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args, ValueHint};
 use flightline_consumer::Error;
 use flightline_consumer::difference::{Difference, Scale};
-use flightline_consumer::fold::{self, FoldOptions, Measure};
+use flightline_consumer::fold::{self, Filter as SampleFilter, FoldOptions};
 use flightline_consumer::folded;
 use flightline_consumer::model::Model;
 use flightline_consumer::render::difference::DifferenceOptions;
@@ -21,12 +21,13 @@ use flightline_consumer::render::{self, PictureOptions, html, svg};
 use flightline_consumer::spans::report::{self, By, Extremes, Filter};
 use flightline_consumer::spans::trace::{Line, MOST_LINES, lines};
 use flightline_consumer::spans::{Found, Profile, TraceId};
-use flightline_consumer::time_range::Bound;
 use flightline_consumer::tree::Tree;
 use regex::Regex;
 
+use crate::args::SelectArgs;
+use crate::stacks::For;
 use crate::talk::all_shown;
-use crate::{Outcome, output};
+use crate::{Outcome, output, stacks};
 pub use read::read_model;
 
 pub const EXAMPLES: &str = "\
@@ -37,7 +38,7 @@ Examples:
   flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736
   flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736 --inferred -o trace.html
   flightline spans run.jfr --slowest --span checkout -o diff.html
-  flightline spans run.jfr --inferred --min-duration 5ms --exclude '^libc'
+  flightline spans run.jfr --inferred --min-duration 5ms --not-inferred '^libc'
   flightline record -o - -- ./server | flightline spans -   what was spent until it ends, or Ctrl-C
   flightline flame run.jfr --span checkout -o checkout.html
 
@@ -61,12 +62,6 @@ pub struct SpansArgs {
     /// of the difference
     #[arg(long)]
     slowest: bool,
-    /// Only spans of this name and what is within them; may be repeated
-    #[arg(long = "span", value_name = "NAME")]
-    names: Vec<String>,
-    /// Only spans with this label and what is within them; may be repeated, then all must be there
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
-    labels: Vec<(String, String)>,
     /// Infer spans from samples: functions that ran for long within a span
     #[arg(long)]
     inferred: bool,
@@ -76,28 +71,19 @@ pub struct SpansArgs {
     min_duration: Duration,
     /// Inferred spans: not of functions that match, as class.function or library.function; may be repeated
     #[arg(long, value_name = "REGEX", requires = "inferred")]
-    exclude: Vec<Regex>,
+    not_inferred: Vec<Regex>,
     /// Flame graph: html, svg or folded text, by the ending of the name; `-` is folded text on standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Flame graph: event type, as of flightline flame [default: CPU samples, else wall-clock samples]
-    #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
-    events: Vec<String>,
-    /// Flame graph: measure time or bytes instead of samples
-    #[arg(long)]
-    total: bool,
     /// Lines at most
     #[arg(long, value_name = "N", default_value_t = 40)]
     limit: usize,
     /// As JSON
     #[arg(long)]
     json: bool,
-    /// Leave out what was before: seconds (also 90s, 2m, 1h) from the start, with a minus before the end, or a date
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    from: Option<Bound>,
-    /// Leave out what was after, in the same forms
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    to: Option<Bound>,
+    /// Which spans and samples, and how the flame graph shows them.
+    #[command(flatten)]
+    select: SelectArgs,
     /// The token that a recorder on TCP asks for is in this file [default: what FLIGHTLINE_TOKEN says]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
@@ -133,7 +119,8 @@ pub fn run(args: &SpansArgs) -> Result<Outcome> {
         }
     }
     let (found, outcome) = read::read(args)?;
-    let filter = Filter { names: args.names.clone(), labels: args.labels.clone(), trace: args.trace };
+    let filter =
+        Filter { names: args.select.spans.clone(), labels: args.select.labels.clone(), trace: args.trace };
     check(args, &found.profile, &filter)?;
     if args.slowest {
         slowest(args, found, &filter)?;
@@ -171,17 +158,35 @@ fn is_page(path: &Path) -> bool {
         .is_some_and(|ending| ["html", "htm"].iter().any(|page| ending.eq_ignore_ascii_case(page)))
 }
 
+fn is_svg(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"))
+}
+
 impl SpansArgs {
     /// The trace whose page is asked for.
     fn pictured(&self) -> Option<TraceId> {
         self.trace.filter(|_| self.output.as_deref().is_some_and(is_page))
+    }
+
+    fn svg(&self, picture: &PictureOptions) -> SvgOptions {
+        let svg = SvgOptions::of(picture);
+        SvgOptions { min_width: self.select.min_width.unwrap_or(svg.min_width), ..svg }
+    }
+
+    /// What a flame graph is drawn for.
+    fn what(&self) -> For {
+        match &self.output {
+            Some(path) if is_page(path) => For::Page,
+            Some(path) if is_svg(path) => For::Svg,
+            _ => For::Text,
+        }
     }
 }
 
 /// Writes the page of a trace, if it was asked for.
 fn picture(args: &SpansArgs, found: &Found, trace: TraceId, lines: &[Line], left_out: u64) -> Result<()> {
     let (Some(path), Some(moments)) = (&args.output, &found.moments) else { return Ok(()) };
-    if !args.events.is_empty() || args.total {
+    if !args.select.events.is_empty() || args.select.total {
         bail!(
             "-e and --total are for flame graphs alone; the page of a trace has all events, by time and bytes"
         );
@@ -238,8 +243,10 @@ fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
     let trees = both(args, &models)?;
     let scale = Scale::By(counts[1] as f64 / counts[0].max(1) as f64);
     let mut difference = Difference::new(&trees[0], &trees[1], scale);
-    if args.total {
-        let counted = both(&SpansArgs { total: false, ..args.clone() }, &models)?;
+    if args.select.total {
+        let mut counting = args.clone();
+        counting.select.total = false;
+        let counted = both(&counting, &models)?;
         difference.per_sample =
             [0, 1].map(|side| trees[side].total as f64 / counted[side].total.max(1) as f64);
     }
@@ -251,9 +258,9 @@ fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
         }),
         inverted: false,
     };
-    let options = DifferenceOptions { svg: SvgOptions::of(&options), ..DifferenceOptions::default() };
+    let options = DifferenceOptions { svg: args.svg(&options), ..DifferenceOptions::default() };
     let mut picture = Vec::new();
-    match path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg")) {
+    match is_svg(path) {
         true => render::difference::svg(&difference, &options, &mut picture)?,
         false if is_page(path) => render::difference::page(&difference, &options, &mut picture)?,
         false => render::difference::folded(&difference, &mut picture)?,
@@ -263,13 +270,16 @@ fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
 
 /// Trees of the same events. Where one side has none of them, nothing was spent there.
 fn both(args: &SpansArgs, models: &[Model; 2]) -> Result<[Tree; 2]> {
-    let mut events = args.events.clone();
+    let mut events = args.select.events.clone();
     // Time is what slow spans have more of, whatever they spend it on.
     let has_wall = |model: &Model| fold::fold(model, &of_events(args, &["wall".to_owned()])).is_ok();
     if events.is_empty() && models.iter().any(has_wall) {
         events.push("wall".into());
     }
-    let [before, after] = models.each_ref().map(|model| fold::fold(model, &of_events(args, &events)));
+    let reshape = stacks::reshape(&args.select, args.what())?;
+    let [before, after] = models
+        .each_ref()
+        .map(|model| fold::fold(model, &of_events(args, &events)).map(|tree| reshape.tree(tree)));
     let empty = |tree: &Tree| Tree { nodes: Vec::new(), total: 0, ..tree.clone() };
     Ok(match (before, after) {
         (Err(Error::NoSuchEvent { .. }), Ok(after)) => [empty(&after), after],
@@ -282,15 +292,17 @@ fn both(args: &SpansArgs, models: &[Model; 2]) -> Result<[Tree; 2]> {
 }
 
 fn of_events(args: &SpansArgs, events: &[String]) -> FoldOptions {
+    // Which samples was decided while they were read.
     FoldOptions {
         events: events.to_vec(),
-        measure: if args.total { Measure::Total } else { Measure::Samples },
-        ..FoldOptions::default()
+        filter: SampleFilter::default(),
+        ..stacks::options(&args.select, args.what())
     }
 }
 
 fn tree(args: &SpansArgs, model: &Model) -> Result<Tree> {
-    Ok(fold::fold(model, &of_events(args, &args.events))?)
+    let tree = fold::fold(model, &of_events(args, &args.select.events))?;
+    Ok(stacks::reshape(&args.select, args.what())?.tree(tree))
 }
 
 /// Writes the flame graph, if it was asked for.
@@ -306,12 +318,11 @@ fn draw(args: &SpansArgs, found: Found, filter: &Filter, title: &str) -> Result<
         subtitle: Some(format!("{} {}", tree.total, tree.unit)),
         inverted: false,
     };
-    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
     let mut picture = Vec::new();
-    match ending.as_deref().and_then(|ending| ending.to_str()) {
-        Some("html" | "htm") => html::write(&tree, &options, &mut picture),
-        Some("svg") => svg::write(&tree, &SvgOptions::of(&options), &mut picture),
-        _ => folded::write(&tree, &mut picture),
+    match args.what() {
+        For::Page => html::write(&tree, &options, &mut picture),
+        For::Svg => svg::write(&tree, &args.svg(&options), &mut picture),
+        For::Tool | For::Text => folded::write(&tree, &mut picture),
     }
     .with_context(|| format!("the flame graph of {title}"))?;
     output::document(path, &picture)

@@ -77,7 +77,7 @@ fn open<T>(
         let (model, outcome) = crate::spans::read_model(inputs, args)?;
         return Ok(Taken::Model(Box::new(model), outcome));
     }
-    let paths = repository::expand(inputs, args.last)?;
+    let paths = repository::expand(inputs, args.samples.last)?;
     let mut recordings = Vec::new();
     let mut texts = Vec::new();
     for path in &paths {
@@ -303,12 +303,12 @@ fn load(
 /// Something is asked that only recordings tell.
 fn refuse_of_text(args: &SelectArgs) -> Result<()> {
     let asked = [
-        ("--only-thread", args.only_thread.is_some()),
-        ("--only-process", args.only_process.is_some()),
-        ("--state", args.state.is_some()),
-        ("--from", args.from.is_some()),
-        ("--to", args.to.is_some()),
-        ("--last", args.last.is_some()),
+        ("--only-thread", args.samples.only_thread.is_some()),
+        ("--only-process", args.samples.only_process.is_some()),
+        ("--state", args.samples.state.is_some()),
+        ("--from", args.samples.from.is_some()),
+        ("--to", args.samples.to.is_some()),
+        ("--last", args.samples.last.is_some()),
     ];
     match asked.iter().find(|(_, asked)| *asked) {
         Some((option, _)) => bail!(
@@ -390,21 +390,16 @@ pub fn options(args: &SelectArgs, what: For) -> FoldOptions {
         modules: args.modules,
         lines: args.lines,
         split_modules: split_modules && !args.modules,
-        filter: Filter {
-            include: args.include.clone(),
-            exclude: args.exclude.clone(),
-            thread: args.only_thread.clone(),
-            process: args.only_process.clone(),
-            state: args.state.clone(),
-        },
+        filter: args.samples.filter(),
     }
 }
 
 /// What is to be loaded, times from the start of the first recording.
 pub fn load_options(args: &SelectArgs, paths: &[PathBuf]) -> Result<LoadOptions> {
-    let from = args.from.or(args.last);
-    range::check(args.from, args.to)?;
-    let looked_up = [from, args.to].iter().flatten().any(|bound| !matches!(bound, Bound::FromStart(_)));
+    let from = args.samples.from.or(args.samples.last);
+    range::check(args.samples.from, args.samples.to)?;
+    let looked_up =
+        [from, args.samples.to].iter().flatten().any(|bound| !matches!(bound, Bound::FromStart(_)));
     let times = if looked_up { Times::of(paths)? } else { None };
     let times = times.unwrap_or(Times { first: 0, start: 0, end: i64::MAX });
     let since_start = |bound: Bound| bound.at(times.first, times.end).saturating_sub(times.first);
@@ -412,6 +407,6 @@ pub fn load_options(args: &SelectArgs, paths: &[PathBuf]) -> Result<LoadOptions>
         events: fold::event_names(&args.events),
         lines: args.lines,
         from_nanos: from.map(since_start),
-        to_nanos: args.to.map(since_start),
+        to_nanos: args.samples.to.map(since_start),
     })
 }

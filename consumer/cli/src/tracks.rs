@@ -10,10 +10,10 @@ use flightline_consumer::fold;
 use flightline_consumer::live::{self, Feed, Item};
 use flightline_consumer::model::Model;
 use flightline_consumer::render::times::{Gathering, Moments};
-use flightline_consumer::time_range::Bound;
+use jfr_format::header::{ChunkHeader, LEN};
 
 use crate::args::SelectArgs;
-use crate::range::{self, Times};
+use crate::range;
 use crate::repository;
 use crate::stacks::{self, For, Profile};
 use crate::talk::{self, shown};
@@ -38,15 +38,11 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
     Ok(collecting.finish())
 }
 
-/// When samples were taken, with times from `origin` on, in ns since 1970; `None` if the inputs have no times.
-pub fn moments(
-    inputs: &[PathBuf],
-    select: &SelectArgs,
-    profile: &Profile,
-    origin: i64,
-) -> Result<Option<Moments>> {
+/// When samples were taken, from when the earliest of the inputs begins; `None` if they have no times.
+pub fn moments(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile) -> Result<Option<Moments>> {
     let Some(model) = timed(inputs, select, profile, For::Page) else { return Ok(None) };
     let (options, reshape) = (stacks::options(select, For::Page), stacks::reshape(select, For::Page)?);
+    let Some(origin) = beginning(&repository::expand(inputs, select.samples.last)?)? else { return Ok(None) };
     let collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
     let events: Vec<String> = fold::events(model, &options)?.into_iter().collect();
     let mut gathering = Gathering::new(collecting, origin, events.clone());
@@ -69,8 +65,26 @@ fn timed<'p>(inputs: &[PathBuf], select: &SelectArgs, profile: &'p Profile, what
     Some(model)
 }
 
-fn range(inputs: &[PathBuf], select: &SelectArgs) -> Result<[i64; 2]> {
-    times(&repository::expand(inputs, select.last)?, select.from.or(select.last), select.to)
+/// The range of time that is asked for, in ns since 1970, both ends included.
+pub fn range(inputs: &[PathBuf], select: &SelectArgs) -> Result<[i64; 2]> {
+    range::nanos(&repository::expand(inputs, select.samples.last)?, &select.samples)
+}
+
+/// When the earliest begins, in ns since 1970: whatever order they are given in. What is no recording was told when it was read.
+fn beginning(paths: &[PathBuf]) -> Result<Option<i64>> {
+    let mut earliest: Option<i64> = None;
+    for path in paths {
+        let reading = || format!("cannot read {}", shown(path));
+        let mut header = Vec::with_capacity(LEN);
+        File::open(path)
+            .with_context(reading)?
+            .take(LEN as u64)
+            .read_to_end(&mut header)
+            .with_context(reading)?;
+        let Ok(header) = ChunkHeader::decode(&header) else { continue };
+        earliest = Some(earliest.map_or(header.start_nanos, |before| before.min(header.start_nanos)));
+    }
+    Ok(earliest)
 }
 
 /// Calls `take` for all that is wanted of the inputs.
@@ -80,7 +94,7 @@ fn each(
     wanted: &live::Options,
     mut take: impl FnMut(&Item),
 ) -> Result<()> {
-    for path in &repository::expand(inputs, select.last)? {
+    for path in &repository::expand(inputs, select.samples.last)? {
         let reading = || format!("cannot read {}", shown(path));
         let mut file = BufReader::with_capacity(READ, File::open(path).with_context(reading)?);
         let mut feed = Feed::new(wanted.clone());
@@ -101,14 +115,4 @@ fn each(
         }
     }
     Ok(())
-}
-
-fn times(paths: &[PathBuf], from: Option<Bound>, to: Option<Bound>) -> Result<[i64; 2]> {
-    range::check(from, to)?;
-    if from.is_none() && to.is_none() {
-        return Ok([i64::MIN, i64::MAX]);
-    }
-    let Some(times) = Times::of(paths)? else { return Ok([i64::MIN, i64::MAX]) };
-    let at = |bound: Option<Bound>, or: i64| bound.map_or(or, |bound| bound.at(times.first, times.end));
-    Ok([at(from, i64::MIN), at(to, i64::MAX)])
 }

@@ -61,6 +61,17 @@ fn what_is_exported_to_opentelemetry_is_read_again() {
 }
 
 #[test]
+fn a_page_of_several_recordings_is_the_same_in_whatever_order_they_are_given() {
+    let [a, b] = ["ap-native-cpu.jfr", "ap-native-lock.jfr"].map(recording);
+    let drawn = |inputs: [&str; 2]| {
+        stdout(&["flame", "--format", "html", "-o", "-", "--title", "both", inputs[0], inputs[1]])
+    };
+    let page = drawn([&a, &b]);
+    assert!(page.contains("\"lanes\""), "it tells when samples were taken");
+    assert!(page == drawn([&b, &a]));
+}
+
+#[test]
 fn threads_and_times_are_kept() {
     let file = recording("ap-java-multichunk.jfr");
     let json = |args: &[&str]| -> Value {

@@ -214,6 +214,24 @@ fn a_recording_is_told_by_its_spans() {
 
     assert_eq!(shown(&["fold", run, "--span", "SELECT"]), "main;serve;query 120\n");
     assert_eq!(shown(&["fold", run, "--label", "tenant=red"]), "main;serve;parse 40\nmain;serve;query 60\n");
+
+    // Samples are selected as everywhere, in tables too, and stacks reshaped in pictures.
+    let queries = shown(&["spans", run, "-I", "query", "--only-thread", "worker", "--to", "0.5"]);
+    assert_eq!(line(&queries, "SELECT")[1], "3", "{queries}");
+    assert!(line(&queries, "SELECT").join(" ").contains(" 18 "), "{queries}");
+    assert!(!queries.contains("parse"), "{queries}");
+    shown(&["spans", run, "--span", "SELECT", "--focus", "serve", "-t", "-o", &out("focus.folded")]);
+    assert_eq!(std::fs::read_to_string(out("focus.folded")).unwrap(), "[worker tid=7];serve;query 120\n");
+    assert!(!flightline(&["spans", run, "--only-thread", "nobody"], Stdio::null()).stdout.is_empty());
+    // Of all samples, those of the query alone are exported.
+    #[cfg(feature = "export")]
+    let exported = |select: &[&str]| {
+        let args = [&["export", run, "--format", "otlp-json", "-e", "cpu", "-o", "-"], select].concat();
+        let json = String::from_utf8(flightline(&args, Stdio::null()).stdout).unwrap();
+        json.matches("\"timestampsUnixNano\"").count()
+    };
+    #[cfg(feature = "export")]
+    assert!(exported(&[]) > exported(&["-X", "parse"]) && exported(&["-X", "parse"]) > 0);
 }
 
 #[test]

@@ -37,6 +37,7 @@
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod cache;
+mod choice;
 mod clock;
 mod contexts;
 mod events;
@@ -54,6 +55,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::Async;
+pub use choice::Choice;
 pub use feed::Feed;
 pub use item::{
     ChunkStart, DAMAGE, Event, Frame, Item, Kind, Loss, Sample, Segment, Stack, Time, Warning, Weight,

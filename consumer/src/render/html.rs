@@ -29,6 +29,7 @@ const SCRIPT: &[&str] = &[
     FLAME,
     include_str!("profile/columns.js"),
     include_str!("profile/data.js"),
+    include_str!("flame/ordered.js"),
     include_str!("profile/merge.js"),
     include_str!("profile/change.js"),
     include_str!("profile/state.js"),
@@ -44,6 +45,7 @@ const SCRIPT: &[&str] = &[
     include_str!("profile/outline.js"),
     include_str!("profile/keys.js"),
     include_str!("profile/map.js"),
+    include_str!("profile/menu.js"),
     include_str!("profile/derived.js"),
     include_str!("profile/page.js"),
 ];

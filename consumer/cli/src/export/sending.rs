@@ -1,19 +1,19 @@
-//! `export --to`: files as fast as the receiver takes them, streams in time, whatever the receiver does.
+//! `export --send`: files as fast as the receiver takes them, streams in time, whatever the receiver does.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use flightline_consumer::live::Item;
+use flightline_consumer::live::{Choice, Item};
 use flightline_export::send::{Request, Sender, Settings, Signal, Target};
 use flightline_export::{Collector, Counts, Inferring, otlp};
 use flightline_recorder::sink::stream::{Address, Token};
 
 use super::{ExportArgs, READ, feed, read, take, tell_left_out};
-use crate::Outcome;
 use crate::signals::Signals;
 use crate::stream::{self, Got, Stream};
 use crate::talk::{self, shown};
+use crate::{Outcome, range};
 
 /// Samples that make a batch worth sending.
 const MANY: usize = 50_000;
@@ -121,6 +121,7 @@ fn follow(args: &ExportArgs, address: &Address, signals: &Signals, sending: &mut
         Stream::open(address, token.as_ref()).with_context(|| format!("cannot open {}", shown(path)))?;
     let mut outcome = Outcome::Whole;
     let (mut feed, mut buffer) = (feed(args), vec![0; READ]);
+    let mut choice = Choice::new(args.samples.filter(), range::nanos(&args.inputs, &args.samples)?);
     let mut due = Instant::now() + args.every;
     loop {
         let got = stream.read(&mut buffer, Some(signals), args.every.min(Duration::from_secs(1)));
@@ -130,7 +131,7 @@ fn follow(args: &ExportArgs, address: &Address, signals: &Signals, sending: &mut
             Got::Nothing => {}
             Got::End => feed.close(),
         }
-        take(&mut feed, path, &mut outcome, &mut |item, _| {
+        take(&mut feed, path, &mut outcome, &mut choice, &mut |item, _| {
             let between = matches!(item, Item::ChunkStart(_) | Item::Segment(_));
             sending.take(item);
             let now = Instant::now();

@@ -1,7 +1,7 @@
 "use strict";
 /**
  * A flame graph on a canvas. `ui` has the elements `canvas`, `scroller`, `spacer`, `tip`; `say(text)` for the line about a box;
- * and, where the page wants to know, `zoomed(box)` (-1: none), `focused(box)`, `opened(box)` for a second click and `pointed(box)` (null:
+ * and, where the page wants to know, `zoomed(box)` (-1: none), `focused(box)`, `opened(box)` for a second click, `asked(box, event)` for the other button and `pointed(box)` (null:
  * none) for the pointer.
  */
 function flameGraph(ui) {
@@ -333,6 +333,14 @@ function flameGraph(ui) {
     zoom(node);
     if (ui.focused) ui.focused(node);
   });
+  canvas.addEventListener("contextmenu", (event) => {
+    const node = nodeUnder(event);
+    if (node === null || node < 0 || !ui.asked) return;
+    event.preventDefault();
+    leave();
+    focus(node);
+    ui.asked(node, event);
+  });
   canvas.addEventListener("dblclick", (event) => {
     const node = nodeUnder(event);
     if (node !== null && node >= 0 && ui.opened) ui.opened(node);
@@ -352,7 +360,8 @@ function flameGraph(ui) {
       if (tree.total[next] >= 0.95 * tree.all) next = tree.first(i = next);
       else next = tree.next(next);
     }
-    if (i < 0) home();
+    // A tower that never parts is seen from its root.
+    if (i < 0 || tree.first(i) < 0) home();
     else scroller.scrollTop = inverted ? rowTop(tree.depth[i] + floor() - 1) : rowTop(tree.depth[i] + floor() - 1) + ROW - scroller.clientHeight;
   }
 

@@ -380,6 +380,16 @@ function flameChart(ui) {
   }
   for (const of of ["scroll", "focus", "blur"]) scroller.addEventListener(of, schedule);
   new ResizeObserver(resize).observe(scroller);
+  /** Matched events lane by lane, each in order of time: goes to the one behind the current one, or before it; its number and how many there are. */
+  function nextEvent(step) {
+    const found = [];
+    for (const one of lanes) one.events?.name.forEach((name, event) => { if (titled?.[name]) found.push({ one, event, row: one.row + 1 + one.events.row[event] }); });
+    if (!found.length) return [0, 0];
+    const here = focused ? found.findIndex(({ one, event }) => one === focused.one && event === focused.event) : -1;
+    const at = here < 0 ? (step > 0 ? 0 : found.length - 1) : (here + step + found.length) % found.length;
+    focus(found[at]);
+    return [at + 1, found.length];
+  }
   const eventsMatched = () => lanes.reduce((all, { events }) => all + (events && titled ? events.name.reduce((sum, name) => sum + titled[name], 0) : 0), 0);
-  return { show, key, eventsMatched };
+  return { show, key, eventsMatched, nextEvent };
 }

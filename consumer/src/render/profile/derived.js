@@ -68,8 +68,15 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
     if (of) return once("larger", of, () => of.tree("larger"));
     return filtered(all());
   }
-  /** What the flame graph shows: of two profiles one, and what the other has more than it beside that. */
+  /** Whether what stands on a box is by weight, not by name. */
+  const byWeight = () => state().order === "width";
+  /** What the flame graph shows, in the order asked for. */
   function drawn() {
+    const tree = named();
+    return byWeight() ? once("ordered", tree, () => OrderedTree.of(tree)) : tree;
+  }
+  /** Of two profiles one, and what the other has more than it beside that. */
+  function named() {
     const of = pair();
     if (!of || state().widths === "larger") return base();
     return once("drawn" + state().widths, of, () => state().widths === "change" ? of.tree("change") : of.withRegion(state().widths, region[state().widths]));
@@ -84,7 +91,7 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
       return has;
     });
   };
-  const reverse = () => once("reverse", base(), () => reversed(base(), names.length));
+  const reverse = () => once("reverse" + byWeight(), base(), () => reversed(base(), names.length, byWeight()));
   const sums = () => once("sums", base(), () => base().byLabel(names.length));
   const heaviest = () => once("heaviest", base(), () => {
     const { self } = sums();
@@ -98,5 +105,5 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
     const regex = state().q ? regexOf(state().q, state().ignore) : null;
     return once("wanted", state().q + "\0" + state().ignore, () => regex && wantedBy(regex));
   }
-  return { once, measure, unit, lanes, whole, pair, palette, base, drawn, foundBoxes, reverse, sums, middle, wanted };
+  return { once, measure, unit, lanes, whole, pair, palette, base, byWeight, drawn, foundBoxes, reverse, sums, middle, wanted };
 }

@@ -13,6 +13,7 @@ const KEYS = [
     [["h"], "heat map of times: brush it to see a range, with Ctrl to compare", "heat"],
     [["m"], "next measure", "measure"],
     [["p"], "next colours", "palette"],
+    [["w"], "neighbours by width or by name", "order"],
     [["d"], "light or dark", "theme"],
   ]],
   ["Search", [
@@ -27,6 +28,7 @@ const KEYS = [
     [["Enter"], "zoom to the current box; open a line"],
     [["0", "Escape"], "reset zoom", "reset"],
     [["c"], "copy the current function's name", "copy"],
+    [["C"], "copy the stack from the root to it", "stack"],
     [["u", "Ctrl-Z"], "undo", "undo"],
     [["U", "Ctrl-Shift-Z"], "redo", "redo"],
     [["?"], "these keys", "help"],

@@ -70,11 +70,15 @@ function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
     return `${title}: ${parts.join(" · ")}`;
   }
 
+  /** By what they weigh together, so that the same is in the same place. */
+  const sameOrder = (named, weights) => Object.fromEntries(Object.entries(named).map(([which, tree]) => [which, OrderedTree.of(tree, weights)]));
+
   /** `all`: a tree where every box has a width; `palettes`: that of the profiles and that of what is different; `zoom`: path of handles; `found`: what was searched for, by label. */
-  function show({ frames: of, pair, all, unit, palettes, inverted, zoom, found, handles }) {
+  function show({ frames: of, pair, all, byWeight, unit, palettes, inverted, zoom, found, handles }) {
     showing = true;
     frames = of;
-    const trees = pair.linked || (pair.linked = pair.three());
+    const named = pair.linked || (pair.linked = pair.three());
+    const trees = byWeight ? pair.ordered || (pair.ordered = sameOrder(named, all.total)) : named;
     const box = handles.follow(all, zoom);
     let fresh = false;
     for (const pane of panes) {

@@ -5,8 +5,11 @@
  * are in one array, sorted by label by counting: nothing is made for each of them.
  */
 class MergedTree {
-  /** `upwards`: callers are on top of what they call, and weights begin where paths end. `members` are what all boxes are of: null if all stacks, from their ends on. */
-  constructor(base, labels, upwards, members) {
+  /**
+   * `upwards`: callers are on top of what they call, and weights begin where paths end. `members` are what all boxes are of: null if all
+   * stacks, from their ends on. `byWeight`: the heaviest of what is on a box comes first, not by name.
+   */
+  constructor(base, labels, upwards, members, byWeight) {
     this.base = base;
     this.ends = upwards;
     this.deepest = base.deepest;
@@ -24,6 +27,7 @@ class MergedTree {
     this.pair = base.pair;
     if (this.pair) this.was = [], this.is = [], this.wasOwn = [], this.isOwn = [];
     this.counts = new Uint32Array(labels);
+    this.weights = byWeight ? new Float64Array(labels) : null;
     // What is sorted next.
     this.above = new Members(0, this.pair);
     this.left = Infinity;
@@ -82,10 +86,11 @@ class MergedTree {
     this.firsts[box] = this.place(above, box);
   }
 
-  /** Makes boxes of members, in order of their names; gives the first. */
+  /** Makes boxes of members, in order of their names or weights; gives the first. */
   place(all, on) {
-    const { counts } = this, { label } = this.base, labels = [];
+    const { counts, weights } = this, { label } = this.base, labels = [];
     for (let i = 0; i < all.size; i++) if (counts[label[all.boxes[i]]]++ === 0) labels.push(label[all.boxes[i]]);
+    if (weights) for (let i = 0; i < all.size; i++) weights[label[all.boxes[i]]] += all.parts[i];
     const begins = this.begins(labels), sorted = new Members(all.size, this.pair);
     for (let i = 0; i < all.size; i++) sorted.put(counts[label[all.boxes[i]]]++, all, i);
     return this.make(sorted, labels, begins, on);
@@ -93,12 +98,13 @@ class MergedTree {
 
   /** The same of all stacks of the base, at what they end in. */
   placeEnds() {
-    const { base, counts } = this, { count, label, own } = base, labels = [];
+    const { base, counts, weights } = this, { count, label, own } = base, labels = [];
     let size = 0;
     for (let i = 0; i < count; i++) {
       if (!(own[i] > 0)) continue;
       size++;
       if (counts[label[i]]++ === 0) labels.push(label[i]);
+      if (weights) weights[label[i]] += own[i];
     }
     const begins = this.begins(labels), sorted = new Members(size, this.pair);
     for (let i = 0; i < count; i++) if (own[i] > 0) sorted.putOwn(counts[label[i]]++, base, i);
@@ -107,7 +113,11 @@ class MergedTree {
 
   /** Puts labels in order; where those of each begin, of how many there are. */
   begins(labels) {
-    const { counts } = this, sorted = Uint32Array.from(labels).sort(), begins = new Uint32Array(labels.length);
+    const { counts, weights } = this, sorted = Uint32Array.from(labels).sort(), begins = new Uint32Array(labels.length);
+    if (weights) {
+      sorted.sort((a, b) => weights[b] - weights[a] || a - b);
+      for (const label of labels) weights[label] = 0;
+    }
     for (let i = 0, begin = 0; i < begins.length; i++) {
       const label = sorted[i], size = counts[label];
       labels[i] = label;
@@ -245,17 +255,17 @@ class Members {
 }
 
 /** All stacks from their leaves on. */
-function reversed(base, labels) {
-  const tree = new MergedTree(base, labels, true, null);
+function reversed(base, labels, byWeight) {
+  const tree = new MergedTree(base, labels, true, null, byWeight);
   tree.all = base.all;
   return tree;
 }
 
 /** Who calls the function `label`, or what it calls: all of its stacks, each counted once. */
-function around(base, labels, label, upwards) {
+function around(base, labels, label, upwards, byWeight) {
   const boxes = base.outermost(label), calls = new Members(boxes.length, base.pair);
   boxes.forEach((box) => calls.addAll(base, box));
-  const tree = new MergedTree(base, labels, upwards, calls);
+  const tree = new MergedTree(base, labels, upwards, calls, byWeight);
   // Shares are of the whole profile, not of the function.
   tree.all = tree.root < 0 ? 0 : tree.total[tree.root];
   tree.bare = true;

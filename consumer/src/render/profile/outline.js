@@ -2,12 +2,13 @@
 /** A tree of calls as indented lines that open and close, the heaviest first. `chosen(box)` is called for the current line. */
 function outline(ui) {
   const { scroller, head, chosen } = ui;
-  let frames, tree, unit = "", wanted = null, open = new Set(), lines = [], current = -1, paint = () => "";
+  let frames, tree, unit = "", named = false, wanted = null, open = new Set(), lines = [], current = -1, paint = () => "";
   const list = rowList(scroller, row);
 
   function children(box) {
     const all = [];
     for (let i = tree.first(box); i >= 0; i = tree.next(i)) all.push(i);
+    if (named) return all;
     if (!tree.pair) return all.sort((a, b) => tree.total[b] - tree.total[a] || a - b);
     const size = (box) => Math.abs(changesOf(tree, box).total.delta);
     return all.sort((a, b) => size(b) - size(a) || tree.total[b] - tree.total[a] || a - b);
@@ -82,9 +83,9 @@ function outline(ui) {
   }
 
   /** Shows a tree, open down to where its heaviest path parts. */
-  function show(newFrames, newTree, newUnit, newWanted, newPaint) {
+  function show(newFrames, newTree, newUnit, newWanted, newPaint, byName) {
     const same = tree === newTree;
-    [frames, tree, unit, wanted, paint] = [newFrames, newTree, newUnit, newWanted, newPaint];
+    [frames, tree, unit, wanted, paint, named] = [newFrames, newTree, newUnit, newWanted, newPaint, byName];
     const ratio = tree.pair && tree.pair.ratio;
     const titles = ratio ? [ratio.over, ratio.of, "Ratio", "Function"] : tree.pair ? ["Before", "After", "Change", "Function"] : ["Total", "", "Self", "Function"];
     [...head.children].forEach((cell, i) => { cell.textContent = titles[i]; });

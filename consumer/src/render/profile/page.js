@@ -16,20 +16,26 @@
   // --- Views
   const inGraph = (view = state.view) => ["flame", "icicle", "reverse"].includes(view);
   const strip = matchMap(byId("map"), () => byId("scroller").clientWidth);
+  const menu = boxMenu();
+  const ask = (of) => (box, event) => menu.open(event, of().scroller, [
+    ["Copy name", () => copy()], ["Copy stack", () => copyStack(of().graph.tree, box)],
+    ["Search for it", () => change({ q: `^${escaped(names[of().graph.tree.label[box]])}$`, ignore: false })],
+    ["Callers and callees", () => opened(() => of().graph.tree)(box)],
+  ]);
   const opened = (tree) => (box) => change({ view: "sandwich", fn: handles.of(tree().label[box]), zoom: [] });
   const graph = flameGraph({
     canvas: byId("canvas"), scroller: byId("scroller"), spacer: byId("spacer"), tip: byId("tip"), say,
     drawn: (from, span) => strip.window(from, span),
     zoomed: (box) => { if (!applying) change({ zoom: handles.path(graph.tree, box) }); },
     focused: (box) => { current = box < 0 || graph.tree.of && graph.tree.of[box] < 0 ? -1 : graph.tree.label[box]; },
-    opened: (box) => opened(() => graph.tree)(box),
+    opened: (box) => opened(() => graph.tree)(box), asked: ask(() => ({ graph, scroller: byId("scroller") })),
   });
   const pane = (id) => {
     const scroller = byId(id), own = flameGraph({
       canvas: scroller.querySelector("canvas"), scroller, spacer: scroller.querySelector(".spacer"), tip: byId("tip"), say,
       zoomed: (box) => { byId("reset").hidden = box < 0; },
       focused: (box) => { if (box >= 0) current = own.tree.label[box]; },
-      opened: (box) => opened(() => own.tree)(box),
+      opened: (box) => opened(() => own.tree)(box), asked: ask(() => ({ graph: own, scroller })),
     });
     return own;
   };
@@ -59,8 +65,11 @@
 
   const heat = times && heatMap({ canvas: byId("heat-map"), scroller: byId("heat-scroll"), say, picked: (...of) => picked(...of) });
 
-  const { once, measure, unit, lanes, whole, pair, palette, base, drawn, foundBoxes, reverse, sums, middle, wanted } =
+  const { once, measure, unit, lanes, whole, pair, palette, base, byWeight, drawn, foundBoxes, reverse, sums, middle, wanted } =
     derived({ profile, frames, trees, times, functions, region, handles, state: () => state });
+
+  // Lines have the heaviest first unless asked for names, graphs the other way round.
+  const orderOf = (view) => view === "tree" ? "lines" : "order";
 
   // --- From the state to what is seen
   let applying = false;
@@ -74,6 +83,7 @@
     byId("measure").value = profile.measures[measure()].name;
     tellPalettes();
     byId("palette").value = colours;
+    byId("order").value = state[orderOf(view)];
     byId("widths").value = state.widths;
     byId("by").value = state.by;
     document.body.classList.toggle("compared", !!pair());
@@ -86,7 +96,7 @@
     if (view === "three") showThree(colours);
     if (view === "sandwich") showSandwich();
     if (view === "top" || view === "sandwich") showTable(paint);
-    if (view === "tree") tree.show(frames, base(), unit(), wanted(), paint);
+    if (view === "tree") tree.show(frames, base(), unit(), wanted(), paint, state.lines === "name");
     if (view === "chart") showChart(paint);
     byId("reset").hidden = !((inGraph() || view === "three") && state.zoom.length) && !(view === "chart" && state.at);
     tellLegend();
@@ -106,7 +116,7 @@
   }
   function showThree(colours) {
     const palettes = Object.hasOwn(CHANGE_PALETTES, colours) ? ["kind", colours] : [colours, "change"];
-    linked.show({ frames, pair: pair(), all: base(), unit: unit(), palettes, inverted: state.turned, zoom: state.zoom, found: wanted(), handles });
+    linked.show({ frames, pair: pair(), all: base(), byWeight: byWeight(), unit: unit(), palettes, inverted: state.turned, zoom: state.zoom, found: wanted(), handles });
   }
   function showChart(paint) {
     const time = profile.measures.findIndex(({ unit }, i) => unit === "ns" && times.knows(i));
@@ -139,8 +149,7 @@
   }
   function showSandwich() {
     const label = middle(), key = base();
-    const up = once("callers" + label, key, () => around(key, names.length, label, true));
-    const down = once("callees" + label, key, () => around(key, names.length, label, false));
+    const [up, down] = [true, false].map((upwards) => once([upwards, byWeight(), label].join(), key, () => around(key, names.length, label, upwards, byWeight())));
     byId("middle").textContent = names[label];
     if (callers.tree !== up) { callers.load(frames, up, unit()); callers.home(); }
     if (callees.tree !== down) { callees.load(frames, down, unit()); callees.home(); }
@@ -148,17 +157,18 @@
     current = label;
   }
   /** What `found` weighs in a tree, and its towers. One that is merged as it is looked at may have more of them later. */
-  let latest = {};
+  const latest = new WeakMap();
   function matchedIn(of, found) {
-    if (latest.of === of && latest.found === found) return latest;
+    const known = latest.get(of);
+    if (known && known.found === found) return known;
     const towers = [], grain = of.all / 8192;
     // Nearer than can be seen they are one.
     const weight = of.matched(found, (from, width) => {
       const last = towers.length - 2;
       if (last >= 0 && from - towers[last] - towers[last + 1] < grain) towers[last + 1] = from + width - towers[last];
       else towers.push(from, width);
-    }), told = { of, found, weight, towers };
-    if (of instanceof CallTree) latest = told;
+    }), told = { found, weight, towers };
+    if (of instanceof CallTree) latest.set(of, told);
     return told;
   }
   function tellMatches() {
@@ -181,22 +191,19 @@
   function tellLegend() {
     const of = (PALETTES[palette()] || PALETTES.kind), legend = byId("legend"), both = pair();
     legend.textContent = "";
-    if (both && CHANGE_PALETTES[palette()]) return tellChanges(legend, both);
+    if (both && CHANGE_PALETTES[palette()]) return both.legend().forEach(([of, title]) => tellColour(title, both.colour(of, "")));
     for (const [name, title, kind] of of.legend || []) {
       if (!frames.kinds.includes(kind) || (kind === "n" && frames.kinds.length < 2)) continue;
-      const entry = element("span", "", title), mark = element("i");
-      mark.style.background = css(of.of(name, "", kind));
-      entry.prepend(mark);
-      legend.append(entry);
+      tellColour(title, of.of(name, "", kind));
     }
+    // Above the stacks of the chart.
+    if (state.view === "chart") LASTING.forEach(([title, colour], kind) => { if (times.lasting.of.includes(kind)) tellColour(title, colour); });
   }
-  function tellChanges(legend, both) {
-    for (const [of, title] of both.legend()) {
-      const entry = element("span", "", title), mark = element("i");
-      mark.style.background = css(both.colour(of, ""));
-      entry.prepend(mark);
-      legend.append(entry);
-    }
+  function tellColour(title, colour) {
+    const entry = element("span", "", title), mark = element("i");
+    mark.style.background = css(colour);
+    entry.prepend(mark);
+    byId("legend").append(entry);
   }
   function tellFilters() {
     // What was brushed is told below the map: nothing above it may move it while it is brushed.
@@ -256,9 +263,9 @@
     change({ view, fn, turned: false, zoom: same ? state.zoom : [] });
     focusView();
   }
+  const escaped = (text) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
   /** By the search, or by the current function if there is none. */
   function filter(keep) {
-    const escaped = (text) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
     const source = wanted() ? state.q : current >= 0 ? `^${escaped(names[current])}$` : "";
     if (!source) return;
     change({ filters: [...state.filters, { keep, source, ignore: wanted() ? state.ignore : false }], q: "", zoom: [] });
@@ -266,10 +273,9 @@
   function next(step) {
     if (!wanted()) return;
     if (state.view === "tree") return nextLine(step);
-    if (state.view === "chart") return;
     if (state.view === "top") return table.key({ key: step > 0 ? "ArrowDown" : "ArrowUp", preventDefault() {} });
-    const [at, of] = shown().nextMatch(step);
-    byId("matched").textContent = of ? `${words} · ${grouped.format(at)} / ${grouped.format(of)}` : `${words} · not in this view`;
+    const inChart = state.view === "chart", [at, of] = inChart ? chart.nextEvent(step) : shown().nextMatch(step);
+    byId("matched").textContent = of ? `${words} · ${grouped.format(at)} / ${grouped.format(of)}` : inChart ? `${words} · no event` : `${words} · not in this view`;
   }
   function nextLine(step) {
     const of = base(), found = wanted(), is = (i) => i >= 0 && i < of.count && of.total[i] > 0 && found[of.label[i]];
@@ -277,10 +283,15 @@
     do i += step; while (i >= 0 && i < of.count && !is(i));
     if (is(i)) tree.reveal(i);
   }
-  async function copy() {
-    if (current < 0) return;
-    const name = names[current];
-    try { await navigator.clipboard.writeText(name); say(`Copied: ${name}`); } catch { say(`Could not copy: ${name}`); }
+  async function copy(text = current < 0 ? "" : names[current]) {
+    if (!text) return;
+    try { await navigator.clipboard.writeText(text); say(`Copied: ${text}`); } catch { say(`Could not copy: ${text}`); }
+  }
+  /** As a line of folded text has it: from the root on, whichever way the tree is merged. */
+  function copyStack(of = state.view === "tree" ? base() : shown().tree, box = state.view === "tree" ? tree.current : shown().focused) {
+    if (!of || box < 0) return;
+    const path = pathTo(of, box).map((at) => names[of.label[at]]);
+    copy((of.ends ? path.reverse() : path).join(";"));
   }
   const turnOver = () => {
     if (state.view === "flame" || state.view === "icicle") change({ view: state.view === "flame" ? "icicle" : "flame", turned: false });
@@ -307,9 +318,9 @@
   };
   const actions = {
     heat: openHeat, flame: () => show("flame"), reverse: () => show("reverse"), sandwich: () => show("sandwich"), three: () => show("three"), top: () => show("top"),
-    tree: () => show("tree"), chart: () => times && show("chart"), invert: turnOver, measure: () => nextOf("measure"), palette: () => nextOf("palette"), theme,
+    tree: () => show("tree"), chart: () => times && show("chart"), invert: turnOver, measure: () => nextOf("measure"), palette: () => nextOf("palette"), order: () => nextOf("order"), theme,
     search: () => { field.focus(); field.select(); }, next: () => next(1), before: () => next(-1),
-    keep: () => filter(true), drop: () => filter(false), reset, copy, undo: () => back(true), redo: () => back(false),
+    keep: () => filter(true), drop: () => filter(false), reset, copy: () => copy(), stack: () => copyStack(), undo: () => back(true), redo: () => back(false),
     help: () => byId("help").showModal(),
   };
 
@@ -350,6 +361,7 @@
   const buttons = { "heat-open": "heat", before: "before", after: "next", keep: "keep", drop: "drop", reset: "reset", undo: "undo", redo: "redo", theme: "theme", "help-open": "help" };
   for (const [id, action] of Object.entries(buttons)) byId(id).addEventListener("click", actions[action]);
   byId("palette").addEventListener("change", (event) => change({ palette: event.target.value }));
+  byId("order").addEventListener("change", (event) => change({ [orderOf(state.view)]: event.target.value }));
   for (const id of ["measure", "widths", "by"]) byId(id).addEventListener("change", (event) => change({ [id]: event.target.value }));
   window.addEventListener("hashchange", () => { state = read(location.hash.slice(1)); apply(); });
   window.addEventListener("resize", strip.redraw);

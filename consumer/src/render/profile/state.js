@@ -1,10 +1,12 @@
 "use strict";
 const VIEWS = ["flame", "icicle", "reverse", "sandwich", "three", "top", "tree", "chart"];
+/** Parts of the state that are one word or name. */
+const WORDS = ["q", "fn", "measure", "palette", "sort", "order", "lines", "theme", "widths", "by"];
 
 /** What is shown, as it is when a page is opened. */
 const firstState = (view) => ({
   view, turned: false, zoom: [], q: "", ignore: false, filters: [], fn: "", measure: "", palette: "kind", sort: "", theme: "",
-  widths: "after", by: "inclusive", heat: false, time: null, than: null, at: null, threads: [],
+  order: "name", lines: "width", widths: "after", by: "inclusive", heat: false, time: null, than: null, at: null, threads: [],
 });
 
 /** Names with semicolons between them; one in a name gets a backslash. */
@@ -22,7 +24,7 @@ function parted(text) {
 /** The state as the fragment of an address; what is as in `first` is left out. */
 function stateText(state, first) {
   const parts = new URLSearchParams();
-  for (const key of ["view", "q", "fn", "measure", "palette", "sort", "theme", "widths", "by"]) if (state[key] !== first[key]) parts.set(key, state[key]);
+  for (const key of ["view", ...WORDS]) if (state[key] !== first[key]) parts.set(key, state[key]);
   if (state.turned) parts.set("turned", "1");
   if (state.heat) parts.set("heat", "1");
   for (const key of ["time", "than", "at"]) if (state[key]) parts.set(key, state[key].join("-"));
@@ -36,7 +38,7 @@ function stateText(state, first) {
 /** The state that a fragment tells; what it does not tell, or tells wrongly, is as in `first`. */
 function stateOf(text, first) {
   const parts = new URLSearchParams(text), state = { ...first, zoom: parted(parts.get("zoom") || ""), filters: [] };
-  for (const key of ["q", "fn", "measure", "palette", "sort", "theme", "widths", "by"]) state[key] = parts.get(key) ?? first[key];
+  for (const key of WORDS) state[key] = parts.get(key) ?? first[key];
   if (VIEWS.includes(parts.get("view"))) state.view = parts.get("view");
   state.turned = parts.get("turned") === "1";
   state.heat = parts.get("heat") === "1";

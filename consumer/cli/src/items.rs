@@ -1,0 +1,136 @@
+//! Recordings item by item, with what cannot be read of them told.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use flightline_consumer::live::{self, Feed, Item};
+use jfr_format::constants::MAGIC;
+
+use crate::talk::{self, Progress, shown};
+use crate::{Outcome, input, repository};
+
+/// Bytes read at a time.
+pub const READ: usize = 256 << 10;
+/// Warnings told of an input.
+const TOLD: u64 = 10;
+
+/// Who takes items.
+pub trait Taker {
+    /// Another recording begins.
+    fn next_input(&mut self) {}
+
+    /// The next item; `feed` is where it came from.
+    fn take(&mut self, item: &Item, feed: &Feed);
+
+    /// All that has come was taken.
+    fn caught_up(&mut self, _feed: &Feed) {}
+}
+
+/// Gives what a feed has to a taker; tells its warnings.
+pub struct Reader<'a> {
+    path: &'a Path,
+    feed: Feed,
+    warnings: u64,
+    outcome: Outcome,
+}
+
+impl<'a> Reader<'a> {
+    /// Of this input.
+    pub fn new(path: &'a Path, wanted: live::Options) -> Self {
+        Self { path, feed: Feed::new(wanted), warnings: 0, outcome: Outcome::Whole }
+    }
+
+    /// Some more bytes.
+    pub fn push(&mut self, bytes: &[u8], taker: &mut impl Taker) {
+        self.feed.push(bytes);
+        self.pass_on(taker);
+    }
+
+    fn pass_on(&mut self, taker: &mut impl Taker) {
+        while let Some(item) = self.feed.next() {
+            if let Item::Warning(warning) = &item {
+                if self.warnings < TOLD {
+                    talk::warning(format_args!("{}: {warning}", shown(self.path)));
+                }
+                self.warnings += 1;
+                if warning.damage {
+                    self.outcome = Outcome::Partial;
+                }
+            }
+            taker.take(&item, &self.feed);
+        }
+        taker.caught_up(&self.feed);
+    }
+
+    /// There is no more.
+    pub fn close(mut self, taker: &mut impl Taker) -> Outcome {
+        self.feed.close();
+        self.pass_on(taker);
+        if self.warnings > TOLD {
+            talk::warning(format_args!("{}: and {} more", shown(self.path), self.warnings - TOLD));
+        }
+        self.outcome
+    }
+}
+
+/// Reads a file; `-` is standard input.
+pub fn of_file(path: &Path, wanted: &live::Options, taker: &mut impl Taker) -> Result<Outcome> {
+    let cannot = || format!("cannot open {}", shown(path));
+    let mut reader = Reader::new(path, wanted.clone());
+    taker.next_input();
+    if path.as_os_str() == "-" {
+        return of_bytes(std::io::stdin().lock(), None, reader, taker);
+    }
+    crate::recover::before_reading(path);
+    let file = File::open(path).with_context(cannot)?;
+    if let Some(bytes) = repository::live(&file) {
+        for piece in bytes.chunks(READ) {
+            reader.push(piece, taker);
+        }
+        return Ok(reader.close(taker));
+    }
+    let size = file.metadata().ok().map(|meta| meta.len());
+    of_bytes(file, size, reader, taker)
+}
+
+fn of_bytes(
+    mut file: impl Read,
+    size: Option<u64>,
+    mut reader: Reader<'_>,
+    taker: &mut impl Taker,
+) -> Result<Outcome> {
+    let (path, progress) = (reader.path, Progress::new(size));
+    let mut buffer = vec![0; READ];
+    let mut read = 0u64;
+    loop {
+        let bytes = match file.read(&mut buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            bytes => bytes.with_context(|| format!("cannot read {}", shown(path)))?,
+        };
+        let piece = buffer.get(..bytes).unwrap_or_default();
+        if read == 0 {
+            check(piece, path)?;
+        }
+        if piece.is_empty() {
+            return Ok(reader.close(taker));
+        }
+        read += bytes as u64;
+        reader.push(piece, taker);
+        progress.at(read);
+    }
+}
+
+/// # Errors
+/// It is no recording.
+pub fn check(start: &[u8], path: &Path) -> Result<()> {
+    if start.is_empty() {
+        bail!("{} is empty", shown(path));
+    }
+    input::refuse_compressed(start, path)?;
+    if !start.starts_with(&MAGIC) {
+        bail!("{} is not a JFR recording: it does not start with \"FLR\\0\"", shown(path));
+    }
+    Ok(())
+}

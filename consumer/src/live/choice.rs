@@ -1,0 +1,100 @@
+//! Which samples of a stream are wanted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jfr_format::pool::KeyHash;
+
+use super::item::{Item, Sample, Stack};
+use crate::fold::{Filter, FoldOptions, NO_STACK, TRUNCATED, label};
+use crate::model::{Frame, Thread};
+
+/// Threads and stacks kept to be known again.
+const MOST: usize = 1 << 14;
+
+/// Says which samples pass a filter and lie in a range of time. Names are those that folded text has.
+#[derive(Debug)]
+pub struct Choice {
+    filter: Filter,
+    range: [i64; 2],
+    /// By where they lie; kept so that nothing else does.
+    threads: HashMap<usize, (Arc<Thread>, bool), KeyHash>,
+    stacks: HashMap<usize, (Arc<Stack>, bool), KeyHash>,
+}
+
+impl Choice {
+    /// Samples that pass `filter`, from the first to the second time, in ns since 1970, both included.
+    pub fn new(filter: Filter, range: [i64; 2]) -> Self {
+        Self { filter, range, threads: HashMap::default(), stacks: HashMap::default() }
+    }
+
+    /// Whether an item is no sample, or one that is wanted.
+    pub fn wants(&mut self, item: &Item) -> bool {
+        match item {
+            Item::Sample(sample) => self.wants_sample(sample),
+            _ => true,
+        }
+    }
+
+    fn wants_sample(&mut self, sample: &Sample) -> bool {
+        let state = sample.state.as_deref().unwrap_or("");
+        (self.range[0]..=self.range[1]).contains(&sample.time.epoch_nanos)
+            && self.filter.state.as_ref().is_none_or(|regex| regex.is_match(state))
+            && self.wants_thread(sample.thread.as_ref())
+            && self.wants_stack(sample.stack.as_ref())
+    }
+
+    fn wants_thread(&mut self, thread: Option<&Arc<Thread>>) -> bool {
+        let filter = &self.filter;
+        if filter.thread.is_none() && filter.process.is_none() {
+            return true;
+        }
+        let wants = |name: &str, process: &str| {
+            filter.thread.as_ref().is_none_or(|regex| regex.is_match(name))
+                && filter.process.as_ref().is_none_or(|regex| regex.is_match(process))
+        };
+        let unknown = "[unknown process]";
+        let Some(thread) = thread else { return wants("[no thread]", unknown) };
+        known(&mut self.threads, thread, |thread| {
+            wants(&thread.label(), thread.group.as_deref().unwrap_or(unknown))
+        })
+    }
+
+    fn wants_stack(&mut self, stack: Option<&Arc<Stack>>) -> bool {
+        let filter = &self.filter;
+        if filter.include.is_empty() && filter.exclude.is_empty() {
+            return true;
+        }
+        let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else {
+            return filter.frames([NO_STACK].into_iter());
+        };
+        known(&mut self.stacks, stack, |stack| {
+            let options = FoldOptions::default();
+            let frames = stack.frames.iter().map(|frame| {
+                let class = if frame.kind.in_library() { &frame.module } else { &frame.class };
+                let (function, class) = (frame.function.clone(), class.clone());
+                label(&Frame { function, class, kind: frame.kind, line: frame.line }, &options).text
+            });
+            let names: Vec<Arc<str>> = frames.collect();
+            let cut = stack.truncated.then_some(TRUNCATED);
+            filter.frames(cut.into_iter().chain(names.iter().map(|name| &**name)))
+        })
+    }
+}
+
+fn known<T>(
+    all: &mut HashMap<usize, (Arc<T>, bool), KeyHash>,
+    one: &Arc<T>,
+    wants: impl FnOnce(&T) -> bool,
+) -> bool {
+    let address = Arc::as_ptr(one).addr();
+    if let Some((_, known)) = all.get(&address) {
+        return *known;
+    }
+    if all.len() >= MOST {
+        all.clear();
+    }
+    let wanted = wants(one);
+    all.insert(address, (one.clone(), wanted));
+    wanted
+}
