@@ -6,7 +6,6 @@ use std::{fs, time::Duration};
 
 use super::OffCpu;
 use crate::{
-    attach::stacks::Stack,
     clock::monotonic_ns,
     drain::Drain,
     settings,
@@ -22,11 +21,9 @@ const SHORT_NS: u64 = 500_000;
 /// Threads looked at in one round at most.
 const MANY: usize = 64;
 
-/// What was seen of a thread while it slept.
-#[derive(Debug)]
+/// A look at a thread while it slept.
+#[derive(Clone, Copy, Debug)]
 pub struct Looked {
-    /// Where it was.
-    pub stack: Stack,
     /// CLOCK_MONOTONIC ns at the end of the look.
     pub at_ns: u64,
     /// Files are being read that may lead further.
@@ -86,7 +83,8 @@ impl OffCpu {
             let stack = process.stacks.walk_asleep(pid, (pc, sp), *depth, images, rows);
             out.state = state_of(pid, tid);
             let again = stack.truncated.is_some() && images.outstanding() > 0;
-            out.stack.looked = Some(Box::new(Looked { stack, at_ns: monotonic_ns(), again }));
+            out.stack.stack = Some(stack);
+            out.stack.looked = Some(Looked { at_ns: monotonic_ns(), again });
         }
     }
 }

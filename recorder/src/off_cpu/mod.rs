@@ -6,7 +6,7 @@
 //! take.rs        records in order of time; intervals.rs: switches and wake-ups → times without a processor
 //! looks.rs       where the tracepoints are not allowed: threads are looked at while they sleep
 //! tasks.rs       whose they are
-//! kernel_part.rs frames that say nothing
+//! kept.rs        stacks until then; kernel_part.rs: frames that say nothing
 //! ready.rs       intervals that wait for names; write.rs: their events
 //! ```
 //! At a switch the sample is of the thread that goes: its stack is where it waits, and belongs to the thread that the record
@@ -25,6 +25,7 @@ use crate::{
 
 mod filter;
 mod intervals;
+mod kept;
 mod kernel_part;
 mod ledger;
 mod looks;
@@ -36,9 +37,9 @@ mod tasks;
 mod write;
 
 use intervals::Intervals;
+use kept::{Kept, Spare};
 use kernel_part::Parts;
 use ledger::{Cause, Ledger};
-use looks::Looked;
 use open::{Pass, Points, Source};
 use points::States;
 use ready::Ready;
@@ -52,43 +53,6 @@ const SETTLE_NS: u64 = 2_000_000;
 const MAX_LISTS: usize = 50;
 /// A thread that ended is forgotten by then at the latest, ns: until its last switch it may be switched out and in.
 const ENDING_NS: u64 = 1_000_000_000;
-
-/// A sample as it was in the ring, or what was seen of a thread while it slept.
-#[derive(Debug, Default)]
-pub struct Raw {
-    bytes: Vec<u8>,
-    looked: Option<Box<Looked>>,
-}
-
-impl Raw {
-    /// What was seen of a thread after it came back is not where it slept.
-    fn check(&mut self, end_ns: u64) {
-        self.looked.take_if(|looked| looked.at_ns >= end_ns);
-    }
-}
-
-/// Memory of samples that are done with.
-#[derive(Default)]
-struct Spare(Vec<Vec<u8>>);
-
-/// Samples whose memory is kept, and bytes of each.
-const SPARE: [usize; 2] = [256, 16 << 10];
-
-impl Spare {
-    fn copy(&mut self, bytes: &[u8]) -> Raw {
-        let mut copy = self.0.pop().unwrap_or_default();
-        copy.clear();
-        copy.extend_from_slice(bytes);
-        Raw { bytes: copy, looked: None }
-    }
-
-    fn take_back(&mut self, raw: &mut Raw) {
-        let bytes = std::mem::take(&mut raw.bytes);
-        if self.0.len() < SPARE[0] && bytes.capacity() <= SPARE[1] {
-            self.0.push(bytes);
-        }
-    }
-}
 
 /// The recording of off-CPU time.
 pub struct OffCpu {
@@ -105,7 +69,7 @@ pub struct OffCpu {
     states: States,
     sources: Vec<Source>,
     pass: Option<Pass>,
-    intervals: Intervals<Raw>,
+    intervals: Intervals<Kept>,
     tasks: Tasks,
     ending: Vec<(u32, u64)>,
     parts: Parts,
@@ -114,6 +78,8 @@ pub struct OffCpu {
     pending_bytes: usize,
     /// When what is pending is tried again, CLOCK_MONOTONIC ns.
     again_ns: u64,
+    /// CLOCK_MONOTONIC ns, as read last.
+    now_ns: u64,
     ledger: Ledger,
     found: Vec<Found>,
     stopped: bool,
@@ -155,6 +121,7 @@ impl OffCpu {
             pending: Vec::new(),
             pending_bytes: 0,
             again_ns: 0,
+            now_ns: 0,
             ledger: Ledger::default(),
             found: Vec::new(),
             stopped: false,
@@ -294,11 +261,12 @@ impl OffCpu {
     pub fn round(&mut self, drain: &mut Drain, now_ns: u64) -> u32 {
         self.pause(drain, drain.paused(), now_ns);
         let fill = self.read(drain, now_ns.saturating_sub(SETTLE_NS));
-        let tasks = &mut self.tasks;
+        let (tasks, intervals) = (&mut self.tasks, &mut self.intervals);
         self.ending.retain(|(tid, at)| {
             let over = now_ns.saturating_sub(*at) >= ENDING_NS;
             if over {
                 tasks.ended(*tid);
+                intervals.ended(*tid);
             }
             !over
         });

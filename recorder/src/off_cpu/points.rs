@@ -1,5 +1,7 @@
 //! The tracepoints `sched:sched_switch` and `sched:sched_waking`, read by the layout that this kernel tells.
 
+use std::borrow::Cow;
+
 use super::looks;
 use crate::perf_events::tracepoint::{Tracepoint, describe};
 
@@ -55,10 +57,18 @@ impl States {
     }
 
     /// The text for `prev_state`.
-    pub fn text(&self, state: u64) -> String {
-        if state == looks::UNKNOWN {
-            return "?".to_owned();
+    pub fn text(&self, state: u64) -> Cow<'_, str> {
+        let only = self.flags.iter().find(|(bit, _)| *bit == state);
+        match (state, only) {
+            (looks::UNKNOWN, _) => "?".into(),
+            (0, _) => "R".into(),
+            (_, Some((_, name))) => name.into(),
+            _ if state == self.preempted => "R+".into(),
+            _ => self.several(state).into(),
         }
+    }
+
+    fn several(&self, state: u64) -> String {
         let set = self.flags.iter().filter(|(bit, _)| state & bit != 0);
         let mut text = set.map(|(_, name)| name.as_str()).collect::<Vec<_>>().join("|");
         if text.is_empty() {

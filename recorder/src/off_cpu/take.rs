@@ -1,7 +1,7 @@
 //! Records out of the rings, in order of time over all processors.
 
 use super::{
-    OffCpu, Raw,
+    Kept, OffCpu,
     intervals::{Out, Wake},
     ledger::Cause,
     looks,
@@ -12,11 +12,9 @@ use crate::{
         attr::Telling,
         record::{self, Record, Traced},
     },
+    clock::monotonic_ns,
     drain::Drain,
 };
-
-/// With more threads out than this their samples are not kept: then they have no stack.
-const MANY_OUT: usize = 8192;
 
 /// A record in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +28,7 @@ pub(super) struct Found {
 impl OffCpu {
     /// Takes in the records of before `until_ns`. Returns how full the fullest ring was, in 1/256.
     pub(super) fn read(&mut self, drain: &mut Drain, until_ns: u64) -> u32 {
+        self.now_ns = monotonic_ns();
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         let mut fill = 0;
@@ -47,7 +46,8 @@ impl OffCpu {
                 at += len as u64;
             }
         }
-        found.sort_unstable();
+        // Each ring's are in order already.
+        found.sort();
         let mut sources = std::mem::take(&mut self.sources);
         for one in &found {
             if let Some(source) = sources.get_mut(one.source) {
@@ -73,7 +73,7 @@ impl OffCpu {
         let Some(head) = record::traced(bytes) else { return };
         match kind {
             Kind::Out => self.goes(drain, &head, bytes),
-            Kind::Waking => self.woken(&head, bytes),
+            Kind::Waking => self.woken(drain, &head, bytes),
         }
     }
 
@@ -100,7 +100,7 @@ impl OffCpu {
         }
         tasks.seen(pid, tid, Some(switch.prev_comm));
         let (state, runnable) = (switch.state, states.runnable(switch.state));
-        let stack = self.keep(bytes);
+        let stack = self.keep(drain, pid, bytes, false);
         self.out(drain, tid, Out { pid, since_ns: time_ns, state, runnable, stack, wake: None });
     }
 
@@ -111,11 +111,11 @@ impl OffCpu {
         }
         self.tasks.seen(pid, tid, None);
         let state = if preempted { 0 } else { looks::UNKNOWN };
-        let stack = Raw::default();
+        let stack = Kept::default();
         self.out(drain, tid, Out { pid, since_ns: time_ns, state, runnable: preempted, stack, wake: None });
     }
 
-    fn out(&mut self, drain: &mut Drain, tid: u32, out: Out<Raw>) {
+    fn out(&mut self, drain: &mut Drain, tid: u32, out: Out<Kept>) {
         if self.threads.as_ref().is_some_and(|threads| !threads.holds(tid, self.tasks.name(tid))) {
             return;
         }
@@ -126,7 +126,7 @@ impl OffCpu {
     }
 
     /// Such a thread is woken.
-    fn woken(&mut self, sample: &Traced<'_>, bytes: &[u8]) {
+    fn woken(&mut self, drain: &mut Drain, sample: &Traced<'_>, bytes: &[u8]) {
         let point = self.points.as_ref().and_then(|points| points.waking.as_ref());
         let Some(waking) = point.and_then(|point| point.read(sample.raw)) else { return };
         if !self.intervals.wants(waking.tid, self.tasks.pid_of(waking.tid).is_some()) {
@@ -139,16 +139,9 @@ impl OffCpu {
             time_ns: sample.time_ns,
             waker: (sample.pid, sample.tid),
             interrupt: waking.interrupt,
-            stack: self.keep(bytes),
+            stack: self.keep(drain, sample.pid, bytes, waking.interrupt),
         };
         self.intervals.waking(waking.tid, wake);
-    }
-
-    fn keep(&mut self, bytes: &[u8]) -> Raw {
-        match self.intervals.len() < MANY_OUT {
-            true => self.spare.copy(bytes),
-            false => Raw::default(),
-        }
     }
 
     /// Whatever else there is to know.
