@@ -87,19 +87,19 @@ pub enum Command {
     #[command(after_help = crate::diff::EXAMPLES)]
     Diff(Box<crate::diff::DiffArgs>),
     /// Where threads waited, and how long: off-CPU time by stack
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu::state), mut_arg("events", |arg| arg.hide(true)),
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
         mut_arg("total", |arg| arg.hide(true)))]
     Offcpu(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// Who woke threads that waited, by how long they had
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu::state), mut_arg("events", |arg| arg.hide(true)),
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
         mut_arg("total", |arg| arg.hide(true)))]
     Wakeup(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// Where threads waited, and on top of it what woke them
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu::state), mut_arg("events", |arg| arg.hide(true)),
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
         mut_arg("total", |arg| arg.hide(true)))]
     Offwake(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// The same with what woke the waker, and so on
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu::state), mut_arg("events", |arg| arg.hide(true)),
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
         mut_arg("total", |arg| arg.hide(true)))]
     Chain(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// Write folded stacks: `root;caller;leaf count`
