@@ -1,12 +1,14 @@
 //! Times without a processor, put together from switches and wake-ups in order of time.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 /// A thread that was switched out.
 #[derive(Debug)]
 pub struct Out<S> {
     /// Its process.
     pub pid: u32,
+    /// What it was called.
+    pub name: Arc<str>,
     /// CLOCK_MONOTONIC ns of the switch.
     pub since_ns: u64,
     /// The tracepoint's `prev_state`.
@@ -26,6 +28,8 @@ pub struct Wake<S> {
     pub time_ns: u64,
     /// Process and thread in whose context it was.
     pub waker: (u32, u32),
+    /// What that thread was called.
+    pub name: Arc<str>,
     /// In an interrupt, which the thread has nothing to do with.
     pub interrupt: bool,
     /// Where the waker was.
@@ -130,10 +134,10 @@ impl<S> Intervals<S> {
         self.missing_ns = self.missing_ns.max(time_ns);
     }
 
-    /// A thread has ended: it does not come back.
-    pub fn ended(&mut self, tid: u32) {
-        self.out.remove(&tid);
+    /// A thread has ended: it does not come back. Gives back what it was out for, if nobody saw it come back before.
+    pub fn ended(&mut self, tid: u32) -> Option<Out<S>> {
         self.early.remove(&tid);
+        self.out.remove(&tid)
     }
 
     /// The threads that are out.
@@ -158,11 +162,19 @@ mod tests {
     use super::*;
 
     fn out(since_ns: u64, runnable: bool) -> Out<&'static str> {
-        Out { pid: 1, since_ns, state: u64::from(!runnable), runnable, stack: "there", wake: None }
+        Out {
+            pid: 1,
+            name: "".into(),
+            since_ns,
+            state: u64::from(!runnable),
+            runnable,
+            stack: "there",
+            wake: None,
+        }
     }
 
     fn wake(time_ns: u64, waker: u32) -> Wake<&'static str> {
-        Wake { time_ns, waker: (1, waker), interrupt: false, stack: "by" }
+        Wake { time_ns, waker: (1, waker), name: "".into(), interrupt: false, stack: "by" }
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl OffCpu {
             }
             for tid in new {
                 match self.watch(tid, false) {
-                    Ok(()) => self.tasks.seen(pid, tid, None),
+                    Ok(()) => drop(self.tasks.seen(pid, tid, None)),
                     Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
                     Err(e) => return Err(refused(&e)),
                 }

@@ -21,9 +21,10 @@ use crate::{
     settings,
 };
 
+/// What samples hold that need no stack.
+pub const PLAIN: u64 = Telling::SAMPLE_TYPE | sample::RAW;
 /// What samples hold.
-pub const WITH_STACK: u64 =
-    Telling::SAMPLE_TYPE | sample::RAW | sample::CALLCHAIN | sample::REGS_USER | sample::STACK_USER;
+pub const WITH_STACK: u64 = PLAIN | sample::CALLCHAIN | sample::REGS_USER | sample::STACK_USER;
 /// Smallest ring of a processor, bytes.
 const LEAST_RING: usize = 64 << 10;
 /// Largest ring of a processor for an ordinary user: others may need some of what he may lock.
@@ -36,6 +37,8 @@ const ALL_RINGS: usize = 512 << 20;
 pub enum Kind {
     /// A thread that may be ours is switched out: it is where the sample was taken.
     Out,
+    /// Such a thread is switched in.
+    In,
     /// Such a thread is woken, by who was sampled.
     Waking,
 }
@@ -49,8 +52,8 @@ pub struct Source {
     events: Vec<(u64, Kind, OwnedFd)>,
     /// Those that were replaced: their records may still be in the ring.
     old: Vec<(u64, Kind)>,
-    /// What tells of the switches of each thread: what tracepoints say of switches is what the thread says that goes, and on
-    /// some virtual machines idle processors say nothing.
+    /// What tells of the switches of each thread. The tracepoint tells of a thread that comes in the context of the one that goes,
+    /// and on some virtual machines idle processors say nothing; these tell in its own, up to the middle of its end.
     switches: Vec<OwnedFd>,
     /// The event of the ring tells of all.
     tells_switches: bool,
@@ -234,6 +237,10 @@ pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: 
         // Of an idle processor there is nothing to see.
         let out = of_threads("prev_pid").or_else(|| Some(c"prev_pid!=0".into()));
         add(Kind::Out, points.switch.id, WITH_STACK, out)?;
+        // Of a whole machine the other events tell of those that come, whoever they are.
+        if let Some(come) = of_threads("next_pid") {
+            add(Kind::In, points.switch.id, PLAIN, Some(come))?;
+        }
         if let Some(waking) = &points.waking {
             add(Kind::Waking, waking.id, WITH_STACK, of_threads("pid"))?;
         }

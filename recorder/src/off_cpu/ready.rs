@@ -1,7 +1,7 @@
 //! Intervals that are over, on their way into the recording: stacks are walked and named, and files may have to be read for
 //! that.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
     Kept, OffCpu,
@@ -175,10 +175,10 @@ impl OffCpu {
             return Some(ready);
         }
         let (Ok(trace), Ok(waker)) = self.traces(drain, index, &ready, anyway) else { return Some(ready) };
-        let tid = ready.interval.tid;
-        let thread = self.constant(drain, pid, tid, index);
+        let (tid, out) = (ready.interval.tid, &ready.interval.out);
+        let thread = self.constant(drain, (pid, tid), &out.name, index);
         let waker = waker.map(|(trace, time_ns, who)| {
-            let thread = who.map(|(pid, tid)| self.constant(drain, pid, tid, index));
+            let thread = who.map(|(who, name)| self.constant(drain, who, name, index));
             Waker { thread, trace, time_ns }
         });
         let states = &self.states;
@@ -192,13 +192,13 @@ impl OffCpu {
     }
 
     /// The stacks in the output: of the thread, if it has one, and what woke it, if something was seen to.
-    fn traces(
+    fn traces<'a>(
         &mut self,
         drain: &mut Drain,
         index: usize,
-        ready: &Ready,
+        ready: &'a Ready,
         anyway: bool,
-    ) -> (Result<Option<TraceIndex>, Waiting>, Result<Option<Woken>, Waiting>) {
+    ) -> (Result<Option<TraceIndex>, Waiting>, Result<Option<Woken<'a>>, Waiting>) {
         let (recording, images, _) = drain.parts(index);
         let mut trace = |tasks: &mut Tasks, pid: u32, stack: Option<&Stack>| {
             let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else { return Ok(None) };
@@ -209,28 +209,23 @@ impl OffCpu {
         let out = &ready.interval.out;
         let own = trace(&mut self.tasks, out.pid, out.stack.stack.as_ref());
         let Some(wake) = &out.wake else { return (own, Ok(None)) };
-        let who = (!wake.interrupt).then_some(wake.waker);
+        let who = (!wake.interrupt).then_some((wake.waker, &wake.name));
         let found = trace(&mut self.tasks, wake.waker.0, wake.stack.stack.as_ref());
         (own, found.map(|found| Some((found, wake.time_ns, who))))
     }
 
-    /// The constant of a thread.
-    fn constant(&mut self, drain: &mut Drain, pid: u32, tid: u32, index: usize) -> usize {
-        if !self.tasks.named(tid, index) {
-            self.adopt(drain, pid, tid, index);
+    /// The constant of a thread: that which another engine has given it, if it is called so now.
+    fn constant(&mut self, drain: &mut Drain, who: (u32, u32), name: &Arc<str>, index: usize) -> usize {
+        if self.tasks.wants_constant(who.1, name, index) {
+            let known = drain.known_thread(who.0, who.1, name, index);
+            self.tasks.adopt(who.0, who.1, index, known);
         }
-        self.tasks.constant(pid, tid, index, drain.parts(index).0)
-    }
-
-    /// A thread that another engine knows has its constant.
-    pub(super) fn adopt(&mut self, drain: &mut Drain, pid: u32, tid: u32, index: usize) {
-        let known = drain.known_thread(pid, tid, self.tasks.name(tid), index);
-        self.tasks.adopt(pid, tid, index, known);
+        self.tasks.constant(who, name, index, drain.parts(index).0)
     }
 }
 
 /// Names are being read.
 struct Waiting;
 
-/// Where it was woken from, when, and by which process and thread, if by one.
-type Woken = (Option<TraceIndex>, u64, Option<(u32, u32)>);
+/// Where it was woken from, when, and by which process and thread of which name, if by one.
+type Woken<'a> = (Option<TraceIndex>, u64, Option<((u32, u32), &'a Arc<str>)>);

@@ -1,5 +1,7 @@
 //! Records out of the rings, in order of time over all processors.
 
+use std::sync::Arc;
+
 use super::{
     Kept, OffCpu,
     intervals::{Out, Wake},
@@ -70,8 +72,14 @@ impl OffCpu {
         };
         let Some(kind) = source.kind(number) else { return };
         let bytes = source.ring.record(one.at, one.len);
-        let Some(head) = record::traced(bytes) else { return };
+        let Some(head) = record::traced(bytes, kind != Kind::In) else { return };
         match kind {
+            Kind::In => {
+                let point = self.points.as_ref().map(|points| &points.switch);
+                if let Some(switch) = point.and_then(|point| point.read(head.raw)) {
+                    self.comes(drain, switch.next, head.time_ns);
+                }
+            }
             Kind::Out => self.goes(drain, &head, bytes),
             Kind::Waking => self.woken(drain, &head, bytes),
         }
@@ -84,9 +92,11 @@ impl OffCpu {
         let (states, tasks) = (&point.states, &mut self.tasks);
         let (tid, time_ns) = (switch.prev, sample.time_ns);
         if states.over(switch.state) {
-            self.intervals.ended(tid);
             self.ending.retain(|(other, _)| *other != tid);
             tasks.ended(tid);
+            if let Some(before) = self.intervals.ended(tid) {
+                self.lose(drain, before.pid, Cause::Unseen, time_ns.saturating_sub(before.since_ns));
+            }
             return;
         }
         // One that is about to end is nobody in the sample's own words.
@@ -98,10 +108,10 @@ impl OffCpu {
         if !tasks.records(pid, time_ns) {
             return;
         }
-        tasks.seen(pid, tid, Some(switch.prev_comm));
+        let name = tasks.seen(pid, tid, Some(switch.prev_comm));
         let (state, runnable) = (switch.state, states.runnable(switch.state));
         let stack = self.keep(drain, pid, bytes, false);
-        self.out(drain, tid, Out { pid, since_ns: time_ns, state, runnable, stack, wake: None });
+        self.out(drain, tid, Out { pid, name, since_ns: time_ns, state, runnable, stack, wake: None });
     }
 
     /// The same where the kernel only tells that.
@@ -109,19 +119,27 @@ impl OffCpu {
         if !self.tasks.records(pid, time_ns) {
             return;
         }
-        self.tasks.seen(pid, tid, None);
-        let state = if preempted { 0 } else { looks::UNKNOWN };
+        let name = self.tasks.seen(pid, tid, None);
+        let (state, runnable) = (if preempted { 0 } else { looks::UNKNOWN }, preempted);
         let stack = Kept::default();
-        self.out(drain, tid, Out { pid, since_ns: time_ns, state, runnable: preempted, stack, wake: None });
+        self.out(drain, tid, Out { pid, name, since_ns: time_ns, state, runnable, stack, wake: None });
     }
 
     fn out(&mut self, drain: &mut Drain, tid: u32, out: Out<Kept>) {
-        if self.threads.as_ref().is_some_and(|threads| !threads.holds(tid, self.tasks.name(tid))) {
+        if self.threads.as_ref().is_some_and(|threads| !threads.holds(tid, &out.name)) {
             return;
         }
         let time_ns = out.since_ns;
         if let Some(before) = self.intervals.switched_out(tid, out) {
             self.lose(drain, before.pid, Cause::Unseen, time_ns.saturating_sub(before.since_ns));
+        }
+    }
+
+    /// A thread is switched in: the first to tell counts.
+    fn comes(&mut self, drain: &mut Drain, tid: u32, time_ns: u64) {
+        if let Some((mut interval, doubtful)) = self.intervals.switched_in(tid, time_ns) {
+            interval.out.stack.check(time_ns);
+            self.ended(drain, interval, doubtful);
         }
     }
 
@@ -132,10 +150,10 @@ impl OffCpu {
         if !self.intervals.wants(waking.tid, self.tasks.pid_of(waking.tid).is_some()) {
             return;
         }
-        if sample.pid != 0 && sample.pid != u32::MAX {
-            self.tasks.seen(sample.pid, sample.tid, None);
-        }
+        let real = sample.pid != 0 && sample.pid != u32::MAX && !waking.interrupt;
+        let name = if real { self.tasks.seen(sample.pid, sample.tid, None) } else { Arc::default() };
         let wake = Wake {
+            name,
             time_ns: sample.time_ns,
             waker: (sample.pid, sample.tid),
             interrupt: waking.interrupt,
@@ -148,12 +166,7 @@ impl OffCpu {
     fn note(&mut self, drain: &mut Drain, record: Record<'_>, time_ns: u64) {
         let tasks = &mut self.tasks;
         match record {
-            Record::Switched { tid, out: None, .. } => {
-                if let Some((mut interval, doubtful)) = self.intervals.switched_in(tid, time_ns) {
-                    interval.out.stack.check(time_ns);
-                    self.ended(drain, interval, doubtful);
-                }
-            }
+            Record::Switched { tid, out: None, .. } => self.comes(drain, tid, time_ns),
             Record::Switched { pid, tid, out: Some(preempted) } if self.points.is_none() => {
                 self.goes_by_switch(drain, pid, tid, preempted, time_ns);
             }
