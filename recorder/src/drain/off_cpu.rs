@@ -67,6 +67,12 @@ impl Drain {
         self.with_off_cpu(|off_cpu, drain| off_cpu.round(drain, now)).unwrap_or(0)
     }
 
+    pub(super) fn off_cpu_second(&mut self) {
+        if let Some(off_cpu) = &mut self.off_cpu {
+            off_cpu.look_at_filters();
+        }
+    }
+
     pub(super) fn off_cpu_pause(&self) -> Option<std::time::Duration> {
         self.off_cpu.as_ref().and_then(|o| o.longest_pause())
     }

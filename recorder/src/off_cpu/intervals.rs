@@ -67,6 +67,8 @@ impl<S> Interval<S> {
 /// A wake-up may be told so long before the switch that it ends, ns: a waker on another processor is seen first, and waits
 /// until the thread is off its own.
 const EARLY_NS: u64 = 1_000_000;
+/// What is told of the same switch by two events lies no further apart, ns.
+const TWICE_NS: u64 = 10_000;
 /// Wake-ups of running threads that are remembered.
 const MOST_EARLY: usize = 1 << 10;
 
@@ -91,6 +93,13 @@ impl<S> Intervals<S> {
     pub fn switched_out(&mut self, tid: u32, out: Out<S>) -> Option<Out<S>> {
         if out.runnable || self.early.get(&tid).is_some_and(|wake| wake.time_ns + EARLY_NS < out.since_ns) {
             self.early.remove(&tid);
+        }
+        // While filters are replaced two events tell of one switch.
+        let twice = |before: &Out<S>| {
+            out.since_ns.saturating_sub(before.since_ns) < TWICE_NS && out.state == before.state
+        };
+        if self.out.get(&tid).is_some_and(twice) {
+            return None;
         }
         self.out.insert(tid, out)
     }
@@ -235,7 +244,8 @@ mod tests {
             [(8, true)]
         );
         assert!(all.switched_out(7, out(40, false)).is_none());
-        assert_eq!(all.switched_out(7, out(50, false)).map(|before| before.since_ns), Some(40));
+        assert!(all.switched_out(7, out(50, false)).is_none(), "the same one, told twice");
+        assert_eq!(all.switched_out(7, out(90_000, false)).map(|before| before.since_ns), Some(40));
         all.ended(7);
         assert_eq!(all.len(), 0);
     }

@@ -6,6 +6,7 @@
 //! take.rs        records in order of time; intervals.rs: switches and wake-ups → times without a processor
 //! looks.rs       where the tracepoints are not allowed: threads are looked at while they sleep
 //! tasks.rs       whose they are
+//! guard.rs       how much of it at most
 //! kept.rs        stacks until then; kernel_part.rs: frames that say nothing
 //! ready.rs       intervals that wait for names; write.rs: their events
 //! ```
@@ -24,6 +25,7 @@ use crate::{
 };
 
 mod filter;
+mod guard;
 mod intervals;
 mod kept;
 mod kernel_part;
@@ -36,6 +38,7 @@ mod take;
 mod tasks;
 mod write;
 
+use guard::Guard;
 use intervals::Intervals;
 use kept::{Kept, Spare};
 use kernel_part::Parts;
@@ -49,6 +52,10 @@ use tasks::Tasks;
 
 /// A record may appear in its ring this long after the time it carries, ns.
 const SETTLE_NS: u64 = 2_000_000;
+/// Longest pause between two rounds while the guard waits for its time to pass.
+const HOLD_PAUSE: Duration = Duration::from_millis(20);
+/// Samples of threads that are not recorded, in a second, from which on the kernel is told anew which are.
+const MANY_STRANGERS: u64 = 500;
 /// Lists of a process's threads read at most until no new one shows up.
 const MAX_LISTS: usize = 50;
 /// A thread that ended is forgotten by then at the latest, ns: until its last switch it may be switched out and in.
@@ -81,6 +88,9 @@ pub struct OffCpu {
     /// CLOCK_MONOTONIC ns, as read last.
     now_ns: u64,
     ledger: Ledger,
+    guard: Guard,
+    /// Samples of threads that are not recorded, since the filters were looked at last.
+    strangers: u64,
     found: Vec<Found>,
     stopped: bool,
     paused: bool,
@@ -123,6 +133,8 @@ impl OffCpu {
             again_ns: 0,
             now_ns: 0,
             ledger: Ledger::default(),
+            guard: Guard::new(wanted.rate),
+            strangers: 0,
             found: Vec::new(),
             stopped: false,
             paused: false,
@@ -250,6 +262,7 @@ impl OffCpu {
         if !paused {
             return open::resume(&mut self.sources);
         }
+        self.release(drain, now_ns);
         open::stop(&mut self.sources);
         self.read(drain, u64::MAX);
         for (interval, _) in self.intervals.take_open(now_ns) {
@@ -271,15 +284,34 @@ impl OffCpu {
             !over
         });
         self.read_names(drain, now_ns);
-        if self.points.is_none() && !self.paused {
+        self.guard(drain, now_ns);
+        if self.points.is_none() && !self.paused && !self.guard.holds() {
             self.look(drain, now_ns);
         }
         fill
     }
 
+    /// Once a second: if many samples are of others, because threads began since, the kernel is told anew which are of interest; also
+    /// if their numbers began from the front.
+    pub fn look_at_filters(&mut self) {
+        let strangers = std::mem::take(&mut self.strangers);
+        let Some(Pass::Threads(threads)) = &self.pass else { return };
+        let Some(last) =
+            filter::last_number().filter(|_| !self.stopped && !self.paused && !self.guard.holds())
+        else {
+            return;
+        };
+        if strangers >= MANY_STRANGERS || threads.last() > last {
+            let known: Vec<u32> = self.tasks.recorded_threads().collect();
+            // If that fails the old filters go on.
+            let _ = self.trace(Pass::Threads(filter::Threads::new(known, last)));
+        }
+    }
+
     /// Longest pause between two rounds.
     pub fn longest_pause(&self) -> Option<Duration> {
-        self.points.is_none().then_some(looks::PAUSE)
+        let holds = self.guard.holds().then_some(HOLD_PAUSE);
+        self.points.is_none().then_some(looks::PAUSE).or(holds)
     }
 
     /// Stops sampling.

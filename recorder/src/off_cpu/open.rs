@@ -55,11 +55,18 @@ pub struct Source {
     /// What tells of the switches of each thread. The tracepoint tells of a thread that comes in the context of the one that goes,
     /// and on some virtual machines idle processors say nothing; these tell in its own, up to the middle of its end.
     switches: Vec<OwnedFd>,
-    /// The event of the ring tells of all.
-    tells_switches: bool,
+    /// What tells of mappings and names, thread by thread.
+    tasks: Vec<OwnedFd>,
+    /// Counts the switches that pass while nobody is told of them.
+    counter: Option<OwnedFd>,
 }
 
 impl Source {
+    fn new(ring: Ring, cpu: u32) -> Source {
+        let (events, old, switches, tasks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Source { ring, cpu, events, old, switches, tasks, counter: None }
+    }
+
     /// What a sample of this number tells.
     pub fn kind(&self, number: u64) -> Option<Kind> {
         let events = self.events.iter().map(|(number, kind, _)| (*number, *kind));
@@ -110,14 +117,13 @@ pub fn ring_bytes(settings: &settings::OffCpu, cpus: usize) -> usize {
     usize::try_from(settings.ring_bytes).unwrap_or(most).clamp(LEAST_RING, most)
 }
 
-/// Opens rings and the events of threads and mappings; of a whole machine they tell of all switches too.
+/// Opens rings and the events of threads and mappings; of a whole machine those of all switches too.
 pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
     let cpus = online();
     let bytes = ring_bytes(settings, cpus.len());
     let mut sources = Vec::with_capacity(cpus.len());
     for cpu in cpus {
-        let telling = Telling { tasks: true, switches: settings.all, wake_bytes: wake_bytes(bytes) };
-        let event = match telling.open(cpu) {
+        let event = match telling(true, bytes).open(cpu) {
             Ok(event) => event,
             // It went off line.
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
@@ -125,10 +131,21 @@ pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
         };
         let ring = Ring::map(event, bytes).map_err(|(_, error)| error)?;
         attr::enable(ring.event())?;
-        let (events, old, switches, tells_switches) = (Vec::new(), Vec::new(), Vec::new(), settings.all);
-        sources.push(Source { ring, cpu, events, old, switches, tells_switches });
+        let mut source = Source::new(ring, cpu);
+        if settings.all {
+            let event = telling(false, bytes).open(cpu)?;
+            attr::share_ring(event.as_fd(), source.ring.event())?;
+            attr::enable(event.as_fd())?;
+            source.switches.push(event);
+        }
+        sources.push(source);
     }
     Ok(sources)
+}
+
+/// Of tasks, or of switches.
+fn telling(tasks: bool, ring: usize) -> Telling {
+    Telling { tasks, switches: !tasks, wake_bytes: wake_bytes(ring) }
 }
 
 /// Whether the tracepoints may be opened at all.
@@ -139,8 +156,18 @@ pub fn try_out(points: &Points) -> io::Result<()> {
         .map(drop)
 }
 
-/// Opens what tells of the switches of a thread and those it starts, of what is mapped there and of names: where nothing of whole
-/// processors is allowed. The first event of a processor has the ring.
+/// Opens what tells of the switches of a thread and those it starts; `from_exec` (0: of the program that the caller starts next).
+pub fn switches(sources: &mut [Source], tid: u32, children: bool, from_exec: bool) -> io::Result<()> {
+    for source in sources {
+        let event =
+            telling(false, source.ring.size()).open_of_thread(tid, source.cpu, children, from_exec)?;
+        source.switches.push(begin(event, &source.ring, from_exec)?);
+    }
+    Ok(())
+}
+
+/// The same, and what is mapped there, and names: where nothing of whole processors is allowed. The first event of a processor
+/// has the ring.
 pub fn switches_alone(
     sources: &mut Vec<Source>,
     tid: u32,
@@ -148,32 +175,31 @@ pub fn switches_alone(
     from_exec: bool,
 ) -> io::Result<()> {
     for cpu in online() {
-        let telling = Telling { tasks: true, switches: true, wake_bytes: wake_bytes(USER_RING) };
-        let event = match telling.open_of_thread(tid, cpu, children, from_exec) {
+        let event = match telling(true, USER_RING).open_of_thread(tid, cpu, children, from_exec) {
             Ok(event) => event,
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
             Err(e) => return Err(e),
         };
-        let source = match sources.iter_mut().find(|s| s.cpu == cpu) {
-            Some(source) => {
-                attr::share_ring(event.as_fd(), source.ring.event())?;
-                source.switches.push(event);
-                source
-            }
+        match sources.iter_mut().find(|s| s.cpu == cpu) {
+            Some(source) => source.tasks.push(begin(event, &source.ring, from_exec)?),
             None => {
                 let ring = map_own(event)?;
-                let (events, old, switches) = (Vec::new(), Vec::new(), Vec::new());
-                sources.push(Source { ring, cpu, events, old, switches, tells_switches: true });
-                let Some(source) = sources.last_mut() else { continue };
-                source
+                if !from_exec {
+                    attr::enable(ring.event())?;
+                }
+                sources.push(Source::new(ring, cpu));
             }
-        };
-        if !from_exec {
-            let event = source.switches.last().map_or(source.ring.event(), |event| event.as_fd());
-            attr::enable(event)?;
         }
     }
-    Ok(())
+    switches(sources, tid, children, from_exec)
+}
+
+fn begin(event: OwnedFd, ring: &Ring, from_exec: bool) -> io::Result<OwnedFd> {
+    attr::share_ring(event.as_fd(), ring.event())?;
+    if !from_exec {
+        attr::enable(event.as_fd())?;
+    }
+    Ok(event)
 }
 
 /// As large as the limit of locked memory allows.
@@ -194,20 +220,6 @@ fn map_own(event: OwnedFd) -> io::Result<Ring> {
     }
 }
 
-/// Opens what tells of the switches of a thread and those it starts; `from_exec` (0: of the program that the caller starts next).
-pub fn switches(sources: &mut [Source], tid: u32, children: bool, from_exec: bool) -> io::Result<()> {
-    for source in sources {
-        let telling = Telling { tasks: false, switches: true, wake_bytes: wake_bytes(source.ring.size()) };
-        let event = telling.open_of_thread(tid, source.cpu, children, from_exec)?;
-        attr::share_ring(event.as_fd(), source.ring.event())?;
-        if !from_exec {
-            attr::enable(event.as_fd())?;
-        }
-        source.switches.push(event);
-    }
-    Ok(())
-}
-
 fn wake_bytes(ring: usize) -> u32 {
     (ring / 4) as u32
 }
@@ -218,11 +230,11 @@ pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: 
     for source in sources {
         let tracing = |id, sample_type| {
             let wake_bytes = wake_bytes(source.ring.size());
-            Tracing { id, sample_type, stack_bytes, wake_bytes }.open(source.cpu)
+            Tracing { id, sample_type, stack_bytes, wake_bytes }
         };
         let mut events = Vec::new();
         let mut add = |kind, id, sample_type, filter: Option<std::ffi::CString>| -> io::Result<()> {
-            let event = tracing(id, sample_type)?;
+            let event = tracing(id, sample_type).open(source.cpu)?;
             if let Some(filter) = filter {
                 attr::set_filter(event.as_fd(), &filter)?;
             }
@@ -236,6 +248,10 @@ pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: 
         };
         // Of an idle processor there is nothing to see.
         let out = of_threads("prev_pid").or_else(|| Some(c"prev_pid!=0".into()));
+        let counter = tracing(points.switch.id, WITH_STACK).count(source.cpu)?;
+        if let Some(out) = &out {
+            attr::set_filter(counter.as_fd(), out)?;
+        }
         add(Kind::Out, points.switch.id, WITH_STACK, out)?;
         // Of a whole machine the other events tell of those that come, whoever they are.
         if let Some(come) = of_threads("next_pid") {
@@ -247,6 +263,7 @@ pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: 
         for (.., event) in &events {
             attr::enable(event.as_fd())?;
         }
+        source.counter = Some(counter);
         let before = std::mem::replace(&mut source.events, events);
         source.old = before.iter().map(|(number, kind, _)| (*number, *kind)).collect();
     }
@@ -269,10 +286,26 @@ fn each(sources: &mut [Source], act: impl Fn(BorrowedFd<'_>) -> io::Result<()>) 
         for event in events {
             let _ = act(event.as_fd());
         }
-        if source.tells_switches {
-            let _ = act(source.ring.event());
-        }
     }
+}
+
+/// Counts the switches that pass, from now on.
+pub fn count(sources: &[Source]) {
+    for counter in sources.iter().filter_map(|source| source.counter.as_ref()) {
+        let _ = attr::reset(counter.as_fd()).and_then(|()| attr::enable(counter.as_fd()));
+    }
+}
+
+/// How many passed since [`count`]; `None` where they cannot be counted.
+pub fn counted(sources: &[Source]) -> Option<u64> {
+    let counters = sources.iter().filter_map(|source| source.counter.as_ref());
+    let counts: Vec<u64> = counters
+        .filter_map(|counter| {
+            let _ = attr::disable(counter.as_fd());
+            attr::read_count(counter.as_fd()).ok()
+        })
+        .collect();
+    (!counts.is_empty()).then(|| counts.iter().sum())
 }
 
 /// The threads that pass if `tids` are those known and whatever begins from now on is of interest.

@@ -129,6 +129,7 @@ impl OffCpu {
 
     /// The end: what is out by now.
     pub fn close(&mut self, drain: &mut Drain, now_ns: u64) {
+        self.release(drain, now_ns);
         self.stop();
         self.read(drain, u64::MAX);
         self.read_names(drain, now_ns);

@@ -106,8 +106,10 @@ impl OffCpu {
             tasks.process(pid).recorded = pid != std::process::id();
         }
         if !tasks.records(pid, time_ns) {
+            self.strangers += 1;
             return;
         }
+        self.guard.took();
         let name = tasks.seen(pid, tid, Some(switch.prev_comm));
         let (state, runnable) = (switch.state, states.runnable(switch.state));
         let stack = self.keep(drain, pid, bytes, false);
@@ -119,6 +121,7 @@ impl OffCpu {
         if !self.tasks.records(pid, time_ns) {
             return;
         }
+        self.guard.took();
         let name = self.tasks.seen(pid, tid, None);
         let (state, runnable) = (if preempted { 0 } else { looks::UNKNOWN }, preempted);
         let stack = Kept::default();
@@ -147,9 +150,12 @@ impl OffCpu {
     fn woken(&mut self, drain: &mut Drain, sample: &Traced<'_>, bytes: &[u8]) {
         let point = self.points.as_ref().and_then(|points| points.waking.as_ref());
         let Some(waking) = point.and_then(|point| point.read(sample.raw)) else { return };
-        if !self.intervals.wants(waking.tid, self.tasks.pid_of(waking.tid).is_some()) {
+        let of = self.tasks.pid_of(waking.tid).filter(|pid| self.tasks.recorded(*pid));
+        self.strangers += u64::from(of.is_none());
+        if !self.intervals.wants(waking.tid, of.is_some()) {
             return;
         }
+        self.guard.took();
         let real = sample.pid != 0 && sample.pid != u32::MAX && !waking.interrupt;
         let name = if real { self.tasks.seen(sample.pid, sample.tid, None) } else { Arc::default() };
         let wake = Wake {

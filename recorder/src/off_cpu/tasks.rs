@@ -99,6 +99,11 @@ impl Tasks {
         self.threads.iter().filter(|(_, task)| !task.over && self.recorded(task.pid)).map(|(tid, _)| *tid)
     }
 
+    /// The same with their processes in front.
+    pub fn recorded_pairs(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.recorded_threads().filter_map(|tid| Some((self.pid_of(tid)?, tid)))
+    }
+
     /// The process of a thread that is known.
     pub fn pid_of(&self, tid: u32) -> Option<u32> {
         self.threads.get(&tid).map(|task| task.pid)
@@ -183,11 +188,6 @@ impl Tasks {
     /// The processes.
     pub fn all(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
         self.processes.iter_mut().map(|(pid, process)| (*pid, process))
-    }
-
-    /// How many threads and processes are known.
-    pub fn counts(&self) -> [usize; 2] {
-        [self.threads.len(), self.processes.len()]
     }
 
     /// Whether a thread is called so, and has no constant of that name in output `index` yet.
