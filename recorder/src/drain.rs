@@ -446,6 +446,7 @@ impl Drain {
         }
         let now = monotonic_ns();
         self.watch_second(now);
+        self.off_cpu_second();
         self.keep_budget(now);
         self.expose(false);
         self.dump_triggers(now);

@@ -31,6 +31,10 @@ pub struct OffCpuArgs {
     /// kernel follows frame pointers, which costs least and misses callers of functions without [default: 8k]
     #[arg(long, value_name = "BYTES", requires = "off_cpu", value_parser = bytes)]
     off_cpu_stack: Option<u64>,
+    /// With --off-cpu: look at this many switches and wake-ups a second at most; what is beyond is counted, and what sleeps through is
+    /// recorded all the same; 0: any number
+    #[arg(long, value_name = "N", requires = "off_cpu", default_value_t = 100_000)]
+    off_cpu_rate: u32,
 }
 
 impl OffCpuArgs {
@@ -58,6 +62,7 @@ impl OffCpuArgs {
                 Some(bytes) => u32::try_from(bytes).unwrap_or(u32::MAX),
                 None => new.stack_bytes,
             },
+            rate: self.off_cpu_rate,
         };
         off_cpu.check()?;
         let cpu = settings.cpu && !self.all_processes;

@@ -205,10 +205,23 @@ pub struct Tracing {
     pub wake_bytes: u32,
 }
 
+const TYPE_TRACEPOINT: u32 = 2;
+
 impl Tracing {
+    /// Opens it on processor `cpu` for all threads there, to be counted and not sampled, disabled. Needs CAP_PERFMON.
+    pub fn count(&self, cpu: u32) -> io::Result<OwnedFd> {
+        let attr = Attr {
+            kind: TYPE_TRACEPOINT,
+            size: size_of::<Attr>() as u32,
+            config: self.id,
+            flags: flag::DISABLED,
+            ..Attr::default()
+        };
+        attr.open(-1, cpu as libc::c_int)
+    }
+
     /// Opens it on processor `cpu` for all threads there, disabled. Needs CAP_PERFMON.
     pub fn open(&self, cpu: u32) -> io::Result<OwnedFd> {
-        const TYPE_TRACEPOINT: u32 = 2;
         let regs = if self.sample_type & sample::REGS_USER != 0 { registers::MASK } else { 0 };
         let stack = if self.sample_type & sample::STACK_USER != 0 { self.stack_bytes } else { 0 };
         let attr = Attr {
@@ -320,6 +333,18 @@ pub fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
 /// Stops an event and all that were inherited from it.
 pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
     control(event, 0x2401, 0)
+}
+
+/// Lets an event count from 0.
+pub fn reset(event: BorrowedFd<'_>) -> io::Result<()> {
+    control(event, 0x2403, 0)
+}
+
+/// What an event has counted.
+pub fn read_count(event: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut count = [0; 8];
+    let got = nix::unistd::read(event, &mut count)?;
+    if got == count.len() { Ok(u64::from_ne_bytes(count)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// Makes an event write into the ring of another one of the same processor.

@@ -133,13 +133,15 @@ pub fn number(bytes: &[u8]) -> Option<u64> {
     if kind == SAMPLE { rest.u64() } else { None }
 }
 
-/// The head of a sample that has its event's number, a chain and a tracepoint's record.
-pub fn traced(bytes: &[u8]) -> Option<Traced<'_>> {
+/// The head of a sample that has its event's number and a tracepoint's record, and a `chain` or none.
+pub fn traced(bytes: &[u8], chain: bool) -> Option<Traced<'_>> {
     let mut rest = Bytes(bytes);
     rest.take(16)?;
     let (pid, tid, time_ns) = (rest.u32()?, rest.u32()?, rest.u64()?);
-    let chain = usize::try_from(rest.u64()?).ok()?;
-    rest.take(chain.checked_mul(8)?)?;
+    if chain {
+        let count = usize::try_from(rest.u64()?).ok()?;
+        rest.take(count.checked_mul(8)?)?;
+    }
     let len = usize::try_from(rest.u32()?).ok()?;
     Some(Traced { pid, tid, time_ns, raw: rest.take(len)? })
 }
@@ -333,13 +335,13 @@ mod tests {
         body.extend(b"tracepoint 1");
         let bytes = header(SAMPLE, 0, &body);
         let head = Traced { pid: 7, tid: 9, time_ns: 1234, raw: b"tracepoint 1" };
-        assert_eq!((number(&bytes), traced(&bytes)), (Some(77), Some(head)));
+        assert_eq!((number(&bytes), traced(&bytes, true)), (Some(77), Some(head)));
         let sample_type = sample::IDENTIFIER | sample::TID | sample::TIME | sample::CALLCHAIN | sample::RAW;
         let Some(Record::Sample(sample)) = parse(&bytes, sample_type) else { panic!() };
         assert_eq!((sample.raw, sample.kernel), (head.raw, vec![0xffff_8000_0000_1000]));
         assert_eq!(bytes[numbered_time_at(SAMPLE, bytes.len())..][..8], 1234u64.to_le_bytes());
         for len in 8..bytes.len() {
-            assert_eq!(traced(&bytes[..len]), None, "cut at {len}");
+            assert_eq!(traced(&bytes[..len], true), None, "cut at {len}");
         }
     }
 

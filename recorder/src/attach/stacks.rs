@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicU64;
 
 use flightline_in_signal::{
-    interrupted::Regs,
+    interrupted::{Regs, arch},
     layout::{sample_flags, walk_end},
 };
 
@@ -17,7 +17,10 @@ use crate::{
     names::images::Images,
     names::intern::{Interner, TraceIndex},
     outside::{Outside, Stopped},
-    process::modules::{Line, ModuleMap},
+    process::{
+        modules::{Line, ModuleMap},
+        sequences::Sequences,
+    },
     settings,
 };
 
@@ -31,7 +34,11 @@ pub struct Stacks {
     /// Made with the first stack: most processes of a machine are never looked at.
     walker: Option<Box<Outside>>,
     chains: Chains,
-    versions: (u64, u32, u64),
+    versions: (u64, u32, u64, usize),
+    /// Walked stacks, each behind its two other words, and what they are in the output.
+    seen: Sequences<u64>,
+    traces: Vec<TraceIndex>,
+    words: Vec<u64>,
 }
 
 /// A stack as the kernel hands it over.
@@ -119,34 +126,69 @@ impl Stacks {
         }
         let mut truncated = walked.flags & sample_flags::TRUNCATED != 0;
         let mut exact = walked.exact_frames;
-        let mut all = frames.to_vec();
+        let mut all = Vec::with_capacity(kernel.len() + frames.len());
         if truncated {
+            let mut longer = frames.to_vec();
             let mut world = World { pid, modules, images, rows, walker };
-            truncated = !chains.go_on(&mut all, user, depth, &mut world);
+            truncated = !chains.go_on(&mut longer, user, depth, &mut world);
+            all.extend_from_slice(kernel);
+            all.extend(longer);
+        } else {
+            all.extend_from_slice(kernel);
+            all.extend_from_slice(frames);
         }
         if !kernel.is_empty() {
             exact = exact.checked_shl(kernel.len() as u32).unwrap_or(0) | 1;
-            all.splice(..0, kernel.iter().copied());
         }
         Some(Stack { truncated: truncated.then_some(walked.end), exact, frames: all })
     }
 
-    /// The stack in an output. `None`, unless it is wanted `anyway`, as long as names are being read.
+    /// Walks the stack of a thread that sleeps, by its program counter and stack pointer.
+    pub fn walk_asleep(
+        &mut self,
+        pid: u32,
+        (pc, sp): (u64, u64),
+        depth: usize,
+        images: &mut Images,
+        rows: &[AtomicU64],
+    ) -> Stack {
+        let mut regs = Regs::unknown();
+        regs.pc = pc;
+        regs.set(arch::SP, sp);
+        let asleep = Stopped { pid, regs: &regs, stack: (0, 0), copied: (0, &[]), runs_on: false };
+        let Stacks { modules, walker, .. } = self;
+        let walker = walker.get_or_insert_with(|| Box::new(Outside::new()));
+        let (walked, frames) = walker.walk(&asleep, modules, images, rows, depth);
+        let cut = walked.flags & sample_flags::TRUNCATED != 0;
+        Stack { truncated: cut.then_some(walked.end), exact: walked.exact_frames, frames: frames.to_vec() }
+    }
+
+    /// The stack in output `index`. `None`, unless it is wanted `anyway`, as long as names are being read.
     pub fn trace(
         &mut self,
         stack: &Stack,
         anyway: bool,
+        index: usize,
         interner: &mut Interner,
         images: &mut Images,
     ) -> Option<TraceIndex> {
-        let versions = (self.modules.version, interner.generation, self.frames.jit.version);
-        if versions != self.versions || self.frames.bytes() > settings::STACK_BYTES[1] {
+        let versions = (self.modules.version, interner.generation, self.frames.jit.version, index);
+        let bytes = self.frames.bytes() + self.seen.bytes();
+        if versions != self.versions || bytes > settings::STACK_BYTES[1] {
             self.versions = versions;
             self.frames.clear();
+            self.seen.clear();
+            self.traces.clear();
+        }
+        self.words.clear();
+        self.words.extend([stack.truncated.map_or(0, |reason| 1 + u64::from(reason)), stack.exact]);
+        self.words.extend_from_slice(&stack.frames);
+        if let Some(known) = self.seen.find(&self.words).and_then(|at| self.traces.get(at as usize)) {
+            return Some(*known);
         }
         let mut sequence = Vec::with_capacity(stack.frames.len() + 1);
         sequence.push(u32::from(stack.truncated.is_some()));
-        let mut complete = true;
+        let (mut complete, mut known) = (true, true);
         for (i, &address) in stack.frames.iter().enumerate() {
             let exact = i < 64 && stack.exact >> i & 1 == 1;
             // A return address may already belong to the next function.
@@ -154,7 +196,13 @@ impl Stacks {
             let resolved =
                 self.frames.resolve(address, &self.modules, interner, images, anyway, &mut sequence);
             complete &= !matches!(resolved, Resolved::Waiting | Resolved::Unnamed);
+            known &= resolved == Resolved::Known;
         }
-        complete.then(|| interner.trace(&sequence))
+        let trace = complete.then(|| interner.trace(&sequence))?;
+        if known {
+            self.seen.intern(&self.words);
+            self.traces.push(trace);
+        }
+        Some(trace)
     }
 }

@@ -243,7 +243,8 @@ impl Target {
     fn finish(&mut self, pending: Pending, anyway: bool, place: &mut Place<'_>) {
         let Wait::Names(stack) = &pending.wait else { return self.pending.push(pending) };
         let anyway = anyway || self.pending.len() >= WAITING_SAMPLES;
-        let trace = self.stacks.trace(stack, anyway, &mut place.recording.interner, place.images);
+        let trace =
+            self.stacks.trace(stack, anyway, self.recording, &mut place.recording.interner, place.images);
         let Some(trace) = trace else { return self.pending.push(pending) };
         if let (Some(reason), Some(watched)) = (stack.truncated, self.threads.get_mut(&pending.tid)) {
             watched.thread.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;

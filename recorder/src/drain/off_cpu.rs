@@ -24,7 +24,9 @@ impl Drain {
         let Some(wanted) = &self.settings.off_cpu else { return Ok(()) };
         let wrong = |problem| Error::Setting { name: "off-cpu", problem };
         if self.off_cpu.is_none() {
-            self.off_cpu = Some(Box::new(OffCpu::new(wanted, &self.settings).map_err(wrong)?));
+            let off_cpu = OffCpu::new(wanted, &self.settings).map_err(wrong)?;
+            self.notices.extend(off_cpu.lacks().map(str::to_owned));
+            self.off_cpu = Some(Box::new(off_cpu));
         }
         self.with_off_cpu(act).unwrap_or(Ok(())).map_err(wrong)
     }
@@ -63,6 +65,16 @@ impl Drain {
 
     pub(super) fn off_cpu_round(&mut self, now: u64) -> u32 {
         self.with_off_cpu(|off_cpu, drain| off_cpu.round(drain, now)).unwrap_or(0)
+    }
+
+    pub(super) fn off_cpu_second(&mut self) {
+        if let Some(off_cpu) = &mut self.off_cpu {
+            off_cpu.look_at_filters();
+        }
+    }
+
+    pub(super) fn off_cpu_pause(&self) -> Option<std::time::Duration> {
+        self.off_cpu.as_ref().and_then(|o| o.longest_pause())
     }
 
     pub(super) fn off_cpu_resolve(&mut self, anyway: bool) {

@@ -1,12 +1,14 @@
 //! Times without a processor, put together from switches and wake-ups in order of time.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 /// A thread that was switched out.
 #[derive(Debug)]
 pub struct Out<S> {
     /// Its process.
     pub pid: u32,
+    /// What it was called.
+    pub name: Arc<str>,
     /// CLOCK_MONOTONIC ns of the switch.
     pub since_ns: u64,
     /// The tracepoint's `prev_state`.
@@ -26,6 +28,8 @@ pub struct Wake<S> {
     pub time_ns: u64,
     /// Process and thread in whose context it was.
     pub waker: (u32, u32),
+    /// What that thread was called.
+    pub name: Arc<str>,
     /// In an interrupt, which the thread has nothing to do with.
     pub interrupt: bool,
     /// Where the waker was.
@@ -63,6 +67,8 @@ impl<S> Interval<S> {
 /// A wake-up may be told so long before the switch that it ends, ns: a waker on another processor is seen first, and waits
 /// until the thread is off its own.
 const EARLY_NS: u64 = 1_000_000;
+/// What is told of the same switch by two events lies no further apart, ns.
+const TWICE_NS: u64 = 10_000;
 /// Wake-ups of running threads that are remembered.
 const MOST_EARLY: usize = 1 << 10;
 
@@ -87,6 +93,13 @@ impl<S> Intervals<S> {
     pub fn switched_out(&mut self, tid: u32, out: Out<S>) -> Option<Out<S>> {
         if out.runnable || self.early.get(&tid).is_some_and(|wake| wake.time_ns + EARLY_NS < out.since_ns) {
             self.early.remove(&tid);
+        }
+        // While filters are replaced two events tell of one switch.
+        let twice = |before: &Out<S>| {
+            out.since_ns.saturating_sub(before.since_ns) < TWICE_NS && out.state == before.state
+        };
+        if self.out.get(&tid).is_some_and(twice) {
+            return None;
         }
         self.out.insert(tid, out)
     }
@@ -130,10 +143,15 @@ impl<S> Intervals<S> {
         self.missing_ns = self.missing_ns.max(time_ns);
     }
 
-    /// A thread has ended: it does not come back.
-    pub fn ended(&mut self, tid: u32) {
-        self.out.remove(&tid);
+    /// A thread has ended: it does not come back. Gives back what it was out for, if nobody saw it come back before.
+    pub fn ended(&mut self, tid: u32) -> Option<Out<S>> {
         self.early.remove(&tid);
+        self.out.remove(&tid)
+    }
+
+    /// The threads that are out.
+    pub fn all_out(&mut self) -> impl Iterator<Item = (u32, &mut Out<S>)> {
+        self.out.iter_mut().map(|(tid, out)| (*tid, out))
     }
 
     /// How many are out.
@@ -153,11 +171,19 @@ mod tests {
     use super::*;
 
     fn out(since_ns: u64, runnable: bool) -> Out<&'static str> {
-        Out { pid: 1, since_ns, state: u64::from(!runnable), runnable, stack: "there", wake: None }
+        Out {
+            pid: 1,
+            name: "".into(),
+            since_ns,
+            state: u64::from(!runnable),
+            runnable,
+            stack: "there",
+            wake: None,
+        }
     }
 
     fn wake(time_ns: u64, waker: u32) -> Wake<&'static str> {
-        Wake { time_ns, waker: (1, waker), interrupt: false, stack: "by" }
+        Wake { time_ns, waker: (1, waker), name: "".into(), interrupt: false, stack: "by" }
     }
 
     #[test]
@@ -218,7 +244,8 @@ mod tests {
             [(8, true)]
         );
         assert!(all.switched_out(7, out(40, false)).is_none());
-        assert_eq!(all.switched_out(7, out(50, false)).map(|before| before.since_ns), Some(40));
+        assert!(all.switched_out(7, out(50, false)).is_none(), "the same one, told twice");
+        assert_eq!(all.switched_out(7, out(90_000, false)).map(|before| before.since_ns), Some(40));
         all.ended(7);
         assert_eq!(all.len(), 0);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::names::images::Images;
+use crate::{names::images::Images, process::sequences::Sequences};
 
 /// What a function of the kernel is in a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,12 +14,17 @@ enum Part {
     Entry,
 }
 
-/// Addresses remembered at most.
+/// Addresses remembered at most, and bytes of stacks.
 const MOST: usize = 1 << 16;
+const MOST_BYTES: usize = 4 << 20;
 
-/// What is known of addresses.
+/// What is known of addresses, and of whole stacks.
 #[derive(Default)]
-pub struct Parts(HashMap<u64, Part>);
+pub struct Parts {
+    addresses: HashMap<u64, Part>,
+    stacks: Sequences<u64>,
+    seen: Vec<Seen>,
+}
 
 /// What a waker's stack shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,16 +38,23 @@ pub struct Seen {
 impl Parts {
     /// Looks at a kernel stack, leaf first. `None` while the kernel's names are being read, unless it is wanted `anyway`.
     pub fn look(&mut self, stack: &[u64], anyway: bool, images: &mut Images) -> Option<Seen> {
-        if self.0.len() > MOST {
-            self.0.clear();
+        if self.addresses.len() > MOST || self.stacks.bytes() > MOST_BYTES {
+            *self = Parts::default();
         }
+        if let Some(seen) = self.stacks.find(stack).and_then(|at| self.seen.get(at as usize)) {
+            return Some(*seen);
+        }
+        let mut named = true;
         let mut seen = Seen { tracer: 0, entry: None };
         for (at, &address) in stack.iter().enumerate() {
-            let part = match self.0.get(&address) {
+            let part = match self.addresses.get(&address) {
                 Some(part) => *part,
                 None => match images.kernel.function(address.wrapping_sub(1)) {
-                    Some(function) => *self.0.entry(address).or_insert(part(&function.name)),
-                    None if anyway => Part::Plain,
+                    Some(function) => *self.addresses.entry(address).or_insert(part(&function.name)),
+                    None if anyway => {
+                        named = false;
+                        Part::Plain
+                    }
                     None => return None,
                 },
             };
@@ -51,6 +63,10 @@ impl Parts {
                 Part::Entry if seen.entry.is_none() => seen.entry = Some(at + 1),
                 _ => {}
             }
+        }
+        if named {
+            self.stacks.intern(stack);
+            self.seen.push(seen);
         }
         Some(seen)
     }

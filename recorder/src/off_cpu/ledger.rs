@@ -94,9 +94,11 @@ impl Ledger {
         self.held = self.held.saturating_add(switches);
     }
 
-    /// An output has intervals.
-    pub fn uses(&mut self, index: usize) {
+    /// An output has intervals. `true` if they are its first.
+    pub fn uses(&mut self, index: usize) -> bool {
+        let before = self.outputs.len();
         self.outputs.entry(index).or_default();
+        self.outputs.len() > before
     }
 
     /// Intervals written; intervals, records and switches lost.

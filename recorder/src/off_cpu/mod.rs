@@ -3,23 +3,21 @@
 //! ```text
 //! points.rs      the tracepoints' records
 //! open.rs        their events on every processor; filter.rs: which threads pass in the kernel
-//! intervals.rs   switches and wake-ups → times without a processor
+//! take.rs        records in order of time; intervals.rs: switches and wake-ups → times without a processor
+//! looks.rs       where the tracepoints are not allowed: threads are looked at while they sleep
 //! tasks.rs       whose they are
-//! kernel_part.rs frames that say nothing
+//! guard.rs       how much of it at most
+//! kept.rs        stacks until then; kernel_part.rs: frames that say nothing
 //! ready.rs       intervals that wait for names; write.rs: their events
 //! ```
 //! At a switch the sample is of the thread that goes: its stack is where it waits, and belongs to the thread that the record
 //! names (a thread that ends is nobody by then). A wake-up is sampled in the context of who wakes. Records of all processors are taken
 //! in order of time.
 
-use std::{collections::HashSet, io, os::fd::BorrowedFd};
+use std::{collections::HashSet, io, os::fd::BorrowedFd, time::Duration};
 
 use crate::{
-    attach::{
-        attr::Telling,
-        machine::threads_of,
-        record::{self, Record, Traced},
-    },
+    attach::machine::threads_of,
     drain::Drain,
     names::images::{ImageId, Images},
     recording::Recording,
@@ -27,70 +25,41 @@ use crate::{
 };
 
 mod filter;
+mod guard;
 mod intervals;
+mod kept;
 mod kernel_part;
 mod ledger;
+mod looks;
 mod open;
 mod points;
 mod ready;
+mod take;
 mod tasks;
 mod write;
 
-use intervals::{Intervals, Out, Wake};
+use guard::Guard;
+use intervals::Intervals;
+use kept::{Kept, Spare};
 use kernel_part::Parts;
 use ledger::{Cause, Ledger};
-use open::{Kind, Pass, Points, Source};
+use open::{Pass, Points, Source};
+use points::States;
 use ready::Ready;
+use take::Found;
 pub use tasks::Known;
 use tasks::Tasks;
 
 /// A record may appear in its ring this long after the time it carries, ns.
 const SETTLE_NS: u64 = 2_000_000;
+/// Longest pause between two rounds while the guard waits for its time to pass.
+const HOLD_PAUSE: Duration = Duration::from_millis(20);
+/// Samples of threads that are not recorded, in a second, from which on the kernel is told anew which are.
+const MANY_STRANGERS: u64 = 500;
 /// Lists of a process's threads read at most until no new one shows up.
 const MAX_LISTS: usize = 50;
 /// A thread that ended is forgotten by then at the latest, ns: until its last switch it may be switched out and in.
 const ENDING_NS: u64 = 1_000_000_000;
-
-/// A sample as it was in the ring.
-#[derive(Debug, Default)]
-pub struct Raw {
-    bytes: Vec<u8>,
-}
-
-/// Memory of samples that are done with.
-#[derive(Default)]
-struct Spare(Vec<Vec<u8>>);
-
-/// Samples whose memory is kept, and bytes of each.
-const SPARE: [usize; 2] = [256, 16 << 10];
-
-impl Spare {
-    fn copy(&mut self, bytes: &[u8]) -> Raw {
-        let mut copy = self.0.pop().unwrap_or_default();
-        copy.clear();
-        copy.extend_from_slice(bytes);
-        Raw { bytes: copy }
-    }
-
-    fn take_back(&mut self, raw: &mut Raw) {
-        let bytes = std::mem::take(&mut raw.bytes);
-        if self.0.len() < SPARE[0] && bytes.capacity() <= SPARE[1] {
-            self.0.push(bytes);
-        }
-    }
-}
-
-/// With more threads out than this their samples are not kept: then they have no stack.
-const MANY_OUT: usize = 8192;
-
-/// A record in a ring.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Found {
-    time_ns: u64,
-    source: usize,
-    at: u64,
-    len: usize,
-}
 
 /// The recording of off-CPU time.
 pub struct OffCpu {
@@ -100,10 +69,14 @@ pub struct OffCpu {
     follow: bool,
     /// The program is started by us and joins the recording by itself.
     joins: bool,
-    points: Points,
+    /// `None`: the kernel does not let us see them, only that threads are switched.
+    points: Option<Points>,
+    /// What to say of that.
+    lacks: Option<String>,
+    states: States,
     sources: Vec<Source>,
     pass: Option<Pass>,
-    intervals: Intervals<Raw>,
+    intervals: Intervals<Kept>,
     tasks: Tasks,
     ending: Vec<(u32, u64)>,
     parts: Parts,
@@ -112,7 +85,12 @@ pub struct OffCpu {
     pending_bytes: usize,
     /// When what is pending is tried again, CLOCK_MONOTONIC ns.
     again_ns: u64,
+    /// CLOCK_MONOTONIC ns, as read last.
+    now_ns: u64,
     ledger: Ledger,
+    guard: Guard,
+    /// Samples of threads that are not recorded, since the filters were looked at last.
+    strangers: u64,
     found: Vec<Found>,
     stopped: bool,
     paused: bool,
@@ -124,15 +102,25 @@ impl OffCpu {
     /// # Errors
     /// Why it cannot be done here.
     pub fn new(wanted: &settings::OffCpu, settings: &Settings) -> Result<OffCpu, String> {
-        let points = Points::find(wanted)?;
-        let sources = open::sources(wanted).map_err(|e| refused(&e))?;
+        let found = Points::find(wanted).and_then(|points| {
+            let sources = open::sources(wanted).map_err(|e| refused(&e))?;
+            open::try_out(&points).map_err(|e| refused(&e))?;
+            Ok((points, sources))
+        });
+        let (points, sources, lacks) = match found {
+            Ok((points, sources)) => (Some(points), sources, None),
+            Err(problem) if wanted.all => return Err(problem),
+            Err(problem) => (None, Vec::new(), Some(looks::notice(&problem, wanted))),
+        };
         Ok(OffCpu {
             settings: wanted.clone(),
             depth: settings.depth as usize,
             threads: settings.threads.clone(),
             follow: settings.follow,
             joins: false,
+            states: points.as_ref().map_or_else(States::default, |points| points.switch.states.clone()),
             points,
+            lacks,
             sources,
             pass: None,
             intervals: Intervals::default(),
@@ -143,18 +131,34 @@ impl OffCpu {
             pending: Vec::new(),
             pending_bytes: 0,
             again_ns: 0,
+            now_ns: 0,
             ledger: Ledger::default(),
+            guard: Guard::new(wanted.rate),
+            strangers: 0,
             found: Vec::new(),
             stopped: false,
             paused: false,
         })
     }
 
+    /// What the kernel does not let us see, if so.
+    pub fn lacks(&self) -> Option<&str> {
+        self.lacks.as_deref()
+    }
+
+    /// Opens what tells of the switches of a thread and those it starts.
+    fn watch(&mut self, tid: u32, from_exec: bool) -> io::Result<()> {
+        match self.points {
+            Some(_) => open::switches(&mut self.sources, tid, self.follow, from_exec),
+            None => open::switches_alone(&mut self.sources, tid, self.follow, from_exec),
+        }
+    }
+
     /// Records the process that the calling thread starts next, from its exec on.
     pub fn expect_child(&mut self, joins: bool) -> Result<(), String> {
         self.joins = joins;
         let pass = open::known_and_later([]).map_err(|e| refused(&e))?;
-        open::switches(&mut self.sources, 0, self.follow, true).map_err(|e| refused(&e))?;
+        self.watch(0, true).map_err(|e| refused(&e))?;
         self.trace(pass)
     }
 
@@ -182,8 +186,8 @@ impl OffCpu {
                 break;
             }
             for tid in new {
-                match open::switches(&mut self.sources, tid, self.follow, false) {
-                    Ok(()) => self.tasks.seen(pid, tid, None),
+                match self.watch(tid, false) {
+                    Ok(()) => drop(self.tasks.seen(pid, tid, None)),
                     Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
                     Err(e) => return Err(refused(&e)),
                 }
@@ -199,8 +203,8 @@ impl OffCpu {
     }
 
     fn trace(&mut self, pass: Pass) -> Result<(), String> {
-        open::trace(&mut self.sources, &self.points, &pass, self.settings.stack_bytes)
-            .map_err(|e| refused(&e))?;
+        let Some(points) = &self.points else { return Ok(()) };
+        open::trace(&mut self.sources, points, &pass, self.settings.stack_bytes).map_err(|e| refused(&e))?;
         self.pass = Some(pass);
         Ok(())
     }
@@ -258,6 +262,7 @@ impl OffCpu {
         if !paused {
             return open::resume(&mut self.sources);
         }
+        self.release(drain, now_ns);
         open::stop(&mut self.sources);
         self.read(drain, u64::MAX);
         for (interval, _) in self.intervals.take_open(now_ns) {
@@ -269,174 +274,44 @@ impl OffCpu {
     pub fn round(&mut self, drain: &mut Drain, now_ns: u64) -> u32 {
         self.pause(drain, drain.paused(), now_ns);
         let fill = self.read(drain, now_ns.saturating_sub(SETTLE_NS));
-        let tasks = &mut self.tasks;
+        let (tasks, intervals) = (&mut self.tasks, &mut self.intervals);
         self.ending.retain(|(tid, at)| {
             let over = now_ns.saturating_sub(*at) >= ENDING_NS;
             if over {
                 tasks.ended(*tid);
+                intervals.ended(*tid);
             }
             !over
         });
         self.read_names(drain, now_ns);
+        self.guard(drain, now_ns);
+        if self.points.is_none() && !self.paused && !self.guard.holds() {
+            self.look(drain, now_ns);
+        }
         fill
     }
 
-    fn read(&mut self, drain: &mut Drain, until_ns: u64) -> u32 {
-        let mut found = std::mem::take(&mut self.found);
-        found.clear();
-        let mut fill = 0;
-        for (number, source) in self.sources.iter().enumerate() {
-            let (head, size) = (source.ring.head(), source.ring.size() as u64);
-            let mut at = source.ring.tail();
-            fill = fill.max((head.saturating_sub(at).saturating_mul(256) / size.max(1)).min(256) as u32);
-            let mut last_ns = 0;
-            while let Some((len, time_ns)) = source.ring.look(at, head, record::numbered_time_at) {
-                last_ns = time_ns.max(last_ns);
-                if last_ns > until_ns {
-                    break;
-                }
-                found.push(Found { time_ns: last_ns, source: number, at, len });
-                at += len as u64;
-            }
-        }
-        found.sort_unstable();
-        let mut sources = std::mem::take(&mut self.sources);
-        for one in &found {
-            if let Some(source) = sources.get_mut(one.source) {
-                self.take(drain, source, *one);
-                source.ring.release(one.at + one.len as u64);
-            }
-        }
-        self.sources = sources;
-        self.found = found;
-        fill
-    }
-
-    fn take(&mut self, drain: &mut Drain, source: &mut Source, one: Found) {
-        let bytes = source.ring.record(one.at, one.len);
-        let Some(number) = record::number(bytes) else {
-            if let Some(other) = record::parse(bytes, Telling::SAMPLE_TYPE) {
-                self.note(drain, other, one.time_ns);
-            }
+    /// Once a second: if many samples are of others, because threads began since, the kernel is told anew which are of interest; also
+    /// if their numbers began from the front.
+    pub fn look_at_filters(&mut self) {
+        let strangers = std::mem::take(&mut self.strangers);
+        let Some(Pass::Threads(threads)) = &self.pass else { return };
+        let Some(last) =
+            filter::last_number().filter(|_| !self.stopped && !self.paused && !self.guard.holds())
+        else {
             return;
         };
-        let Some(kind) = source.kind(number) else { return };
-        let bytes = source.ring.record(one.at, one.len);
-        let Some(head) = record::traced(bytes) else { return };
-        match kind {
-            Kind::Out => self.goes(drain, &head, bytes),
-            Kind::Waking => self.woken(&head, bytes),
+        if strangers >= MANY_STRANGERS || threads.last() > last {
+            let known: Vec<u32> = self.tasks.recorded_threads().collect();
+            // If that fails the old filters go on.
+            let _ = self.trace(Pass::Threads(filter::Threads::new(known, last)));
         }
     }
 
-    /// A thread that may be recorded is switched out.
-    fn goes(&mut self, drain: &mut Drain, sample: &Traced<'_>, bytes: &[u8]) {
-        let Some(switch) = self.points.switch.read(sample.raw) else { return };
-        let states = &self.points.switch.states;
-        let tasks = &mut self.tasks;
-        let (tid, time_ns) = (switch.prev, sample.time_ns);
-        if states.over(switch.state) {
-            self.intervals.ended(tid);
-            self.ending.retain(|(other, _)| *other != tid);
-            tasks.ended(tid);
-            return;
-        }
-        // One that is about to end is nobody in the sample's own words.
-        let told = (sample.tid == tid).then_some(sample.pid);
-        let Some(pid) = told.or_else(|| tasks.pid_of(tid)) else { return };
-        if self.settings.all && !tasks.recorded(pid) {
-            tasks.process(pid).recorded = pid != std::process::id();
-        }
-        if !tasks.records(pid, time_ns) {
-            return;
-        }
-        tasks.seen(pid, tid, Some(switch.prev_comm));
-        if self.threads.as_ref().is_some_and(|t| !t.holds(tid, &String::from_utf8_lossy(switch.prev_comm))) {
-            return;
-        }
-        let (state, runnable) = (switch.state, states.runnable(switch.state));
-        let stack = self.keep(bytes);
-        let out = Out { pid, since_ns: time_ns, state, runnable, stack, wake: None };
-        if let Some(before) = self.intervals.switched_out(tid, out) {
-            self.lose(drain, before.pid, Cause::Unseen, time_ns.saturating_sub(before.since_ns));
-        }
-    }
-
-    /// Such a thread is woken.
-    fn woken(&mut self, sample: &Traced<'_>, bytes: &[u8]) {
-        let Some(waking) = self.points.waking.as_ref().and_then(|w| w.read(sample.raw)) else { return };
-        if !self.intervals.wants(waking.tid, self.tasks.pid_of(waking.tid).is_some()) {
-            return;
-        }
-        if sample.pid != 0 && sample.pid != u32::MAX {
-            self.tasks.seen(sample.pid, sample.tid, None);
-        }
-        let wake = Wake {
-            time_ns: sample.time_ns,
-            waker: (sample.pid, sample.tid),
-            interrupt: waking.interrupt,
-            stack: self.keep(bytes),
-        };
-        self.intervals.waking(waking.tid, wake);
-    }
-
-    fn keep(&mut self, bytes: &[u8]) -> Raw {
-        match self.intervals.len() < MANY_OUT {
-            true => self.spare.copy(bytes),
-            false => Raw::default(),
-        }
-    }
-
-    /// Whatever else there is to know.
-    fn note(&mut self, drain: &mut Drain, record: Record<'_>, time_ns: u64) {
-        let tasks = &mut self.tasks;
-        match record {
-            Record::Switched { tid, out: None, .. } => {
-                if let Some((interval, doubtful)) = self.intervals.switched_in(tid, time_ns) {
-                    self.ended(drain, interval, doubtful);
-                }
-            }
-            Record::Mapped(mapped) => {
-                let known = tasks.known(mapped.pid).filter(|process| process.mapped);
-                if let Some(process) = known {
-                    process.stacks.mapped(&mapped, drain.images());
-                }
-            }
-            Record::Begun { pid, parent, tid, .. } if pid != parent => {
-                if tasks.recorded(parent) && self.follow {
-                    tasks.forked(parent, pid, time_ns);
-                    tasks.seen(pid, tid, None);
-                }
-            }
-            Record::Begun { pid, tid, .. } => {
-                if tasks.recorded(pid) {
-                    tasks.seen(pid, tid, None);
-                }
-            }
-            Record::Ended { tid, .. } => {
-                if tasks.pid_of(tid).is_some() {
-                    self.ending.push((tid, time_ns));
-                }
-            }
-            Record::Name { pid, tid, name, exec } => {
-                if exec && tasks.known(pid).is_some() {
-                    tasks.executed(pid, time_ns);
-                    let process = tasks.process(pid);
-                    process.mapped = true;
-                    process.stacks.read_maps(pid, drain.images());
-                }
-                if tasks.pid_of(tid).is_some() {
-                    tasks.seen(pid, tid, Some(name));
-                }
-            }
-            Record::Lost(count) => {
-                self.ledger.no_room(count);
-                self.intervals.missing(time_ns);
-                // Mappings may have been among them.
-                tasks.all().for_each(|(_, process)| process.mapped = false);
-            }
-            _ => {}
-        }
+    /// Longest pause between two rounds.
+    pub fn longest_pause(&self) -> Option<Duration> {
+        let holds = self.guard.holds().then_some(HOLD_PAUSE);
+        self.points.is_none().then_some(looks::PAUSE).or(holds)
     }
 
     /// Stops sampling.

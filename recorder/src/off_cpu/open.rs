@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
 };
 
 use super::{
@@ -18,11 +21,14 @@ use crate::{
     settings,
 };
 
+/// What samples hold that need no stack.
+pub const PLAIN: u64 = Telling::SAMPLE_TYPE | sample::RAW;
 /// What samples hold.
-pub const WITH_STACK: u64 =
-    Telling::SAMPLE_TYPE | sample::RAW | sample::CALLCHAIN | sample::REGS_USER | sample::STACK_USER;
+pub const WITH_STACK: u64 = PLAIN | sample::CALLCHAIN | sample::REGS_USER | sample::STACK_USER;
 /// Smallest ring of a processor, bytes.
 const LEAST_RING: usize = 64 << 10;
+/// Largest ring of a processor for an ordinary user: others may need some of what he may lock.
+const USER_RING: usize = 256 << 10;
 /// All rings together, bytes.
 const ALL_RINGS: usize = 512 << 20;
 
@@ -31,6 +37,8 @@ const ALL_RINGS: usize = 512 << 20;
 pub enum Kind {
     /// A thread that may be ours is switched out: it is where the sample was taken.
     Out,
+    /// Such a thread is switched in.
+    In,
     /// Such a thread is woken, by who was sampled.
     Waking,
 }
@@ -44,14 +52,21 @@ pub struct Source {
     events: Vec<(u64, Kind, OwnedFd)>,
     /// Those that were replaced: their records may still be in the ring.
     old: Vec<(u64, Kind)>,
-    /// What tells of the switches of each thread: what tracepoints say of switches is what the thread says that goes, and on
-    /// some virtual machines idle processors say nothing.
+    /// What tells of the switches of each thread. The tracepoint tells of a thread that comes in the context of the one that goes,
+    /// and on some virtual machines idle processors say nothing; these tell in its own, up to the middle of its end.
     switches: Vec<OwnedFd>,
-    /// The event of the ring tells of all.
-    tells_switches: bool,
+    /// What tells of mappings and names, thread by thread.
+    tasks: Vec<OwnedFd>,
+    /// Counts the switches that pass while nobody is told of them.
+    counter: Option<OwnedFd>,
 }
 
 impl Source {
+    fn new(ring: Ring, cpu: u32) -> Source {
+        let (events, old, switches, tasks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Source { ring, cpu, events, old, switches, tasks, counter: None }
+    }
+
     /// What a sample of this number tells.
     pub fn kind(&self, number: u64) -> Option<Kind> {
         let events = self.events.iter().map(|(number, kind, _)| (*number, *kind));
@@ -79,9 +94,21 @@ pub struct Points {
 impl Points {
     /// Those that the settings ask for.
     pub fn find(settings: &settings::OffCpu) -> Result<Points, String> {
+        // Their records tell threads by the numbers of the machine.
+        if !machines_numbers() {
+            return Err("we run in a container with process ids of its own; run flightline outside of it, or give it the \
+                        host's (--pid=host)"
+                .into());
+        }
         let waking = if settings.wakeups { Some(WakingPoint::find()?) } else { None };
         Ok(Points { switch: SwitchPoint::find()?, waking })
     }
+}
+
+/// Whether process ids here are those of the machine.
+fn machines_numbers() -> bool {
+    // PROC_PID_INIT_INO of linux/proc_ns.h.
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|meta| meta.ino() == 0xEFFF_FFFC)
 }
 
 /// Bytes of each processor's ring.
@@ -90,14 +117,13 @@ pub fn ring_bytes(settings: &settings::OffCpu, cpus: usize) -> usize {
     usize::try_from(settings.ring_bytes).unwrap_or(most).clamp(LEAST_RING, most)
 }
 
-/// Opens rings and the events of threads and mappings; of a whole machine they tell of all switches too.
+/// Opens rings and the events of threads and mappings; of a whole machine those of all switches too.
 pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
     let cpus = online();
     let bytes = ring_bytes(settings, cpus.len());
     let mut sources = Vec::with_capacity(cpus.len());
     for cpu in cpus {
-        let telling = Telling { tasks: true, switches: settings.all, wake_bytes: wake_bytes(bytes) };
-        let event = match telling.open(cpu) {
+        let event = match telling(true, bytes).open(cpu) {
             Ok(event) => event,
             // It went off line.
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
@@ -105,24 +131,93 @@ pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
         };
         let ring = Ring::map(event, bytes).map_err(|(_, error)| error)?;
         attr::enable(ring.event())?;
-        let (events, old, switches, tells_switches) = (Vec::new(), Vec::new(), Vec::new(), settings.all);
-        sources.push(Source { ring, cpu, events, old, switches, tells_switches });
+        let mut source = Source::new(ring, cpu);
+        if settings.all {
+            let event = telling(false, bytes).open(cpu)?;
+            attr::share_ring(event.as_fd(), source.ring.event())?;
+            attr::enable(event.as_fd())?;
+            source.switches.push(event);
+        }
+        sources.push(source);
     }
     Ok(sources)
+}
+
+/// Of tasks, or of switches.
+fn telling(tasks: bool, ring: usize) -> Telling {
+    Telling { tasks, switches: !tasks, wake_bytes: wake_bytes(ring) }
+}
+
+/// Whether the tracepoints may be opened at all.
+pub fn try_out(points: &Points) -> io::Result<()> {
+    let cpu = online().first().copied().unwrap_or(0);
+    Tracing { id: points.switch.id, sample_type: WITH_STACK, stack_bytes: 0, wake_bytes: 1 }
+        .open(cpu)
+        .map(drop)
 }
 
 /// Opens what tells of the switches of a thread and those it starts; `from_exec` (0: of the program that the caller starts next).
 pub fn switches(sources: &mut [Source], tid: u32, children: bool, from_exec: bool) -> io::Result<()> {
     for source in sources {
-        let telling = Telling { tasks: false, switches: true, wake_bytes: wake_bytes(source.ring.size()) };
-        let event = telling.open_of_thread(tid, source.cpu, children, from_exec)?;
-        attr::share_ring(event.as_fd(), source.ring.event())?;
-        if !from_exec {
-            attr::enable(event.as_fd())?;
-        }
-        source.switches.push(event);
+        let event =
+            telling(false, source.ring.size()).open_of_thread(tid, source.cpu, children, from_exec)?;
+        source.switches.push(begin(event, &source.ring, from_exec)?);
     }
     Ok(())
+}
+
+/// The same, and what is mapped there, and names: where nothing of whole processors is allowed. The first event of a processor
+/// has the ring.
+pub fn switches_alone(
+    sources: &mut Vec<Source>,
+    tid: u32,
+    children: bool,
+    from_exec: bool,
+) -> io::Result<()> {
+    for cpu in online() {
+        let event = match telling(true, USER_RING).open_of_thread(tid, cpu, children, from_exec) {
+            Ok(event) => event,
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
+            Err(e) => return Err(e),
+        };
+        match sources.iter_mut().find(|s| s.cpu == cpu) {
+            Some(source) => source.tasks.push(begin(event, &source.ring, from_exec)?),
+            None => {
+                let ring = map_own(event)?;
+                if !from_exec {
+                    attr::enable(ring.event())?;
+                }
+                sources.push(Source::new(ring, cpu));
+            }
+        }
+    }
+    switches(sources, tid, children, from_exec)
+}
+
+fn begin(event: OwnedFd, ring: &Ring, from_exec: bool) -> io::Result<OwnedFd> {
+    attr::share_ring(event.as_fd(), ring.event())?;
+    if !from_exec {
+        attr::enable(event.as_fd())?;
+    }
+    Ok(event)
+}
+
+/// As large as the limit of locked memory allows.
+fn map_own(event: OwnedFd) -> io::Result<Ring> {
+    let (mut event, mut bytes) = (event, USER_RING);
+    loop {
+        match Ring::map(event, bytes) {
+            Ok(ring) => return Ok(ring),
+            Err((back, e)) => {
+                let limit = matches!(e.raw_os_error(), Some(libc::EPERM | libc::ENOMEM));
+                if !limit || bytes <= LEAST_RING / 4 {
+                    return Err(e);
+                }
+                event = back;
+                bytes /= 2;
+            }
+        }
+    }
 }
 
 fn wake_bytes(ring: usize) -> u32 {
@@ -135,11 +230,11 @@ pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: 
     for source in sources {
         let tracing = |id, sample_type| {
             let wake_bytes = wake_bytes(source.ring.size());
-            Tracing { id, sample_type, stack_bytes, wake_bytes }.open(source.cpu)
+            Tracing { id, sample_type, stack_bytes, wake_bytes }
         };
         let mut events = Vec::new();
         let mut add = |kind, id, sample_type, filter: Option<std::ffi::CString>| -> io::Result<()> {
-            let event = tracing(id, sample_type)?;
+            let event = tracing(id, sample_type).open(source.cpu)?;
             if let Some(filter) = filter {
                 attr::set_filter(event.as_fd(), &filter)?;
             }
@@ -153,13 +248,22 @@ pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: 
         };
         // Of an idle processor there is nothing to see.
         let out = of_threads("prev_pid").or_else(|| Some(c"prev_pid!=0".into()));
+        let counter = tracing(points.switch.id, WITH_STACK).count(source.cpu)?;
+        if let Some(out) = &out {
+            attr::set_filter(counter.as_fd(), out)?;
+        }
         add(Kind::Out, points.switch.id, WITH_STACK, out)?;
+        // Of a whole machine the other events tell of those that come, whoever they are.
+        if let Some(come) = of_threads("next_pid") {
+            add(Kind::In, points.switch.id, PLAIN, Some(come))?;
+        }
         if let Some(waking) = &points.waking {
             add(Kind::Waking, waking.id, WITH_STACK, of_threads("pid"))?;
         }
         for (.., event) in &events {
             attr::enable(event.as_fd())?;
         }
+        source.counter = Some(counter);
         let before = std::mem::replace(&mut source.events, events);
         source.old = before.iter().map(|(number, kind, _)| (*number, *kind)).collect();
     }
@@ -182,10 +286,26 @@ fn each(sources: &mut [Source], act: impl Fn(BorrowedFd<'_>) -> io::Result<()>) 
         for event in events {
             let _ = act(event.as_fd());
         }
-        if source.tells_switches {
-            let _ = act(source.ring.event());
-        }
     }
+}
+
+/// Counts the switches that pass, from now on.
+pub fn count(sources: &[Source]) {
+    for counter in sources.iter().filter_map(|source| source.counter.as_ref()) {
+        let _ = attr::reset(counter.as_fd()).and_then(|()| attr::enable(counter.as_fd()));
+    }
+}
+
+/// How many passed since [`count`]; `None` where they cannot be counted.
+pub fn counted(sources: &[Source]) -> Option<u64> {
+    let counters = sources.iter().filter_map(|source| source.counter.as_ref());
+    let counts: Vec<u64> = counters
+        .filter_map(|counter| {
+            let _ = attr::disable(counter.as_fd());
+            attr::read_count(counter.as_fd()).ok()
+        })
+        .collect();
+    (!counts.is_empty()).then(|| counts.iter().sum())
 }
 
 /// The threads that pass if `tids` are those known and whatever begins from now on is of interest.

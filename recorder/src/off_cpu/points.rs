@@ -1,5 +1,8 @@
 //! The tracepoints `sched:sched_switch` and `sched:sched_waking`, read by the layout that this kernel tells.
 
+use std::borrow::Cow;
+
+use super::looks;
 use crate::perf_events::tracepoint::{Tracepoint, describe};
 
 /// Where in a record a number or text stands.
@@ -33,21 +36,39 @@ pub struct States {
     preempted: u64,
 }
 
+impl Default for States {
+    /// Linux 4.14 and later, all of them.
+    fn default() -> States {
+        let names = ["S", "D", "T", "t", "X", "Z", "P", "I"];
+        let flags = names.iter().enumerate().map(|(i, name)| (1 << i, (*name).to_owned())).collect();
+        States { flags, preempted: 0x100 }
+    }
+}
+
 impl States {
     fn of(point: &Tracepoint) -> States {
         let mut flags = point.flags();
         flags.retain(|(bit, _)| bit.is_power_of_two());
         if flags.is_empty() {
-            // Linux 4.14 and later, all of them.
-            let names = ["S", "D", "T", "t", "X", "Z", "P", "I"];
-            flags = names.iter().enumerate().map(|(i, name)| (1 << i, (*name).to_owned())).collect();
+            return States::default();
         }
         let preempted = flags.iter().map(|(bit, _)| bit).max().map_or(0, |bit| bit << 1);
         States { flags, preempted }
     }
 
     /// The text for `prev_state`.
-    pub fn text(&self, state: u64) -> String {
+    pub fn text(&self, state: u64) -> Cow<'_, str> {
+        let only = self.flags.iter().find(|(bit, _)| *bit == state);
+        match (state, only) {
+            (looks::UNKNOWN, _) => "?".into(),
+            (0, _) => "R".into(),
+            (_, Some((_, name))) => name.into(),
+            _ if state == self.preempted => "R+".into(),
+            _ => self.several(state).into(),
+        }
+    }
+
+    fn several(&self, state: u64) -> String {
         let set = self.flags.iter().filter(|(bit, _)| state & bit != 0);
         let mut text = set.map(|(_, name)| name.as_str()).collect::<Vec<_>>().join("|");
         if text.is_empty() {

@@ -1,28 +1,16 @@
 //! Intervals that are over, on their way into the recording: stacks are walked and named, and files may have to be read for
 //! that.
 
-use std::collections::HashSet;
-
-use flightline_in_signal::layout::walk_end;
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    OffCpu, Raw,
+    Kept, OffCpu,
     intervals::Interval,
-    kernel_part::Seen,
     ledger::Cause,
-    open::WITH_STACK,
     tasks::Tasks,
     write::{self, Waker},
 };
-use crate::{
-    attach::{
-        record::{self, Record},
-        stacks::{Copied, Stack},
-    },
-    clock::monotonic_ns,
-    drain::Drain,
-    names::intern::TraceIndex,
-};
+use crate::{attach::stacks::Stack, clock::monotonic_ns, drain::Drain, names::intern::TraceIndex, tell};
 
 /// Intervals that may wait for names, and bytes of their stacks.
 const WAITING: [usize; 2] = [200_000, 64 << 20];
@@ -33,24 +21,21 @@ const JOIN_NS: u64 = 2_000_000_000;
 
 /// An interval, or what goes on at the end.
 pub struct Ready {
-    interval: Interval<Raw>,
+    interval: Interval<Kept>,
     open: bool,
     since_ns: u64,
-    own: Option<Stack>,
-    waker: Option<Stack>,
 }
 
 impl Ready {
     fn bytes(&self) -> usize {
-        let wake = self.interval.out.wake.as_ref().map_or(0, |wake| wake.stack.bytes.len());
-        let walked = [&self.own, &self.waker].map(|s| s.as_ref().map_or(0, |stack| stack.frames.len() * 8));
-        self.interval.out.stack.bytes.len() + wake + walked.iter().sum::<usize>()
+        let out = &self.interval.out;
+        out.stack.bytes() + out.wake.as_ref().map_or(0, |wake| wake.stack.bytes())
     }
 }
 
 impl OffCpu {
     /// An interval is over; or several, if records are missing.
-    pub(super) fn ended(&mut self, drain: &mut Drain, interval: Interval<Raw>, doubtful: bool) {
+    pub(super) fn ended(&mut self, drain: &mut Drain, interval: Interval<Kept>, doubtful: bool) {
         let (pid, took_ns) = (interval.out.pid, interval.took_ns());
         if doubtful {
             self.lose(drain, pid, Cause::Doubtful, took_ns);
@@ -77,7 +62,12 @@ impl OffCpu {
         let process = self.tasks.process(pid);
         if process.output.is_none() {
             process.output = drain.recording_of(pid).ok().map(|(index, _)| index);
-            process.output.into_iter().for_each(|index| self.ledger.uses(index));
+            if let Some(index) = process.output
+                && self.ledger.uses(index)
+                && let Some(lacks) = &self.lacks
+            {
+                tell::notice(drain.parts(index).0, lacks, monotonic_ns());
+            }
         }
         process.output
     }
@@ -89,9 +79,9 @@ impl OffCpu {
         }
     }
 
-    fn enter(&mut self, drain: &mut Drain, interval: Interval<Raw>, open: bool) {
+    fn enter(&mut self, drain: &mut Drain, interval: Interval<Kept>, open: bool) {
         self.tell_process(drain, interval.out.pid);
-        let ready = Ready { interval, open, since_ns: monotonic_ns(), own: None, waker: None };
+        let ready = Ready { interval, open, since_ns: self.now_ns };
         let full = self.pending.len() >= WAITING[0] || self.pending_bytes >= WAITING[1];
         if let Some(ready) = self.write(drain, ready, full) {
             self.pending_bytes += ready.bytes();
@@ -102,6 +92,7 @@ impl OffCpu {
     /// Tries again what waits; `anyway`: with what is known.
     pub fn resolve(&mut self, drain: &mut Drain, anyway: bool) {
         let begun_ns = monotonic_ns();
+        self.now_ns = begun_ns;
         if begun_ns < self.again_ns && !self.stopped && !anyway {
             return;
         }
@@ -138,9 +129,13 @@ impl OffCpu {
 
     /// The end: what is out by now.
     pub fn close(&mut self, drain: &mut Drain, now_ns: u64) {
+        self.release(drain, now_ns);
         self.stop();
         self.read(drain, u64::MAX);
         self.read_names(drain, now_ns);
+        for (tid, _) in std::mem::take(&mut self.ending) {
+            self.intervals.ended(tid);
+        }
         for (interval, doubtful) in self.intervals.take_open(now_ns) {
             match doubtful {
                 true => self.lose(drain, interval.out.pid, Cause::Doubtful, interval.took_ns()),
@@ -161,7 +156,7 @@ impl OffCpu {
     /// Writes an interval; gives it back if it has to wait.
     fn write(&mut self, drain: &mut Drain, mut ready: Ready, anyway: bool) -> Option<Ready> {
         let pid = ready.interval.out.pid;
-        let may_join = self.joins && monotonic_ns().saturating_sub(ready.since_ns) < JOIN_NS;
+        let may_join = self.joins && self.now_ns.saturating_sub(ready.since_ns) < JOIN_NS;
         if !anyway && may_join && self.tasks.recorded(pid) && !drain.knows(pid) {
             return Some(ready);
         }
@@ -171,21 +166,23 @@ impl OffCpu {
             self.ledger.lose(index, Cause::OutputFull, took_ns);
             return None;
         }
-        if !self.walk(drain, index, &mut ready, anyway) {
+        let out = &mut ready.interval.out;
+        if !self.walk(drain, pid, &mut out.stack, false, anyway) {
             return Some(ready);
         }
-        let (Some(trace), waker) = self.traces(drain, index, &ready, anyway) else { return Some(ready) };
-        let waker = match waker {
-            Ok(waker) => waker,
-            Err(Waiting) => return Some(ready),
-        };
-        let tid = ready.interval.tid;
-        let thread = self.constant(drain, pid, tid, index);
+        if let Some(wake) = &mut out.wake
+            && !self.walk(drain, wake.waker.0, &mut wake.stack, wake.interrupt, anyway)
+        {
+            return Some(ready);
+        }
+        let (Ok(trace), Ok(waker)) = self.traces(drain, index, &ready, anyway) else { return Some(ready) };
+        let (tid, out) = (ready.interval.tid, &ready.interval.out);
+        let thread = self.constant(drain, (pid, tid), &out.name, index);
         let waker = waker.map(|(trace, time_ns, who)| {
-            let thread = who.map(|(pid, tid)| self.constant(drain, pid, tid, index));
+            let thread = who.map(|(who, name)| self.constant(drain, who, name, index));
             Waker { thread, trace, time_ns }
         });
-        let states = &self.points.switch.states;
+        let states = &self.states;
         let (recording, ..) = drain.parts(index);
         match ready.open {
             true => write::open(recording, &ready.interval, states, thread, trace),
@@ -195,104 +192,41 @@ impl OffCpu {
         None
     }
 
-    /// Walks what is not walked yet. `false` if files have to be read first.
-    fn walk(&mut self, drain: &mut Drain, index: usize, ready: &mut Ready, anyway: bool) -> bool {
-        let out = &mut ready.interval.out;
-        if ready.own.is_none() {
-            let (pid, whole) = (out.pid, |_: Seen, len| (len, true));
-            ready.own = self.walk_one(drain, index, pid, &out.stack, whole, anyway);
-            if ready.own.is_some() {
-                self.spare.take_back(&mut out.stack);
-            }
-        }
-        let Some(wake) = &mut out.wake else { return ready.own.is_some() };
-        if ready.waker.is_none() {
-            let (pid, interrupt) = (wake.waker.0, wake.interrupt);
-            let real = pid != 0 && pid != u32::MAX;
-            let part = |seen: Seen, len| match (interrupt, seen.entry) {
-                (true, Some(entry)) => (entry, false),
-                (true, None) => (len, false),
-                (false, _) => (len, real),
-            };
-            ready.waker = self.walk_one(drain, index, pid, &wake.stack, part, anyway);
-            if ready.waker.is_some() {
-                self.spare.take_back(&mut wake.stack);
-            }
-        }
-        ready.own.is_some() && ready.waker.is_some()
-    }
-
-    /// Walks one stack. `part` says how much of the kernel's is of interest, and whether the program's is.
-    fn walk_one(
+    /// The stacks in the output: of the thread, if it has one, and what woke it, if something was seen to.
+    fn traces<'a>(
         &mut self,
         drain: &mut Drain,
         index: usize,
-        pid: u32,
-        raw: &Raw,
-        part: impl FnOnce(Seen, usize) -> (usize, bool),
+        ready: &'a Ready,
         anyway: bool,
-    ) -> Option<Stack> {
-        let Some(Record::Sample(sample)) = record::parse(&raw.bytes, WITH_STACK) else {
-            return Some(Stack { truncated: Some(walk_end::NO_INFO), ..Stack::default() });
-        };
-        let seen = self.parts.look(&sample.kernel, anyway, drain.images())?;
-        let (end, user) = part(seen, sample.kernel.len());
-        let kernel = sample.kernel.get(seen.tracer.min(end)..end).unwrap_or(&[]);
-        let (_, images, rows) = drain.parts(index);
-        let regs = sample.regs.as_ref().filter(|_| user);
-        let process = self.tasks.process(pid);
-        if regs.is_some() && !process.mapped {
-            process.mapped = true;
-            process.stacks.read_maps(pid, images);
-        }
-        let copied = Copied { regs, copy: sample.stack, kernel, user: &sample.user };
-        let mut stack = process.stacks.walk(pid, &copied, !anyway, self.depth, images, rows)?;
-        if regs.is_none() {
-            stack.truncated = None;
-        }
-        Some(stack)
-    }
-
-    /// The stacks in the output: of the thread, `None` if names are being read, and what woke it.
-    fn traces(
-        &mut self,
-        drain: &mut Drain,
-        index: usize,
-        ready: &Ready,
-        anyway: bool,
-    ) -> (Option<TraceIndex>, Result<Option<Woken>, Waiting>) {
+    ) -> (Result<Option<TraceIndex>, Waiting>, Result<Option<Woken<'a>>, Waiting>) {
         let (recording, images, _) = drain.parts(index);
-        let mut trace = |tasks: &mut Tasks, pid: u32, stack: &Stack| {
-            tasks.process(pid).stacks.trace(stack, anyway, &mut recording.interner, images)
+        let mut trace = |tasks: &mut Tasks, pid: u32, stack: Option<&Stack>| {
+            let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else { return Ok(None) };
+            let found =
+                tasks.process(pid).stacks.trace(stack, anyway, index, &mut recording.interner, images);
+            found.map(Some).ok_or(Waiting)
         };
         let out = &ready.interval.out;
-        let own = ready.own.as_ref().and_then(|own| trace(&mut self.tasks, out.pid, own));
-        let (Some(wake), Some(stack)) = (&out.wake, &ready.waker) else { return (own, Ok(None)) };
-        let who = (!wake.interrupt).then_some(wake.waker);
-        match (stack.frames.is_empty(), trace(&mut self.tasks, wake.waker.0, stack)) {
-            (true, _) => (own, Ok(Some((None, wake.time_ns, who)))),
-            (false, Some(found)) => (own, Ok(Some((Some(found), wake.time_ns, who)))),
-            (false, None) => (own, Err(Waiting)),
-        }
+        let own = trace(&mut self.tasks, out.pid, out.stack.stack.as_ref());
+        let Some(wake) = &out.wake else { return (own, Ok(None)) };
+        let who = (!wake.interrupt).then_some((wake.waker, &wake.name));
+        let found = trace(&mut self.tasks, wake.waker.0, wake.stack.stack.as_ref());
+        (own, found.map(|found| Some((found, wake.time_ns, who))))
     }
 
-    /// The constant of a thread.
-    fn constant(&mut self, drain: &mut Drain, pid: u32, tid: u32, index: usize) -> usize {
-        if !self.tasks.named(tid, index) {
-            self.adopt(drain, pid, tid, index);
+    /// The constant of a thread: that which another engine has given it, if it is called so now.
+    fn constant(&mut self, drain: &mut Drain, who: (u32, u32), name: &Arc<str>, index: usize) -> usize {
+        if self.tasks.wants_constant(who.1, name, index) {
+            let known = drain.known_thread(who.0, who.1, name, index);
+            self.tasks.adopt(who.0, who.1, index, known);
         }
-        self.tasks.constant(pid, tid, index, drain.parts(index).0)
-    }
-
-    /// A thread that another engine knows has its constant.
-    pub(super) fn adopt(&mut self, drain: &mut Drain, pid: u32, tid: u32, index: usize) {
-        let known = drain.known_thread(pid, tid, self.tasks.name(tid), index);
-        self.tasks.adopt(pid, tid, index, known);
+        self.tasks.constant(who, name, index, drain.parts(index).0)
     }
 }
 
 /// Names are being read.
 struct Waiting;
 
-/// Where it was woken from, when, and by which process and thread, if by one.
-type Woken = (Option<TraceIndex>, u64, Option<(u32, u32)>);
+/// Where it was woken from, when, and by which process and thread of which name, if by one.
+type Woken<'a> = (Option<TraceIndex>, u64, Option<((u32, u32), &'a Arc<str>)>);

@@ -1,6 +1,9 @@
 //! Processes and threads that intervals name: the recorded ones, and those that woke them.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use crate::{
     attach::{
@@ -9,6 +12,9 @@ use crate::{
     },
     recording::{Recording, ThreadHandle},
 };
+
+/// Constants remembered of one thread.
+const MOST_NAMES: usize = 32;
 
 /// A process.
 #[derive(Default)]
@@ -39,9 +45,9 @@ pub struct Task {
     /// Its process.
     pub pid: u32,
     /// What it is called now.
-    pub name: String,
-    /// Output and its constant there, under that name.
-    handles: Vec<(usize, ThreadHandle)>,
+    name: Arc<str>,
+    /// Output and its constant there, by name.
+    handles: Vec<(usize, Arc<str>, ThreadHandle)>,
     /// It has ended; its last interval may not be written yet.
     over: bool,
 }
@@ -93,13 +99,18 @@ impl Tasks {
         self.threads.iter().filter(|(_, task)| !task.over && self.recorded(task.pid)).map(|(tid, _)| *tid)
     }
 
+    /// The same with their processes in front.
+    pub fn recorded_pairs(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.recorded_threads().filter_map(|tid| Some((self.pid_of(tid)?, tid)))
+    }
+
     /// The process of a thread that is known.
     pub fn pid_of(&self, tid: u32) -> Option<u32> {
         self.threads.get(&tid).map(|task| task.pid)
     }
 
-    /// A thread was seen; `name` if that tells what it is called.
-    pub fn seen(&mut self, pid: u32, tid: u32, name: Option<&[u8]>) {
+    /// A thread was seen; `name` if that tells what it is called. Gives back its name.
+    pub fn seen(&mut self, pid: u32, tid: u32, name: Option<&[u8]>) -> Arc<str> {
         // Numbers recur.
         if self.threads.get(&tid).is_some_and(|task| task.over || task.pid != pid) {
             self.ended(tid);
@@ -108,19 +119,20 @@ impl Tasks {
         let new = !self.threads.contains_key(&tid);
         let task = self.threads.entry(tid).or_insert_with(|| {
             let name = if name.is_some() { None } else { name_of(pid, tid) };
-            Task { pid, name: name.unwrap_or_default(), handles: Vec::new(), over: false }
+            Task { pid, name: name.unwrap_or_default().into(), handles: Vec::new(), over: false }
         });
         if let Some(name) = name
             && task.name.as_bytes() != name
         {
-            task.name = String::from_utf8_lossy(name).into_owned();
-            task.handles.clear();
+            task.name = String::from_utf8_lossy(name).into();
         }
+        let name = task.name.clone();
         if new {
             let process = self.process(pid);
             process.threads += 1;
             process.over = false;
         }
+        name
     }
 
     /// A thread has ended.
@@ -166,7 +178,7 @@ impl Tasks {
 
     /// Output `index` is let go.
     pub fn forget_output(&mut self, index: usize) {
-        self.threads.values_mut().for_each(|task| task.handles.retain(|(of, _)| *of != index));
+        self.threads.values_mut().for_each(|task| task.handles.retain(|(of, ..)| *of != index));
         for process in self.processes.values_mut() {
             process.groups.retain(|(of, _)| *of != index);
             process.output = process.output.filter(|of| *of != index);
@@ -178,19 +190,9 @@ impl Tasks {
         self.processes.iter_mut().map(|(pid, process)| (*pid, process))
     }
 
-    /// How many threads and processes are known.
-    pub fn counts(&self) -> [usize; 2] {
-        [self.threads.len(), self.processes.len()]
-    }
-
-    /// What a thread is called.
-    pub fn name(&self, tid: u32) -> &str {
-        self.threads.get(&tid).map_or("", |task| &task.name)
-    }
-
-    /// Whether a thread has a constant in output `index` under its present name.
-    pub fn named(&self, tid: u32, index: usize) -> bool {
-        self.threads.get(&tid).is_some_and(|task| task.handles.iter().any(|(of, _)| *of == index))
+    /// Whether a thread is called so, and has no constant of that name in output `index` yet.
+    pub fn wants_constant(&self, tid: u32, name: &str, index: usize) -> bool {
+        self.threads.get(&tid).is_some_and(|task| *task.name == *name && task.handle(name, index).is_none())
     }
 
     /// Another engine knows a thread and its process in output `index`.
@@ -201,26 +203,48 @@ impl Tasks {
             groups.push((index, group));
         }
         if let (Some(handle), Some(task)) = (known.thread, self.threads.get_mut(&tid)) {
-            task.handles.retain(|(of, _)| *of != index);
-            task.handles.push((index, handle));
+            task.put(task.name.clone(), index, handle);
         }
     }
 
-    /// The constant of a thread in output `index`.
-    pub fn constant(&mut self, pid: u32, tid: u32, index: usize, recording: &mut Recording) -> usize {
+    /// The constant of a thread of that name in output `index`.
+    pub fn constant(
+        &mut self,
+        (pid, tid): (u32, u32),
+        name: &Arc<str>,
+        index: usize,
+        recording: &mut Recording,
+    ) -> usize {
         let group = self.process(pid).group(pid, index, recording);
         let Some(task) = self.threads.get_mut(&tid) else {
-            // Its end was read before its last interval was written.
-            return recording.add_thread(tid, "", group).index;
+            return recording.add_thread(tid, name, group).index;
         };
-        let at = task.handles.iter().position(|(of, _)| *of == index).unwrap_or_else(|| {
-            task.handles.push((index, recording.add_thread(tid, &task.name, group)));
-            task.handles.len() - 1
-        });
-        match task.handles.get_mut(at) {
-            Some((_, handle)) => recording.thread_index(handle, tid, &task.name, group),
-            None => 0,
+        if task.handle(name, index).is_none() {
+            task.put(name.clone(), index, recording.add_thread(tid, name, group));
         }
+        let Some(mut handle) = task.handle(name, index) else { return 0 };
+        let before = handle;
+        let constant = recording.thread_index(&mut handle, tid, name, group);
+        if handle != before {
+            task.put(name.clone(), index, handle);
+        }
+        constant
+    }
+}
+
+impl Task {
+    fn handle(&self, name: &str, index: usize) -> Option<ThreadHandle> {
+        let mut fitting = self.handles.iter().filter(|(of, called, _)| *of == index && **called == *name);
+        fitting.next().map(|(.., handle)| *handle)
+    }
+
+    /// A thread that changes its name all the time has its last ones remembered.
+    fn put(&mut self, name: Arc<str>, index: usize, handle: ThreadHandle) {
+        self.handles.retain(|(of, called, _)| *of != index || *called != name);
+        if self.handles.len() >= MOST_NAMES {
+            self.handles.remove(0);
+        }
+        self.handles.push((index, name, handle));
     }
 }
 

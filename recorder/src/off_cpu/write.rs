@@ -21,7 +21,7 @@ pub fn interval<S>(
     interval: &Interval<S>,
     states: &States,
     thread: usize,
-    trace: TraceIndex,
+    trace: Option<TraceIndex>,
     waker: Option<&Waker>,
 ) {
     let state = states.text(interval.out.state);
@@ -36,7 +36,7 @@ pub fn interval<S>(
     recording.event_with_constants(
         schema::OFF_CPU,
         thread,
-        Some(trace),
+        trace,
         bytes,
         |recording| (recording.other_thread_key(waker_thread), recording.other_stack_key(waker_trace)),
         |e, thread, stack, (waker_thread, waker_stack)| {
@@ -53,11 +53,11 @@ pub fn open<S>(
     interval: &Interval<S>,
     states: &States,
     thread: usize,
-    trace: TraceIndex,
+    trace: Option<TraceIndex>,
 ) {
     let state = states.text(interval.out.state);
     let (start, took) = recording.interval(interval.out.since_ns, interval.took_ns());
-    recording.event_with_stack(schema::OPEN_OFF_CPU, thread, Some(trace), state.len(), |e, thread, stack| {
+    recording.event_with_stack(schema::OPEN_OFF_CPU, thread, trace, state.len(), |e, thread, stack| {
         e.ticks(start).ticks(took).key(thread).key(stack).string(&state).long(interval.took_ns() as i64);
     });
 }

@@ -22,11 +22,20 @@ pub struct OffCpu {
     pub ring_bytes: u64,
     /// Bytes of a program's stack that are copied at each switch, a multiple of 8.
     pub stack_bytes: u32,
+    /// Switches and wake-ups a second that are looked at at most; 0: any number.
+    pub rate: u32,
 }
 
 impl Default for OffCpu {
     fn default() -> OffCpu {
-        OffCpu { min: Duration::ZERO, wakeups: false, all: false, ring_bytes: 8 << 20, stack_bytes: 8 << 10 }
+        OffCpu {
+            min: Duration::ZERO,
+            wakeups: false,
+            all: false,
+            ring_bytes: 8 << 20,
+            stack_bytes: 8 << 10,
+            rate: 100_000,
+        }
     }
 }
 

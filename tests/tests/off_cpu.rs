@@ -1,0 +1,282 @@
+//! Times without a processor: the recording tells each one that the kernel counted for the thread itself, as long, in its state,
+//! with who ended it.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use flightline_tests::record::{Record, Recorded};
+use flightline_tests::recording::Frame;
+use flightline_tests::run::{beside, run, spawn, until};
+use flightline_tests::spans::{self, Span};
+use flightline_tests::truth::Truth;
+use flightline_tests::victim::{self, OPTIMISED, flightline};
+use flightline_tests::{skip, stolen::Stolen};
+
+const OFF: &str = "flightline.OffCpu";
+const OPEN: &str = "flightline.OpenOffCpu";
+const LIMIT: Duration = Duration::from_secs(120);
+const NOBODY: u32 = 65534;
+const THREADS: [&str; 10] =
+    ["sleeper", "waits", "wakes", "reads", "writes", "c1", "c2", "c3", "spin-a", "spin-b"];
+
+/// Says so and gives `true` where scheduler events of the machine cannot be seen.
+fn not_here() -> bool {
+    // SAFETY: no memory effects.
+    let root = unsafe { libc::geteuid() == 0 };
+    if !root {
+        skip::other_user("scheduler events of the whole machine are for root");
+    }
+    !root
+}
+
+fn runnable(span: &Span) -> bool {
+    matches!(span.field("state"), "R" | "R+")
+}
+
+fn nanos(span: &Span) -> u64 {
+    span.number("nanos") as u64
+}
+
+fn of<'a>(all: &'a [Span], thread: &str) -> Vec<&'a Span> {
+    all.iter().filter(|span| span.thread == thread).collect()
+}
+
+/// Number by kind and length of each thread's times, as it and the kernel counted them.
+#[track_caller]
+fn compare(truth: &Truth, all: &[Span], stolen_ns: u64) {
+    for name in THREADS {
+        let own = of(all, name);
+        let count = |what: &str| truth.counts[&format!("{name} {what}")];
+        let voluntary = own.iter().filter(|span| !runnable(span)).count() as i64;
+        assert_eq!(voluntary, count("voluntary"), "{name} waited");
+        // Between its name's change and its reading it may be put aside, at either end.
+        let involuntary = own.iter().filter(|span| runnable(span)).count() as i64;
+        let counted = count("involuntary");
+        assert!(
+            (counted - 1..=counted + 2).contains(&involuntary),
+            "{name}: put aside {involuntary} times, not {counted}"
+        );
+        let (is, should) = (own.iter().map(|span| nanos(span)).sum::<u64>(), count("off") as u64);
+        // A switch itself belongs to neither side for some microseconds.
+        let tolerance = should / 500 + 20_000 * own.len() as u64 + stolen_ns;
+        assert!(
+            is.abs_diff(should) <= tolerance,
+            "{name}: {is} ns off, truly {should}, in {} times",
+            own.len()
+        );
+    }
+}
+
+fn has(frames: &[Frame], method: &str) -> bool {
+    frames.iter().any(|frame| frame.method == method)
+}
+
+/// Of the program or the C library.
+fn user(frame: &Frame) -> bool {
+    frame.class == "off_cpu" || frame.class.starts_with("libc.so") || frame.class.starts_with("libflightline")
+}
+
+/// The kernel's part first, from the switch on, then the program's.
+fn in_order(frames: &[Frame]) -> bool {
+    let kernel = |frame: &Frame| frame.class == "kernel";
+    let first = frames.first().is_some_and(|frame| kernel(frame) && frame.method == "__schedule");
+    first && frames.iter().skip_while(|frame| !user(frame)).all(|frame| !kernel(frame))
+}
+
+#[track_caller]
+fn no_losses(path: &Path) {
+    let losses = spans::read(path, &["flightline.EventLoss"]);
+    assert!(losses.is_empty(), "{losses:?}");
+}
+
+#[track_caller]
+fn record(options: &[&str], rounds: &str) -> Recorded {
+    let program = victim::c("off_cpu", OPTIMISED);
+    let record = options.iter().fold(Record::new(), |record, option| record.option(*option));
+    record.run(program, &[rounds]).expect_code(0)
+}
+
+#[test]
+fn every_time_with_who_ended_it() {
+    if not_here() {
+        return;
+    }
+    let _place = beside();
+    let recorded = record(&["--off-cpu", "--wakeups", "--off-cpu-ring", "16m"], "40");
+    let all = spans::read(&recorded.path, &[OFF]);
+    no_losses(&recorded.path);
+    compare(&recorded.truth(), &all, recorded.stolen_ns);
+    assert!(
+        recorded.finished.stderr.contains(&format!("{} times off CPU", all.len())),
+        "{}",
+        recorded.finished.stderr
+    );
+    for span in &all {
+        let (took, queued) = (nanos(span), span.number("runQueue") as u64);
+        assert!(took.abs_diff(span.duration_ns) <= 2_000, "{span:?}");
+        assert!(queued <= took, "{span:?}");
+        assert!(in_order(&span.frames), "{span:?}");
+        let kind = span.field("wakerKind");
+        if runnable(span) {
+            assert_eq!((queued, kind), (took, "none"), "{span:?}");
+        }
+        // In ticks of 1 µs, rounded.
+        let (start, woken) = (span.number("startTime"), span.number("wakerTime"));
+        let end = start + span.duration_ns as i64 / 1000;
+        assert!((start..=end).contains(&woken), "{span:?}");
+        if kind != "none" {
+            assert!((end - woken).abs_diff(queued as i64 / 1000) <= 2, "{span:?}");
+        }
+        // What an interrupt came into has nothing to do with it.
+        let by_program = span.waker_frames.iter().any(user);
+        assert!(kind != "interrupt" || !by_program && span.field("wakerThread").is_empty(), "{span:?}");
+    }
+    let pairs = [
+        ("waits", "wait_for", "wakes", "hand_over"),
+        ("reads", "take", "writes", "give"),
+        ("c1", "wait_for", "c2", "hand_over"),
+        ("c2", "wait_for", "c3", "hand_over"),
+    ];
+    for (thread, at, waker, by) in pairs {
+        for span in of(&all, thread).into_iter().filter(|span| !runnable(span)) {
+            assert!(has(&span.frames, at) && has(&span.frames, thread), "{span:?}");
+            assert!(!span.truncated, "{span:?}");
+            assert_eq!(span.field("wakerThread"), waker, "{span:?}");
+            assert!(has(&span.waker_frames, by) && has(&span.waker_frames, waker), "{span:?}");
+        }
+    }
+    for thread in ["sleeper", "wakes", "writes", "c3"] {
+        let slept: Vec<_> = of(&all, thread).into_iter().filter(|span| !runnable(span)).collect();
+        assert!(slept.iter().all(|span| has(&span.frames, "rest") && span.field("state") == "S"), "{thread}");
+        let by_interrupt = slept.iter().filter(|span| span.field("wakerKind") == "interrupt").count();
+        // Some virtual machines tell nothing of processors that were idle.
+        assert!(2 * by_interrupt >= slept.len(), "{thread}: {by_interrupt} of {} by interrupts", slept.len());
+    }
+    // It sleeps until the process is over, and still its time has an end.
+    let last = of(&all, "last");
+    assert!(last.iter().any(|span| has(&span.frames, "rest") && nanos(span) >= 200_000_000), "{last:?}");
+    assert!(spans::read(&recorded.path, &[OPEN]).iter().all(|span| span.thread != "last"));
+}
+
+#[test]
+fn short_ones_are_counted() {
+    if not_here() {
+        return;
+    }
+    let _place = beside();
+    let recorded = record(&["--off-cpu=3ms", "--off-cpu-ring", "16m"], "20");
+    let all = spans::read(&recorded.path, &[OFF]);
+    assert!(all.iter().all(|span| nanos(span) >= 3_000_000 && span.field("wakerKind") == "none"));
+    let slept = of(&all, "sleeper").iter().filter(|span| !runnable(span)).count() as i64;
+    assert_eq!(slept, recorded.truth().counts["sleeper voluntary"]);
+    let short = spans::read(&recorded.path, &["flightline.BelowThreshold"]);
+    assert!(short.iter().all(|span| span.field("event") == "off-cpu"), "{short:?}");
+    let sum = |field: &str| short.iter().map(|span| span.number(field)).sum::<i64>();
+    // Threads begin and end.
+    assert!(sum("count") >= 1 && sum("value") < sum("count") * 3_000_000, "{short:?}");
+}
+
+#[test]
+fn a_running_process_and_what_goes_on_at_the_end() {
+    if not_here() {
+        return;
+    }
+    let _place = beside();
+    let program = victim::c("off_cpu", OPTIMISED);
+    let mut process = spawn(Command::new(program).arg("1000000").stdin(Stdio::null()));
+    let pid = process.id().to_string();
+    let tasks = format!("/proc/{pid}/task");
+    until(LIMIT, "its threads", || (std::fs::read_dir(&tasks).ok()?.count() >= 11).then_some(()));
+    for (options, alone) in [(&["-p", &pid][..], true), (&["-a"], false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jfr");
+        let mut command = Command::new(flightline());
+        command.args([
+            "record",
+            "--off-cpu",
+            "--wakeups",
+            "--off-cpu-ring",
+            "16m",
+            "--duration",
+            "400ms",
+            "-o",
+        ]);
+        let finished = run(command.arg(&path).args(options).stdin(Stdio::null()), LIMIT);
+        assert_eq!(finished.code(), 0, "{}", finished.stderr);
+        let (all, open) = (spans::read(&path, &[OFF]), spans::read(&path, &[OPEN]));
+        for thread in ["sleeper", "waits", "c1"] {
+            assert!(of(&all, thread).len() >= 5, "{options:?}: {thread}");
+        }
+        let from_c3 = of(&all, "c2").into_iter().filter(|span| span.field("wakerThread") == "c3").count();
+        assert!(from_c3 >= 5, "{options:?}");
+        // Most sleep at any moment; each is out once at most.
+        let mut by_thread = BTreeMap::new();
+        open.iter().for_each(|span| *by_thread.entry(span.tid).or_insert(0) += 1);
+        assert!(open.iter().any(|span| THREADS.contains(&span.thread.as_str())), "{options:?}: {open:?}");
+        assert!(by_thread.values().all(|count| *count == 1), "{options:?}: {open:?}");
+        let own = |name: &str| THREADS.contains(&name) || matches!(name, "done" | "last" | "off_cpu");
+        let others = all.iter().any(|span| !own(&span.thread));
+        assert_eq!(others, !alone, "{options:?}: threads of other processes");
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
+/// The kernel tells anybody when his threads are switched: counts and lengths are the same, stacks those of the sleeping.
+#[test]
+fn without_privileges() {
+    let _place = beside();
+    let program = victim::c("off_cpu", OPTIMISED);
+    let record = Record::new().option("--off-cpu").option("--wakeups");
+    std::fs::set_permissions(record.folder(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let stolen = Stolen::from_now();
+    let mut command = record.command(program, &["40"]);
+    if !not_here() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let finished = run(&mut command, LIMIT);
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    assert!(finished.stderr.contains("off-CPU time by switches alone"), "{}", finished.stderr);
+    let path = record.path();
+    let all = spans::read(&path, &[OFF]);
+    no_losses(&path);
+    compare(&Truth::read(&record.truth_path()), &all, stolen.ns());
+    let notices = spans::read(&path, &["flightline.Notice"]);
+    assert!(notices.iter().any(|n| n.field("message").contains("by switches alone")), "{notices:?}");
+    assert!(all.iter().all(|span| span.field("wakerKind") == "none"));
+    assert!(all.iter().all(|span| matches!(span.field("state"), "R" | "S" | "D" | "?")));
+    let slept: Vec<_> = of(&all, "sleeper").into_iter().filter(|span| !runnable(span)).collect();
+    let seen = slept.iter().filter(|span| has(&span.frames, "rest") && span.field("state") == "S").count();
+    assert!(seen >= 5, "{seen} of {} sleeps were seen", slept.len());
+    assert!(slept.iter().all(|span| span.frames.is_empty() || has(&span.frames, "rest")), "{slept:?}");
+}
+
+/// Root who may not mount, where the tracing file system is not mounted: nothing tells what tracepoints are called.
+#[test]
+fn without_the_tracing_file_system() {
+    if not_here() {
+        return;
+    }
+    if !skip::have("setpriv") {
+        return skip::skip("no setpriv here: root without CAP_SYS_ADMIN");
+    }
+    let _place = beside();
+    let mounted = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
+    let mounted = mounted.iter().any(|path| Path::new(path).exists());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jfr");
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"]).arg(flightline());
+    command.args(["record", "--off-cpu", "-o"]).arg(&path).args(["--", "sleep", "0.05"]);
+    let finished = run(command.stdin(Stdio::null()), LIMIT);
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    let alone =
+        finished.stderr.contains("off-CPU time by switches alone (the tracing file system is not mounted");
+    assert_eq!(alone, !mounted, "{}", finished.stderr);
+    let all = spans::read(&path, &[OFF]);
+    assert!(all.iter().any(|span| span.thread == "sleep" && nanos(span) >= 49_000_000), "{all:?}");
+}
