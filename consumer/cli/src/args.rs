@@ -102,6 +102,10 @@ pub enum Command {
     #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
         mut_arg("total", |arg| arg.hide(true)))]
     Chain(Box<crate::off_cpu_graph::OffCpuArgs>),
+    /// All of threads' time by stack: running, waiting for a processor, blocked by what
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
+        mut_arg("total", |arg| arg.hide(true)))]
+    Threadtime(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// Write folded stacks: `root;caller;leaf count`
     #[command(after_help = FOLD_EXAMPLES)]
     Fold(FoldArgs),

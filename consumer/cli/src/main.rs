@@ -84,6 +84,7 @@ fn main() -> ExitCode {
         Command::Offcpu(args) => off_cpu_graph::run(&args, Graph::OffCpu),
         Command::Wakeup(args) => off_cpu_graph::run(&args, Graph::Wakeup),
         Command::Offwake(args) => off_cpu_graph::run(&args, Graph::OffWake),
+        Command::Threadtime(args) => off_cpu_graph::run(&args, Graph::Time),
         Command::Chain(args) => off_cpu_graph::run(&args, Graph::Chain),
         Command::Convert(args) => convert::run(&args),
         Command::Diff(args) => diff::run(&args),

@@ -1,4 +1,4 @@
-//! `flightline offcpu`, `wakeup`, `offwake`, `chain`
+//! `flightline offcpu`, `wakeup`, `offwake`, `chain`, `threadtime`
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,11 +32,12 @@ Examples:
   flightline wakeup run.jfr -o wakeup.svg               waker, its stack, and whom it woke
   flightline offwake run.jfr --hide-idle -o offwake.html
   flightline chain run.jfr -o chain.svg                 who woke the waker, up to six levels
+  flightline threadtime run.jfr -t -o time.html         all of each thread's time: running, runnable, blocked by kind
 
 Lines of text are those of bcc's offcputime, wakeuptime and offwaketime, in whole µs; --ns is exact. What threads waited adds up over \
 threads: ten that wait for a second waited ten seconds (--per-thread tells one).";
 
-/// Arguments of `offcpu`, `wakeup`, `offwake` and `chain`.
+/// Arguments of `offcpu`, `wakeup`, `offwake`, `chain` and `threadtime`.
 #[derive(Debug, Args)]
 pub struct OffCpuArgs {
     /// What to draw.
@@ -78,6 +79,9 @@ pub struct OffCpuArgs {
     /// chain: wakers on top of each other
     #[arg(long, value_name = "LEVELS", default_value_t = DEPTH as u8, value_parser = clap::value_parser!(u8).range(1..=64))]
     depth: u8,
+    /// threadtime: what threads did at the leaves instead of at the roots
+    #[arg(long)]
+    at_leaves: bool,
     /// Text: nanoseconds
     #[arg(long)]
     ns: bool,
@@ -177,9 +181,11 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<(Tree, Seen, Outcome)> {
     (options.delimited, options.hide_idle) = (args.delimited, args.hide_idle);
     (options.per_thread, options.depth) = (args.per_thread, usize::from(args.depth));
     options.names = !select.threads;
+    options.at_leaves = args.at_leaves;
     let mut off_cpu = OffCpu::new(options);
+    let running = (graph == Graph::Time).then(|| "cpu".to_owned());
     let wanted = live::Options {
-        samples: [EVENT, OPEN_EVENT].map(str::to_owned).to_vec(),
+        samples: [EVENT, OPEN_EVENT].map(str::to_owned).into_iter().chain(running).collect(),
         others: false,
         ..live::Options::default()
     };
@@ -228,7 +234,10 @@ fn note(seen: &Seen, args: &OffCpuArgs, graph: Graph) {
             seen.open
         ));
     }
-    if seen.involuntary > 0 && args.stacks.select.samples.state.is_none() && graph != Graph::RunQueue {
+    if seen.involuntary > 0
+        && args.stacks.select.samples.state.is_none()
+        && !matches!(graph, Graph::RunQueue | Graph::Time)
+    {
         talk::note(format_args!(
             "{} in which threads were put aside while they could run are not drawn: --state R draws them, --run-queue all waiting for a \
              processor",
@@ -267,6 +276,7 @@ fn title(graph: Graph) -> &'static str {
         Graph::OffWake => "Off-CPU time and what ended it",
         Graph::Chain => "Chains of wake-ups",
         Graph::RunQueue => "Waiting for a processor",
+        Graph::Time => "Threads' time",
     }
 }
 
@@ -274,6 +284,7 @@ fn title(graph: Graph) -> &'static str {
 fn palette(graph: Graph) -> &'static str {
     match graph {
         Graph::OffCpu | Graph::RunQueue => "io",
+        Graph::Time => "auto",
         Graph::Wakeup => "wakeup",
         Graph::OffWake | Graph::Chain => "chain",
     }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use jfr_format::pool::KeyHash;
 
 use super::interval::Waker;
+use super::kind::Doing;
 use super::{Entry, Graph, Options};
 use crate::model::{Frame, FrameKind, Id, Model, Stack, Thread, Weight};
 
@@ -73,7 +74,10 @@ impl<'o> Composer<'o> {
         thread: Id<Thread>,
         stack: Option<Id<Stack>>,
         links: &[Waker],
+        doing: Option<Doing>,
     ) -> Id<Stack> {
+        let at_leaves = self.options.at_leaves;
+        let doing = doing.map(|doing| self.marker(doing.label()));
         // Root first.
         let mut frames = Vec::new();
         let mut truncated = false;
@@ -83,11 +87,13 @@ impl<'o> Composer<'o> {
             frames.extend(self.name(thread));
         } else {
             frames.extend(self.name(thread));
+            frames.extend(doing.filter(|_| !at_leaves));
             if let Some(stack) = stack {
                 let parts = self.parts(stack, false);
                 truncated = parts.truncated;
                 self.upward(&parts, &mut frames);
             }
+            frames.extend(doing.filter(|_| at_leaves));
             for &link in links {
                 frames.push(self.marker(WOKEN));
                 self.waker(link, true, &mut frames);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jfr_format::pool::KeyHash;
 
 use super::idle;
+use super::kind::Kind;
 use super::state::Known;
 use crate::live::{self, Sample, Value};
 use crate::model::{Frame, Id, Model, Stack, Thread};
@@ -126,6 +127,21 @@ impl Reader {
         self.idle.resize(self.model.stacks.len(), None);
         let model = &self.model;
         *self.idle[stack.index()].get_or_insert_with(|| idle::is_stack(model, model.stacks.get(stack)))
+    }
+
+    /// What the thread waited for.
+    pub(super) fn kind(&self, interval: &Interval) -> Kind {
+        let stack = interval.stack.map(|stack| self.model.stacks.get(stack));
+        Kind::of(&self.model, stack, self.states.name(interval.state))
+    }
+
+    /// Thread and stack of any sample.
+    pub(super) fn of_sample(
+        &mut self,
+        thread: &Arc<Thread>,
+        stack: Option<&Arc<live::Stack>>,
+    ) -> (Id<Thread>, Option<Id<Stack>>) {
+        (self.model.threads.intern((**thread).clone()), stack.map(|stack| self.stack(stack)))
     }
 
     fn stack(&mut self, stack: &Arc<live::Stack>) -> Id<Stack> {

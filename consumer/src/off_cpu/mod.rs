@@ -11,6 +11,7 @@ mod chain;
 mod graph;
 mod idle;
 mod interval;
+mod kind;
 mod state;
 
 use std::collections::HashMap;
@@ -18,12 +19,13 @@ use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
 
-use crate::live::{Item, Sample};
+use crate::live::{self, Item, Sample};
 use crate::model::{EventKind, Id, Model, SampleKey, Stack, Thread, Unit, Weight};
 use chain::{Chains, Path};
 use graph::Composer;
 pub use interval::{EVENT, OPEN_EVENT};
 use interval::{Interval, Reader};
+use kind::Doing;
 pub use state::{States, StatesError};
 
 /// Which graph.
@@ -39,6 +41,8 @@ pub enum Graph {
     Chain,
     /// How long threads that could run waited for a processor, by where they were.
     RunQueue,
+    /// All of threads' time, running and not: its width is wall time, split into what threads did with it.
+    Time,
 }
 
 /// What is drawn.
@@ -68,6 +72,8 @@ pub struct Options {
     pub per_thread: bool,
     /// Wakers on top of each other in a chain graph.
     pub depth: usize,
+    /// [`Graph::Time`]: what threads did at the leaves instead of at the roots.
+    pub at_leaves: bool,
     /// Whether threads' names are to be frames, first and last. Not, if whoever folds puts them there.
     pub names: bool,
 }
@@ -77,7 +83,11 @@ impl Options {
     pub fn new(graph: Graph) -> Self {
         Self {
             graph,
-            states: if graph == Graph::RunQueue { States::ALL } else { States::BLOCKED },
+            states: if matches!(graph, Graph::RunQueue | Graph::Time) {
+                States::ALL
+            } else {
+                States::BLOCKED
+            },
             least: 0,
             most: u64::MAX,
             from: i64::MIN,
@@ -88,6 +98,7 @@ impl Options {
             hide_idle: false,
             per_thread: false,
             depth: DEPTH,
+            at_leaves: false,
             names: true,
         }
     }
@@ -103,7 +114,9 @@ pub struct Seen {
     pub intervals: u64,
     /// Of threads that waited for something.
     pub blocked: u64,
-    /// Of those, after the wake-up.
+    /// Of threads that ran, as samples of CPU time say; only if that is drawn.
+    pub running: u64,
+    /// Of those that were blocked, after the wake-up.
     pub run_queue: u64,
     /// Of threads that were put aside while they could run.
     pub involuntary: u64,
@@ -142,6 +155,8 @@ struct Entry {
     state: Id<Arc<str>>,
     stack: Option<Id<Stack>>,
     path: Path,
+    /// Only of [`Graph::Time`].
+    doing: Option<Doing>,
 }
 
 impl OffCpu {
@@ -164,6 +179,9 @@ impl OffCpu {
             Item::ChunkStart(_) => self.reader.next_chunk(),
             Item::Sample(sample) if *sample.event == *EVENT => self.sample(sample),
             Item::Sample(sample) if *sample.event == *OPEN_EVENT => self.seen.open += 1,
+            Item::Sample(sample) if self.options.graph == Graph::Time && sample.kind == live::Kind::Cpu => {
+                self.ran(sample)
+            }
             _ => {}
         }
     }
@@ -202,6 +220,29 @@ impl OffCpu {
         }
     }
 
+    /// A sample of CPU time. Without a period it says nothing of time.
+    fn ran(&mut self, sample: &Sample) {
+        let (Some(thread), Unit::Nanoseconds) = (&sample.thread, sample.weight.unit) else { return };
+        let Options { from, to, .. } = self.options;
+        if !(from..=to).contains(&sample.time.epoch_nanos) {
+            return;
+        }
+        let (thread, stack) = self.reader.of_sample(thread, sample.stack.as_ref());
+        let state = self.reader.states.intern(&"".into());
+        let value = sample.weight.value;
+        self.seen.running = self.seen.running.saturating_add(value);
+        self.tell(
+            Entry { thread, state, stack, path: Path::NONE, doing: Some(Doing::Running) },
+            value,
+            sample.weight.samples,
+        );
+    }
+
+    fn tell(&mut self, entry: Entry, value: u64, count: u64) {
+        self.seen.drawn = self.seen.drawn.saturating_add(value);
+        self.sums.entry(entry).or_default().add(Weight { count, value });
+    }
+
     fn wants(&mut self, interval: &Interval) -> bool {
         let Options { graph, states, least, most, hide_idle, .. } = &self.options;
         let wanted = (*graph == Graph::RunQueue || self.reader.states.are(states, interval.state))
@@ -214,15 +255,24 @@ impl OffCpu {
     }
 
     fn add(&mut self, interval: &Interval, path: Path) {
-        let value = match self.options.graph {
-            Graph::RunQueue => interval.ready(self.reader.states.is_blocked(interval.state)),
-            Graph::Wakeup => interval.nanos - interval.run_queue,
-            _ => interval.nanos,
-        };
-        let Interval { thread, state, stack, .. } = *interval;
-        let stack = stack.filter(|_| self.options.graph != Graph::Wakeup);
-        self.seen.drawn = self.seen.drawn.saturating_add(value);
-        self.sums.entry(Entry { thread, state, stack, path }).or_default().add(Weight { count: 1, value });
+        let blocked = self.reader.states.is_blocked(interval.state);
+        let Interval { thread, state, stack, nanos, .. } = *interval;
+        let entry = Entry { thread, state, stack, path, doing: None };
+        match self.options.graph {
+            Graph::RunQueue => self.tell(entry, interval.ready(blocked), 1),
+            Graph::Wakeup => self.tell(Entry { stack: None, ..entry }, nanos - interval.run_queue, 1),
+            Graph::Time => {
+                let ready = interval.ready(blocked);
+                if ready > 0 {
+                    self.tell(Entry { doing: Some(Doing::Runnable), ..entry }, ready, 1);
+                }
+                if blocked {
+                    let kind = self.reader.kind(interval);
+                    self.tell(Entry { doing: Some(Doing::Blocked(kind)), ..entry }, nanos - ready, 1);
+                }
+            }
+            Graph::OffCpu | Graph::OffWake | Graph::Chain => self.tell(entry, nanos, 1),
+        }
     }
 
     /// All that was taken, as a model whose stacks are those of the picture; and how much there was.
@@ -256,8 +306,8 @@ impl OffCpu {
             graph::share(&mut sums, &threads, &model);
         }
         let mut composer = Composer::new(&options, model);
-        for (Entry { thread, state, stack, path }, weight) in sums {
-            let stack = composer.stack(thread, stack, paths.links(path));
+        for (Entry { thread, state, stack, path, doing }, weight) in sums {
+            let stack = composer.stack(thread, stack, paths.links(path), doing);
             let key = SampleKey { kind, thread: Some(thread), stack: Some(stack), state: Some(state) };
             composer.model.samples.entry(key).or_default().add(weight);
         }

@@ -228,3 +228,40 @@ fn random_chains_are_found_and_sums_hold() {
         assert_eq!([total(Graph::OffWake), total(Graph::Chain)], [off, off]);
     }
 }
+
+#[test]
+fn all_of_a_threads_time_is_split() {
+    let waits = [
+        Of("w", 0, 100, 10, "S", "main;lock;kfutex", None),
+        Of("w", 200, 7, 0, "R", "main;spin", None),
+        Of("w", 300, 40, 0, "D", "main;read;kother", None),
+        Of("w", 400, 30, 0, "S", "main;epoll_wait@@GLIBC_2.3.2", None),
+    ];
+    let Item::Sample(mut ran) = item(&Of("w", 110, 0, 0, "", "main;spin", None)) else { unreachable!() };
+    ran.event = "jdk.ExecutionSample".into();
+    ran.kind = Kind::Cpu;
+    ran.weight = live::Weight { samples: 2, value: 20, unit: Unit::Nanoseconds };
+    let of = |at_leaves| {
+        let mut off_cpu = OffCpu::new(Options { at_leaves, ..Options::new(Graph::Time) });
+        off_cpu.take(&Item::Sample(ran.clone()));
+        waits.iter().for_each(|of| off_cpu.take(&item(of)));
+        let (model, seen) = off_cpu.finish();
+        assert_eq!((seen.running, seen.drawn), (20, 20 + 100 + 7 + 40 + 30));
+        let options = FoldOptions { measure: Measure::Total, ..FoldOptions::default() };
+        let mut text = Vec::new();
+        crate::folded::write(&fold(&model, &options).unwrap(), &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    };
+    assert_eq!(
+        of(false).lines().collect::<Vec<_>>(),
+        [
+            "w;[blocked: disk];main;read;kother 40",
+            "w;[blocked: events];main;epoll_wait@@GLIBC_2.3.2 30",
+            "w;[blocked: other];main;lock;kfutex 90",
+            "w;[runnable];main;lock;kfutex 10",
+            "w;[runnable];main;spin 7",
+            "w;[running];main;spin 20",
+        ]
+    );
+    assert!(of(true).contains("w;main;spin;[running] 20\n"));
+}
