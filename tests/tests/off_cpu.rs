@@ -187,7 +187,7 @@ fn a_running_process_and_what_goes_on_at_the_end() {
     }
     let _place = beside();
     let program = victim::c("off_cpu", OPTIMISED);
-    let mut process = spawn(Command::new(program).arg("1000000").stdin(Stdio::null()));
+    let mut process = spawn(Command::new(program).arg("20000").stdin(Stdio::null()));
     let pid = process.id().to_string();
     let tasks = format!("/proc/{pid}/task");
     until(LIMIT, "its threads", || (std::fs::read_dir(&tasks).ok()?.count() >= 11).then_some(()));
