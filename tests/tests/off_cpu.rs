@@ -1,7 +1,7 @@
 //! Times without a processor: the recording tells each one that the kernel counted for the thread itself, as long, in its state,
 //! with who ended it.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -45,15 +45,20 @@ fn of<'a>(all: &'a [Span], thread: &str) -> Vec<&'a Span> {
     all.iter().filter(|span| span.thread == thread).collect()
 }
 
-/// Number by kind and length of each thread's times, as it and the kernel counted them.
+/// Number by kind and length of each thread's times, as it and the kernel counted them. A switch belongs to neither side for up to
+/// `switch_ns`.
 #[track_caller]
-fn compare(truth: &Truth, all: &[Span], stolen_ns: u64) {
+fn compare(truth: &Truth, all: &[Span], switch_ns: u64, stolen_ns: u64) {
     for name in THREADS {
         let own = of(all, name);
         let count = |what: &str| truth.counts[&format!("{name} {what}")];
+        // Between its name's change and its reading, at either end, it may be put aside, or wait for a page.
         let voluntary = own.iter().filter(|span| !runnable(span)).count() as i64;
-        assert_eq!(voluntary, count("voluntary"), "{name} waited");
-        // Between its name's change and its reading it may be put aside, at either end.
+        let counted = count("voluntary");
+        assert!(
+            (counted..=counted + 2).contains(&voluntary),
+            "{name}: waited {voluntary} times, not {counted}"
+        );
         let involuntary = own.iter().filter(|span| runnable(span)).count() as i64;
         let counted = count("involuntary");
         assert!(
@@ -61,8 +66,7 @@ fn compare(truth: &Truth, all: &[Span], stolen_ns: u64) {
             "{name}: put aside {involuntary} times, not {counted}"
         );
         let (is, should) = (own.iter().map(|span| nanos(span)).sum::<u64>(), count("off") as u64);
-        // A switch itself belongs to neither side for some microseconds.
-        let tolerance = should / 500 + 20_000 * own.len() as u64 + stolen_ns;
+        let tolerance = should / 500 + switch_ns * own.len() as u64 + stolen_ns;
         assert!(
             is.abs_diff(should) <= tolerance,
             "{name}: {is} ns off, truly {should}, in {} times",
@@ -87,9 +91,11 @@ fn in_order(frames: &[Frame]) -> bool {
     first && frames.iter().skip_while(|frame| !user(frame)).all(|frame| !kernel(frame))
 }
 
+/// But for the very end of threads, which virtual machines whose idle processors say nothing may not tell of.
 #[track_caller]
 fn no_losses(path: &Path) {
-    let losses = spans::read(path, &["flightline.EventLoss"]);
+    let mut losses = spans::read(path, &["flightline.EventLoss"]);
+    losses.retain(|loss| loss.field("event") != "off-cpu: end not seen" || loss.number("count") > 12);
     assert!(losses.is_empty(), "{losses:?}");
 }
 
@@ -106,10 +112,11 @@ fn every_time_with_who_ended_it() {
         return;
     }
     let _place = beside();
-    let recorded = record(&["--off-cpu", "--wakeups", "--off-cpu-ring", "16m"], "40");
+    let recorded =
+        record(&["--off-cpu", "--wakeups", "--off-cpu-ring", "16m", "--off-cpu-stack", "1k"], "40");
     let all = spans::read(&recorded.path, &[OFF]);
     no_losses(&recorded.path);
-    compare(&recorded.truth(), &all, recorded.stolen_ns);
+    compare(&recorded.truth(), &all, 40_000, recorded.stolen_ns);
     assert!(
         recorded.finished.stderr.contains(&format!("{} times off CPU", all.len())),
         "{}",
@@ -142,7 +149,9 @@ fn every_time_with_who_ended_it() {
         ("c2", "wait_for", "c3", "hand_over"),
     ];
     for (thread, at, waker, by) in pairs {
-        for span in of(&all, thread).into_iter().filter(|span| !runnable(span)) {
+        let waits: Vec<_> = of(&all, thread).into_iter().filter(|span| span.field("state") == "S").collect();
+        assert!(!waits.is_empty(), "{thread}");
+        for span in waits {
             assert!(has(&span.frames, at) && has(&span.frames, thread), "{span:?}");
             assert!(!span.truncated, "{span:?}");
             assert_eq!(span.field("wakerThread"), waker, "{span:?}");
@@ -150,15 +159,15 @@ fn every_time_with_who_ended_it() {
         }
     }
     for thread in ["sleeper", "wakes", "writes", "c3"] {
-        let slept: Vec<_> = of(&all, thread).into_iter().filter(|span| !runnable(span)).collect();
-        assert!(slept.iter().all(|span| has(&span.frames, "rest") && span.field("state") == "S"), "{thread}");
+        let slept: Vec<_> = of(&all, thread).into_iter().filter(|span| span.field("state") == "S").collect();
+        assert!(slept.iter().all(|span| has(&span.frames, "rest")), "{thread}: {slept:?}");
         let by_interrupt = slept.iter().filter(|span| span.field("wakerKind") == "interrupt").count();
         // Some virtual machines tell nothing of processors that were idle.
         assert!(2 * by_interrupt >= slept.len(), "{thread}: {by_interrupt} of {} by interrupts", slept.len());
     }
     // It sleeps until the process is over, and still its time has an end.
     let last = of(&all, "last");
-    assert!(last.iter().any(|span| has(&span.frames, "rest") && nanos(span) >= 200_000_000), "{last:?}");
+    assert!(last.iter().any(|span| has(&span.frames, "rest") && nanos(span) >= 90_000_000), "{last:?}");
     assert!(spans::read(&recorded.path, &[OPEN]).iter().all(|span| span.thread != "last"));
 }
 
@@ -168,7 +177,7 @@ fn short_ones_are_counted() {
         return;
     }
     let _place = beside();
-    let recorded = record(&["--off-cpu=3ms", "--off-cpu-ring", "16m"], "20");
+    let recorded = record(&["--off-cpu=3ms", "--off-cpu-ring", "16m", "--off-cpu-stack", "1k"], "20");
     let all = spans::read(&recorded.path, &[OFF]);
     assert!(all.iter().all(|span| nanos(span) >= 3_000_000 && span.field("wakerKind") == "none"));
     let slept = of(&all, "sleeper").iter().filter(|span| !runnable(span)).count() as i64;
@@ -178,6 +187,63 @@ fn short_ones_are_counted() {
     let sum = |field: &str| short.iter().map(|span| span.number(field)).sum::<i64>();
     // Threads begin and end.
     assert!(sum("count") >= 1 && sum("value") < sum("count") * 3_000_000, "{short:?}");
+}
+
+/// What a recording saw of a victim that runs all the time.
+#[derive(Debug)]
+struct Seen {
+    times: usize,
+    /// Of each thread.
+    of: Vec<(&'static str, usize)>,
+    by_c3: usize,
+    open: usize,
+    others: bool,
+    lost: Vec<Span>,
+    said: String,
+}
+
+impl Seen {
+    fn record(options: &[&str], duration: &str) -> Seen {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jfr");
+        let mut command = Command::new(flightline());
+        command.args([
+            "record",
+            "--off-cpu",
+            "--wakeups",
+            "--off-cpu-ring",
+            "16m",
+            "--off-cpu-stack",
+            "0",
+            "-o",
+        ]);
+        command.arg(&path).args(["--duration", duration]).args(options);
+        let finished = run(command.stdin(Stdio::null()), LIMIT);
+        assert_eq!(finished.code(), 0, "{}", finished.stderr);
+        let (all, open) = (spans::read(&path, &[OFF]), spans::read(&path, &[OPEN]));
+        // Each is out once at most.
+        let tids: BTreeSet<u64> = open.iter().map(|span| span.tid).collect();
+        assert_eq!(tids.len(), open.len(), "{options:?}: {open:?}");
+        let own = |name: &str| THREADS.contains(&name) || matches!(name, "done" | "last" | "off_cpu");
+        let seen = Seen {
+            times: all.len(),
+            of: ["sleeper", "waits", "c1"].iter().map(|name| (*name, of(&all, name).len())).collect(),
+            by_c3: of(&all, "c2").iter().filter(|span| span.field("wakerThread") == "c3").count(),
+            open: open.iter().filter(|span| own(&span.thread)).count(),
+            others: all.iter().any(|span| !own(&span.thread)),
+            lost: spans::read(&path, &["flightline.EventLoss"]),
+            said: finished.stderr,
+        };
+        assert!(options[0] == "-a" || !seen.others, "{options:?}: threads of other processes");
+        seen
+    }
+
+    fn is_enough(&self, all: bool) -> bool {
+        self.of.iter().all(|(_, count)| *count >= 3)
+            && self.by_c3 >= 3
+            && self.open >= 1
+            && (self.others || !all)
+    }
 }
 
 #[test]
@@ -191,36 +257,13 @@ fn a_running_process_and_what_goes_on_at_the_end() {
     let pid = process.id().to_string();
     let tasks = format!("/proc/{pid}/task");
     until(LIMIT, "its threads", || (std::fs::read_dir(&tasks).ok()?.count() >= 11).then_some(()));
-    for (options, alone) in [(&["-p", &pid][..], true), (&["-a"], false)] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run.jfr");
-        let mut command = Command::new(flightline());
-        command.args([
-            "record",
-            "--off-cpu",
-            "--wakeups",
-            "--off-cpu-ring",
-            "16m",
-            "--duration",
-            "400ms",
-            "-o",
-        ]);
-        let finished = run(command.arg(&path).args(options).stdin(Stdio::null()), LIMIT);
-        assert_eq!(finished.code(), 0, "{}", finished.stderr);
-        let (all, open) = (spans::read(&path, &[OFF]), spans::read(&path, &[OPEN]));
-        for thread in ["sleeper", "waits", "c1"] {
-            assert!(of(&all, thread).len() >= 5, "{options:?}: {thread}");
-        }
-        let from_c3 = of(&all, "c2").into_iter().filter(|span| span.field("wakerThread") == "c3").count();
-        assert!(from_c3 >= 5, "{options:?}");
-        // Most sleep at any moment; each is out once at most.
-        let mut by_thread = BTreeMap::new();
-        open.iter().for_each(|span| *by_thread.entry(span.tid).or_insert(0) += 1);
-        assert!(open.iter().any(|span| THREADS.contains(&span.thread.as_str())), "{options:?}: {open:?}");
-        assert!(by_thread.values().all(|count| *count == 1), "{options:?}: {open:?}");
-        let own = |name: &str| THREADS.contains(&name) || matches!(name, "done" | "last" | "off_cpu");
-        let others = all.iter().any(|span| !own(&span.thread));
-        assert_eq!(others, !alone, "{options:?}: threads of other processes");
+    for (options, all) in [(&["-p", &pid][..], false), (&["-a"], true)] {
+        // A laden machine may let little of a recording's time be.
+        let enough = ["500ms", "2s", "8s", "32s"].iter().any(|duration| {
+            let seen = Seen::record(options, duration);
+            seen.is_enough(all) || *duration == "32s" && panic!("{options:?}: {seen:?}")
+        });
+        assert!(enough);
     }
     process.kill().unwrap();
     process.wait().unwrap();
@@ -234,7 +277,7 @@ fn without_privileges() {
     let record = Record::new().option("--off-cpu").option("--wakeups");
     std::fs::set_permissions(record.folder(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let stolen = Stolen::from_now();
-    let mut command = record.command(program, &["40"]);
+    let mut command = record.command(program, &["40", "1000"]);
     if !not_here() {
         command.uid(NOBODY).gid(NOBODY);
     }
@@ -244,15 +287,18 @@ fn without_privileges() {
     let path = record.path();
     let all = spans::read(&path, &[OFF]);
     no_losses(&path);
-    compare(&Truth::read(&record.truth_path()), &all, stolen.ns());
+    // Told before and after all that the kernel does for a switch.
+    compare(&Truth::read(&record.truth_path()), &all, 150_000, stolen.ns());
     let notices = spans::read(&path, &["flightline.Notice"]);
     assert!(notices.iter().any(|n| n.field("message").contains("by switches alone")), "{notices:?}");
     assert!(all.iter().all(|span| span.field("wakerKind") == "none"));
     assert!(all.iter().all(|span| matches!(span.field("state"), "R" | "S" | "D" | "?")));
     let slept: Vec<_> = of(&all, "sleeper").into_iter().filter(|span| !runnable(span)).collect();
-    let seen = slept.iter().filter(|span| has(&span.frames, "rest") && span.field("state") == "S").count();
-    assert!(seen >= 5, "{seen} of {} sleeps were seen", slept.len());
     assert!(slept.iter().all(|span| span.frames.is_empty() || has(&span.frames, "rest")), "{slept:?}");
+    // Long enough to be looked at.
+    let last: Vec<_> = of(&all, "last").into_iter().filter(|span| nanos(span) >= 900_000_000).collect();
+    assert!(!last.is_empty(), "{:?}", of(&all, "last"));
+    assert!(last.iter().all(|span| has(&span.frames, "rest") && span.field("state") == "S"), "{last:?}");
 }
 
 /// Root who may not mount, where the tracing file system is not mounted: nothing tells what tracepoints are called.

@@ -6,7 +6,8 @@
 //   reads     reads a pipe that writes writes to, who sleeps in between
 //   c1        waits for c2, who waits for c3, works a little and wakes c1; c3 sleeps and wakes c2
 //   spin-a, spin-b  work on one processor: they take turns
-//   last      sleeps until the process exits around it
+//   last      sleeps until the process exits around it, which it does when all others have ended and MS have gone by
+// off_cpu [ROUNDS [MS]]
 #include "truth.h"
 
 #include <errno.h>
@@ -161,14 +162,19 @@ static void *spin(void *name) {
     return NULL;
 }
 
+static atomic_int tid_of_last;
+
 static void *last(void *none) {
     prctl(PR_SET_NAME, "last");
+    atomic_store(&tid_of_last, (int)syscall(SYS_gettid));
     for (;;) rest(1000000);
     return none;
 }
 
 int main(int count, char **arguments) {
     if (count > 1) rounds = atoi(arguments[1]);
+    // Whoever wanted it may be gone.
+    alarm(100);
     if (pipe(fds)) abort();
     void *(*const bodies[])(void *) = {sleeper, waits, wakes, reads, writes, c1, c2, c3};
     enum { THREADS = sizeof bodies / sizeof *bodies };
@@ -187,5 +193,8 @@ int main(int count, char **arguments) {
     if (pthread_create(&threads[THREADS + 1], &pinned, spin, "spin-b")) abort();
     if (pthread_create(&forever, NULL, last, NULL)) abort();
     for (int i = 0; i < THREADS + 2; i++) pthread_join(threads[i], NULL);
+    while (!atomic_load(&tid_of_last)) rest(1);
+    until_asleep(atomic_load(&tid_of_last));
+    rest(count > 2 ? atoi(arguments[2]) : 100);
     return 0;
 }
