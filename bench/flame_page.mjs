@@ -53,6 +53,8 @@ if (kind === "flightline") {
   await cost("hover", 5, pointer("mousemove", 0.3, 3), pointer("mousemove", 0.6, 4));
   await cost("icicle", 5, press("f"), press("i"));
   await press("f")();
+  // By width, and by name again.
+  await cost("order", 4, press("w"));
   await cost("search", 5, type(""), type("decode"));
   await cost("next", 3, press("n"));
   await cost("keep", 3, type("decode"), press("k"));

@@ -51,7 +51,17 @@ test("Firefox Profiler finds the threads and, of each, what every function did i
   execFileSync(flightline, ["convert", recording, "--format", "firefox", "-o", file]);
   const program = join(modules, "@firefox-devtools/profiler-cli/dist/profiler-cli.js");
   const profiler = async (...args) => (await promisify(execFile)(process.execPath, [program, ...args], { env, timeout: 60_000, maxBuffer: 1 << 26 })).stdout;
-  await profiler("load", file);
+  // It gives its own daemon half a second to start, which on a laden machine is too little.
+  for (let tries = 1; ; tries++) {
+    try {
+      await profiler("load", file);
+      break;
+    } catch (error) {
+      if (tries === 20 || !String(error.stderr).includes("did not become ready within")) throw error;
+      await profiler("stop", "--all").catch(() => {});
+      await new Promise((wait) => setTimeout(wait, 1000));
+    }
+  }
   try {
     const found = new Map(), { threads } = JSON.parse(await profiler("thread", "list", "--json"));
     await Promise.all(threads.map(async ({ threadHandle, tid }) => {

@@ -15,8 +15,8 @@ before(async () => {
 after(() => browser.close());
 
 /** Opens a file: `requests` other than for the page itself and `errors` are collected. */
-export async function visit(file, colorScheme = "light", hash = "") {
-  const context = await browser.newContext({ viewport: { width: 1000, height: 700 }, colorScheme });
+export async function visit(file, colorScheme = "light", hash = "", more = {}) {
+  const context = await browser.newContext({ viewport: { width: 1000, height: 700 }, colorScheme, ...more });
   const page = await context.newPage();
   page.requests = [];
   page.errors = [];

@@ -92,7 +92,7 @@ for (const seed of [1, 2, 3]) {
       assert.equal(tree.matched(wanted, (from, width) => towers.push([from, width])), sum(all.filter(having)));
       for (let i = 1; i < towers.length; i++) assert.ok(towers[i][0] >= towers[i - 1][0] + towers[i - 1][1], "towers do not overlap");
       for (const keep of [true, false]) {
-        const left = all.filter((stack) => having(stack) === keep), filtered = tree.weighed(tree.kept(wanted, keep));
+        const left = all.filter((stack) => having(stack) === keep), filtered = tree.filtered(wanted, keep);
         assert.equal(filtered.all, sum(left));
         assert.deepEqual(boxesOf(filtered), prefixes(left));
         // What a search finds in what is left, and the reverse of it.

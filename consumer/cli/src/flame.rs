@@ -65,7 +65,8 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
     let what = if format == PictureFormat::Html { For::Page } else { For::Svg };
     let (measures, outcome) = stacks::measures(inputs, select, what, &args.measure)?;
     let told = |trees: &[(String, Tree)]| {
-        let sums = trees.iter().map(|(name, tree)| format!("{name}: {} {}", tree.total, tree.unit));
+        let sums =
+            trees.iter().map(|(name, tree)| format!("{name}: {}", talk::amount(tree.total, &tree.unit)));
         Some(sums.collect::<Vec<_>>().join(" · "))
     };
     let options = |of| PictureOptions { title: title(args), subtitle: told(of), inverted: false };
@@ -200,5 +201,5 @@ fn title(args: &FlameArgs) -> String {
 /// What the widths mean.
 fn subtitle(model: &Model, total: u64, unit: &str) -> String {
     let chunks = if model.chunks == 1 { "1 chunk".into() } else { format!("{} chunks", model.chunks) };
-    format!("{total} {unit} · {chunks}")
+    format!("{} · {chunks}", talk::amount(total, unit))
 }

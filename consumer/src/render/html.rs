@@ -47,6 +47,7 @@ const SCRIPT: &[&str] = &[
     include_str!("profile/map.js"),
     include_str!("profile/menu.js"),
     include_str!("profile/derived.js"),
+    include_str!("profile/warm.js"),
     include_str!("profile/page.js"),
 ];
 

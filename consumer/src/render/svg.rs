@@ -168,7 +168,25 @@ fn inferno(
     if let (Some(path), Some(palette)) = (&options.palette_file, &palette) {
         palette.save_to_file(path).map_err(Error::Write)?;
     }
-    Ok(drawn)
+    Ok(opened(drawn, options.picture.inverted))
+}
+
+/// Without script nothing looks as if it could be clicked; with it, a picture higher than the window opens at its roots, where the line
+/// of the box under the pointer is.
+fn opened(mut drawn: Vec<u8>, inverted: bool) -> Vec<u8> {
+    const SEARCH: &[u8] = b"<text id=\"search\"";
+    const SHOW: &str = "const here=document.currentScript.parentNode;here.querySelector('#search').removeAttribute('display');";
+    // Not where others' pages hold the picture: they scroll as they like.
+    const SCROLL: &str = "if(here===document.documentElement)\
+        addEventListener('load',()=>setTimeout(()=>scrollTo(0,here.height.baseVal.value)));";
+    let last = |drawn: &[u8], what: &[u8]| drawn.windows(what.len()).rposition(|bytes| bytes == what);
+    // The last ones: remarks, which may hold anything, come first, and texts are escaped.
+    let (Some(search), Some(end)) = (last(&drawn, SEARCH), last(&drawn, b"</svg>")) else { return drawn };
+    let script = format!("<script>{{{SHOW}{}}}</script>", if inverted { "" } else { SCROLL });
+    drawn.splice(end..end, script.into_bytes());
+    let at = search + SEARCH.len();
+    drawn.splice(at..at, *b" display=\"none\"");
+    drawn
 }
 
 fn draw(

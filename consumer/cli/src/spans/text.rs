@@ -7,6 +7,8 @@ use flightline_consumer::spans::report::{By, Extremes, InferredRow, Table};
 use flightline_consumer::spans::trace::{Line, bar, duration};
 use flightline_consumer::spans::{Found, Profile, SpanKey, TraceId};
 
+use crate::talk;
+
 type Written = io::Result<()>;
 
 /// Columns of a bar.
@@ -14,25 +16,14 @@ const BAR: usize = 40;
 /// Columns of a name at most.
 const NAME: usize = 48;
 
+fn bytes(bytes: u64) -> String {
+    if bytes == 0 { "-".into() } else { talk::bytes(bytes) }
+}
+
 fn time(nanos: u64) -> String {
     match nanos {
         0 => "-".into(),
         nanos => duration(i64::try_from(nanos).unwrap_or(i64::MAX)),
-    }
-}
-
-fn bytes(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    match (bytes, unit) {
-        (0, _) => "-".into(),
-        (_, 0) => format!("{bytes} B"),
-        _ => format!("{value:.1} {}", units[unit]),
     }
 }
 

@@ -6,17 +6,28 @@
  * `known()`, `matched()` and `nextMarked()`, too.
  */
 class CallTree {
-  /** `boxes`: label, depth and own weight of each; `whole`: weight of all stacks, those without a frame, too. */
-  constructor({ label, depth, own }, whole = 0) {
+  /**
+   * `boxes`: label, depth and own weight of each; `whole`: weight of all stacks, those without a frame, too; `like`: a tree of the same boxes.
+   * All trees get their properties here and in this order: code that has met one is fast with the others.
+   */
+  constructor({ label, depth, own, sums = null }, whole = 0, like = null) {
     const count = label.length;
     this.count = count;
     this.label = label;
     this.depth = depth;
-    this.parent = new Int32Array(count);
+    this.parent = like ? like.parent : new Int32Array(count);
+    this.end = like ? like.end : new Uint32Array(count);
+    this.deepest = like ? like.deepest : 0;
     this.counted = null;
-    this.end = new Uint32Array(count);
-    this.deepest = 0;
-    const { parent, end } = this, path = [];
+    this.marks = 0;
+    if (!like) this.nest();
+    if (sums) this.put(own, sums.total, false, sums.boxed, whole);
+    else this.weigh(own, whole);
+  }
+
+  /** Parents and ends, and how deep it goes. */
+  nest() {
+    const { count, depth, parent, end } = this, path = [];
     let last = 0;
     for (let i = 0; i < count; i++) {
       const level = depth[i];
@@ -28,16 +39,11 @@ class CallTree {
       if (level > this.deepest) this.deepest = level;
     }
     for (let at = 0; at < last; at++) end[path[at]] = count;
-    this.weigh(own, whole);
   }
 
   /** The same boxes with other weights. Those without any are passed over. */
   weighed(own, whole = 0) {
-    const tree = Object.create(CallTree.prototype);
-    Object.assign(tree, this);
-    tree.counted = null;
-    tree.weigh(own, whole);
-    return tree;
+    return new CallTree({ label: this.label, depth: this.depth, own }, whole, this);
   }
 
   weigh(own, whole) {
@@ -49,13 +55,17 @@ class CallTree {
       else if (p < 0) all += w;
       else total[p] += w;
     }
-    // Whether there is something of each box.
+    this.put(own, total, full, all, whole);
+  }
+
+  /** Weights: of boxes alone and with all on them, whether there is known to be something of each box, of all boxes, of all stacks. */
+  put(own, total, full, boxed, whole) {
     this.full = full;
     this.own = own;
     this.total = total;
-    this.boxed = all;
+    this.boxed = boxed;
     // Stacks without a frame count in the whole but have no box.
-    this.all = this.whole = Math.max(all, whole);
+    this.all = this.whole = Math.max(boxed, whole);
   }
 
   /** The first box on `box`, -1 if there is none. */
@@ -135,19 +145,48 @@ class CallTree {
     return { box: i, at: this.countMarked(wanted, i) + 1, of: this.marks };
   }
 
-  /** Own weights of the stacks that have one of the labels in `wanted`, or of those that have none. */
-  kept(wanted, having) {
-    const { count, label, end, own } = this, kept = having ? new own.constructor(count) : own.slice();
+  /**
+   * What is left of the stacks that have one of the labels in `wanted`, or of those that have none. What is on a match is taken or left out as
+   * one piece; only what leads to one is summed up anew.
+   */
+  filtered(wanted, having) {
+    const { count, label, depth, end } = this, own = having ? new this.own.constructor(count) : this.own.slice();
+    const total = having ? new this.total.constructor(count) : this.total.slice();
+    // Boxes that are gone through, and by level what matches there weigh.
+    const path = [], matched = [0];
+    let open = 0;
+    const close = (to) => {
+      for (; open > to; open--) {
+        const weight = matched[open];
+        if (weight === 0) continue;
+        const box = path[open - 1];
+        total[box] = having ? weight : total[box] - weight;
+        matched[open - 1] += weight;
+      }
+    };
     for (let i = 0; i < count;) {
+      const at = depth[i];
+      if (at < open) close(at);
       if (!wanted[label[i]]) {
-        i++;
+        path[at] = i++;
+        open = at + 1;
+        matched[open] = 0;
         continue;
       }
-      if (having) kept.set(own.subarray(i, end[i]), i);
-      else kept.fill(0, i, end[i]);
-      i = end[i];
+      const behind = end[i];
+      matched[at] += this.total[i];
+      if (having) {
+        own.set(this.own.subarray(i, behind), i);
+        total.set(this.total.subarray(i, behind), i);
+      } else {
+        own.fill(0, i, behind);
+        total.fill(0, i, behind);
+      }
+      i = behind;
     }
-    return kept;
+    close(0);
+    const boxed = having ? matched[0] : this.boxed - matched[0];
+    return new CallTree({ label, depth, own, sums: { total, boxed } }, 0, this);
   }
 
   /** Boxes of the label `of` that stand on none of the same: a function that calls itself counts once. */

@@ -25,7 +25,7 @@ class Filters {
   }
 
   filtered(of, { keep, source, ignore }) {
-    const left = of.weighed(of.kept(this.wantedBy(regexOf(source, ignore)), keep));
+    const left = of.filtered(this.wantedBy(regexOf(source, ignore)), keep);
     // A stack without a frame has no match.
     if (!keep) left.all = left.whole = left.boxed + of.all - of.boxed;
     return left;

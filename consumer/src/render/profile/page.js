@@ -420,6 +420,7 @@
   say("\u00a0");
   if (inGraph() && !state.zoom.length) graph.toBranch();
   document.documentElement.dataset.ready = "";
+  warmUp(trees[0], names.length);
 })().catch((error) => {
   byId("empty").hidden = false;
   byId("empty").textContent = `This browser cannot show the page: ${error.message}`;

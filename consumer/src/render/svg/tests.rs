@@ -263,3 +263,15 @@ fn functions_have_links_and_titles_of_their_own() {
     let error = write(&tree, &options(&missing), &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("missing"), "{error}");
 }
+
+#[test]
+fn without_script_there_is_no_button_and_only_tall_pictures_with_roots_below_scroll() {
+    let straight =
+        picture("a;b 1\n", &SvgOptions { notes: "<text id=\"search\"".into(), ..SvgOptions::default() });
+    assert_eq!(straight.matches("<text id=\"search\" display=\"none\" ").count(), 1);
+    assert!(straight.trim_end().ends_with("</script></svg>"), "after all that it looks for");
+    assert_eq!(straight.matches("scrollTo(").count(), 1);
+    let mut inverted = SvgOptions::default();
+    inverted.picture.inverted = true;
+    assert!(!picture("a;b 1\n", &inverted).contains("scrollTo("));
+}
