@@ -69,10 +69,25 @@ impl Filter {
         let any = |regex: &Regex| frames.clone().any(|frame| regex.is_match(frame));
         self.include.iter().all(any) && !self.exclude.iter().any(any)
     }
+
+    /// Whether what is told of no thread, or of a thread of this label and process, passes.
+    pub(crate) fn is_of_thread(&self, label: &str, process: &str) -> bool {
+        self.thread.as_ref().is_none_or(|regex| regex.is_match(label))
+            && self.process.as_ref().is_none_or(|regex| regex.is_match(process))
+    }
+
+    /// Whether a state passes; none is empty.
+    pub(crate) fn is_of_state(&self, state: &str) -> bool {
+        self.state.as_ref().is_none_or(|regex| regex.is_match(state))
+    }
 }
 
 /// Marks a stack that was not walked to its root.
 pub const TRUNCATED: &str = "[truncated]";
+/// Stands for the thread of an event that has none.
+pub(crate) const NO_THREAD: &str = "[no thread]";
+/// Stands for the process of a thread whose process is not told.
+pub(crate) const UNKNOWN_PROCESS: &str = "[unknown process]";
 /// Stands for the stack of an event that has none.
 pub const NO_STACK: &str = "[no stack]";
 /// Stands for the frames of a stack that there is no room for: only input made to do harm has that many.

@@ -39,7 +39,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(300);
 /// Sessions older than that have no such lock.
 const YOUNG: Duration = Duration::from_secs(10);
 /// Names the repository of the session: where a process belongs that the drain had not seen yet.
-const ROOT_FILE: &str = "repository";
+pub(crate) const ROOT_FILE: &str = "repository";
 /// First byte of the arena that can hold rows: offset 0 means "not ready".
 const ROWS_START: u64 = 64;
 /// Where the image is named in a module's rows.

@@ -2,6 +2,7 @@
 
 use flightline_tests::record::Record;
 use flightline_tests::run::turn;
+use flightline_tests::stolen::asked_again;
 use flightline_tests::{skip, victim};
 
 /// 500 threads of 6 ms at a period of 10 ms: each gives one sample with probability 0.6.
@@ -20,15 +21,16 @@ fn in_proportion(engine: &str) {
     let seen = recording.samples.iter().filter(|s| s.tid != main).count() as f64;
     // A timer fires at the kernel's next tick only; a thread that ended before it is in the account as a lost sample.
     let lost: u64 = recording.losses.iter().filter(|l| l.tid != main).map(|l| l.samples).sum();
-    eprintln!("{engine}: {seen} samples, {lost} lost, expected {expected:.0} ± {sigma:.1}");
-    assert!(
-        (seen + lost as f64 - expected).abs() <= 4.0 * sigma,
-        "{seen} samples of short threads and {lost} lost, expected {expected:.0} ± {:.0}\n{}",
-        4.0 * sigma,
-        recorded.finished.stderr
+    // What perf events count besides (tests/src/stolen.rs).
+    let besides = recorded.stolen_ns as f64 / 10e6;
+    let told = format!(
+        "{engine}: {seen} samples of short threads, {lost} lost, expected {expected:.0} ± {sigma:.1}, {besides:.0} of time that was stolen"
     );
+    eprintln!("{told}");
+    let more = seen + lost as f64 - expected;
+    assert!((-4.0 * sigma..=4.0 * sigma + besides).contains(&more), "{told}\n{}", recorded.finished.stderr);
     if engine != "timer" {
-        assert!(seen >= 0.85 * expected, "only {seen} of {expected:.0} were seen");
+        assert!(seen >= 0.85 * expected, "{told}");
     }
 }
 
@@ -38,10 +40,11 @@ fn by_perf() {
         return skip::skip("perf_event_open is not allowed: short threads by the perf engine");
     }
     // What `auto` takes where the kernel's time may not be counted is tested below.
-    in_proportion(if skip::perf_allowed(true) { "perf" } else { "perf-user" });
+    let engine = if skip::perf_allowed(true) { "perf" } else { "perf-user" };
+    asked_again(|| in_proportion(engine));
 }
 
 #[test]
 fn by_timers() {
-    in_proportion("timer");
+    asked_again(|| in_proportion("timer"));
 }

@@ -149,7 +149,7 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
     Ok(tail.outcome)
 }
 
-/// Where the recording of a program is written.
+/// Where the recording of a program is written, or all that a recorder writes.
 fn output_of(pid: u32) -> Result<PathBuf> {
     let found = control::find(pid)?;
     let control::Condition::Recorded(session) = found.condition else {
@@ -163,12 +163,6 @@ fn output_of(pid: u32) -> Result<PathBuf> {
     loop {
         if let Some(path) = black_box::output_of(&session, pid) {
             return Ok(path);
-        }
-        // The recorder itself: all that it writes to one repository.
-        if let Some(path) = black_box::outputs(&session).first() {
-            let root =
-                path.parent().filter(|p| p.join(repository::OWNER_FILE).exists()).and_then(Path::parent);
-            return Ok(root.unwrap_or(path).to_owned());
         }
         if since.elapsed() > FIRST_WRITTEN {
             bail!(

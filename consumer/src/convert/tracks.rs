@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::fold::{FoldOptions, Measure, NO_STACK, TRUNCATED, label};
+use crate::fold::{FoldOptions, Measure, NO_STACK, NO_THREAD, TRUNCATED, UNKNOWN_PROCESS, label};
 use crate::live::{self, Sample};
-use crate::model::{Frame, FrameKind, Thread, Unit};
+use crate::model::{FrameKind, Thread, Unit};
 use crate::reshape::{Reshape, Reshaper};
 use crate::tree::{Builder, Label, LabelId, Tree};
 
@@ -154,9 +154,7 @@ impl<'a> Collecting<'a> {
         let time = sample.time.epoch_nanos;
         let state = sample.state.as_deref().unwrap_or("");
         let filter = &self.options.filter;
-        if !(self.range[0]..=self.range[1]).contains(&time)
-            || filter.state.as_ref().is_some_and(|regex| !regex.is_match(state))
-        {
+        if !(self.range[0]..=self.range[1]).contains(&time) || !filter.is_of_state(state) {
             return None;
         }
         let track = self.met(sample.thread.as_ref())?;
@@ -213,12 +211,11 @@ impl<'a> Collecting<'a> {
         if let Some(known) = self.threads.get(thread.unwrap_or(&none)) {
             return *known;
         }
-        let label = thread.map_or_else(|| "[no thread]".to_owned(), Thread::label);
+        let label = thread.map_or_else(|| NO_THREAD.to_owned(), Thread::label);
         let thread = thread.cloned().unwrap_or_default();
         let filter = &self.options.filter;
-        let process = thread.group.as_deref().unwrap_or("[unknown process]");
-        let wanted = filter.thread.as_ref().is_none_or(|regex| regex.is_match(&label))
-            && filter.process.as_ref().is_none_or(|regex| regex.is_match(process));
+        let process = thread.group.as_deref().unwrap_or(UNKNOWN_PROCESS);
+        let wanted = filter.is_of_thread(&label, process);
         let track = wanted.then_some(self.tracks.len());
         if wanted {
             // As `name (pid)`.
@@ -255,11 +252,7 @@ impl<'a> Collecting<'a> {
         }
         let mut path: Vec<Label> = Vec::with_capacity(stack.frames.len() + 1);
         path.extend(stack.truncated.then(|| marker(TRUNCATED)));
-        path.extend(stack.frames.iter().rev().map(|frame| {
-            let class = if frame.kind.in_library() { &frame.module } else { &frame.class };
-            let (function, class) = (frame.function.clone(), class.clone());
-            label(&Frame { function, class, kind: frame.kind, line: frame.line }, self.options)
-        }));
+        path.extend(stack.frames.iter().rev().map(|frame| label(&frame.of_model(), self.options)));
         let place = self.place(&path);
         // Each chunk has stacks of its own, of which most are like those before.
         if self.kept > MOST_KEPT {

@@ -8,7 +8,7 @@ use jfr_format::pool::KeyHash;
 use regex::Regex;
 
 use super::trie::{Place, ROOT, Trie};
-use super::{FoldOptions, NO_STACK, TOO_MANY_FRAMES, TRUNCATED};
+use super::{FoldOptions, NO_STACK, NO_THREAD, TOO_MANY_FRAMES, TRUNCATED, UNKNOWN_PROCESS};
 use crate::model::{Frame, FrameKind, Id, Model, SampleKey, Stack, Thread};
 use crate::tree::{Builder, Label, LabelId, Tree};
 
@@ -113,9 +113,8 @@ impl<'m> Folder<'m> {
         let threads_matter = *by_process
             || *by_thread
             || [&filter.thread, &filter.process].iter().any(|regex| regex.is_some());
-        let passes = |name: &str| filter.state.as_ref().is_none_or(|regex| regex.is_match(name));
-        let states: Vec<bool> = self.model.states.iter().map(|(_, name)| passes(name)).collect();
-        let unknown = passes("");
+        let states: Vec<bool> = self.model.states.iter().map(|(_, name)| filter.is_of_state(name)).collect();
+        let unknown = filter.is_of_state("");
         let mut groups: HashMap<Group, u64, KeyHash> = HashMap::default();
         for (key, weight) in samples {
             if key.state.map_or(unknown, |state| states[state.index()]) {
@@ -130,10 +129,9 @@ impl<'m> Folder<'m> {
     fn prefix(&mut self, thread: Option<Id<Thread>>) -> Option<Prefix> {
         let FoldOptions { by_process, by_thread, filter, .. } = self.options;
         let of = thread.map(|id| self.model.threads.get(id));
-        let name = of.map_or_else(|| "[no thread]".to_owned(), |thread| thread.label());
-        let process = of.and_then(|thread| thread.group.as_deref()).unwrap_or("[unknown process]");
-        let passes = |regex: &Option<Regex>, text: &str| regex.as_ref().is_none_or(|r| r.is_match(text));
-        if !passes(&filter.thread, &name) || !passes(&filter.process, process) {
+        let name = of.map_or_else(|| NO_THREAD.to_owned(), |thread| thread.label());
+        let process = of.and_then(|thread| thread.group.as_deref()).unwrap_or(UNKNOWN_PROCESS);
+        if !filter.is_of_thread(&name, process) {
             return None;
         }
         let mut node = ROOT;

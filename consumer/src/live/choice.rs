@@ -6,8 +6,8 @@ use std::sync::Arc;
 use jfr_format::pool::KeyHash;
 
 use super::item::{Item, Sample, Stack};
-use crate::fold::{Filter, FoldOptions, NO_STACK, TRUNCATED, label};
-use crate::model::{Frame, Thread};
+use crate::fold::{Filter, FoldOptions, NO_STACK, NO_THREAD, TRUNCATED, UNKNOWN_PROCESS, label};
+use crate::model::Thread;
 
 /// Threads and stacks kept to be known again.
 const MOST: usize = 1 << 14;
@@ -39,7 +39,7 @@ impl Choice {
     fn wants_sample(&mut self, sample: &Sample) -> bool {
         let state = sample.state.as_deref().unwrap_or("");
         (self.range[0]..=self.range[1]).contains(&sample.time.epoch_nanos)
-            && self.filter.state.as_ref().is_none_or(|regex| regex.is_match(state))
+            && self.filter.is_of_state(state)
             && self.wants_thread(sample.thread.as_ref())
             && self.wants_stack(sample.stack.as_ref())
     }
@@ -49,14 +49,9 @@ impl Choice {
         if filter.thread.is_none() && filter.process.is_none() {
             return true;
         }
-        let wants = |name: &str, process: &str| {
-            filter.thread.as_ref().is_none_or(|regex| regex.is_match(name))
-                && filter.process.as_ref().is_none_or(|regex| regex.is_match(process))
-        };
-        let unknown = "[unknown process]";
-        let Some(thread) = thread else { return wants("[no thread]", unknown) };
+        let Some(thread) = thread else { return filter.is_of_thread(NO_THREAD, UNKNOWN_PROCESS) };
         known(&mut self.threads, thread, |thread| {
-            wants(&thread.label(), thread.group.as_deref().unwrap_or(unknown))
+            filter.is_of_thread(&thread.label(), thread.group.as_deref().unwrap_or(UNKNOWN_PROCESS))
         })
     }
 
@@ -70,12 +65,8 @@ impl Choice {
         };
         known(&mut self.stacks, stack, |stack| {
             let options = FoldOptions::default();
-            let frames = stack.frames.iter().map(|frame| {
-                let class = if frame.kind.in_library() { &frame.module } else { &frame.class };
-                let (function, class) = (frame.function.clone(), class.clone());
-                label(&Frame { function, class, kind: frame.kind, line: frame.line }, &options).text
-            });
-            let names: Vec<Arc<str>> = frames.collect();
+            let frames = stack.frames.iter();
+            let names: Vec<Arc<str>> = frames.map(|frame| label(&frame.of_model(), &options).text).collect();
             let cut = stack.truncated.then_some(TRUNCATED);
             filter.frames(cut.into_iter().chain(names.iter().map(|name| &**name)))
         })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::fold;
-use crate::model::{FrameKind, Thread, Unit};
+use crate::model::{self, FrameKind, Thread, Unit};
 use crate::spans::SpanContext;
 
 use super::value::{Fields, Value};
@@ -195,6 +195,19 @@ pub struct Frame {
     pub kind: FrameKind,
     /// What the stream calls it, e.g. `C++`, `JIT compiled`; may be empty.
     pub type_name: Arc<str>,
+}
+
+impl Frame {
+    /// As models have it.
+    pub(crate) fn of_model(&self) -> model::Frame {
+        let class = if self.kind.in_library() { &self.module } else { &self.class };
+        model::Frame {
+            function: self.function.clone(),
+            class: class.clone(),
+            kind: self.kind,
+            line: self.line,
+        }
+    }
 }
 
 /// Something that did not come.

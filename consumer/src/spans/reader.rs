@@ -388,9 +388,7 @@ impl Spans {
         let mut path = Vec::new();
         let mut frames = Vec::with_capacity(stack.frames.len());
         for frame in stack.frames.iter() {
-            let class = if frame.kind.in_library() { &frame.module } else { &frame.class };
-            let (function, class, line) = (frame.function.clone(), class.clone(), 0);
-            let id = model.frames.intern(Frame { function, class, kind: frame.kind, line });
+            let id = model.frames.intern(Frame { line: 0, ..frame.of_model() });
             frames.push(id);
             let excluded = || {
                 let name = format!("{}.{}", model.frames.get(id).class, frame.function);

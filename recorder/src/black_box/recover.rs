@@ -219,13 +219,17 @@ fn journals(session: &Path) -> Vec<Left> {
 }
 
 /// Where what is recorded of a process goes, as far as it has been written: a file, or the process's folder in a repository.
+/// Of the recorder itself: all that it writes to one repository. `None` for a program of whom nothing is written yet.
 pub fn output_of(session: &Path, pid: u32) -> Option<PathBuf> {
     let found = journals(session);
     // Of several with its id the last is the one being written.
-    let own = found.iter().rfind(|left| left.pid == pid);
-    let path = &own.or_else(|| found.iter().find(|left| left.pid == 0))?.commit.path;
-    let folder = path.parent().filter(|folder| folder.join(OWNER_FILE).exists());
-    Some(folder.unwrap_or(path).to_owned())
+    let own = found.iter().rfind(|left| left.pid == pid).or_else(|| found.iter().find(|left| left.pid == 0));
+    let folder_of = |path: &Path| path.parent().filter(|p| p.join(OWNER_FILE).exists()).map(Path::to_owned);
+    if let Some(left) = own {
+        return folder_of(&left.commit.path).or_else(|| Some(left.commit.path.clone()));
+    }
+    let path = if recorded(session, pid) { None } else { outputs(session).into_iter().next() }?;
+    folder_of(&path).and_then(|folder| folder.parent().map(Path::to_owned)).or(Some(path))
 }
 
 /// Whether a process was recorded in a session.
@@ -331,5 +335,23 @@ impl Process {
         if let Some(place) = left.copied.get(&key) {
             self.file.skip_to(*place);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::ROOT_FILE;
+
+    /// It was taken for the recorder, and its follower waited for more long after its end.
+    #[test]
+    fn a_program_of_whom_nothing_is_written_has_no_output_yet() {
+        let work = tempfile::tempdir().unwrap();
+        let (session, root) = (work.path().join("session"), work.path().join("root"));
+        fs::create_dir(&session).unwrap();
+        fs::write(session.join(ROOT_FILE), root.to_str().unwrap()).unwrap();
+        fs::write(session.join(format!("4711-0{PROC_SUFFIX}")), "").unwrap();
+        assert_eq!(output_of(&session, 4711), None);
+        assert_eq!(output_of(&session, 4710), Some(root), "its recorder");
     }
 }
