@@ -253,6 +253,8 @@ fn a_running_process_and_what_goes_on_at_the_end() {
         return;
     }
     let _place = beside();
+    // It does not run while that is being built.
+    flightline();
     let program = victim::c("off_cpu", OPTIMISED);
     let mut process = spawn(Command::new(program).arg("20000").stdin(Stdio::null()));
     let pid = process.id().to_string();
