@@ -118,13 +118,15 @@ impl Stacks {
         let Stacks { modules, walker, chains, .. } = self;
         let walker = walker.get_or_insert_with(|| Box::new(Outside::new()));
         let (walked, frames) = walker.walk(&stopped, modules, images, rows, depth);
-        if walked.end != walk_end::ROOT && wait {
-            let image = |address: &u64| modules.find(*address).map(|m| m.image);
-            if frames.iter().filter_map(image).any(|image| !images.want(image)) {
-                return None;
-            }
+        // A guess may take for a root what the rows of a file that is not read yet know better.
+        let doubtful = walked.end != walk_end::ROOT || walked.flags & sample_flags::GUESSED != 0;
+        let image = |address: &u64| modules.find(*address).map(|m| m.image);
+        let unread = doubtful && frames.iter().filter_map(image).any(|image| !images.want(image));
+        if unread && wait {
+            return None;
         }
-        let mut truncated = walked.flags & sample_flags::TRUNCATED != 0;
+        let end = if unread && walked.end == walk_end::ROOT { walk_end::NO_INFO } else { walked.end };
+        let mut truncated = end != walk_end::ROOT;
         let mut exact = walked.exact_frames;
         let mut all = Vec::with_capacity(kernel.len() + frames.len());
         if truncated {
@@ -140,7 +142,7 @@ impl Stacks {
         if !kernel.is_empty() {
             exact = exact.checked_shl(kernel.len() as u32).unwrap_or(0) | 1;
         }
-        Some(Stack { truncated: truncated.then_some(walked.end), exact, frames: all })
+        Some(Stack { truncated: truncated.then_some(end), exact, frames: all })
     }
 
     /// Walks the stack of a thread that sleeps, by its program counter and stack pointer.
