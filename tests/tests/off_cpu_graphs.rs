@@ -136,7 +136,8 @@ fn lines_are_those_of_bcc() {
     // A thread that had no name yet is drawn by its number.
     all.retain(|span| !span.truncated && !span.field("wakerThread").is_empty());
     type Shape = fn(&Span) -> Vec<String>;
-    let shapes: [(&str, Shape, fn(&Span) -> u64); 3] = [
+    type Weight = fn(&Span) -> u64;
+    let shapes: [(&str, Shape, Weight); 3] = [
         ("offcpu", |span| [vec![span.thread.clone()], upward(&span.frames)].concat(), nanos),
         (
             "wakeup",
