@@ -141,7 +141,11 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     };
     let mut picture = Vec::new();
     match format {
-        Format::Html => html::write_measures(&[&tree], None, &args.picture.common(options), &mut picture)?,
+        Format::Html => {
+            // A page has more of them than a picture without script.
+            let palette = if graph == Graph::Time { "doing" } else { palette(graph) };
+            html::write_colored(&tree, palette, &args.picture.common(options), &mut picture)?;
+        }
         _ => {
             let mut options = args.picture.options(options, select.min_width);
             if options.colors == Colors::Auto {

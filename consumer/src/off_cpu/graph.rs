@@ -7,6 +7,7 @@ use jfr_format::pool::KeyHash;
 use super::interval::Waker;
 use super::kind::Doing;
 use super::{Entry, Graph, Options};
+use crate::fold::TRUNCATED;
 use crate::model::{Frame, FrameKind, Id, Model, Stack, Thread, Weight};
 
 /// Between a stack and its waker, and between wakers.
@@ -98,6 +99,11 @@ impl<'o> Composer<'o> {
                 frames.push(self.marker(WOKEN));
                 self.waker(link, true, &mut frames);
             }
+        }
+        // As `comm` is the first frame of bcc's lines. Where threads are put there by others, so is this.
+        if truncated && self.options.names {
+            frames.insert(1, self.marker(TRUNCATED));
+            truncated = false;
         }
         frames.reverse();
         self.model.stacks.intern(Stack { frames: frames.into(), truncated })

@@ -50,7 +50,6 @@ const KERNEL: &[(&str, Kind)] = &[
     ("read_events", Kind::Events),
     ("do_nanosleep", Kind::Sleep),
     ("hrtimer_nanosleep", Kind::Sleep),
-    ("schedule_hrtimeout_range", Kind::Other),
     ("do_wait", Kind::Child),
     ("anon_pipe_", Kind::Pipe),
     ("pipe_", Kind::Pipe),
@@ -146,5 +145,36 @@ impl Doing {
             Self::Blocked(Kind::Child) => "[blocked: child]",
             Self::Blocked(Kind::Other) => "[blocked: other]",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Frame;
+
+    #[test]
+    fn the_first_function_that_tells_decides() {
+        let kind = |functions: &[&str], state: &str| {
+            let mut model = Model::default();
+            let frames = functions.iter().map(|name| {
+                let kind = FrameKind::Kernel;
+                model.frames.intern(Frame { function: (*name).into(), class: "".into(), kind, line: 0 })
+            });
+            let stack = Stack { frames: frames.collect(), truncated: false };
+            Kind::of(&model, Some(&stack), state)
+        };
+        // Whoever waits with a time-out for events waits for events.
+        let epoll = [
+            "__schedule",
+            "schedule",
+            "schedule_hrtimeout_range_clock",
+            "schedule_hrtimeout_range",
+            "do_epoll_wait",
+        ];
+        assert_eq!(kind(&epoll, "S"), Kind::Events);
+        assert_eq!(kind(&["schedule", "futex_do_wait"], "S"), Kind::Lock);
+        assert_eq!(kind(&["schedule", "schedule_hrtimeout_range"], "S"), Kind::Other);
+        assert_eq!(kind(&["schedule"], "D"), Kind::Disk);
     }
 }
