@@ -158,13 +158,16 @@ fn every_time_with_who_ended_it() {
             assert!(has(&span.waker_frames, by) && has(&span.waker_frames, waker), "{span:?}");
         }
     }
+    let mut by_interrupt = 0;
     for thread in ["sleeper", "wakes", "writes", "c3"] {
         let slept: Vec<_> = of(&all, thread).into_iter().filter(|span| span.field("state") == "S").collect();
         assert!(slept.iter().all(|span| has(&span.frames, "rest")), "{thread}: {slept:?}");
-        let by_interrupt = slept.iter().filter(|span| span.field("wakerKind") == "interrupt").count();
-        // Some virtual machines tell nothing of processors that were idle.
-        assert!(2 * by_interrupt >= slept.len(), "{thread}: {by_interrupt} of {} by interrupts", slept.len());
+        let kinds: Vec<_> = slept.iter().map(|span| span.field("wakerKind")).collect();
+        // Some virtual machines tell nothing of what comes while a processor is idle.
+        assert!(kinds.iter().all(|kind| matches!(*kind, "interrupt" | "none")), "{thread}: {kinds:?}");
+        by_interrupt += kinds.iter().filter(|kind| **kind == "interrupt").count();
     }
+    assert!(by_interrupt > 0);
     // It sleeps until the process is over, and still its time has an end.
     let last = of(&all, "last");
     assert!(last.iter().any(|span| has(&span.frames, "rest") && nanos(span) >= 90_000_000), "{last:?}");
@@ -192,7 +195,6 @@ fn short_ones_are_counted() {
 /// What a recording saw of a victim that runs all the time.
 #[derive(Debug)]
 struct Seen {
-    times: usize,
     /// Of each thread.
     of: Vec<(&'static str, usize)>,
     by_c3: usize,
@@ -226,7 +228,6 @@ impl Seen {
         assert_eq!(tids.len(), open.len(), "{options:?}: {open:?}");
         let own = |name: &str| THREADS.contains(&name) || matches!(name, "done" | "last" | "off_cpu");
         let seen = Seen {
-            times: all.len(),
             of: ["sleeper", "waits", "c1"].iter().map(|name| (*name, of(&all, name).len())).collect(),
             by_c3: of(&all, "c2").iter().filter(|span| span.field("wakerThread") == "c3").count(),
             open: open.iter().filter(|span| own(&span.thread)).count(),
@@ -261,7 +262,8 @@ fn a_running_process_and_what_goes_on_at_the_end() {
         // A laden machine may let little of a recording's time be.
         let enough = ["500ms", "2s", "8s", "32s"].iter().any(|duration| {
             let seen = Seen::record(options, duration);
-            seen.is_enough(all) || *duration == "32s" && panic!("{options:?}: {seen:?}")
+            seen.is_enough(all)
+                || *duration == "32s" && panic!("{options:?}: {seen:?}; lost: {:?}; {}", seen.lost, seen.said)
         });
         assert!(enough);
     }

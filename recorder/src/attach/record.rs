@@ -40,8 +40,6 @@ pub struct Sample<'a> {
     pub regs: Option<Regs>,
     /// The stack from the stack pointer on.
     pub stack: &'a [u8],
-    /// The tracepoint's own record.
-    pub raw: &'a [u8],
 }
 
 /// A mapping that appeared.
@@ -248,10 +246,9 @@ fn parse_sample(mut rest: Bytes<'_>, sample_type: u64) -> Option<Sample<'_>> {
             }
         }
     }
-    let mut raw: &[u8] = &[];
     if has(sample::RAW) {
         let len = usize::try_from(rest.u32()?).ok()?;
-        raw = rest.take(len)?;
+        rest.take(len)?;
     }
     let abi = if has(sample::REGS_USER) { rest.u64()? } else { 0 };
     let mut regs = None;
@@ -278,7 +275,7 @@ fn parse_sample(mut rest: Bytes<'_>, sample_type: u64) -> Option<Sample<'_>> {
         let used = if room == 0 { 0 } else { usize::try_from(rest.u64()?).ok()? };
         stack = copy.get(..used)?;
     }
-    Some(Sample { pid, tid, time_ns, count_ns, kernel, user, regs, stack, raw })
+    Some(Sample { pid, tid, time_ns, count_ns, kernel, user, regs, stack })
 }
 
 #[cfg(test)]
@@ -338,7 +335,7 @@ mod tests {
         assert_eq!((number(&bytes), traced(&bytes, true)), (Some(77), Some(head)));
         let sample_type = sample::IDENTIFIER | sample::TID | sample::TIME | sample::CALLCHAIN | sample::RAW;
         let Some(Record::Sample(sample)) = parse(&bytes, sample_type) else { panic!() };
-        assert_eq!((sample.raw, sample.kernel), (head.raw, vec![0xffff_8000_0000_1000]));
+        assert_eq!(sample.kernel, [0xffff_8000_0000_1000]);
         assert_eq!(bytes[numbered_time_at(SAMPLE, bytes.len())..][..8], 1234u64.to_le_bytes());
         for len in 8..bytes.len() {
             assert_eq!(traced(&bytes[..len], true), None, "cut at {len}");

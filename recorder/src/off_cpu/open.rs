@@ -272,12 +272,12 @@ pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: 
 
 /// Stops what tells of switches and wake-ups.
 pub fn stop(sources: &mut [Source]) {
-    each(sources, |event| attr::disable(event));
+    each(sources, attr::disable);
 }
 
 /// Begins again.
 pub fn resume(sources: &mut [Source]) {
-    each(sources, |event| attr::enable(event));
+    each(sources, attr::enable);
 }
 
 fn each(sources: &mut [Source], act: impl Fn(BorrowedFd<'_>) -> io::Result<()>) {

@@ -161,7 +161,7 @@ impl OffCpu {
             return Some(ready);
         }
         let took_ns = ready.interval.took_ns();
-        let Some(index) = self.output(drain, pid) else { return None };
+        let index = self.output(drain, pid)?;
         if drain.parts(index).0.full() {
             self.ledger.lose(index, Cause::OutputFull, took_ns);
             return None;

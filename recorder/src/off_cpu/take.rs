@@ -182,21 +182,17 @@ impl OffCpu {
                     process.stacks.mapped(&mapped, drain.images());
                 }
             }
-            Record::Begun { pid, parent, tid, .. } if pid != parent => {
-                if tasks.recorded(parent) && self.follow {
-                    tasks.forked(parent, pid, time_ns);
-                    tasks.seen(pid, tid, None);
-                }
+            Record::Begun { pid, parent, tid, .. }
+                if pid != parent && self.follow && tasks.recorded(parent) =>
+            {
+                tasks.forked(parent, pid, time_ns);
+                tasks.seen(pid, tid, None);
             }
-            Record::Begun { pid, tid, .. } => {
-                if tasks.recorded(pid) {
-                    tasks.seen(pid, tid, None);
-                }
+            Record::Begun { pid, parent, tid, .. } if pid == parent && tasks.recorded(pid) => {
+                tasks.seen(pid, tid, None);
             }
-            Record::Ended { tid, .. } => {
-                if tasks.pid_of(tid).is_some() {
-                    self.ending.push((tid, time_ns));
-                }
+            Record::Ended { tid, .. } if tasks.pid_of(tid).is_some() => {
+                self.ending.push((tid, time_ns));
             }
             Record::Name { pid, tid, name, exec } => {
                 if exec && tasks.known(pid).is_some() {
