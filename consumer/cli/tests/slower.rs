@@ -35,8 +35,7 @@ fn number(value: &Value, key: &str) -> i64 {
 fn printed(file: &str) -> Vec<(String, i64)> {
     let mut all: Vec<(String, i64)> = objects(&text(&["print", file, "--events", EVENTS, "--ndjson"]))
         .iter()
-        .map(|event| {
-            let values = &event["values"];
+        .map(|values| {
             let bytes = ["bytesRead", "bytesWritten"].iter().find_map(|key| values[*key].as_i64());
             let name = values["path"].as_str().or(values["host"].as_str());
             (name.unwrap_or_default().to_owned(), bytes.unwrap_or(-1))
