@@ -106,6 +106,9 @@ pub enum Command {
     #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
         mut_arg("total", |arg| arg.hide(true)))]
     Threadtime(Box<crate::off_cpu_graph::OffCpuArgs>),
+    /// List reads, writes, syncs and the like that took long
+    #[command(after_help = crate::slower::EXAMPLES)]
+    Slower(Box<crate::slower::SlowerArgs>),
     /// Write folded stacks: `root;caller;leaf count`
     #[command(after_help = FOLD_EXAMPLES)]
     Fold(FoldArgs),

@@ -38,6 +38,7 @@ mod repositories;
 mod repository;
 mod scrub;
 mod signals;
+mod slower;
 mod spans;
 mod stacks;
 mod status;
@@ -88,6 +89,7 @@ fn main() -> ExitCode {
         Command::Chain(args) => off_cpu_graph::run(&args, Graph::Chain),
         Command::Convert(args) => convert::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Slower(args) => slower::run(&args),
         Command::Fold(args) => fold::run(args),
         Command::Summary(args) => summary::run(args),
         Command::Print(args) => print::run(*args),
