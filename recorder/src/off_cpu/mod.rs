@@ -173,7 +173,7 @@ impl OffCpu {
     /// Records a running process.
     pub fn attach(&mut self, pid: u32, images: &mut Images) -> Result<(), String> {
         // Later ones pass by their numbers.
-        let last = filter::last_number().ok_or("/proc/loadavg cannot be read")?;
+        let last = filter::Last::now().ok_or("/proc/loadavg cannot be read")?;
         let process = self.tasks.process(pid);
         process.recorded = true;
         process.mapped = true;
@@ -292,16 +292,15 @@ impl OffCpu {
     }
 
     /// Once a second: if many samples are of others, because threads began since, the kernel is told anew which are of interest; also
-    /// if their numbers began from the front.
+    /// before and after their numbers begin anew.
     pub fn look_at_filters(&mut self) {
         let strangers = std::mem::take(&mut self.strangers);
         let Some(Pass::Threads(threads)) = &self.pass else { return };
-        let Some(last) =
-            filter::last_number().filter(|_| !self.stopped && !self.paused && !self.guard.holds())
+        let Some(last) = filter::Last::now().filter(|_| !self.stopped && !self.paused && !self.guard.holds())
         else {
             return;
         };
-        if strangers >= MANY_STRANGERS || threads.last() > last {
+        if strangers >= MANY_STRANGERS || threads.is_old(last) {
             let known: Vec<u32> = self.tasks.recorded_threads().collect();
             // If that fails the old filters go on.
             let _ = self.trace(Pass::Threads(filter::Threads::new(known, last)));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    filter::{Threads, last_number},
+    filter::{Last, Threads},
     points::{SwitchPoint, WakingPoint},
 };
 use crate::{
@@ -310,6 +310,6 @@ pub fn counted(sources: &[Source]) -> Option<u64> {
 
 /// The threads that pass if `tids` are those known and whatever begins from now on is of interest.
 pub fn known_and_later(tids: impl IntoIterator<Item = u32>) -> io::Result<Pass> {
-    let last = last_number().ok_or_else(|| io::Error::other("/proc/loadavg cannot be read"))?;
+    let last = Last::now().ok_or_else(|| io::Error::other("/proc/loadavg cannot be read"))?;
     Ok(Pass::Threads(Threads::new(tids, last)))
 }

@@ -70,7 +70,12 @@ impl OffCpu {
             }
             return;
         };
-        let Some(kind) = source.kind(number) else { return };
+        let Some(kind) = source.kind(number) else {
+            // Of events that were renewed twice since: what it was is not known.
+            self.ledger.no_room(1);
+            self.intervals.missing(one.time_ns);
+            return;
+        };
         let bytes = source.ring.record(one.at, one.len);
         let Some(head) = record::traced(bytes, kind != Kind::In) else { return };
         match kind {
