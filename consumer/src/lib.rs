@@ -3,7 +3,7 @@
 //! ```text
 //! jfr_format::read ─► load ─► model ─► fold (select, label) ─► tree ─► render: HTML, SVG, folded text
 //!        ├──────────► summary, print, metadata
-//!        └──────────► live: the items of a stream as they come
+//!        └──────────► live: the items of a stream as they come ─► spans, off_cpu, slow
 //! ```
 //! Any recording will do: everything goes by the names in its metadata.
 
@@ -18,9 +18,11 @@ pub mod live;
 pub mod load;
 pub mod metadata;
 pub mod model;
+pub mod off_cpu;
 pub mod print;
 pub mod render;
 pub mod reshape;
+pub mod slow;
 pub mod spans;
 pub mod summary;
 pub mod time_range;

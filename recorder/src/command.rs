@@ -89,7 +89,9 @@ pub fn record(
     }
     let preloads = outside.as_ref().is_none_or(|r| !matches!(r.reason, program::Reason::OtherLibc(_)));
     let startup = if outside.is_none() { drain.expect_program() } else { None };
+    drain.off_cpu_child(outside.is_none())?;
     let mut child = spawn(recorded, &path, &drain, preloads)?;
+    drain.off_cpu_started(child.id());
     drain.program_started(startup, child.id());
     raise_file_limit();
     if outside.is_some_and(|r| matches!(r.reason, program::Reason::ChangesUser(_)))
@@ -163,7 +165,7 @@ pub fn watch(
             Condition::Deaf | Condition::NotLoaded => outside.push(*pid),
         }
     }
-    if !settings.cpu && !outside.is_empty() {
+    if !settings.cpu && settings.off_cpu.is_none() && !outside.is_empty() {
         return Err(Error::Setting {
             name: "event",
             problem:
@@ -187,7 +189,13 @@ pub fn watch(
         // From outside there is no pause: a delay is a later beginning.
         if !begun && !drain.paused() {
             begun = true;
-            outside.iter().try_for_each(|pid| drain.attach(*pid))?;
+            if drain.settings().cpu {
+                outside.iter().try_for_each(|pid| drain.attach(*pid))?;
+            }
+            match drain.settings().off_cpu.as_ref().is_some_and(|o| o.all) {
+                true => drain.off_cpu_all()?,
+                false => pids.iter().try_for_each(|pid| drain.off_cpu_attach(*pid))?,
+            }
             for pid in &waiting {
                 joining.push((*pid, control::join(*pid, drain.session_dir(), false)?));
             }

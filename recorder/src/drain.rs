@@ -41,6 +41,7 @@ mod dumps;
 mod ends;
 mod exposition;
 mod finish;
+mod off_cpu;
 mod outputs;
 mod outside;
 mod processes;
@@ -71,6 +72,8 @@ pub struct Drain {
     processes: Vec<Process>,
     /// What is recorded from outside.
     watch: Option<Box<crate::attach::Watch>>,
+    /// Off-CPU time.
+    off_cpu: Option<Box<crate::off_cpu::OffCpu>>,
     /// A program that does not sample itself yet.
     starting: Option<startup::Starting>,
     recordings: Vec<(u32, Recording)>,
@@ -137,6 +140,7 @@ impl Drain {
             allocators: Allocators::default(),
             processes: Vec::new(),
             watch: None,
+            off_cpu: None,
             starting: None,
             recordings: Vec::new(),
             inotify,
@@ -199,7 +203,7 @@ impl Drain {
 
     /// Recorded processes that still run.
     pub fn running(&self) -> usize {
-        self.processes.iter().filter(|p| !p.book.over).count() + self.watched()
+        self.processes.iter().filter(|p| !p.book.over).count() + self.watched() + self.off_cpu_running()
     }
 
     /// Processes that were recorded at all.
@@ -250,6 +254,7 @@ impl Drain {
         let ends = self.processes.iter().filter(|p| !p.book.over).filter_map(|p| p.file.pidfd());
         fds.extend(ends.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         fds.extend(self.watch_wakes().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        fds.extend(self.off_cpu_wakes().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         fds.extend(self.steering.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let streams = self.recordings.iter().filter_map(|(_, r)| r.stream()).map(StreamSink::wakes);
         let (come, behind): (Vec<_>, Vec<_>) = streams.unzip();
@@ -311,7 +316,9 @@ impl Drain {
         self.steer();
         self.find_processes(now);
         self.hand_over(now);
-        let fill = self.drain_all(now).max(self.watch_round(now));
+        // Before processes that are over are let go with their threads.
+        let off_cpu = self.off_cpu_round(now);
+        let fill = self.drain_all(now).max(self.watch_round(now)).max(off_cpu);
         self.costs.ring_peak = self.costs.ring_peak.max(fill);
         self.adapt(fill);
         for index in 0..self.processes.len() {
@@ -326,6 +333,8 @@ impl Drain {
         }
         if now.saturating_sub(self.search_ns) >= SEARCH_NS {
             self.search_ns = now;
+            // Programs that join, names of code made at run time.
+            self.off_cpu_resolve(false);
             let period = self.period_ns;
             for process in self.processes.iter_mut().filter(|p| !p.book.over) {
                 process.book.threads.search_blocked(&process.file, period, false);
@@ -418,6 +427,7 @@ impl Drain {
             }
         }
         self.watch_resolve(anyway);
+        self.off_cpu_resolve(anyway);
     }
 
     fn each_second(&mut self) {
@@ -436,6 +446,7 @@ impl Drain {
         }
         let now = monotonic_ns();
         self.watch_second(now);
+        self.off_cpu_second();
         self.keep_budget(now);
         self.expose(false);
         self.dump_triggers(now);

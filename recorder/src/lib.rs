@@ -39,6 +39,7 @@ pub mod loss;
 mod memory;
 mod metrics;
 pub mod names;
+mod off_cpu;
 mod outside;
 pub mod perf_events;
 pub mod preload;

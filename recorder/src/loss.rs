@@ -52,6 +52,8 @@ pub struct Report {
     pub by_timer: u64,
     /// Events of engines other than CPU time, by kind: recorded, lost.
     pub kinds: [(u64, u64); event_kind::KINDS],
+    /// Times without a processor: recorded, lost; `None` if they were not asked for.
+    pub off_cpu: Option<(u64, u64)>,
     /// CPU time was not sampled.
     pub cpu_off: bool,
     /// CPU time of this process, ns.
@@ -183,10 +185,17 @@ impl Report {
                 lost => format!("{count} {name} ({lost} lost)"),
             })
             .collect();
+        let events = if text.is_empty() { "" } else { " events" };
+        let off_cpu = self.off_cpu.map(|(count, lost)| match lost {
+            0 => format!("{count} times off CPU"),
+            lost => format!("{count} times off CPU ({lost} lost)"),
+        });
+        let list = format!("{}{events}", text.join(", "));
+        let text: Vec<String> = [list].into_iter().filter(|list| !list.is_empty()).chain(off_cpu).collect();
         match text.is_empty() {
             true if before.is_empty() => f.write_str("no events"),
             true => Ok(()),
-            false => write!(f, "{before}{} events", text.join(", ")),
+            false => write!(f, "{before}{}", text.join(", ")),
         }
     }
 }

@@ -22,12 +22,19 @@ pub fn fold(recording: &Path, event: &str, total: bool) -> Vec<Line> {
     if !finished.status.success() && finished.stderr.contains("has no event") {
         return Vec::new();
     }
-    let finished = finished.expect_success("fold");
+    parse(&finished.expect_success("fold").stdout_text())
+}
+
+/// Folded text.
+///
+/// # Panics
+/// When a line is none.
+#[track_caller]
+pub fn parse(text: &str) -> Vec<Line> {
     let line = |line: &str| {
         let (stack, count) = line.rsplit_once(' ')?;
         Some((stack.split(';').map(str::to_owned).collect(), count.parse().ok()?))
     };
-    let text = finished.stdout_text();
     text.lines().map(|l| line(l).unwrap_or_else(|| panic!("{l:?} is no folded stack"))).collect()
 }
 

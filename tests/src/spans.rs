@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use jfr_format::event::{EventRef, Value};
+use jfr_format::event::{EventRef, StructRef, Value};
 use jfr_format::read::{Input, Item};
 
 use crate::recording::Frame;
@@ -18,6 +18,10 @@ pub struct Span {
     pub duration_ns: u64,
     /// Kernel thread id of `eventThread`, 0 without one.
     pub tid: u64,
+    /// What that thread is called.
+    pub thread: String,
+    /// Frames of a second stack, that of who woke the thread, leaf first.
+    pub waker_frames: Vec<Frame>,
     /// Frames, leaf first.
     pub frames: Vec<Frame>,
     /// The walk did not reach the root, or there is no stack.
@@ -79,13 +83,15 @@ fn span(event: &EventRef<'_>) -> Result<Span, jfr_format::error::Error> {
             ("stackTrace", value) => {
                 let Some(trace) = value.record()? else { continue };
                 out.truncated = matches!(trace.field("truncated")?, Some(Value::Boolean(true)));
-                if let Some(Value::Array(frames)) = trace.field("frames")? {
-                    for one in frames.iter() {
-                        out.frames.push(crate::recording::frame(one?)?);
-                    }
+                out.frames = frames(&trace)?;
+            }
+            ("wakerStackTrace", value) => {
+                if let Some(trace) = value.record()? {
+                    out.waker_frames = frames(&trace)?;
                 }
             }
             ("eventThread" | "sampledThread", value) => {
+                out.thread = name_of(value.clone())?;
                 let thread = value.record()?;
                 let tid = thread.map(|t| t.field("osThreadId")).transpose()?.flatten();
                 out.tid = tid.and_then(|v| v.as_i64()).unwrap_or(0) as u64;
@@ -112,6 +118,13 @@ fn span(event: &EventRef<'_>) -> Result<Span, jfr_format::error::Error> {
         }
     }
     Ok(out)
+}
+
+fn frames(trace: &StructRef<'_>) -> Result<Vec<Frame>, jfr_format::error::Error> {
+    match trace.field("frames")? {
+        Some(Value::Array(frames)) => frames.iter().map(|one| crate::recording::frame(one?)).collect(),
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// A string, or the name inside of a class or thread.

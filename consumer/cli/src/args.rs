@@ -86,6 +86,29 @@ pub enum Command {
     /// Compare two profiles: the functions that changed most, a verdict, a flame graph of the difference
     #[command(after_help = crate::diff::EXAMPLES)]
     Diff(Box<crate::diff::DiffArgs>),
+    /// Where threads waited, and how long: off-CPU time by stack
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
+        mut_arg("total", |arg| arg.hide(true)))]
+    Offcpu(Box<crate::off_cpu_graph::OffCpuArgs>),
+    /// Who woke threads that waited, by how long they had
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
+        mut_arg("total", |arg| arg.hide(true)))]
+    Wakeup(Box<crate::off_cpu_graph::OffCpuArgs>),
+    /// Where threads waited, and on top of it what woke them
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
+        mut_arg("total", |arg| arg.hide(true)))]
+    Offwake(Box<crate::off_cpu_graph::OffCpuArgs>),
+    /// The same with what woke the waker, and so on
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
+        mut_arg("total", |arg| arg.hide(true)))]
+    Chain(Box<crate::off_cpu_graph::OffCpuArgs>),
+    /// All of threads' time by stack: running, waiting for a processor, blocked by what
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
+        mut_arg("total", |arg| arg.hide(true)))]
+    Threadtime(Box<crate::off_cpu_graph::OffCpuArgs>),
+    /// List reads, writes, syncs and the like that took long
+    #[command(after_help = crate::slower::EXAMPLES)]
+    Slower(Box<crate::slower::SlowerArgs>),
     /// Write folded stacks: `root;caller;leaf count`
     #[command(after_help = FOLD_EXAMPLES)]
     Fold(FoldArgs),

@@ -23,6 +23,8 @@ mod input;
 mod items;
 mod list;
 mod metadata;
+mod off_cpu;
+mod off_cpu_graph;
 mod output;
 mod png;
 mod print;
@@ -36,6 +38,7 @@ mod repositories;
 mod repository;
 mod scrub;
 mod signals;
+mod slower;
 mod spans;
 mod stacks;
 mod status;
@@ -54,6 +57,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use flightline_consumer::off_cpu::Graph;
 
 use args::{Cli, Command};
 
@@ -78,8 +82,14 @@ fn main() -> ExitCode {
         Command::List => list::run(),
         Command::Drain(args) => return drain::run(&args),
         Command::Flame(args) => flame::run(&args),
+        Command::Offcpu(args) => off_cpu_graph::run(&args, Graph::OffCpu),
+        Command::Wakeup(args) => off_cpu_graph::run(&args, Graph::Wakeup),
+        Command::Offwake(args) => off_cpu_graph::run(&args, Graph::OffWake),
+        Command::Threadtime(args) => off_cpu_graph::run(&args, Graph::Time),
+        Command::Chain(args) => off_cpu_graph::run(&args, Graph::Chain),
         Command::Convert(args) => convert::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Slower(args) => slower::run(&args),
         Command::Fold(args) => fold::run(args),
         Command::Summary(args) => summary::run(args),
         Command::Print(args) => print::run(*args),

@@ -30,6 +30,7 @@ use crate::{
     attach::{self, AttachArgs},
     ctl::{ScheduleArgs, run_dormant},
     dump_policy::PolicyArgs,
+    off_cpu::OffCpuArgs,
 };
 
 /// The shared object for recorded programs, empty if the build did not put it into the command.
@@ -82,10 +83,12 @@ pub struct RecordArgs {
     pub verbose: bool,
     #[command(flatten)]
     pub attach: AttachArgs,
+    #[command(flatten)]
+    off_cpu: OffCpuArgs,
     /// Program and arguments
     #[arg(
-        required_unless_present = "pid",
-        conflicts_with = "pid",
+        required_unless_present_any = ["pid", "all_processes"],
+        conflicts_with_all = ["pid", "all_processes"],
         trailing_var_arg = true,
         value_name = "COMMAND"
     )]
@@ -247,6 +250,11 @@ impl SamplingArgs {
         })
     }
 
+    /// Whether events are asked for by name.
+    pub fn names_events(&self) -> bool {
+        self.all || !self.event.is_empty() || !self.trace.is_empty()
+    }
+
     /// As settings of the recorder.
     pub fn settings(&self) -> Result<Settings, Error> {
         let period = match self.interval {
@@ -323,7 +331,8 @@ pub fn run(args: &RecordArgs) -> ExitCode {
 
 /// Whether an option is wrong, not the circumstances.
 pub fn is_usage(error: &Error) -> bool {
-    const OPTIONS: [&str; 20] = [
+    const OPTIONS: [&str; 21] = [
+        "off-cpu",
         "pipe-size",
         "queue-size",
         "token",
@@ -349,7 +358,7 @@ pub fn is_usage(error: &Error) -> bool {
 }
 
 fn record_command(args: &RecordArgs) -> Result<u8, Error> {
-    let settings = args.sampling.settings()?;
+    let settings = args.off_cpu.add_to(args.sampling.settings()?, args.sampling.names_events())?;
     // Each process's own environment is asked; what stands in ours shall not be wrong in silence.
     labels::parse_list(&std::env::var(labels::ENV).unwrap_or_default())?;
     if args.dormant {
@@ -376,8 +385,11 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     } else {
         Target::parse(&path)?
     };
-    if !args.attach.pid.is_empty() {
-        let pids = attach::pids(&args.attach.pid)?;
+    if !args.attach.pid.is_empty() || args.off_cpu.all() {
+        let pids = match args.off_cpu.all() {
+            true => Vec::new(),
+            false => attach::pids(&args.attach.pid)?,
+        };
         let ended = watch(&pids, settings, target, &mut say)?;
         return conclude(args, &ended, stdout, &path, scratch);
     }

@@ -65,7 +65,8 @@ fn timed<'p>(inputs: &[PathBuf], select: &SelectArgs, profile: &'p Profile, what
     Some(model)
 }
 
-fn range(inputs: &[PathBuf], select: &SelectArgs) -> Result<[i64; 2]> {
+/// The range of time that is asked for, in ns since 1970, both ends included.
+pub fn range(inputs: &[PathBuf], select: &SelectArgs) -> Result<[i64; 2]> {
     range::nanos(&repository::expand(inputs, select.samples.last)?, &select.samples)
 }
 

@@ -160,7 +160,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         duration_nanos: plan.duration.map(|scale| scale.of(chunk, duration as i64)),
         thread: if has(THREAD) { cache.thread(chunk, values[THREAD])? } else { None },
         stack: if has(STACK) { cache.stack(chunk, values[STACK])? } else { None },
-        state: if has(STATE) { cache.state(chunk, values[STATE]) } else { None },
+        state: if has(STATE) { cache.state(chunk, values[STATE]) } else { text_of(&fields, "state") },
         weight,
         span_id: Some(values[SPAN]).filter(|&id| id != 0),
         span,
@@ -169,6 +169,14 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         contextual: plan.contextual.clone(),
         offset: state.base + frame.offset,
     }))))
+}
+
+/// A field that is text in the event itself, not in a pool.
+fn text_of(fields: &[(Arc<str>, Value)], name: &str) -> Option<Arc<str>> {
+    fields.iter().find_map(|(known, value)| match value {
+        Value::Text(text) if **known == *name => Some(text.clone()),
+        _ => None,
+    })
 }
 
 pub(super) fn loss(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: &LossPlan) -> Made {

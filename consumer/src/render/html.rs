@@ -77,7 +77,23 @@ pub fn write_measures(
         return Err(Error::NoSamples);
     };
     let measures: Vec<&Tree> = measures.iter().copied().filter(|tree| same_boxes(first, tree)).collect();
-    put(&measures, &named(&measures), options, &Value::Null, times, out)
+    put(&measures, &named(&measures), options, None, &Value::Null, times, out)
+}
+
+/// Draws `tree` as a page that opens in one of the page's palettes (`io`, `wakeup`, `chain`, `doing`, …) instead of that by kind of code.
+///
+/// # Errors
+/// There is nothing to draw, or `out` cannot be written.
+pub fn write_colored(
+    tree: &Tree,
+    palette: &str,
+    options: &PictureOptions,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    if tree.total == 0 {
+        return Err(Error::NoSamples);
+    }
+    put(&[tree], &named(&[tree]), options, Some(palette), &Value::Null, None, out)
 }
 
 /// Draws measures of different events, among which the page lets choose, each with a name of its own. A box that has no weight by one of them
@@ -96,7 +112,7 @@ pub fn write_events(
     }
     let aligned = aligned(&trees);
     let names: Vec<&str> = measures.iter().map(|(name, _)| name.as_str()).collect();
-    put(&aligned.iter().collect::<Vec<_>>(), &names, options, &Value::Null, None, out)
+    put(&aligned.iter().collect::<Vec<_>>(), &names, options, None, &Value::Null, None, out)
 }
 
 /// Draws two profiles as one page, which shows what is different and lets choose how.
@@ -122,14 +138,15 @@ pub(super) fn write_difference(
         "ratio": how.ratio.as_ref().map(|ratio| json!({"of": ratio.of, "over": ratio.over, "name": ratio.name(), "fullest": FULLEST})),
     });
     let measures = [after, before];
-    put(&measures, &named(&measures), &how.svg.picture, &told, None, out)
+    put(&measures, &named(&measures), &how.svg.picture, None, &told, None, out)
 }
 
-/// Writes the page of trees of the same boxes; `difference` is what there is to say of two that are compared.
+/// Writes the page of trees of the same boxes, in the colours of a kind of code unless a palette is named; `difference` is what there is to say of two that are compared.
 fn put(
     measures: &[&Tree],
     measure_names: &[&str],
     options: &PictureOptions,
+    palette: Option<&str>,
     difference: &Value,
     times: Option<&Times>,
     out: &mut impl Write,
@@ -142,6 +159,7 @@ fn put(
         "title": options.title,
         "subtitle": options.subtitle,
         "inverted": options.inverted,
+        "palette": palette,
         "count": first.nodes.len(),
         "names": order.len(),
         "measures": measures

@@ -5,6 +5,7 @@
 
 mod declare;
 mod events;
+mod sched;
 mod signals;
 mod spans;
 mod structs;
@@ -12,6 +13,7 @@ mod waits;
 
 pub use declare::{Field, Kind, Shape, Type, Unit};
 pub use events::*;
+pub use sched::*;
 pub use signals::*;
 pub use spans::*;
 pub use structs::*;
@@ -62,7 +64,8 @@ pub mod thread_state {
 
 /// All types in the order in which the metadata lists them.
 pub fn types() -> impl Iterator<Item = &'static Type> {
-    structs::TYPES.iter().chain(events::TYPES).chain(waits::TYPES).chain(signals::TYPES).chain(spans::TYPES)
+    let all = [structs::TYPES, events::TYPES, waits::TYPES, sched::TYPES, signals::TYPES, spans::TYPES];
+    all.into_iter().flatten()
 }
 
 /// The declaration of `id`.
@@ -79,6 +82,7 @@ const fn index() -> [Option<&'static Type>; IDS] {
     add(&mut index, structs::TYPES);
     add(&mut index, events::TYPES);
     add(&mut index, waits::TYPES);
+    add(&mut index, sched::TYPES);
     add(&mut index, signals::TYPES);
     add(&mut index, spans::TYPES);
     index

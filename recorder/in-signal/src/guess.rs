@@ -34,6 +34,7 @@ impl<M: Memory> Walk<'_, M> {
         let Some(fp) = self.regs.get(arch::FP) else { return Err(Failure::NeedRegister) };
         if fp == 0 && module.is_some() && !self.exact {
             // A chain that ends in zero is how a C library without unwind information starts a thread.
+            self.result.flags |= sample_flags::GUESSED;
             return Err(Failure::Root);
         }
         let near = fp >= sp && fp.wrapping_sub(sp) < MAX_GUESSED_FRAME;

@@ -1,6 +1,7 @@
 //! The perf events by which threads are sampled from outside.
 
 use std::{
+    ffi::CStr,
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
@@ -49,6 +50,10 @@ pub mod sample {
     pub const REGS_USER: u64 = 1 << 12;
     /// A copy of the program's stack.
     pub const STACK_USER: u64 = 1 << 13;
+    /// The tracepoint's own record.
+    pub const RAW: u64 = 1 << 10;
+    /// The event's number, first in samples and last in other records.
+    pub const IDENTIFIER: u64 = 1 << 16;
 }
 
 mod flag {
@@ -67,6 +72,7 @@ mod flag {
     pub const MMAP2: u64 = 1 << 23;
     pub const COMM_EXEC: u64 = 1 << 24;
     pub const USE_CLOCKID: u64 = 1 << 25;
+    pub const CONTEXT_SWITCH: u64 = 1 << 26;
     pub const INHERIT_THREAD: u64 = 1 << 35;
 }
 
@@ -134,7 +140,6 @@ impl Sampling {
     pub fn open(&self, tid: u32, cpu: u32) -> io::Result<OwnedFd> {
         const TYPE_SOFTWARE: u32 = 1;
         const CPU_CLOCK: u64 = 0;
-        const FD_CLOEXEC: libc::c_ulong = 8;
         let mut flags = flag::DISABLED
             | flag::INHERIT
             | flag::INHERIT_STAT
@@ -168,22 +173,128 @@ impl Sampling {
             clockid: libc::CLOCK_MONOTONIC,
             ..Attr::default()
         };
-        // SAFETY: the kernel reads `attr.size` bytes of a local and returns a new descriptor or -1.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                &raw const attr,
-                tid as libc::pid_t,
-                cpu as libc::c_int,
-                -1 as libc::c_int,
-                FD_CLOEXEC,
-            )
-        };
+        attr.open(tid as libc::pid_t, cpu as libc::c_int)
+    }
+}
+
+impl Attr {
+    /// `pid` 0: the caller, -1: all; `cpu` -1: all.
+    fn open(&self, pid: libc::pid_t, cpu: libc::c_int) -> io::Result<OwnedFd> {
+        const FD_CLOEXEC: libc::c_ulong = 8;
+        // SAFETY: the kernel reads `size` bytes of a structure that long and returns a new descriptor or -1.
+        let fd =
+            unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const *self, pid, cpu, -1, FD_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a fresh descriptor that nobody else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+}
+
+/// A tracepoint as it is sampled on one processor, each time that it is passed.
+#[derive(Clone, Copy, Debug)]
+pub struct Tracing {
+    /// Its number.
+    pub id: u64,
+    /// Bits of [`sample`].
+    pub sample_type: u64,
+    /// Bytes of stack copied with each sample, where the sample type has them.
+    pub stack_bytes: u32,
+    /// Bytes in a ring at which its reader is woken.
+    pub wake_bytes: u32,
+}
+
+const TYPE_TRACEPOINT: u32 = 2;
+
+impl Tracing {
+    /// Opens it on processor `cpu` for all threads there, to be counted and not sampled, disabled. Needs CAP_PERFMON.
+    pub fn count(&self, cpu: u32) -> io::Result<OwnedFd> {
+        let attr = Attr {
+            kind: TYPE_TRACEPOINT,
+            size: size_of::<Attr>() as u32,
+            config: self.id,
+            flags: flag::DISABLED,
+            ..Attr::default()
+        };
+        attr.open(-1, cpu as libc::c_int)
+    }
+
+    /// Opens it on processor `cpu` for all threads there, disabled. Needs CAP_PERFMON.
+    pub fn open(&self, cpu: u32) -> io::Result<OwnedFd> {
+        let regs = if self.sample_type & sample::REGS_USER != 0 { registers::MASK } else { 0 };
+        let stack = if self.sample_type & sample::STACK_USER != 0 { self.stack_bytes } else { 0 };
+        let attr = Attr {
+            kind: TYPE_TRACEPOINT,
+            size: size_of::<Attr>() as u32,
+            config: self.id,
+            sample_period: 1,
+            sample_type: self.sample_type,
+            flags: flag::DISABLED | flag::WATERMARK | flag::SAMPLE_ID_ALL | flag::USE_CLOCKID,
+            wakeup_watermark: self.wake_bytes,
+            sample_regs_user: regs,
+            sample_stack_user: stack,
+            clockid: libc::CLOCK_MONOTONIC,
+            ..Attr::default()
+        };
+        attr.open(-1, cpu as libc::c_int)
+    }
+}
+
+/// What an event without samples tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Telling {
+    /// Threads and mappings that come and go, and names.
+    pub tasks: bool,
+    /// Switches of threads.
+    pub switches: bool,
+    /// Bytes in a ring at which its reader is woken.
+    pub wake_bytes: u32,
+}
+
+impl Telling {
+    /// Bits of [`sample`] that tell whose its records are.
+    pub const SAMPLE_TYPE: u64 = sample::IDENTIFIER | sample::TID | sample::TIME;
+
+    fn open_on(&self, more: u64, tid: libc::pid_t, cpu: u32) -> io::Result<OwnedFd> {
+        const TYPE_SOFTWARE: u32 = 1;
+        const DUMMY: u64 = 9;
+        let tasks = flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK;
+        let attr = Attr {
+            kind: TYPE_SOFTWARE,
+            size: size_of::<Attr>() as u32,
+            config: DUMMY,
+            sample_type: Telling::SAMPLE_TYPE,
+            flags: flag::DISABLED
+                | flag::WATERMARK
+                | flag::SAMPLE_ID_ALL
+                | flag::USE_CLOCKID
+                | if self.tasks { tasks } else { 0 }
+                | if self.switches { flag::CONTEXT_SWITCH } else { 0 }
+                | more,
+            wakeup_watermark: self.wake_bytes,
+            clockid: libc::CLOCK_MONOTONIC,
+            ..Attr::default()
+        };
+        attr.open(tid, cpu as libc::c_int)
+    }
+
+    /// Opens it for all threads on processor `cpu`, disabled. Needs CAP_PERFMON.
+    pub fn open(&self, cpu: u32) -> io::Result<OwnedFd> {
+        self.open_on(0, -1, cpu)
+    }
+
+    /// Opens it for thread `tid` (0: the caller) on processor `cpu` and what it starts, `children` or threads only, disabled;
+    /// `from_exec`: until it executes a program. Anybody may for threads of his own.
+    pub fn open_of_thread(&self, tid: u32, cpu: u32, children: bool, from_exec: bool) -> io::Result<OwnedFd> {
+        let mut more = flag::INHERIT | flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV;
+        if !children {
+            more |= flag::INHERIT_THREAD;
+        }
+        if from_exec {
+            more |= flag::ENABLE_ON_EXEC;
+        }
+        self.open_on(more, tid as libc::pid_t, cpu)
     }
 }
 
@@ -193,7 +304,6 @@ pub fn open_trap(period_ns: u64) -> Option<OwnedFd> {
     const SOFTWARE: u32 = 1;
     const REMOVE_ON_EXEC: u64 = 1 << 36;
     const SIGTRAP: u64 = 1 << 37;
-    const FD_CLOEXEC: libc::c_ulong = 8;
     let open = |more: u64| {
         let attr = Attr {
             kind: SOFTWARE,
@@ -202,16 +312,13 @@ pub fn open_trap(period_ns: u64) -> Option<OwnedFd> {
             flags: REMOVE_ON_EXEC | SIGTRAP | more,
             ..Attr::default()
         };
-        // SAFETY: the kernel reads `attr.size` bytes of a local and returns a new descriptor or -1.
-        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, 0, -1, -1, FD_CLOEXEC) };
-        // SAFETY: a fresh descriptor that nobody else owns.
-        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+        attr.open(0, -1).ok()
     };
     open(0).or_else(|| open(flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV))
 }
 
 fn control(event: BorrowedFd<'_>, request: libc::c_ulong, argument: libc::c_ulong) -> io::Result<()> {
-    // SAFETY: requests of perf events that take an integer.
+    // SAFETY: requests of perf events that take an integer, or a pointer to what the caller holds that long.
     match unsafe { libc::ioctl(event.as_raw_fd(), request as _, argument) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
@@ -228,7 +335,32 @@ pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
     control(event, 0x2401, 0)
 }
 
+/// Lets an event count from 0.
+pub fn reset(event: BorrowedFd<'_>) -> io::Result<()> {
+    control(event, 0x2403, 0)
+}
+
+/// What an event has counted.
+pub fn read_count(event: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut count = [0; 8];
+    let got = nix::unistd::read(event, &mut count)?;
+    if got == count.len() { Ok(u64::from_ne_bytes(count)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
 /// Makes an event write into the ring of another one of the same processor.
 pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()> {
     control(event, 0x2405, ring.as_raw_fd() as libc::c_ulong)
+}
+
+/// Lets only those samples of a tracepoint pass for which `filter` holds, as in tracefs: `prev_pid==7||next_pid==7`. Can be
+/// set once.
+pub fn set_filter(event: BorrowedFd<'_>, filter: &CStr) -> io::Result<()> {
+    control(event, 0x4008_2406, filter.as_ptr() as libc::c_ulong)
+}
+
+/// The number by which the records of an event are told apart.
+pub fn number(event: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut number = 0u64;
+    control(event, 0x8008_2407, (&raw mut number) as libc::c_ulong)?;
+    Ok(number)
 }

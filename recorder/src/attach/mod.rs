@@ -5,7 +5,7 @@
 //! ring.rs    one ring per processor, mapped here; samples carry registers and a copy of the stack
 //! open.rs    opens them, with less where the kernel allows less
 //! record.rs  what the kernel writes into them
-//! target.rs  a process: modules, accounts, stacks (walked by crate::outside); watched.rs: a thread
+//! target.rs  a process: its accounts; stacks.rs: its modules and stacks (walked by crate::outside); watched.rs: a thread
 //! chain.rs   what is beyond the copy of a stack, by frame pointers
 //! refused.rs why the kernel refuses, and what to do
 //! startup.rs a preloaded program up to where it samples itself
@@ -25,15 +25,19 @@ use std::{
 
 use flightline_in_signal::layout::loss;
 
-use crate::{drain::Drain, loss::Report, names::images::ImageId, settings::ThreadSelection, tell};
+use crate::{
+    drain::Drain, loss::Report, names::images::ImageId, off_cpu::Known, recording::Recording,
+    settings::ThreadSelection, tell,
+};
 
 pub(crate) mod attr;
 mod chain;
-mod machine;
+pub(crate) mod machine;
 mod open;
-mod record;
-mod refused;
-mod ring;
+pub(crate) mod record;
+pub(crate) mod refused;
+pub(crate) mod ring;
+pub(crate) mod stacks;
 pub mod startup;
 mod target;
 pub(crate) mod watched;
@@ -141,6 +145,28 @@ impl Watch {
     /// Whether samples of `pid` are taken.
     pub fn samples(&self, pid: u32) -> bool {
         self.targets.iter().any(|t| !t.over && t.pid() == pid && t.records_itself_ns.is_none())
+    }
+
+    /// The constant of a thread in output `index`, and the group of its process; `name` is its newest.
+    pub fn known_thread(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        name: &str,
+        index: usize,
+        recording: &mut Recording,
+    ) -> Option<Known> {
+        let mut live = self.targets.iter_mut().filter(|t| t.pid() == pid && t.recording == index);
+        let target = live.next_back()?;
+        let group = target.group();
+        let thread = target.threads.get_mut(&tid).and_then(|watched| {
+            if !name.is_empty() {
+                watched.thread.rename(name.to_owned());
+            }
+            watched.thread.named_constant(group, recording);
+            watched.thread.constant
+        });
+        Some(Known { thread, group: Some(group) })
     }
 
     /// Takes in what the rings hold. Returns how full the fullest was, in 1/256.
@@ -269,7 +295,7 @@ impl Watch {
                     _ => {}
                 }
             }
-            Record::Other => {}
+            Record::Switched { .. } | Record::Other => {}
         }
     }
 

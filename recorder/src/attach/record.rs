@@ -8,8 +8,13 @@ use super::attr::{registers, sample};
 const SAMPLE: u32 = 9;
 /// Bytes of process, thread and time at the end of every record but a sample.
 const TRAILER: usize = 16;
+/// Bytes of an event's number, where records have it: behind all that.
+const IDENTIFIER: usize = 8;
 /// Set in the header of a name given by executing a program.
 const MISC_COMM_EXEC: u16 = 1 << 13;
+/// Set in the header of a switch: the thread was switched out; and it would have gone on.
+const MISC_SWITCH_OUT: u16 = 1 << 13;
+const MISC_PREEMPTED: u16 = 1 << 14;
 /// From here on a number in a call chain says what kind the next ones are.
 const CONTEXT_MAX: u64 = -4095i64 as u64;
 const CONTEXT_KERNEL: u64 = -128i64 as u64;
@@ -71,6 +76,8 @@ pub enum Record<'a> {
     Ended { pid: u32, tid: u32, time_ns: u64 },
     /// The ring was full: so many records are missing here.
     Lost(u64),
+    /// A thread was switched in, or out: then the flag says whether it could have gone on.
+    Switched { pid: u32, tid: u32, out: Option<bool> },
     /// What an event of an ended thread had counted, ns.
     Counted { pid: u32, tid: u32, count_ns: u64 },
     /// Of no interest.
@@ -86,6 +93,7 @@ impl Record<'_> {
             Record::Name { pid, .. }
             | Record::Begun { pid, .. }
             | Record::Ended { pid, .. }
+            | Record::Switched { pid, .. }
             | Record::Counted { pid, .. } => Some(*pid),
             Record::Lost(_) | Record::Other => None,
         }
@@ -95,6 +103,45 @@ impl Record<'_> {
 /// Where the time is in a record.
 pub fn time_at(kind: u32, len: usize) -> usize {
     if kind == SAMPLE { 16 } else { len - 8 }
+}
+
+/// The same where records have the number of their event.
+pub fn numbered_time_at(kind: u32, len: usize) -> usize {
+    if kind == SAMPLE { 24 } else { len.saturating_sub(16) }
+}
+
+/// What a sample of a tracepoint says at first sight, without its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traced<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// CLOCK_MONOTONIC ns.
+    pub time_ns: u64,
+    /// The tracepoint's own record.
+    pub raw: &'a [u8],
+}
+
+/// The number of a sample's event; `None` of other records.
+pub fn number(bytes: &[u8]) -> Option<u64> {
+    let mut rest = Bytes(bytes);
+    let kind = rest.u32()?;
+    rest.u32()?;
+    if kind == SAMPLE { rest.u64() } else { None }
+}
+
+/// The head of a sample that has its event's number and a tracepoint's record, and a `chain` or none.
+pub fn traced(bytes: &[u8], chain: bool) -> Option<Traced<'_>> {
+    let mut rest = Bytes(bytes);
+    rest.take(16)?;
+    let (pid, tid, time_ns) = (rest.u32()?, rest.u32()?, rest.u64()?);
+    if chain {
+        let count = usize::try_from(rest.u64()?).ok()?;
+        rest.take(count.checked_mul(8)?)?;
+    }
+    let len = usize::try_from(rest.u32()?).ok()?;
+    Some(Traced { pid, tid, time_ns, raw: rest.take(len)? })
 }
 
 struct Bytes<'a>(&'a [u8]);
@@ -128,7 +175,15 @@ pub fn parse(bytes: &[u8], sample_type: u64) -> Option<Record<'_>> {
     if kind == SAMPLE {
         return parse_sample(rest, sample_type).map(Record::Sample);
     }
-    rest.0 = rest.0.get(..rest.0.len().checked_sub(TRAILER)?)?;
+    let number = if sample_type & sample::IDENTIFIER != 0 { IDENTIFIER } else { 0 };
+    // Of one thread, of a processor.
+    if matches!(kind, 14 | 15) {
+        let mut who = Bytes(rest.0.get(rest.0.len().checked_sub(TRAILER + number)?..)?);
+        let out = (misc & MISC_SWITCH_OUT != 0).then_some(misc & MISC_PREEMPTED != 0);
+        return Some(Record::Switched { pid: who.u32()?, tid: who.u32()?, out });
+    }
+    let trailer = TRAILER + number;
+    rest.0 = rest.0.get(..rest.0.len().checked_sub(trailer)?)?;
     Some(match kind {
         2 => {
             rest.u64()?;
@@ -171,10 +226,14 @@ pub fn parse(bytes: &[u8], sample_type: u64) -> Option<Record<'_>> {
 }
 
 fn parse_sample(mut rest: Bytes<'_>, sample_type: u64) -> Option<Sample<'_>> {
+    let has = |bit: u64| sample_type & bit != 0;
+    if has(sample::IDENTIFIER) {
+        rest.u64()?;
+    }
     let (pid, tid, time_ns) = (rest.u32()?, rest.u32()?, rest.u64()?);
-    let count_ns = if sample_type & sample::READ != 0 { Some(rest.u64()?) } else { None };
+    let count_ns = if has(sample::READ) { Some(rest.u64()?) } else { None };
     let (mut kernel, mut user) = (Vec::new(), Vec::new());
-    if sample_type & sample::CALLCHAIN != 0 {
+    if has(sample::CALLCHAIN) {
         let count = usize::try_from(rest.u64()?).ok()?;
         let chain = rest.take(count.checked_mul(8)?)?;
         let mut context = 0;
@@ -187,7 +246,11 @@ fn parse_sample(mut rest: Bytes<'_>, sample_type: u64) -> Option<Sample<'_>> {
             }
         }
     }
-    let abi = rest.u64()?;
+    if has(sample::RAW) {
+        let len = usize::try_from(rest.u32()?).ok()?;
+        rest.take(len)?;
+    }
+    let abi = if has(sample::REGS_USER) { rest.u64()? } else { 0 };
     let mut regs = None;
     if abi != 0 {
         let mut found = Regs::unknown();
@@ -205,10 +268,14 @@ fn parse_sample(mut rest: Bytes<'_>, sample_type: u64) -> Option<Sample<'_>> {
         // 1: a program of 32 bits.
         regs = (abi == 2).then_some(found);
     }
-    let room = usize::try_from(rest.u64()?).ok()?;
-    let copy = rest.take(room)?;
-    let used = if room == 0 { 0 } else { usize::try_from(rest.u64()?).ok()? };
-    Some(Sample { pid, tid, time_ns, count_ns, kernel, user, regs, stack: copy.get(..used)? })
+    let mut stack: &[u8] = &[];
+    if has(sample::STACK_USER) {
+        let room = usize::try_from(rest.u64()?).ok()?;
+        let copy = rest.take(room)?;
+        let used = if room == 0 { 0 } else { usize::try_from(rest.u64()?).ok()? };
+        stack = copy.get(..used)?;
+    }
+    Some(Sample { pid, tid, time_ns, count_ns, kernel, user, regs, stack })
 }
 
 #[cfg(test)]
@@ -256,6 +323,39 @@ mod tests {
         assert_eq!(regs.sp(), at(arch::SP as u8));
         assert_eq!(regs.get(arch::FP), Some(at(arch::FP as u8)));
         assert_eq!(u64::from_le_bytes(*bytes[time_at(SAMPLE, bytes.len())..].first_chunk().unwrap()), 1234);
+    }
+
+    #[test]
+    fn a_sample_of_a_tracepoint() {
+        let mut body = words(&[77, 7 | 9 << 32, 1234, 2, CONTEXT_KERNEL, 0xffff_8000_0000_1000]);
+        body.extend(12u32.to_le_bytes());
+        body.extend(b"tracepoint 1");
+        let bytes = header(SAMPLE, 0, &body);
+        let head = Traced { pid: 7, tid: 9, time_ns: 1234, raw: b"tracepoint 1" };
+        assert_eq!((number(&bytes), traced(&bytes, true)), (Some(77), Some(head)));
+        let sample_type = sample::IDENTIFIER | sample::TID | sample::TIME | sample::CALLCHAIN | sample::RAW;
+        let Some(Record::Sample(sample)) = parse(&bytes, sample_type) else { panic!() };
+        assert_eq!(sample.kernel, [0xffff_8000_0000_1000]);
+        assert_eq!(bytes[numbered_time_at(SAMPLE, bytes.len())..][..8], 1234u64.to_le_bytes());
+        for len in 8..bytes.len() {
+            assert_eq!(traced(&bytes[..len], true), None, "cut at {len}");
+        }
+    }
+
+    #[test]
+    fn switches() {
+        for (misc, out) in
+            [(0, None), (MISC_SWITCH_OUT, Some(false)), (MISC_SWITCH_OUT | MISC_PREEMPTED, Some(true))]
+        {
+            let of_thread = header(14, misc, &words(&[7 | 9 << 32, 1, 77]));
+            let of_processor = header(15, misc, &words(&[3, 7 | 9 << 32, 1, 77]));
+            for bytes in [of_thread, of_processor] {
+                match parse(&bytes, sample::IDENTIFIER) {
+                    Some(Record::Switched { pid: 7, tid: 9, out: found }) => assert_eq!(found, out),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
     }
 
     #[test]

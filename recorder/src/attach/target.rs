@@ -4,24 +4,22 @@ use std::{collections::HashMap, sync::atomic::AtomicU64};
 
 use flightline_in_signal::{
     interrupted::Regs,
-    layout::{loss, sample_flags, walk_end},
+    layout::{loss, walk_end},
 };
 use jfr_format::schema::frame_type;
 
 use super::{
-    chain::{Chains, World},
     record::{Mapped, Sample},
+    stacks::{Copied, Stack, Stacks},
     watched::{Split, Watched, id_inside, name_of, split},
 };
 use crate::{
-    names::frames::{Frames, Resolved},
     names::images::{ImageId, Images, UNKNOWN},
     names::intern::{Frame, Origin, TraceIndex},
-    outside::{Outside, Stopped},
-    process::modules::{Line, ModuleMap},
+    process::modules::ModuleMap,
     process::thread::{Thread, WALK_ENDS},
     recording::Recording,
-    settings::{self, ThreadSelection},
+    settings::ThreadSelection,
     tell::{self, About},
 };
 
@@ -36,15 +34,6 @@ enum Wait {
     Rows { regs: Box<Regs>, stack: Box<[u8]>, kernel: Box<[u64]>, user: Box<[u64]> },
     /// Names of these addresses.
     Names(Stack),
-}
-
-/// A walked stack.
-#[derive(Clone, Debug, Default)]
-struct Stack {
-    truncated: Option<u16>,
-    /// Bit i: frame i (of the first 64) is no return address.
-    exact: u64,
-    frames: Vec<u64>,
 }
 
 struct Pending {
@@ -85,12 +74,8 @@ pub struct Target {
     pub records_itself_ns: Option<u64>,
     /// Records of before this CLOCK_MONOTONIC time come from events that it had earlier.
     pub since_ns: u64,
-    modules: ModuleMap,
-    walker: Box<Outside>,
-    chains: Chains,
+    stacks: Stacks,
     group: u32,
-    frames: Frames,
-    versions: (u64, u32, u64),
     /// The names it wrote last are read.
     named: bool,
     pending: Vec<Pending>,
@@ -109,12 +94,8 @@ impl Target {
             over: false,
             records_itself_ns: None,
             since_ns: 0,
-            modules: ModuleMap::default(),
-            walker: Box::new(Outside::new()),
-            chains: Chains::default(),
+            stacks: Stacks::default(),
             group,
-            frames: Frames::default(),
-            versions: (0, 0, 0),
             named: false,
             pending: Vec::new(),
             waiting_bytes: 0,
@@ -128,27 +109,17 @@ impl Target {
 
     /// Takes over what a forked child has of its parent.
     pub fn inherit(&mut self, parent: &Target) {
-        self.modules = parent.modules.clone();
+        self.stacks.inherit(&parent.stacks);
     }
 
     /// Looks at what is mapped now.
     pub fn read_maps(&mut self, images: &mut Images) {
-        let _ = self.modules.read_maps_of(self.about.pid, images);
+        self.stacks.read_maps(self.about.pid, images);
     }
 
     /// A mapping appeared.
     pub fn mapped(&mut self, mapped: &Mapped<'_>, images: &mut Images) {
-        let path = String::from_utf8_lossy(mapped.path);
-        let line = Line {
-            start: mapped.range.0,
-            end: mapped.range.1,
-            executable: mapped.executable,
-            offset: mapped.offset,
-            device: mapped.device,
-            inode: mapped.inode,
-            path: if path.starts_with("//anon") { "" } else { &path },
-        };
-        self.modules.mapped(self.about.pid, &line, images);
+        self.stacks.mapped(mapped, images);
     }
 
     /// The thread, known from now on if it was not.
@@ -254,7 +225,6 @@ impl Target {
         }
     }
 
-    /// Walks a copied stack. `None` if it does not get to the root before the rows of a module on its way are read.
     fn walk(
         &mut self,
         regs: &Regs,
@@ -264,68 +234,22 @@ impl Target {
         anyway: bool,
         place: &mut Place<'_>,
     ) -> Option<Stack> {
-        let stopped = Stopped {
-            pid: self.about.pid,
-            regs,
-            stack: (regs.sp(), regs.sp().saturating_add(copy.len() as u64)),
-            copied: (regs.sp(), copy),
-            runs_on: true,
-        };
-        let (walked, frames) =
-            self.walker.walk(&stopped, &self.modules, place.images, place.rows, place.depth);
-        if walked.end != walk_end::ROOT && !anyway && self.waiting_bytes < WAITING_BYTES {
-            let image = |address: &u64| self.modules.find(*address).map(|m| m.image);
-            let unread = frames.iter().filter_map(image).any(|image| !place.images.want(image));
-            if unread {
-                return None;
-            }
-        }
-        let mut truncated = walked.flags & sample_flags::TRUNCATED != 0;
-        let mut exact = walked.exact_frames;
-        let mut all = frames.to_vec();
-        if truncated {
-            let Target { modules, walker, .. } = self;
-            let Place { images, rows, .. } = place;
-            let mut world = World { pid: self.about.pid, modules, images, rows, walker };
-            truncated = !self.chains.go_on(&mut all, user, place.depth, &mut world);
-        }
-        if !kernel.is_empty() {
-            exact = exact.checked_shl(kernel.len() as u32).unwrap_or(0) | 1;
-            all.splice(..0, kernel.iter().copied());
-        }
-        Some(Stack { truncated: truncated.then_some(walked.end), exact, frames: all })
+        let copied = Copied { regs: Some(regs), copy, kernel, user };
+        let wait = !anyway && self.waiting_bytes < WAITING_BYTES;
+        self.stacks.walk(self.about.pid, &copied, wait, place.depth, place.images, place.rows)
     }
 
     /// Writes a sample whose stack is walked, or keeps it until its names are read.
     fn finish(&mut self, pending: Pending, anyway: bool, place: &mut Place<'_>) {
         let Wait::Names(stack) = &pending.wait else { return self.pending.push(pending) };
         let anyway = anyway || self.pending.len() >= WAITING_SAMPLES;
-        let Some(trace) = self.trace(stack, anyway, place) else { return self.pending.push(pending) };
+        let trace =
+            self.stacks.trace(stack, anyway, self.recording, &mut place.recording.interner, place.images);
+        let Some(trace) = trace else { return self.pending.push(pending) };
         if let (Some(reason), Some(watched)) = (stack.truncated, self.threads.get_mut(&pending.tid)) {
             watched.thread.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;
         }
         place.recording.sample(pending.constant, trace, pending.time_ns, pending.events);
-    }
-
-    fn trace(&mut self, stack: &Stack, anyway: bool, place: &mut Place<'_>) -> Option<TraceIndex> {
-        let versions = (self.modules.version, place.recording.interner.generation, self.frames.jit.version);
-        if versions != self.versions || self.frames.bytes() > settings::STACK_BYTES[1] {
-            self.versions = versions;
-            self.frames.clear();
-        }
-        let mut sequence = Vec::with_capacity(stack.frames.len() + 1);
-        sequence.push(u32::from(stack.truncated.is_some()));
-        let mut complete = true;
-        for (i, &address) in stack.frames.iter().enumerate() {
-            let exact = i < 64 && stack.exact >> i & 1 == 1;
-            // A return address may already belong to the next function.
-            let address = if exact { address } else { address.wrapping_sub(1) };
-            let interner = &mut place.recording.interner;
-            let resolved =
-                self.frames.resolve(address, &self.modules, interner, place.images, anyway, &mut sequence);
-            complete &= !matches!(resolved, Resolved::Waiting | Resolved::Unnamed);
-        }
-        complete.then(|| place.recording.interner.trace(&sequence))
     }
 
     /// Tries again what waits for files being read; `anyway`: with what is known.
@@ -351,13 +275,13 @@ impl Target {
     pub fn read_names(&mut self, images: &Images, now_ns: u64) -> bool {
         let pid = self.about.pid;
         if !self.over {
-            return self.frames.jit.look(pid, &self.modules, images, now_ns);
+            return self.stacks.frames.jit.look(pid, &self.stacks.modules, images, now_ns);
         }
         if std::mem::replace(&mut self.named, true) {
             return false;
         }
-        self.frames.jit.finish(pid, &self.modules, images);
-        self.frames.jit.give_up();
+        self.stacks.frames.jit.finish(pid, &self.stacks.modules, images);
+        self.stacks.frames.jit.give_up();
         true
     }
 
@@ -477,12 +401,12 @@ impl Target {
 
     /// The images that its samples may name.
     pub fn images(&self) -> impl Iterator<Item = ImageId> {
-        self.modules.images()
+        self.stacks.modules.images()
     }
 
     /// What is mapped.
     pub fn modules(&self) -> &ModuleMap {
-        &self.modules
+        &self.stacks.modules
     }
 }
 

@@ -71,6 +71,7 @@ impl Drain {
         if self.images.many() {
             let mut needed: HashSet<ImageId> = self.processes.iter().flat_map(|p| p.book.images()).collect();
             needed.extend(self.watch.iter().flat_map(|watch| watch.images()));
+            needed.extend(self.off_cpu.iter_mut().flat_map(|off_cpu| off_cpu.images()));
             self.images.keep(&needed, self.session.rows());
         }
     }

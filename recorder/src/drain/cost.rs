@@ -153,6 +153,7 @@ impl Drain {
         // Rings hold half a second of samples, but what comes from calls comes in bursts.
         let samples_only = self.settings.engine_bits() == engines::CPU;
         let longest = PAUSE[1] * if samples_only { PAUSES[thrift] } else { 1 };
+        let longest = self.off_cpu_pause().map_or(longest, |pause| longest.min(pause));
         // Whoever reads a stream waits for its flushes; nobody waits for a file's.
         let follows =
             |(_, r): &(u32, crate::recording::Recording)| r.stream().is_some_and(|stream| !stream.nobody());

@@ -16,6 +16,7 @@ impl Drain {
         let now = monotonic_ns();
         self.find_processes(now);
         self.hand_over(now);
+        self.off_cpu_close(now);
         let paused = self.paused();
         for process in self.processes.iter_mut().filter(|p| !p.book.over) {
             let recording = &mut self.recordings[process.book.recording].1;
@@ -36,7 +37,9 @@ impl Drain {
         self.watch_close(now);
         self.resolve_all(false);
         let deadline = std::time::Instant::now() + SYMBOLS_WAIT;
-        let waiting = |d: &Drain| d.watch_waiting() > 0 || d.processes.iter().any(|p| p.book.waiting() > 0);
+        let waiting = |d: &Drain| {
+            d.watch_waiting() + d.off_cpu_waiting() > 0 || d.processes.iter().any(|p| p.book.waiting() > 0)
+        };
         while self.images.outstanding() > 0 && waiting(&self) {
             let left = deadline.saturating_duration_since(std::time::Instant::now());
             if left.is_zero() || hurry() {
@@ -50,6 +53,7 @@ impl Drain {
         (0..self.recordings.len()).for_each(|index| self.tell_again(index, now));
         self.remove_settled(now);
         self.watch_finish(now);
+        self.off_cpu_finish(now);
         self.measure(now);
         for index in 0..self.recordings.len() {
             self.tell_cost(index, now, true);

@@ -76,13 +76,15 @@ impl Drain {
             return;
         }
         for index in 0..self.recordings.len() {
-            let used = self.processes.iter().any(|p| p.book.recording == index)
+            let used = self.off_cpu_uses(index)
+                || self.processes.iter().any(|p| p.book.recording == index)
                 || self.watch.as_ref().is_some_and(|watch| watch.uses(index));
             let (pid, recording) = &mut self.recordings[index];
             if used || *pid == NO_PROCESS || recording.waiting() > 0 {
                 continue;
             }
             self.tell_cost(index, monotonic_ns(), true);
+            self.off_cpu_tell(index, monotonic_ns());
             self.tell_killed(index);
             let (pid, recording) = &mut self.recordings[index];
             self.dumps.ended(*pid, recording);
@@ -90,6 +92,7 @@ impl Drain {
             recording.retire();
             self.metrics.forget(index);
             self.report.add_recording(recording);
+            self.off_cpu_forget_output(index);
             self.told_libraries.retain(|(told, ..)| *told != index);
             self.seen_failures.remove(&index);
         }
@@ -194,6 +197,7 @@ impl Drain {
             tell::threads(recording, process, now);
         }
         self.watch_tell(index, now);
+        self.off_cpu_tell(index, now);
         self.tell_cost(index, now, false);
         let of = |process: &&Process| process.book.recording == index;
         let watermark = self.processes.iter().filter(of).map(|p| p.book.watermark()).min().unwrap_or(now);

@@ -118,6 +118,11 @@ impl Drain {
         &mut self.images
     }
 
+    /// The files of the session and their unwind rows.
+    pub(crate) fn files(&mut self) -> (&mut Images, &[AtomicU64]) {
+        (&mut self.images, self.session.rows().words())
+    }
+
     /// An output, the files and their unwind rows.
     pub(crate) fn parts(&mut self, index: usize) -> (&mut Recording, &mut Images, &[AtomicU64]) {
         (&mut self.recordings[index].1, &mut self.images, self.session.rows().words())

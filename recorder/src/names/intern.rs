@@ -280,16 +280,22 @@ impl Interner {
 
     /// Upper bound of the bytes [`Interner::write`] would take.
     pub fn cost(&self, trace: TraceIndex) -> usize {
-        if self.written(trace) {
-            return 0;
-        }
+        if self.written(trace) { 0 } else { self.cost_in(trace, self.chunk) }
+    }
+
+    /// The same in a chunk that has nothing yet.
+    pub fn most_cost(&self, trace: TraceIndex) -> usize {
+        self.cost_in(trace, u32::MAX)
+    }
+
+    fn cost_in(&self, trace: TraceIndex, chunk: u32) -> usize {
         let frames = self.traces.get(trace).get(1..).unwrap_or(&[]);
         let mut bytes = 5 * CONSTANT_BYTES + frames.len() * FRAME_BYTES;
         for &frame in frames {
             let method = self.frames.get(frame as usize).and_then(|f| self.methods.get(f.method as usize));
-            let Some(method) = method.filter(|m| m.chunk != self.chunk) else { continue };
+            let Some(method) = method.filter(|m| m.chunk != chunk) else { continue };
             bytes += method.name.len() + 2 * CONSTANT_BYTES;
-            if let Some(class) = self.classes.get(method.class as usize).filter(|c| c.chunk != self.chunk) {
+            if let Some(class) = self.classes.get(method.class as usize).filter(|c| c.chunk != chunk) {
                 bytes += class.origin.bytes() + 6 * CONSTANT_BYTES;
             }
         }

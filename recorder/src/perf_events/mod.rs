@@ -26,7 +26,7 @@ use crate::{
 pub mod function;
 pub mod names;
 mod pmu;
-mod tracepoint;
+pub mod tracepoint;
 
 /// What a name means.
 #[derive(Clone)]

@@ -1,10 +1,74 @@
-//! Tracepoints: their number is in a file that usually root alone may read.
+//! Tracepoints: their number and what their records hold are in files that usually root alone may read.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    os::fd::{AsRawFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use super::{Meaning, names};
 
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
+
+/// A tracepoint as this kernel describes it.
+#[derive(Debug)]
+pub struct Tracepoint {
+    /// Its number, for `perf_event_attr.config`.
+    pub id: u64,
+    /// The text of its `format` file.
+    format: String,
+}
+
+impl Tracepoint {
+    /// Offset and size in bytes of a field of its records.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn field(&self, name: &str) -> Result<(usize, usize), String> {
+        self.fields()
+            .find(|(found, ..)| *found == name)
+            .map(|(_, offset, size)| (offset, size))
+            .ok_or_else(|| format!("this kernel's tracepoint {} has no field {name}", self.id))
+    }
+
+    /// `field:char prev_comm[16]; offset:8; size:16; signed:0;`, with tabs between.
+    fn fields(&self) -> impl Iterator<Item = (&str, usize, usize)> {
+        self.format.lines().filter_map(|line| {
+            let (declared, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;
+            let name = declared.split_whitespace().next_back()?.split('[').next()?;
+            let number = |key: &str| {
+                let (_, rest) = rest.split_once(key)?;
+                rest.split(';').next()?.trim().parse().ok()
+            };
+            Some((name.trim_start_matches('*'), number("offset:")?, number("size:")?))
+        })
+    }
+
+    /// The names of flags in the text that it is printed as: `{ 0x00000001, "S" }`, in order.
+    pub fn flags(&self) -> Vec<(u64, String)> {
+        let Some(text) = self.format.lines().find_map(|line| line.strip_prefix("print fmt:")) else {
+            return Vec::new();
+        };
+        let pairs = text.split('{').skip(1).filter_map(|part| {
+            let (number, name) = part.split('}').next()?.split_once(',')?;
+            let number = number.trim();
+            let number = match number.strip_prefix("0x") {
+                Some(hex) => u64::from_str_radix(hex, 16).ok()?,
+                None => number.parse().ok()?,
+            };
+            Some((number, name.trim().trim_matches('"').to_owned()))
+        });
+        pairs.collect()
+    }
+
+    /// One that a test made up.
+    #[cfg(test)]
+    pub fn of_text(id: u64, format: &str) -> Tracepoint {
+        Tracepoint { id, format: format.to_owned() }
+    }
+}
 
 /// The tracepoint `group:event`.
 pub fn find(group: &str, event: &str) -> Result<Meaning, String> {
@@ -14,22 +78,82 @@ pub fn find(group: &str, event: &str) -> Result<Meaning, String> {
     if !plain(group) || !plain(event) {
         return Err("no such event; tracepoints are named group:event, as sched:sched_switch".into());
     }
+    let id = number(&with_folder(group, event, |folder| fs::read_to_string(folder.join("id")))?)?;
+    Ok(Meaning::new(names::TRACEPOINT, id, 1).in_kernel())
+}
+
+/// The tracepoint `group:event` with what its records hold.
+///
+/// # Errors
+/// Why this kernel does not tell, and what to do.
+pub fn describe(group: &str, event: &str) -> Result<Tracepoint, String> {
+    let read = |folder: &Path| {
+        Ok((fs::read_to_string(folder.join("id"))?, fs::read_to_string(folder.join("format"))?))
+    };
+    let (id, format) = with_folder(group, event, read)?;
+    Ok(Tracepoint { id: number(&id)?, format })
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| "the kernel does not tell its number".to_owned())
+}
+
+/// What `read` finds in the folder of an event.
+fn with_folder<T>(group: &str, event: &str, read: impl Fn(&Path) -> io::Result<T>) -> Result<T, String> {
     let mut mounted = false;
     for root in ROOTS {
-        match fs::read_to_string(Path::new(root).join(group).join(event).join("id")) {
-            Ok(text) => {
-                let id = text.trim().parse().map_err(|_| "the kernel does not tell its number".to_owned())?;
-                return Ok(Meaning::new(names::TRACEPOINT, id, 1).in_kernel());
-            }
+        match read(&Path::new(root).join(group).join(event)) {
+            Ok(found) => return Ok(found),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(format!("only root may read {root}; run as root, or let your group read it"));
             }
             Err(_) => mounted |= Path::new(root).is_dir(),
         }
     }
-    Err(if mounted {
-        "no such tracepoint; `ls /sys/kernel/tracing/events` shows their groups".into()
-    } else {
-        "the tracing file system is not mounted; as root: mount -t tracefs nodev /sys/kernel/tracing".into()
-    })
+    if mounted {
+        return Err("no such tracepoint; `ls /sys/kernel/tracing/events` shows their groups".into());
+    }
+    if let Ok(own) = detached() {
+        let root = PathBuf::from(format!("/proc/self/fd/{}/events", own.as_raw_fd()));
+        return read(&root.join(group).join(event)).map_err(|_| {
+            "no such tracepoint; mount -t tracefs nodev /sys/kernel/tracing shows which there are".into()
+        });
+    }
+    Err("the tracing file system is not mounted; as root: mount -t tracefs nodev /sys/kernel/tracing".into())
+}
+
+/// The tracing file system, mounted nowhere: nobody but us sees it, and it is gone with its descriptor. Root only.
+fn detached() -> io::Result<OwnedFd> {
+    let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_RDONLY)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SWITCH: &str = "name: sched_switch\nID: 372\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+        \tfield:long prev_state;\toffset:32;\tsize:8;\tsigned:1;\n\n\
+        print fmt: \"prev_state=%s\", __print_flags(REC->prev_state & 1, \"|\", { 0x00000001, \"S\" }, { 2, \"D\" }) : \"R\"\n";
+
+    #[test]
+    fn fields_and_flags() {
+        let point = Tracepoint::of_text(372, SWITCH);
+        assert_eq!(point.field("common_type"), Ok((0, 2)));
+        assert_eq!(point.field("prev_comm"), Ok((8, 16)));
+        assert_eq!(point.field("prev_state"), Ok((32, 8)));
+        assert!(point.field("next_pid").is_err());
+        assert_eq!(point.flags(), [(1, "S".to_owned()), (2, "D".to_owned())]);
+        assert!(Tracepoint::of_text(1, "field:;offset:x;").flags().is_empty());
+    }
+
+    #[test]
+    fn names_of_others_are_refused() {
+        for (group, event) in [("..", "x"), ("a/b", "x"), ("sched", ""), ("sched", "../x")] {
+            assert!(find(group, event).is_err());
+        }
+    }
 }

@@ -13,28 +13,47 @@ pub struct Sequences<T> {
     table: Vec<u32>,
 }
 
+impl<T: Copy + Eq + Into<u64>> Default for Sequences<T> {
+    fn default() -> Sequences<T> {
+        Sequences::new()
+    }
+}
+
 impl<T: Copy + Eq + Into<u64>> Sequences<T> {
     /// An empty set.
     pub fn new() -> Sequences<T> {
         Sequences { arena: Vec::new(), ends: Vec::new(), hashes: Vec::new(), table: vec![0; 64] }
     }
 
-    /// The index of `sequence`, and whether it is new.
-    pub fn intern(&mut self, sequence: &[T]) -> (u32, bool) {
-        let hash = hash(sequence);
+    /// The index of `sequence`, if it is there.
+    pub fn find(&self, sequence: &[T]) -> Option<u32> {
+        self.look(sequence, hash(sequence)).ok()
+    }
+
+    /// The index of `sequence`, or the place where it would be.
+    fn look(&self, sequence: &[T], hash: u64) -> Result<u32, usize> {
         let mut place = self.place(hash);
         loop {
             match self.table[place] {
-                0 => break,
+                0 => return Err(place),
                 found => {
                     let index = found - 1;
                     if self.hashes[index as usize] == hash && self.get(index) == sequence {
-                        return (index, false);
+                        return Ok(index);
                     }
                 }
             }
             place = (place + 1) & (self.table.len() - 1);
         }
+    }
+
+    /// The index of `sequence`, and whether it is new.
+    pub fn intern(&mut self, sequence: &[T]) -> (u32, bool) {
+        let hash = hash(sequence);
+        let place = match self.look(sequence, hash) {
+            Ok(index) => return (index, false),
+            Err(place) => place,
+        };
         let index = self.ends.len() as u32;
         self.table[place] = index + 1;
         self.arena.extend_from_slice(sequence);

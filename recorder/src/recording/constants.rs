@@ -6,7 +6,10 @@
 use jfr_format::schema;
 
 use super::Recording;
-use crate::{names::intern::ClassIndex, settings::PerfEvent};
+use crate::{
+    names::intern::{ClassIndex, TraceIndex},
+    settings::PerfEvent,
+};
 
 /// A thread as the output knows it.
 pub(super) struct ThreadConstant {
@@ -226,6 +229,14 @@ impl Recording {
     pub fn other_thread_bytes(&self, thread: Option<usize>) -> usize {
         let thread = thread.and_then(|thread| self.threads.get(thread));
         thread.map_or(0, |t| t.name.len() + self.group_name_bytes(t.group) + 160)
+    }
+
+    /// The key of a further stack of an event, queued if this chunk does not have it yet. Room for it must be asked for with
+    /// the event: see [`Interner::most_cost`](crate::names::intern::Interner::most_cost).
+    pub fn other_stack_key(&mut self, trace: Option<TraceIndex>) -> u64 {
+        let Some(trace) = trace else { return 0 };
+        let key = self.interner.key(trace);
+        if self.interner.write(trace, &mut self.writer).is_ok() { key } else { 0 }
     }
 
     /// The key of a network interface, queued if this chunk does not have it yet. Room for it must be asked for with the

@@ -51,6 +51,7 @@ const CONTAINER: &[TypeId] = &[
 const WALL: &[TypeId] = &[WALL_CLOCK_SAMPLE];
 const ALLOC: &[TypeId] = &[MALLOC, FREE, ALLOCATION, LIVE_ALLOCATION, LIVE_MEMORY];
 const LOCK: &[TypeId] = &[JAVA_MONITOR_ENTER, JAVA_MONITOR_WAIT, THREAD_PARK, BELOW_THRESHOLD];
+const OFF: &[TypeId] = &[OFF_CPU, OPEN_OFF_CPU, BELOW_THRESHOLD];
 const IO: &[TypeId] = &[
     FILE_READ,
     FILE_WRITE,
@@ -72,7 +73,7 @@ const SPANS: &[TypeId] = &[SAMPLE_CONTEXT, SPAN, SPAN_SCOPE, OPEN_SPAN, PROFILER
 const LOSS: &[TypeId] = &[EVENT_LOSS];
 
 const GROUPS: &[&[TypeId]] =
-    &[METRICS, CONTAINER, WALL, ALLOC, LOCK, IO, THROW, TRACE, EVENTS, SIGNALS, SPANS];
+    &[METRICS, CONTAINER, WALL, ALLOC, LOCK, IO, OFF, THROW, TRACE, EVENTS, SIGNALS, SPANS];
 
 /// What a recording with these settings declares from the start.
 pub(super) fn at_start(
@@ -87,6 +88,7 @@ pub(super) fn at_start(
         (settings.alloc.is_some(), ALLOC),
         (settings.lock.is_some(), LOCK),
         (settings.io.is_some(), IO),
+        (settings.off_cpu.is_some(), OFF),
         (settings.throw, THROW),
         (!settings.trace.is_empty(), TRACE),
         (!settings.events.is_empty(), EVENTS),
@@ -146,6 +148,7 @@ mod tests {
             live: true,
             lock: second,
             io: second,
+            off_cpu: Some(crate::settings::OffCpu::default()),
             throw: true,
             fatal_signals: Some(true),
             trace: vec![Trace { function: "f".into(), threshold: Duration::ZERO }],

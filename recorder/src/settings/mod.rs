@@ -9,10 +9,12 @@ use flightline_in_signal::state::PRIVATE_BYTES;
 
 use crate::{dump::Policy, error::Error, exposition::Places, schedule::Schedule};
 
+mod off_cpu;
 mod selection;
 mod spec;
 pub mod text;
 
+pub use off_cpu::OffCpu;
 pub use selection::ThreadSelection;
 pub use spec::{ENGINES, EngineHelp};
 
@@ -171,6 +173,8 @@ pub struct Settings {
     pub lock: Option<Duration>,
     /// Reads and writes at least this long.
     pub io: Option<Duration>,
+    /// Times that threads are without a processor, from outside.
+    pub off_cpu: Option<OffCpu>,
     /// Exceptions and panics.
     pub throw: bool,
     /// Calls of functions by name that take at least this long.
@@ -227,6 +231,7 @@ impl Default for Settings {
             live_interval: Duration::from_secs(60),
             lock: None,
             io: None,
+            off_cpu: None,
             throw: false,
             trace: Vec::new(),
             program: None,
@@ -384,6 +389,9 @@ impl Settings {
                 name: "flush",
                 problem: format!("{:?} is not between 10ms and 600s", self.flush),
             });
+        }
+        if let Some(off_cpu) = &self.off_cpu {
+            off_cpu.check()?;
         }
         if self.trace.len() > MAX_TRACES {
             return Err(Error::Setting {

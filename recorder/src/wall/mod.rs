@@ -33,7 +33,7 @@ use crate::{
 };
 
 mod beat;
-mod look;
+pub(crate) mod look;
 mod pieces;
 mod watch;
 

@@ -31,6 +31,14 @@ const hot = ([a, b, c]) => pixel(205 + 50 * a, 60 + 170 * b, 55 * c);
 const aqua = ([a, b]) => pixel(50 + 60 * a, 165 + 55 * b, 165 + 55 * b);
 const blue = ([a, b]) => pixel(100 + 60 * a, 130 + 65 * a, 205 + 50 * b);
 
+/** What a thread did with its time, as its markers name it. */
+const DOING = {
+  running: hsl(8, 84, 62), runnable: hsl(44, 92, 60), lock: hsl(276, 52, 66), disk: hsl(24, 60, 52), "page fault": hsl(330, 62, 66),
+  network: hsl(214, 78, 64), pipe: hsl(180, 48, 52), events: hsl(205, 42, 76), sleep: hsl(150, 30, 70), child: hsl(96, 42, 60), other: hsl(230, 12, 66),
+};
+const DOING_LEGEND = Object.keys(DOING).map((what, at) => [at < 2 ? `[${what}]` : `[blocked: ${what}]`, at < 2 ? what : `blocked: ${what}`, "m"]);
+const DOING_BY_NAME = new Map(DOING_LEGEND.map(([name], at) => [name, Object.values(DOING)[at]]));
+
 /**
  * Colours by label: `of(name, module, kind, woken)`, where `woken` is true above a chain's dark delimiter. The same name has the same
  * colour in every picture.
@@ -63,6 +71,10 @@ const PALETTES = {
   io: { title: "I/O, off-CPU (blue)", of: (name) => blue(thirds(name)) },
   mem: { title: "Memory (green)", of: (name) => { const [a, b] = thirds(name); return pixel(90 * b, 175 + 55 * a, 30 + 130 * b); } },
   wakeup: { title: "Wake-ups (aqua)", of: (name) => aqua(thirds(name)) },
+  doing: {
+    title: "Running, runnable, blocked", byName: true, legend: DOING_LEGEND,
+    of: (name) => DOING_BY_NAME.get(name) || hsl(230, 14, 76 + 8 * thirds(name)[0]),
+  },
   chain: {
     title: "Chain (blue, aqua)", byPath: true,
     of: (name, module, kind, woken) => (woken || name.endsWith("_[w]") ? aqua : blue)(thirds(name)),

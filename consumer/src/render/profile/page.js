@@ -7,6 +7,7 @@
   const handles = new Handles(frames);
   const first = firstState(profile.inverted ? "icicle" : "flame");
   first.measure = profile.measures[0].name;
+  if (profile.palette) first.palette = profile.palette;
   if (difference) Object.assign(first, { widths: difference.widths, by: difference.by, palette: difference.colors });
   let state = { ...first }, words = "", current = -1;
   const details = byId("details"), field = byId("search");
@@ -193,6 +194,10 @@
     legend.textContent = "";
     if (both && CHANGE_PALETTES[palette()]) return both.legend().forEach(([of, title]) => tellColour(title, both.colour(of, "")));
     for (const [name, title, kind] of of.legend || []) {
+      if (of.byName) {
+        if (names.includes(name)) tellColour(title, of.of(name, "", kind));
+        continue;
+      }
       if (!frames.kinds.includes(kind) || (kind === "n" && frames.kinds.length < 2)) continue;
       tellColour(title, of.of(name, "", kind));
     }

@@ -1,0 +1,231 @@
+//! `flightline slower`
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueHint};
+use flightline_consumer::live::{self, Choice, Feed, Item};
+use flightline_consumer::slow::{Call, EVENTS, Longest, Sorted, What};
+use serde_json::json;
+
+use crate::args::SampleArgs;
+use crate::items::{self, Taker};
+use crate::talk::{self, all_shown};
+use crate::{Outcome, output, range, repository};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline slower run.jfr                       reads, writes and the like that took 10 ms and more
+  flightline slower run.jfr --min 1ms --files     as bcc's fileslower 1
+  flightline slower run.jfr --top 20              the 20 that took longest
+  flightline slower run.jfr -I do_command --json  of requests only, an object a line
+
+What is listed is what was recorded: with a threshold there (record -e io@5ms), no shorter ones. Letters: Read, Write, Sync, Connect,
+Accept. PID is the thread's number where the recording does not tell the process.";
+
+/// Memory for calls that may have to be put in order, bytes.
+const ROOM: usize = 64 << 20;
+
+/// Arguments of `slower`.
+#[derive(Debug, Args)]
+pub struct SlowerArgs {
+    /// Recordings or repositories; `-` is standard input
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    inputs: Vec<PathBuf>,
+    /// Calls that took so long: 500us, 10ms; without a unit ms
+    #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = millis, default_value = "10ms")]
+    least: Duration,
+    /// Files, with pipes and terminals; may be combined with --sockets
+    #[arg(long)]
+    files: bool,
+    /// Sockets
+    #[arg(long)]
+    sockets: bool,
+    /// Only the N that took longest, those first
+    #[arg(long, value_name = "N")]
+    top: Option<u32>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// Where to; `-` is standard output
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: PathBuf,
+    /// Which of them.
+    #[command(flatten)]
+    samples: SampleArgs,
+}
+
+impl SlowerArgs {
+    fn wants(&self, what: What) -> bool {
+        let all = !(self.files || self.sockets);
+        all || match what {
+            What::File => self.files,
+            What::Socket => self.sockets,
+        }
+    }
+}
+
+/// Lists slow calls.
+pub fn run(args: &SlowerArgs) -> Result<Outcome> {
+    output::refuse_input(&args.output, args.inputs.iter().map(PathBuf::as_path))?;
+    let paths = repository::expand(&args.inputs, args.samples.last)?;
+    let choice = Choice::new(args.samples.filter(), range::nanos(&paths, &args.samples)?);
+    let mut outcome = Outcome::Whole;
+    output::text(&args.output, |out| -> Result<()> {
+        let mut list = List {
+            choice,
+            args,
+            out,
+            start: None,
+            headed: false,
+            seen: 0,
+            sorted: Sorted::new(ROOM),
+            longest: args.top.map(|most| Longest::new(most as usize)),
+            failed: None,
+        };
+        let wanted = live::Options {
+            samples: EVENTS.iter().map(|(name, ..)| (*name).to_owned()).collect(),
+            others: false,
+            ..live::Options::default()
+        };
+        for path in &paths {
+            match items::of_file(path, &wanted, &mut list) {
+                Ok(Outcome::Whole) => {}
+                Ok(other) => outcome = other,
+                Err(_) if repository::rolled_away(path, &args.inputs) => {}
+                Err(error) => return Err(error),
+            }
+            if let Some(error) = list.failed.take() {
+                return Err(error.into());
+            }
+        }
+        list.finish()
+    })?;
+    Ok(outcome)
+}
+
+struct List<'a> {
+    choice: Choice,
+    args: &'a SlowerArgs,
+    out: &'a mut dyn Write,
+    /// When the first chunk began, ns since 1970.
+    start: Option<i64>,
+    headed: bool,
+    /// Calls, however long.
+    seen: u64,
+    sorted: Sorted,
+    longest: Option<Longest>,
+    failed: Option<io::Error>,
+}
+
+impl Taker for List<'_> {
+    fn take(&mut self, item: &Item, _feed: &Feed) {
+        match item {
+            Item::ChunkStart(chunk) => {
+                self.start.get_or_insert(chunk.time.epoch_nanos);
+            }
+            Item::Sample(sample) if self.failed.is_none() => {
+                let Some(call) = Call::of(sample) else { return };
+                self.seen += 1;
+                let slow = u128::from(call.nanos) >= self.args.least.as_nanos();
+                if !slow || !self.args.wants(call.what) || !self.choice.wants(item) {
+                    return;
+                }
+                match &mut self.longest {
+                    Some(longest) => longest.push(call),
+                    None => {
+                        if let Some(call) = self.sorted.push(call) {
+                            self.failed = self.write(&call).err();
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl List<'_> {
+    fn finish(mut self) -> Result<()> {
+        if self.seen == 0 {
+            bail!(
+                "{} has no reads, writes and the like (jdk.FileRead, …): record with -e io",
+                all_shown(&self.args.inputs)
+            );
+        }
+        if let Some(longest) = self.longest.take() {
+            for call in longest.finish() {
+                self.write(&call)?;
+            }
+        }
+        while let Some(call) = self.sorted.pop() {
+            self.write(&call)?;
+        }
+        if !self.headed {
+            talk::note(format_args!(
+                "none of {} calls is listed: see --min, --files and --sockets",
+                self.seen
+            ));
+        }
+        let late = self.sorted.late();
+        if late > 0 {
+            talk::note(format_args!("{late} calls are not in order of time: --min lists fewer"));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, call: &Call) -> io::Result<()> {
+        let since = call.start.saturating_sub(self.start.unwrap_or(call.start));
+        let thread = call.thread.as_deref();
+        if self.args.json {
+            self.headed = true;
+            let line = json!({
+                "time": since as f64 / 1e9,
+                "startEpochNanos": call.start,
+                "comm": thread.map(|thread| thread.name()),
+                "pid": call.pid(),
+                "tid": thread.map(|thread| thread.os_id),
+                "what": match call.what { What::File => "file", What::Socket => "socket" },
+                "operation": call.direction.name(),
+                "bytes": call.bytes,
+                "nanos": call.nanos,
+                "name": &*call.name,
+                "event": &*call.event,
+            });
+            return writeln!(self.out, "{line}");
+        }
+        if !self.headed {
+            self.headed = true;
+            writeln!(
+                self.out,
+                "{:<8} {:<14} {:<6} {:1} {:<7} {:>7} FILENAME",
+                "TIME(s)", "COMM", "PID", "D", "BYTES", "LAT(ms)"
+            )?;
+        }
+        let tame = |text: &str| -> String {
+            text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+        };
+        let name: String = tame(thread.map_or("?", |thread| thread.name())).chars().take(14).collect();
+        // A thread's number where its process is not told.
+        let who = call.pid().map(i64::from).or(thread.map(|thread| thread.os_id)).unwrap_or(0);
+        let bytes = call.bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        writeln!(
+            self.out,
+            "{:<8.3} {name:<14} {who:<6} {} {bytes:<7} {:>7.2} {}",
+            since as f64 / 1e9,
+            call.direction.letter(),
+            call.nanos as f64 / 1e6,
+            tame(&call.name)
+        )
+    }
+}
+
+/// bcc's tool takes ms.
+fn millis(text: &str) -> Result<Duration, String> {
+    if let Ok(millis) = text.parse::<u64>() {
+        return Ok(Duration::from_millis(millis));
+    }
+    flightline_recorder::settings::text::duration(text)
+}

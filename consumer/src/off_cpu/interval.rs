@@ -1,0 +1,165 @@
+//! Events → intervals whose threads, frames and stacks are interned.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jfr_format::pool::KeyHash;
+
+use super::idle;
+use super::kind::Kind;
+use super::state::Known;
+use crate::live::{self, Sample, Value};
+use crate::model::{Frame, Id, Model, Stack, Thread};
+
+/// A thread was switched out and in again.
+pub const EVENT: &str = "flightline.OffCpu";
+/// It was still switched out when its recording ended.
+pub const OPEN_EVENT: &str = "flightline.OpenOffCpu";
+
+/// A time that a thread was without a processor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interval {
+    pub(super) thread: Id<Thread>,
+    /// ns since 1970.
+    pub(super) start: i64,
+    /// How long, in ns.
+    pub(super) nanos: u64,
+    /// How much of it after the wake-up, in ns.
+    pub(super) run_queue: u64,
+    pub(super) state: Id<Arc<str>>,
+    pub(super) stack: Option<Id<Stack>>,
+    pub(super) waker: Waker,
+}
+
+impl Interval {
+    pub(super) fn end(&self) -> i64 {
+        self.start.saturating_add_unsigned(self.nanos)
+    }
+
+    /// When it was woken.
+    pub(super) fn woken(&self) -> i64 {
+        self.start.saturating_add_unsigned(self.nanos - self.run_queue)
+    }
+
+    /// For how long it could have run, in ns.
+    pub(super) fn ready(&self, blocked: bool) -> u64 {
+        if blocked { self.run_queue } else { self.nanos }
+    }
+}
+
+/// What woke a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Waker {
+    /// Not told, or nothing.
+    Unknown,
+    /// An interrupt, as of a timer, a disk or the network.
+    Interrupt(Option<Id<Stack>>),
+    /// A thread.
+    Thread(Id<Thread>, Option<Id<Stack>>),
+}
+
+impl Waker {
+    pub(super) fn is_unknown(self) -> bool {
+        self == Self::Unknown
+    }
+}
+
+/// Stacks kept by where they lie in memory; with more, they are looked up anew.
+const MOST_STACKS: usize = 1 << 16;
+
+/// Reads events.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    /// Of it threads, frames and stacks.
+    pub(super) model: Model,
+    pub(super) states: Known,
+    /// By where they lie; kept so that nothing else does.
+    stacks: HashMap<usize, (Id<Stack>, Arc<live::Stack>), KeyHash>,
+    /// By stack, as far as that was asked.
+    idle: Vec<Option<bool>>,
+}
+
+impl Reader {
+    /// Stacks are shared within a chunk.
+    pub(super) fn next_chunk(&mut self) {
+        self.stacks.clear();
+    }
+
+    /// `None` if the event does not say whose it is or how long it lasted.
+    pub(super) fn read(&mut self, sample: &Sample) -> Option<Interval> {
+        let field =
+            |name: &str| sample.fields.iter().find(|(known, _)| **known == *name).map(|(_, value)| value);
+        let number = |name: &str| field(name).and_then(Value::integer).and_then(|n| u64::try_from(n).ok());
+        let nanos = number("nanos").or(sample.duration_nanos)?;
+        let thread = self.model.threads.intern((**sample.thread.as_ref()?).clone());
+        let state = match &sample.state {
+            Some(state) => self.states.intern(state),
+            None => self.states.intern(&"".into()),
+        };
+        let waker_stack = match field("wakerStackTrace") {
+            Some(Value::Stack(stack)) => Some(self.stack(stack)),
+            _ => None,
+        };
+        let waker = match (field("wakerKind").and_then(Value::text), field("wakerThread")) {
+            (Some("interrupt"), _) => Waker::Interrupt(waker_stack),
+            (Some("thread"), Some(Value::Thread(thread))) => {
+                Waker::Thread(self.model.threads.intern((**thread).clone()), waker_stack)
+            }
+            _ => Waker::Unknown,
+        };
+        Some(Interval {
+            thread,
+            start: sample.time.epoch_nanos,
+            nanos,
+            run_queue: number("runQueue").unwrap_or(0).min(nanos),
+            state,
+            stack: sample.stack.as_ref().map(|stack| self.stack(stack)),
+            waker,
+        })
+    }
+
+    /// Whether the thread waited for something to do.
+    pub(super) fn is_idle(&mut self, interval: &Interval) -> bool {
+        if idle::is_state(self.states.name(interval.state)) {
+            return true;
+        }
+        let Some(stack) = interval.stack else { return false };
+        self.idle.resize(self.model.stacks.len(), None);
+        let model = &self.model;
+        *self.idle[stack.index()].get_or_insert_with(|| idle::is_stack(model, model.stacks.get(stack)))
+    }
+
+    /// What the thread waited for.
+    pub(super) fn kind(&self, interval: &Interval) -> Kind {
+        let stack = interval.stack.map(|stack| self.model.stacks.get(stack));
+        Kind::of(&self.model, stack, self.states.name(interval.state))
+    }
+
+    /// Thread and stack of any sample.
+    pub(super) fn of_sample(
+        &mut self,
+        thread: &Arc<Thread>,
+        stack: Option<&Arc<live::Stack>>,
+    ) -> (Id<Thread>, Option<Id<Stack>>) {
+        (self.model.threads.intern((**thread).clone()), stack.map(|stack| self.stack(stack)))
+    }
+
+    fn stack(&mut self, stack: &Arc<live::Stack>) -> Id<Stack> {
+        let at = Arc::as_ptr(stack) as usize;
+        if let Some((known, _)) = self.stacks.get(&at) {
+            return *known;
+        }
+        if self.stacks.len() >= MOST_STACKS {
+            self.stacks.clear();
+        }
+        let frames = stack.frames.iter().map(|frame| {
+            let class = if frame.kind.in_library() { &frame.module } else { &frame.class };
+            let (function, class) = (frame.function.clone(), class.clone());
+            self.model.frames.intern(Frame { function, class, kind: frame.kind, line: frame.line })
+        });
+        let frames = frames.collect();
+        let id = self.model.stacks.intern(Stack { frames, truncated: stack.truncated });
+        self.stacks.insert(at, (id, stack.clone()));
+        id
+    }
+}

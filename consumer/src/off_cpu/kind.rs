@@ -1,0 +1,180 @@
+//! What a thread waited for, by where it was.
+
+use crate::model::{FrameKind, Model, Stack};
+
+/// What a thread did with a stretch of its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Doing {
+    /// It ran: a sample of CPU time.
+    Running,
+    /// It could have run.
+    Runnable,
+    /// It waited for something.
+    Blocked(Kind),
+}
+
+/// What a thread waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// A lock, a condition, another thread: futex(2), and the kernel's own locks.
+    Lock,
+    /// A disk or what is like one; also what the kernel calls uninterruptible.
+    Disk,
+    /// A page of memory to be read or made.
+    PageFault,
+    /// A socket.
+    Network,
+    /// A pipe.
+    Pipe,
+    /// Events of several descriptors: poll, epoll, select, io_uring.
+    Events,
+    /// A time it asked for.
+    Sleep,
+    /// A child.
+    Child,
+    /// Anything else.
+    Other,
+}
+
+/// The first of these functions from the leaf on decides; longer beginnings stand before shorter ones of another kind.
+const KERNEL: &[(&str, Kind)] = &[
+    ("futex_", Kind::Lock),
+    ("__mutex_lock", Kind::Lock),
+    ("rwsem_down", Kind::Lock),
+    ("ep_poll", Kind::Events),
+    ("do_epoll_wait", Kind::Events),
+    ("do_poll", Kind::Events),
+    ("do_sys_poll", Kind::Events),
+    ("do_select", Kind::Events),
+    ("io_cqring_wait", Kind::Events),
+    ("read_events", Kind::Events),
+    ("do_nanosleep", Kind::Sleep),
+    ("hrtimer_nanosleep", Kind::Sleep),
+    ("do_wait", Kind::Child),
+    ("anon_pipe_", Kind::Pipe),
+    ("pipe_", Kind::Pipe),
+    ("exc_page_fault", Kind::PageFault),
+    ("handle_mm_fault", Kind::PageFault),
+    ("do_page_fault", Kind::PageFault),
+    ("do_mem_abort", Kind::PageFault),
+    ("io_schedule", Kind::Disk),
+    ("folio_wait", Kind::Disk),
+    ("wait_on_page", Kind::Disk),
+    ("blk_", Kind::Disk),
+    ("submit_bio_wait", Kind::Disk),
+    ("jbd2_", Kind::Disk),
+    ("ext4_sync", Kind::Disk),
+    ("xfs_log_force", Kind::Disk),
+    ("vfs_fsync", Kind::Disk),
+    ("sk_wait_data", Kind::Network),
+    ("sk_stream_wait", Kind::Network),
+    ("__skb_wait", Kind::Network),
+    ("inet_csk_accept", Kind::Network),
+    ("unix_", Kind::Network),
+    ("tcp_", Kind::Network),
+    ("udp_", Kind::Network),
+    ("sock_", Kind::Network),
+];
+
+/// Where there are no frames of the kernel: what the program called.
+const PROGRAM: &[(&str, Kind)] = &[
+    ("pthread_cond_", Kind::Lock),
+    ("pthread_mutex_", Kind::Lock),
+    ("pthread_rwlock_", Kind::Lock),
+    ("pthread_join", Kind::Lock),
+    ("sem_wait", Kind::Lock),
+    ("futex", Kind::Lock),
+    ("lll_lock_wait", Kind::Lock),
+    ("epoll_", Kind::Events),
+    ("poll", Kind::Events),
+    ("ppoll", Kind::Events),
+    ("select", Kind::Events),
+    ("pselect", Kind::Events),
+    ("nanosleep", Kind::Sleep),
+    ("clock_nanosleep", Kind::Sleep),
+    ("usleep", Kind::Sleep),
+    ("sleep", Kind::Sleep),
+    ("wait4", Kind::Child),
+    ("waitpid", Kind::Child),
+    ("waitid", Kind::Child),
+    ("fsync", Kind::Disk),
+    ("fdatasync", Kind::Disk),
+    ("accept", Kind::Network),
+    ("recv", Kind::Network),
+    ("send", Kind::Network),
+    ("connect", Kind::Network),
+];
+
+impl Kind {
+    /// Of a thread that waited in `state` at `stack`.
+    pub(super) fn of(model: &Model, stack: Option<&Stack>, state: &str) -> Self {
+        let frames = stack.map_or(&[][..], |stack| &stack.frames);
+        let mut kernel = false;
+        for &frame in frames {
+            let frame = model.frames.get(frame);
+            // As `epoll_wait@@GLIBC_2.3.2` and `__poll`.
+            let name = frame.function.split('@').next().unwrap_or_default();
+            let table = match frame.kind {
+                FrameKind::Kernel => KERNEL,
+                _ if kernel => break,
+                _ => PROGRAM,
+            };
+            kernel |= frame.kind == FrameKind::Kernel;
+            let plain = if kernel { name } else { name.trim_start_matches("__GI_").trim_start_matches('_') };
+            if let Some(&(_, kind)) = table.iter().find(|(begins, _)| plain.starts_with(begins)) {
+                return kind;
+            }
+        }
+        if state.starts_with('D') { Self::Disk } else { Self::Other }
+    }
+}
+
+impl Doing {
+    /// What is written on its box.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Running => "[running]",
+            Self::Runnable => "[runnable]",
+            Self::Blocked(Kind::Lock) => "[blocked: lock]",
+            Self::Blocked(Kind::Disk) => "[blocked: disk]",
+            Self::Blocked(Kind::PageFault) => "[blocked: page fault]",
+            Self::Blocked(Kind::Network) => "[blocked: network]",
+            Self::Blocked(Kind::Pipe) => "[blocked: pipe]",
+            Self::Blocked(Kind::Events) => "[blocked: events]",
+            Self::Blocked(Kind::Sleep) => "[blocked: sleep]",
+            Self::Blocked(Kind::Child) => "[blocked: child]",
+            Self::Blocked(Kind::Other) => "[blocked: other]",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Frame;
+
+    #[test]
+    fn the_first_function_that_tells_decides() {
+        let kind = |functions: &[&str], state: &str| {
+            let mut model = Model::default();
+            let frames = functions.iter().map(|name| {
+                let kind = FrameKind::Kernel;
+                model.frames.intern(Frame { function: (*name).into(), class: "".into(), kind, line: 0 })
+            });
+            let stack = Stack { frames: frames.collect(), truncated: false };
+            Kind::of(&model, Some(&stack), state)
+        };
+        // Whoever waits with a time-out for events waits for events.
+        let epoll = [
+            "__schedule",
+            "schedule",
+            "schedule_hrtimeout_range_clock",
+            "schedule_hrtimeout_range",
+            "do_epoll_wait",
+        ];
+        assert_eq!(kind(&epoll, "S"), Kind::Events);
+        assert_eq!(kind(&["schedule", "futex_do_wait"], "S"), Kind::Lock);
+        assert_eq!(kind(&["schedule", "schedule_hrtimeout_range"], "S"), Kind::Other);
+        assert_eq!(kind(&["schedule"], "D"), Kind::Disk);
+    }
+}

@@ -1,0 +1,267 @@
+//! Threads made up, whose graphs are known.
+
+use super::*;
+use crate::fold::{FoldOptions, Measure, fold};
+use crate::live::{self, Kind, Time, Value};
+use crate::model::FrameKind;
+use crate::tree::Tree;
+
+/// Root first; names in capitals are the kernel's.
+fn stack(text: &str) -> Arc<live::Stack> {
+    let frame = |name: &str| live::Frame {
+        function: name.into(),
+        class: "".into(),
+        module: "".into(),
+        line: 0,
+        bytecode_index: 0,
+        kind: if name.starts_with('k') { FrameKind::Kernel } else { FrameKind::Native },
+        type_name: "".into(),
+    };
+    let frames: Vec<_> = text.split(';').rev().map(frame).collect();
+    Arc::new(live::Stack { frames: frames.into(), truncated: false })
+}
+
+fn thread(name: &str) -> Arc<Thread> {
+    let id = name.bytes().fold(7, |id, byte| id * 31 + i64::from(byte)) & 0xffff;
+    Arc::new(Thread { os_name: Some(name.into()), os_id: id, ..Thread::default() })
+}
+
+/// An interval of a thread: from, how long, of that after the wake-up, state, stack; and who woke it, at what.
+struct Of<'a>(&'a str, i64, u64, u64, &'a str, &'a str, Option<(&'a str, &'a str)>);
+
+fn item(of: &Of<'_>) -> Item {
+    let &Of(name, start, nanos, run_queue, state, at, waker) = of;
+    let mut fields: Vec<(Arc<str>, Value)> = vec![
+        ("nanos".into(), Value::Integer(nanos as i64)),
+        ("runQueue".into(), Value::Integer(run_queue as i64)),
+    ];
+    if let Some((by, at)) = waker {
+        let kind = if by == "irq" { "interrupt" } else { "thread" };
+        fields.push(("wakerKind".into(), Value::Text(kind.into())));
+        fields.push(("wakerStackTrace".into(), Value::Stack(stack(at))));
+        if kind == "thread" {
+            fields.push(("wakerThread".into(), Value::Thread(thread(by))));
+        }
+    }
+    Item::Sample(Box::new(live::Sample {
+        event: EVENT.into(),
+        kind: Kind::Other,
+        variant: None,
+        time: Time { epoch_nanos: start, monotonic_nanos: None },
+        duration_nanos: Some(nanos / 1000 * 1000),
+        thread: Some(thread(name)),
+        stack: Some(stack(at)),
+        state: Some(state.into()),
+        weight: live::Weight { samples: 1, value: 1, unit: Unit::Samples },
+        span_id: None,
+        span: None,
+        labels: None,
+        fields: fields.into(),
+        contextual: Arc::new([]),
+        offset: 0,
+    }))
+}
+
+fn graph(intervals: &[Of<'_>], options: Options) -> (Tree, Seen) {
+    let mut off_cpu = OffCpu::new(options);
+    intervals.iter().for_each(|of| off_cpu.take(&item(of)));
+    let (model, seen) = off_cpu.finish();
+    let options = FoldOptions { measure: Measure::Total, ..FoldOptions::default() };
+    (fold(&model, &options).unwrap(), seen)
+}
+
+fn lines(intervals: &[Of<'_>], options: Options) -> Vec<String> {
+    let (tree, _) = graph(intervals, options);
+    let mut text = Vec::new();
+    crate::folded::write(&tree, &mut text).unwrap();
+    String::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// A timer wakes c3, which works and wakes c2, which wakes c1.
+const CHAIN: &[Of<'static>] = &[
+    Of(
+        "c3",
+        0,
+        100,
+        5,
+        "S",
+        "main;sleep;ksleep;kschedule",
+        Some(("irq", "main;spin;kwork;kret;asm_sysvec_timer;kwake")),
+    ),
+    Of("c2", 10, 110, 4, "S", "main;wait;kfutex", Some(("c3", "main;post;kwake"))),
+    Of("c1", 20, 130, 3, "S", "main;get;kfutex", Some(("c2", "main;give;kwake"))),
+    Of("c1", 200, 9, 0, "R", "main;spin", None),
+];
+
+#[test]
+fn lines_are_those_of_bcc() {
+    let delimited = |graph| Options { delimited: true, ..Options::new(graph) };
+    assert_eq!(
+        lines(CHAIN, delimited(Graph::OffCpu)),
+        ["c1;main;get;-;kfutex 130", "c2;main;wait;-;kfutex 110", "c3;main;sleep;-;ksleep;kschedule 100"]
+    );
+    assert_eq!(
+        lines(CHAIN, Options { states: "0".parse().unwrap(), ..delimited(Graph::OffCpu) }),
+        ["c1;main;spin 9"]
+    );
+    // Without the wait for a processor, which is not the waker's.
+    assert_eq!(
+        lines(CHAIN, Options::new(Graph::Wakeup)),
+        ["[irq];kwake;c3 95", "c2;main;give;kwake;c1 127", "c3;main;post;kwake;c2 106"]
+    );
+    assert_eq!(
+        lines(CHAIN, delimited(Graph::OffWake)),
+        [
+            "c1;main;get;-;kfutex;--;kwake;-;give;main;c2 130",
+            "c2;main;wait;-;kfutex;--;kwake;-;post;main;c3 110",
+            "c3;main;sleep;-;ksleep;kschedule;--;kwake;[irq] 100",
+        ]
+    );
+    let user = Options { user_only: true, ..Options::new(Graph::Chain) };
+    assert_eq!(
+        lines(CHAIN, user.clone()),
+        [
+            "c1;main;get;--;give;main;c2;--;post;main;c3;--;[irq] 130",
+            "c2;main;wait;--;post;main;c3;--;[irq] 110",
+            "c3;main;sleep;--;[irq] 100",
+        ]
+    );
+    assert_eq!(lines(CHAIN, Options { depth: 1, ..user })[0], "c1;main;get;--;give;main;c2 130");
+    let (tree, _) = graph(CHAIN, Options::new(Graph::RunQueue));
+    assert_eq!(tree.total, 5 + 4 + 3 + 9);
+}
+
+#[test]
+fn loops_end_where_they_began_and_old_sleeps_are_no_links() {
+    let ping_pong = [
+        Of("a", 0, 100, 0, "S", "main;get", Some(("b", "main;put"))),
+        Of("b", 10, 50, 0, "S", "main;get", Some(("a", "main;put"))),
+        // Woken by one whose last sleep had long ended.
+        Of("old", 0, 5, 0, "S", "main;once", Some(("a", "main;put"))),
+        Of("c", 20, 80, 0, "S", "main;get", Some(("old", "main;put"))),
+    ];
+    let chains = lines(&ping_pong, Options::new(Graph::Chain));
+    assert!(chains.contains(&"a;main;get;--;put;main;b;--;put;main;a 100".to_owned()), "{chains:?}");
+    assert!(chains.contains(&"c;main;get;--;put;main;old 80".to_owned()), "{chains:?}");
+}
+
+#[test]
+fn what_waits_for_work_is_left_out_and_told() {
+    let pool = [
+        Of("w", 0, 1000, 0, "S", "main;epoll_wait@@GLIBC_2.3.2;kep_poll", None),
+        Of("w", 2000, 10, 0, "S", "main;lock;kfutex", None),
+        Of("k", 0, 500, 0, "I", "kworker", None),
+    ];
+    let (tree, seen) = graph(&pool, Options { hide_idle: true, ..Options::new(Graph::OffCpu) });
+    assert_eq!((tree.total, seen.idle, seen.blocked), (10, 1500, 1510));
+    let least = Options { least: 500, most: 999, ..Options::new(Graph::OffCpu) };
+    assert_eq!(lines(&pool, least), ["k;kworker 500"]);
+    let both = [Of("p", 0, 30, 0, "S", "main;x", None), Of("p2", 0, 30, 0, "S", "main;x", None)];
+    let shared = Options { per_thread: true, ..Options::new(Graph::OffCpu) };
+    assert_eq!(graph(&both, shared.clone()).0.total, 60);
+    let item_of = |id: i64| {
+        let Item::Sample(mut sample) = item(&both[0]) else { unreachable!() };
+        sample.thread = Some(Arc::new(Thread { os_id: id, ..(*thread("p")).clone() }));
+        Item::Sample(sample)
+    };
+    let mut off_cpu = OffCpu::new(shared);
+    (1..=3).for_each(|id| off_cpu.take(&item_of(id)));
+    let (model, seen) = off_cpu.finish();
+    assert_eq!((model.samples.values().map(|weight| weight.value).sum::<u64>(), seen.threads), (30, 3));
+}
+
+/// Threads that wake each other at random, in loops too. Each sleep is known with the chain that ended it.
+#[test]
+fn random_chains_are_found_and_sums_hold() {
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    let names: Vec<String> = (0..12).map(|i| format!("t{i}")).collect();
+    for _ in 0..50 {
+        let mut intervals = Vec::new();
+        let mut truth: HashMap<String, u64> = HashMap::new();
+        let mut time = 0;
+        for _ in 0..100 {
+            // A timer wakes the first, it the second, and so on; all fell asleep before, each on its own.
+            let length = 1 + next(5) as usize;
+            let mut order: Vec<usize> = (0..names.len()).collect();
+            (0..length).for_each(|i| order.swap(i, i + next((names.len() - i) as u64) as usize));
+            let mut woken = time + 1000;
+            let mut chain = ";--;[irq]".to_owned();
+            let mut waker: Option<(&str, &str)> = Some(("irq", "kirq"));
+            for &at in &order[..length] {
+                let name = names[at].as_str();
+                let (start, queue) = (time + next(900) as i64, next(20));
+                let nanos = (woken - start) as u64 + queue;
+                *truth.entry(format!("{name};wait{chain}")).or_default() += nanos;
+                intervals.push(Of(
+                    name,
+                    start,
+                    nanos,
+                    queue,
+                    if next(4) == 0 { "D" } else { "S" },
+                    "wait",
+                    waker,
+                ));
+                chain = format!(";--;wake;{name}{chain}");
+                waker = Some((name, "wake"));
+                woken += (queue + 1 + next(50)) as i64;
+            }
+            time = woken + 100;
+        }
+        // In any order.
+        (1..intervals.len()).rev().for_each(|i| intervals.swap(i, next(i as u64 + 1) as usize));
+        let user = |graph| Options { user_only: true, ..Options::new(graph) };
+        let mut expected: Vec<String> =
+            truth.iter().map(|(chain, nanos)| format!("{chain} {nanos}")).collect();
+        let mut found = lines(&intervals, user(Graph::Chain));
+        expected.sort();
+        found.sort();
+        assert_eq!(found, expected);
+        let total = |of| graph(&intervals, Options::new(of)).0.total;
+        let off = total(Graph::OffCpu);
+        assert_eq!(off, total(Graph::Wakeup) + total(Graph::RunQueue));
+        assert_eq!([total(Graph::OffWake), total(Graph::Chain)], [off, off]);
+    }
+}
+
+#[test]
+fn all_of_a_threads_time_is_split() {
+    let waits = [
+        Of("w", 0, 100, 10, "S", "main;lock;kfutex", None),
+        Of("w", 200, 7, 0, "R", "main;spin", None),
+        Of("w", 300, 40, 0, "D", "main;read;kother", None),
+        Of("w", 400, 30, 0, "S", "main;epoll_wait@@GLIBC_2.3.2", None),
+    ];
+    let Item::Sample(mut ran) = item(&Of("w", 110, 0, 0, "", "main;spin", None)) else { unreachable!() };
+    ran.event = "jdk.ExecutionSample".into();
+    ran.kind = Kind::Cpu;
+    ran.weight = live::Weight { samples: 2, value: 20, unit: Unit::Nanoseconds };
+    let of = |at_leaves| {
+        let mut off_cpu = OffCpu::new(Options { at_leaves, ..Options::new(Graph::Time) });
+        off_cpu.take(&Item::Sample(ran.clone()));
+        waits.iter().for_each(|of| off_cpu.take(&item(of)));
+        let (model, seen) = off_cpu.finish();
+        assert_eq!((seen.running, seen.drawn), (20, 20 + 100 + 7 + 40 + 30));
+        let options = FoldOptions { measure: Measure::Total, ..FoldOptions::default() };
+        let mut text = Vec::new();
+        crate::folded::write(&fold(&model, &options).unwrap(), &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    };
+    assert_eq!(
+        of(false).lines().collect::<Vec<_>>(),
+        [
+            "w;[blocked: disk];main;read;kother 40",
+            "w;[blocked: events];main;epoll_wait@@GLIBC_2.3.2 30",
+            "w;[blocked: other];main;lock;kfutex 90",
+            "w;[runnable];main;lock;kfutex 10",
+            "w;[runnable];main;spin 7",
+            "w;[running];main;spin 20",
+        ]
+    );
+    assert!(of(true).contains("w;main;spin;[running] 20\n"));
+}

@@ -1,0 +1,162 @@
+//! Calls that moved data or waited for it, one by one, as bcc's `fileslower` lists them.
+
+mod sorted;
+
+use std::sync::Arc;
+
+use crate::live::{Sample, Value};
+use crate::model::Thread;
+
+pub use sorted::{Longest, Sorted};
+
+/// What a call was about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum What {
+    /// A file; also a pipe, a terminal or the like.
+    File,
+    /// A socket.
+    Socket,
+}
+
+/// What it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Data came in.
+    Read,
+    /// Data went out.
+    Write,
+    /// What was written before had to arrive.
+    Sync,
+    /// A connection was made.
+    Connect,
+    /// A connection was waited for.
+    Accept,
+}
+
+impl Direction {
+    /// As lists show it.
+    pub fn letter(self) -> char {
+        match self {
+            Self::Read => 'R',
+            Self::Write => 'W',
+            Self::Sync => 'S',
+            Self::Connect => 'C',
+            Self::Accept => 'A',
+        }
+    }
+
+    /// In lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Connect => "connect",
+            Self::Accept => "accept",
+        }
+    }
+}
+
+/// Types of events that tell of such calls.
+pub const EVENTS: &[(&str, What, Direction)] = &[
+    ("jdk.FileRead", What::File, Direction::Read),
+    ("jdk.FileWrite", What::File, Direction::Write),
+    ("jdk.FileForce", What::File, Direction::Sync),
+    ("jdk.SocketRead", What::Socket, Direction::Read),
+    ("jdk.SocketWrite", What::Socket, Direction::Write),
+    ("flightline.SocketConnect", What::Socket, Direction::Connect),
+    ("flightline.SocketAccept", What::Socket, Direction::Accept),
+];
+
+/// A call.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// When it began, ns since 1970.
+    pub start: i64,
+    /// How long it took, ns.
+    pub nanos: u64,
+    /// Whose it was.
+    pub thread: Option<Arc<Thread>>,
+    /// What it was about.
+    pub what: What,
+    /// What it did.
+    pub direction: Direction,
+    /// Bytes that were moved, where that is told.
+    pub bytes: Option<u64>,
+    /// Path or peer; empty where it is not known.
+    pub name: Arc<str>,
+    /// Type of its event.
+    pub event: Arc<str>,
+}
+
+impl Call {
+    /// The call that a sample tells of, if it is one and says how long it took.
+    pub fn of(sample: &Sample) -> Option<Call> {
+        let (_, what, direction) = EVENTS.iter().find(|(name, ..)| *name == &*sample.event)?;
+        let field =
+            |name: &str| sample.fields.iter().find(|(known, _)| **known == *name).map(|(_, value)| value);
+        let text = |name: &str| match field(name) {
+            Some(Value::Text(text)) if !text.is_empty() => Some(text.clone()),
+            _ => None,
+        };
+        let number = |name: &str| field(name).and_then(Value::integer);
+        let name = match what {
+            What::File => text("path"),
+            What::Socket => socket(text("host"), text("address"), number("port")),
+        };
+        let bytes = ["bytesRead", "bytesWritten", "bytes"].iter().find_map(|name| number(name));
+        Some(Call {
+            start: sample.time.epoch_nanos,
+            nanos: sample.duration_nanos?,
+            thread: sample.thread.clone(),
+            what: *what,
+            direction: *direction,
+            bytes: bytes.and_then(|bytes| u64::try_from(bytes).ok()),
+            name: name.unwrap_or_default(),
+            event: sample.event.clone(),
+        })
+    }
+
+    /// The process, where the recording tells: threads of Flightline are in a group `name (pid)`.
+    pub fn pid(&self) -> Option<u32> {
+        let group = self.thread.as_ref()?.group.as_ref()?;
+        group.rsplit_once('(')?.1.strip_suffix(')')?.parse().ok()
+    }
+
+    /// About what it takes in memory, bytes.
+    fn size(&self) -> usize {
+        size_of::<Call>() + self.name.len()
+    }
+}
+
+/// `host:port`, or the path of a local one.
+fn socket(host: Option<Arc<str>>, address: Option<Arc<str>>, port: Option<i64>) -> Option<Arc<str>> {
+    match (host, address, port) {
+        (host, address, Some(port)) if port > 0 => {
+            let host = host.or(address)?;
+            let six = host.contains(':');
+            Some(if six { format!("[{host}]:{port}") } else { format!("{host}:{port}") }.into())
+        }
+        (Some(host), Some(address), _) if host != address => Some(format!("{host}:{address}").into()),
+        (host, address, _) => address.or(host),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers() {
+        let name = |host: &str, address: &str, port| {
+            let text = |text: &str| (!text.is_empty()).then(|| text.into());
+            socket(text(host), text(address), Some(port)).unwrap_or_default().to_string()
+        };
+        assert_eq!(name("localhost", "127.0.0.1", 80), "localhost:80");
+        assert_eq!(name("", "::1", 80), "[::1]:80");
+        assert_eq!(name("unix", "/run/x.sock", 0), "unix:/run/x.sock");
+        assert_eq!(name("10.0.0.1", "10.0.0.1", 0), "10.0.0.1");
+        assert_eq!(name("unix", "", 0), "unix");
+        assert_eq!(name("", "", 9), "");
+    }
+}

@@ -1,0 +1,210 @@
+//! Stacks of one process that come with registers and a copy of the stack, or as a chain of the kernel's: walked, then
+//! named.
+
+use std::sync::atomic::AtomicU64;
+
+use flightline_in_signal::{
+    interrupted::{Regs, arch},
+    layout::{sample_flags, walk_end},
+};
+
+use super::{
+    chain::{Chains, World},
+    record::Mapped,
+};
+use crate::{
+    names::frames::{Frames, Resolved},
+    names::images::Images,
+    names::intern::{Interner, TraceIndex},
+    outside::{Outside, Stopped},
+    process::{
+        modules::{Line, ModuleMap},
+        sequences::Sequences,
+    },
+    settings,
+};
+
+/// What is known of a process's code, and what its stacks became.
+#[derive(Default)]
+pub struct Stacks {
+    /// What is mapped.
+    pub modules: ModuleMap,
+    /// Frames of addresses.
+    pub frames: Frames,
+    /// Made with the first stack: most processes of a machine are never looked at.
+    walker: Option<Box<Outside>>,
+    chains: Chains,
+    versions: (u64, u32, u64, usize),
+    /// Walked stacks, each behind its two other words, and what they are in the output.
+    seen: Sequences<u64>,
+    traces: Vec<TraceIndex>,
+    words: Vec<u64>,
+}
+
+/// A stack as the kernel hands it over.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied<'a> {
+    /// Registers in the program; none if the thread has no program or one of 32 bits.
+    pub regs: Option<&'a Regs>,
+    /// The stack from the stack pointer on.
+    pub copy: &'a [u8],
+    /// Return addresses in the kernel, leaf first.
+    pub kernel: &'a [u64],
+    /// The kernel's walk along the program's frame pointers, leaf first.
+    pub user: &'a [u64],
+}
+
+/// A walked stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stack {
+    /// Why it is cut, if it is ([`walk_end`]).
+    pub truncated: Option<u16>,
+    /// Bit i: frame i (of the first 64) is no return address.
+    pub exact: u64,
+    /// Addresses, leaf first.
+    pub frames: Vec<u64>,
+}
+
+impl Stacks {
+    /// Takes over what a forked child has of its parent.
+    pub fn inherit(&mut self, parent: &Stacks) {
+        self.modules = parent.modules.clone();
+    }
+
+    /// Looks at what is mapped now.
+    pub fn read_maps(&mut self, pid: u32, images: &mut Images) {
+        let _ = self.modules.read_maps_of(pid, images);
+    }
+
+    /// A mapping appeared.
+    pub fn mapped(&mut self, mapped: &Mapped<'_>, images: &mut Images) {
+        let path = String::from_utf8_lossy(mapped.path);
+        let line = Line {
+            start: mapped.range.0,
+            end: mapped.range.1,
+            executable: mapped.executable,
+            offset: mapped.offset,
+            device: mapped.device,
+            inode: mapped.inode,
+            path: if path.starts_with("//anon") { "" } else { &path },
+        };
+        self.modules.mapped(mapped.pid, &line, images);
+    }
+
+    /// Walks a copied stack. `None`, if it may `wait`, when it does not get to the root before the rows of a module on its way
+    /// are read. `rows` is the arena of all unwind rows.
+    pub fn walk(
+        &mut self,
+        pid: u32,
+        copied: &Copied<'_>,
+        wait: bool,
+        depth: usize,
+        images: &mut Images,
+        rows: &[AtomicU64],
+    ) -> Option<Stack> {
+        let Copied { regs, copy, kernel, user } = *copied;
+        let Some(regs) = regs else {
+            // In the kernel with the program's memory given up, or a program of 32 bits.
+            let truncated = kernel.is_empty().then_some(walk_end::NO_INFO);
+            return Some(Stack { truncated, exact: 1, frames: kernel.to_vec() });
+        };
+        let stopped = Stopped {
+            pid,
+            regs,
+            stack: (regs.sp(), regs.sp().saturating_add(copy.len() as u64)),
+            copied: (regs.sp(), copy),
+            runs_on: true,
+        };
+        let Stacks { modules, walker, chains, .. } = self;
+        let walker = walker.get_or_insert_with(|| Box::new(Outside::new()));
+        let (walked, frames) = walker.walk(&stopped, modules, images, rows, depth);
+        // A guess may take for a root what the rows of a file that is not read yet know better.
+        let doubtful = walked.end != walk_end::ROOT || walked.flags & sample_flags::GUESSED != 0;
+        let image = |address: &u64| modules.find(*address).map(|m| m.image);
+        let unread = doubtful && frames.iter().filter_map(image).any(|image| !images.want(image));
+        if unread && wait {
+            return None;
+        }
+        let end = if unread && walked.end == walk_end::ROOT { walk_end::NO_INFO } else { walked.end };
+        let mut truncated = end != walk_end::ROOT;
+        let mut exact = walked.exact_frames;
+        let mut all = Vec::with_capacity(kernel.len() + frames.len());
+        if truncated {
+            let mut longer = frames.to_vec();
+            let mut world = World { pid, modules, images, rows, walker };
+            truncated = !chains.go_on(&mut longer, user, depth, &mut world);
+            all.extend_from_slice(kernel);
+            all.extend(longer);
+        } else {
+            all.extend_from_slice(kernel);
+            all.extend_from_slice(frames);
+        }
+        if !kernel.is_empty() {
+            exact = exact.checked_shl(kernel.len() as u32).unwrap_or(0) | 1;
+        }
+        Some(Stack { truncated: truncated.then_some(end), exact, frames: all })
+    }
+
+    /// Walks the stack of a thread that sleeps, by its program counter and stack pointer.
+    pub fn walk_asleep(
+        &mut self,
+        pid: u32,
+        (pc, sp): (u64, u64),
+        depth: usize,
+        images: &mut Images,
+        rows: &[AtomicU64],
+    ) -> Stack {
+        let mut regs = Regs::unknown();
+        regs.pc = pc;
+        regs.set(arch::SP, sp);
+        let asleep = Stopped { pid, regs: &regs, stack: (0, 0), copied: (0, &[]), runs_on: false };
+        let Stacks { modules, walker, .. } = self;
+        let walker = walker.get_or_insert_with(|| Box::new(Outside::new()));
+        let (walked, frames) = walker.walk(&asleep, modules, images, rows, depth);
+        let cut = walked.flags & sample_flags::TRUNCATED != 0;
+        Stack { truncated: cut.then_some(walked.end), exact: walked.exact_frames, frames: frames.to_vec() }
+    }
+
+    /// The stack in output `index`. `None`, unless it is wanted `anyway`, as long as names are being read.
+    pub fn trace(
+        &mut self,
+        stack: &Stack,
+        anyway: bool,
+        index: usize,
+        interner: &mut Interner,
+        images: &mut Images,
+    ) -> Option<TraceIndex> {
+        let versions = (self.modules.version, interner.generation, self.frames.jit.version, index);
+        let bytes = self.frames.bytes() + self.seen.bytes();
+        if versions != self.versions || bytes > settings::STACK_BYTES[1] {
+            self.versions = versions;
+            self.frames.clear();
+            self.seen.clear();
+            self.traces.clear();
+        }
+        self.words.clear();
+        self.words.extend([stack.truncated.map_or(0, |reason| 1 + u64::from(reason)), stack.exact]);
+        self.words.extend_from_slice(&stack.frames);
+        if let Some(known) = self.seen.find(&self.words).and_then(|at| self.traces.get(at as usize)) {
+            return Some(*known);
+        }
+        let mut sequence = Vec::with_capacity(stack.frames.len() + 1);
+        sequence.push(u32::from(stack.truncated.is_some()));
+        let (mut complete, mut known) = (true, true);
+        for (i, &address) in stack.frames.iter().enumerate() {
+            let exact = i < 64 && stack.exact >> i & 1 == 1;
+            // A return address may already belong to the next function.
+            let address = if exact { address } else { address.wrapping_sub(1) };
+            let resolved =
+                self.frames.resolve(address, &self.modules, interner, images, anyway, &mut sequence);
+            complete &= !matches!(resolved, Resolved::Waiting | Resolved::Unnamed);
+            known &= resolved == Resolved::Known;
+        }
+        let trace = complete.then(|| interner.trace(&sequence))?;
+        if known {
+            self.seen.intern(&self.words);
+            self.traces.push(trace);
+        }
+        Some(trace)
+    }
+}

@@ -1,0 +1,147 @@
+//! The drain's dealings with off-CPU time: see [`crate::off_cpu`].
+
+use std::os::fd::BorrowedFd;
+
+use super::Drain;
+use crate::{
+    clock::monotonic_ns,
+    error::Error,
+    off_cpu::{Known, OffCpu},
+};
+
+impl Drain {
+    fn with_off_cpu<R>(&mut self, act: impl FnOnce(&mut OffCpu, &mut Drain) -> R) -> Option<R> {
+        let mut off_cpu = self.off_cpu.take()?;
+        let result = act(&mut off_cpu, self);
+        self.off_cpu = Some(off_cpu);
+        Some(result)
+    }
+
+    fn begin_off_cpu(
+        &mut self,
+        act: impl FnOnce(&mut OffCpu, &mut Drain) -> Result<(), String>,
+    ) -> Result<(), Error> {
+        let Some(wanted) = &self.settings.off_cpu else { return Ok(()) };
+        let wrong = |problem| Error::Setting { name: "off-cpu", problem };
+        if self.off_cpu.is_none() {
+            let off_cpu = OffCpu::new(wanted, &self.settings).map_err(wrong)?;
+            self.notices.extend(off_cpu.lacks().map(str::to_owned));
+            self.off_cpu = Some(Box::new(off_cpu));
+        }
+        self.with_off_cpu(act).unwrap_or(Ok(())).map_err(wrong)
+    }
+
+    /// Records off-CPU time, if that is wanted, of the program that the calling thread starts next; `joins`: it is preloaded.
+    pub fn off_cpu_child(&mut self, joins: bool) -> Result<(), Error> {
+        self.begin_off_cpu(|off_cpu, _| off_cpu.expect_child(joins))
+    }
+
+    /// It was started.
+    pub fn off_cpu_started(&mut self, pid: u32) {
+        if let Some(off_cpu) = &mut self.off_cpu {
+            off_cpu.started(pid);
+        }
+    }
+
+    /// Records off-CPU time, if that is wanted, of a running process.
+    pub fn off_cpu_attach(&mut self, pid: u32) -> Result<(), Error> {
+        self.begin_off_cpu(|off_cpu, drain| off_cpu.attach(pid, drain.images()))
+    }
+
+    /// Records off-CPU time of all processes.
+    pub fn off_cpu_all(&mut self) -> Result<(), Error> {
+        self.begin_off_cpu(|off_cpu, _| off_cpu.all())
+    }
+
+    pub(super) fn off_cpu_wakes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.off_cpu.iter().flat_map(|o| o.wake())
+    }
+
+    /// Processes of which only off-CPU time is recorded.
+    pub(super) fn off_cpu_running(&self) -> usize {
+        let alone = !self.settings.samples_cpu_time();
+        self.off_cpu.as_ref().filter(|_| alone).map_or(0, |o| o.running())
+    }
+
+    pub(super) fn off_cpu_round(&mut self, now: u64) -> u32 {
+        self.with_off_cpu(|off_cpu, drain| off_cpu.round(drain, now)).unwrap_or(0)
+    }
+
+    pub(super) fn off_cpu_second(&mut self) {
+        if let Some(off_cpu) = &mut self.off_cpu {
+            off_cpu.look_at_filters();
+        }
+    }
+
+    pub(super) fn off_cpu_pause(&self) -> Option<std::time::Duration> {
+        self.off_cpu.as_ref().and_then(|o| o.longest_pause())
+    }
+
+    pub(super) fn off_cpu_resolve(&mut self, anyway: bool) {
+        self.with_off_cpu(|off_cpu, drain| off_cpu.resolve(drain, anyway));
+    }
+
+    pub(super) fn off_cpu_waiting(&self) -> usize {
+        self.off_cpu.as_ref().map_or(0, |o| o.waiting())
+    }
+
+    pub(super) fn off_cpu_close(&mut self, now: u64) {
+        self.with_off_cpu(|off_cpu, drain| off_cpu.close(drain, now));
+    }
+
+    pub(super) fn off_cpu_uses(&mut self, index: usize) -> bool {
+        self.off_cpu.as_mut().is_some_and(|o| o.uses(index))
+    }
+
+    pub(super) fn off_cpu_tell(&mut self, index: usize, now: u64) {
+        self.with_off_cpu(|off_cpu, drain| off_cpu.tell(index, drain.parts(index).0, now));
+    }
+
+    pub(super) fn off_cpu_forget_output(&mut self, index: usize) {
+        if let Some(off_cpu) = &mut self.off_cpu {
+            off_cpu.forget_output(index);
+        }
+    }
+
+    /// The end: what each output lacks, and the sum.
+    pub(super) fn off_cpu_finish(&mut self, now: u64) {
+        (0..self.recordings.len()).for_each(|index| self.off_cpu_tell(index, now));
+        self.report.off_cpu = self.off_cpu.as_ref().map(|o| o.total());
+    }
+
+    /// Whether another engine records a process.
+    pub(crate) fn knows(&self, pid: u32) -> bool {
+        self.records(pid) || self.watch.as_ref().is_some_and(|watch| watch.samples(pid))
+    }
+
+    /// What another engine knows of a thread in output `index`, if it is called `name` there or may be called so from now on.
+    pub(crate) fn known_thread(&mut self, pid: u32, tid: u32, name: &str, index: usize) -> Known {
+        let recording = &mut self.recordings[index].1;
+        let mut of_pid = self.processes.iter_mut().filter(|p| p.file.pid == pid && p.book.recording == index);
+        if let Some(process) = of_pid.next_back() {
+            let group = process.book.group;
+            let threads = &mut process.book.threads;
+            let thread = threads.by_id(&process.file, tid, self.period_ns);
+            let thread = thread.and_then(|at| threads.list.get_mut(at));
+            let handle = thread.and_then(|thread| {
+                thread.constant(&process.file, group, recording);
+                if !name.is_empty() && thread.name != name {
+                    thread.rename(name.to_owned());
+                    thread.constant(&process.file, group, recording);
+                }
+                thread.constant
+            });
+            return Known { thread: handle, group: Some(group) };
+        }
+        let known =
+            self.watch.as_mut().and_then(|watch| watch.known_thread(pid, tid, name, index, recording));
+        known.unwrap_or_default()
+    }
+
+    /// Tells of a process that no other engine tells of.
+    pub(crate) fn tell_process(&mut self, pid: u32, index: usize) {
+        if let Some(about) = crate::attach::watched::about(pid, monotonic_ns()) {
+            self.tell_about(&about, index, monotonic_ns());
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What was recorded of off-CPU time, and what was not and why, told in each output.
+
+use std::collections::BTreeMap;
+
+use jfr_format::schema;
+
+use crate::recording::Recording;
+
+/// Why an interval is not in the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// Records are missing in it: it may have been several.
+    Doubtful,
+    /// Its end was not seen.
+    Unseen,
+    /// The output had no room.
+    OutputFull,
+    /// The guard held recording back.
+    Guard,
+    /// Recording paused.
+    Paused,
+}
+
+impl Cause {
+    fn text(self) -> &'static str {
+        match self {
+            Cause::Doubtful => "off-cpu: over lost records",
+            Cause::Unseen => "off-cpu: end not seen",
+            Cause::OutputFull => "off-cpu: output full",
+            Cause::Guard => "off-cpu: held back",
+            Cause::Paused => "off-cpu: paused",
+        }
+    }
+}
+
+/// A number of intervals and how long they were together, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// How many.
+    pub count: u64,
+    /// How long.
+    pub ns: u64,
+}
+
+impl Sum {
+    fn add(&mut self, ns: u64) {
+        self.count += 1;
+        self.ns = self.ns.saturating_add(ns);
+    }
+}
+
+#[derive(Default)]
+struct Untold {
+    short: Sum,
+    lost: BTreeMap<Cause, Sum>,
+    /// Of the records that rings had no room for, those told.
+    records: u64,
+    /// Of the switches that were held back, those told.
+    held: u64,
+}
+
+/// The account.
+#[derive(Default)]
+pub struct Ledger {
+    outputs: BTreeMap<usize, Untold>,
+    /// Records that rings had no room for.
+    records: u64,
+    /// Switches while the guard held recording back.
+    held: u64,
+    /// Intervals written.
+    pub written: u64,
+    lost: u64,
+}
+
+impl Ledger {
+    /// An interval of output `index` is shorter than asked for.
+    pub fn short(&mut self, index: usize, ns: u64) {
+        self.outputs.entry(index).or_default().short.add(ns);
+    }
+
+    /// An interval of output `index` is lost.
+    pub fn lose(&mut self, index: usize, cause: Cause, ns: u64) {
+        self.lost += 1;
+        self.outputs.entry(index).or_default().lost.entry(cause).or_default().add(ns);
+    }
+
+    /// Rings had no room for so many records.
+    pub fn no_room(&mut self, records: u64) {
+        self.records = self.records.saturating_add(records);
+    }
+
+    /// So many switches were not looked at.
+    pub fn hold_back(&mut self, switches: u64) {
+        self.held = self.held.saturating_add(switches);
+    }
+
+    /// An output has intervals. `true` if they are its first.
+    pub fn uses(&mut self, index: usize) -> bool {
+        let before = self.outputs.len();
+        self.outputs.entry(index).or_default();
+        self.outputs.len() > before
+    }
+
+    /// Intervals written; intervals, records and switches lost.
+    pub fn total(&self) -> (u64, u64) {
+        (self.written, self.lost.saturating_add(self.records).saturating_add(self.held))
+    }
+
+    /// Tells what is new to output `index`.
+    pub fn tell(&mut self, index: usize, recording: &mut Recording, now_ns: u64) {
+        let Some(untold) = self.outputs.get_mut(&index) else { return };
+        let now = recording.ticks(now_ns);
+        let short = std::mem::take(&mut untold.short);
+        if short.count > 0 {
+            recording.event(schema::BELOW_THRESHOLD, None, 8, |e, _| {
+                e.ticks(now).string("off-cpu").long(short.count as i64).long(short.ns as i64);
+            });
+        }
+        let records = self.records - std::mem::replace(&mut untold.records, self.records);
+        let held = self.held - std::mem::replace(&mut untold.held, self.held);
+        let of_all = [("off-cpu: records, ring full", records), ("off-cpu: switches held back", held)];
+        let of_all = of_all.map(|(name, count)| (name, Sum { count, ns: 0 }));
+        let lost = std::mem::take(&mut untold.lost).into_iter().map(|(cause, sum)| (cause.text(), sum));
+        for (name, Sum { count, ns }) in of_all.into_iter().chain(lost).filter(|(_, sum)| sum.count > 0) {
+            if recording.keeps_untold(schema::EVENT_LOSS, name, (count, ns)) {
+                continue;
+            }
+            recording.event(schema::EVENT_LOSS, None, name.len(), |e, _| {
+                e.ticks(now).string(name).long(count as i64).long(ns as i64);
+            });
+        }
+    }
+
+    /// An output is let go.
+    pub fn forget(&mut self, index: usize) {
+        self.outputs.remove(&index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums() {
+        let mut ledger = Ledger { written: 3, ..Ledger::default() };
+        ledger.short(0, 5);
+        ledger.lose(0, Cause::Doubtful, 7);
+        ledger.lose(1, Cause::Doubtful, 7);
+        ledger.no_room(10);
+        ledger.hold_back(100);
+        assert_eq!(ledger.total(), (3, 112));
+    }
+}

@@ -1,0 +1,222 @@
+//! Records out of the rings, in order of time over all processors.
+
+use std::sync::Arc;
+
+use super::{
+    Kept, OffCpu,
+    intervals::{Out, Wake},
+    ledger::Cause,
+    looks,
+    open::{Kind, Source},
+};
+use crate::{
+    attach::{
+        attr::Telling,
+        record::{self, Record, Traced},
+    },
+    clock::monotonic_ns,
+    drain::Drain,
+};
+
+/// A record in a ring.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Found {
+    time_ns: u64,
+    source: usize,
+    at: u64,
+    len: usize,
+}
+
+impl OffCpu {
+    /// Takes in the records of before `until_ns`. Returns how full the fullest ring was, in 1/256.
+    pub(super) fn read(&mut self, drain: &mut Drain, until_ns: u64) -> u32 {
+        self.now_ns = monotonic_ns();
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        let mut fill = 0;
+        for (number, source) in self.sources.iter().enumerate() {
+            let (head, size) = (source.ring.head(), source.ring.size() as u64);
+            let mut at = source.ring.tail();
+            fill = fill.max((head.saturating_sub(at).saturating_mul(256) / size.max(1)).min(256) as u32);
+            let mut last_ns = 0;
+            while let Some((len, time_ns)) = source.ring.look(at, head, record::numbered_time_at) {
+                last_ns = time_ns.max(last_ns);
+                if last_ns > until_ns {
+                    break;
+                }
+                found.push(Found { time_ns: last_ns, source: number, at, len });
+                at += len as u64;
+            }
+        }
+        // Each ring's are in order already.
+        found.sort();
+        let mut sources = std::mem::take(&mut self.sources);
+        for one in &found {
+            if let Some(source) = sources.get_mut(one.source) {
+                self.take(drain, source, *one);
+                source.ring.release(one.at + one.len as u64);
+            }
+        }
+        self.sources = sources;
+        self.found = found;
+        fill
+    }
+
+    fn take(&mut self, drain: &mut Drain, source: &mut Source, one: Found) {
+        let bytes = source.ring.record(one.at, one.len);
+        let Some(number) = record::number(bytes) else {
+            if let Some(other) = record::parse(bytes, Telling::SAMPLE_TYPE) {
+                self.note(drain, other, one.time_ns);
+            }
+            return;
+        };
+        let Some(kind) = source.kind(number) else {
+            // Of events that were renewed twice since: what it was is not known.
+            self.ledger.no_room(1);
+            self.intervals.missing(one.time_ns);
+            return;
+        };
+        let bytes = source.ring.record(one.at, one.len);
+        let Some(head) = record::traced(bytes, kind != Kind::In) else { return };
+        match kind {
+            Kind::In => {
+                let point = self.points.as_ref().map(|points| &points.switch);
+                if let Some(switch) = point.and_then(|point| point.read(head.raw)) {
+                    self.comes(drain, switch.next, head.time_ns);
+                }
+            }
+            Kind::Out => self.goes(drain, &head, bytes),
+            Kind::Waking => self.woken(drain, &head, bytes),
+        }
+    }
+
+    /// A thread that may be recorded is switched out.
+    fn goes(&mut self, drain: &mut Drain, sample: &Traced<'_>, bytes: &[u8]) {
+        let Some(point) = self.points.as_ref().map(|points| &points.switch) else { return };
+        let Some(switch) = point.read(sample.raw) else { return };
+        let (states, tasks) = (&point.states, &mut self.tasks);
+        let (tid, time_ns) = (switch.prev, sample.time_ns);
+        if states.over(switch.state) {
+            self.ending.retain(|(other, _)| *other != tid);
+            tasks.ended(tid);
+            if let Some(before) = self.intervals.ended(tid) {
+                self.lose(drain, before.pid, Cause::Unseen, time_ns.saturating_sub(before.since_ns));
+            }
+            return;
+        }
+        // One that is about to end is nobody in the sample's own words.
+        let told = (sample.tid == tid).then_some(sample.pid);
+        let Some(pid) = told.or_else(|| tasks.pid_of(tid)) else { return };
+        if self.settings.all && !tasks.recorded(pid) {
+            tasks.process(pid).recorded = pid != std::process::id();
+        }
+        if !tasks.records(pid, time_ns) {
+            self.strangers += 1;
+            return;
+        }
+        self.guard.took();
+        let name = tasks.seen(pid, tid, Some(switch.prev_comm));
+        let (state, runnable) = (switch.state, states.runnable(switch.state));
+        let stack = self.keep(drain, pid, bytes, false);
+        self.out(drain, tid, Out { pid, name, since_ns: time_ns, state, runnable, stack, wake: None });
+    }
+
+    /// The same where the kernel only tells that.
+    fn goes_by_switch(&mut self, drain: &mut Drain, pid: u32, tid: u32, preempted: bool, time_ns: u64) {
+        if !self.tasks.records(pid, time_ns) {
+            return;
+        }
+        self.guard.took();
+        let name = self.tasks.seen(pid, tid, None);
+        let (state, runnable) = (if preempted { 0 } else { looks::UNKNOWN }, preempted);
+        let stack = Kept::default();
+        self.out(drain, tid, Out { pid, name, since_ns: time_ns, state, runnable, stack, wake: None });
+    }
+
+    fn out(&mut self, drain: &mut Drain, tid: u32, out: Out<Kept>) {
+        if self.threads.as_ref().is_some_and(|threads| !threads.holds(tid, &out.name)) {
+            return;
+        }
+        let time_ns = out.since_ns;
+        if let Some(before) = self.intervals.switched_out(tid, out) {
+            self.lose(drain, before.pid, Cause::Unseen, time_ns.saturating_sub(before.since_ns));
+        }
+    }
+
+    /// A thread is switched in: the first to tell counts.
+    fn comes(&mut self, drain: &mut Drain, tid: u32, time_ns: u64) {
+        if let Some((mut interval, doubtful)) = self.intervals.switched_in(tid, time_ns) {
+            interval.out.stack.check(time_ns);
+            self.ended(drain, interval, doubtful);
+        }
+    }
+
+    /// Such a thread is woken.
+    fn woken(&mut self, drain: &mut Drain, sample: &Traced<'_>, bytes: &[u8]) {
+        let point = self.points.as_ref().and_then(|points| points.waking.as_ref());
+        let Some(waking) = point.and_then(|point| point.read(sample.raw)) else { return };
+        let of = self.tasks.pid_of(waking.tid).filter(|pid| self.tasks.recorded(*pid));
+        self.strangers += u64::from(of.is_none());
+        if !self.intervals.wants(waking.tid, of.is_some()) {
+            return;
+        }
+        self.guard.took();
+        let real = sample.pid != 0 && sample.pid != u32::MAX && !waking.interrupt;
+        let name = if real { self.tasks.seen(sample.pid, sample.tid, None) } else { Arc::default() };
+        let wake = Wake {
+            name,
+            time_ns: sample.time_ns,
+            waker: (sample.pid, sample.tid),
+            interrupt: waking.interrupt,
+            stack: self.keep(drain, sample.pid, bytes, waking.interrupt),
+        };
+        self.intervals.waking(waking.tid, wake);
+    }
+
+    /// Whatever else there is to know.
+    fn note(&mut self, drain: &mut Drain, record: Record<'_>, time_ns: u64) {
+        let tasks = &mut self.tasks;
+        match record {
+            Record::Switched { tid, out: None, .. } => self.comes(drain, tid, time_ns),
+            Record::Switched { pid, tid, out: Some(preempted) } if self.points.is_none() => {
+                self.goes_by_switch(drain, pid, tid, preempted, time_ns);
+            }
+            Record::Mapped(mapped) => {
+                let known = tasks.known(mapped.pid).filter(|process| process.mapped);
+                if let Some(process) = known {
+                    process.stacks.mapped(&mapped, drain.images());
+                }
+            }
+            Record::Begun { pid, parent, tid, .. }
+                if pid != parent && self.follow && tasks.recorded(parent) =>
+            {
+                tasks.forked(parent, pid, time_ns);
+                tasks.seen(pid, tid, None);
+            }
+            Record::Begun { pid, parent, tid, .. } if pid == parent && tasks.recorded(pid) => {
+                tasks.seen(pid, tid, None);
+            }
+            Record::Ended { tid, .. } if tasks.pid_of(tid).is_some() => {
+                self.ending.push((tid, time_ns));
+            }
+            Record::Name { pid, tid, name, exec } => {
+                if exec && tasks.known(pid).is_some() {
+                    tasks.executed(pid, time_ns);
+                    let process = tasks.process(pid);
+                    process.mapped = true;
+                    process.stacks.read_maps(pid, drain.images());
+                }
+                if tasks.pid_of(tid).is_some() {
+                    tasks.seen(pid, tid, Some(name));
+                }
+            }
+            Record::Lost(count) => {
+                self.ledger.no_room(count);
+                self.intervals.missing(time_ns);
+                // Mappings may have been among them.
+                tasks.all().for_each(|(_, process)| process.mapped = false);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! How off-CPU time is recorded.
+
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// Smallest and largest ring of a processor, bytes.
+const RING_BYTES: [u64; 2] = [64 << 10, 256 << 20];
+/// Bytes of a program's stack that are copied at each switch at most: a record fits into 64 KiB.
+const STACK_BYTES: u32 = 32 << 10;
+
+/// Options of the recording of off-CPU time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OffCpu {
+    /// Shortest interval that is recorded.
+    pub min: Duration,
+    /// Who wakes, and how long threads then wait for a processor.
+    pub wakeups: bool,
+    /// Of all processes of the machine.
+    pub all: bool,
+    /// Bytes of each processor's ring, a power of two.
+    pub ring_bytes: u64,
+    /// Bytes of a program's stack that are copied at each switch, a multiple of 8.
+    pub stack_bytes: u32,
+    /// Switches and wake-ups a second that are looked at at most; 0: any number.
+    pub rate: u32,
+}
+
+impl Default for OffCpu {
+    fn default() -> OffCpu {
+        OffCpu {
+            min: Duration::ZERO,
+            wakeups: false,
+            all: false,
+            ring_bytes: 8 << 20,
+            stack_bytes: 8 << 10,
+            rate: 100_000,
+        }
+    }
+}
+
+impl OffCpu {
+    /// Shortest interval that is recorded, ns.
+    pub fn min_ns(&self) -> u64 {
+        u64::try_from(self.min.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Refuses values out of range.
+    pub fn check(&self) -> Result<(), Error> {
+        let wrong = |problem: String| Err(Error::Setting { name: "off-cpu", problem });
+        let [least, most] = RING_BYTES;
+        if !self.ring_bytes.is_power_of_two() || !(least..=most).contains(&self.ring_bytes) {
+            let bytes = self.ring_bytes;
+            return wrong(format!(
+                "a ring of {bytes} bytes is not a power of two between {least} and {most}"
+            ));
+        }
+        if self.stack_bytes > STACK_BYTES || !self.stack_bytes.is_multiple_of(8) {
+            let bytes = self.stack_bytes;
+            return wrong(format!("{bytes} bytes of stack are not a multiple of 8 up to {STACK_BYTES}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+// Pages of off-CPU time: palettes, what a thread did told by colour with a legend, times in words. Run by run.sh.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { join } from "node:path";
+import { test } from "node:test";
+import { colour, hover, opened } from "./flame.mjs";
+import { flightline, folder } from "./page.mjs";
+
+const recording = join(process.env.RECORDINGS, "..", "off-cpu", "off_cpu.jfr");
+const drawn = (graph, ...args) => {
+  const file = join(folder, `${graph}.html`);
+  execFileSync(flightline, [graph, recording, "-o", file, ...args], { stdio: "ignore" });
+  return file;
+};
+
+test("graphs of off-CPU time open in their palettes, light and dark, and tell times", async () => {
+  for (const [graph, palette] of Object.entries({ offcpu: "io", wakeup: "wakeup", offwake: "chain", chain: "chain", threadtime: "doing" })) {
+    for (const scheme of ["light", "dark"]) {
+      const page = await opened(drawn(graph, "-d"), scheme);
+      assert.equal(await page.locator("#palette").inputValue(), palette);
+      assert.match(await hover(page, 0.5, 1), /\d(\.\d+)? (s|ms)\b.*%/);
+      assert.deepEqual(page.errors, []);
+      await page.context().close();
+    }
+  }
+});
+
+test("a sleeper is blue, delimiters grey, wakers aqua", async () => {
+  const page = await opened(drawn("offwake", "-U", "--only-thread", "^.waits "));
+  const stack = execFileSync(flightline, ["offwake", recording, "-U", "--only-thread", "^.waits "], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
+  const frames = stack.split("\n")[0].replace(/ \d+$/, "").split(";"), woken = frames.indexOf("--");
+  const [sleeper, delimiter, waker] = [await colour(page, 0.9, 1), await colour(page, 0.9, woken + 1), await colour(page, 0.9, woken + 2)];
+  assert.ok(sleeper[2] > sleeper[0] + 30 && sleeper[2] > sleeper[1], `blue: ${sleeper}`);
+  assert.ok(Math.max(...delimiter) - Math.min(...delimiter) < 3 && delimiter[0] < 170, `grey: ${delimiter}`);
+  assert.ok(waker[1] > waker[0] + 40 && waker[2] > waker[0] + 40, `aqua: ${waker}`);
+});
+
+test("what threads did is told by colour, with a legend of what there is", async () => {
+  const page = await opened(drawn("threadtime", "--only-thread", "^.(waits|reads|sleeper) "));
+  const legend = await page.locator("#legend").textContent();
+  for (const what of ["runnable", "blocked: lock", "blocked: pipe", "blocked: sleep"]) assert.ok(legend.includes(what), legend);
+  assert.ok(!legend.includes("network"), legend);
+  // The second boxes of three threads: a pipe, waiting for a processor, a lock.
+  const seen = [];
+  for (const x of [0.1, 0.5, 0.9]) {
+    assert.match(await hover(page, x, 2), / \[(blocked: \w+|runnable)\]/);
+    seen.push((await colour(page, x, 2)).join());
+  }
+  assert.equal(new Set(seen).size, 3, seen.join(" "));
+});

@@ -1,0 +1,341 @@
+//! Times without a processor: the recording tells each one that the kernel counted for the thread itself, as long, in its state,
+//! with who ended it.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use flightline_tests::record::{Record, Recorded};
+use flightline_tests::recording::Frame;
+use flightline_tests::run::{beside, run, spawn, until};
+use flightline_tests::spans::{self, Span};
+use flightline_tests::truth::Truth;
+use flightline_tests::victim::{self, OPTIMISED, flightline};
+use flightline_tests::{skip, stolen::Stolen};
+
+const OFF: &str = "flightline.OffCpu";
+const OPEN: &str = "flightline.OpenOffCpu";
+const LIMIT: Duration = Duration::from_secs(120);
+const NOBODY: u32 = 65534;
+const THREADS: [&str; 10] =
+    ["sleeper", "waits", "wakes", "reads", "writes", "c1", "c2", "c3", "spin-a", "spin-b"];
+
+/// Says so and gives `true` where scheduler events of the machine cannot be seen.
+fn not_here() -> bool {
+    // SAFETY: no memory effects.
+    let root = unsafe { libc::geteuid() == 0 };
+    if !root {
+        skip::other_user("scheduler events of the whole machine are for root");
+    }
+    !root
+}
+
+fn runnable(span: &Span) -> bool {
+    matches!(span.field("state"), "R" | "R+")
+}
+
+fn nanos(span: &Span) -> u64 {
+    span.number("nanos") as u64
+}
+
+fn of<'a>(all: &'a [Span], thread: &str) -> Vec<&'a Span> {
+    all.iter().filter(|span| span.thread == thread).collect()
+}
+
+/// Number by kind and length of each thread's times, as it and the kernel counted them. A switch belongs to neither side for up to
+/// `switch_ns`.
+#[track_caller]
+fn compare(truth: &Truth, all: &[Span], switch_ns: u64, stolen_ns: u64) {
+    for name in THREADS {
+        let mut own = of(all, name);
+        own.sort_by_key(|span| span.number("startTime"));
+        let count = |what: &str| truth.counts[&format!("{name} {what}")];
+        // Between its name's change and its reading, at either end, it may be put aside, or wait for a page.
+        let voluntary = own.iter().filter(|span| !runnable(span)).count() as i64;
+        let counted = count("voluntary");
+        assert!(
+            (counted..=counted + 2).contains(&voluntary),
+            "{name}: waited {voluntary} times, not {counted}"
+        );
+        let involuntary = own.iter().filter(|span| runnable(span)).count() as i64;
+        let counted = count("involuntary");
+        assert!(
+            (counted - 1..=counted + 2).contains(&involuntary),
+            "{name}: put aside {involuntary} times, not {counted}"
+        );
+        // What came between is at either end.
+        let more = own.len().saturating_sub((count("voluntary") + count("involuntary")) as usize).min(4);
+        let should = count("off") as u64;
+        let tolerance = should / 500 + switch_ns * own.len() as u64 + stolen_ns;
+        let between =
+            |first: usize, last: usize| own[first..own.len() - last].iter().map(|span| nanos(span)).sum();
+        let sums: Vec<u64> = (0..=more)
+            .flat_map(|first| (0..=more - first).map(move |last| (first, last)))
+            .map(|(a, b)| between(a, b))
+            .collect();
+        assert!(
+            sums.iter().any(|is| is.abs_diff(should) <= tolerance),
+            "{name}: {sums:?} ns off, truly {should}, in {} times",
+            own.len()
+        );
+    }
+}
+
+fn has(frames: &[Frame], method: &str) -> bool {
+    frames.iter().any(|frame| frame.method == method)
+}
+
+/// Of the program or the C library.
+fn user(frame: &Frame) -> bool {
+    frame.class == "off_cpu" || frame.class.starts_with("libc.so") || frame.class.starts_with("libflightline")
+}
+
+/// The kernel's part first, from the switch on, then the program's.
+fn in_order(frames: &[Frame]) -> bool {
+    let kernel = |frame: &Frame| frame.class == "kernel";
+    let first = frames.first().is_some_and(|frame| kernel(frame) && frame.method == "__schedule");
+    first && frames.iter().skip_while(|frame| !user(frame)).all(|frame| !kernel(frame))
+}
+
+/// But for the very end of threads, which virtual machines whose idle processors say nothing may not tell of.
+#[track_caller]
+fn no_losses(path: &Path) {
+    let mut losses = spans::read(path, &["flightline.EventLoss"]);
+    losses.retain(|loss| loss.field("event") != "off-cpu: end not seen" || loss.number("count") > 12);
+    assert!(losses.is_empty(), "{losses:?}");
+}
+
+#[track_caller]
+fn record(options: &[&str], rounds: &str) -> Recorded {
+    let program = victim::c("off_cpu", OPTIMISED);
+    let record = options.iter().fold(Record::new(), |record, option| record.option(*option));
+    record.run(program, &[rounds]).expect_code(0)
+}
+
+#[test]
+fn every_time_with_who_ended_it() {
+    if not_here() {
+        return;
+    }
+    let _place = beside();
+    let recorded =
+        record(&["--off-cpu", "--wakeups", "--off-cpu-ring", "16m", "--off-cpu-stack", "1k"], "40");
+    let all = spans::read(&recorded.path, &[OFF]);
+    no_losses(&recorded.path);
+    compare(&recorded.truth(), &all, 40_000, recorded.stolen_ns);
+    assert!(
+        recorded.finished.stderr.contains(&format!("{} times off CPU", all.len())),
+        "{}",
+        recorded.finished.stderr
+    );
+    for span in &all {
+        let (took, queued) = (nanos(span), span.number("runQueue") as u64);
+        assert!(took.abs_diff(span.duration_ns) <= 2_000, "{span:?}");
+        assert!(queued <= took, "{span:?}");
+        assert!(in_order(&span.frames), "{span:?}");
+        let kind = span.field("wakerKind");
+        if runnable(span) {
+            assert_eq!((queued, kind), (took, "none"), "{span:?}");
+        }
+        // In ticks of 1 µs, rounded.
+        let (start, woken) = (span.number("startTime"), span.number("wakerTime"));
+        let end = start + span.duration_ns as i64 / 1000;
+        assert!((start..=end).contains(&woken), "{span:?}");
+        if kind != "none" {
+            assert!((end - woken).abs_diff(queued as i64 / 1000) <= 2, "{span:?}");
+        }
+        // What an interrupt came into has nothing to do with it.
+        let by_program = span.waker_frames.iter().any(user);
+        assert!(kind != "interrupt" || !by_program && span.field("wakerThread").is_empty(), "{span:?}");
+    }
+    let pairs = [
+        ("waits", "wait_for", "wakes", "hand_over"),
+        ("reads", "take", "writes", "give"),
+        ("c1", "wait_for", "c2", "hand_over"),
+        ("c2", "wait_for", "c3", "hand_over"),
+    ];
+    for (thread, at, waker, by) in pairs {
+        let waits: Vec<_> = of(&all, thread).into_iter().filter(|span| span.field("state") == "S").collect();
+        assert!(!waits.is_empty(), "{thread}");
+        for span in waits {
+            assert!(has(&span.frames, at) && has(&span.frames, thread), "{span:?}");
+            assert!(!span.truncated, "{span:?}");
+            assert_eq!(span.field("wakerThread"), waker, "{span:?}");
+            assert!(has(&span.waker_frames, by) && has(&span.waker_frames, waker), "{span:?}");
+        }
+    }
+    let mut by_interrupt = 0;
+    for thread in ["sleeper", "wakes", "writes", "c3"] {
+        let slept: Vec<_> = of(&all, thread).into_iter().filter(|span| span.field("state") == "S").collect();
+        assert!(slept.iter().all(|span| has(&span.frames, "rest")), "{thread}: {slept:?}");
+        let kinds: Vec<_> = slept.iter().map(|span| span.field("wakerKind")).collect();
+        // Some virtual machines tell nothing of what comes while a processor is idle.
+        assert!(kinds.iter().all(|kind| matches!(*kind, "interrupt" | "none")), "{thread}: {kinds:?}");
+        by_interrupt += kinds.iter().filter(|kind| **kind == "interrupt").count();
+    }
+    assert!(by_interrupt > 0);
+    // It sleeps until the process is over, and still its time has an end.
+    let last = of(&all, "last");
+    assert!(last.iter().any(|span| has(&span.frames, "rest") && nanos(span) >= 90_000_000), "{last:?}");
+    assert!(spans::read(&recorded.path, &[OPEN]).iter().all(|span| span.thread != "last"));
+}
+
+#[test]
+fn short_ones_are_counted() {
+    if not_here() {
+        return;
+    }
+    let _place = beside();
+    let recorded = record(&["--off-cpu=3ms", "--off-cpu-ring", "16m", "--off-cpu-stack", "1k"], "20");
+    let all = spans::read(&recorded.path, &[OFF]);
+    assert!(all.iter().all(|span| nanos(span) >= 3_000_000 && span.field("wakerKind") == "none"));
+    let slept = of(&all, "sleeper").iter().filter(|span| !runnable(span)).count() as i64;
+    assert_eq!(slept, recorded.truth().counts["sleeper voluntary"]);
+    let short = spans::read(&recorded.path, &["flightline.BelowThreshold"]);
+    assert!(short.iter().all(|span| span.field("event") == "off-cpu"), "{short:?}");
+    let sum = |field: &str| short.iter().map(|span| span.number(field)).sum::<i64>();
+    // Threads begin and end.
+    assert!(sum("count") >= 1 && sum("value") < sum("count") * 3_000_000, "{short:?}");
+}
+
+/// What a recording saw of a victim that runs all the time.
+#[derive(Debug)]
+struct Seen {
+    /// Of each thread.
+    of: Vec<(&'static str, usize)>,
+    by_c3: usize,
+    open: usize,
+    others: bool,
+    lost: Vec<Span>,
+    said: String,
+}
+
+impl Seen {
+    fn record(options: &[&str], duration: &str) -> Seen {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jfr");
+        let mut command = Command::new(flightline());
+        command.args([
+            "record",
+            "--off-cpu",
+            "--wakeups",
+            "--off-cpu-ring",
+            "16m",
+            "--off-cpu-stack",
+            "0",
+            "-o",
+        ]);
+        command.arg(&path).args(["--duration", duration]).args(options);
+        let finished = run(command.stdin(Stdio::null()), LIMIT);
+        assert_eq!(finished.code(), 0, "{}", finished.stderr);
+        let (all, open) = (spans::read(&path, &[OFF]), spans::read(&path, &[OPEN]));
+        // Each is out once at most.
+        let tids: BTreeSet<u64> = open.iter().map(|span| span.tid).collect();
+        assert_eq!(tids.len(), open.len(), "{options:?}: {open:?}");
+        let own = |name: &str| THREADS.contains(&name) || matches!(name, "done" | "last" | "off_cpu");
+        let seen = Seen {
+            of: ["sleeper", "waits", "c1"].iter().map(|name| (*name, of(&all, name).len())).collect(),
+            by_c3: of(&all, "c2").iter().filter(|span| span.field("wakerThread") == "c3").count(),
+            open: open.iter().filter(|span| own(&span.thread)).count(),
+            others: all.iter().any(|span| !own(&span.thread)),
+            lost: spans::read(&path, &["flightline.EventLoss"]),
+            said: finished.stderr,
+        };
+        assert!(options[0] == "-a" || !seen.others, "{options:?}: threads of other processes");
+        seen
+    }
+
+    fn is_enough(&self, all: bool) -> bool {
+        self.of.iter().all(|(_, count)| *count >= 3)
+            && self.by_c3 >= 3
+            && self.open >= 1
+            && (self.others || !all)
+    }
+}
+
+#[test]
+fn a_running_process_and_what_goes_on_at_the_end() {
+    if not_here() {
+        return;
+    }
+    let _place = beside();
+    // It does not run while that is being built.
+    flightline();
+    let program = victim::c("off_cpu", OPTIMISED);
+    let mut process = spawn(Command::new(program).arg("20000").stdin(Stdio::null()));
+    let pid = process.id().to_string();
+    let tasks = format!("/proc/{pid}/task");
+    until(LIMIT, "its threads", || (std::fs::read_dir(&tasks).ok()?.count() >= 11).then_some(()));
+    for (options, all) in [(&["-p", &pid][..], false), (&["-a"], true)] {
+        // A laden machine may let little of a recording's time be.
+        let enough = ["500ms", "2s", "8s", "32s"].iter().any(|duration| {
+            let seen = Seen::record(options, duration);
+            seen.is_enough(all)
+                || *duration == "32s" && panic!("{options:?}: {seen:?}; lost: {:?}; {}", seen.lost, seen.said)
+        });
+        assert!(enough);
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
+/// The kernel tells anybody when his threads are switched: counts and lengths are the same, stacks those of the sleeping.
+#[test]
+fn without_privileges() {
+    let _place = beside();
+    let program = victim::c("off_cpu", OPTIMISED);
+    let record = Record::new().option("--off-cpu").option("--wakeups");
+    std::fs::set_permissions(record.folder(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let stolen = Stolen::from_now();
+    let mut command = record.command(program, &["40", "1000"]);
+    if !not_here() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let finished = run(&mut command, LIMIT);
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    assert!(finished.stderr.contains("off-CPU time by switches alone"), "{}", finished.stderr);
+    let path = record.path();
+    let all = spans::read(&path, &[OFF]);
+    no_losses(&path);
+    // Told before and after all that the kernel does for a switch.
+    compare(&Truth::read(&record.truth_path()), &all, 150_000, stolen.ns());
+    let notices = spans::read(&path, &["flightline.Notice"]);
+    assert!(notices.iter().any(|n| n.field("message").contains("by switches alone")), "{notices:?}");
+    assert!(all.iter().all(|span| span.field("wakerKind") == "none"));
+    assert!(all.iter().all(|span| matches!(span.field("state"), "R" | "S" | "D" | "?")));
+    let slept: Vec<_> = of(&all, "sleeper").into_iter().filter(|span| !runnable(span)).collect();
+    assert!(slept.iter().all(|span| span.frames.is_empty() || has(&span.frames, "rest")), "{slept:?}");
+    // Long enough to be looked at.
+    let last: Vec<_> = of(&all, "last").into_iter().filter(|span| nanos(span) >= 900_000_000).collect();
+    assert!(!last.is_empty(), "{:?}", of(&all, "last"));
+    assert!(last.iter().all(|span| has(&span.frames, "rest") && span.field("state") == "S"), "{last:?}");
+}
+
+/// Root who may not mount, where the tracing file system is not mounted: nothing tells what tracepoints are called.
+#[test]
+fn without_the_tracing_file_system() {
+    if not_here() {
+        return;
+    }
+    if !skip::have("setpriv") {
+        return skip::skip("no setpriv here: root without CAP_SYS_ADMIN");
+    }
+    let _place = beside();
+    let mounted = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
+    let mounted = mounted.iter().any(|path| Path::new(path).exists());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jfr");
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"]).arg(flightline());
+    command.args(["record", "--off-cpu", "-o"]).arg(&path).args(["--", "sleep", "0.05"]);
+    let finished = run(command.stdin(Stdio::null()), LIMIT);
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    let alone =
+        finished.stderr.contains("off-CPU time by switches alone (the tracing file system is not mounted");
+    assert_eq!(alone, !mounted, "{}", finished.stderr);
+    let all = spans::read(&path, &[OFF]);
+    assert!(all.iter().any(|span| span.thread == "sleep" && nanos(span) >= 49_000_000), "{all:?}");
+}
