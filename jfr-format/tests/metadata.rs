@@ -272,6 +272,14 @@ const EXPECTED: &[(&str, &str)] = &[
     ("flightline.Watermark", "startTime:long"),
     ("flightline.Label", "startTime:long pid:long name:java.lang.String value:java.lang.String"),
     (
+        "flightline.OffCpu",
+        "startTime:long duration:long eventThread:java.lang.Thread* stackTrace:jdk.types.StackTrace* state:java.lang.String nanos:long runQueue:long wakerThread:java.lang.Thread* wakerStackTrace:jdk.types.StackTrace* wakerKind:java.lang.String wakerTime:long",
+    ),
+    (
+        "flightline.OpenOffCpu",
+        "startTime:long duration:long eventThread:java.lang.Thread* stackTrace:jdk.types.StackTrace* state:java.lang.String nanos:long",
+    ),
+    (
         "flightline.RecorderCost",
         "startTime:long interval:long handlers:long delivery:long calls:long writer:long fixed:long symbols:long cpuTime:long lost:long signals:long bytes:long period:long share:float",
     ),
