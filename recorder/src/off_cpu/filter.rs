@@ -84,7 +84,7 @@ impl Last {
     /// Below which numbers may soon be given out anew: 0 if they are not near their end.
     fn anew(self) -> u32 {
         let left = self.most.saturating_sub(self.number);
-        if left < AHEAD { FIRST + (AHEAD - left).min(self.number / 2) } else { 0 }
+        if left < AHEAD { (FIRST + AHEAD).min(self.number) } else { 0 }
     }
 }
 
@@ -110,10 +110,10 @@ mod tests {
         let last = |number| Last { number, most: 32_768 };
         let before = Threads::new([400, 24_000], last(28_672));
         assert_eq!(text(&before), "pid==400||pid==24000||pid>28672");
-        let near = Threads::new([400, 24_000], last(32_668));
-        assert_eq!(text(&near), "pid<4296||pid==24000||pid>32668");
-        // Looked at again before the end comes, and behind it.
-        assert!(before.is_old(last(28_700)) && !near.is_old(last(32_700)) && near.is_old(last(500)));
+        // As soon as it is near: it is not looked at again before the end comes.
+        let near = Threads::new([400, 24_000], last(28_673));
+        assert_eq!(text(&near), "pid<4396||pid==24000||pid>28673");
+        assert!(before.is_old(last(28_673)) && !near.is_old(last(32_767)) && near.is_old(last(500)));
     }
 
     #[test]
