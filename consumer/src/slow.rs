@@ -93,13 +93,11 @@ impl Call {
     /// The call that a sample tells of, if it is one and says how long it took.
     pub fn of(sample: &Sample) -> Option<Call> {
         let (_, what, direction) = EVENTS.iter().find(|(name, ..)| *name == &*sample.event)?;
-        let field =
-            |name: &str| sample.fields.iter().find(|(known, _)| **known == *name).map(|(_, value)| value);
-        let text = |name: &str| match field(name) {
+        let text = |name: &str| match sample.field(name) {
             Some(Value::Text(text)) if !text.is_empty() => Some(text.clone()),
             _ => None,
         };
-        let number = |name: &str| field(name).and_then(Value::integer);
+        let number = |name: &str| sample.field(name).and_then(Value::integer);
         let name = match what {
             What::File => text("path"),
             What::Socket => socket(text("host"), text("address"), number("port")),

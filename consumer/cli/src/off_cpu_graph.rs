@@ -19,7 +19,7 @@ use crate::items::{self, Taker};
 use crate::stacks::{self, For};
 use crate::svg::SvgArgs;
 use crate::talk::{self, all_shown};
-use crate::{Outcome, output, png, repository, tracks};
+use crate::{Outcome, output, png, range, repository, tracks};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -50,10 +50,10 @@ pub struct OffCpuArgs {
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// Leave out what was shorter: 500us, 1ms; without a unit µs
-    #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = micros)]
+    #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = range::micros)]
     least: Option<Duration>,
     /// Leave out what was longer
-    #[arg(short = 'M', long = "max", value_name = "TIME", value_parser = micros)]
+    #[arg(short = 'M', long = "max", value_name = "TIME", value_parser = range::micros)]
     most: Option<Duration>,
     /// Only the program's part of stacks
     #[arg(short = 'U', long)]
@@ -324,12 +324,4 @@ fn in_micros(mut tree: Tree) -> Tree {
     tree.total = roots.map(|node| node.total).sum();
     "us".clone_into(&mut tree.unit);
     tree
-}
-
-/// bcc's tools take µs.
-fn micros(text: &str) -> Result<Duration, String> {
-    if let Ok(micros) = text.parse::<u64>() {
-        return Ok(Duration::from_micros(micros));
-    }
-    flightline_recorder::settings::text::duration(text)
 }

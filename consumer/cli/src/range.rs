@@ -1,6 +1,7 @@
 //! `--from` and `--to`: which part of recordings is wanted.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use flightline_consumer::time_range::Bound;
@@ -35,6 +36,22 @@ pub fn last(text: &str) -> Result<Bound, String> {
         Ok(Bound::FromStart(nanos)) if nanos > 0 => Ok(Bound::FromEnd(nanos)),
         _ => Err("give a span: 30s, 10m, 2h".into()),
     }
+}
+
+/// A length of time, without a unit in µs, as bcc's off-CPU tools take it.
+///
+/// # Errors
+/// It is none.
+pub fn micros(text: &str) -> Result<Duration, String> {
+    text.parse().map(Duration::from_micros).or_else(|_| flightline_recorder::settings::text::duration(text))
+}
+
+/// The same in ms, as bcc's `fileslower` takes it.
+///
+/// # Errors
+/// It is none.
+pub fn millis(text: &str) -> Result<Duration, String> {
+    text.parse().map(Duration::from_millis).or_else(|_| flightline_recorder::settings::text::duration(text))
 }
 
 /// What recordings in files tell of their time.

@@ -35,7 +35,7 @@ pub struct SlowerArgs {
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
     /// Calls that took so long: 500us, 10ms; without a unit ms
-    #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = millis, default_value = "10ms")]
+    #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = range::millis, default_value = "10ms")]
     least: Duration,
     /// Files, with pipes and terminals; may be combined with --sockets
     #[arg(long)]
@@ -204,10 +204,7 @@ impl List<'_> {
                 "TIME(s)", "COMM", "PID", "D", "BYTES", "LAT(ms)"
             )?;
         }
-        let tame = |text: &str| -> String {
-            text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
-        };
-        let name: String = tame(thread.map_or("?", |thread| thread.name())).chars().take(14).collect();
+        let name: String = talk::plain(thread.map_or("?", |thread| thread.name())).chars().take(14).collect();
         // A thread's number where its process is not told.
         let who = call.pid().map(i64::from).or(thread.map(|thread| thread.os_id)).unwrap_or(0);
         let bytes = call.bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
@@ -217,15 +214,7 @@ impl List<'_> {
             since as f64 / 1e9,
             call.direction.letter(),
             call.nanos as f64 / 1e6,
-            tame(&call.name)
+            talk::plain(&call.name)
         )
     }
-}
-
-/// bcc's tool takes ms.
-fn millis(text: &str) -> Result<Duration, String> {
-    if let Ok(millis) = text.parse::<u64>() {
-        return Ok(Duration::from_millis(millis));
-    }
-    flightline_recorder::settings::text::duration(text)
 }

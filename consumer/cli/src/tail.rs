@@ -452,8 +452,7 @@ fn written(table: &Table, lines: usize, window: Duration, of: &str) -> String {
     let _ = writeln!(text, "   self  total  function");
     for row in table.rows.iter().take(lines) {
         let module = row.module.as_deref().map(|module| format!("  [{module}]")).unwrap_or_default();
-        // Names are whatever a program's symbols say.
-        let function: String = row.function.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let function = talk::plain(&row.function);
         let _ = writeln!(text, "{:6.1}% {:5.1}%  {function}{module}", percent(row.own), percent(row.total));
     }
     text.push('\n');

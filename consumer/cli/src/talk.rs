@@ -128,6 +128,11 @@ pub fn amount(value: u64, unit: &str) -> String {
     }
 }
 
+/// Names are whatever a program or a recording says: nothing in them that a terminal would obey.
+pub fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 /// Memory for people: 950 B, 12.3 KiB, 4.6 GiB.
 pub fn bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];

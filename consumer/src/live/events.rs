@@ -12,7 +12,7 @@ use super::plan::{
     COUNT, Cause, DURATION, LossPlan, SLOTS, SPAN, STACK, START, STATE, SamplePlan, THREAD, VALUE, VARIANT,
 };
 use super::segments::Told;
-use super::value::{Owner, Value};
+use super::value::{Owner, Value, field};
 use crate::load::SETTING;
 use crate::model::Unit;
 use crate::spans::{SpanContext, told};
@@ -173,10 +173,10 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
 
 /// A field that is text in the event itself, not in a pool.
 fn text_of(fields: &[(Arc<str>, Value)], name: &str) -> Option<Arc<str>> {
-    fields.iter().find_map(|(known, value)| match value {
-        Value::Text(text) if **known == *name => Some(text.clone()),
+    match field(fields, name) {
+        Some(Value::Text(text)) => Some(text.clone()),
         _ => None,
-    })
+    }
 }
 
 pub(super) fn loss(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: &LossPlan) -> Made {

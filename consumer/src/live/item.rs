@@ -6,7 +6,7 @@ use crate::fold;
 use crate::model::{self, FrameKind, Thread, Unit};
 use crate::spans::SpanContext;
 
-use super::value::{Fields, Value};
+use super::value::{self, Fields, Value};
 
 /// One thing a stream tells.
 #[derive(Clone, Debug)]
@@ -157,6 +157,13 @@ pub struct Sample {
     pub offset: u64,
 }
 
+impl Sample {
+    /// The field `name` among those that are nothing else of it.
+    pub fn field(&self, name: &str) -> Option<&Value> {
+        value::field(&self.fields, name)
+    }
+}
+
 /// A call stack. Samples with the same one share it as long as their chunk lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
@@ -252,7 +259,7 @@ pub struct Event {
 impl Event {
     /// The field `name`.
     pub fn field(&self, name: &str) -> Option<&Value> {
-        self.fields.iter().find(|(known, _)| **known == *name).map(|(_, value)| value)
+        value::field(&self.fields, name)
     }
 }
 

@@ -63,6 +63,7 @@ pub use item::{
 pub use open::{TOKEN, open, open_with_token};
 pub(crate) use plan::COLLECTOR;
 pub use stream::{Stream, monotonic_nanos};
+pub(crate) use value::field;
 pub use value::{Fields, Value};
 
 /// What is wanted of a stream.

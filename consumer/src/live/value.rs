@@ -18,6 +18,11 @@ const DEEPEST: usize = 8;
 /// Fields with their names, in order.
 pub type Fields = Box<[(Arc<str>, Value)]>;
 
+/// The first of the fields that is called so.
+pub(crate) fn field<'a>(fields: &'a [(Arc<str>, Value)], name: &str) -> Option<&'a Value> {
+    fields.iter().find(|(known, _)| **known == *name).map(|(_, value)| value)
+}
+
 /// A value of an event.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

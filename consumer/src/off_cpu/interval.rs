@@ -87,20 +87,19 @@ impl Reader {
 
     /// `None` if the event does not say whose it is or how long it lasted.
     pub(super) fn read(&mut self, sample: &Sample) -> Option<Interval> {
-        let field =
-            |name: &str| sample.fields.iter().find(|(known, _)| **known == *name).map(|(_, value)| value);
-        let number = |name: &str| field(name).and_then(Value::integer).and_then(|n| u64::try_from(n).ok());
+        let number =
+            |name: &str| sample.field(name).and_then(Value::integer).and_then(|n| u64::try_from(n).ok());
         let nanos = number("nanos").or(sample.duration_nanos)?;
         let thread = self.model.threads.intern((**sample.thread.as_ref()?).clone());
         let state = match &sample.state {
             Some(state) => self.states.intern(state),
             None => self.states.intern(&"".into()),
         };
-        let waker_stack = match field("wakerStackTrace") {
+        let waker_stack = match sample.field("wakerStackTrace") {
             Some(Value::Stack(stack)) => Some(self.stack(stack)),
             _ => None,
         };
-        let waker = match (field("wakerKind").and_then(Value::text), field("wakerThread")) {
+        let waker = match (sample.field("wakerKind").and_then(Value::text), sample.field("wakerThread")) {
             (Some("interrupt"), _) => Waker::Interrupt(waker_stack),
             (Some("thread"), Some(Value::Thread(thread))) => {
                 Waker::Thread(self.model.threads.intern((**thread).clone()), waker_stack)

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use flightline_consumer::live::Sample;
 
+use crate::talk;
+
 /// Stacks of one turn that are told apart; more are counted as one.
 const MOST: usize = 20_000;
 /// Frames of a stack that are drawn.
@@ -162,9 +164,8 @@ impl Node {
 impl Cell {
     fn write(&self, colours: bool, text: &mut String) {
         let width = self.to - self.from;
-        // Names are whatever a program's symbols say; each character is taken for one column.
-        let name = self.name.chars().map(|c| if c.is_control() { '?' } else { c });
-        let label: String = name.take(width - 1).collect();
+        // Each character is taken for one column.
+        let label: String = talk::plain(&self.name).chars().take(width - 1).collect();
         let fill = width - 1 - label.chars().count();
         if colours {
             // The same name has the same colour, one of the warm ones.

@@ -74,8 +74,7 @@ fn text(table: &spans::Table, lines: usize, window: Duration, of: &str) -> Strin
             Some("") => OPEN,
             Some(name) => name,
         };
-        // Names are whatever a program says.
-        let name: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let name = talk::plain(name);
         let _ = writeln!(text, "{share:6.1}% {:8} {mean:>11}  {name}", row.ended.0);
     }
     text.push('\n');

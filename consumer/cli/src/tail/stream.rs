@@ -205,9 +205,8 @@ fn threads_text(
 ) {
     use std::fmt::Write;
     let percent = |part: u64| 100.0 * part as f64 / all.max(1) as f64;
-    let tame = |name: &str| name.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
-    let _ = writeln!(text, "{:5.1}%  {}", percent(samples), tame(thread));
+    let _ = writeln!(text, "{:5.1}%  {}", percent(samples), talk::plain(thread));
     for (function, own, total) in rows {
-        let _ = writeln!(text, "  {:6.1}% {:5.1}%  {}", percent(own), percent(total), tame(&function));
+        let _ = writeln!(text, "  {:6.1}% {:5.1}%  {}", percent(own), percent(total), talk::plain(&function));
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::LONGEST;
 use crate::convert::{Collecting, Track};
-use crate::live::{COLLECTOR, Event, Fields, Item, Kind, Sample, Value as Field};
+use crate::live::{COLLECTOR, Event, Fields, Item, Kind, Sample, Value as Field, field};
 use crate::model::Thread;
 use crate::spans::{Listener, Scope, SpanKey, Told};
 
@@ -171,10 +171,7 @@ impl Lasting {
     /// `jdk.FileRead` of `/etc/passwd`: `FileRead /etc/passwd`.
     fn about(&mut self, event: &str, fields: &Fields) -> Arc<str> {
         let short = event.rsplit('.').next().unwrap_or(event);
-        let text = |about: &&str| {
-            let (_, value) = fields.iter().find(|(name, _)| **name == **about)?;
-            value.text().filter(|text| !text.is_empty())
-        };
+        let text = |about: &&str| field(fields, about)?.text().filter(|text| !text.is_empty());
         match ABOUT.iter().find_map(text) {
             Some(text) => self.name(&format!("{short} {text}")),
             None => self.name(short),
