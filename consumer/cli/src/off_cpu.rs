@@ -6,10 +6,12 @@ use clap::Args;
 use flightline_recorder::{
     Error, Settings,
     settings::{
-        OffCpu,
+        OffCpu, Spans,
         text::{bytes, duration},
     },
 };
+
+use crate::record::SamplingArgs;
 
 /// What of off-CPU time is recorded.
 #[derive(Debug, Args)]
@@ -43,12 +45,12 @@ impl OffCpuArgs {
         self.all_processes
     }
 
-    /// Settings with what is asked for; `others`: other events are asked for by name.
-    pub fn add_to(&self, settings: Settings, others: bool) -> Result<Settings, Error> {
+    /// Settings with what is asked for beside them.
+    pub fn add_to(&self, settings: Settings, sampling: &SamplingArgs) -> Result<Settings, Error> {
         let Some(min) = self.off_cpu else { return Ok(settings) };
         let new = OffCpu::default();
         let wrong = |problem: &str| Error::Setting { name: "off-cpu", problem: problem.to_owned() };
-        if self.all_processes && others {
+        if self.all_processes && sampling.names_events() {
             return Err(wrong(
                 "of all processes only off-CPU time is recorded: leave -e away, or name processes by -p",
             ));
@@ -66,6 +68,8 @@ impl OffCpuArgs {
         };
         off_cpu.check()?;
         let cpu = settings.cpu && !self.all_processes;
-        Ok(Settings { off_cpu: Some(off_cpu), cpu, ..settings })
+        // A thread may have waited in spans in which no sample was taken.
+        let spans = sampling.spans.unwrap_or(Spans::All);
+        Ok(Settings { off_cpu: Some(off_cpu), cpu, spans, ..settings })
     }
 }
