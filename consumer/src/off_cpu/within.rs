@@ -140,6 +140,9 @@ impl Spanned {
     }
 }
 
+/// Sums by what was done and what that is put together by.
+type Grouped = Vec<(Entry, Group, Weight)>;
+
 /// Sums by what was done and where.
 #[derive(Debug, Default)]
 pub(super) struct Sums(HashMap<(Entry, Within), Weight, KeyHash>);
@@ -159,7 +162,7 @@ impl Sums {
         told: Option<&Told>,
         of: Option<&OfSpans>,
         seen: &mut Seen,
-    ) -> (Vec<(Entry, Group, Weight)>, Vec<Arc<str>>) {
+    ) -> (Grouped, Vec<Arc<str>>) {
         let (Some(told), Some(of)) = (told, of) else {
             let all = self.0.into_iter().map(|((entry, _), weight)| (entry, Group::NONE, weight));
             return (all.collect(), Vec::new());
