@@ -55,7 +55,7 @@ fn record() -> Option<Recorded> {
     }
     let options =
         ["--off-cpu", "--wakeups", "--off-cpu-ring", "16m", "--off-cpu-stack", "1k", "--ring-size", "16M"];
-    let record = options.iter().fold(Record::new(), |record, option| record.option(*option));
+    let record = options.iter().fold(Record::new().rate(99), |record, option| record.option(*option));
     Some(record.run(env!("CARGO_BIN_EXE_span_load"), &["2"]).expect_code(0))
 }
 
@@ -159,6 +159,68 @@ fn threads_time_is_in_the_span_that_spent_it() {
         assert_eq!(of(&ran, NO_SPAN), told["outside"]["cpuNanos"].as_u64().unwrap(), "{told}");
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Everything that is in this recording is known, so no privilege is needed for it.
+#[test]
+fn a_known_trace_is_cut_as_it_lies() {
+    const TRACE: &str = "00000000000000000000000000004bf9";
+    const HARM: &str = "</script><img src=x onerror=\"document.title='harmed'\">{{script}}";
+    const NAMELESS: &str = "[span without a name]";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.jfr");
+    let mut write = Command::new(env!("CARGO_BIN_EXE_trace_recording"));
+    run(write.arg(&path).args(["4", "off-cpu"]), LIMIT).expect_success("trace_recording");
+    let ms = |sums: &[(&str, u64)]| -> BTreeMap<String, u64> {
+        sums.iter().map(|(name, ms)| ((*name).to_owned(), ms * 1_000_000)).collect()
+    };
+    let sums = |graph: &str, options: &[&str], with: &str| by_root(&lines(graph, &path, options), with);
+    let by_span = |with| sums("threadtime", &["--by", "span"], with);
+    assert_eq!(by_span("[running]"), ms(&[("GET /cart", 30), ("hop", 40), (NAMELESS, 10)]));
+    assert_eq!(by_span("[runnable]"), ms(&[(NO_SPAN, 20 + 20), (NAMELESS, 50)]));
+    assert_eq!(by_span("[blocked: "), ms(&[("hop", 10), ("GET /cart", 20), (NO_SPAN, 10), (HARM, 90)]));
+    let off = ms(&[("hop", 10), ("GET /cart", 20), (NO_SPAN, 30), (HARM, 90)]);
+    for graph in ["offcpu", "offwake", "chain"] {
+        assert_eq!(sums(graph, &["--by", "name"], ""), off, "{graph}");
+    }
+    let before = ms(&[("hop", 10), ("GET /cart", 20), (NO_SPAN, 10), (HARM, 90)]);
+    assert_eq!(sums("wakeup", &["--by", "span"], ""), before);
+    assert_eq!(sums("offcpu", &["--by", "span", "--run-queue"], ""), ms(&[(NO_SPAN, 40), (NAMELESS, 50)]));
+    assert_eq!(sums("threadtime", &["--by", "endpoint"], ""), ms(&[(NO_SPAN, 50), ("GET /cart", 250)]));
+    assert_eq!(sums("threadtime", &["--by", "trace"], ""), ms(&[(NO_SPAN, 50), (TRACE, 250)]));
+    let by_label = ms(&[(NO_SPAN, 50), ("[none]", 160), (HARM, 90)]);
+    assert_eq!(sums("threadtime", &["--by", "label=tenant"], ""), by_label);
+    // What is within a span is in it.
+    for (options, kept) in [
+        (&["--span", "hop"][..], 10 + 40 + 90),
+        (&["--span", "GET /cart"], 190),
+        (&["--span", "hop", "--span", NAMELESS], 140 + 60),
+        (&["--trace", TRACE], 250),
+        (&["--trace", TRACE, "--span", "hop", "--state", "R,D", "-X", "running"], 90),
+    ] {
+        assert_eq!(sum(&lines("threadtime", &path, options)), kept * 1_000_000, "{options:?}");
+    }
+    let told = command("threadtime", &path, &["--span", "hop"]).stderr;
+    assert!(told.contains("0.140 s of 0.300 s are drawn: 46.7 %"), "{told}");
+    // Both begin there.
+    assert_eq!(sum(&lines("offcpu", &path, &["--span", "hop", "--count"])), 2);
+    assert_eq!(sum(&lines("offcpu", &path, &["--by", "span", "--count", "--state", "all"])), 3);
+    // The span is below the thread; with -t the thread is the root.
+    let in_cart = |option: &str, at: usize| {
+        let all = lines("offcpu", &path, &["--by", "span", option]);
+        all.into_iter().find(|(stack, _)| stack[at] == "GET /cart").unwrap().0
+    };
+    let stack = in_cart("-U", 0);
+    assert!(stack[1].starts_with("worker-7") && stack[2..] == ["main", "serve", "wait_for_it"], "{stack:?}");
+    let stack = in_cart("-t", 1);
+    assert!(stack[0].contains("tid") && stack[2..] == ["main", "serve", "wait_for_it"], "{stack:?}");
+    let none = command("offcpu", &path, &["--span", "checkout"]);
+    assert!(none.code() == 1 && none.stderr.contains("its spans are"), "{}", none.stderr);
+    let page = folder.path().join("page.html");
+    let drawn = command("threadtime", &path, &["--span", "hop", "-o", page.to_str().unwrap()]);
+    drawn.expect_success("a page");
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(page.contains("46.7 % of all: 0.140 s of 0.300 s"), "the subtitle");
 }
 
 #[test]
