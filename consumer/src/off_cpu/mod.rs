@@ -354,14 +354,13 @@ impl OffCpu {
         }
         for (done, &at) in order.iter().enumerate() {
             let interval = &all[at as usize];
-            if !self.wants(interval) {
-                continue;
-            }
-            let links = chains.follow(interval, self.options.depth, &self.reader.states);
-            let path = self.paths.intern(&links);
-            self.put(interval, path);
             if done % AT_A_TIME == AT_A_TIME - 1 {
                 self.settle(Due::Before(interval.start));
+            }
+            if self.wants(interval) {
+                let links = chains.follow(interval, self.options.depth, &self.reader.states);
+                let path = self.paths.intern(&links);
+                self.put(interval, path);
             }
         }
     }

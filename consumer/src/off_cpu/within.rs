@@ -41,8 +41,10 @@ pub struct Told {
 const LEFT_OUT: &str = "[spans left out]";
 /// Sums by span and stack; what is beyond is of [`LEFT_OUT`].
 const MOST_SUMS: usize = if cfg!(test) { 1 << 13 } else { 4 << 20 };
-/// Records that wait where all intervals wait for their chains.
-const MOST_PENDING: usize = 4 << 20;
+/// Records that wait; beyond that the older half is given to the spans that are known by then.
+const MOST_PENDING: usize = if cfg!(test) { 1 << 12 } else { Limits::FILE.pending };
+/// The same where all intervals wait for their chains.
+const MOST_PENDING_OF_CHAINS: usize = 4 << 20;
 
 /// What waits to be given to its span.
 #[derive(Clone, Copy, Debug)]
@@ -80,11 +82,8 @@ pub(super) struct Spanned(Board<Piece>);
 impl Spanned {
     pub(super) fn new(graph: Graph) -> Self {
         // All of a recording is read: a thread that is forgotten would be missing in the sums.
-        let limits = Limits { threads: usize::MAX, ..Limits::FILE };
-        let limits = match graph {
-            Graph::Chain => Limits { pending: MOST_PENDING, ..limits },
-            _ => limits,
-        };
+        let pending = if graph == Graph::Chain { MOST_PENDING_OF_CHAINS } else { MOST_PENDING };
+        let limits = Limits { threads: usize::MAX, pending, ..Limits::FILE };
         Self(Board::new(limits, None, None, [i64::MIN, i64::MAX]))
     }
 

@@ -287,21 +287,28 @@ fn a_sample_is_in_the_span_that_it_carries() {
     assert_eq!(sums, BTreeMap::from([("[no span]".to_owned(), (20, 1)), ("n1".to_owned(), (7, 1))]));
 }
 
-/// Sums hold where there are more spans than are kept.
+/// Sums hold where there are more spans than are kept, and more records than wait.
 #[test]
 fn what_spans_are_left_out_of_is_told() {
     let many = 6000;
-    let spans: Vec<Span> =
-        (1..=many).map(|id| Span { id, parent: 0, root: id, start: id * 10, end: id * 10 + 8 }).collect();
-    let waits: Vec<Of<'_>> =
-        (1..=many).map(|id| Of("w", id * 10 + 1, 5, 1, "S", "main;wait", None)).collect();
-    let items: Vec<Item> =
-        spans.iter().flat_map(|span| span.items("w")).chain(waits.iter().map(item)).collect();
+    // As a recording has them: a span is told when it ends.
+    let items: Vec<Item> = (1..=many)
+        .flat_map(|id| {
+            let span = Span { id, parent: 0, root: id, start: id * 10, end: id * 10 + 8 };
+            let [scope, span] = span.items("w");
+            [item(&Of("w", id * 10 + 1, 5, 1, "S", "main;wait", None)), scope, span]
+        })
+        .collect();
     for graph in [Graph::OffCpu, Graph::Chain, Graph::Time] {
         let by = Some(OfSpans { by: Some(By::Name), only: Filter::default() });
-        let (sums, seen) = by_group(&items, Options { spans: by, ..Options::new(graph) });
+        let options = Options { spans: by, ..Options::new(graph) };
+        let (sums, seen) = by_group(&items, options.clone());
         assert_eq!(all_of(&sums).0, 5 * many as u64);
         assert_eq!(sums["[spans left out]"].0, seen.in_spans_left_out);
-        assert!(seen.in_spans_left_out > 0 && seen.in_spans > 0, "{seen:?}");
+        assert!(seen.in_spans_left_out > 0 && seen.in_spans > 0 && seen.in_no_span == 0, "{seen:?}");
+        let mut off_cpu = OffCpu::new(options);
+        items.iter().for_each(|item| off_cpu.take(item));
+        // Chains are followed when all is known; else the older half went before.
+        assert_eq!(off_cpu.finish().spans.unwrap().counts.unwaited > 0, graph != Graph::Chain);
     }
 }
