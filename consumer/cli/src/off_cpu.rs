@@ -6,10 +6,12 @@ use clap::{ArgGroup, Args};
 use flightline_recorder::{
     Error, Settings,
     settings::{
-        OffCpu,
+        OffCpu, Spans,
         text::{bytes, duration},
     },
 };
+
+use crate::record::SamplingArgs;
 
 /// What is recorded by tracepoints.
 #[derive(Debug, Args)]
@@ -56,14 +58,14 @@ impl OffCpuArgs {
         self.all_processes
     }
 
-    /// Settings with what is asked for; `others`: other events are asked for by name.
-    pub fn add_to(&self, settings: Settings, others: bool) -> Result<Settings, Error> {
+    /// Settings with what is asked for beside them.
+    pub fn add_to(&self, settings: Settings, sampling: &SamplingArgs) -> Result<Settings, Error> {
         if self.off_cpu.is_none() && self.syscall_io.is_none() && self.block_io.is_none() && !self.growth {
             return Ok(settings);
         }
         let new = OffCpu::default();
         let wrong = |problem: &str| Error::Setting { name: "off-cpu", problem: problem.to_owned() };
-        if self.all_processes && others {
+        if self.all_processes && sampling.names_events() {
             return Err(wrong(
                 "of all processes only what tracepoints tell is recorded: leave -e away, or name processes by -p",
             ));
@@ -88,6 +90,8 @@ impl OffCpuArgs {
         };
         off_cpu.check()?;
         let cpu = settings.cpu && !self.all_processes;
-        Ok(Settings { off_cpu: Some(off_cpu), cpu, ..settings })
+        // A thread may have waited in spans in which no sample was taken.
+        let spans = sampling.spans.unwrap_or(Spans::All);
+        Ok(Settings { off_cpu: Some(off_cpu), cpu, spans, ..settings })
     }
 }
