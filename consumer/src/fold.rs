@@ -123,6 +123,8 @@ const ALIASES: &[(&str, &[&[&str]])] = &[
             "flightline.SocketAccept",
         ]],
     ),
+    ("block", &[&["flightline.BlockIo"]]),
+    ("growth", &[&["flightline.MemoryGrowth"]]),
     ("nativemem", &[&["profiler.Malloc"]]),
     ("trace", &[&["jdk.MethodTrace", "flightline.FunctionCall"]]),
     ("exception", &[&["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow", "flightline.Throw"]]),

@@ -23,14 +23,8 @@ const NOBODY: u32 = 65534;
 const THREADS: [&str; 10] =
     ["sleeper", "waits", "wakes", "reads", "writes", "c1", "c2", "c3", "spin-a", "spin-b"];
 
-/// Says so and gives `true` where scheduler events of the machine cannot be seen.
 fn not_here() -> bool {
-    // SAFETY: no memory effects.
-    let root = unsafe { libc::geteuid() == 0 };
-    if !root {
-        skip::other_user("scheduler events of the whole machine are for root");
-    }
-    !root
+    skip::not_root("scheduler events of the whole machine are for root")
 }
 
 fn runnable(span: &Span) -> bool {
