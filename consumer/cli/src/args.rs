@@ -87,24 +87,19 @@ pub enum Command {
     #[command(after_help = crate::diff::EXAMPLES)]
     Diff(Box<crate::diff::DiffArgs>),
     /// Where threads waited, and how long: off-CPU time by stack
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
-        mut_arg("total", |arg| arg.hide(true)))]
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
     Offcpu(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// Who woke threads that waited, by how long they had
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
-        mut_arg("total", |arg| arg.hide(true)))]
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
     Wakeup(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// Where threads waited, and on top of it what woke them
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
-        mut_arg("total", |arg| arg.hide(true)))]
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
     Offwake(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// The same with what woke the waker, and so on
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
-        mut_arg("total", |arg| arg.hide(true)))]
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
     Chain(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// All of threads' time by stack: running, waiting for a processor, blocked by what
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_arg("state", crate::off_cpu_graph::state), mut_arg("events", |arg| arg.hide(true)),
-        mut_arg("total", |arg| arg.hide(true)))]
+    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
     Threadtime(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// List reads, writes, syncs and the like that took long
     #[command(after_help = crate::slower::EXAMPLES)]
@@ -431,6 +426,19 @@ mod tests {
         {
             let missing: Vec<_> = samples.difference(&has("export")).cloned().collect();
             assert!(missing.is_empty(), "export lacks {missing:?}");
+        }
+    }
+
+    /// Graphs of off-CPU time do not tell of options that they refuse.
+    #[test]
+    fn off_cpu_graphs_offer_what_they_do() {
+        for command in ["offcpu", "wakeup", "offwake", "chain", "threadtime"] {
+            let mut cli = Cli::command();
+            let help = cli.find_subcommand_mut(command).unwrap().render_long_help().to_string();
+            assert!(help.contains("--only-thread") && help.contains("Recordings or repositories"), "{help}");
+            for refused in ["--span ", "--label ", "--event ", "--total", "perf script"] {
+                assert!(!help.contains(refused), "{command} tells of {refused}");
+            }
         }
     }
 }

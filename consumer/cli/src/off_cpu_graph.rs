@@ -116,11 +116,17 @@ enum Format {
     Png,
 }
 
-/// `--state` here: not an expression, but states as the scheduler names them.
-pub fn state(arg: Arg) -> Arg {
-    arg.value_name("STATES").help(
-        "Of threads in these states: letters as S,D, a mask as bcc takes it (2), blocked, or all [default: blocked, which is all but R]",
-    )
+/// Arguments of all commands that draw, as these have them: what is not for off-CPU time is not told of.
+pub fn arg(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "inputs" => arg.help("Recordings or repositories; `-` is standard input"),
+        // Not an expression, but states as the scheduler names them.
+        "state" => arg.value_name("STATES").help(
+            "Of threads in these states: letters as S,D, a mask as bcc takes it (2), blocked, or all [default: blocked, which is all but R]",
+        ),
+        "events" | "total" | "spans" | "labels" => arg.hide(true),
+        _ => arg,
+    }
 }
 
 /// Draws or writes one of the graphs.
@@ -325,8 +331,8 @@ fn note(seen: &Seen, args: &OffCpuArgs, graph: Graph) {
     }
     if seen.open > 0 {
         talk::note(format_args!(
-            "{} threads were still waiting when the recording ended, which is not drawn",
-            seen.open
+            "{} still waiting when the recording ended, which is not drawn",
+            if seen.open == 1 { "1 thread was".to_owned() } else { format!("{} threads were", seen.open) }
         ));
     }
     if seen.involuntary > 0

@@ -118,7 +118,9 @@ impl<'o> Composer<'o> {
             Waker::Unknown => (self.marker(UNKNOWN), None),
             Waker::Interrupt(stack) => (self.marker(INTERRUPT), stack),
             Waker::Thread(thread, stack) => {
-                let name = self.model.threads.get(thread).name().to_owned();
+                let waker = self.model.threads.get(thread);
+                // Where threads are told apart, so are these.
+                let name = if self.options.names { waker.name().to_owned() } else { waker.label() };
                 (self.marker(&name), stack)
             }
         };

@@ -1,5 +1,6 @@
 //! Which threads wait for something to do, not for something they need to go on with what they do.
 
+use super::kind::{NEAR, is_lock};
 use crate::model::{FrameKind, Model, Stack};
 
 /// Functions of the kernel in which a thread waits for events, connections, children, signals or a time that it asked for.
@@ -48,9 +49,6 @@ const PROGRAM: &[&str] = &[
     "sun.nio.ch.EPoll.wait",
 ];
 
-/// Frames from the leaf on that are looked at: what a thread waits in is near.
-const NEAR: usize = 16;
-
 /// Kernel threads say so by their state.
 pub(super) fn is_state(name: &str) -> bool {
     name.starts_with('I')
@@ -58,7 +56,7 @@ pub(super) fn is_state(name: &str) -> bool {
 
 /// Whether a stack is that of a thread that waits for something to do.
 pub(super) fn is_stack(model: &Model, stack: &Stack) -> bool {
-    stack.frames.iter().take(NEAR).any(|&frame| {
+    let idle = stack.frames.iter().take(NEAR).any(|&frame| {
         let frame = model.frames.get(frame);
         // As `epoll_wait@@GLIBC_2.3.2` and `__poll`.
         let name = frame.function.split('@').next().unwrap_or_default();
@@ -66,5 +64,6 @@ pub(super) fn is_stack(model: &Model, stack: &Stack) -> bool {
             FrameKind::Kernel => KERNEL.contains(&name),
             _ => PROGRAM.contains(&name.trim_start_matches('_')),
         }
-    })
+    });
+    idle && !is_lock(model, stack)
 }

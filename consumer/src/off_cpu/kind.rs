@@ -105,9 +105,28 @@ const PROGRAM: &[(&str, Kind)] = &[
     ("connect", Kind::Network),
 ];
 
+/// Functions of programs that wait for a lock in a call that is for events: PostgreSQL's.
+const LOCKS: &[&str] = &["ProcSleep"];
+
+/// Frames from the leaf on that are looked at: what a thread waits in is near.
+pub(super) const NEAR: usize = 16;
+
+/// Whether a stack that ends in a call for events waits for a lock.
+pub(super) fn is_lock(model: &Model, stack: &Stack) -> bool {
+    let frames = stack.frames.iter().take(NEAR).map(|&frame| model.frames.get(frame));
+    frames.filter(|frame| frame.kind != FrameKind::Kernel).any(|frame| LOCKS.contains(&&*frame.function))
+}
+
 impl Kind {
     /// Of a thread that waited in `state` at `stack`.
     pub(super) fn of(model: &Model, stack: Option<&Stack>, state: &str) -> Self {
+        match (Self::by_call(model, stack, state), stack) {
+            (Self::Events, Some(stack)) if is_lock(model, stack) => Self::Lock,
+            (kind, _) => kind,
+        }
+    }
+
+    fn by_call(model: &Model, stack: Option<&Stack>, state: &str) -> Self {
         let frames = stack.map_or(&[][..], |stack| &stack.frames);
         let mut kernel = false;
         for &frame in frames {
@@ -176,5 +195,21 @@ mod tests {
         assert_eq!(kind(&["schedule", "futex_do_wait"], "S"), Kind::Lock);
         assert_eq!(kind(&["schedule", "schedule_hrtimeout_range"], "S"), Kind::Other);
         assert_eq!(kind(&["schedule"], "D"), Kind::Disk);
+    }
+
+    #[test]
+    fn a_lock_waited_for_in_a_call_for_events_is_a_lock() {
+        let kind = |program: &[&str]| {
+            let mut model = Model::default();
+            let mut frame = |name: &str, kind| {
+                model.frames.intern(Frame { function: name.into(), class: "".into(), kind, line: 0 })
+            };
+            let mut frames = vec![frame("do_epoll_wait", FrameKind::Kernel)];
+            frames.extend(program.iter().map(|name| frame(name, FrameKind::Native)));
+            let stack = Stack { frames: frames.into(), truncated: false };
+            (Kind::of(&model, Some(&stack), "S"), super::super::idle::is_stack(&model, &stack))
+        };
+        assert_eq!(kind(&["epoll_wait", "WaitLatch", "ProcSleep", "heap_update"]), (Kind::Lock, false));
+        assert_eq!(kind(&["epoll_wait", "WaitLatch", "pg_sleep"]), (Kind::Events, true));
     }
 }

@@ -129,7 +129,13 @@ fn lines_are_those_of_bcc() {
             "c3;main;sleep;--;[irq] 100",
         ]
     );
-    assert_eq!(lines(CHAIN, Options { depth: 1, ..user })[0], "c1;main;get;--;give;main;c2 130");
+    assert_eq!(lines(CHAIN, Options { depth: 1, ..user.clone() })[0], "c1;main;get;--;give;main;c2 130");
+    // Where whoever folds tells the sleepers apart, wakers of one name are, too.
+    let by = |name: &str| thread(name).label();
+    assert_eq!(
+        lines(CHAIN, Options { names: false, ..user })[0],
+        format!("main;get;--;give;main;{};--;post;main;{};--;[irq] 130", by("c2"), by("c3"))
+    );
     let (tree, _) = graph(CHAIN, Options::new(Graph::RunQueue));
     assert_eq!(tree.total, 5 + 4 + 3 + 9);
 }

@@ -67,6 +67,11 @@ pub fn of(number: i64) -> Option<Does> {
     TABLE.iter().find(|(found, _)| *found == number).map(|(_, does)| *does)
 }
 
+/// Whether a call is one for sockets alone.
+pub fn of_sockets(number: i64) -> bool {
+    [libc::SYS_recvfrom, libc::SYS_recvmsg, libc::SYS_sendto, libc::SYS_sendmsg].contains(&number)
+}
+
 /// Which calls pass in the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
@@ -106,5 +111,6 @@ mod tests {
             assert_eq!(of(*id), Some(*does));
         }
         assert_eq!(of(libc::SYS_getpid), None);
+        assert!(of_sockets(libc::SYS_sendto) && !of_sockets(libc::SYS_write));
     }
 }

@@ -2,7 +2,7 @@
 //! and believed only if nothing was seen to let go of that number in between.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs,
     sync::{
         Arc,
@@ -61,10 +61,25 @@ pub struct Descriptors {
     known: HashMap<(u32, i32), Arc<Descriptor>>,
     /// Answers that are asked for again next time, but may yet turn out wrong for who has them.
     passing: Vec<((u32, i32), Arc<Descriptor>)>,
+    /// Connections that were accepted: sockets, whoever is at the other end.
+    accepted: HashSet<(u32, i32)>,
     sockets: Sockets,
 }
 
 impl Descriptors {
+    /// A process accepted a connection.
+    pub fn accept(&mut self, pid: u32, fd: i32) {
+        if self.accepted.len() >= MOST {
+            self.accepted.clear();
+        }
+        self.accepted.insert((pid, fd));
+    }
+
+    /// Whether a descriptor is a connection that was accepted.
+    pub fn is_accepted(&self, pid: u32, fd: i32) -> bool {
+        self.accepted.contains(&(pid, fd))
+    }
+
     /// What a descriptor of a process stands for, of which a record of `time_ns` tells.
     pub fn find(&mut self, pid: u32, fd: i32, time_ns: u64) -> Arc<Descriptor> {
         if let Some(known) = self.known.get(&(pid, fd)) {
@@ -117,6 +132,7 @@ impl Descriptors {
 
     /// A process let go of a number.
     pub fn closed(&mut self, pid: u32, fd: i32, time_ns: u64) {
+        self.accepted.remove(&(pid, fd));
         if let Some(known) = self.known.remove(&(pid, fd)) {
             known.gone(time_ns);
         }
@@ -126,6 +142,7 @@ impl Descriptors {
     /// A process may have let go of any of these, of all processes if there is no `pid`.
     pub fn closed_all(&mut self, pid: Option<u32>, (first, last): (i32, i32), time_ns: u64) {
         let ends = |(of, fd): (u32, i32)| pid.is_none_or(|pid| pid == of) && (first..=last).contains(&fd);
+        self.accepted.retain(|of| !ends(*of));
         self.known.extract_if(|of, _| ends(*of)).for_each(|(_, known)| known.gone(time_ns));
         self.passing.extract_if(.., |(of, _)| ends(*of)).for_each(|(_, known)| known.gone(time_ns));
     }
@@ -180,6 +197,10 @@ mod tests {
         assert!(one.target().is_none() && two.target().is_none());
         let found = known.find(pid, socket.as_raw_fd(), 0);
         assert!(matches!(found.target(), Some(Target::Socket(_))));
+        known.accept(1, 7);
+        assert!(known.is_accepted(1, 7) && !known.is_accepted(1, 8));
+        known.closed(1, 7, 0);
+        assert!(!known.is_accepted(1, 7));
         drop(file);
         let closed = known.find(pid, 1_000_000, 0);
         assert!(path(&closed).is_none() && closed.settled(0) && !known.known.contains_key(&(pid, 1_000_000)));

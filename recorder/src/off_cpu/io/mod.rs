@@ -178,6 +178,9 @@ impl OffCpu {
             Does::Grows(grows) => return self.grows(drain, &entered, grows, exit.result, name, bytes),
             Does::Closes(_) | Does::ClosesRange => return,
         };
+        if let (ACCEPT, Ok(accepted @ 0..)) = (operation, i32::try_from(exit.result)) {
+            self.io.descriptors.accept(pid, accepted);
+        }
         if took_ns < self.settings.call_ns() {
             if let Some(index) = self.output(drain, pid) {
                 self.ledger.short("syscall-io", index, took_ns);
@@ -185,6 +188,7 @@ impl OffCpu {
             return;
         }
         let fd = entered.enter.args.get(arg).map_or(-1, |value| *value as i32);
+        let socket = calls::of_sockets(exit.call) || self.io.descriptors.is_accepted(pid, fd);
         let about = match (operation, exit.result) {
             (CONNECT, _) => Some(self.io.descriptors.connected(pid, fd, time_ns)),
             (ACCEPT, fd @ 0..) => {
@@ -196,7 +200,7 @@ impl OffCpu {
         let asked = entered.enter.args[2] > 0 || entered.enter.call == libc::SYS_recvmsg;
         let ended = operation == READ && exit.result == 0 && asked;
         let operation = if ended { READ | END } else { operation };
-        let what = What::Call { operation, fd, result: exit.result, about };
+        let what = What::Call { operation, fd, socket, result: exit.result, about };
         let stack = self.keep(drain, pid, bytes, false);
         self.tell_io(drain, Told::new((pid, tid), name, stack, (entered.time_ns, took_ns), what));
     }

@@ -44,6 +44,8 @@ pub enum What {
         operation: u64,
         /// The descriptor's number.
         fd: i32,
+        /// It is a socket's, whatever else is known of it.
+        socket: bool,
         /// Bytes moved, or the negative errno.
         result: i64,
         /// What the number stood for.
@@ -103,13 +105,14 @@ impl Told {
     ) {
         let (start, took) = recording.interval(self.start_ns, self.took_ns);
         match &self.what {
-            What::Call { operation, fd, result, about } => {
+            What::Call { operation, fd, socket, result, about } => {
                 let target = about.as_ref().and_then(|about| about.target());
                 let nobody = Peer::default();
                 let unknown = format!("[fd {fd}]");
                 let (about, stream) = match (target, *operation) {
                     (Some(Target::Socket(socket)), _) => (About::Peer(&socket.peer), socket.stream),
                     (_, io::CONNECT | io::ACCEPT) => (About::Peer(&nobody), false),
+                    (None, _) if *socket => (About::Peer(&nobody), false),
                     (Some(Target::File(path)), _) => (About::Path(path), false),
                     (None, _) => (About::Path(&unknown), false),
                 };

@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""How exact recorded off-CPU time is: bench/off_cpu_truth.c, which measures by its own clocks how long each of its threads waits, is observed at the
+same time by `flightline record --off-cpu --wakeups`, by bpftrace and by offcputime of libbpf-tools. As root, with Debian's bpftrace and libbpf-tools.
+
+usage: bench/off_cpu_truth.py [--seconds N] [--rounds N] [--only flightline]
+
+Per thread, in the state that it waits in: time and how often by its own account, and how far the others are from it. Exit status 1 beyond the goals: 0.2 %
+of the program's clocks, counts exact, 0.05 % of bpftrace and offcputime for those that sleep, where these saw as many: BPF programs do not run while
+another one does on their processor. What is no more than the hypervisor took away (/proc/stat) is told and excused. Nothing else should run.
+"""
+import argparse, contextlib, json, os, re, shutil, signal, statistics, subprocess, sys, time
+from pathlib import Path
+from common import FLIGHTLINE, ROOT, WORK, machine
+
+# By thread, the name that it had, and state: of this process alone.
+BPFTRACE = """
+tracepoint:sched:sched_switch / pid == %d / {
+  @out[args->prev_pid] = nsecs; @state[args->prev_pid] = args->prev_state; @name[args->prev_pid] = args->prev_comm;
+}
+tracepoint:sched:sched_switch / @out[args->next_pid] / {
+  @ns[args->next_pid, @name[args->next_pid], @state[args->next_pid]] = sum(nsecs - @out[args->next_pid]);
+  @times[args->next_pid, @name[args->next_pid], @state[args->next_pid]] = count();
+  delete(@out[args->next_pid]);
+}
+"""
+# The tracepoint's numbers; put aside and gave way are one.
+LETTERS = {"0": "R", "256": "R", "1": "S", "2": "D"}
+OFFCPUTIME = shutil.which("offcputime", path="/usr/sbin:/usr/bin:/usr/local/sbin") or "offcputime"
+OF_CLOCK, OF_OTHERS = 0.2, 0.05
+
+
+def stolen():
+    """Seconds that the hypervisor gave to others."""
+    return int(Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
+def until(what, ready, process):
+    for _ in range(150):
+        if ready():
+            return
+        if process.poll() is not None:
+            sys.exit(f"{what}: {process.communicate()}")
+        time.sleep(0.2)
+    sys.exit(f"{what} does not begin")
+
+
+def descriptors(process, kind):
+    names = []
+    for fd in Path(f"/proc/{process.pid}/fd").iterdir():
+        try:
+            names.append(os.readlink(fd))
+        except FileNotFoundError:
+            pass
+    return sum(kind in name for name in names)
+
+
+def attached(process, kind):
+    """Neither of these says when it begins: the kernel has what they attached, and no more of it than a moment ago."""
+    last = 0
+
+    def ready():
+        nonlocal last
+        now = descriptors(process, kind)
+        settled, last = now and now == last, now
+        return settled
+    return ready
+
+
+def ended(process):
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=60)
+    if process.returncode not in (0, -signal.SIGINT, 130):
+        sys.exit(f"{process.args}: {said}")
+    return out
+
+
+def ours(path):
+    """{(tid, name, state): [ns, times]} of a recording."""
+    command = [FLIGHTLINE, "print", "--events", "flightline.OffCpu,flightline.EventLoss", "--stack-depth", "1", "--ndjson", path]
+    sums = {}
+    for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
+        event = json.loads(line)
+        if event["event"] == "flightline.EventLoss":
+            # Its field's name is taken by the type's.
+            print(f"lost: {event['event_']}, {event['count']}")
+            continue
+        of = sums.setdefault((event["eventThread"]["osThreadId"], event["eventThread"]["osName"], event["state"][0]), [0, 0])
+        of[0] += nanos(event["nanos"])
+        of[1] += 1
+    return sums
+
+
+def nanos(text):
+    hours, minutes, seconds, part = re.fullmatch(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,9}))?S)?", text).groups()
+    return (int(hours or 0) * 3600 + int(minutes or 0) * 60 + int(seconds or 0)) * 10**9 + int((part or "0").ljust(9, "0"))
+
+
+def bpftraces(text):
+    sums = {}
+    for what, tid, name, state, value in re.findall(r"^@(ns|times)\[(\d+), (.+), (\d+)\]: (\d+)$", text, re.M):
+        of = sums.setdefault((int(tid), name, LETTERS.get(state, "?")), [0, 0])
+        of[what == "times"] += int(value)
+    return sums
+
+
+def libbpfs(text):
+    """Frames, then the thread in parentheses, then its µs; in all states, as it cannot be asked for sleeps that may be frozen (futex, nanosleep)."""
+    sums = {}
+    for tid, micros in re.findall(r"^ +- +\S.* \((\d+)\)\n +(\d+)$", text, re.M):
+        sums[int(tid)] = sums.get(int(tid), 0) + int(micros) * 1000
+    return sums
+
+
+def once(args, program, file):
+    with contextlib.ExitStack() as stack:
+        return observed(args, program, file, lambda *a, **k: started(stack, *a, **k))
+
+
+def started(stack, command, **more):
+    """It ends with us, whatever happens."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more)
+    stack.callback(process.kill)
+    return process
+
+
+def observed(args, program, file, start):
+    run = WORK / "off-cpu-truth.jfr"
+    run.unlink(missing_ok=True)
+    victim = start([program, str(args.seconds), file], stdin=subprocess.PIPE)
+    said = WORK / "off-cpu-truth.stderr"
+    pid = str(victim.pid)
+    record = [FLIGHTLINE, "record", "--off-cpu", "--wakeups", "-F", "1", "-o", run, "-p", pid]
+    with open(said, "w") as errors:
+        recorder = start(record, stderr=errors)
+    until("flightline", attached(recorder, "perf_event"), recorder)
+    traced = tool = None
+    if not args.only:
+        out = WORK / "off-cpu-truth.bt"
+        script = BPFTRACE % victim.pid
+        mounted = ["unshare", "-m", "sh", "-c", f'mount -t tracefs nodev /sys/kernel/tracing && exec bpftrace -o {out} -e "$0"', script]
+        traced = start(mounted, stderr=subprocess.PIPE)
+        until("bpftrace", attached(traced, "perf_event"), traced)
+        tool = start([OFFCPUTIME, "-p", pid, "--stack-storage-size", "4096"], stderr=subprocess.PIPE)
+        until("offcputime", attached(tool, "bpf_link"), tool)
+    before = stolen()
+    victim.stdin.write("\n")
+    victim.stdin.flush()
+    truth = []
+    for line in victim.stdout:
+        if line == "done\n":
+            break
+        tid, name, state, *numbers = line.split()
+        truth.append((int(tid), name, state, *map(int, numbers)))
+    taken = stolen() - before
+    bpf, libbpf = {}, {}
+    if traced:
+        libbpf = libbpfs(ended(tool))
+        ended(traced)
+        bpf = bpftraces(out.read_text())
+    victim.stdin.write("\n")
+    victim.stdin.close()
+    victim.wait(timeout=60)
+    recorder.wait(timeout=60)
+    mine = ours(run)
+    rows = [row(*line, mine, bpf, libbpf) for line in sorted(truth, key=lambda line: line[1])]
+    return rows, taken, chains(run)
+
+
+def row(tid, name, state, wall, off, gave, aside, mine, bpf, libbpf):
+    """What each says of a thread; times are of its state, counts of those in which it gave its processor away and of those in which it was put aside."""
+    def times(sums):
+        own = [(s == "R", n) for (t, called, s), (_, n) in sums.items() if (t, called) == (tid, name)]
+        return sum(n for aside, n in own if not aside), sum(n for aside, n in own if aside)
+    def of(sums):
+        # A call that also works is left with what the thread was put aside for.
+        states = "SDR" if state != "S" else "S"
+        return sum(ns for (t, called, s), (ns, _) in sums.items() if (t, called) == (tid, name) and s in states) if sums else None
+    return {"name": name, "state": state, "clock": off, "calls": wall if state == "S" else None, "counts": (gave, aside), "ours": of(mine), "our counts": times(mine),
+            "bpftrace": of(bpf), "their counts": times(bpf) if bpf else None,
+            "our sum": sum(ns for (t, *_), (ns, _) in mine.items() if t == tid), "offcputime": libbpf.get(tid)}
+
+
+def chains(run):
+    """Different chains of wake-ups of this program, and whether one goes from c1 over c2 and c3 to the timer."""
+    lines = subprocess.run([FLIGHTLINE, "chain", run], capture_output=True, text=True, check=True).stdout.splitlines()
+    whole = re.compile(r"c1;.*;--;.*;c2;--;.*;c3;--;.*hrtimer.*;\[irq\] \d+")
+    return len(lines), sum(int(line.rsplit(" ", 1)[1]) for line in lines if whole.fullmatch(line)) / 1e6
+
+
+def beyond(rows, stolen_ns):
+    """What is not as it should be, and whether that is no more than the hypervisor took, which the clocks count as they like; counts have no excuse."""
+    for r in rows:
+        what = f"{r['name']} in {r['state']}"
+        if r["our counts"] != r["counts"]:
+            yield f"{what}: {r['our counts']} times, not {r['counts']}", False
+        if r["ours"] is None:
+            yield f"{what}: not seen", False
+            continue
+        for other, percent in [("clock", OF_CLOCK), ("bpftrace", OF_OTHERS), ("offcputime", OF_OTHERS)]:
+            # Theirs count only where they saw as many.
+            if r[other] is None or other != "clock" and (r["state"] == "R" or r["their counts"] != r["counts"]):
+                continue
+            off = abs(r["our sum" if other == "offcputime" else "ours"] - r[other])
+            excess = off - r[other] * percent / 100
+            if excess > 0:
+                yield f"{what}: {100 * off / r[other]:.3f} % from {other}", excess <= stolen_ns
+
+
+def cell(rows, one, other):
+    """Median and range of how far one is from the other."""
+    values = [100 * (r[one] / r[other] - 1) for r in rows if r[one] and r[other]]
+    return f"{statistics.median(values):+.3f} ({min(values):+.3f}..{max(values):+.3f})" if values else "–"
+
+
+def main():
+    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parse.add_argument("--seconds", type=int, default=10)
+    parse.add_argument("--rounds", type=int, default=5)
+    parse.add_argument("--only", choices=["flightline"], help="nobody else observes the program")
+    args = parse.parse_args()
+    WORK.mkdir(parents=True, exist_ok=True)
+    program, file = WORK / "off_cpu_truth", WORK / "off-cpu-truth.data"
+    subprocess.run(["gcc", "-O2", "-fno-omit-frame-pointer", "-o", program, ROOT / "bench" / "off_cpu_truth.c", "-lpthread"], check=True)
+    file.write_bytes(os.urandom(256 << 20))
+    os.sync()
+    print(f"{machine()}, load {os.getloadavg()[0]:.1f}; {args.rounds} runs of {args.seconds} s")
+    all_rows, failed = {}, False
+    for turn in range(args.rounds):
+        rows, taken, (unique, followed) = once(args, program, file)
+        for r in rows:
+            all_rows.setdefault((r["name"], r["state"]), []).append(r)
+        faults = list(beyond(rows, taken * 1e9))
+        if followed == 0:
+            faults.append(("no chain from c1 over c2 and c3 to the timer", False))
+        failed |= any(not excused for _, excused in faults)
+        told = "; ".join(text + (" (excused by stolen time)" if excused else "") for text, excused in faults)
+        print(f"run {turn + 1}: {unique} different chains, {followed:.3f} s of c1 ← c2 ← c3 ← timer; {taken:.2f} s stolen by the hypervisor; {told or 'within the goals'}",
+              flush=True)
+    print("\n| thread | state | ms off CPU by its clocks | times | ours, % of that | ours, % of the calls' wall time | bpftrace, % of the clocks | ours, % of bpftrace | ours in all states, % of offcputime | counts as its own: ours, bpftrace |\n"
+          "|---|---|---|---|---|---|---|---|---|---|")
+    for (name, state), rows in all_rows.items():
+        clock, times = (statistics.median(v) for v in ([r["clock"] / 1e6 for r in rows], [r["counts"][state == "R"] for r in rows]))
+        same = [r for r in rows if r["their counts"] == r["counts"]]
+        exact = [f"{sum(r[k] == r['counts'] for r in rows)}" if rows[0][k] else "–" for k in ("our counts", "their counts")]
+        print(f"| {name} | {state} | {clock:.1f} | {times:.0f} | {cell(rows, 'ours', 'clock')} | {cell(rows, 'ours', 'calls')} | {cell(same, 'bpftrace', 'clock')} | {cell(same, 'ours', 'bpftrace')} | "
+              f"{cell(same, 'our sum', 'offcputime')} | {exact[0]}, {exact[1]} of {len(rows)} |")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
