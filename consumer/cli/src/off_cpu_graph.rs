@@ -124,7 +124,7 @@ pub fn arg(arg: Arg) -> Arg {
         "state" => arg.value_name("STATES").help(
             "Of threads in these states: letters as S,D, a mask as bcc takes it (2), blocked, or all [default: blocked, which is all but R]",
         ),
-        "events" | "total" | "spans" | "labels" => arg.hide(true),
+        "events" | "total" => arg.hide(true),
         _ => arg,
     }
 }
