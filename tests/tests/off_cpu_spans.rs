@@ -242,6 +242,13 @@ fn what_has_no_spans_says_so() {
     assert!(finished.code() == 1 && finished.stderr.contains("--off-cpu"), "{}", finished.stderr);
     let wrong = command("threadtime", &off_cpu, &["--by", "tenant"]);
     assert!(wrong.code() == 2 && wrong.stderr.contains("label=KEY"), "{}", wrong.stderr);
+    for graph in GRAPHS {
+        let help = run(Command::new(flightline()).args([graph, "--help"]), LIMIT).expect_success(graph);
+        let missing = ["--by <", "--span <", "--label <", "--trace <"];
+        let missing: Vec<_> =
+            missing.iter().filter(|option| !help.stdout_text().contains(**option)).collect();
+        assert!(missing.is_empty(), "{graph}: {missing:?}");
+    }
     // How much a filter leaves is told of frames, too.
     let part = command("offcpu", &off_cpu, &["-I", "wait_for"]).expect_success("-I");
     assert!(part.stderr.contains(" are drawn: "), "{}", part.stderr);

@@ -90,7 +90,7 @@ impl OffCpuArgs {
         };
         off_cpu.check()?;
         let cpu = settings.cpu && !self.all_processes;
-        // A thread may have waited in spans in which no sample was taken.
+        // A thread may have waited, read or written in spans in which no sample was taken.
         let spans = sampling.spans.unwrap_or(Spans::All);
         Ok(Settings { off_cpu: Some(off_cpu), cpu, spans, ..settings })
     }

@@ -209,7 +209,7 @@ pub struct SamplingArgs {
     fatal_signals: Option<bool>,
     /// Which spans to record that programs tell of, with the trace layer, the C API or as OpenTelemetry's thread context: those
     /// that a sample fell into, all, or none. Samples know theirs, but with off, with --aggregate, and where they are taken from outside
-    /// [default: sampled; with --off-cpu all, as threads may wait in those without a sample]
+    /// [default: sampled; with --off-cpu, --syscall-io and their like all, as threads may wait in those without a sample]
     #[arg(long, value_name = "sampled|all|off", value_parser = Spans::parse)]
     pub spans: Option<Spans>,
     /// Say in every chunk what the recording belongs to, as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host, service
