@@ -353,10 +353,11 @@ fn the_guard_counts_what_it_leaves_out() {
     };
     let (held, broken) = (lost("off-cpu: switches held back"), lost("off-cpu: held back"));
     assert!(held > switches / 4, "{held} of {switches} held back: {losses:?}");
-    // What is counted while the events are being switched off and on may be told twice, some at each of few times.
+    // What comes while events are being switched off or on, some ten times a second, is recorded and counted; a laden machine may let
+    // that take a while.
     let told = all.len() as i64 + held + broken + lost("off-cpu: end not seen");
     assert!(
-        (told - switches).abs() <= switches / 50,
+        (switches - switches / 50..=switches + switches / 10).contains(&told),
         "{told} of {switches}: {} recorded, {losses:?}",
         all.len()
     );

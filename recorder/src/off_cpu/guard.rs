@@ -91,9 +91,8 @@ impl OffCpu {
             None => self.tasks.recorded_pairs().take(MANY).collect(),
         };
         let ran = asked.into_iter().filter_map(|(pid, tid)| Some((tid, slices(pid, tid)?))).collect();
-        open::count(&self.sources);
         let blind_ns = monotonic_ns();
-        open::stop(&mut self.sources);
+        open::stop_and_count(&self.sources);
         self.read(drain, u64::MAX);
         self.io_blind(drain, Cause::CallGuard, blind_ns);
         self.guard.held = Some(ran);
@@ -102,8 +101,7 @@ impl OffCpu {
     /// Looks again.
     pub(super) fn release(&mut self, drain: &mut Drain, now_ns: u64) {
         let Some(ran) = self.guard.held.take() else { return };
-        open::resume(&mut self.sources);
-        let counted = open::counted(&self.sources);
+        let counted = open::resume_and_counted(&self.sources);
         let mut by_account = 0;
         let mut awake = Vec::new();
         for (tid, before) in &ran {

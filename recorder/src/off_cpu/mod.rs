@@ -284,11 +284,11 @@ impl OffCpu {
         }
         self.paused = paused;
         if !paused {
-            return open::resume(&mut self.sources);
+            return open::resume(&self.sources);
         }
         self.release(drain, now_ns);
         let blind_ns = monotonic_ns();
-        open::stop(&mut self.sources);
+        open::stop(&self.sources);
         self.read(drain, u64::MAX);
         self.io_blind(drain, Cause::CallPaused, blind_ns);
         for (interval, _) in self.intervals.take_open(now_ns) {
@@ -341,7 +341,7 @@ impl OffCpu {
     pub fn stop(&mut self) {
         if !self.stopped {
             self.stopped = true;
-            open::stop(&mut self.sources);
+            open::stop(&self.sources);
         }
     }
 }

@@ -324,40 +324,43 @@ fn both(first: &str, second: Option<CString>) -> CString {
 }
 
 /// Stops what tells of switches and wake-ups.
-pub fn stop(sources: &mut [Source]) {
-    each(sources, attr::disable);
+pub fn stop(sources: &[Source]) {
+    sources.iter().for_each(|source| each(source, attr::disable));
 }
 
 /// Begins again.
-pub fn resume(sources: &mut [Source]) {
-    each(sources, attr::enable);
+pub fn resume(sources: &[Source]) {
+    sources.iter().for_each(|source| each(source, attr::enable));
 }
 
-fn each(sources: &mut [Source], act: impl Fn(BorrowedFd<'_>) -> io::Result<()>) {
+fn each(source: &Source, act: impl Fn(BorrowedFd<'_>) -> io::Result<()>) {
+    let events = source.events.iter().map(|(.., event)| event).chain(&source.switches);
+    for event in events {
+        let _ = act(event.as_fd());
+    }
+}
+
+/// Stops, and counts from now on the switches and calls that pass. None is left out; some in between are told and counted, so one
+/// processor is done at a time.
+pub fn stop_and_count(sources: &[Source]) {
     for source in sources {
-        let events = source.events.iter().map(|(.., event)| event).chain(&source.switches);
-        for event in events {
-            let _ = act(event.as_fd());
+        for counter in &source.counters {
+            let _ = attr::reset(counter.as_fd()).and_then(|()| attr::enable(counter.as_fd()));
+        }
+        each(source, attr::disable);
+    }
+}
+
+/// Begins again. Gives back how many passed since [`stop_and_count`]; `None` where they cannot be counted.
+pub fn resume_and_counted(sources: &[Source]) -> Option<u64> {
+    let mut counts: Vec<u64> = Vec::new();
+    for source in sources {
+        each(source, attr::enable);
+        for counter in &source.counters {
+            let _ = attr::disable(counter.as_fd());
+            counts.extend(attr::read_count(counter.as_fd()));
         }
     }
-}
-
-/// Counts the switches and calls that pass, from now on.
-pub fn count(sources: &[Source]) {
-    for counter in sources.iter().flat_map(|source| &source.counters) {
-        let _ = attr::reset(counter.as_fd()).and_then(|()| attr::enable(counter.as_fd()));
-    }
-}
-
-/// How many passed since [`count`]; `None` where they cannot be counted.
-pub fn counted(sources: &[Source]) -> Option<u64> {
-    let counters = sources.iter().flat_map(|source| &source.counters);
-    let counts: Vec<u64> = counters
-        .filter_map(|counter| {
-            let _ = attr::disable(counter.as_fd());
-            attr::read_count(counter.as_fd()).ok()
-        })
-        .collect();
     (!counts.is_empty()).then(|| counts.iter().sum())
 }
 
