@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What recording switches costs, beside `perf record -e sched:sched_switch -g`: every round runs the program alone and then under each
-recorder. As root. perf needs the tracing file system: it gets one of its own, in a mount namespace.
+"""What recording switches costs, beside `perf record -e sched:sched_switch -g` and bpftrace: every round runs the program alone and then under
+each recorder. As root. perf and bpftrace need the tracing file system: they get one of their own, in a mount namespace. bpftrace sums up times
+by stack in the kernel, as offcputime does; it keeps no single one, and its stacks are those of frame pointers.
 
 usage: bench/off_cpu.py [--rounds N] [--pairs N] [--switches N] [--pause N]
 
@@ -41,6 +42,24 @@ def perfs(_, output):
     return int(re.search(r"SAMPLE events: +(\d+)", report)[1])
 
 
+# Sums by thread, stack of the kernel and of the program, of all that is of interest: as bcc's offcputime does it.
+BPFTRACE = """
+tracepoint:sched:sched_switch {
+    if (comm == "switches") { @out[tid] = nsecs; @kernel[tid] = kstack; @user[tid] = ustack; }
+    $began = @out[args->next_pid];
+    if ($began) {
+        @times = count();
+        @ns[args->next_pid, @kernel[args->next_pid], @user[args->next_pid]] = sum(nsecs - $began);
+        delete(@out[args->next_pid]);
+    }
+}
+"""
+
+
+def bpftraces(_, output):
+    return int(re.search(r"@times: (\d+)", output.read_text())[1])
+
+
 def main():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--rounds", type=int, default=5)
@@ -55,6 +74,9 @@ def main():
     jfr, data = WORK / "off-cpu.jfr", WORK / "off-cpu.data"
     record = [FLIGHTLINE, "record", "-F", "1", "-o", jfr, "--off-cpu"]
     perf = ["unshare", "-m", "sh", "-c", f'mount -t tracefs nodev /sys/kernel/tracing && exec perf record -q -e sched:sched_switch -g -o {data} "$@"', "sh"]
+    sums, script = WORK / "off-cpu.sums", WORK / "off-cpu.bt"
+    script.write_text(BPFTRACE)
+    bpftrace = ["unshare", "-m", "sh", "-c", f'mount -t tracefs nodev /sys/kernel/tracing && exec bpftrace -o {sums} -c "$*" {script}', "sh"]
     table = [
         ("alone", [], lambda *_: 0),
         ("--off-cpu", [*record, "--off-cpu-rate", "0", "--"], ours),
@@ -63,11 +85,13 @@ def main():
         ("--off-cpu, guard at 100,000/s", [*record, "--"], ours),
         ("--off-cpu, unprivileged", ["setpriv", "--bounding-set", "-sys_admin,-perfmon", *record, "--off-cpu-rate", "0", "--"], ours),
         ("perf record -g", perf, perfs),
+        ("bpftrace, sums by stack", bpftrace, bpftraces),
     ]
     results = {name: [] for name, *_ in table}
     for _ in range(args.rounds):
         for name, prefix, recorded in table:
-            results[name].append(one(prefix, command, data if name.startswith("perf") else jfr, recorded))
+            output = data if name.startswith("perf") else sums if name.startswith("bpftrace") else jfr
+            results[name].append(one(prefix, command, output, recorded))
     lone = statistics.median(r["ns"] for r in results["alone"])
     print(f"{'':32} {'switches/s':>11} {'program ns':>11} {'recorder ns':>12} {'bytes':>7} {'recorded':>9}   per switch; alone {lone:.0f} ns")
     for name, *_ in table:

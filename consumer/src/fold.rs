@@ -123,6 +123,8 @@ const ALIASES: &[(&str, &[&[&str]])] = &[
             "flightline.SocketAccept",
         ]],
     ),
+    ("block", &[&["flightline.BlockIo"]]),
+    ("growth", &[&["flightline.MemoryGrowth"]]),
     ("nativemem", &[&["profiler.Malloc"]]),
     ("trace", &[&["jdk.MethodTrace", "flightline.FunctionCall"]]),
     ("exception", &[&["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow", "flightline.Throw"]]),
@@ -212,7 +214,8 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
     let mut seen = vec![0u64; model.kinds.len()];
     for (key, weight) in &model.samples {
         let seen = &mut seen[key.kind.index()];
-        *seen = seen.saturating_add(weight.count);
+        // A part of something counts with another part of it.
+        *seen = seen.saturating_add(weight.count.max(u64::from(weight.value > 0)));
     }
     let present = |name: &str| -> Vec<Id<EventKind>> {
         let kinds = model.kinds.iter().filter(|(id, kind)| *kind.name == *name && seen[id.index()] > 0);

@@ -1,4 +1,4 @@
-//! Calls that moved data or waited for it, one by one, as bcc's `fileslower` lists them.
+//! Calls that moved data or waited for it, and requests to disks, one by one, as bcc's `fileslower` and `biosnoop` list them.
 
 mod sorted;
 
@@ -16,6 +16,19 @@ pub enum What {
     File,
     /// A socket.
     Socket,
+    /// A block device.
+    Disk,
+}
+
+impl What {
+    /// In lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Socket => "socket",
+            Self::Disk => "disk",
+        }
+    }
 }
 
 /// What it did.
@@ -31,6 +44,10 @@ pub enum Direction {
     Connect,
     /// A connection was waited for.
     Accept,
+    /// A disk was told that it need not keep something.
+    Discard,
+    /// Anything else.
+    Other,
 }
 
 impl Direction {
@@ -42,6 +59,8 @@ impl Direction {
             Self::Sync => 'S',
             Self::Connect => 'C',
             Self::Accept => 'A',
+            Self::Discard => 'D',
+            Self::Other => '-',
         }
     }
 
@@ -53,6 +72,19 @@ impl Direction {
             Self::Sync => "sync",
             Self::Connect => "connect",
             Self::Accept => "accept",
+            Self::Discard => "discard",
+            Self::Other => "other",
+        }
+    }
+
+    /// What a disk was asked for.
+    fn of_request(operation: Option<&str>) -> Self {
+        match operation {
+            Some("read") => Self::Read,
+            Some("write") => Self::Write,
+            Some("flush") => Self::Sync,
+            Some("discard") => Self::Discard,
+            _ => Self::Other,
         }
     }
 }
@@ -66,6 +98,8 @@ pub const EVENTS: &[(&str, What, Direction)] = &[
     ("jdk.SocketWrite", What::Socket, Direction::Write),
     ("flightline.SocketConnect", What::Socket, Direction::Connect),
     ("flightline.SocketAccept", What::Socket, Direction::Accept),
+    // Its field says which.
+    ("flightline.BlockIo", What::Disk, Direction::Other),
 ];
 
 /// A call.
@@ -83,7 +117,7 @@ pub struct Call {
     pub direction: Direction,
     /// Bytes that were moved, where that is told.
     pub bytes: Option<u64>,
-    /// Path or peer; empty where it is not known.
+    /// Path, peer, or place on a disk; empty where it is not known.
     pub name: Arc<str>,
     /// Type of its event.
     pub event: Arc<str>,
@@ -101,6 +135,11 @@ impl Call {
         let name = match what {
             What::File => text("path"),
             What::Socket => socket(text("host"), text("address"), number("port")),
+            What::Disk => disk(text("device"), number("sector")),
+        };
+        let direction = match what {
+            What::Disk => Direction::of_request(text("operation").as_deref()),
+            _ => *direction,
         };
         let bytes = ["bytesRead", "bytesWritten", "bytes"].iter().find_map(|name| number(name));
         Some(Call {
@@ -108,7 +147,7 @@ impl Call {
             nanos: sample.duration_nanos?,
             thread: sample.thread.clone(),
             what: *what,
-            direction: *direction,
+            direction,
             bytes: bytes.and_then(|bytes| u64::try_from(bytes).ok()),
             name: name.unwrap_or_default(),
             event: sample.event.clone(),
@@ -125,6 +164,12 @@ impl Call {
     fn size(&self) -> usize {
         size_of::<Call>() + self.name.len()
     }
+}
+
+/// `vda sector 2048`.
+fn disk(device: Option<Arc<str>>, sector: Option<i64>) -> Option<Arc<str>> {
+    let device = device?;
+    Some(sector.map_or_else(|| device.clone(), |sector| format!("{device} sector {sector}").into()))
 }
 
 /// `host:port`, or the path of a local one.
@@ -156,5 +201,16 @@ mod tests {
         assert_eq!(name("10.0.0.1", "10.0.0.1", 0), "10.0.0.1");
         assert_eq!(name("unix", "", 0), "unix");
         assert_eq!(name("", "", 9), "");
+    }
+
+    #[test]
+    fn requests() {
+        assert_eq!(disk(Some("vda".into()), Some(8)).as_deref(), Some("vda sector 8"));
+        assert_eq!((disk(Some("vda".into()), None).as_deref(), disk(None, Some(8))), (Some("vda"), None));
+        for (operation, letter) in
+            [("read", 'R'), ("write", 'W'), ("flush", 'S'), ("discard", 'D'), ("zone", '-')]
+        {
+            assert_eq!(Direction::of_request(Some(operation)).letter(), letter);
+        }
     }
 }

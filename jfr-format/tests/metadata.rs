@@ -280,6 +280,14 @@ const EXPECTED: &[(&str, &str)] = &[
         "startTime:long duration:long eventThread:java.lang.Thread* stackTrace:jdk.types.StackTrace* state:java.lang.String nanos:long",
     ),
     (
+        "flightline.BlockIo",
+        "startTime:long duration:long eventThread:java.lang.Thread* stackTrace:jdk.types.StackTrace* device:java.lang.String operation:java.lang.String flags:java.lang.String sector:long bytes:long error:int",
+    ),
+    (
+        "flightline.MemoryGrowth",
+        "startTime:long eventThread:java.lang.Thread* stackTrace:jdk.types.StackTrace* call:java.lang.String bytes:long address:long",
+    ),
+    (
         "flightline.RecorderCost",
         "startTime:long interval:long handlers:long delivery:long calls:long writer:long fixed:long symbols:long cpuTime:long lost:long signals:long bytes:long period:long share:float",
     ),

@@ -54,6 +54,8 @@ pub struct Report {
     pub kinds: [(u64, u64); event_kind::KINDS],
     /// Times without a processor: recorded, lost; `None` if they were not asked for.
     pub off_cpu: Option<(u64, u64)>,
+    /// Calls, requests to devices and growth by tracepoints: recorded, lost; `None` if they were not asked for.
+    pub kernel_io: Option<(u64, u64)>,
     /// CPU time was not sampled.
     pub cpu_off: bool,
     /// CPU time of this process, ns.
@@ -186,12 +188,13 @@ impl Report {
             })
             .collect();
         let events = if text.is_empty() { "" } else { " events" };
-        let off_cpu = self.off_cpu.map(|(count, lost)| match lost {
-            0 => format!("{count} times off CPU"),
-            lost => format!("{count} times off CPU ({lost} lost)"),
+        let traced = [(self.off_cpu, "times off CPU"), (self.kernel_io, "calls and requests")];
+        let traced = traced.into_iter().filter_map(|(counts, name)| match counts? {
+            (count, 0) => Some(format!("{count} {name}")),
+            (count, lost) => Some(format!("{count} {name} ({lost} lost)")),
         });
         let list = format!("{}{events}", text.join(", "));
-        let text: Vec<String> = [list].into_iter().filter(|list| !list.is_empty()).chain(off_cpu).collect();
+        let text: Vec<String> = [list].into_iter().filter(|list| !list.is_empty()).chain(traced).collect();
         match text.is_empty() {
             true if before.is_empty() => f.write_str("no events"),
             true => Ok(()),

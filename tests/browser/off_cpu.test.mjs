@@ -48,3 +48,26 @@ test("what threads did is told by colour, with a legend of what there is", async
   }
   assert.equal(new Set(seen).size, 3, seen.join(" "));
 });
+
+test("threads' time stands on spans, whose names are text", async () => {
+  const made = join(folder, "spans.jfr"), file = join(folder, "spans.html");
+  execFileSync(process.env.TRACE_RECORDING, [made, "4", "off-cpu"]);
+  execFileSync(flightline, ["threadtime", made, "--by", "span", "-o", file], { stdio: "ignore" });
+  const seen = [];
+  for (const scheme of ["light", "dark"]) {
+    const page = await opened(file, scheme);
+    // 300 ms: 90 in the span with that name, 50 in the root, 50 in none, 60 in one without a name, 50 in hop.
+    for (const [x, name] of [[0.15, "</script>"], [0.38, "GET /cart"], [0.55, "[no span]"], [0.7, "[span without a name]"], [0.95, "hop"]]) {
+      const told = await hover(page, x, 1);
+      assert.ok(told.includes(name) && /\(\d+\.000 ms, .*%/.test(told), `${x}: ${told}`);
+    }
+    assert.match(await hover(page, 0.15, 2), /worker-8/);
+    assert.match(await hover(page, 0.15, 3), /\[blocked: disk\]/);
+    seen.push((await colour(page, 0.15, 3)).join(), (await colour(page, 0.6, 3)).join());
+    assert.match(await page.title(), /by span/);
+    assert.notEqual(await page.title(), "harmed");
+    assert.deepEqual(page.errors, []);
+    await page.context().close();
+  }
+  assert.notEqual(seen[0], seen[1]);
+});

@@ -16,6 +16,16 @@ pub fn other_user(reason: &str) {
     eprintln!("\n*** NOT SHOWN as this user: {reason} ***\n");
 }
 
+/// Says so and gives `true` if the user is not root, for whom alone this can be shown.
+pub fn not_root(reason: &str) -> bool {
+    // SAFETY: no memory effects.
+    let root = unsafe { libc::geteuid() == 0 };
+    if !root {
+        other_user(reason);
+    }
+    !root
+}
+
 /// Whether a command exists on the search path.
 pub fn have(program: &str) -> bool {
     std::env::var_os("PATH")

@@ -1,9 +1,11 @@
 //! Slow reads and writes: the recording tells those that the program's own clock saw, with what they were about.
 
 use std::path::Path;
+use std::process::Command;
 
-use flightline_tests::record::Record;
-use flightline_tests::run::beside;
+use flightline_tests::record::{Record, Recorded};
+use flightline_tests::run::{beside, spawn};
+use flightline_tests::skip;
 use flightline_tests::spans::{self, Span};
 use flightline_tests::victim::{self, OPTIMISED};
 
@@ -17,15 +19,31 @@ const TYPES: [&str; 7] = [
     "flightline.SocketAccept",
 ];
 
-fn record(program: &Path, threshold: &str) -> flightline_tests::record::Recorded {
+fn record(program: &Path, threshold: &str) -> Recorded {
     Record::new().option("-e").option(threshold).run(program, &[]).expect_code(0)
 }
 
 #[test]
 fn reads_and_writes_of_known_length() {
     let _place = beside();
-    let program = victim::c("io_waits", OPTIMISED);
-    let recorded = record(&program, "io@3ms");
+    known_lengths(&record(&victim::c("io_waits", OPTIMISED), "io@3ms"), false);
+}
+
+/// The same seen by the kernel's tracepoints, at the system calls themselves.
+#[test]
+fn system_calls_of_known_length() {
+    if skip::not_root("system calls of others are for root") {
+        return;
+    }
+    let _place = beside();
+    let record = Record::new().option("--syscall-io=3ms");
+    known_lengths(&record.run(victim::c("io_waits", OPTIMISED), &[]).expect_code(0), true);
+}
+
+/// `by_kernel`: as system calls, which are some frames of the C library away from who called it, and tell what `getc` truly read.
+fn known_lengths(recorded: &Recorded, by_kernel: bool) {
+    let (near, getc) = if by_kernel { (8, 16) } else { (2, 1) };
+    let (mut unknown, mut all) = (0, 0);
     let (truth, spans) = (recorded.truth(), spans::read(&recorded.path, &TYPES));
     let port = truth.counts["peer port"].to_string();
     let table = [
@@ -61,12 +79,21 @@ fn reads_and_writes_of_known_length() {
         assert!(apart <= own.len() / 2, "{name}: {apart} of {} far from the program's own clock", own.len());
         if !bytes.is_empty() {
             let moved: i64 = own.iter().map(|s| s.number(bytes)).sum();
-            assert_eq!(moved, truth.counts[&format!("{name} bytes")], "{name}: bytes");
+            let each = if name == "stream_getc" { getc } else { 1 };
+            assert_eq!(moved, each * truth.counts[&format!("{name} bytes")], "{name}: bytes");
         }
         for span in own {
+            all += 1;
+            // What was closed before it was asked for is told so, and not what the number means by then.
+            let late = span.field("path").starts_with("[fd ")
+                || event.contains("Socket") && span.field("address").is_empty();
+            if by_kernel && late {
+                unknown += 1;
+                continue;
+            }
             assert_eq!(span.event, event, "{name}");
             // The C library's headers have getline inline.
-            let near = span.frames.iter().take(2).any(|f| f.method == name);
+            let near = span.frames.iter().take(near).any(|f| f.method == name);
             assert!(!span.truncated && near, "{name}: {:?}", span.frames);
             assert!(span.field("path").contains(path), "{name}: {}", span.field("path"));
             if event.contains("Socket") {
@@ -80,6 +107,7 @@ fn reads_and_writes_of_known_length() {
             assert_eq!(ended, name == "pipe_end", "{name}");
         }
     }
+    assert!(unknown * 2 < all, "{unknown} of {all} unknown");
 }
 
 /// Connections: waited for, given up, refused at once, not waited for.
@@ -153,4 +181,135 @@ fn not_asked_for_not_recorded() {
     let program = victim::c("io_waits", OPTIMISED);
     let recorded = Record::new().run(program, &[]).expect_code(0);
     assert_eq!(spans::read(&recorded.path, &TYPES).len(), 0);
+}
+
+/// Options with which nothing of a busy program is lost.
+const ROOM: [&str; 6] = ["--off-cpu-rate", "0", "--off-cpu-ring", "64m", "--off-cpu-stack", "512"];
+
+fn traced(options: &[&str], program: impl AsRef<Path>, arguments: &[&str]) -> Recorded {
+    let record = options.iter().chain(&ROOM).fold(Record::new(), |record, option| record.option(*option));
+    let recorded = record.run(program, arguments).expect_code(0);
+    let losses = spans::read(&recorded.path, &["flightline.EventLoss"]);
+    assert!(losses.is_empty(), "{losses:?}");
+    recorded
+}
+
+/// A program that nobody here wrote, which says itself what it moves.
+#[test]
+fn every_system_call_of_dd() {
+    if skip::not_root("system calls of others are for root") {
+        return;
+    }
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("copy");
+    let of = format!("of={}", file.display());
+    let recorded =
+        traced(&["--syscall-io"], "dd", &["if=/dev/zero", &of, "bs=256k", "count=400", "conv=fdatasync"]);
+    let all = spans::read(&recorded.path, &TYPES);
+    let sum = |event: &str, path: &str, bytes: &str| -> (usize, i64) {
+        let own = all.iter().filter(|span| span.event == event && span.field("path") == path);
+        own.fold((0, 0), |(count, moved), span| (count + 1, moved + span.number(bytes)))
+    };
+    let bytes = 400 * (256 << 10);
+    assert_eq!(sum(TYPES[0], "/dev/zero", "bytesRead"), (400, bytes));
+    let path = file.to_string_lossy();
+    assert_eq!(sum(TYPES[1], &path, "bytesWritten"), (400, bytes));
+    let forced: Vec<&Span> = all.iter().filter(|span| span.event == TYPES[2]).collect();
+    assert_eq!(forced.len(), 1, "{forced:?}");
+    assert_eq!((forced[0].field("path"), forced[0].field("metaData")), (&*path, "false"));
+    // One after another: they cannot overlap.
+    let mut own: Vec<&Span> = all.iter().filter(|span| span.thread == "dd").collect();
+    own.sort_by_key(|span| span.number("startTime"));
+    for pair in own.windows(2) {
+        let end = pair[0].number("startTime") + pair[0].duration_ns as i64 / 1000;
+        assert!(end <= pair[1].number("startTime") + 1, "{pair:?}");
+    }
+    // Those that take less are counted instead.
+    let recorded = traced(&["--syscall-io=1h"], "dd", &["if=/dev/zero", "of=/dev/null", "bs=1M", "count=50"]);
+    assert!(spans::read(&recorded.path, &TYPES).is_empty());
+    let short = spans::read(&recorded.path, &["flightline.BelowThreshold"]);
+    let short: Vec<&Span> = short.iter().filter(|span| span.field("event") == "syscall-io").collect();
+    let count: i64 = short.iter().map(|span| span.number("count")).sum();
+    assert!((100..1000).contains(&count), "{short:?}");
+}
+
+/// Every processor has something to do.
+struct Busy(Vec<std::process::Child>);
+
+impl Busy {
+    fn everywhere() -> Busy {
+        let processors = std::thread::available_parallelism().unwrap().get();
+        Busy((0..processors).map(|_| spawn(Command::new("sh").args(["-c", "while :; do :; done"]))).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The kernel's own account of what was written to the disk is the sum of the requests.
+#[test]
+fn requests_to_a_disk() {
+    if skip::not_root("requests of others to disks are for root") {
+        return;
+    }
+    let _place = beside();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let of = format!("of={}", folder.path().join("direct").display());
+    let arguments = ["if=/dev/zero", &of, "bs=1M", "count=16", "oflag=direct"];
+    let probe = Command::new("dd").args(arguments).output().unwrap();
+    if !probe.status.success() {
+        return skip::skip("no direct writing to the file system here: requests to disks");
+    }
+    // On some virtual machines nothing is told of what comes while a processor is idle.
+    let _busy = Busy::everywhere();
+    let recorded = traced(&["--block-io"], "dd", &arguments);
+    let all = spans::read(&recorded.path, &["flightline.BlockIo"]);
+    if all.is_empty() && !std::path::Path::new("/sys/dev/block").read_dir().is_ok_and(|d| d.count() > 0) {
+        return skip::skip("no block devices here: requests to disks");
+    }
+    let data: Vec<&Span> =
+        all.iter().filter(|span| span.thread == "dd" && span.field("operation") == "write").collect();
+    assert_eq!(data.iter().map(|span| span.number("bytes")).sum::<i64>(), 16 << 20, "{all:?}");
+    for span in &data {
+        assert!(span.field("flags").starts_with('W') && span.number("error") == 0, "{span:?}");
+        assert!(!span.field("device").is_empty() && span.duration_ns > 0, "{span:?}");
+        let has = |part: &str| span.frames.iter().any(|frame| frame.method.contains(part));
+        assert!(has("submit_bio") && has("write"), "{:?}", span.frames);
+    }
+    // What a disk wrote was asked for at different places.
+    let places: std::collections::BTreeSet<i64> = data.iter().map(|span| span.number("sector")).collect();
+    assert_eq!(places.len(), data.len());
+}
+
+/// Address space by whom asked for it: to the byte.
+#[test]
+fn growth_of_memory() {
+    if skip::not_root("system calls of others are for root") {
+        return;
+    }
+    let _place = beside();
+    let recorded = traced(&["--growth"], victim::c("grows", OPTIMISED), &[]);
+    let (truth, all) = (recorded.truth(), spans::read(&recorded.path, &["flightline.MemoryGrowth"]));
+    for (name, call) in [
+        ("by_brk", "brk"),
+        ("by_mmap", "mmap"),
+        ("by_file", "mmap of a file"),
+        ("by_mremap", "mremap"),
+        ("in_child", "brk"),
+    ] {
+        let own: Vec<&Span> = all.iter().filter(|span| span.has(name)).collect();
+        assert!(own.iter().all(|span| span.field("call") == call), "{own:?}");
+        let count = own.len() as i64;
+        let bytes: i64 = own.iter().map(|span| span.number("bytes")).sum();
+        let should = (truth.counts[&format!("{name} calls")], truth.counts[&format!("{name} bytes")]);
+        assert_eq!((count, bytes), should, "{name}: {own:?}");
+    }
+    assert!(all.iter().all(|span| !span.has("by_shrinking")), "{all:?}");
 }

@@ -23,14 +23,8 @@ const NOBODY: u32 = 65534;
 const THREADS: [&str; 10] =
     ["sleeper", "waits", "wakes", "reads", "writes", "c1", "c2", "c3", "spin-a", "spin-b"];
 
-/// Says so and gives `true` where scheduler events of the machine cannot be seen.
 fn not_here() -> bool {
-    // SAFETY: no memory effects.
-    let root = unsafe { libc::geteuid() == 0 };
-    if !root {
-        skip::other_user("scheduler events of the whole machine are for root");
-    }
-    !root
+    skip::not_root("scheduler events of the whole machine are for root")
 }
 
 fn runnable(span: &Span) -> bool {
@@ -338,4 +332,33 @@ fn without_the_tracing_file_system() {
     assert_eq!(alone, !mounted, "{}", finished.stderr);
     let all = spans::read(&path, &[OFF]);
     assert!(all.iter().any(|span| span.thread == "sleep" && nanos(span) >= 49_000_000), "{all:?}");
+}
+
+/// More switches than are to be looked at: each is recorded or counted, and most of them are not looked at.
+#[test]
+fn the_guard_counts_what_it_leaves_out() {
+    if not_here() {
+        return;
+    }
+    let _place = beside();
+    let record = ["--off-cpu", "--off-cpu-rate", "5000", "--off-cpu-stack", "0", "--off-cpu-ring", "16m"]
+        .iter()
+        .fold(Record::new(), |record, option| record.option(*option));
+    let recorded = record.run(victim::c("hands_over", OPTIMISED), &["100000"]).expect_code(0);
+    let switches = recorded.truth().counts["switches"];
+    let all = spans::read(&recorded.path, &[OFF]);
+    let losses = spans::read(&recorded.path, &["flightline.EventLoss"]);
+    let lost = |event: &str| -> i64 {
+        losses.iter().filter(|loss| loss.field("event") == event).map(|loss| loss.number("count")).sum()
+    };
+    let (held, broken) = (lost("off-cpu: switches held back"), lost("off-cpu: held back"));
+    assert!(held > switches / 4, "{held} of {switches} held back: {losses:?}");
+    // What is counted while the events are being switched off and on may be told twice, some at each of few times.
+    let told = all.len() as i64 + held + broken + lost("off-cpu: end not seen");
+    assert!(
+        (told - switches).abs() <= switches / 50,
+        "{told} of {switches}: {} recorded, {losses:?}",
+        all.len()
+    );
+    assert!(all.len() < switches as usize / 2, "{} of {switches} recorded", all.len());
 }

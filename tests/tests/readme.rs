@@ -66,6 +66,8 @@ fn examples_are_of_commands_that_exist() {
                 if word[1..].starts_with(|c: char| c.is_ascii_digit()) {
                     continue;
                 }
+                // As `--off-cpu=1ms`, which the help calls `--off-cpu[=<MIN>]`.
+                let word = word.split('=').next().unwrap_or(word);
                 let known = help.split([' ', '\n', ',', '[', '=']).any(|known| known == word);
                 assert!(known, "{word} of {line:?} is not in the help of {name}");
                 options += 1;

@@ -1,39 +1,54 @@
-//! `flightline record --off-cpu`: times that threads are without a processor.
+//! `flightline record --off-cpu` and `--syscall-io`, `--block-io`, `--growth`: what tracepoints tell.
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use flightline_recorder::{
     Error, Settings,
     settings::{
-        OffCpu,
+        OffCpu, Spans,
         text::{bytes, duration},
     },
 };
 
-/// What of off-CPU time is recorded.
+use crate::record::SamplingArgs;
+
+/// What is recorded by tracepoints.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("traced").multiple(true))]
 pub struct OffCpuArgs {
     /// Record each time that a thread is without a processor: where it waits, in which state, for how long; with MIN only from that
     /// time on, as --off-cpu=1ms. By the scheduler's tracepoints, as root or with CAP_PERFMON
-    #[arg(long, value_name = "MIN", value_parser = duration, num_args = 0..=1, require_equals = true, default_missing_value = "0ns")]
+    #[arg(long, value_name = "MIN", value_parser = duration, num_args = 0..=1, require_equals = true, default_missing_value = "0ns", group = "traced")]
     off_cpu: Option<Duration>,
     /// With --off-cpu: record who wakes the thread, where, and how long it then waits for a processor
     #[arg(long, requires = "off_cpu")]
     wakeups: bool,
-    /// With --off-cpu: of all processes of the machine, until --duration is over or a signal comes
-    #[arg(short = 'a', long, requires = "off_cpu", conflicts_with = "pid")]
+    /// Record system calls that read, write, sync, connect or accept: how long, how much, of which file or peer; with MIN only those
+    /// that take so long, as --syscall-io=10ms. Of any process, by tracepoints; `-e io` is the same of programs that are preloaded, without
+    /// privileges
+    #[arg(long, value_name = "MIN", value_parser = duration, num_args = 0..=1, require_equals = true, default_missing_value = "0ns", group = "traced")]
+    syscall_io: Option<Duration>,
+    /// Record requests to block devices, from where a thread of the program queued them to their completion; with MIN only those
+    /// that take so long
+    #[arg(long, value_name = "MIN", value_parser = duration, num_args = 0..=1, require_equals = true, default_missing_value = "0ns", group = "traced")]
+    block_io: Option<Duration>,
+    /// Record where the program gets more address space, by brk, mmap and mremap; `-e page-faults` records where it is used
+    #[arg(long, group = "traced")]
+    growth: bool,
+    /// With --off-cpu, --syscall-io, --block-io or --growth: of all processes of the machine, until --duration is over or a signal comes
+    #[arg(short = 'a', long, requires = "traced", conflicts_with = "pid")]
     all_processes: bool,
-    /// With --off-cpu: memory for switches per processor, a power of two [default: 8M]
-    #[arg(long, value_name = "BYTES", requires = "off_cpu", value_parser = bytes)]
+    /// With those: memory for their records per processor, a power of two [default: 8M]
+    #[arg(long, value_name = "BYTES", requires = "traced", value_parser = bytes)]
     off_cpu_ring: Option<u64>,
-    /// With --off-cpu: bytes of a program's stack that are copied at each switch and walked by its unwind information; 0: the
+    /// With those: bytes of a program's stack that are copied with each record and walked by its unwind information; 0: the
     /// kernel follows frame pointers, which costs least and misses callers of functions without [default: 8k]
-    #[arg(long, value_name = "BYTES", requires = "off_cpu", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", requires = "traced", value_parser = bytes)]
     off_cpu_stack: Option<u64>,
-    /// With --off-cpu: look at this many switches and wake-ups a second at most; what is beyond is counted, and what sleeps through is
-    /// recorded all the same; 0: any number
-    #[arg(long, value_name = "N", requires = "off_cpu", default_value_t = 100_000)]
+    /// With those: look at this many switches, wake-ups, calls and requests a second at most; what is beyond is counted, and what sleeps
+    /// through is recorded all the same; 0: any number
+    #[arg(long, value_name = "N", requires = "traced", default_value_t = 100_000)]
     off_cpu_rate: u32,
 }
 
@@ -43,18 +58,27 @@ impl OffCpuArgs {
         self.all_processes
     }
 
-    /// Settings with what is asked for; `others`: other events are asked for by name.
-    pub fn add_to(&self, settings: Settings, others: bool) -> Result<Settings, Error> {
-        let Some(min) = self.off_cpu else { return Ok(settings) };
+    /// Settings with what is asked for beside them.
+    pub fn add_to(&self, settings: Settings, sampling: &SamplingArgs) -> Result<Settings, Error> {
+        if self.off_cpu.is_none() && self.syscall_io.is_none() && self.block_io.is_none() && !self.growth {
+            return Ok(settings);
+        }
         let new = OffCpu::default();
         let wrong = |problem: &str| Error::Setting { name: "off-cpu", problem: problem.to_owned() };
-        if self.all_processes && others {
+        if self.all_processes && sampling.names_events() {
             return Err(wrong(
-                "of all processes only off-CPU time is recorded: leave -e away, or name processes by -p",
+                "of all processes only what tracepoints tell is recorded: leave -e away, or name processes by -p",
             ));
         }
+        if self.syscall_io.is_some() && settings.io.is_some() {
+            return Err(wrong("-e io and --syscall-io record the same calls: leave one of them away"));
+        }
         let off_cpu = OffCpu {
-            min,
+            switches: self.off_cpu.is_some(),
+            calls: self.syscall_io,
+            block: self.block_io,
+            growth: self.growth,
+            min: self.off_cpu.unwrap_or_default(),
             wakeups: self.wakeups,
             all: self.all_processes,
             ring_bytes: self.off_cpu_ring.unwrap_or(new.ring_bytes),
@@ -66,6 +90,8 @@ impl OffCpuArgs {
         };
         off_cpu.check()?;
         let cpu = settings.cpu && !self.all_processes;
-        Ok(Settings { off_cpu: Some(off_cpu), cpu, ..settings })
+        // A thread may have waited, read or written in spans in which no sample was taken.
+        let spans = sampling.spans.unwrap_or(Spans::All);
+        Ok(Settings { off_cpu: Some(off_cpu), cpu, spans, ..settings })
     }
 }

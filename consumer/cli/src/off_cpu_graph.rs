@@ -8,18 +8,22 @@ use clap::{Arg, Args, ValueEnum, ValueHint};
 use flightline_consumer::fold;
 use flightline_consumer::folded;
 use flightline_consumer::live::{self, Feed, Item};
-use flightline_consumer::off_cpu::{DEPTH, EVENT, Graph, OPEN_EVENT, OffCpu, Options, Seen, States};
+use flightline_consumer::off_cpu::{
+    DEPTH, Drawn, EVENT, Graph, OPEN_EVENT, OfSpans, OffCpu, Options, Seen, States, Told,
+};
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::svg::Colors;
 use flightline_consumer::render::{html, svg};
+use flightline_consumer::spans::report::{By, Filter};
+use flightline_consumer::spans::{Counts, TraceId};
 use flightline_consumer::tree::Tree;
 
-use crate::args::StackArgs;
+use crate::args::{SelectArgs, StackArgs};
 use crate::items::{self, Taker};
 use crate::stacks::{self, For};
 use crate::svg::SvgArgs;
 use crate::talk::{self, all_shown};
-use crate::{Outcome, output, png, range, repository, tracks};
+use crate::{Outcome, output, png, range, repository, spans, tracks};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -33,6 +37,8 @@ Examples:
   flightline offwake run.jfr --hide-idle -o offwake.html
   flightline chain run.jfr -o chain.svg                 who woke the waker, up to six levels
   flightline threadtime run.jfr -t -o time.html         all of each thread's time: running, runnable, blocked by kind
+  flightline threadtime run.jfr --by span -o spans.html the same by span of tracing; also endpoint, trace, label=KEY
+  flightline offcpu run.jfr --span checkout             what threads waited for in these spans; also --label, --trace
 
 Lines of text are those of bcc's offcputime, wakeuptime and offwaketime, in whole µs; --ns is exact. What threads waited adds up over \
 threads: ten that wait for a second waited ten seconds (--per-thread tells one).";
@@ -76,6 +82,13 @@ pub struct OffCpuArgs {
     /// How often, not how long
     #[arg(long)]
     count: bool,
+    /// Put stacks on top of the span of tracing that the thread was in, cut where that changes: by its name, its endpoint (what the
+    /// outermost span of the process is about), its trace, or the value of a label
+    #[arg(long, value_name = "span|endpoint|trace|label=KEY", value_parser = spans::by)]
+    by: Option<By>,
+    /// Keep what was in spans of this trace
+    #[arg(long, value_name = "ID")]
+    trace: Option<TraceId>,
     /// chain: wakers on top of each other
     #[arg(long, value_name = "LEVELS", default_value_t = DEPTH as u8, value_parser = clap::value_parser!(u8).range(1..=64))]
     depth: u8,
@@ -111,7 +124,7 @@ pub fn arg(arg: Arg) -> Arg {
         "state" => arg.value_name("STATES").help(
             "Of threads in these states: letters as S,D, a mask as bcc takes it (2), blocked, or all [default: blocked, which is all but R]",
         ),
-        "events" | "total" | "spans" | "labels" => arg.hide(true),
+        "events" | "total" => arg.hide(true),
         _ => arg,
     }
 }
@@ -123,17 +136,19 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     if args.run_queue && graph != Graph::OffCpu {
         bail!("--run-queue is for flightline offcpu");
     }
-    if !select.events.is_empty() || !select.spans.is_empty() || !select.labels.is_empty() {
-        bail!(
-            "--event, --span and --label are not for graphs of off-CPU time; -I, --only-thread and --from select of it"
-        );
+    if !select.events.is_empty() {
+        bail!("--event is not for graphs of off-CPU time; -I, --span, --only-thread and --from select of it");
     }
     let graph = if args.run_queue { Graph::RunQueue } else { graph };
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
-    let (tree, seen, outcome) = read(args, graph)?;
+    let Read { tree, seen, all, outcome } = read(args, graph)?;
     note(&seen, args, graph);
     if tree.total == 0 {
-        bail!("nothing is left to draw: see --state, --min, --only-thread, -I and -X");
+        bail!("nothing is left to draw: see --state, --min, --only-thread, --span, -I and -X");
+    }
+    let kept = Kept { of: all, kept: tree.total };
+    if kept.is_part() {
+        talk::note(format_args!("{} are drawn: {}", kept.of_all(args), kept.share()));
     }
     if format == Format::Folded {
         let tree = if args.ns || args.count { tree } else { in_micros(tree) };
@@ -141,8 +156,8 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
         return Ok(outcome);
     }
     let options = PictureOptions {
-        title: format!("{}: {}", title(graph), all_shown(inputs)),
-        subtitle: Some(subtitle(&tree, &seen, args)),
+        title: format!("{}{}: {}", title(graph), by_what(args), all_shown(inputs)),
+        subtitle: Some(subtitle(&kept, &seen, args)),
         inverted: false,
     };
     let mut picture = Vec::new();
@@ -176,7 +191,48 @@ impl Taker for OffCpu {
     }
 }
 
-fn read(args: &OffCpuArgs, graph: Graph) -> Result<(Tree, Seen, Outcome)> {
+/// What was read.
+struct Read {
+    tree: Tree,
+    seen: Seen,
+    /// What the tree would weigh if no stack, thread or span had been left out.
+    all: u64,
+    outcome: Outcome,
+}
+
+/// How much was left of what there was.
+struct Kept {
+    of: u64,
+    kept: u64,
+}
+
+impl Kept {
+    fn is_part(&self) -> bool {
+        self.kept < self.of
+    }
+
+    fn share(&self) -> String {
+        format!("{:.1} %", 100.0 * self.kept as f64 / self.of.max(1) as f64)
+    }
+
+    fn of_all(&self, args: &OffCpuArgs) -> String {
+        match args.count {
+            true => format!("{} of {} times", self.kept, self.of),
+            false => format!("{} of {}", seconds(self.kept), seconds(self.of)),
+        }
+    }
+}
+
+impl OffCpuArgs {
+    /// How spans are looked at, if they are.
+    fn of_spans(&self) -> Option<OfSpans> {
+        let SelectArgs { spans, labels, .. } = &self.stacks.select;
+        let only = Filter { names: spans.clone(), labels: labels.clone(), trace: self.trace };
+        (self.by.is_some() || !only.is_all()).then(|| OfSpans { by: self.by.clone(), only })
+    }
+}
+
+fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     let [from, to] = tracks::range(inputs, select)?;
     let mut options = Options::new(graph);
@@ -192,11 +248,14 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<(Tree, Seen, Outcome)> {
     (options.per_thread, options.depth) = (args.per_thread, usize::from(args.depth));
     options.names = !select.threads;
     options.at_leaves = args.at_leaves;
+    let of_spans = args.of_spans();
+    options.spans = of_spans.clone();
     let mut off_cpu = OffCpu::new(options);
     let running = (graph == Graph::Time).then(|| "cpu".to_owned());
     let wanted = live::Options {
         samples: [EVENT, OPEN_EVENT].map(str::to_owned).into_iter().chain(running).collect(),
-        others: false,
+        others: of_spans.is_some(),
+        lasting: of_spans.is_some(),
         ..live::Options::default()
     };
     let mut outcome = Outcome::Whole;
@@ -208,13 +267,19 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<(Tree, Seen, Outcome)> {
             Err(error) => return Err(error),
         }
     }
-    let (model, seen) = off_cpu.finish();
+    let Drawn { model, seen, spans } = off_cpu.finish();
     if seen.intervals == 0 {
         bail!(
             "{} has no times without a processor (flightline.OffCpu): record with --off-cpu, and --wakeups for who woke whom",
             all_shown(inputs)
         );
     }
+    if let (Some(told), Some(of)) = (&spans, &of_spans) {
+        spans::check(inputs, &told.profile, &of.only)?;
+        note_spans(told, &seen, of);
+    }
+    let all = model.samples.values().chain([&seen.elsewhere]);
+    let all = all.map(|weight| if args.count { weight.count } else { weight.value }).sum();
     let mut chosen = select.clone();
     chosen.samples.state = None;
     chosen.total = !args.count;
@@ -227,7 +292,33 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<(Tree, Seen, Outcome)> {
         Format::Html => For::Page,
         Format::Svg | Format::Png => For::Svg,
     };
-    Ok((stacks::reshape(&chosen, what)?.tree(tree), seen, outcome))
+    Ok(Read { tree: stacks::reshape(&chosen, what)?.tree(tree), seen, all, outcome })
+}
+
+/// What spans do not tell.
+fn note_spans(told: &Told, seen: &Seen, of: &OfSpans) {
+    if told.activations == 0 {
+        talk::warning(
+            "the recording tells which spans samples were in, but not when these were active: times without a processor are in no span",
+        );
+    }
+    let Counts { unwaited, .. } = told.counts;
+    if unwaited > 0 {
+        talk::warning(format_args!(
+            "{unwaited} records were put down before all of their time had been read, as too many were waiting: --from and --to draw a part"
+        ));
+    }
+    if seen.in_spans_left_out > 0 {
+        talk::warning(format_args!(
+            "{} are of spans that were left out, as there are too many: --from and --to draw a part",
+            seconds(seen.in_spans_left_out)
+        ));
+    }
+    if of.only.is_all() {
+        let all = seen.drawn;
+        let kept = Kept { of: all, kept: all - seen.in_no_span.min(all) };
+        talk::note(format_args!("{} of {} are in spans: {}", seconds(kept.kept), seconds(all), kept.share()));
+    }
 }
 
 /// What the picture does not show.
@@ -270,13 +361,28 @@ fn seconds(nanos: u64) -> String {
     format!("{:.3} s", nanos as f64 / 1e9)
 }
 
-fn subtitle(tree: &Tree, seen: &Seen, args: &OffCpuArgs) -> String {
+fn subtitle(kept: &Kept, seen: &Seen, args: &OffCpuArgs) -> String {
+    let part = match kept.is_part() {
+        true => format!(", {} of all: {}", kept.share(), kept.of_all(args)),
+        false => String::new(),
+    };
     if args.count {
-        return format!("{} times in {}", tree.total, seconds(seen.window));
+        return format!("{} times in {}{part}", kept.kept, seconds(seen.window));
     }
     let each = if args.per_thread { ", each thread's share of those of its name" } else { "" };
     let threads = if seen.threads == 1 { "thread" } else { "threads" };
-    format!("{} of {} {threads} in {}{each}", seconds(tree.total), seen.threads, seconds(seen.window))
+    let (time, window) = (seconds(kept.kept), seconds(seen.window));
+    format!("{time} of {} {threads} in {window}{each}{part}", seen.threads)
+}
+
+fn by_what(args: &OffCpuArgs) -> String {
+    match &args.by {
+        None => String::new(),
+        Some(By::Name) => " by span".into(),
+        Some(By::Endpoint) => " by endpoint".into(),
+        Some(By::Trace) => " by trace".into(),
+        Some(By::Label(key)) => format!(" by {key}"),
+    }
 }
 
 fn title(graph: Graph) -> &'static str {

@@ -209,8 +209,9 @@ pub struct SamplingArgs {
     fatal_signals: Option<bool>,
     /// Which spans to record that programs tell of, with the trace layer, the C API or as OpenTelemetry's thread context: those
     /// that a sample fell into, all, or none. Samples know theirs, but with off, with --aggregate, and where they are taken from outside
-    #[arg(long, value_name = "sampled|all|off", default_value = "sampled", value_parser = Spans::parse)]
-    spans: Spans,
+    /// [default: sampled; with --off-cpu, --syscall-io and their like all, as threads may wait in those without a sample]
+    #[arg(long, value_name = "sampled|all|off", value_parser = Spans::parse)]
+    pub spans: Option<Spans>,
     /// Say in every chunk what the recording belongs to, as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host, service
     /// (the systemd unit or OTEL_SERVICE_NAME, else the program's name), version and container are found by themselves
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = flightline_recorder::labels::parse)]
@@ -294,7 +295,7 @@ impl SamplingArgs {
             },
             redact_args: self.redact_args,
             fatal_signals: self.fatal_signals,
-            spans: self.spans,
+            spans: self.spans.unwrap_or_default(),
             labels: self.label.clone(),
             schedule: self.schedule.schedule(),
             dumps: self.dumps.policy()?,
@@ -358,7 +359,7 @@ pub fn is_usage(error: &Error) -> bool {
 }
 
 fn record_command(args: &RecordArgs) -> Result<u8, Error> {
-    let settings = args.off_cpu.add_to(args.sampling.settings()?, args.sampling.names_events())?;
+    let settings = args.off_cpu.add_to(args.sampling.settings()?, &args.sampling)?;
     // Each process's own environment is asked; what stands in ours shall not be wrong in silence.
     labels::parse_list(&std::env::var(labels::ENV).unwrap_or_default())?;
     if args.dormant {

@@ -22,8 +22,8 @@ Examples:
   flightline slower run.jfr --top 20              the 20 that took longest
   flightline slower run.jfr -I do_command --json  of requests only, an object a line
 
-What is listed is what was recorded: with a threshold there (record -e io@5ms), no shorter ones. Letters: Read, Write, Sync, Connect,
-Accept. PID is the thread's number where the recording does not tell the process.";
+What is listed is what was recorded: with a threshold there (record -e io@5ms, --syscall-io=5ms), no shorter ones. Letters: Read, Write, Sync,
+Connect, Accept, Discard. PID is the thread's number where the recording does not tell the process.";
 
 /// Memory for calls that may have to be put in order, bytes.
 const ROOM: usize = 64 << 20;
@@ -37,12 +37,15 @@ pub struct SlowerArgs {
     /// Calls that took so long: 500us, 10ms; without a unit ms
     #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = range::millis, default_value = "10ms")]
     least: Duration,
-    /// Files, with pipes and terminals; may be combined with --sockets
+    /// Files, with pipes and terminals; may be combined with --sockets and --disks
     #[arg(long)]
     files: bool,
     /// Sockets
     #[arg(long)]
     sockets: bool,
+    /// Requests to block devices
+    #[arg(long)]
+    disks: bool,
     /// Only the N that took longest, those first
     #[arg(long, value_name = "N")]
     top: Option<u32>,
@@ -59,10 +62,11 @@ pub struct SlowerArgs {
 
 impl SlowerArgs {
     fn wants(&self, what: What) -> bool {
-        let all = !(self.files || self.sockets);
+        let all = !(self.files || self.sockets || self.disks);
         all || match what {
             What::File => self.files,
             What::Socket => self.sockets,
+            What::Disk => self.disks,
         }
     }
 }
@@ -151,7 +155,7 @@ impl List<'_> {
     fn finish(mut self) -> Result<()> {
         if self.seen == 0 {
             bail!(
-                "{} has no reads, writes and the like (jdk.FileRead, …): record with -e io",
+                "{} has no reads, writes and the like (jdk.FileRead, …): record with -e io, --syscall-io or --block-io",
                 all_shown(&self.args.inputs)
             );
         }
@@ -165,7 +169,7 @@ impl List<'_> {
         }
         if !self.headed {
             talk::note(format_args!(
-                "none of {} calls is listed: see --min, --files and --sockets",
+                "none of {} calls is listed: see --min, --files, --sockets and --disks",
                 self.seen
             ));
         }
@@ -187,7 +191,7 @@ impl List<'_> {
                 "comm": thread.map(|thread| thread.name()),
                 "pid": call.pid(),
                 "tid": thread.map(|thread| thread.os_id),
-                "what": match call.what { What::File => "file", What::Socket => "socket" },
+                "what": call.what.name(),
                 "operation": call.direction.name(),
                 "bytes": call.bytes,
                 "nanos": call.nanos,

@@ -89,14 +89,18 @@ pub struct SpansArgs {
     token_file: Option<PathBuf>,
 }
 
-fn by(text: &str) -> Result<By, String> {
+/// What spans are put together by.
+///
+/// # Errors
+/// It is none of these.
+pub fn by(text: &str) -> Result<By, String> {
     match text {
-        "name" => Ok(By::Name),
+        "name" | "span" => Ok(By::Name),
         "endpoint" => Ok(By::Endpoint),
         "trace" => Ok(By::Trace),
         _ => match text.strip_prefix("label=").filter(|key| !key.is_empty()) {
             Some(key) => Ok(By::Label(key.into())),
-            None => Err("give name, endpoint, trace or label=KEY".into()),
+            None => Err("give span (or name), endpoint, trace or label=KEY".into()),
         },
     }
 }
@@ -121,7 +125,7 @@ pub fn run(args: &SpansArgs) -> Result<Outcome> {
     let (found, outcome) = read::read(args)?;
     let filter =
         Filter { names: args.select.spans.clone(), labels: args.select.labels.clone(), trace: args.trace };
-    check(args, &found.profile, &filter)?;
+    check(&args.inputs, &found.profile, &filter)?;
     if args.slowest {
         slowest(args, found, &filter)?;
     } else if let Some(trace) = args.trace {
@@ -197,15 +201,17 @@ fn picture(args: &SpansArgs, found: &Found, trace: TraceId, lines: &[Line], left
     output::document(path, &page)
 }
 
+/// Whether there are spans, and such that pass.
+///
 /// # Errors
 /// There is nothing of what was asked for; what there is instead.
-fn check(args: &SpansArgs, profile: &Profile, filter: &Filter) -> Result<()> {
+pub fn check(inputs: &[PathBuf], profile: &Profile, filter: &Filter) -> Result<()> {
     let entries = profile.entries();
     if entries.is_empty() {
         bail!(
             "{} tells of no spans: programs do with `tracing`, OpenTelemetry or flightline.h (consumer/docs/spans.md), and flightline record \
              takes it down unless it was told --spans off",
-            all_shown(&args.inputs)
+            all_shown(inputs)
         );
     }
     if !filter.is_all() && !entries.iter().any(|entry| filter.passes(profile, entry)) {
@@ -213,13 +219,13 @@ fn check(args: &SpansArgs, profile: &Profile, filter: &Filter) -> Result<()> {
         names.sort_unstable();
         names.dedup();
         let more = if names.len() > 12 { format!(" and {} more", names.len() - 12) } else { String::new() };
-        let what = match (args.trace, &filter.names[..], &filter.labels[..]) {
+        let what = match (filter.trace, &filter.names[..], &filter.labels[..]) {
             (Some(trace), [], []) => format!("no span of trace {trace} (--by trace lists the traces)"),
             _ => "no span that passes --span, --label and --trace".to_owned(),
         };
         bail!(
             "{} has {what}; its spans are {}{more}",
-            all_shown(&args.inputs),
+            all_shown(inputs),
             names[..names.len().min(12)].join(", ")
         );
     }

@@ -90,6 +90,7 @@ const VALUES: &[(&str, Unit)] = &[
     ("objectSize", Unit::Bytes),
     ("size", Unit::Bytes),
     ("duration", Unit::Nanoseconds),
+    ("bytes", Unit::Bytes),
     ("count", Unit::Events),
 ];
 

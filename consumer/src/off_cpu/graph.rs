@@ -1,12 +1,13 @@
 //! Stacks as each picture has them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
 
 use super::interval::Waker;
 use super::kind::Doing;
-use super::{Entry, Graph, Options};
+use super::{Graph, Options};
 use crate::fold::TRUNCATED;
 use crate::model::{Frame, FrameKind, Id, Model, Stack, Thread, Weight};
 
@@ -69,9 +70,10 @@ impl<'o> Composer<'o> {
         Self { options, model, parts: HashMap::default() }
     }
 
-    /// The stack that is drawn for one of `thread` with these wakers.
+    /// The stack that is drawn for one of `thread` with these wakers, on top of the span that it was in if that is named.
     pub(super) fn stack(
         &mut self,
+        span: Option<&Arc<str>>,
         thread: Id<Thread>,
         stack: Option<Id<Stack>>,
         links: &[Waker],
@@ -80,7 +82,8 @@ impl<'o> Composer<'o> {
         let at_leaves = self.options.at_leaves;
         let doing = doing.map(|doing| self.marker(doing.label()));
         // Root first.
-        let mut frames = Vec::new();
+        let mut frames: Vec<Id<Frame>> = span.map(|name| self.marker(name)).into_iter().collect();
+        let below = frames.len();
         let mut truncated = false;
         if self.options.graph == Graph::Wakeup {
             let link = links.first().copied().unwrap_or(Waker::Unknown);
@@ -102,7 +105,7 @@ impl<'o> Composer<'o> {
         }
         // As `comm` is the first frame of bcc's lines. Where threads are put there by others, so is this.
         if truncated && self.options.names {
-            frames.insert(1, self.marker(TRUNCATED));
+            frames.insert(below + 1, self.marker(TRUNCATED));
             truncated = false;
         }
         frames.reverse();
@@ -187,15 +190,19 @@ fn split(model: &Model, stack: &Stack) -> Parts {
 }
 
 /// Divides what threads of one name waited by how many they are.
-pub(super) fn share(sums: &mut [(Entry, Weight)], threads: &[Id<Thread>], model: &Model) {
+pub(super) fn share<'w>(
+    sums: impl Iterator<Item = (Id<Thread>, &'w mut Weight)>,
+    threads: &[Id<Thread>],
+    model: &Model,
+) {
     let key = |thread: Id<Thread>| {
         let thread = model.threads.get(thread);
         (thread.group.clone(), thread.name().to_owned())
     };
     let mut count: HashMap<_, u64> = HashMap::new();
     threads.iter().for_each(|&thread| *count.entry(key(thread)).or_default() += 1);
-    for (entry, weight) in sums {
-        let threads = count.get(&key(entry.thread)).copied().unwrap_or(1);
+    for (thread, weight) in sums {
+        let threads = count.get(&key(thread)).copied().unwrap_or(1);
         weight.value = (weight.value + threads / 2) / threads;
     }
 }

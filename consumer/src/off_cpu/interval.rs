@@ -40,11 +40,6 @@ impl Interval {
     pub(super) fn woken(&self) -> i64 {
         self.start.saturating_add_unsigned(self.nanos - self.run_queue)
     }
-
-    /// For how long it could have run, in ns.
-    pub(super) fn ready(&self, blocked: bool) -> u64 {
-        if blocked { self.run_queue } else { self.nanos }
-    }
 }
 
 /// What woke a thread.
@@ -89,7 +84,10 @@ impl Reader {
     pub(super) fn read(&mut self, sample: &Sample) -> Option<Interval> {
         let number =
             |name: &str| sample.field(name).and_then(Value::integer).and_then(|n| u64::try_from(n).ok());
+        let start = sample.time.epoch_nanos;
+        // What is damaged ends when time does.
         let nanos = number("nanos").or(sample.duration_nanos)?;
+        let nanos = nanos.min(i64::MAX.saturating_sub(start).unsigned_abs());
         let thread = self.model.threads.intern((**sample.thread.as_ref()?).clone());
         let state = match &sample.state {
             Some(state) => self.states.intern(state),
@@ -108,7 +106,7 @@ impl Reader {
         };
         Some(Interval {
             thread,
-            start: sample.time.epoch_nanos,
+            start,
             nanos,
             run_queue: number("runQueue").unwrap_or(0).min(nanos),
             state,

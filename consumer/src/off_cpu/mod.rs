@@ -3,6 +3,8 @@
 //! ```text
 //! flightline.OffCpu ─► interval ─► [chain: who woke the waker?] ─► graph: stacks as each picture has them ─► model ─► fold ─► render
 //! ```
+//! Where spans are asked for, intervals and samples of CPU time go through `within`, which cuts them where spans change.
+//!
 //! The graphs are Gregg's (*Off-CPU Flame Graphs*); lines of folded text have the shapes of bcc's `offcputime`, `wakeuptime` and
 //! `offwaketime`. All times are whole nanoseconds, so that sums hold exactly: a sleep is its wait for the wake-up and the wait for a
 //! processor after it, and off-wake and chain graphs of one recording weigh what its off-CPU graph does.
@@ -13,11 +15,9 @@ mod idle;
 mod interval;
 mod kind;
 mod state;
+mod within;
 
-use std::collections::HashMap;
 use std::sync::Arc;
-
-use jfr_format::pool::KeyHash;
 
 use crate::live::{self, Item, Sample};
 use crate::model::{EventKind, Id, Model, SampleKey, Stack, Thread, Unit, Weight};
@@ -27,6 +27,8 @@ pub use interval::{EVENT, OPEN_EVENT};
 use interval::{Interval, Reader};
 use kind::Doing;
 pub use state::{States, StatesError};
+use within::{Due, Piece, Spanned, Sums, Within};
+pub use within::{OfSpans, Told};
 
 /// Which graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,8 @@ pub struct Options {
     pub at_leaves: bool,
     /// Whether threads' names are to be frames, first and last. Not, if whoever folds puts them there.
     pub names: bool,
+    /// By or of which spans of tracing.
+    pub spans: Option<OfSpans>,
 }
 
 impl Options {
@@ -100,6 +104,7 @@ impl Options {
             depth: DEPTH,
             at_leaves: false,
             names: true,
+            spans: None,
         }
     }
 }
@@ -124,6 +129,14 @@ pub struct Seen {
     pub idle: u64,
     /// Of those that are drawn.
     pub drawn: u64,
+    /// Of what else would be drawn, what was in no span that is wanted.
+    pub elsewhere: Weight,
+    /// Of those that are drawn, in spans; only if these are asked for.
+    pub in_spans: u64,
+    /// In no span.
+    pub in_no_span: u64,
+    /// In spans of which nothing is known any more, as there are too many.
+    pub in_spans_left_out: u64,
     /// Threads still waiting at the end of their recording, in no graph.
     pub open: u64,
     /// Sleeps whose waker is not known.
@@ -141,7 +154,8 @@ pub struct Seen {
 pub struct OffCpu {
     options: Options,
     reader: Reader,
-    sums: HashMap<Entry, Weight, KeyHash>,
+    sums: Sums,
+    spanned: Option<Spanned>,
     chains: Chains,
     paths: chain::Paths,
     seen: Seen,
@@ -163,9 +177,10 @@ impl OffCpu {
     /// Draws what `options` say.
     pub fn new(options: Options) -> Self {
         Self {
+            spanned: options.spans.as_ref().map(|_| Spanned::new(options.graph)),
             options,
             reader: Reader::default(),
-            sums: HashMap::default(),
+            sums: Sums::default(),
             chains: Chains::default(),
             paths: chain::Paths::default(),
             seen: Seen::default(),
@@ -175,6 +190,12 @@ impl OffCpu {
 
     /// Takes an item.
     pub fn take(&mut self, item: &Item) {
+        if let Some(spanned) = &mut self.spanned {
+            spanned.told(item);
+            if spanned.is_full() {
+                self.settle(Due::Excess);
+            }
+        }
         match item {
             Item::ChunkStart(_) => self.reader.next_chunk(),
             Item::Sample(sample) if *sample.event == *EVENT => self.sample(sample),
@@ -216,8 +237,31 @@ impl OffCpu {
                 Graph::OffWake | Graph::Wakeup => self.paths.intern(&[interval.waker]),
                 _ => Path::NONE,
             };
-            self.add(&interval, path);
+            self.put(&interval, path);
         }
+    }
+
+    /// An interval that is drawn, once it is known in which spans.
+    fn put(&mut self, interval: &Interval, path: Path) {
+        match &mut self.spanned {
+            Some(spanned) => {
+                spanned.off(self.reader.model.threads.get(interval.thread), *interval, path);
+            }
+            None => self.add(interval, path, (interval.start, interval.end()), Within::Unasked),
+        }
+    }
+
+    /// Gives to their spans what is due.
+    fn settle(&mut self, due: Due) {
+        let Some(mut spanned) = self.spanned.take() else { return };
+        spanned.settle(due, |part, within| match part.sample.of {
+            Piece::Off(interval, path) => {
+                let to = part.time.saturating_add(part.lasts);
+                self.add(&interval, path, (part.time, to), within);
+            }
+            Piece::Ran(thread, stack) => self.tell_ran(thread, stack, part.weight, within),
+        });
+        self.spanned = Some(spanned);
     }
 
     /// A sample of CPU time. Without a period it says nothing of time.
@@ -227,20 +271,32 @@ impl OffCpu {
         if !(from..=to).contains(&sample.time.epoch_nanos) {
             return;
         }
-        let (thread, stack) = self.reader.of_sample(thread, sample.stack.as_ref());
-        let state = self.reader.states.intern(&"".into());
-        let value = sample.weight.value;
-        self.seen.running = self.seen.running.saturating_add(value);
-        self.tell(
-            Entry { thread, state, stack, path: Path::NONE, doing: Some(Doing::Running) },
-            value,
-            sample.weight.samples,
-        );
+        let (id, stack) = self.reader.of_sample(thread, sample.stack.as_ref());
+        self.seen.running = self.seen.running.saturating_add(sample.weight.value);
+        match &mut self.spanned {
+            Some(spanned) => spanned.ran(sample, thread, (id, stack)),
+            None => self.tell_ran(id, stack, sample.weight, Within::Unasked),
+        }
     }
 
-    fn tell(&mut self, entry: Entry, value: u64, count: u64) {
+    fn tell_ran(
+        &mut self,
+        thread: Id<Thread>,
+        stack: Option<Id<Stack>>,
+        weight: live::Weight,
+        within: Within,
+    ) {
+        let state = self.reader.states.intern(&"".into());
+        let entry = Entry { thread, state, stack, path: Path::NONE, doing: Some(Doing::Running) };
+        self.tell(entry, within, weight.value, weight.samples);
+    }
+
+    fn tell(&mut self, entry: Entry, within: Within, value: u64, count: u64) {
+        if value == 0 && count == 0 {
+            return;
+        }
         self.seen.drawn = self.seen.drawn.saturating_add(value);
-        self.sums.entry(entry).or_default().add(Weight { count, value });
+        self.sums.add(entry, within, Weight { count, value });
     }
 
     fn wants(&mut self, interval: &Interval) -> bool {
@@ -254,42 +310,71 @@ impl OffCpu {
         wanted
     }
 
-    fn add(&mut self, interval: &Interval, path: Path) {
+    /// Adds the part of an interval from one moment to another. All of its parts together weigh what it does, and count once: with its
+    /// beginning, or with the wake-up where it is about what came after.
+    fn add(&mut self, interval: &Interval, path: Path, (from, to): (i64, i64), within: Within) {
         let blocked = self.reader.states.is_blocked(interval.state);
-        let Interval { thread, state, stack, nanos, .. } = *interval;
+        let Interval { thread, state, stack, start, .. } = *interval;
         let entry = Entry { thread, state, stack, path, doing: None };
+        // Before and after a moment, and whether that is in this part.
+        let split = |at: i64| {
+            let within = at.clamp(from, to);
+            (within.abs_diff(from), to.abs_diff(within), from <= at && (at < to || to == interval.end()))
+        };
+        let (waited, _, _) = split(interval.woken());
+        let (blocked_for, ready, woken) = split(if blocked { interval.woken() } else { start });
+        let begins = u64::from(from == start);
         match self.options.graph {
-            Graph::RunQueue => self.tell(entry, interval.ready(blocked), 1),
-            Graph::Wakeup => self.tell(Entry { stack: None, ..entry }, nanos - interval.run_queue, 1),
+            Graph::RunQueue => self.tell(entry, within, ready, u64::from(woken)),
+            Graph::Wakeup => self.tell(Entry { stack: None, ..entry }, within, waited, begins),
             Graph::Time => {
-                let ready = interval.ready(blocked);
                 if ready > 0 {
-                    self.tell(Entry { doing: Some(Doing::Runnable), ..entry }, ready, 1);
+                    let entry = Entry { doing: Some(Doing::Runnable), ..entry };
+                    self.tell(entry, within, ready, u64::from(woken));
                 }
                 if blocked {
                     let kind = self.reader.kind(interval);
-                    self.tell(Entry { doing: Some(Doing::Blocked(kind)), ..entry }, nanos - ready, 1);
+                    let entry = Entry { doing: Some(Doing::Blocked(kind)), ..entry };
+                    self.tell(entry, within, blocked_for, begins);
                 }
             }
-            Graph::OffCpu | Graph::OffWake | Graph::Chain => self.tell(entry, nanos, 1),
+            Graph::OffCpu | Graph::OffWake | Graph::Chain => {
+                self.tell(entry, within, to.abs_diff(from), begins);
+            }
+        }
+    }
+
+    /// Follows the chains of intervals, all of which are known.
+    fn follow(&mut self) {
+        let chains = std::mem::take(&mut self.chains).sorted();
+        let all = chains.all();
+        let mut order: Vec<u32> = (0..all.len() as u32).collect();
+        if self.spanned.is_some() {
+            order.sort_unstable_by_key(|&at| all[at as usize].start);
+        }
+        for (done, &at) in order.iter().enumerate() {
+            let interval = &all[at as usize];
+            if done % AT_A_TIME == AT_A_TIME - 1 {
+                self.settle(Due::Before(interval.start));
+            }
+            if self.wants(interval) {
+                let links = chains.follow(interval, self.options.depth, &self.reader.states);
+                let path = self.paths.intern(&links);
+                self.put(interval, path);
+            }
         }
     }
 
     /// All that was taken, as a model whose stacks are those of the picture; and how much there was.
-    pub fn finish(mut self) -> (Model, Seen) {
+    pub fn finish(mut self) -> Drawn {
         if self.options.graph == Graph::Chain {
-            let chains = std::mem::take(&mut self.chains).sorted();
-            for interval in chains.all() {
-                if self.wants(interval) {
-                    let links = chains.follow(interval, self.options.depth, &self.reader.states);
-                    let path = self.paths.intern(&links);
-                    self.add(interval, path);
-                }
-            }
+            self.follow();
         }
+        self.settle(Due::All);
         let (first, last) = self.range.unwrap_or_default();
         self.seen.window = last.abs_diff(first);
-        let Self { options, reader, sums, paths, mut seen, .. } = self;
+        let Self { options, reader, sums, paths, mut seen, spanned, .. } = self;
+        let spans = spanned.map(Spanned::finish);
         let mut model = Model { states: reader.states.into_names(), ..reader.model };
         let kind = model.kinds.intern(EventKind {
             name: EVENT.into(),
@@ -297,22 +382,37 @@ impl OffCpu {
             unit: Unit::Nanoseconds,
             period_nanos: None,
         });
-        let mut sums: Vec<(Entry, Weight)> = sums.into_iter().collect();
-        let mut threads: Vec<Id<Thread>> = sums.iter().map(|(entry, _)| entry.thread).collect();
+        let (mut sums, groups) = sums.grouped(spans.as_ref(), options.spans.as_ref(), &mut seen);
+        let mut threads: Vec<Id<Thread>> = sums.iter().map(|(entry, ..)| entry.thread).collect();
         threads.sort_unstable_by_key(|id| id.index());
         threads.dedup();
         seen.threads = threads.len() as u64;
         if options.per_thread {
-            graph::share(&mut sums, &threads, &model);
+            let of = sums.iter_mut().map(|(entry, _, weight)| (entry.thread, weight));
+            graph::share(of, &threads, &model);
         }
         let mut composer = Composer::new(&options, model);
-        for (Entry { thread, state, stack, path, doing }, weight) in sums {
-            let stack = composer.stack(thread, stack, paths.links(path), doing);
+        for (Entry { thread, state, stack, path, doing }, group, weight) in sums {
+            let stack = composer.stack(group.name(&groups), thread, stack, paths.links(path), doing);
             let key = SampleKey { kind, thread: Some(thread), stack: Some(stack), state: Some(state) };
             composer.model.samples.entry(key).or_default().add(weight);
         }
-        (composer.model, seen)
+        Drawn { model: composer.model, seen, spans }
     }
+}
+
+/// Intervals whose chains are followed before they are given to their spans.
+const AT_A_TIME: usize = if cfg!(test) { 1 << 4 } else { 1 << 16 };
+
+/// A graph.
+#[derive(Debug)]
+pub struct Drawn {
+    /// Its stacks, to be folded.
+    pub model: Model,
+    /// How much there was.
+    pub seen: Seen,
+    /// What was told of spans, if [`Options::spans`] asks for them.
+    pub spans: Option<Told>,
 }
 
 #[cfg(test)]

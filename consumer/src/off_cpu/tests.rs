@@ -1,5 +1,8 @@
 //! Threads made up, whose graphs are known.
 
+mod chains;
+mod within;
+
 use super::*;
 use crate::fold::{FoldOptions, Measure, fold};
 use crate::live::{self, Kind, Time, Value};
@@ -65,7 +68,7 @@ fn item(of: &Of<'_>) -> Item {
 fn graph(intervals: &[Of<'_>], options: Options) -> (Tree, Seen) {
     let mut off_cpu = OffCpu::new(options);
     intervals.iter().for_each(|of| off_cpu.take(&item(of)));
-    let (model, seen) = off_cpu.finish();
+    let Drawn { model, seen, .. } = off_cpu.finish();
     let options = FoldOptions { measure: Measure::Total, ..FoldOptions::default() };
     (fold(&model, &options).unwrap(), seen)
 }
@@ -172,67 +175,8 @@ fn what_waits_for_work_is_left_out_and_told() {
     };
     let mut off_cpu = OffCpu::new(shared);
     (1..=3).for_each(|id| off_cpu.take(&item_of(id)));
-    let (model, seen) = off_cpu.finish();
+    let Drawn { model, seen, .. } = off_cpu.finish();
     assert_eq!((model.samples.values().map(|weight| weight.value).sum::<u64>(), seen.threads), (30, 3));
-}
-
-/// Threads that wake each other at random, in loops too. Each sleep is known with the chain that ended it.
-#[test]
-fn random_chains_are_found_and_sums_hold() {
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    let mut next = |below: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % below
-    };
-    let names: Vec<String> = (0..12).map(|i| format!("t{i}")).collect();
-    for _ in 0..50 {
-        let mut intervals = Vec::new();
-        let mut truth: HashMap<String, u64> = HashMap::new();
-        let mut time = 0;
-        for _ in 0..100 {
-            // A timer wakes the first, it the second, and so on; all fell asleep before, each on its own.
-            let length = 1 + next(5) as usize;
-            let mut order: Vec<usize> = (0..names.len()).collect();
-            (0..length).for_each(|i| order.swap(i, i + next((names.len() - i) as u64) as usize));
-            let mut woken = time + 1000;
-            let mut chain = ";--;[irq]".to_owned();
-            let mut waker: Option<(&str, &str)> = Some(("irq", "kirq"));
-            for &at in &order[..length] {
-                let name = names[at].as_str();
-                let (start, queue) = (time + next(900) as i64, next(20));
-                let nanos = (woken - start) as u64 + queue;
-                *truth.entry(format!("{name};wait{chain}")).or_default() += nanos;
-                intervals.push(Of(
-                    name,
-                    start,
-                    nanos,
-                    queue,
-                    if next(4) == 0 { "D" } else { "S" },
-                    "wait",
-                    waker,
-                ));
-                chain = format!(";--;wake;{name}{chain}");
-                waker = Some((name, "wake"));
-                woken += (queue + 1 + next(50)) as i64;
-            }
-            time = woken + 100;
-        }
-        // In any order.
-        (1..intervals.len()).rev().for_each(|i| intervals.swap(i, next(i as u64 + 1) as usize));
-        let user = |graph| Options { user_only: true, ..Options::new(graph) };
-        let mut expected: Vec<String> =
-            truth.iter().map(|(chain, nanos)| format!("{chain} {nanos}")).collect();
-        let mut found = lines(&intervals, user(Graph::Chain));
-        expected.sort();
-        found.sort();
-        assert_eq!(found, expected);
-        let total = |of| graph(&intervals, Options::new(of)).0.total;
-        let off = total(Graph::OffCpu);
-        assert_eq!(off, total(Graph::Wakeup) + total(Graph::RunQueue));
-        assert_eq!([total(Graph::OffWake), total(Graph::Chain)], [off, off]);
-    }
 }
 
 #[test]
@@ -251,7 +195,7 @@ fn all_of_a_threads_time_is_split() {
         let mut off_cpu = OffCpu::new(Options { at_leaves, ..Options::new(Graph::Time) });
         off_cpu.take(&Item::Sample(ran.clone()));
         waits.iter().for_each(|of| off_cpu.take(&item(of)));
-        let (model, seen) = off_cpu.finish();
+        let Drawn { model, seen, .. } = off_cpu.finish();
         assert_eq!((seen.running, seen.drawn), (20, 20 + 100 + 7 + 40 + 30));
         let options = FoldOptions { measure: Measure::Total, ..FoldOptions::default() };
         let mut text = Vec::new();

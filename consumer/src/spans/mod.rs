@@ -6,6 +6,7 @@
 //! ```
 //! Files and streams go the same way. What is kept is bounded, and what is left out is counted.
 
+pub(crate) mod board;
 pub mod ids;
 pub mod infer;
 pub mod join;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
 
+use super::board::Interval;
 use super::ids::{SpanKey, TraceId};
 use super::join::{Attributed, Taken, nanos};
 use super::moments::Keeper;
-use super::reader::Interval;
 use super::report::ancestors;
 use super::told::{Labels, Span, SpanContext};
 use crate::live::{self, Kind};
@@ -266,6 +266,13 @@ impl Profile {
             kept
         });
         endpoints.retain(|root, _| entries.contains_key(root));
+    }
+
+    /// Something was in a span, which may be told of in no other way. One that was left out stays so.
+    pub(crate) fn met(&mut self, context: &SpanContext) {
+        if self.spans_left_out == 0 || self.entries.contains_key(&context.span) {
+            self.entry_of(context);
+        }
     }
 
     fn entry_of(&mut self, context: &SpanContext) -> Option<&mut Entry> {

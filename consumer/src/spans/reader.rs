@@ -1,19 +1,17 @@
 //! Items of a recording or stream → spans and what was spent in them.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
 use regex::Regex;
 
-use super::ids::{SpanKey, TraceId};
+use super::board::Board;
+use super::ids::TraceId;
 use super::infer::{Inference, Inferred};
-use super::join::{Counts, Joiner, Limits, Path, Taken};
-use super::listen::Listener;
-use super::moments::{Keeper, Moments};
+use super::join::{Counts, Limits, Path, Taken};
+use super::moments::Moments;
 use super::profile::{Profile, Seen};
-use super::told::{Scope, Span, Told};
 use crate::live::{self, Item, Kind, Loss, Sample, Time, Value};
 use crate::model::{EventKind, Frame, Id, Stack, Unit};
 
@@ -75,28 +73,20 @@ const APART: i64 = 60_000_000_000;
 #[derive(Debug)]
 pub struct Spans {
     options: Options,
-    joiner: Joiner<Seen>,
-    listener: Listener,
-    profile: Profile,
+    board: Board<Seen>,
     inferred: Vec<Inferred>,
     inferred_left_out: u64,
     /// By where it lies; kept so that nothing else does.
     stacks: HashMap<usize, Known, KeyHash>,
-    /// Intervals of threads, to see which lie within which.
-    intervals: Vec<Interval>,
     /// Monotonic time minus time of day by the anchors of the recording.
     clock: Option<i64>,
     mismatch: Option<ClockMismatch>,
     sampled: (i64, i64),
-    told: (i64, i64),
     lost: Lost,
 }
 
 /// What a recording says to have lost, by what and why: how many, and ns of CPU time that they stood for.
 pub type Lost = BTreeMap<(Arc<str>, Arc<str>), (u64, u64)>;
-
-/// Thread, start, end, span.
-pub(super) type Interval = (u32, i64, Reverse<i64>, SpanKey);
 
 /// Frames of inferred spans, outermost first.
 type Frames = Arc<[Id<Frame>]>;
@@ -130,27 +120,26 @@ impl Spans {
     /// Reads with these options.
     pub fn new(options: Options) -> Self {
         Self {
-            joiner: Joiner::new(options.limits, options.inference.clone()),
-            listener: Listener::new(),
-            profile: Profile { keeper: options.trace.map(Keeper::new), ..Profile::default() },
+            board: Board::new(
+                options.limits,
+                options.inference.clone(),
+                options.trace,
+                [options.from, options.to],
+            ),
             options,
             inferred: Vec::new(),
             inferred_left_out: 0,
             stacks: HashMap::default(),
-            intervals: Vec::new(),
             clock: None,
             mismatch: None,
             sampled: (i64::MAX, i64::MIN),
-            told: (i64::MAX, i64::MIN),
             lost: Lost::new(),
         }
     }
 
     /// Takes an item.
     pub fn take(&mut self, item: &Item) {
-        if let Some(told) = self.listener.take(item) {
-            self.told(told);
-        }
+        self.board.take(item);
         match item {
             Item::ChunkStart(_) => {
                 // Stacks are shared within a chunk.
@@ -162,7 +151,7 @@ impl Spans {
             Item::Other(event) if *event.event == *"datadog.DatadogProfilerConfig" => {
                 let millis = event.field("cpuInterval").and_then(Value::integer).unwrap_or(0);
                 if let Some(nanos) = u64::try_from(millis).ok().and_then(|ms| ms.checked_mul(1_000_000)) {
-                    let periods = &mut self.profile.periods;
+                    let periods = &mut self.board.profile.periods;
                     periods.entry("datadog.ExecutionSample".into()).or_insert(nanos);
                 }
             }
@@ -170,7 +159,7 @@ impl Spans {
             Item::Loss(loss) => self.lost(loss),
             _ => {}
         }
-        if self.joiner.is_full() {
+        if self.board.joiner.is_full() {
             self.advance();
         }
     }
@@ -188,7 +177,7 @@ impl Spans {
     /// Learns what samples of a type stand for that say nothing of it themselves: `period` as [`live::Feed::period`]. To be called
     /// with each chunk and at the end.
     pub fn periods(&mut self, period: impl Fn(&str) -> Option<u64>) {
-        let Profile { model, periods, .. } = &mut self.profile;
+        let Profile { model, periods, .. } = &mut self.board.profile;
         for (_, kind) in model.kinds.iter().filter(|(_, kind)| kind.unit == Unit::Samples) {
             if !periods.contains_key(&kind.name)
                 && let Some(period) = period(&kind.name)
@@ -211,24 +200,24 @@ impl Spans {
 
     /// What was spent up to now.
     pub fn profile(&self) -> &Profile {
-        &self.profile
+        &self.board.profile
     }
 
     /// What happened up to now.
     pub fn counts(&self) -> Counts {
-        self.joiner.counts()
+        self.board.joiner.counts()
     }
 
     /// Records and threads that wait, for tests of bounds.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> (usize, usize) {
-        self.joiner.waiting()
+        self.board.joiner.waiting()
     }
 
     /// Settles everything that has come: as [`finish`](Self::finish), but reading goes on.
     pub fn settle(&mut self) {
-        self.undoubted();
-        let Self { joiner, profile, inferred, inferred_left_out, .. } = self;
+        self.board.undoubted();
+        let Self { board: Board { joiner, profile, .. }, inferred, inferred_left_out, .. } = self;
         joiner.finish(&mut |part| profile.take(&part), &mut |span| keep(inferred, inferred_left_out, span));
     }
 
@@ -238,8 +227,8 @@ impl Spans {
     /// Spans and samples are told by different clocks, so that nothing can be said of which belongs to which.
     pub fn finish(mut self) -> Result<Found, ClockMismatch> {
         self.settle();
-        self.profile.nest(std::mem::take(&mut self.intervals));
-        let Self { sampled, told, .. } = self;
+        self.board.nest();
+        let (sampled, told) = (self.sampled, self.board.told);
         let apart = |before: (i64, i64), after: (i64, i64)| after.0.saturating_sub(before.1) > APART;
         let both = sampled.0 <= sampled.1 && told.0 <= told.1;
         if self.mismatch.is_none() && both && (apart(sampled, told) || apart(told, sampled)) {
@@ -255,11 +244,12 @@ impl Spans {
         if let Some(mismatch) = self.mismatch {
             return Err(mismatch);
         }
-        let keeper = self.profile.keeper.take();
+        let Board { mut profile, joiner, .. } = self.board;
+        let keeper = profile.keeper.take();
         Ok(Found {
-            moments: keeper.map(|keeper| keeper.finish(&self.profile)),
-            counts: self.joiner.counts(),
-            profile: self.profile,
+            moments: keeper.map(|keeper| keeper.finish(&profile)),
+            counts: joiner.counts(),
+            profile,
             inferred: self.inferred,
             inferred_left_out: self.inferred_left_out,
             lost: self.lost,
@@ -267,8 +257,8 @@ impl Spans {
     }
 
     fn advance(&mut self) {
-        self.undoubted();
-        let Self { joiner, profile, inferred, inferred_left_out, .. } = self;
+        self.board.undoubted();
+        let Self { board: Board { joiner, profile, .. }, inferred, inferred_left_out, .. } = self;
         joiner.advance(&mut |part| profile.take(&part), &mut |span| keep(inferred, inferred_left_out, span));
     }
 
@@ -290,58 +280,6 @@ impl Spans {
         (self.options.from..=self.options.to).contains(&time)
     }
 
-    fn told(&mut self, told: Told) {
-        let mut lies = |start: i64, end: i64| {
-            self.told = (self.told.0.min(start), self.told.1.max(end));
-        };
-        match told {
-            Told::Context(thread, time, context) => {
-                let number = self.joiner.number(&thread);
-                self.joiner.context(number, time, context);
-            }
-            Told::Scope(thread, scope) => {
-                lies(scope.start, scope.end);
-                if let Some(keeper) = &mut self.profile.keeper {
-                    keeper.scope(&thread, scope);
-                }
-                let number = self.joiner.number(&thread);
-                self.joiner.scope(number, scope);
-            }
-            Told::Span(thread, span) => {
-                lies(span.start, span.end);
-                if self.options.from <= span.end && span.start <= self.options.to {
-                    self.joiner.span(&span);
-                    self.profile.told(span, thread);
-                }
-            }
-            Told::Interval(thread, span) => {
-                lies(span.start, span.end);
-                let number = self.joiner.number(&thread);
-                self.interval(number, span, thread);
-            }
-            Told::Endpoint(root, name) => self.profile.told_endpoint(root, name),
-            Told::Watermark(time) => self.joiner.watermark(time),
-        }
-    }
-
-    fn interval(&mut self, number: u32, span: Span, thread: Arc<crate::model::Thread>) {
-        let span = self.joiner.interval(number, span);
-        if let Some(keeper) = &mut self.profile.keeper {
-            let Span { key, start, end, .. } = span;
-            keeper.scope(&thread, Scope { span: key, previous: None, start, end, open: false });
-        }
-        if self.options.from <= span.end && span.start <= self.options.to {
-            if self.intervals.len() < MOST_INFERRED {
-                self.intervals.push((number, span.start, Reverse(span.end), span.key));
-            }
-            self.profile.told(span, Some(thread));
-        }
-    }
-
-    fn undoubted(&mut self) {
-        self.listener.undoubted().into_iter().for_each(|told| self.told(told));
-    }
-
     fn sample(&mut self, sample: &Sample) {
         let Some(thread) = &sample.thread else { return };
         let time = sample.time.epoch_nanos;
@@ -352,12 +290,12 @@ impl Spans {
         }
         if sample.weight.unit == Unit::Nanoseconds && matches!(sample.kind, Kind::Cpu | Kind::Wall) {
             let period = sample.weight.value / sample.weight.samples.max(1);
-            self.profile.periods.entry(sample.event.clone()).or_insert(period);
+            self.board.profile.periods.entry(sample.event.clone()).or_insert(period);
         }
         self.sampled = (self.sampled.0.min(time), self.sampled.1.max(time));
-        let number = self.joiner.number(thread);
+        let number = self.board.joiner.number(thread);
         let stack = sample.stack.as_ref().map(|stack| self.stack(stack));
-        let model = &mut self.profile.model;
+        let model = &mut self.board.profile.model;
         let event = EventKind {
             name: sample.event.clone(),
             variant: sample.variant.clone(),
@@ -373,7 +311,7 @@ impl Spans {
         };
         let path = stack.and_then(|known| known.1).map(|frames| Path { thread, frames });
         let taken = Taken { path, ..Taken::new(sample, seen) };
-        self.joiner.sample(number, taken);
+        self.board.joiner.sample(number, taken);
     }
 
     fn stack(&mut self, stack: &Arc<live::Stack>) -> (Id<Stack>, Option<Frames>) {
@@ -384,7 +322,7 @@ impl Spans {
         if self.stacks.len() >= MOST_STACKS {
             self.stacks.clear();
         }
-        let model = &mut self.profile.model;
+        let model = &mut self.board.profile.model;
         let mut path = Vec::new();
         let mut frames = Vec::with_capacity(stack.frames.len());
         for frame in stack.frames.iter() {

@@ -114,7 +114,11 @@ struct Group {
 /// Stands for the value of a label that a span does not have.
 pub const NONE: &str = "[none]";
 
-fn group_of(profile: &Profile, entry: &Entry, by: &By) -> Arc<str> {
+/// Stands for the span of what was in none.
+pub const NO_SPAN: &str = "[no span]";
+
+/// What a span's line is called.
+pub fn group_of(profile: &Profile, entry: &Entry, by: &By) -> Arc<str> {
     match by {
         By::Name => entry.name().into(),
         By::Endpoint => profile.endpoint(entry).unwrap_or_else(|| "[no endpoint]".into()),

@@ -5,6 +5,9 @@ pub fn how_to_record(event_type: &str) -> String {
     let (package, name) = event_type.rsplit_once('.').unwrap_or(("", event_type));
     match (package, name) {
         (_, "*") => "any recording".into(),
+        ("flightline", "OffCpu" | "OpenOffCpu") => "flightline record --off-cpu -o run.jfr -- PROGRAM".into(),
+        ("flightline", "BlockIo") => "flightline record --block-io -o run.jfr -- PROGRAM".into(),
+        ("flightline", "MemoryGrowth") => "flightline record --growth -o run.jfr -- PROGRAM".into(),
         ("flightline", _) => "flightline record -o run.jfr -- PROGRAM".into(),
         ("profiler", "Malloc" | "Free") => profiler("nativemem"),
         ("profiler", "NativeLock") => profiler("nativelock"),

@@ -5,6 +5,7 @@
 
 mod declare;
 mod events;
+mod kernel_io;
 mod sched;
 mod signals;
 mod spans;
@@ -13,6 +14,7 @@ mod waits;
 
 pub use declare::{Field, Kind, Shape, Type, Unit};
 pub use events::*;
+pub use kernel_io::*;
 pub use sched::*;
 pub use signals::*;
 pub use spans::*;
@@ -62,10 +64,19 @@ pub mod thread_state {
         ["STATE_DEFAULT", "STATE_RUNNABLE", "STATE_SLEEPING", "STATE_WAITING_FOR_CPU", "STATE_DISK_SLEEP"];
 }
 
+const ALL: [&[Type]; 7] = [
+    structs::TYPES,
+    events::TYPES,
+    waits::TYPES,
+    sched::TYPES,
+    kernel_io::TYPES,
+    signals::TYPES,
+    spans::TYPES,
+];
+
 /// All types in the order in which the metadata lists them.
 pub fn types() -> impl Iterator<Item = &'static Type> {
-    let all = [structs::TYPES, events::TYPES, waits::TYPES, sched::TYPES, signals::TYPES, spans::TYPES];
-    all.into_iter().flatten()
+    ALL.into_iter().flatten()
 }
 
 /// The declaration of `id`.
@@ -79,12 +90,11 @@ static INDEX: [Option<&'static Type>; IDS] = index();
 
 const fn index() -> [Option<&'static Type>; IDS] {
     let mut index = [None; IDS];
-    add(&mut index, structs::TYPES);
-    add(&mut index, events::TYPES);
-    add(&mut index, waits::TYPES);
-    add(&mut index, sched::TYPES);
-    add(&mut index, signals::TYPES);
-    add(&mut index, spans::TYPES);
+    let mut i = 0;
+    while i < ALL.len() {
+        add(&mut index, ALL[i]);
+        i += 1;
+    }
     index
 }
 

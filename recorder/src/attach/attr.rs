@@ -199,6 +199,8 @@ pub struct Tracing {
     pub id: u64,
     /// Bits of [`sample`].
     pub sample_type: u64,
+    /// Whether call chains have the kernel's part.
+    pub kernel: bool,
     /// Bytes of stack copied with each sample, where the sample type has them.
     pub stack_bytes: u32,
     /// Bytes in a ring at which its reader is woken.
@@ -230,7 +232,11 @@ impl Tracing {
             config: self.id,
             sample_period: 1,
             sample_type: self.sample_type,
-            flags: flag::DISABLED | flag::WATERMARK | flag::SAMPLE_ID_ALL | flag::USE_CLOCKID,
+            flags: flag::DISABLED
+                | flag::WATERMARK
+                | flag::SAMPLE_ID_ALL
+                | flag::USE_CLOCKID
+                | if self.kernel { 0 } else { flag::EXCLUDE_CALLCHAIN_KERNEL },
             wakeup_watermark: self.wake_bytes,
             sample_regs_user: regs,
             sample_stack_user: stack,

@@ -278,7 +278,7 @@ impl Watch {
                     targets[at].ended(tid, time_ns);
                 }
             }
-            Record::Begun { pid, parent, tid, time_ns } => {
+            Record::Begun { pid, parent, tid, time_ns, .. } => {
                 if let Some(at) = live(targets, pid) {
                     let name = targets[at].name_of_first();
                     targets[at].begin(tid, name, 0, time_ns, period_ns);

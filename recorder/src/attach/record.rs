@@ -70,8 +70,8 @@ pub enum Record<'a> {
     Mapped(Mapped<'a>),
     /// A thread's name; the flag: by executing a program.
     Name { pid: u32, tid: u32, name: &'a [u8], exec: bool },
-    /// A thread began: process, parent process, thread.
-    Begun { pid: u32, parent: u32, tid: u32, time_ns: u64 },
+    /// A thread began: process, parent process, thread, and the thread that began it.
+    Begun { pid: u32, parent: u32, tid: u32, by: u32, time_ns: u64 },
     /// A thread ended.
     Ended { pid: u32, tid: u32, time_ns: u64 },
     /// The ring was full: so many records are missing here.
@@ -194,11 +194,11 @@ pub fn parse(bytes: &[u8], sample_type: u64) -> Option<Record<'_>> {
             Record::Name { pid, tid, name: rest.text(), exec: misc & MISC_COMM_EXEC != 0 }
         }
         4 | 7 => {
-            let (pid, parent, tid, _) = (rest.u32()?, rest.u32()?, rest.u32()?, rest.u32()?);
+            let (pid, parent, tid, by) = (rest.u32()?, rest.u32()?, rest.u32()?, rest.u32()?);
             let time_ns = rest.u64()?;
             match kind {
                 4 => Record::Ended { pid, tid, time_ns },
-                _ => Record::Begun { pid, parent, tid, time_ns },
+                _ => Record::Begun { pid, parent, tid, by, time_ns },
             }
         }
         8 => {

@@ -106,7 +106,8 @@ impl Drain {
     /// The end: what each output lacks, and the sum.
     pub(super) fn off_cpu_finish(&mut self, now: u64) {
         (0..self.recordings.len()).for_each(|index| self.off_cpu_tell(index, now));
-        self.report.off_cpu = self.off_cpu.as_ref().map(|o| o.total());
+        let total = self.off_cpu.as_ref().map(|o| o.total()).unwrap_or_default();
+        (self.report.off_cpu, self.report.kernel_io) = (total.off_cpu, total.io);
     }
 
     /// Whether another engine records a process.

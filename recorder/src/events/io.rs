@@ -8,14 +8,41 @@ use jfr_format::schema::{
 };
 
 use super::{Event, Place};
-use crate::recording::Recording;
+use crate::{names::intern::TraceIndex, recording::Recording};
 
 /// What is at the other end of a socket.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Peer {
-    host: String,
-    address: String,
-    port: i32,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name, `unix` of a local one.
+    pub host: String,
+    /// Its address; of a local one the path.
+    pub address: String,
+    /// 0 where there is none.
+    pub port: i32,
+}
+
+/// What a call was about.
+#[derive(Debug)]
+pub enum About<'a> {
+    /// A file; also a pipe, a terminal or the like.
+    Path(&'a str),
+    /// A socket.
+    Peer(&'a Peer),
+}
+
+/// A call that moved data or waited for it.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// CLOCK_MONOTONIC ns of its beginning, and how long it took.
+    pub start_ns: u64,
+    /// See there.
+    pub took_ns: u64,
+    /// One of [`io`]'s operations with its flags.
+    pub operation: u64,
+    /// Bytes moved, or the negative errno.
+    pub result: i64,
+    /// See there.
+    pub about: About<'a>,
 }
 
 /// Reads a socket address as the kernel gives it.
@@ -48,53 +75,66 @@ fn peer(bytes: &[u8]) -> Peer {
     }
 }
 
-/// Writes one.
+/// Writes one that a program's own record tells of.
 pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
     let (start_ns, took_ns) = event.span(io::START, place.time_ns);
-    let (start, took) = recording.interval(start_ns, took_ns);
     let operation = event.word(io::OPERATION);
-    let result = event.word(io::RESULT) as i64;
-    let moved = result.max(0);
+    let (text, _) = event.bytes(io::TEXT);
+    let (address, mut path) = (peer(&text), String::new());
+    let about = if operation & io::PEER != 0 || matches!(operation & io::MASK, io::CONNECT | io::ACCEPT) {
+        About::Peer(&address)
+    } else {
+        path.push_str(&String::from_utf8_lossy(&text));
+        if operation & io::CUT != 0 {
+            path.push('…');
+        }
+        About::Path(&path)
+    };
+    let call = Call { start_ns, took_ns, operation, result: event.word(io::RESULT) as i64, about };
+    write_call(recording, place.thread, place.trace, &call);
+}
+
+/// Writes one.
+pub fn write_call(recording: &mut Recording, thread: usize, trace: Option<TraceIndex>, call: &Call<'_>) {
+    let (start, took) = recording.interval(call.start_ns, call.took_ns);
+    let (operation, moved) = (call.operation, call.result.max(0));
     let end = operation & io::END != 0;
     let plain = operation & io::MASK;
-    let (text, _) = event.bytes(io::TEXT);
-    if operation & io::PEER != 0 || matches!(plain, io::CONNECT | io::ACCEPT) {
-        let peer = peer(&text);
-        let id = match plain {
-            io::READ => SOCKET_READ,
-            io::CONNECT => SOCKET_CONNECT,
-            io::ACCEPT => SOCKET_ACCEPT,
-            _ => SOCKET_WRITE,
-        };
-        let bytes = peer.host.len() + peer.address.len();
-        recording.event_with_stack(id, place.thread, place.trace, bytes, |e, thread, stack| {
-            e.ticks(start).ticks(took).key(thread).key(stack);
-            e.string(&peer.host).string(&peer.address).int(peer.port);
-            match id {
-                SOCKET_READ => e.long(0).long(moved).boolean(end && operation & io::STREAM != 0),
-                SOCKET_WRITE => e.long(moved),
-                _ => e.int(i32::try_from(-result.min(0)).unwrap_or(0)),
+    match &call.about {
+        About::Peer(peer) => {
+            let id = match plain {
+                io::READ => SOCKET_READ,
+                io::CONNECT => SOCKET_CONNECT,
+                io::ACCEPT => SOCKET_ACCEPT,
+                _ => SOCKET_WRITE,
             };
-        });
-        return;
+            let bytes = peer.host.len() + peer.address.len();
+            recording.event_with_stack(id, thread, trace, bytes, |e, thread, stack| {
+                e.ticks(start).ticks(took).key(thread).key(stack);
+                e.string(&peer.host).string(&peer.address).int(peer.port);
+                match id {
+                    SOCKET_READ => e.long(0).long(moved).boolean(end && operation & io::STREAM != 0),
+                    SOCKET_WRITE => e.long(moved),
+                    _ => e.int(i32::try_from(-call.result.min(0)).unwrap_or(0)),
+                };
+            });
+        }
+        About::Path(path) => {
+            let id = match plain {
+                io::READ => FILE_READ,
+                io::FORCE | io::FORCE_DATA => FILE_FORCE,
+                _ => FILE_WRITE,
+            };
+            recording.event_with_stack(id, thread, trace, path.len(), |e, thread, stack| {
+                e.ticks(start).ticks(took).key(thread).key(stack).string(path);
+                match id {
+                    FILE_READ => e.long(moved).boolean(end),
+                    FILE_FORCE => e.boolean(plain == io::FORCE),
+                    _ => e.long(moved),
+                };
+            });
+        }
     }
-    let mut path = String::from_utf8_lossy(&text).into_owned();
-    if operation & io::CUT != 0 {
-        path.push('…');
-    }
-    let id = match plain {
-        io::READ => FILE_READ,
-        io::FORCE | io::FORCE_DATA => FILE_FORCE,
-        _ => FILE_WRITE,
-    };
-    recording.event_with_stack(id, place.thread, place.trace, path.len(), |e, thread, stack| {
-        e.ticks(start).ticks(took).key(thread).key(stack).string(&path);
-        match id {
-            FILE_READ => e.long(moved).boolean(end),
-            FILE_FORCE => e.boolean(plain == io::FORCE),
-            _ => e.long(moved),
-        };
-    });
 }
 
 #[cfg(test)]

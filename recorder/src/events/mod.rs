@@ -7,7 +7,7 @@ use jfr_format::schema;
 use crate::{names::intern::TraceIndex, recording::Recording};
 
 pub mod alloc;
-mod io;
+pub mod io;
 mod lock;
 mod mappings;
 mod perf;

@@ -2,8 +2,8 @@
 
 use std::{ffi::CString, fs};
 
-/// Longest text that the kernel takes, bytes.
-const LONGEST: usize = 4000;
+/// Longest text, bytes: the kernel takes a page, and other conditions may come with it.
+const LONGEST: usize = 3600;
 /// Numbers begin anew here (RESERVED_PIDS of the kernel).
 const FIRST: u32 = 300;
 /// Threads that may begin before the filters are looked at again and their numbers have begun anew.

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::{OffCpu, ledger::Cause, open};
-use crate::{drain::Drain, wall::look::Files};
+use crate::{clock::monotonic_ns, drain::Drain, wall::look::Files};
 
 /// Time in which so many switches are looked at as may be, ns.
 const WINDOW_NS: u64 = 100_000_000;
@@ -92,8 +92,10 @@ impl OffCpu {
         };
         let ran = asked.into_iter().filter_map(|(pid, tid)| Some((tid, slices(pid, tid)?))).collect();
         open::count(&self.sources);
+        let blind_ns = monotonic_ns();
         open::stop(&mut self.sources);
         self.read(drain, u64::MAX);
+        self.io_blind(drain, Cause::CallGuard, blind_ns);
         self.guard.held = Some(ran);
     }
 

@@ -19,6 +19,16 @@ pub enum Cause {
     Guard,
     /// Recording paused.
     Paused,
+    /// Records are missing in a system call or a request to a device.
+    CallDoubtful,
+    /// Its beginning or its end was not seen.
+    CallUnseen,
+    /// The output had no room for it.
+    CallOutputFull,
+    /// The guard held recording back in it.
+    CallGuard,
+    /// Recording paused in it.
+    CallPaused,
 }
 
 impl Cause {
@@ -29,6 +39,11 @@ impl Cause {
             Cause::OutputFull => "off-cpu: output full",
             Cause::Guard => "off-cpu: held back",
             Cause::Paused => "off-cpu: paused",
+            Cause::CallDoubtful => "kernel-io: over lost records",
+            Cause::CallUnseen => "kernel-io: beginning or end not seen",
+            Cause::CallOutputFull => "kernel-io: output full",
+            Cause::CallGuard => "kernel-io: held back",
+            Cause::CallPaused => "kernel-io: paused",
         }
     }
 }
@@ -51,7 +66,7 @@ impl Sum {
 
 #[derive(Default)]
 struct Untold {
-    short: Sum,
+    short: BTreeMap<&'static str, Sum>,
     lost: BTreeMap<Cause, Sum>,
     /// Of the records that rings had no room for, those told.
     records: u64,
@@ -62,6 +77,8 @@ struct Untold {
 /// The account.
 #[derive(Default)]
 pub struct Ledger {
+    /// Switches are recorded, and what is lost may be of them.
+    switches: bool,
     outputs: BTreeMap<usize, Untold>,
     /// Records that rings had no room for.
     records: u64,
@@ -69,13 +86,20 @@ pub struct Ledger {
     held: u64,
     /// Intervals written.
     pub written: u64,
+    /// Calls, requests and growth written.
+    pub told: u64,
     lost: u64,
 }
 
 impl Ledger {
-    /// An interval of output `index` is shorter than asked for.
-    pub fn short(&mut self, index: usize, ns: u64) {
-        self.outputs.entry(index).or_default().short.add(ns);
+    /// Nothing yet; `switches`: they are recorded.
+    pub fn new(switches: bool) -> Ledger {
+        Ledger { switches, ..Ledger::default() }
+    }
+
+    /// Something of output `index` is shorter than asked for.
+    pub fn short(&mut self, what: &'static str, index: usize, ns: u64) {
+        self.outputs.entry(index).or_default().short.entry(what).or_default().add(ns);
     }
 
     /// An interval of output `index` is lost.
@@ -101,24 +125,26 @@ impl Ledger {
         self.outputs.len() > before
     }
 
-    /// Intervals written; intervals, records and switches lost.
-    pub fn total(&self) -> (u64, u64) {
-        (self.written, self.lost.saturating_add(self.records).saturating_add(self.held))
+    /// Whatever is lost.
+    pub fn total_lost(&self) -> u64 {
+        self.lost.saturating_add(self.records).saturating_add(self.held)
     }
 
     /// Tells what is new to output `index`.
     pub fn tell(&mut self, index: usize, recording: &mut Recording, now_ns: u64) {
         let Some(untold) = self.outputs.get_mut(&index) else { return };
         let now = recording.ticks(now_ns);
-        let short = std::mem::take(&mut untold.short);
-        if short.count > 0 {
-            recording.event(schema::BELOW_THRESHOLD, None, 8, |e, _| {
-                e.ticks(now).string("off-cpu").long(short.count as i64).long(short.ns as i64);
+        for (what, short) in std::mem::take(&mut untold.short) {
+            recording.event(schema::BELOW_THRESHOLD, None, what.len(), |e, _| {
+                e.ticks(now).string(what).long(short.count as i64).long(short.ns as i64);
             });
         }
         let records = self.records - std::mem::replace(&mut untold.records, self.records);
         let held = self.held - std::mem::replace(&mut untold.held, self.held);
-        let of_all = [("off-cpu: records, ring full", records), ("off-cpu: switches held back", held)];
+        let of_all = match self.switches {
+            true => [("off-cpu: records, ring full", records), ("off-cpu: switches held back", held)],
+            false => [("kernel-io: records, ring full", records), ("kernel-io: calls held back", held)],
+        };
         let of_all = of_all.map(|(name, count)| (name, Sum { count, ns: 0 }));
         let lost = std::mem::take(&mut untold.lost).into_iter().map(|(cause, sum)| (cause.text(), sum));
         for (name, Sum { count, ns }) in of_all.into_iter().chain(lost).filter(|(_, sum)| sum.count > 0) {
@@ -144,11 +170,11 @@ mod tests {
     #[test]
     fn sums() {
         let mut ledger = Ledger { written: 3, ..Ledger::default() };
-        ledger.short(0, 5);
+        ledger.short("off-cpu", 0, 5);
         ledger.lose(0, Cause::Doubtful, 7);
         ledger.lose(1, Cause::Doubtful, 7);
         ledger.no_room(10);
         ledger.hold_back(100);
-        assert_eq!(ledger.total(), (3, 112));
+        assert_eq!((ledger.written, ledger.total_lost()), (3, 112));
     }
 }

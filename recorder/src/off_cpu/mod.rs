@@ -1,4 +1,5 @@
-//! Records when, where and why threads are without a processor, by the scheduler's tracepoints.
+//! Records when, where and why threads are without a processor, by the scheduler's tracepoints; and what they ask of files, sockets,
+//! disks and memory, by those of system calls and block devices.
 //!
 //! ```text
 //! points.rs      the tracepoints' records
@@ -9,15 +10,17 @@
 //! guard.rs       how much of it at most
 //! kept.rs        stacks until then; kernel_part.rs: frames that say nothing
 //! ready.rs       intervals that wait for names; write.rs: their events
+//! io/            system calls, requests to disks, growth
 //! ```
 //! At a switch the sample is of the thread that goes: its stack is where it waits, and belongs to the thread that the record
 //! names (a thread that ends is nobody by then). A wake-up is sampled in the context of who wakes. Records of all processors are taken
 //! in order of time.
 
-use std::{collections::HashSet, io, os::fd::BorrowedFd, time::Duration};
+use std::{collections::HashSet, io::Error as IoError, os::fd::BorrowedFd, time::Duration};
 
 use crate::{
     attach::machine::threads_of,
+    clock::monotonic_ns,
     drain::Drain,
     names::images::{ImageId, Images},
     recording::Recording,
@@ -27,6 +30,7 @@ use crate::{
 mod filter;
 mod guard;
 mod intervals;
+mod io;
 mod kept;
 mod kernel_part;
 mod ledger;
@@ -40,6 +44,7 @@ mod write;
 
 use guard::Guard;
 use intervals::Intervals;
+use io::Io;
 use kept::{Kept, Spare};
 use kernel_part::Parts;
 use ledger::{Cause, Ledger};
@@ -54,12 +59,23 @@ use tasks::Tasks;
 const SETTLE_NS: u64 = 2_000_000;
 /// Longest pause between two rounds while the guard waits for its time to pass.
 const HOLD_PAUSE: Duration = Duration::from_millis(20);
+/// The same while system calls are recorded: descriptors are asked for what they are while they are open.
+const CALLS_PAUSE: Duration = Duration::from_millis(5);
 /// Samples of threads that are not recorded, in a second, from which on the kernel is told anew which are.
 const MANY_STRANGERS: u64 = 500;
 /// Lists of a process's threads read at most until no new one shows up.
 const MAX_LISTS: usize = 50;
 /// A thread that ended is forgotten by then at the latest, ns: until its last switch it may be switched out and in.
 const ENDING_NS: u64 = 1_000_000_000;
+
+/// How much was written and lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Total {
+    /// Times without a processor; lost ones.
+    pub off_cpu: Option<(u64, u64)>,
+    /// Calls, requests and growth; lost ones, unless they are in those above.
+    pub io: Option<(u64, u64)>,
+}
 
 /// The recording of off-CPU time.
 pub struct OffCpu {
@@ -77,6 +93,7 @@ pub struct OffCpu {
     sources: Vec<Source>,
     pass: Option<Pass>,
     intervals: Intervals<Kept>,
+    io: Io,
     tasks: Tasks,
     ending: Vec<(u32, u64)>,
     parts: Parts,
@@ -109,7 +126,7 @@ impl OffCpu {
         });
         let (points, sources, lacks) = match found {
             Ok((points, sources)) => (Some(points), sources, None),
-            Err(problem) if wanted.all => return Err(problem),
+            Err(problem) if wanted.all || wanted.io() => return Err(problem),
             Err(problem) => (None, Vec::new(), Some(looks::notice(&problem, wanted))),
         };
         Ok(OffCpu {
@@ -124,6 +141,7 @@ impl OffCpu {
             sources,
             pass: None,
             intervals: Intervals::default(),
+            io: Io::default(),
             tasks: Tasks::default(),
             ending: Vec::new(),
             parts: Parts::default(),
@@ -132,7 +150,7 @@ impl OffCpu {
             pending_bytes: 0,
             again_ns: 0,
             now_ns: 0,
-            ledger: Ledger::default(),
+            ledger: Ledger::new(wanted.switches),
             guard: Guard::new(wanted.rate),
             strangers: 0,
             found: Vec::new(),
@@ -147,8 +165,9 @@ impl OffCpu {
     }
 
     /// Opens what tells of the switches of a thread and those it starts.
-    fn watch(&mut self, tid: u32, from_exec: bool) -> io::Result<()> {
+    fn watch(&mut self, tid: u32, from_exec: bool) -> Result<(), IoError> {
         match self.points {
+            _ if !self.settings.switches => Ok(()),
             Some(_) => open::switches(&mut self.sources, tid, self.follow, from_exec),
             None => open::switches_alone(&mut self.sources, tid, self.follow, from_exec),
         }
@@ -178,6 +197,7 @@ impl OffCpu {
         process.recorded = true;
         process.mapped = true;
         process.stacks.read_maps(pid, images);
+        self.io.attach(pid);
         // Threads that start while we look are inherited from those whose events are open already, or seen next time.
         let mut known = HashSet::new();
         for _ in 0..MAX_LISTS {
@@ -204,7 +224,7 @@ impl OffCpu {
 
     fn trace(&mut self, pass: Pass) -> Result<(), String> {
         let Some(points) = &self.points else { return Ok(()) };
-        open::trace(&mut self.sources, points, &pass, self.settings.stack_bytes).map_err(|e| refused(&e))?;
+        open::trace(&mut self.sources, points, &pass, &self.settings).map_err(|e| refused(&e))?;
         self.pass = Some(pass);
         Ok(())
     }
@@ -224,7 +244,7 @@ impl OffCpu {
 
     /// Intervals that wait for names.
     pub fn waiting(&self) -> usize {
-        self.pending.len()
+        self.pending.len() + self.io.waiting()
     }
 
     /// The images that stacks may name.
@@ -242,9 +262,13 @@ impl OffCpu {
         self.ledger.tell(index, recording, now_ns);
     }
 
-    /// Intervals written; intervals and records lost.
-    pub fn total(&self) -> (u64, u64) {
-        self.ledger.total()
+    /// Intervals written, calls and requests written, and what was lost, if they are recorded.
+    pub fn total(&self) -> Total {
+        let (switches, lost) = (self.settings.switches, self.ledger.total_lost());
+        Total {
+            off_cpu: switches.then_some((self.ledger.written, lost)),
+            io: self.settings.io().then_some((self.ledger.told, if switches { 0 } else { lost })),
+        }
     }
 
     /// Forgets an output that is let go.
@@ -263,8 +287,10 @@ impl OffCpu {
             return open::resume(&mut self.sources);
         }
         self.release(drain, now_ns);
+        let blind_ns = monotonic_ns();
         open::stop(&mut self.sources);
         self.read(drain, u64::MAX);
+        self.io_blind(drain, Cause::CallPaused, blind_ns);
         for (interval, _) in self.intervals.take_open(now_ns) {
             self.lose(drain, interval.out.pid, Cause::Paused, interval.took_ns());
         }
@@ -274,15 +300,12 @@ impl OffCpu {
     pub fn round(&mut self, drain: &mut Drain, now_ns: u64) -> u32 {
         self.pause(drain, drain.paused(), now_ns);
         let fill = self.read(drain, now_ns.saturating_sub(SETTLE_NS));
-        let (tasks, intervals) = (&mut self.tasks, &mut self.intervals);
-        self.ending.retain(|(tid, at)| {
-            let over = now_ns.saturating_sub(*at) >= ENDING_NS;
-            if over {
-                tasks.ended(*tid);
-                intervals.ended(*tid);
-            }
-            !over
-        });
+        let over = |at: u64| now_ns.saturating_sub(at) >= ENDING_NS;
+        for (tid, at) in self.ending.extract_if(.., |(_, at)| over(*at)).collect::<Vec<_>>() {
+            self.tasks.ended(tid);
+            self.intervals.ended(tid);
+            self.io_ended(drain, tid, at);
+        }
         self.read_names(drain, now_ns);
         self.guard(drain, now_ns);
         if self.points.is_none() && !self.paused && !self.guard.holds() {
@@ -310,7 +333,8 @@ impl OffCpu {
     /// Longest pause between two rounds.
     pub fn longest_pause(&self) -> Option<Duration> {
         let holds = self.guard.holds().then_some(HOLD_PAUSE);
-        self.points.is_none().then_some(looks::PAUSE).or(holds)
+        let soon = self.settings.calls.is_some().then_some(CALLS_PAUSE);
+        self.points.is_none().then_some(looks::PAUSE).or(holds).or(soon)
     }
 
     /// Stops sampling.
@@ -323,7 +347,7 @@ impl OffCpu {
 }
 
 /// Why the kernel refuses, and what to do.
-fn refused(error: &io::Error) -> String {
+fn refused(error: &IoError) -> String {
     let said = crate::error::plain(error);
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(

@@ -1,6 +1,7 @@
 //! The events of all processors, and which threads pass in the kernel.
 
 use std::{
+    ffi::{CStr, CString},
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -10,6 +11,7 @@ use std::{
 
 use super::{
     filter::{Last, Threads},
+    io::{self as kernel_io, BlockPoints, CallPoints},
     points::{SwitchPoint, WakingPoint},
 };
 use crate::{
@@ -41,6 +43,21 @@ pub enum Kind {
     In,
     /// Such a thread is woken, by who was sampled.
     Waking,
+    /// It begins a system call.
+    Enter,
+    /// It ends one.
+    Exit,
+    /// It asks a block device for something.
+    Queued,
+    /// Something that a block device was asked for is done.
+    Completed,
+}
+
+impl Kind {
+    /// Whether its samples have stacks.
+    pub fn has_stack(self) -> bool {
+        !matches!(self, Kind::In | Kind::Enter | Kind::Completed)
+    }
 }
 
 /// The ring of a processor, with the event that tells of threads and mappings.
@@ -57,14 +74,14 @@ pub struct Source {
     switches: Vec<OwnedFd>,
     /// What tells of mappings and names, thread by thread.
     tasks: Vec<OwnedFd>,
-    /// Counts the switches that pass while nobody is told of them.
-    counter: Option<OwnedFd>,
+    /// They count the switches and calls that pass while nobody is told of them.
+    counters: Vec<OwnedFd>,
 }
 
 impl Source {
     fn new(ring: Ring, cpu: u32) -> Source {
         let (events, old, switches, tasks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Source { ring, cpu, events, old, switches, tasks, counter: None }
+        Source { ring, cpu, events, old, switches, tasks, counters: Vec::new() }
     }
 
     /// What a sample of this number tells.
@@ -89,6 +106,10 @@ pub struct Points {
     pub switch: SwitchPoint,
     /// Wake-ups, if they are recorded.
     pub waking: Option<WakingPoint>,
+    /// System calls, if some are.
+    pub calls: Option<CallPoints>,
+    /// Requests to block devices, if they are.
+    pub blocks: Option<BlockPoints>,
 }
 
 impl Points {
@@ -101,7 +122,9 @@ impl Points {
                 .into());
         }
         let waking = if settings.wakeups { Some(WakingPoint::find()?) } else { None };
-        Ok(Points { switch: SwitchPoint::find()?, waking })
+        let calls = if kernel_io::wanted(settings).is_some() { Some(CallPoints::find()?) } else { None };
+        let blocks = if settings.block.is_some() { Some(BlockPoints::find()?) } else { None };
+        Ok(Points { switch: SwitchPoint::find()?, waking, calls, blocks })
     }
 }
 
@@ -132,7 +155,7 @@ pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
         let ring = Ring::map(event, bytes).map_err(|(_, error)| error)?;
         attr::enable(ring.event())?;
         let mut source = Source::new(ring, cpu);
-        if settings.all {
+        if settings.all && settings.switches {
             let event = telling(false, bytes).open(cpu)?;
             attr::share_ring(event.as_fd(), source.ring.event())?;
             attr::enable(event.as_fd())?;
@@ -151,7 +174,7 @@ fn telling(tasks: bool, ring: usize) -> Telling {
 /// Whether the tracepoints may be opened at all.
 pub fn try_out(points: &Points) -> io::Result<()> {
     let cpu = online().first().copied().unwrap_or(0);
-    Tracing { id: points.switch.id, sample_type: WITH_STACK, stack_bytes: 0, wake_bytes: 1 }
+    Tracing { id: points.switch.id, sample_type: WITH_STACK, kernel: true, stack_bytes: 0, wake_bytes: 1 }
         .open(cpu)
         .map(drop)
 }
@@ -226,17 +249,30 @@ fn wake_bytes(ring: usize) -> u32 {
 
 /// Opens the tracepoints of all processors for the threads that pass; then those of before are closed. What both tell in between
 /// is told twice.
-pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: u32) -> io::Result<()> {
+pub fn trace(
+    sources: &mut [Source],
+    points: &Points,
+    pass: &Pass,
+    settings: &settings::OffCpu,
+) -> io::Result<()> {
     for source in sources {
-        let tracing = |id, sample_type| {
-            let wake_bytes = wake_bytes(source.ring.size());
-            Tracing { id, sample_type, stack_bytes, wake_bytes }
+        let tracing = |id, kind: Kind| {
+            let (wake_bytes, stack_bytes) = (wake_bytes(source.ring.size()), settings.stack_bytes);
+            let sample_type = if kind.has_stack() { WITH_STACK } else { PLAIN };
+            // Where a call ends in the kernel is the tracepoint.
+            Tracing { id, sample_type, kernel: kind != Kind::Exit, stack_bytes, wake_bytes }
         };
         let mut events = Vec::new();
-        let mut add = |kind, id, sample_type, filter: Option<std::ffi::CString>| -> io::Result<()> {
-            let event = tracing(id, sample_type).open(source.cpu)?;
+        let mut counters = Vec::new();
+        let mut add = |kind, id, filter: Option<CString>| -> io::Result<()> {
+            let event = tracing(id, kind).open(source.cpu)?;
+            if matches!(kind, Kind::Out | Kind::Exit) {
+                counters.push(tracing(id, kind).count(source.cpu)?);
+            }
             if let Some(filter) = filter {
                 attr::set_filter(event.as_fd(), &filter)?;
+                let counter = counters.last().filter(|_| matches!(kind, Kind::Out | Kind::Exit));
+                counter.map_or(Ok(()), |counter| attr::set_filter(counter.as_fd(), &filter))?;
             }
             attr::share_ring(event.as_fd(), source.ring.event())?;
             events.push((attr::number(event.as_fd())?, kind, event));
@@ -246,28 +282,45 @@ pub fn trace(sources: &mut [Source], points: &Points, pass: &Pass, stack_bytes: 
             Pass::All => None,
             Pass::Threads(threads) => Some(threads.text(field)),
         };
-        // Of an idle processor there is nothing to see.
-        let out = of_threads("prev_pid").or_else(|| Some(c"prev_pid!=0".into()));
-        let counter = tracing(points.switch.id, WITH_STACK).count(source.cpu)?;
-        if let Some(out) = &out {
-            attr::set_filter(counter.as_fd(), out)?;
+        if settings.switches {
+            // Of an idle processor there is nothing to see.
+            let out = of_threads("prev_pid").or_else(|| Some(c"prev_pid!=0".into()));
+            add(Kind::Out, points.switch.id, out)?;
+            // Of a whole machine the other events tell of those that come, whoever they are.
+            if let Some(come) = of_threads("next_pid") {
+                add(Kind::In, points.switch.id, Some(come))?;
+            }
+            if let Some(waking) = &points.waking {
+                add(Kind::Waking, waking.id, of_threads("pid"))?;
+            }
         }
-        add(Kind::Out, points.switch.id, WITH_STACK, out)?;
-        // Of a whole machine the other events tell of those that come, whoever they are.
-        if let Some(come) = of_threads("next_pid") {
-            add(Kind::In, points.switch.id, PLAIN, Some(come))?;
+        if let (Some(calls), Some(wanted)) = (&points.calls, kernel_io::wanted(settings)) {
+            let filter = |ends| both(&wanted.filter(ends), of_threads("common_pid"));
+            add(Kind::Enter, calls.enter, Some(filter(false)))?;
+            add(Kind::Exit, calls.exit, Some(filter(true)))?;
         }
-        if let Some(waking) = &points.waking {
-            add(Kind::Waking, waking.id, WITH_STACK, of_threads("pid"))?;
+        if let Some(blocks) = &points.blocks {
+            add(Kind::Queued, blocks.start, of_threads("common_pid"))?;
+            // What completes a request is any thread's interrupt.
+            add(Kind::Completed, blocks.done, None)?;
         }
         for (.., event) in &events {
             attr::enable(event.as_fd())?;
         }
-        source.counter = Some(counter);
+        source.counters = counters;
         let before = std::mem::replace(&mut source.events, events);
         source.old = before.iter().map(|(number, kind, _)| (*number, *kind)).collect();
     }
     Ok(())
+}
+
+/// Both conditions.
+fn both(first: &str, second: Option<CString>) -> CString {
+    let text = match second.as_deref().map(CStr::to_string_lossy) {
+        Some(second) => format!("({first})&&({second})"),
+        None => first.to_owned(),
+    };
+    CString::new(text).unwrap_or_default()
 }
 
 /// Stops what tells of switches and wake-ups.
@@ -289,16 +342,16 @@ fn each(sources: &mut [Source], act: impl Fn(BorrowedFd<'_>) -> io::Result<()>) 
     }
 }
 
-/// Counts the switches that pass, from now on.
+/// Counts the switches and calls that pass, from now on.
 pub fn count(sources: &[Source]) {
-    for counter in sources.iter().filter_map(|source| source.counter.as_ref()) {
+    for counter in sources.iter().flat_map(|source| &source.counters) {
         let _ = attr::reset(counter.as_fd()).and_then(|()| attr::enable(counter.as_fd()));
     }
 }
 
 /// How many passed since [`count`]; `None` where they cannot be counted.
 pub fn counted(sources: &[Source]) -> Option<u64> {
-    let counters = sources.iter().filter_map(|source| source.counter.as_ref());
+    let counters = sources.iter().flat_map(|source| &source.counters);
     let counts: Vec<u64> = counters
         .filter_map(|counter| {
             let _ = attr::disable(counter.as_fd());

@@ -7,22 +7,22 @@ use crate::perf_events::tracepoint::{Tracepoint, describe};
 
 /// Where in a record a number or text stands.
 #[derive(Clone, Copy, Debug)]
-struct Field {
-    offset: usize,
-    size: usize,
+pub(super) struct Field {
+    pub(super) offset: usize,
+    pub(super) size: usize,
 }
 
 impl Field {
-    fn of(point: &Tracepoint, name: &str) -> Result<Field, String> {
+    pub(super) fn of(point: &Tracepoint, name: &str) -> Result<Field, String> {
         let (offset, size) = point.field(name)?;
         Ok(Field { offset, size })
     }
 
-    fn bytes<'a>(&self, raw: &'a [u8]) -> Option<&'a [u8]> {
+    pub(super) fn bytes<'a>(&self, raw: &'a [u8]) -> Option<&'a [u8]> {
         raw.get(self.offset..self.offset.checked_add(self.size)?)
     }
 
-    fn number(&self, raw: &[u8]) -> Option<u64> {
+    pub(super) fn number(&self, raw: &[u8]) -> Option<u64> {
         let bytes = self.bytes(raw)?;
         (bytes.len() <= 8).then(|| bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }

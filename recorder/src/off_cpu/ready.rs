@@ -7,7 +7,6 @@ use super::{
     Kept, OffCpu,
     intervals::Interval,
     ledger::Cause,
-    tasks::Tasks,
     write::{self, Waker},
 };
 use crate::{attach::stacks::Stack, clock::monotonic_ns, drain::Drain, names::intern::TraceIndex, tell};
@@ -42,12 +41,12 @@ impl OffCpu {
         } else if took_ns >= self.settings.min_ns() {
             self.enter(drain, interval, false);
         } else if let Some(index) = self.output(drain, pid) {
-            self.ledger.short(index, took_ns);
+            self.ledger.short("off-cpu", index, took_ns);
         }
     }
 
     /// Tells of a process that no other engine tells of.
-    fn tell_process(&mut self, drain: &mut Drain, pid: u32) {
+    pub(super) fn tell_process(&mut self, drain: &mut Drain, pid: u32) {
         if self.joins || self.tasks.process(pid).told {
             return;
         }
@@ -58,7 +57,7 @@ impl OffCpu {
     }
 
     /// The output of a process.
-    fn output(&mut self, drain: &mut Drain, pid: u32) -> Option<usize> {
+    pub(super) fn output(&mut self, drain: &mut Drain, pid: u32) -> Option<usize> {
         let process = self.tasks.process(pid);
         if process.output.is_none() {
             process.output = drain.recording_of(pid).ok().map(|(index, _)| index);
@@ -104,6 +103,7 @@ impl OffCpu {
                 self.pending.push(ready);
             }
         }
+        self.resolve_io(drain, anyway);
         self.forget(drain);
         // Much that waits must not take the time that rings need.
         let now_ns = monotonic_ns();
@@ -120,7 +120,9 @@ impl OffCpu {
             let waker = interval.out.wake.as_ref().map_or((0, 0), |wake| wake.waker);
             needed.extend([interval.tid, interval.out.pid, waker.0, waker.1]);
         }
-        for process in self.tasks.forget(&needed) {
+        needed.extend(self.io.needed());
+        for (pid, process) in self.tasks.forget(&needed) {
+            self.io.forget(pid);
             for (index, group) in process.groups() {
                 drain.parts(*index).0.end_group(*group);
             }
@@ -130,8 +132,10 @@ impl OffCpu {
     /// The end: what is out by now.
     pub fn close(&mut self, drain: &mut Drain, now_ns: u64) {
         self.release(drain, now_ns);
+        let blind_ns = monotonic_ns();
         self.stop();
         self.read(drain, u64::MAX);
+        self.io_end(drain, blind_ns);
         self.read_names(drain, now_ns);
         for (tid, _) in std::mem::take(&mut self.ending) {
             self.intervals.ended(tid);
@@ -153,11 +157,17 @@ impl OffCpu {
         }
     }
 
+    /// Whether a process may still join the recording, so that what waits since then for it keeps waiting.
+    pub(super) fn may_join(&self, drain: &Drain, pid: u32, since_ns: u64) -> bool {
+        // At the end nobody joins any more, and names have to be asked for.
+        let may = self.joins && !self.stopped && self.now_ns.saturating_sub(since_ns) < JOIN_NS;
+        may && self.tasks.recorded(pid) && !drain.knows(pid)
+    }
+
     /// Writes an interval; gives it back if it has to wait.
     fn write(&mut self, drain: &mut Drain, mut ready: Ready, anyway: bool) -> Option<Ready> {
         let pid = ready.interval.out.pid;
-        let may_join = self.joins && self.now_ns.saturating_sub(ready.since_ns) < JOIN_NS;
-        if !anyway && may_join && self.tasks.recorded(pid) && !drain.knows(pid) {
+        if !anyway && self.may_join(drain, pid, ready.since_ns) {
             return Some(ready);
         }
         let took_ns = ready.interval.took_ns();
@@ -200,23 +210,37 @@ impl OffCpu {
         ready: &'a Ready,
         anyway: bool,
     ) -> (Result<Option<TraceIndex>, Waiting>, Result<Option<Woken<'a>>, Waiting>) {
-        let (recording, images, _) = drain.parts(index);
-        let mut trace = |tasks: &mut Tasks, pid: u32, stack: Option<&Stack>| {
-            let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else { return Ok(None) };
-            let found =
-                tasks.process(pid).stacks.trace(stack, anyway, index, &mut recording.interner, images);
-            found.map(Some).ok_or(Waiting)
-        };
         let out = &ready.interval.out;
-        let own = trace(&mut self.tasks, out.pid, out.stack.stack.as_ref());
+        let own = self.stack_in(drain, index, out.pid, out.stack.stack.as_ref(), anyway);
         let Some(wake) = &out.wake else { return (own, Ok(None)) };
         let who = (!wake.interrupt).then_some((wake.waker, &wake.name));
-        let found = trace(&mut self.tasks, wake.waker.0, wake.stack.stack.as_ref());
+        let found = self.stack_in(drain, index, wake.waker.0, wake.stack.stack.as_ref(), anyway);
         (own, found.map(|found| Some((found, wake.time_ns, who))))
     }
 
+    /// A stack of a process in the output; `None` if it is empty.
+    pub(super) fn stack_in(
+        &mut self,
+        drain: &mut Drain,
+        index: usize,
+        pid: u32,
+        stack: Option<&Stack>,
+        anyway: bool,
+    ) -> Result<Option<TraceIndex>, Waiting> {
+        let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else { return Ok(None) };
+        let (recording, images, _) = drain.parts(index);
+        let stacks = &mut self.tasks.process(pid).stacks;
+        stacks.trace(stack, anyway, index, &mut recording.interner, images).map(Some).ok_or(Waiting)
+    }
+
     /// The constant of a thread: that which another engine has given it, if it is called so now.
-    fn constant(&mut self, drain: &mut Drain, who: (u32, u32), name: &Arc<str>, index: usize) -> usize {
+    pub(super) fn constant(
+        &mut self,
+        drain: &mut Drain,
+        who: (u32, u32),
+        name: &Arc<str>,
+        index: usize,
+    ) -> usize {
         if self.tasks.wants_constant(who.1, name, index) {
             let known = drain.known_thread(who.0, who.1, name, index);
             self.tasks.adopt(who.0, who.1, index, known);
@@ -226,7 +250,7 @@ impl OffCpu {
 }
 
 /// Names are being read.
-struct Waiting;
+pub(super) struct Waiting;
 
 /// Where it was woken from, when, and by which process and thread of which name, if by one.
 type Woken<'a> = (Option<TraceIndex>, u64, Option<((u32, u32), &'a Arc<str>)>);

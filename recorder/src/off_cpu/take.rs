@@ -59,6 +59,7 @@ impl OffCpu {
         }
         self.sources = sources;
         self.found = found;
+        self.io.seen_ns = until_ns;
         fill
     }
 
@@ -72,12 +73,11 @@ impl OffCpu {
         };
         let Some(kind) = source.kind(number) else {
             // Of events that were renewed twice since: what it was is not known.
-            self.ledger.no_room(1);
-            self.intervals.missing(one.time_ns);
+            self.missing(drain, 1, one.time_ns);
             return;
         };
         let bytes = source.ring.record(one.at, one.len);
-        let Some(head) = record::traced(bytes, kind != Kind::In) else { return };
+        let Some(head) = record::traced(bytes, kind.has_stack()) else { return };
         match kind {
             Kind::In => {
                 let point = self.points.as_ref().map(|points| &points.switch);
@@ -87,6 +87,10 @@ impl OffCpu {
             }
             Kind::Out => self.goes(drain, &head, bytes),
             Kind::Waking => self.woken(drain, &head, bytes),
+            Kind::Enter => self.enters(drain, &head),
+            Kind::Exit => self.leaves(drain, &head, bytes),
+            Kind::Queued => self.queued(drain, &head, bytes),
+            Kind::Completed => self.completed(drain, &head),
         }
     }
 
@@ -99,6 +103,7 @@ impl OffCpu {
         if states.over(switch.state) {
             self.ending.retain(|(other, _)| *other != tid);
             tasks.ended(tid);
+            self.io_ended(drain, tid, time_ns);
             if let Some(before) = self.intervals.ended(tid) {
                 self.lose(drain, before.pid, Cause::Unseen, time_ns.saturating_sub(before.since_ns));
             }
@@ -107,18 +112,31 @@ impl OffCpu {
         // One that is about to end is nobody in the sample's own words.
         let told = (sample.tid == tid).then_some(sample.pid);
         let Some(pid) = told.or_else(|| tasks.pid_of(tid)) else { return };
-        if self.settings.all && !tasks.recorded(pid) {
-            tasks.process(pid).recorded = pid != std::process::id();
-        }
-        if !tasks.records(pid, time_ns) {
-            self.strangers += 1;
+        let (state, runnable) = (switch.state, states.runnable(switch.state));
+        if !self.takes(pid, time_ns) {
             return;
         }
         self.guard.took();
-        let name = tasks.seen(pid, tid, Some(switch.prev_comm));
-        let (state, runnable) = (switch.state, states.runnable(switch.state));
+        let name = self.tasks.seen(pid, tid, Some(switch.prev_comm));
         let stack = self.keep(drain, pid, bytes, false);
         self.out(drain, tid, Out { pid, name, since_ns: time_ns, state, runnable, stack, wake: None });
+    }
+
+    /// Whether what a process did at `time_ns` is recorded.
+    pub(super) fn takes(&mut self, pid: u32, time_ns: u64) -> bool {
+        if self.settings.all && !self.tasks.recorded(pid) {
+            self.tasks.process(pid).recorded = pid != std::process::id();
+        }
+        let takes = self.tasks.records(pid, time_ns);
+        self.strangers += u64::from(!takes);
+        takes
+    }
+
+    /// Records are missing up to now.
+    fn missing(&mut self, drain: &mut Drain, records: u64, time_ns: u64) {
+        self.ledger.no_room(records);
+        self.intervals.missing(time_ns);
+        self.io_missing(drain, time_ns);
     }
 
     /// The same where the kernel only tells that.
@@ -187,14 +205,15 @@ impl OffCpu {
                     process.stacks.mapped(&mapped, drain.images());
                 }
             }
-            Record::Begun { pid, parent, tid, .. }
+            Record::Begun { pid, parent, tid, by, .. }
                 if pid != parent && self.follow && tasks.recorded(parent) =>
             {
                 tasks.forked(parent, pid, time_ns);
-                tasks.seen(pid, tid, None);
+                self.io.forked(parent, pid);
+                tasks.began(pid, tid, by);
             }
-            Record::Begun { pid, parent, tid, .. } if pid == parent && tasks.recorded(pid) => {
-                tasks.seen(pid, tid, None);
+            Record::Begun { pid, parent, tid, by, .. } if pid == parent && tasks.recorded(pid) => {
+                tasks.began(pid, tid, by);
             }
             Record::Ended { tid, .. } if tasks.pid_of(tid).is_some() => {
                 self.ending.push((tid, time_ns));
@@ -202,6 +221,7 @@ impl OffCpu {
             Record::Name { pid, tid, name, exec } => {
                 if exec && tasks.known(pid).is_some() {
                     tasks.executed(pid, time_ns);
+                    self.io.executed(pid, time_ns);
                     let process = tasks.process(pid);
                     process.mapped = true;
                     process.stacks.read_maps(pid, drain.images());
@@ -211,10 +231,9 @@ impl OffCpu {
                 }
             }
             Record::Lost(count) => {
-                self.ledger.no_room(count);
-                self.intervals.missing(time_ns);
+                self.missing(drain, count, time_ns);
                 // Mappings may have been among them.
-                tasks.all().for_each(|(_, process)| process.mapped = false);
+                self.tasks.all().for_each(|(_, process)| process.mapped = false);
             }
             _ => {}
         }

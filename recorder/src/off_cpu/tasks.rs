@@ -135,6 +135,12 @@ impl Tasks {
         name
     }
 
+    /// A thread began, under the name of the thread that began it.
+    pub fn began(&mut self, pid: u32, tid: u32, by: u32) {
+        let name = self.threads.get(&by).map(|task| task.name.clone());
+        self.seen(pid, tid, name.filter(|name| !name.is_empty()).as_ref().map(|name| name.as_bytes()));
+    }
+
     /// A thread has ended.
     pub fn ended(&mut self, tid: u32) {
         let Some(task) = self.threads.get_mut(&tid).filter(|task| !task.over) else { return };
@@ -165,10 +171,10 @@ impl Tasks {
     }
 
     /// Forgets threads and processes that are over, but for those that are `needed`; gives back the processes.
-    pub fn forget(&mut self, needed: &HashSet<u32>) -> Vec<Process> {
+    pub fn forget(&mut self, needed: &HashSet<u32>) -> Vec<(u32, Process)> {
         self.threads.retain(|tid, task| !task.over || needed.contains(tid));
         let gone = |pid: &u32, process: &Process| process.over && !needed.contains(pid);
-        self.processes.extract_if(|pid, process| gone(pid, process)).map(|(_, process)| process).collect()
+        self.processes.extract_if(|pid, process| gone(pid, process)).collect()
     }
 
     /// Whether something is over.

@@ -4,7 +4,7 @@
 use jfr_format::{ids::TypeId, metadata::Declared, schema::*};
 
 use super::Recording;
-use crate::settings::{Settings, Spans};
+use crate::settings::{OffCpu, Settings, Spans};
 
 /// What every recording may say.
 const ALWAYS: &[TypeId] = &[
@@ -52,6 +52,9 @@ const WALL: &[TypeId] = &[WALL_CLOCK_SAMPLE];
 const ALLOC: &[TypeId] = &[MALLOC, FREE, ALLOCATION, LIVE_ALLOCATION, LIVE_MEMORY];
 const LOCK: &[TypeId] = &[JAVA_MONITOR_ENTER, JAVA_MONITOR_WAIT, THREAD_PARK, BELOW_THRESHOLD];
 const OFF: &[TypeId] = &[OFF_CPU, OPEN_OFF_CPU, BELOW_THRESHOLD];
+/// Of requests to disks, and of memory: few recordings have both.
+const BLOCK: &[TypeId] = &[BLOCK_IO, BELOW_THRESHOLD];
+const GROWTH: &[TypeId] = &[MEMORY_GROWTH];
 const IO: &[TypeId] = &[
     FILE_READ,
     FILE_WRITE,
@@ -73,7 +76,7 @@ const SPANS: &[TypeId] = &[SAMPLE_CONTEXT, SPAN, SPAN_SCOPE, OPEN_SPAN, PROFILER
 const LOSS: &[TypeId] = &[EVENT_LOSS];
 
 const GROUPS: &[&[TypeId]] =
-    &[METRICS, CONTAINER, WALL, ALLOC, LOCK, IO, OFF, THROW, TRACE, EVENTS, SIGNALS, SPANS];
+    &[METRICS, CONTAINER, WALL, ALLOC, LOCK, IO, OFF, BLOCK, GROWTH, THROW, TRACE, EVENTS, SIGNALS, SPANS];
 
 /// What a recording with these settings declares from the start.
 pub(super) fn at_start(
@@ -81,14 +84,17 @@ pub(super) fn at_start(
     stream: bool,
     in_container: impl FnOnce() -> bool,
 ) -> Vec<TypeId> {
+    let traced = |wanted: fn(&OffCpu) -> bool| settings.off_cpu.as_ref().is_some_and(wanted);
     let engines = [
         (settings.metrics.is_some(), METRICS),
         (settings.metrics.is_some() && in_container(), CONTAINER),
         (settings.wall.is_some() || settings.aggregate.is_some(), WALL),
         (settings.alloc.is_some(), ALLOC),
         (settings.lock.is_some(), LOCK),
-        (settings.io.is_some(), IO),
-        (settings.off_cpu.is_some(), OFF),
+        (settings.io.is_some() || traced(|o| o.calls.is_some()), IO),
+        (traced(|o| o.switches), OFF),
+        (traced(|o| o.block.is_some()), BLOCK),
+        (traced(|o| o.growth), GROWTH),
         (settings.throw, THROW),
         (!settings.trace.is_empty(), TRACE),
         (!settings.events.is_empty(), EVENTS),
@@ -148,7 +154,7 @@ mod tests {
             live: true,
             lock: second,
             io: second,
-            off_cpu: Some(crate::settings::OffCpu::default()),
+            off_cpu: Some(OffCpu { block: second, growth: true, ..OffCpu::default() }),
             throw: true,
             fatal_signals: Some(true),
             trace: vec![Trace { function: "f".into(), threshold: Duration::ZERO }],

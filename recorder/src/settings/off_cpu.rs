@@ -1,4 +1,4 @@
-//! How off-CPU time is recorded.
+//! How off-CPU time is recorded, and what else tracepoints tell.
 
 use std::time::Duration;
 
@@ -9,9 +9,17 @@ const RING_BYTES: [u64; 2] = [64 << 10, 256 << 20];
 /// Bytes of a program's stack that are copied at each switch at most: a record fits into 64 KiB.
 const STACK_BYTES: u32 = 32 << 10;
 
-/// Options of the recording of off-CPU time.
+/// Options of what is recorded by tracepoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffCpu {
+    /// Times that threads are without a processor.
+    pub switches: bool,
+    /// System calls that read, write, connect or accept and take at least this long.
+    pub calls: Option<Duration>,
+    /// Requests to block devices that take at least this long.
+    pub block: Option<Duration>,
+    /// Address space that programs get.
+    pub growth: bool,
     /// Shortest interval that is recorded.
     pub min: Duration,
     /// Who wakes, and how long threads then wait for a processor.
@@ -20,15 +28,19 @@ pub struct OffCpu {
     pub all: bool,
     /// Bytes of each processor's ring, a power of two.
     pub ring_bytes: u64,
-    /// Bytes of a program's stack that are copied at each switch, a multiple of 8.
+    /// Bytes of a program's stack that are copied with each record, a multiple of 8.
     pub stack_bytes: u32,
-    /// Switches and wake-ups a second that are looked at at most; 0: any number.
+    /// Switches, wake-ups, calls and requests a second that are looked at at most; 0: any number.
     pub rate: u32,
 }
 
 impl Default for OffCpu {
     fn default() -> OffCpu {
         OffCpu {
+            switches: true,
+            calls: None,
+            block: None,
+            growth: false,
             min: Duration::ZERO,
             wakeups: false,
             all: false,
@@ -42,7 +54,22 @@ impl Default for OffCpu {
 impl OffCpu {
     /// Shortest interval that is recorded, ns.
     pub fn min_ns(&self) -> u64 {
-        u64::try_from(self.min.as_nanos()).unwrap_or(u64::MAX)
+        nanos(self.min)
+    }
+
+    /// Shortest system call that is recorded, ns.
+    pub fn call_ns(&self) -> u64 {
+        self.calls.map_or(u64::MAX, nanos)
+    }
+
+    /// Shortest request that is recorded, ns.
+    pub fn block_ns(&self) -> u64 {
+        self.block.map_or(u64::MAX, nanos)
+    }
+
+    /// Whether anything but switches is recorded.
+    pub fn io(&self) -> bool {
+        self.calls.is_some() || self.block.is_some() || self.growth
     }
 
     /// Refuses values out of range.
@@ -61,4 +88,8 @@ impl OffCpu {
         }
         Ok(())
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

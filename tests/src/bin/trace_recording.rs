@@ -1,4 +1,4 @@
-//! Writes a recording of one trace whose every number is known: `trace_recording FILE SPANS`. Names, labels, threads and functions are
+//! Writes a recording of one trace whose every number is known: `trace_recording FILE SPANS [off-cpu]`, with the last also of its threads' waiting. Names, labels, threads and functions are
 //! made to do harm to a page that takes them for more than text. The span `hop` was on two threads, `open` was never told to end.
 
 use std::fs::File;
@@ -62,6 +62,17 @@ impl Made {
             .expect("a context");
     }
 
+    /// A thread was without a processor, which another gave back to it after so long.
+    fn off(&mut self, (thread, stack): (u64, u64), state: &str, [from, woken, to]: [i64; 3], waker: u64) {
+        let event = |e: &mut jfr_format::write::FieldWriter<'_>| {
+            e.ticks(Ticks(from)).ticks(Ticks(to - from)).key(thread).key(stack).string(state);
+            e.long((to - from) * 1000).long((to - woken) * 1000);
+            let (kind, stack) = if waker == 0 { ("none", 0) } else { ("thread", 3) };
+            e.key(waker).key(stack).string(kind).ticks(Ticks(woken));
+        };
+        self.chunk.event(schema::OFF_CPU, event).expect("a time without a processor");
+    }
+
     fn ran(&mut self, thread: u64, span: i64, stack: u64, at: i64) {
         let sample = |e: &mut jfr_format::write::FieldWriter<'_>| {
             e.ticks(Ticks(at)).key(thread).key(stack).key(thread_state::DEFAULT);
@@ -77,7 +88,11 @@ const NAMES: u64 = 50;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [path, spans] = &args[..] else { return Err("usage: trace_recording FILE SPANS".into()) };
+    let (path, spans, off_cpu) = match &args[..] {
+        [path, spans] => (path, spans, false),
+        [path, spans, what] if what == "off-cpu" => (path, spans, true),
+        _ => return Err("usage: trace_recording FILE SPANS [off-cpu]".into()),
+    };
     let spans: i64 = spans.parse()?;
     let mut out = FileOutput::new(File::create(path)?)?;
     let chunk = ChunkWriter::begin(Geometry::Patched, &LINE, FileOffset(0), Ticks(0))?;
@@ -140,6 +155,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         made.span(7, NAMES + 3, span, ROOT, at, at + 1);
         made.scope(7, span, 0, at, at + 1, false);
         made.ran(7, span, 3 + (span as u64 & 1), at);
+    }
+    if off_cpu {
+        // In `hop`, in the root, in none; woken where it was in none.
+        made.off((7, 4), "S", [70 * MS, 110 * MS, 130 * MS], 8);
+        made.off((8, 4), "D", [220 * MS, 310 * MS, 310 * MS], 0);
+        // In `open`, and in none.
+        made.off((7, 3), "R+", [350 * MS, 350 * MS, 420 * MS], 0);
     }
     made.chunk.finish(Ticks(1_000 * MS), true, &mut out)?;
     Ok(())

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use flightline_consumer::spans::profile::Spent;
-use flightline_consumer::spans::report::{By, Extremes, InferredRow, Table};
+use flightline_consumer::spans::report::{self, By, Extremes, InferredRow, Table};
 use flightline_consumer::spans::trace::{Line, bar, duration};
 use flightline_consumer::spans::{Found, Profile, SpanKey, TraceId};
 
@@ -122,7 +122,7 @@ pub(super) fn table(found: &Found, table: &Table, by: &By, limit: usize, out: &m
         lines.push(cells);
     }
     if table.outside.samples > 0 {
-        let mut cells = vec!["[no span]".to_owned()];
+        let mut cells = vec![report::NO_SPAN.to_owned()];
         cells.resize(5 + usize::from(open), "-".into());
         cells.extend(spent(&table.outside));
         cells.push("-".into());

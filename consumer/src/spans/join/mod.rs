@@ -194,6 +194,11 @@ impl<P> Joiner<P> {
         }
     }
 
+    /// Settles what ended before `to`, as all that began before it has been given and told.
+    pub(crate) fn settle_before(&mut self, to: i64, out: &mut impl FnMut(Attributed<'_, P>)) {
+        self.settle(to, out, &mut |_| ());
+    }
+
     /// Settles everything, as if nothing followed.
     pub fn finish(&mut self, out: &mut impl FnMut(Attributed<'_, P>), inferred: &mut impl FnMut(Inferred)) {
         self.settle(i64::MAX, out, inferred);

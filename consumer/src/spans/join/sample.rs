@@ -22,6 +22,8 @@ pub struct Taken<P> {
     pub weight: Weight,
     /// The context that came with it.
     pub own: Option<Arc<SpanContext>>,
+    /// It tells of every moment of its time, so it is divided to the ns wherever the span changes; else it was looked at now and then.
+    pub exact: bool,
     /// What inferred spans are made of; only needed for those.
     pub path: Option<Path>,
     /// Whatever else is known of it.
@@ -54,6 +56,7 @@ impl<P> Taken<P> {
             kind: sample.kind,
             weight: sample.weight,
             own: sample.span.clone(),
+            exact: false,
             path: None,
             of,
         }

@@ -92,7 +92,7 @@ impl<P> OfThread<P> {
                 }
                 out(Attributed { sample, weight, context, time, lasts });
             };
-            let parts = if sample.lasts > 0 && sample.kind == Kind::Wall {
+            let parts = if sample.lasts > 0 && (sample.kind == Kind::Wall || sample.exact) {
                 let line = if self.scopes.is_empty() { &intervals } else { &scopes };
                 let by = |at: usize| if self.scopes.is_empty() { by_interval(at) } else { by_scope(at) };
                 let parts = line.parts(sample.time, sample.time.saturating_add(sample.lasts));
@@ -106,8 +106,9 @@ impl<P> OfThread<P> {
             let elsewhere = parts.iter().filter(|(_, part)| of(part.as_ref()) != of(context.as_ref()));
             let elsewhere: i64 = elsewhere.map(|(lasts, _)| *lasts).sum();
             let rounding = sample.lasts / i64::try_from(sample.weight.samples).unwrap_or(i64::MAX).max(1);
-            if parts.len() > 1 && elsewhere > rounding {
-                counts.divided += 1;
+            // What is known of every moment needs no other word for where it was.
+            if sample.exact && !parts.is_empty() || parts.len() > 1 && elsewhere > rounding {
+                counts.divided += u64::from(parts.len() > 1);
                 let mut at = sample.time;
                 for (weight, (lasts, context)) in divided(sample.weight, &parts).into_iter().zip(&parts) {
                     give(weight, context.as_ref(), (at, *lasts));
