@@ -4,6 +4,7 @@
 //   rd_pipe   reads a pipe that wr_pipe writes to, who sleeps 30 ms in between
 //   sleeper   sleeps 50 ms at a time
 //   c1        waits for c2, who waits for c3, works 2 ms and wakes c1; c3 sleeps 40 ms and wakes c2
+//   parent    waits in vfork for a child, who sleeps 40 ms: nothing interrupts it
 //   spin-a, spin-b  work on one processor, which is theirs, in turns
 //   disk      when these are over: reads FILE past the page cache, 64 MiB at a time
 // off_cpu_truth SECONDS FILE: begins when it reads a line, ends when it reads another.
@@ -15,6 +16,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -125,6 +127,24 @@ THREAD(c1, 40, wait_for(&to_c1, i), )
 THREAD(c2, 40, wait_for(&to_c2, i), (work(2000000), hand_over(&to_c1)))
 THREAD(c3, 40, rest(40), hand_over(&to_c2))
 
+static void *parent(void *none) {
+    static const struct timespec time = {0, 40000000};
+    struct meter m;
+    begin(&m, "parent");
+    for (volatile int i = 0; i < seconds * 1000 / 40; i = i + 1) {
+        wait_begins(&m);
+        pid_t child = vfork();
+        if (child == 0) {
+            nanosleep(&time, NULL);
+            _exit(0);
+        }
+        wait_ends(&m);
+        if (child < 0) abort();
+    }
+    end(&m, "parent", "D");
+    return none;
+}
+
 // Its interrupts have the kernel work where the others do.
 static void *disk(void *none) {
     enum { BYTES = 64 << 20 };
@@ -171,6 +191,8 @@ int main(int count, char **arguments) {
     seconds = atol(arguments[1]);
     file = arguments[2];
     if (pipe(fds)) return 1;
+    // Children leave nothing behind to be waited for.
+    signal(SIGCHLD, SIG_IGN);
     // Those that work have the last processor for themselves.
     cpu_set_t others, one;
     sched_getaffinity(0, sizeof others, &others);
@@ -185,7 +207,7 @@ int main(int count, char **arguments) {
     pthread_attr_init(&works);
     pthread_attr_setaffinity_np(&works, sizeof one, &one);
     getchar();
-    void *(*const bodies[])(void *) = {tw_futex, wk_futex, rd_pipe, wr_pipe, sleeper, c1, c2, c3};
+    void *(*const bodies[])(void *) = {tw_futex, wk_futex, rd_pipe, wr_pipe, sleeper, c1, c2, c3, parent};
     enum { THREADS = sizeof bodies / sizeof *bodies };
     pthread_t threads[THREADS + 2], reads;
     for (int i = 0; i < THREADS; i++)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How exact recorded off-CPU time is: bench/off_cpu_truth.c, which measures by its own clocks how long each of its threads waits, is observed at the
-same time by `flightline record --off-cpu --wakeups`, by bpftrace and by offcputime of libbpf-tools. As root, with Debian's bpftrace and libbpf-tools.
+"""How exact recorded off-CPU time is: bench/off_cpu_truth.c, which measures by its own clocks how long each of its threads waits, is observed
+by `flightline record --off-cpu --wakeups`, at the same time in every other run by bpftrace, else by offcputime of libbpf-tools (both at once would miss
+what the other one's program is run for). As root, with Debian's bpftrace and libbpf-tools.
 
-usage: bench/off_cpu_truth.py [--seconds N] [--rounds N] [--only flightline]
+usage: bench/off_cpu_truth.py [--seconds N] [--rounds N] [--alone]
 
 Per thread, in the state that it waits in: time and how often by its own account, and how far the others are from it. Exit status 1 beyond the goals: 0.2 %
-of the program's clocks, counts exact, 0.05 % of bpftrace and offcputime for those that sleep, where these saw as many: BPF programs do not run while
-another one does on their processor. What is no more than the hypervisor took away (/proc/stat) is told and excused. Nothing else should run.
+of the program's clocks, counts exact, 0.05 % of bpftrace and offcputime for those that wait, where these saw as many (offcputime: or 15 µs a wait). What is no more than the hypervisor took away (/proc/stat) is told and excused. Nothing else should run.
 """
 import argparse, contextlib, json, os, re, shutil, signal, statistics, subprocess, sys, time
 from pathlib import Path
@@ -27,6 +27,10 @@ tracepoint:sched:sched_switch / @out[args->next_pid] / {
 LETTERS = {"0": "R", "256": "R", "1": "S", "2": "D"}
 OFFCPUTIME = shutil.which("offcputime", path="/usr/sbin:/usr/bin:/usr/local/sbin") or "offcputime"
 OF_CLOCK, OF_OTHERS = 0.2, 0.05
+# What a hypervisor does for requests of its disk is in neither of the program's clocks; bpftrace has to agree all the same.
+OF_DISK = 1
+# What one recorder's work at a switch takes before another one reads the clock, ns.
+WORK_NS = 15_000
 
 
 def stolen():
@@ -111,9 +115,9 @@ def libbpfs(text):
     return sums
 
 
-def once(args, program, file):
+def once(args, beside, program, file):
     with contextlib.ExitStack() as stack:
-        return observed(args, program, file, lambda *a, **k: started(stack, *a, **k))
+        return observed(args, beside, program, file, lambda *a, **k: started(stack, *a, **k))
 
 
 def started(stack, command, **more):
@@ -123,7 +127,7 @@ def started(stack, command, **more):
     return process
 
 
-def observed(args, program, file, start):
+def observed(args, beside, program, file, start):
     run = WORK / "off-cpu-truth.jfr"
     run.unlink(missing_ok=True)
     victim = start([program, str(args.seconds), file], stdin=subprocess.PIPE)
@@ -134,12 +138,13 @@ def observed(args, program, file, start):
         recorder = start(record, stderr=errors)
     until("flightline", attached(recorder, "perf_event"), recorder)
     traced = tool = None
-    if not args.only:
+    if beside == "bpftrace":
         out = WORK / "off-cpu-truth.bt"
         script = BPFTRACE % victim.pid
         mounted = ["unshare", "-m", "sh", "-c", f'mount -t tracefs nodev /sys/kernel/tracing && exec bpftrace -o {out} -e "$0"', script]
         traced = start(mounted, stderr=subprocess.PIPE)
         until("bpftrace", attached(traced, "perf_event"), traced)
+    if beside == "offcputime":
         tool = start([OFFCPUTIME, "-p", pid, "--stack-storage-size", "4096"], stderr=subprocess.PIPE)
         until("offcputime", attached(tool, "bpf_link"), tool)
     before = stolen()
@@ -153,8 +158,9 @@ def observed(args, program, file, start):
         truth.append((int(tid), name, state, *map(int, numbers)))
     taken = stolen() - before
     bpf, libbpf = {}, {}
-    if traced:
+    if tool:
         libbpf = libbpfs(ended(tool))
+    if traced:
         ended(traced)
         bpf = bpftraces(out.read_text())
     victim.stdin.write("\n")
@@ -196,14 +202,18 @@ def beyond(rows, stolen_ns):
         if r["ours"] is None:
             yield f"{what}: not seen", False
             continue
-        for other, percent in [("clock", OF_CLOCK), ("bpftrace", OF_OTHERS), ("offcputime", OF_OTHERS)]:
-            # Theirs count only where they saw as many.
-            if r[other] is None or other != "clock" and (r["state"] == "R" or r["their counts"] != r["counts"]):
+        for other, percent in [("clock", OF_DISK if r["name"] == "disk" else OF_CLOCK), ("bpftrace", OF_OTHERS), ("offcputime", OF_OTHERS)]:
+            if r[other] is None or other != "clock" and r["state"] == "R":
                 continue
-            off = abs(r["our sum" if other == "offcputime" else "ours"] - r[other])
+            is_sum, waits = other == "offcputime", r["counts"][0]
+            less = r["our sum" if is_sum else "ours"] - r[other]
+            # Whole waits are missing in theirs; offcputime does not say how many it saw.
+            if other == "bpftrace" and r["their counts"] != r["counts"] or is_sum and less > 0.7 * r["clock"] / waits:
+                continue
+            off = abs(less) - (waits * WORK_NS if is_sum else 0)
             excess = off - r[other] * percent / 100
             if excess > 0:
-                yield f"{what}: {100 * off / r[other]:.3f} % from {other}", excess <= stolen_ns
+                yield f"{what}: {100 * abs(less) / r[other]:.3f} % from {other}", excess <= stolen_ns
 
 
 def cell(rows, one, other):
@@ -216,17 +226,18 @@ def main():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--seconds", type=int, default=10)
     parse.add_argument("--rounds", type=int, default=5)
-    parse.add_argument("--only", choices=["flightline"], help="nobody else observes the program")
+    parse.add_argument("--alone", action="store_true", help="nobody else observes the program")
     args = parse.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     program, file = WORK / "off_cpu_truth", WORK / "off-cpu-truth.data"
     subprocess.run(["gcc", "-O2", "-fno-omit-frame-pointer", "-o", program, ROOT / "bench" / "off_cpu_truth.c", "-lpthread"], check=True)
     file.write_bytes(os.urandom(256 << 20))
     os.sync()
-    print(f"{machine()}, load {os.getloadavg()[0]:.1f}; {args.rounds} runs of {args.seconds} s")
+    print(f"{machine()}, load {os.getloadavg()[0]:.1f}; {args.rounds} runs of {args.seconds} s beside each")
     all_rows, failed = {}, False
-    for turn in range(args.rounds):
-        rows, taken, (unique, followed) = once(args, program, file)
+    others = ["none"] if args.alone else ["bpftrace", "offcputime"]
+    for turn, beside in [(turn, beside) for turn in range(args.rounds) for beside in others]:
+        rows, taken, (unique, followed) = once(args, beside, program, file)
         for r in rows:
             all_rows.setdefault((r["name"], r["state"]), []).append(r)
         faults = list(beyond(rows, taken * 1e9))
@@ -234,16 +245,16 @@ def main():
             faults.append(("no chain from c1 over c2 and c3 to the timer", False))
         failed |= any(not excused for _, excused in faults)
         told = "; ".join(text + (" (excused by stolen time)" if excused else "") for text, excused in faults)
-        print(f"run {turn + 1}: {unique} different chains, {followed:.3f} s of c1 ← c2 ← c3 ← timer; {taken:.2f} s stolen by the hypervisor; {told or 'within the goals'}",
+        print(f"run {turn + 1}, beside {beside}: {unique} different chains, {followed:.3f} s of c1 ← c2 ← c3 ← timer; {taken:.2f} s stolen by the hypervisor; {told or 'within the goals'}",
               flush=True)
     print("\n| thread | state | ms off CPU by its clocks | times | ours, % of that | ours, % of the calls' wall time | bpftrace, % of the clocks | ours, % of bpftrace | ours in all states, % of offcputime | counts as its own: ours, bpftrace |\n"
           "|---|---|---|---|---|---|---|---|---|---|")
     for (name, state), rows in all_rows.items():
         clock, times = (statistics.median(v) for v in ([r["clock"] / 1e6 for r in rows], [r["counts"][state == "R"] for r in rows]))
         same = [r for r in rows if r["their counts"] == r["counts"]]
-        exact = [f"{sum(r[k] == r['counts'] for r in rows)}" if rows[0][k] else "–" for k in ("our counts", "their counts")]
+        exact = ["{} of {}".format(sum(r[k] == r["counts"] for r in rows), sum(bool(r[k]) for r in rows)) for k in ("our counts", "their counts")]
         print(f"| {name} | {state} | {clock:.1f} | {times:.0f} | {cell(rows, 'ours', 'clock')} | {cell(rows, 'ours', 'calls')} | {cell(same, 'bpftrace', 'clock')} | {cell(same, 'ours', 'bpftrace')} | "
-              f"{cell(same, 'our sum', 'offcputime')} | {exact[0]}, {exact[1]} of {len(rows)} |")
+              f"{cell(rows, 'our sum', 'offcputime')} | {'; '.join(exact)} |")
     return int(failed)
 
 

@@ -23,6 +23,8 @@ select pg_sleep(0.01);
 """
 FAST = {"PGOPTIONS": "-c synchronous_commit=off"}
 LIMIT = 120
+# The function or kind of waiting that a difference has to show near its top.
+CAUSES = {"lock": "ProcSleep", "fsync": "XLogFlush", "run-queue": "[runnable]"}
 
 
 class Server:
@@ -187,6 +189,15 @@ def run_queue(server, args, keep):
     return runs, row, good, ["threadtime", runs[1].path]
 
 
+def difference(runs):
+    """What grew of the time of all threads."""
+    texts = []
+    for run in runs:
+        texts.append(run.path.with_suffix(".folded"))
+        subprocess.run([FLIGHTLINE, "threadtime", run.path, "-o", texts[-1]], check=True, capture_output=True)
+    return subprocess.run([FLIGHTLINE, "diff", "--limit", "8", *texts], check=True, capture_output=True, text=True).stdout
+
+
 def main():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--seconds", type=int, default=8)
@@ -212,6 +223,7 @@ def main():
             if name not in args.cases:
                 continue
             runs, rows, good, picture = case(server, args, keep)
+            cause = CAUSES[name]
             print(f"\n| {name} | before | after |\n|---|---|---|")
             print("| transactions a second | " + " | ".join(f"{run.tps:,.0f}" for run in runs) + " |")
             print("| latency, mean, ms | " + " | ".join(f"{run.latency:.2f}" for run in runs) + " |")
@@ -219,7 +231,9 @@ def main():
                 print(f"| {what} | " + " | ".join("–" if share is None else f"{share:.1f} %" for share in shares) + " |")
             for run in runs:
                 print(run.said.replace(str(keep), "…"))
-            subprocess.run([FLIGHTLINE, "diff", "-e", "flightline.OffCpu", "--total", "--limit", "8", runs[0].path, runs[1].path], check=False)
+            grown = difference(runs)
+            print(grown)
+            good[f"{cause} is what grew (`diff` of `threadtime`)"] = re.search(rf"\+[\d.]+%   {re.escape(cause)}$", grown, re.M) is not None
             for what, holds in good.items():
                 print(f"{'yes' if holds else 'NO'}: {what}", flush=True)
                 failed |= not holds
