@@ -181,6 +181,7 @@ pub fn watch(
     memory::keep_little();
     raise_file_limit();
     let signals = Signals::catch(&settings.trigger_signals())?;
+    let all = settings.off_cpu.as_ref().is_some_and(|o| o.all);
     let mut drain = Drain::start(settings, target)?;
     let mut code = 0;
     let mut begun = false;
@@ -192,7 +193,7 @@ pub fn watch(
             if drain.settings().cpu {
                 outside.iter().try_for_each(|pid| drain.attach(*pid))?;
             }
-            match drain.settings().off_cpu.as_ref().is_some_and(|o| o.all) {
+            match all {
                 true => drain.off_cpu_all()?,
                 false => pids.iter().try_for_each(|pid| drain.off_cpu_attach(*pid))?,
             }
@@ -226,7 +227,8 @@ pub fn watch(
     for notice in &report.notices {
         say(notice);
     }
-    Ok(Ended { code, unseen: report.processes == 0, report })
+    // Of all processes nothing may have happened.
+    Ok(Ended { code, unseen: report.processes == 0 && !all, report })
 }
 
 enum Outcome {

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::{beside, spawn};
+use flightline_tests::run::{beside, run, spawn};
 use flightline_tests::skip;
 use flightline_tests::spans::{self, Span};
 use flightline_tests::victim::{self, OPTIMISED};
@@ -312,4 +313,20 @@ fn growth_of_memory() {
         assert_eq!((count, bytes), should, "{name}: {own:?}");
     }
     assert!(all.iter().all(|span| !span.has("by_shrinking")), "{all:?}");
+}
+
+/// What cannot be is said by the option that asked for it.
+#[test]
+fn refusals() {
+    let _place = beside();
+    let refused = |options: &[&str], said: &str| {
+        let record = options.iter().fold(Record::new(), |record, option| record.option(*option));
+        let finished = run(&mut record.command("true", &[]), Duration::from_secs(60));
+        assert_eq!(finished.code(), 2, "{}", finished.stderr);
+        assert!(finished.stderr.contains(said), "{}", finished.stderr);
+    };
+    refused(&["--syscall-io", "-e", "io"], "syscall-io: -e io records the same calls");
+    refused(&["--block-io", "--off-cpu-stack", "5"], "block-io: 5 bytes of stack");
+    refused(&["--growth", "--off-cpu-ring", "100000"], "growth: a ring of 100000 bytes");
+    refused(&["--off-cpu-ring", "1m"], "--syscall-io");
 }

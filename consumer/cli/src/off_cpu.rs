@@ -71,7 +71,10 @@ impl OffCpuArgs {
             ));
         }
         if self.syscall_io.is_some() && settings.io.is_some() {
-            return Err(wrong("-e io and --syscall-io record the same calls: leave one of them away"));
+            return Err(Error::Setting {
+                name: "syscall-io",
+                problem: "-e io records the same calls: leave one of them away".into(),
+            });
         }
         let off_cpu = OffCpu {
             switches: self.off_cpu.is_some(),

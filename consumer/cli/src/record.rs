@@ -332,8 +332,11 @@ pub fn run(args: &RecordArgs) -> ExitCode {
 
 /// Whether an option is wrong, not the circumstances.
 pub fn is_usage(error: &Error) -> bool {
-    const OPTIONS: [&str; 21] = [
+    const OPTIONS: [&str; 24] = [
         "off-cpu",
+        "syscall-io",
+        "block-io",
+        "growth",
         "pipe-size",
         "queue-size",
         "token",

@@ -22,7 +22,8 @@ impl Drain {
         act: impl FnOnce(&mut OffCpu, &mut Drain) -> Result<(), String>,
     ) -> Result<(), Error> {
         let Some(wanted) = &self.settings.off_cpu else { return Ok(()) };
-        let wrong = |problem| Error::Setting { name: "off-cpu", problem };
+        let name = wanted.option();
+        let wrong = |problem| Error::Setting { name, problem };
         if self.off_cpu.is_none() {
             let off_cpu = OffCpu::new(wanted, &self.settings).map_err(wrong)?;
             self.notices.extend(off_cpu.lacks().map(str::to_owned));

@@ -126,6 +126,11 @@ impl OffCpu {
         });
         let (points, sources, lacks) = match found {
             Ok((points, sources)) => (Some(points), sources, None),
+            Err(problem) if wanted.calls.is_some() => {
+                return Err(format!(
+                    "{problem}; -e io records the calls of a program that it starts without that"
+                ));
+            }
             Err(problem) if wanted.all || wanted.io() => return Err(problem),
             Err(problem) => (None, Vec::new(), Some(looks::notice(&problem, wanted))),
         };

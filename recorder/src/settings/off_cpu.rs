@@ -72,9 +72,19 @@ impl OffCpu {
         self.calls.is_some() || self.block.is_some() || self.growth
     }
 
+    /// The option that asked for it, the first of several.
+    pub fn option(&self) -> &'static str {
+        match (self.switches, self.calls, self.block) {
+            (true, ..) => "off-cpu",
+            (_, Some(_), _) => "syscall-io",
+            (.., Some(_)) => "block-io",
+            _ => "growth",
+        }
+    }
+
     /// Refuses values out of range.
     pub fn check(&self) -> Result<(), Error> {
-        let wrong = |problem: String| Err(Error::Setting { name: "off-cpu", problem });
+        let wrong = |problem: String| Err(Error::Setting { name: self.option(), problem });
         let [least, most] = RING_BYTES;
         if !self.ring_bytes.is_power_of_two() || !(least..=most).contains(&self.ring_bytes) {
             let bytes = self.ring_bytes;
