@@ -1,0 +1,5 @@
+//! The profiling service.
+
+#![forbid(unsafe_code)]
+
+pub mod wire;
