@@ -1,5 +1,5 @@
 // Two runs to be compared: A is before, B after.
-import { byId, mark, tell } from "./dom.js";
+import { byId, hide, mark, tell } from "./dom.js";
 import { moment, plain } from "./text.js";
 
 export const nameOf = (run) => `${plain(run.targetName)} · ${plain(run.mode)} · ${moment(run.triggerTime)}`;
@@ -11,7 +11,7 @@ export function basket({ changed, link }) {
   byId("basket-clear").addEventListener("click", () => { held.before = held.after = null; show(); changed(); });
   open.addEventListener("click", (event) => { if (!open.href) event.preventDefault(); });
   function show() {
-    byId("basket").hidden = !held.before && !held.after;
+    hide(byId("basket"), !held.before && !held.after);
     for (const [which, letter] of [["before", "A"], ["after", "B"]]) {
       tell(byId(`basket-${which}`), `${letter}  ${held[which] ? nameOf(held[which]) : "choose a run"}`);
       byId(`basket-${which}`).classList.toggle("missing", !held[which]);

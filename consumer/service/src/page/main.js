@@ -4,7 +4,7 @@ import { address } from "./address.js";
 import { adoption } from "./adopt.js";
 import { ask, paths, Refusal, Unreachable } from "./api.js";
 import { basket, nameOf } from "./basket.js";
-import { byId, element, tell, typing } from "./dom.js";
+import { byId, element, hide, mark, tell, typing } from "./dom.js";
 import { runForm } from "./form.js";
 import { actionOf, tellKeys } from "./keys.js";
 import { eventsOf, STATUS } from "./modes.js";
@@ -21,6 +21,8 @@ const REMEMBERED = 100;
 
 // --- What is known
 let targets = [], limits = null, profiling = null, failing = null, enter = false;
+// Where there is no room for both sides: whether several are still being chosen.
+let choosing = false;
 const lists = new Map(), singles = new Map();
 const where = address(() => { render(); polling.anew(); });
 
@@ -138,13 +140,16 @@ function cancelCurrent() {
 
 // --- Showing
 const NOTHING = { run: "", event: "", before: "", after: "" };
-const choose = (ids) => where.go({ targets: ids, group: "", ...NOTHING }, ids.length === 1);
+function choose(ids, open = false) {
+  choosing = !open;
+  where.go({ targets: ids, group: "", ...NOTHING }, open);
+}
 const list = targetList({
   choose, filter: (change) => where.go(change, false),
   entered(id) {
     enter = true;
     if (scope() === `target ${id}`) render();
-    else choose([id]);
+    else choose([id], true);
   },
 });
 const about = aboutLine({ forget });
@@ -183,7 +188,7 @@ function showRuns() {
   const runs = shownRuns(), running = runs.filter(({ status }) => status === "RUNNING"), into = byId("history-actions");
   table.show(runs, { several: where.state.targets.length !== 1 || !!where.state.group, empty: emptyWords() });
   const all = into.firstElementChild || element("button", { type: "button", className: "quiet" });
-  all.hidden = running.length < 2;
+  hide(all, running.length < 2);
   tell(all, `Cancel ${running.length} running`);
   all.onclick = () => { for (const run of running) cancel(run); };
   if (!all.isConnected) into.append(all);
@@ -211,23 +216,25 @@ function showState() {
   const of = failing && (failing.error instanceof Unreachable ? `Cannot reach the service since ${moment(failing.since)} – trying again`
     : `The service answers with an error since ${moment(failing.since)} – trying again`);
   tell(byId("state"), of || "");
-  byId("state").title = of ? prose(failing.error.message) : "";
+  mark(byId("state"), "title", of ? prose(failing.error.message) : null);
   document.body.classList.toggle("failing", !!failing);
-  byId("banner").hidden = profiling !== false;
+  hide(byId("banner"), profiling !== false);
 }
 function render() {
   const of = chosen(), { targets: ids, group } = where.state;
-  document.body.dataset.pane = ids.length || group ? "main" : "side";
+  mark(document.body, "data-pane", group || ids.length && !choosing ? "main" : "side");
+  hide(byId("show-chosen"), !ids.length);
+  tell(byId("show-chosen"), `Show ${ids.length} chosen`);
   document.title = of.length === 1 ? `${plain(of[0].name)} – Flightline` : "Flightline";
   showState();
   list.show(targets, ids, where.state);
   showAbout(of);
-  byId("form").hidden = !!group || !ids.length;
+  hide(byId("form"), !!group || !ids.length);
   form.show(of, limits, profiling === false ? "Profiling on demand is off." : "");
   pair.show();
   showRuns();
   showPicture();
-  byId("split").inert = picture.open;
+  mark(byId("split"), "inert", picture.open ? "" : null);
   if (enter && lists.has(scope())) {
     enter = false;
     table.focus();
@@ -261,6 +268,7 @@ document.addEventListener("keydown", (event) => {
 });
 byId("help-open").addEventListener("click", actions.help);
 byId("back").addEventListener("click", () => where.go({ targets: [], group: "", ...NOTHING }));
+byId("show-chosen").addEventListener("click", () => { choosing = false; render(); });
 
 tellKeys();
 render();
