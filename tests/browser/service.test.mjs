@@ -462,7 +462,7 @@ test("by keys alone: search, open, profile, cancel, view, back, help", async () 
 test("the picture opens in the page, apart from it, and each file is what it is called", async () => {
   service.targets = [target("redis-server")];
   service.token = "s3cret";
-  service.runs = [run("one", "redis-server"), run("two", "redis-server", { triggerTime: NOW - 1, mode: "WALL", engines: ["lock@1ms", "io", "page-faults"] })];
+  service.runs = [run("one", "redis-server"), run("two", "redis-server", { triggerTime: NOW - 1, mode: "WALL", engines: ["lock@1ms"], events: ["io", "wall", "lock"] })];
   Object.assign(service.bytes, files());
   const page = await service.open("#target=redis-server");
   await page.fill("#token", "s3cret");
@@ -490,7 +490,7 @@ test("the picture opens in the page, apart from it, and each file is what it is 
   // Several kinds of events: one at a time.
   await rows(page).nth(1).getByRole("link", { name: /^View/ }).click();
   await picture(page);
-  assert.deepEqual(await page.locator("#viewer-events button").allTextContents(), ["wall", "lock", "io"]);
+  assert.deepEqual(await page.locator("#viewer-events button").allTextContents(), ["wall", "io", "lock"]);
   await page.locator("#viewer-events [data-event=lock]").click();
   await picture(page);
   assert.equal(await page.locator("#viewer-events [aria-pressed=true]").textContent(), "lock");

@@ -23,7 +23,7 @@ export const target = (id, more = {}, impossible = {}) => ({
 
 export const run = (id, of, more = {}) => ({
   id, group: null, target: of, targetName: of, status: "FINISHED", mode: "ITIMER", effectiveMode: "", interval: "", engines: [], triggerTime: NOW, finishedTime: NOW + 30_000,
-  duration: 30, elapsed: 30_000, message: "Profiling Successful", outputFile: `${id}.html`, bytes: 123_456, labels: {}, files: FORMATS, ...more,
+  duration: 30, elapsed: 30_000, message: "Profiling Successful", outputFile: `${id}.html`, bytes: 123_456, labels: {}, files: FORMATS, events: [], ...more,
 });
 
 export class Service {

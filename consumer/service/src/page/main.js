@@ -7,7 +7,7 @@ import { basket, nameOf } from "./basket.js";
 import { byId, element, hide, mark, tell, typing } from "./dom.js";
 import { runForm } from "./form.js";
 import { actionOf, tellKeys } from "./keys.js";
-import { eventsOf, STATUS } from "./modes.js";
+import { eventsOf, ownEvent, STATUS } from "./modes.js";
 import { poller } from "./poll.js";
 import { fileLinks } from "./row.js";
 import { runTable } from "./runs.js";
@@ -107,6 +107,7 @@ function take(runs) {
     }
     const target = targets.find(({ id }) => id === run.target);
     if (target && run.status === "RUNNING") target.run = run.id;
+    else if (target?.run === run.id) target.run = null;
   }
   render();
 }
@@ -203,13 +204,13 @@ function showPicture() {
   const run = known(id);
   if (!run) return picture.show({ title: "Run", path: null, text: singles.get(id)?.missing || (failing ? "" : "…") });
   const events = eventsOf(run), at = events.includes(event) ? event : events[0], there = (run.files || []).includes("html");
-  const elapsed = Math.floor((run.elapsed || 0) / 1000);
+  const elapsed = Math.floor((run.elapsed || 0) / 1000), asked = at === ownEvent(run) ? "" : at;
   picture.show({
     title: `${nameOf(run)} · ${run.effectiveMode && run.effectiveMode !== run.mode ? `as ${plain(run.effectiveMode)} · ` : ""}${seconds(run.status === "CANCELLED" ? elapsed : run.duration)}`,
-    path: there ? paths.view(id, at === events[0] ? "" : at) : null,
+    path: there ? paths.view(id, asked) : null,
     text: run.status === "RUNNING" ? `${elapsed} of ${run.duration} s. The picture is drawn when it ends.` : `${STATUS[run.status] || plain(run.status)}. ${run.message || "There is no recording."}`,
-    events: events.map((name, i) => ({ name, words: name || "off-CPU", pressed: name === at, act: () => where.go({ event: i ? name : "" }, false) })),
-    links: fileLinks(run, at === events[0] ? "" : at),
+    events: events.map((name, i) => ({ name, words: plain(name) || "off-CPU", pressed: name === at, act: () => where.go({ event: i ? name : "" }, false) })),
+    links: fileLinks(run, asked),
   });
 }
 function showState() {
