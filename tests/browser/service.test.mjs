@@ -105,7 +105,9 @@ test("a thousand targets: only what is in sight are elements, and a list without
   const changes = await page.evaluate(() => window.changes);
   assert.deepEqual(changes.filter((each) => !each.includes(" duration ") && !each.includes(" duration-words ")), []);
   assert.ok(changes.length > 0, "the longest duration was another one");
-  await page.fill("#search", "app-99");
+  const asked = service.requests.length;
+  await page.locator("#search").pressSequentially("app-99");
+  assert.equal(service.requests.length, asked, "what is searched for is not asked of the service");
   assert.equal(await page.locator("#count-words").textContent(), "11 of 1,000 targets");
   assert.deepEqual(complaints(page), []);
 });
@@ -376,7 +378,7 @@ test("several at once: a run for each, failures told for each", async () => {
   await page.keyboard.press("p");
   await rows(page).nth(2).waitFor();
   assert.deepEqual(service.sent("POST").map(({ path, body }) => ({ path, body })), [{ path: "/v1/runs", body: { targets: ["a", "b", "dead"], mode: "ITIMER", duration: 30 } }]);
-  assert.deepEqual(await rows(page).locator("td.of").allTextContents(), ["dead", "b", "a"]);
+  assert.deepEqual(await rows(page).locator("td.of").allInnerTexts(), ["dead\n4711 on db1", "b\n2 on db1", "a\n1 on db1"]);
   assert.equal(await rows(page).first().locator(".message").textContent(), "It is gone: killed by signal 9.");
   assert.equal(await page.getByRole("button", { name: "Cancel 2 running" }).isVisible(), true);
   // The group has a page of its own.
@@ -507,7 +509,7 @@ test("a link leads to a run: one that is there, one that still runs, one that is
   service.bytes.html = html();
   const one = await service.open("#target=redis-server&run=one");
   await picture(one);
-  assert.match(await one.locator("#viewer-title").textContent(), /^redis-server · ITIMER · .* · 30 s$/);
+  assert.match(await one.locator("#viewer-title").textContent(), /^redis-server · 4711 on db1 · ITIMER · .* · 30 s$/);
   // It is none of the target's runs, but it is there.
   await picture(await service.open("#target=redis-server&run=other"));
   const busy = await service.open("#target=redis-server&run=busy");
@@ -532,7 +534,7 @@ test("two runs are compared, whosever they are; the comparison has an address", 
   await rows(page).first().waitFor();
   await page.keyboard.press("r");
   await page.keyboard.press("a");
-  assert.match(await page.locator("#basket-before").textContent(), /^A {2}redis-server · ITIMER · /);
+  assert.match(await page.locator("#basket-before").textContent(), /^A {2}redis-server · 4711 on db1 · ITIMER · /);
   assert.equal(await page.locator("#basket-open").getAttribute("aria-disabled"), "true");
   await visible(page, "nginx").click();
   await rows(page).nth(1).waitFor();

@@ -1,11 +1,8 @@
 // Two runs to be compared: A is before, B after.
 import { byId, hide, mark, tell } from "./dom.js";
-import { moment, plain } from "./text.js";
 
-export const nameOf = (run) => `${plain(run.targetName)} · ${plain(run.mode)} · ${moment(run.triggerTime)}`;
-
-/** `changed()` after each change; `link(before, after)`: the address of the comparison. */
-export function basket({ changed, link }) {
+/** `nameOf(run)` is what it is called; `changed()` after each change; `link(before, after)`: the address of the comparison. */
+export function basket({ nameOf, changed, link }) {
   const held = { before: null, after: null };
   const open = byId("basket-open");
   byId("basket-clear").addEventListener("click", () => { held.before = held.after = null; show(); changed(); });

@@ -3,7 +3,7 @@ import { aboutLine } from "./about.js";
 import { address } from "./address.js";
 import { adoption } from "./adopt.js";
 import { ask, paths, Refusal, Unreachable } from "./api.js";
-import { basket, nameOf } from "./basket.js";
+import { basket } from "./basket.js";
 import { byId, element, hide, mark, tell, typing } from "./dom.js";
 import { runForm } from "./form.js";
 import { actionOf, tellKeys } from "./keys.js";
@@ -24,7 +24,10 @@ let targets = [], limits = null, profiling = null, failing = null, enter = false
 // Where there is no room for both sides: whether several are still being chosen.
 let choosing = false;
 const lists = new Map(), singles = new Map();
-const where = address(() => { render(); polling.anew(); });
+const where = address(() => {
+  render();
+  if (asked !== wanted()) polling.anew();
+});
 
 /** Which list of runs is shown. */
 const scope = ({ group, targets: ids } = where.state) => group ? `group ${group}` : ids.length === 1 ? `target ${ids[0]}` : "all";
@@ -38,8 +41,17 @@ function remember(map, key, value) {
 }
 const chosen = () => where.state.targets.map((id) => targets.find((target) => target.id === id)).filter(Boolean);
 const idOf = (side) => side.startsWith("run:") ? side.slice(4) : "";
+/** What the service has to be asked for; what is searched for is not its business. */
+const wanted = (state = where.state) => JSON.stringify([scope(state), looked(state)]);
+let asked = "";
 /** The runs that are looked at. */
 const looked = ({ run, before, after }) => [run, idOf(before), idOf(after)].filter(Boolean);
+/** Where a run's target is, as far as it is known: others may be called the same. */
+function placeOf(run) {
+  const target = targets.find(({ id }) => id === run.target);
+  return target ? `${target.pid}${target.host ? ` on ${plain(target.host)}` : ""}` : "";
+}
+const nameOf = (run) => [plain(run.targetName), placeOf(run), plain(run.mode), moment(run.triggerTime)].filter(Boolean).join(" · ");
 const known = (id) => lists.get(scope())?.runs.find((run) => run.id === id) || singles.get(id)?.run;
 
 function shownRuns() {
@@ -55,6 +67,7 @@ const settle = (promise) => promise.then((value) => ({ value }), (error) => ({ e
 async function poll(signal) {
   const state = where.state, key = scope(state);
   const open = looked(state);
+  asked = wanted(state);
   const [all, runs, ...single] = await Promise.all([
     settle(ask(paths.targets, { signal })), settle(ask(pathOf(state), { signal })),
     ...open.filter((id) => !lists.get(key)?.runs.some((run) => run.id === id)).map((id) => settle(ask(paths.run(id), { signal })).then((result) => ({ ...result, id }))),
@@ -155,11 +168,11 @@ const list = targetList({
 });
 const about = aboutLine({ forget });
 const form = runForm({ start, problem: toast });
-const pair = basket({ changed: () => render(), link: (before, after) => where.link({ ...NOTHING, before: `run:${before.id}`, after: `run:${after.id}` }) });
+const pair = basket({ nameOf, changed: () => render(), link: (before, after) => where.link({ ...NOTHING, before: `run:${before.id}`, after: `run:${after.id}` }) });
 const table = runTable({
   link: (run) => where.link({ ...NOTHING, targets: where.state.targets.length || where.state.group ? where.state.targets : [run.target], run: run.id }),
   group: (run) => where.link({ ...NOTHING, targets: [], group: run.group }), open: (run) => where.link({ ...NOTHING, group: "", targets: [run.target] }),
-  cancel, remove, sides: pair.sides, compare: pair.put,
+  placeOf, cancel, remove, sides: pair.sides, compare: pair.put,
 });
 const picture = viewer({ closed: close });
 const login = session({ letIn: () => { polling.start(); local.offer(); } });
@@ -177,13 +190,14 @@ function showAbout(of) {
   else if (of.length === 1 && ids.length === 1) about.target(of[0]);
   else if (ids.length === 1) about.words("Not there", profiling === null && !failing ? "…" : prose(missing || "This target is not known any more; choose another one."));
   else if (ids.length) about.several(of);
-  else about.words("All targets", "Choose one at the left, or several to profile them at the same time.");
+  else if (targets.length || profiling === null) about.words("All targets", "Choose one at the left, or several to profile them at the same time.");
+  else about.words("No targets yet", `An agent beside a program lists it here: flightline agent --join ${new URL(".", document.baseURI).href.replace(/\/$/, "")} -p NAME`);
 }
 function emptyWords() {
   const list = lists.get(scope());
   if (!list) return failing ? "" : "…";
   if (where.state.targets.length) return list.missing ? "" : "No runs yet.";
-  return where.state.group ? prose(list.missing || "None of these runs is kept any more.") : targets.length ? "No runs yet." : "No program is watched yet: start a `flightline agent` beside one, and it is listed here.";
+  return where.state.group ? prose(list.missing || "None of these runs is kept any more.") : "No runs yet.";
 }
 function showRuns() {
   const runs = shownRuns(), running = runs.filter(({ status }) => status === "RUNNING"), into = byId("history-actions");

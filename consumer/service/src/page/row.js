@@ -23,11 +23,11 @@ export function fileLinks(run, event = "") {
   });
 }
 
-/** `link(run)` is the address of its view; `cancel`, `remove` are waited for; `side(run)` is "before", "after" or "". */
-export function runRow({ link, group, open, cancel, remove, sides, compare }) {
+/** `link(run)` is the address of its view, `placeOf(run)` where its target is; `cancel`, `remove` are waited for; `side(run)` is "before", "after" or "". */
+export function runRow({ link, group, open, placeOf, cancel, remove, sides, compare }) {
   let run = null, sure = false, waiting = false, files = "", done = "";
   const time = element("time"), under = element("a", { className: "link group", textContent: "group" });
-  const target = element("a", { className: "link" }), mode = element("span"), truth = element("span", { className: "under truth" }), more = element("span", { className: "under more" });
+  const target = element("a", { className: "link" }), place = element("span", { className: "under" }), mode = element("span"), truth = element("span", { className: "under truth" }), more = element("span", { className: "under more" });
   const length = element("span"), bar = element("span", { className: "bar" }), meter = element("span", { className: "meter" }, bar);
   const dot = element("span", { className: "dot" }), status = element("span"), message = element("p", { className: "message" });
   const links = element("span", { className: "links" }), bytes = element("span", { className: "bytes" }), tags = element("span", { className: "tags" });
@@ -37,7 +37,7 @@ export function runRow({ link, group, open, cancel, remove, sides, compare }) {
   // Rows are laid out as grids, which takes their meaning as a table from them unless it is said.
   const cell = (name, ...children) => element("td", { className: name, role: "cell" }, ...children);
   const made = element("tr", { tabIndex: -1, role: "row" },
-    cell("when", time, under), cell("of", target), cell("mode", mode, truth, more), cell("length", length, meter), cell("status", dot, status),
+    cell("when", time, under), cell("of", target, place), cell("mode", mode, truth, more), cell("length", length, meter), cell("status", dot, status),
     cell("result", message, links, bytes, tags), cell("acts", element("span", { className: "acts" }, view, element("span", { className: "pair" }, one, other), end)));
   meter.setAttribute("role", "progressbar");
   end.addEventListener("blur", () => ask(false));
@@ -86,6 +86,7 @@ export function runRow({ link, group, open, cancel, remove, sides, compare }) {
     mark(under, "href", group(run));
     tell(target, plain(run.targetName));
     mark(target, "href", open(run));
+    tell(place, placeOf(run));
     tell(mode, plain(run.mode));
     tell(truth, run.effectiveMode && run.effectiveMode !== run.mode ? `as ${plain(run.effectiveMode)}` : "");
     mark(truth, "title", truth.textContent ? `Recorded as ${plain(run.effectiveMode)}. ${prose(run.message)}` : null);
