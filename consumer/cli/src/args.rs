@@ -136,6 +136,10 @@ pub enum Command {
     #[cfg(feature = "service")]
     #[command(after_help = crate::serve::EXAMPLES)]
     Serve(Box<crate::serve::ServeArgs>),
+    /// Let a profiling service record a process: a program that is started, or what runs already
+    #[cfg(feature = "service")]
+    #[command(after_help = crate::agent::EXAMPLES)]
+    Agent(Box<crate::agent::AgentArgs>),
     /// Ask a profiling service: what there is to profile, runs, their pictures
     #[cfg(feature = "service")]
     #[command(after_help = crate::remote::EXAMPLES)]

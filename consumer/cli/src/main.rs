@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "service")]
+mod agent;
 mod args;
 mod assemble;
 mod attach;
@@ -108,6 +110,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         #[cfg(feature = "service")]
         Command::Remote(args) => remote::run(&args),
+        #[cfg(feature = "service")]
+        Command::Agent(args) => return agent::run(&args),
         Command::Relay(args) => relay::run(&args),
         Command::Repair(args) => repair::run(args),
         Command::Recover(args) => recover::run(&args),

@@ -1,16 +1,16 @@
 //! Calls of the service's paths.
 
-use std::io::Read;
+use std::io::{Cursor, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
-use flightline_service::wire::Errors;
+use anyhow::{Context, Result, bail};
+use flightline_service::wire::{AGENT_HEADER, Errors};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::{Method, Request, Response};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, SendBody};
 
 /// Lists of thousands of targets are not longer.
 const LONGEST_ANSWER: u64 = 64 << 20;
@@ -21,6 +21,26 @@ pub struct Client {
     base: String,
     token: Option<String>,
 }
+
+/// Why a call failed.
+#[derive(Debug)]
+pub enum Refused {
+    /// Nobody answers.
+    Unreachable(String),
+    /// The service says no, with which status and in which words.
+    Status(u16, String),
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreachable(why) => f.write_str(why),
+            Self::Status(_, said) => f.write_str(said),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
 
 impl Client {
     /// Of an address like `http://127.0.0.1:7070`. `authority`: whose certificates are believed, as PEM.
@@ -55,21 +75,37 @@ impl Client {
         Ok(Self { agent: config.build().into(), base: base.trim_end_matches('/').to_owned(), token })
     }
 
-    fn call(&self, method: Method, path: &str, body: Option<&[u8]>) -> Result<Response<Body>> {
+    /// Sends a request; `secret` is an agent's.
+    ///
+    /// # Errors
+    /// The service cannot be reached or refuses.
+    pub fn call(
+        &self,
+        method: Method,
+        path: &str,
+        secret: Option<&str>,
+        body: Option<SendBody<'_>>,
+    ) -> Result<Response<Body>, Refused> {
         let mut request = Request::builder().method(method).uri(format!("{}/v1{path}", self.base));
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let response = match body {
-            Some(body) => self.agent.run(request.header("content-type", "application/json").body(body)?),
-            None => self.agent.run(request.body(())?),
-        };
-        let mut response = response.map_err(|error| {
-            anyhow!(
+        if let Some(secret) = secret {
+            request = request.header(AGENT_HEADER, secret);
+        }
+        let unreachable = |error: &dyn std::fmt::Display| {
+            Refused::Unreachable(format!(
                 "cannot reach the service at {}: {error}; is `flightline serve` running there?",
                 self.base
-            )
-        })?;
+            ))
+        };
+        let response = match body {
+            Some(body) => {
+                request.body(body).map_err(ureq::Error::from).and_then(|request| self.agent.run(request))
+            }
+            None => request.body(()).map_err(ureq::Error::from).and_then(|request| self.agent.run(request)),
+        };
+        let mut response = response.map_err(|error| unreachable(&error))?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -77,10 +113,8 @@ impl Client {
         let body = response.body_mut().with_config().limit(1 << 16).read_to_vec().unwrap_or_default();
         let said = serde_json::from_slice::<Errors>(&body).map(|errors| errors.errors.join(" "));
         let hint = if status == 401 && self.token.is_none() { " Give it with --token-file." } else { "" };
-        bail!(
-            "{}{hint}",
-            crate::talk::plain(&said.unwrap_or_else(|_| format!("{} answers {status}", self.base)))
-        );
+        let said = said.unwrap_or_else(|_| format!("{} answers {status}", self.base));
+        Err(Refused::Status(status, crate::talk::plain(&said) + hint))
     }
 
     /// What a path says.
@@ -88,7 +122,7 @@ impl Client {
     /// # Errors
     /// The service cannot be reached, refuses, or answers something else.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        self.answer(self.call(Method::GET, path, None)?)
+        self.answer(self.call(Method::GET, path, None, None)?)
     }
 
     /// Asks for something.
@@ -96,7 +130,13 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
-        self.answer(self.call(Method::POST, path, Some(&serde_json::to_vec(body)?))?)
+        let body = serde_json::to_vec(body)?;
+        self.answer(self.call(
+            Method::POST,
+            path,
+            None,
+            Some(SendBody::from_owned_reader(Cursor::new(body))),
+        )?)
     }
 
     /// Removes something; `None` if there is nothing more to be said of it.
@@ -104,7 +144,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>> {
-        let response = self.call(Method::DELETE, path, None)?;
+        let response = self.call(Method::DELETE, path, None, None)?;
         if response.status() == 204 { Ok(None) } else { self.answer(response).map(Some) }
     }
 
@@ -113,12 +153,16 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn file(&self, path: &str) -> Result<(impl Read + 'static, Option<u64>)> {
-        let body = self.call(Method::GET, path, None)?.into_body();
+        let body = self.call(Method::GET, path, None, None)?.into_body();
         let length = body.content_length();
         Ok((body.into_with_config().limit(u64::MAX).reader(), length))
     }
 
-    fn answer<T: DeserializeOwned>(&self, mut response: Response<Body>) -> Result<T> {
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// It breaks off, or is none of a profiling service.
+    pub fn answer<T: DeserializeOwned>(&self, mut response: Response<Body>) -> Result<T> {
         let body = response.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
         let body = body.with_context(|| format!("{} broke off", self.base))?;
         serde_json::from_slice(&body)

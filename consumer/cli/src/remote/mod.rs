@@ -1,6 +1,6 @@
 //! `flightline remote`: all that the service's page does, from a shell.
 
-mod client;
+pub mod client;
 mod text;
 
 use std::collections::BTreeMap;

@@ -28,6 +28,10 @@ pub struct Delivered {
     pub bytes: u64,
     /// Groups of events with stacks that are in it.
     pub events: Vec<String>,
+    /// What its agent has to say.
+    pub message: String,
+    /// How the process ended, if it did before the run's time was over.
+    pub ended: String,
 }
 
 impl Core {
@@ -144,7 +148,7 @@ impl Core {
     /// # Errors
     /// There is none.
     pub fn recording(&self, id: &str) -> Result<(File, Run), Fault> {
-        let run = self.run(id)?;
+        let run = self.run(id).map_err(|_| no_file())?;
         if run.files.is_empty() {
             return Err(no_file());
         }
@@ -185,7 +189,7 @@ impl Delivery {
     ///
     /// # Errors
     /// It ended otherwise meanwhile, or the disk refuses.
-    pub fn complete(mut self, delivered: Delivered, message: &str) -> Result<(), Fault> {
+    pub fn complete(mut self, delivered: Delivered) -> Result<(), Fault> {
         let Some(upload) = self.upload.take() else { return Err(ended()) };
         upload.sync().map_err(|error| Fault::internal("write the recording", error))?;
         let core = Arc::clone(&self.core);
@@ -196,16 +200,7 @@ impl Delivery {
             let entry = entry.ok_or_else(ended)?;
             // A renaming; done here, so that who sees the run as ended finds its file.
             upload.complete().map_err(|error| Fault::internal("keep the recording", error))?;
-            let status = if entry.stopping { Status::Cancelled } else { Status::Finished };
-            let said = match (entry.stopping, message.is_empty()) {
-                (true, true) => "Cancelled; what was recorded by then is there.".to_owned(),
-                (false, true) if entry.kept.run.effective_mode.is_empty() => {
-                    "Profiling Successful".to_owned()
-                }
-                (false, true) if entry.kept.run.message.is_empty() => "Profiling Successful".to_owned(),
-                (false, true) => format!("Profiling Successful. {}", entry.kept.run.message),
-                (_, false) => super::targets::short(message),
-            };
+            let (status, said) = delivered.told(entry.stopping, &entry.kept.run);
             entry.end(status, &said, now);
             let run = &mut entry.kept.run;
             run.bytes = delivered.bytes;
@@ -224,6 +219,30 @@ impl Delivery {
         self.upload = None;
         self.core.fail(&self.run, why);
         Fault::new(StatusCode::UNPROCESSABLE_ENTITY, why)
+    }
+}
+
+impl Delivered {
+    /// How the run has ended, and what is said of it.
+    fn told(&self, stopping: bool, run: &Run) -> (Status, String) {
+        if !self.ended.is_empty() {
+            let ended = super::targets::short(&self.ended);
+            return (
+                Status::Failed,
+                format!("The target is gone: {ended}. What was recorded by then is there."),
+            );
+        }
+        let (status, first) = match stopping {
+            true => (Status::Cancelled, "Cancelled; what was recorded by then is there."),
+            false => (Status::Finished, "Profiling Successful"),
+        };
+        let more = if self.message.is_empty() && !stopping { &run.message } else { &self.message };
+        let said = if more.is_empty() {
+            first.to_owned()
+        } else {
+            format!("{}. {more}", first.trim_end_matches('.'))
+        };
+        (status, super::targets::short(&said))
     }
 }
 

@@ -61,7 +61,8 @@ impl Bench {
     fn deliver(&self, agent: &Welcome, run: &Run, bytes: usize) -> Result<(), Fault> {
         let mut delivery = self.core.deliver(&agent.target, &agent.secret, &run.id)?;
         delivery.file().unwrap().write_all(&vec![7; bytes]).unwrap();
-        delivery.complete(Delivered { bytes: bytes as u64, events: vec!["cpu".into()] }, "")
+        let (message, ended) = Default::default();
+        delivery.complete(Delivered { bytes: bytes as u64, events: vec!["cpu".into()], message, ended })
     }
 
     /// A run from its beginning to its end.

@@ -86,13 +86,16 @@ pub async fn gone(
 pub struct WithMessage {
     #[serde(default)]
     message: String,
+    /// How the process ended, if that is why this is all.
+    #[serde(default)]
+    ended: String,
 }
 
 /// Takes a recording to the disk as it comes, and checks it when it is there.
 pub async fn recording(
     State(app): State<App>,
     Named((target, run)): Named<(String, String)>,
-    Asking(WithMessage { message }): Asking<WithMessage>,
+    Asking(WithMessage { message, ended }): Asking<WithMessage>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Fault> {
@@ -125,7 +128,7 @@ pub async fn recording(
         let file = delivery.file().and_then(|file| file.try_clone());
         let file = file.map_err(|error| Fault::internal("read the recording", error))?;
         match pictures::check(&file) {
-            Ok(checked) => delivery.complete(Delivered { bytes, events: checked.events }, &message),
+            Ok(checked) => delivery.complete(Delivered { bytes, events: checked.events, message, ended }),
             Err(flaw) => Err(delivery.refuse(&format!("What its agent sent is no whole recording: {flaw}."))),
         }
     })
