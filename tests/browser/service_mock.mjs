@@ -23,7 +23,7 @@ export const target = (id, more = {}, impossible = {}) => ({
 
 export const run = (id, of, more = {}) => ({
   id, group: null, target: of, targetName: of, status: "FINISHED", mode: "ITIMER", effectiveMode: "", interval: "", engines: [], triggerTime: NOW, finishedTime: NOW + 30_000,
-  duration: 30, elapsed: 30_000, message: "Profiling Successful", outputFile: `${id}.html`, bytes: 123_456, labels: {}, files: FORMATS, ...more,
+  duration: 30, elapsed: 30_000, message: "Profiling Successful", outputFile: `${id}.html`, bytes: 123_456, labels: {}, files: FORMATS, events: [], ...more,
 });
 
 export class Service {
@@ -46,13 +46,11 @@ export class Service {
     this.server.closeAllConnections();
   }
   open(hash = "", more = {}) { return go(this.url + hash, more); }
-  /** Waits until the page has been told all that is there now. */
+  /** Has the page ask now, and waits until it shows what it was told: the longest duration is another one each time. */
   async told(page) {
-    const counted = this.lists();
-    // The first that comes may have been asked for before.
-    await page.waitForFunction(() => true);
-    while (this.lists() < counted + 2) await new Promise((soon) => setTimeout(soon, 10));
-    await page.evaluate(() => new Promise((done) => setTimeout(done)));
+    const most = ++this.limits.maxDurationSeconds;
+    await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+    await page.locator(`#duration[max="${most}"]`).waitFor({ state: "attached" });
   }
   lists() { return this.requests.filter(({ method, path }) => method === "GET" && path === "/v1/targets").length; }
   sent(method) { return this.requests.filter((each) => each.method === method); }

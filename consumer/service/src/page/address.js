@@ -40,7 +40,8 @@ export function address(changed) {
       const next = { ...state, ...change }, text = write(next);
       if (text === write(state)) return;
       state = next;
-      history[push ? "pushState" : "replaceState"](null, "", text === "#" ? location.pathname + location.search : text);
+      // A browser may refuse to do this too often; what is shown is what was asked for all the same.
+      try { history[push ? "pushState" : "replaceState"](null, "", text === "#" ? location.pathname + location.search : text); } catch { /* see above */ }
       changed(state);
     },
   };

@@ -1,17 +1,14 @@
 // Two runs to be compared: A is before, B after.
-import { byId, mark, tell } from "./dom.js";
-import { moment, plain } from "./text.js";
+import { byId, hide, mark, tell } from "./dom.js";
 
-export const nameOf = (run) => `${plain(run.targetName)} · ${plain(run.mode)} · ${moment(run.triggerTime)}`;
-
-/** `changed()` after each change; `link(before, after)`: the address of the comparison. */
-export function basket({ changed, link }) {
+/** `nameOf(run)` is what it is called; `changed()` after each change; `link(before, after)`: the address of the comparison. */
+export function basket({ nameOf, changed, link }) {
   const held = { before: null, after: null };
   const open = byId("basket-open");
   byId("basket-clear").addEventListener("click", () => { held.before = held.after = null; show(); changed(); });
   open.addEventListener("click", (event) => { if (!open.href) event.preventDefault(); });
   function show() {
-    byId("basket").hidden = !held.before && !held.after;
+    hide(byId("basket"), !held.before && !held.after);
     for (const [which, letter] of [["before", "A"], ["after", "B"]]) {
       tell(byId(`basket-${which}`), `${letter}  ${held[which] ? nameOf(held[which]) : "choose a run"}`);
       byId(`basket-${which}`).classList.toggle("missing", !held[which]);

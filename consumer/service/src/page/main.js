@@ -3,11 +3,11 @@ import { aboutLine } from "./about.js";
 import { address } from "./address.js";
 import { adoption } from "./adopt.js";
 import { ask, paths, Refusal, Unreachable } from "./api.js";
-import { basket, nameOf } from "./basket.js";
-import { byId, element, tell, typing } from "./dom.js";
+import { basket } from "./basket.js";
+import { byId, element, hide, mark, tell, typing } from "./dom.js";
 import { runForm } from "./form.js";
 import { actionOf, tellKeys } from "./keys.js";
-import { eventsOf, STATUS } from "./modes.js";
+import { eventsOf, ownEvent, STATUS } from "./modes.js";
 import { poller } from "./poll.js";
 import { fileLinks } from "./row.js";
 import { runTable } from "./runs.js";
@@ -21,8 +21,13 @@ const REMEMBERED = 100;
 
 // --- What is known
 let targets = [], limits = null, profiling = null, failing = null, enter = false;
+// Where there is no room for both sides: whether several are still being chosen.
+let choosing = false;
 const lists = new Map(), singles = new Map();
-const where = address(() => { render(); polling.anew(); });
+const where = address(() => {
+  render();
+  if (asked !== wanted()) polling.anew();
+});
 
 /** Which list of runs is shown. */
 const scope = ({ group, targets: ids } = where.state) => group ? `group ${group}` : ids.length === 1 ? `target ${ids[0]}` : "all";
@@ -36,8 +41,17 @@ function remember(map, key, value) {
 }
 const chosen = () => where.state.targets.map((id) => targets.find((target) => target.id === id)).filter(Boolean);
 const idOf = (side) => side.startsWith("run:") ? side.slice(4) : "";
+/** What the service has to be asked for; what is searched for is not its business. */
+const wanted = (state = where.state) => JSON.stringify([scope(state), looked(state)]);
+let asked = "";
 /** The runs that are looked at. */
 const looked = ({ run, before, after }) => [run, idOf(before), idOf(after)].filter(Boolean);
+/** Where a run's target is, as far as it is known: others may be called the same. */
+function placeOf(run) {
+  const target = targets.find(({ id }) => id === run.target);
+  return target ? `${target.pid}${target.host ? ` on ${plain(target.host)}` : ""}` : "";
+}
+const nameOf = (run) => [plain(run.targetName), placeOf(run), plain(run.mode), moment(run.triggerTime)].filter(Boolean).join(" · ");
 const known = (id) => lists.get(scope())?.runs.find((run) => run.id === id) || singles.get(id)?.run;
 
 function shownRuns() {
@@ -53,6 +67,7 @@ const settle = (promise) => promise.then((value) => ({ value }), (error) => ({ e
 async function poll(signal) {
   const state = where.state, key = scope(state);
   const open = looked(state);
+  asked = wanted(state);
   const [all, runs, ...single] = await Promise.all([
     settle(ask(paths.targets, { signal })), settle(ask(pathOf(state), { signal })),
     ...open.filter((id) => !lists.get(key)?.runs.some((run) => run.id === id)).map((id) => settle(ask(paths.run(id), { signal })).then((result) => ({ ...result, id }))),
@@ -105,6 +120,7 @@ function take(runs) {
     }
     const target = targets.find(({ id }) => id === run.target);
     if (target && run.status === "RUNNING") target.run = run.id;
+    else if (target?.run === run.id) target.run = null;
   }
   render();
 }
@@ -138,22 +154,25 @@ function cancelCurrent() {
 
 // --- Showing
 const NOTHING = { run: "", event: "", before: "", after: "" };
-const choose = (ids) => where.go({ targets: ids, group: "", ...NOTHING }, ids.length === 1);
+function choose(ids, open = false) {
+  choosing = !open;
+  where.go({ targets: ids, group: "", ...NOTHING }, open);
+}
 const list = targetList({
   choose, filter: (change) => where.go(change, false),
   entered(id) {
     enter = true;
     if (scope() === `target ${id}`) render();
-    else choose([id]);
+    else choose([id], true);
   },
 });
 const about = aboutLine({ forget });
 const form = runForm({ start, problem: toast });
-const pair = basket({ changed: () => render(), link: (before, after) => where.link({ ...NOTHING, before: `run:${before.id}`, after: `run:${after.id}` }) });
+const pair = basket({ nameOf, changed: () => render(), link: (before, after) => where.link({ ...NOTHING, before: `run:${before.id}`, after: `run:${after.id}` }) });
 const table = runTable({
   link: (run) => where.link({ ...NOTHING, targets: where.state.targets.length || where.state.group ? where.state.targets : [run.target], run: run.id }),
   group: (run) => where.link({ ...NOTHING, targets: [], group: run.group }), open: (run) => where.link({ ...NOTHING, group: "", targets: [run.target] }),
-  cancel, remove, sides: pair.sides, compare: pair.put,
+  placeOf, cancel, remove, sides: pair.sides, compare: pair.put,
 });
 const picture = viewer({ closed: close });
 const login = session({ letIn: () => { polling.start(); local.offer(); } });
@@ -171,19 +190,20 @@ function showAbout(of) {
   else if (of.length === 1 && ids.length === 1) about.target(of[0]);
   else if (ids.length === 1) about.words("Not there", profiling === null && !failing ? "…" : prose(missing || "This target is not known any more; choose another one."));
   else if (ids.length) about.several(of);
-  else about.words("All targets", "Choose one at the left, or several to profile them at the same time.");
+  else if (targets.length || profiling === null) about.words("All targets", "Choose one at the left, or several to profile them at the same time.");
+  else about.words("No targets yet", `An agent beside a program lists it here: flightline agent --join ${new URL(".", document.baseURI).href.replace(/\/$/, "")} -p NAME`);
 }
 function emptyWords() {
   const list = lists.get(scope());
   if (!list) return failing ? "" : "…";
   if (where.state.targets.length) return list.missing ? "" : "No runs yet.";
-  return where.state.group ? prose(list.missing || "None of these runs is kept any more.") : targets.length ? "No runs yet." : "No program is watched yet: start a `flightline agent` beside one, and it is listed here.";
+  return where.state.group ? prose(list.missing || "None of these runs is kept any more.") : "No runs yet.";
 }
 function showRuns() {
   const runs = shownRuns(), running = runs.filter(({ status }) => status === "RUNNING"), into = byId("history-actions");
   table.show(runs, { several: where.state.targets.length !== 1 || !!where.state.group, empty: emptyWords() });
   const all = into.firstElementChild || element("button", { type: "button", className: "quiet" });
-  all.hidden = running.length < 2;
+  hide(all, running.length < 2);
   tell(all, `Cancel ${running.length} running`);
   all.onclick = () => { for (const run of running) cancel(run); };
   if (!all.isConnected) into.append(all);
@@ -198,36 +218,38 @@ function showPicture() {
   const run = known(id);
   if (!run) return picture.show({ title: "Run", path: null, text: singles.get(id)?.missing || (failing ? "" : "…") });
   const events = eventsOf(run), at = events.includes(event) ? event : events[0], there = (run.files || []).includes("html");
-  const elapsed = Math.floor((run.elapsed || 0) / 1000);
+  const elapsed = Math.floor((run.elapsed || 0) / 1000), asked = at === ownEvent(run) ? "" : at;
   picture.show({
     title: `${nameOf(run)} · ${run.effectiveMode && run.effectiveMode !== run.mode ? `as ${plain(run.effectiveMode)} · ` : ""}${seconds(run.status === "CANCELLED" ? elapsed : run.duration)}`,
-    path: there ? paths.view(id, at === events[0] ? "" : at) : null,
+    path: there ? paths.view(id, asked) : null,
     text: run.status === "RUNNING" ? `${elapsed} of ${run.duration} s. The picture is drawn when it ends.` : `${STATUS[run.status] || plain(run.status)}. ${run.message || "There is no recording."}`,
-    events: events.map((name, i) => ({ name, words: name || "off-CPU", pressed: name === at, act: () => where.go({ event: i ? name : "" }, false) })),
-    links: fileLinks(run, at === events[0] ? "" : at),
+    events: events.map((name, i) => ({ name, words: plain(name) || "off-CPU", pressed: name === at, act: () => where.go({ event: i ? name : "" }, false) })),
+    links: fileLinks(run, asked),
   });
 }
 function showState() {
   const of = failing && (failing.error instanceof Unreachable ? `Cannot reach the service since ${moment(failing.since)} – trying again`
     : `The service answers with an error since ${moment(failing.since)} – trying again`);
   tell(byId("state"), of || "");
-  byId("state").title = of ? prose(failing.error.message) : "";
+  mark(byId("state"), "title", of ? prose(failing.error.message) : null);
   document.body.classList.toggle("failing", !!failing);
-  byId("banner").hidden = profiling !== false;
+  hide(byId("banner"), profiling !== false);
 }
 function render() {
   const of = chosen(), { targets: ids, group } = where.state;
-  document.body.dataset.pane = ids.length || group ? "main" : "side";
+  mark(document.body, "data-pane", group || ids.length && !choosing ? "main" : "side");
+  hide(byId("show-chosen"), !ids.length);
+  tell(byId("show-chosen"), `Show ${ids.length} chosen`);
   document.title = of.length === 1 ? `${plain(of[0].name)} – Flightline` : "Flightline";
   showState();
   list.show(targets, ids, where.state);
   showAbout(of);
-  byId("form").hidden = !!group || !ids.length;
+  hide(byId("form"), !!group || !ids.length);
   form.show(of, limits, profiling === false ? "Profiling on demand is off." : "");
   pair.show();
   showRuns();
   showPicture();
-  byId("split").inert = picture.open;
+  mark(byId("split"), "inert", picture.open ? "" : null);
   if (enter && lists.has(scope())) {
     enter = false;
     table.focus();
@@ -261,6 +283,7 @@ document.addEventListener("keydown", (event) => {
 });
 byId("help-open").addEventListener("click", actions.help);
 byId("back").addEventListener("click", () => where.go({ targets: [], group: "", ...NOTHING }));
+byId("show-chosen").addEventListener("click", () => { choosing = false; render(); });
 
 tellKeys();
 render();

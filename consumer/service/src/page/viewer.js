@@ -1,6 +1,6 @@
 // A picture over the whole window, in a frame that may run its own script and nothing else.
 import { ask, Refusal } from "./api.js";
-import { arrange, byId, element, mark, tell } from "./dom.js";
+import { arrange, byId, element, hide, mark, tell } from "./dom.js";
 import { prose } from "./text.js";
 
 /** `closed()` goes back to what was there before. */
@@ -12,7 +12,7 @@ export function viewer({ closed }) {
   window.addEventListener("message", (event) => { if (frame && event.source === frame.contentWindow && event.data === "flightline:escape") closed(); });
 
   function say(text) {
-    words.hidden = !text;
+    hide(words, !text);
     tell(words, text);
   }
   /** Errors come as JSON, which nobody is to read in a frame. */
@@ -52,12 +52,12 @@ export function viewer({ closed }) {
     /** `path`: of the picture, or null, and `text` says why there is none yet. `events` are buttons, `links` are links. */
     show({ title, path, text, events = [], links = [] }) {
       if (whole.hidden) {
-        whole.hidden = false;
+        hide(whole, false);
         byId("viewer-title").focus({ preventScroll: true });
       }
       tell(byId("viewer-title"), title);
       mark(byId("viewer-title"), "title", title);
-      byId("viewer-events").hidden = events.length < 2;
+      hide(byId("viewer-events"), events.length < 2);
       const kept = [...byId("viewer-events").children];
       arrange(byId("viewer-events"), events.map(({ name, words: label, pressed, act }, i) => {
         const made = kept[i] || element("button", { type: "button" });
@@ -80,7 +80,7 @@ export function viewer({ closed }) {
     },
     hide() {
       if (whole.hidden) return false;
-      whole.hidden = true;
+      hide(whole, true);
       shown = "";
       leave("");
       return true;
