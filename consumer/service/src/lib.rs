@@ -2,4 +2,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod pictures;
+pub mod window;
 pub mod wire;
