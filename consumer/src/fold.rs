@@ -168,7 +168,7 @@ pub fn event_names(names: &[String]) -> Vec<String> {
 }
 
 /// The short name of the group that an event type is in, if it is in one.
-pub(crate) fn alias_of(event: &str) -> Option<&'static str> {
+pub fn alias_of(event: &str) -> Option<&'static str> {
     let among = |groups: &[&[&str]]| groups.iter().any(|group| group.contains(&event));
     ALIASES.iter().find(|(_, groups)| among(groups)).map(|&(alias, _)| alias)
 }

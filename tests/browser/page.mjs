@@ -15,7 +15,10 @@ before(async () => {
 after(() => browser.close());
 
 /** Opens a file: `requests` other than for the page itself and `errors` are collected. */
-export async function visit(file, colorScheme = "light", hash = "", more = {}) {
+export const visit = (file, colorScheme = "light", hash = "", more = {}) => go("file://" + file + hash, { colorScheme, ...more });
+
+/** The same of any address; `prepare(page)` comes before it. */
+export async function go(url, { prepare = () => {}, colorScheme = "light", ...more } = {}) {
   const context = await browser.newContext({ viewport: { width: 1000, height: 700 }, colorScheme, ...more });
   const page = await context.newPage();
   page.requests = [];
@@ -23,6 +26,7 @@ export async function visit(file, colorScheme = "light", hash = "", more = {}) {
   page.on("request", (request) => page.requests.push(request.url()));
   page.on("pageerror", (error) => page.errors.push(String(error)));
   page.on("console", (message) => message.type() === "error" && page.errors.push(message.text()));
-  await page.goto("file://" + file + hash);
+  await prepare(page);
+  await page.goto(url);
   return page;
 }

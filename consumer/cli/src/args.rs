@@ -132,6 +132,18 @@ pub enum Command {
     /// What was spent in which spans of tracing: by name, endpoint, trace or label; one trace; slow against usual ones
     #[command(after_help = crate::spans::EXAMPLES)]
     Spans(Box<crate::spans::SpansArgs>),
+    /// The profiling service: record any of many processes from a web page
+    #[cfg(feature = "service")]
+    #[command(after_help = crate::serve::EXAMPLES)]
+    Serve(Box<crate::serve::ServeArgs>),
+    /// Let a profiling service record a process: a program that is started, or what runs already
+    #[cfg(feature = "service")]
+    #[command(after_help = crate::agent::EXAMPLES)]
+    Agent(Box<crate::agent::AgentArgs>),
+    /// Ask a profiling service: what there is to profile, runs, their pictures
+    #[cfg(feature = "service")]
+    #[command(after_help = crate::remote::EXAMPLES)]
+    Remote(Box<crate::remote::RemoteArgs>),
     /// Pass a stream on to many readers: one in, many out
     #[command(after_help = crate::relay::EXAMPLES)]
     Relay(crate::relay::RelayArgs),

@@ -274,6 +274,13 @@ pub fn run_dormant(
     preload: &Path,
     command: &[std::ffi::OsString],
 ) -> Result<std::convert::Infallible, Error> {
+    let mut command = dormant(preload, command)?;
+    let path = PathBuf::from(command.get_program());
+    Err(Error::io("run", &path, command.exec()))
+}
+
+/// The program, as it waits to be recorded.
+pub fn dormant(preload: &Path, command: &[std::ffi::OsString]) -> Result<Command, Error> {
     let (program, arguments) = command
         .split_first()
         .ok_or(Error::Setting { name: "command", problem: "no program given".into() })?;
@@ -286,5 +293,5 @@ pub fn run_dormant(
     }
     let mut command = Command::new(&path);
     command.arg0(program).args(arguments).env("LD_PRELOAD", list).env("FLIGHTLINE", "dormant");
-    Err(Error::io("run", &path, command.exec()))
+    Ok(command)
 }

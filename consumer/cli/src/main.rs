@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "service")]
+mod agent;
 mod args;
 mod assemble;
 mod attach;
@@ -33,10 +35,14 @@ mod record;
 mod recover;
 mod redact;
 mod relay;
+#[cfg(feature = "service")]
+mod remote;
 mod repair;
 mod repositories;
 mod repository;
 mod scrub;
+#[cfg(feature = "service")]
+mod serve;
 mod signals;
 mod slower;
 mod spans;
@@ -100,6 +106,12 @@ fn main() -> ExitCode {
         #[cfg(feature = "export")]
         Command::Export(args) => export::run(&args),
         Command::Spans(args) => spans::run(&args),
+        #[cfg(feature = "service")]
+        Command::Serve(args) => serve::run(&args),
+        #[cfg(feature = "service")]
+        Command::Remote(args) => remote::run(&args),
+        #[cfg(feature = "service")]
+        Command::Agent(args) => return agent::run(&args),
         Command::Relay(args) => relay::run(&args),
         Command::Repair(args) => repair::run(args),
         Command::Recover(args) => recover::run(&args),

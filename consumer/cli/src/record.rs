@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The shared object for recorded programs, empty if the build did not put it into the command.
-const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libflightline.so"));
+pub const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libflightline.so"));
 
 /// Output if neither `-o` nor `--flame` is given.
 pub const DEFAULT_OUTPUT: &str = "flightline.jfr";

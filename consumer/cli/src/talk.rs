@@ -98,15 +98,22 @@ impl Progress {
         Self(bar)
     }
 
+    /// For something that takes so many seconds.
+    pub fn of_seconds(seconds: u64) -> Self {
+        let style = ProgressStyle::with_template("{pos}/{len} s [{wide_bar}]");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        Self(stderr().is_terminal().then(|| ProgressBar::new(seconds).with_style(style)))
+    }
+
     /// Nothing any more.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// So many bytes have been dealt with.
-    pub fn at(&self, bytes: u64) {
+    /// So much has been dealt with.
+    pub fn at(&self, done: u64) {
         if let Some(bar) = &self.0 {
-            bar.set_position(bytes);
+            bar.set_position(done);
         }
     }
 }

@@ -1,7 +1,24 @@
-//! The profiling service.
+//! The profiling service: any of many processes, recorded on demand.
+//!
+//! ```text
+//! agent (beside a process) ──HTTP──▶ http ─▶ core (targets, runs) ─▶ store (history on disk)
+//! browser, curl, `flightline remote` ──▶ http ─▶ core, pictures (recording → page, folded stacks, pprof, OTLP)
+//! ```
+//! Agents come to the service, ask for commands and bring recordings; the service connects to nobody and starts nothing.
 
 #![forbid(unsafe_code)]
 
+pub mod clock;
+pub mod core;
+mod fault;
+pub mod http;
+mod id;
+mod page;
 pub mod pictures;
+pub mod serve;
+pub mod settings;
+mod store;
 pub mod window;
 pub mod wire;
+
+pub use fault::Fault;

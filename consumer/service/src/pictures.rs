@@ -25,6 +25,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 
+use axum::http::StatusCode;
 use flightline_consumer::fold::{FoldOptions, Measure};
 
 pub use check::{Checked, NotWhole, check, check_bytes, events};
@@ -172,6 +173,17 @@ pub enum Error {
     Read(String),
     /// Of the output.
     Write(io::Error),
+}
+
+impl Error {
+    /// By HTTP.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Read(_) | Self::Write(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
 }
 
 impl fmt::Display for Error {

@@ -251,6 +251,9 @@ pub struct Run {
     pub output_file: String,
     /// Of the recording.
     pub bytes: u64,
+    /// Groups of events with stacks that are in it: what pictures can be of.
+    #[serde(default)]
+    pub events: Vec<String>,
     /// What it was given to be told apart by.
     pub labels: Labels,
     /// Formats in which it can be had.

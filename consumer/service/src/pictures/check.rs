@@ -54,6 +54,13 @@ pub struct NotWhole {
     what: String,
 }
 
+impl NotWhole {
+    /// What is wrong, and where, without the sentence around it.
+    pub fn flaw(&self) -> &str {
+        &self.what
+    }
+}
+
 impl fmt::Display for NotWhole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -351,6 +351,8 @@
     if (viewer && (event.key.startsWith("Arrow") || event.key === "Enter")) { viewer.key(event); return; }
     if (!action) return;
     event.preventDefault();
+    // A page that shows this one in a frame hears of the Escape for which there is nothing to do here.
+    if (event.key === "Escape" && byId("reset").hidden && window.parent !== window) window.parent.postMessage("flightline:escape", "*");
     actions[action]();
   });
   const focusView = () => byId({ sandwich: "callers", three: "linked-after", top: "table", tree: "outline", chart: "chart-scroll" }[state.view] || "scroller").focus({ preventScroll: true });

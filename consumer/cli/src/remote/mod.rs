@@ -1,0 +1,375 @@
+//! `flightline remote`: all that the service's page does, from a shell.
+
+pub mod client;
+mod text;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use flightline_recorder::settings::text::duration;
+use flightline_service::wire::{Create, History, Mode, Run, Runs, State, Status, Target, Targets};
+use serde::Serialize;
+
+use crate::talk::{self, Progress};
+use crate::{Outcome, output};
+use client::Client;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline remote targets                                          what can be profiled
+  flightline remote profile redis-server --duration 30 -o redis.html waits, and writes the picture
+  flightline remote profile cart-1 cart-2 --mode wall --duration 60  several at once
+  flightline remote runs redis-server; flightline remote cancel RUN; flightline remote delete RUN
+  flightline remote get RUN --format jfr -o run.jfr                  also html, folded, pprof, otlp
+  flightline remote compare BEFORE AFTER -o diff.html
+  flightline remote --url https://prof.example:7070 --token-file token targets --json
+
+A target is named by its id, or by its name, label or PID if that is one target's only. The address is also taken from FLIGHTLINE_SERVICE.";
+
+/// Arguments of `remote`.
+#[derive(Debug, Args)]
+pub struct RemoteArgs {
+    /// The service
+    #[arg(long, value_name = "URL", global = true, env = "FLIGHTLINE_SERVICE", default_value = "http://127.0.0.1:7070", value_hint = ValueHint::Url)]
+    url: String,
+    /// File whose first line is the service's token
+    #[arg(long, value_name = "FILE", global = true, value_hint = ValueHint::FilePath)]
+    token_file: Option<PathBuf>,
+    /// Certificates (PEM) that the service's is signed by, instead of those that are always believed
+    #[arg(long, value_name = "FILE", global = true, value_hint = ValueHint::FilePath)]
+    ca_file: Option<PathBuf>,
+    /// Answer as JSON on standard output
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List what can be profiled
+    Targets,
+    /// Begin a run of one or more targets, and wait for it
+    Profile(ProfileArgs),
+    /// List runs, newest first
+    Runs {
+        /// Of which target; of all without it
+        target: Option<String>,
+    },
+    /// Tell how far a run is
+    Run {
+        /// Its id
+        run: String,
+    },
+    /// End a run early; what was recorded by then is kept
+    Cancel {
+        /// Its id
+        run: String,
+    },
+    /// Fetch what there is of a run
+    Get(GetArgs),
+    /// Remove runs that have ended
+    Delete {
+        /// Their ids
+        #[arg(required = true)]
+        runs: Vec<String>,
+    },
+    /// Fetch a picture of what changed from one run to another
+    Compare {
+        /// Run before
+        before: String,
+        /// Run after
+        after: String,
+        /// Which events
+        #[arg(short, long, value_name = "EVENT")]
+        event: Option<String>,
+        /// Where to; `-` is standard output
+        #[arg(short, long, value_name = "FILE", default_value = "diff.html", value_hint = ValueHint::FilePath)]
+        output: PathBuf,
+    },
+    /// Forget a target that is gone, with its runs
+    Forget {
+        /// Its id
+        target: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct ProfileArgs {
+    /// What to record
+    #[arg(required = true)]
+    targets: Vec<String>,
+    /// What is recorded: CPU, ITIMER, WALL, ALLOC, LOCK, IO, LIVE, THROW, OFF_CPU
+    #[arg(short, long, default_value = "CPU", value_parser = mode)]
+    mode: Mode,
+    /// For how long
+    #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    duration: Duration,
+    /// How far apart samples are, or the least that is recorded
+    #[arg(short, long)]
+    interval: Option<String>,
+    /// Another engine at the same time, as `record -e` has it
+    #[arg(short, long, value_name = "EVENT")]
+    engine: Vec<String>,
+    /// What the run is told apart by
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    label: Vec<(String, String)>,
+    /// Only begin it
+    #[arg(long, conflicts_with = "output")]
+    no_wait: bool,
+    /// Fetch the result; the ending says in which format
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct GetArgs {
+    /// The run's id
+    run: String,
+    /// In which format [default: by the name of the output]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Which events
+    #[arg(short, long, value_name = "EVENT")]
+    event: Option<String>,
+    /// Where to; `-` is standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A flame graph
+    Html,
+    /// The recording
+    Jfr,
+    /// Folded stacks
+    Folded,
+    /// gzipped profile.proto
+    Pprof,
+    /// OpenTelemetry's profiles
+    Otlp,
+}
+
+/// Asks.
+pub fn run(args: &RemoteArgs) -> Result<Outcome> {
+    let token = args.token_file.as_deref().map(crate::serve::token).transpose()?;
+    let client = Client::new(&args.url, token, args.ca_file.as_deref())?;
+    match &args.action {
+        Action::Targets => {
+            let targets: Targets = client.get("/targets")?;
+            args.tell(&targets, || text::targets(&targets))
+        }
+        Action::Profile(asked) => profile(args, &client, asked),
+        Action::Runs { target: Some(target) } => {
+            let target = meant(&client, target)?;
+            let history: History = client.get(&format!("/targets/{}/runs", target.id))?;
+            args.tell(&history, || text::runs(&history.profiling_list))
+        }
+        Action::Runs { target: None } => {
+            let runs: Runs = client.get("/runs")?;
+            args.tell(&runs, || text::runs(&runs.runs))
+        }
+        Action::Run { run } => {
+            let run: Run = client.get(&format!("/runs/{}", word(run)?))?;
+            args.tell(&run, || text::runs(std::slice::from_ref(&run)))
+        }
+        Action::Cancel { run } => {
+            let run: Run = client.post(&format!("/runs/{}/cancel", word(run)?), &())?;
+            args.tell(&run, || text::runs(std::slice::from_ref(&run)))
+        }
+        Action::Get(get) => {
+            let format = get.format.or_else(|| get.output.as_ref().and_then(|path| by_name(path)));
+            let Some(format) = format else {
+                bail!("say in which --format: html, jfr, folded, pprof or otlp");
+            };
+            let output = get.output.clone().unwrap_or_else(|| PathBuf::from("-"));
+            fetch(&client, &get.run, format, get.event.as_deref(), &output)
+        }
+        Action::Delete { runs } => {
+            for run in runs {
+                let still: Option<Run> = client.delete(&format!("/runs/{}", word(run)?))?;
+                match still {
+                    None => talk::note(format_args!("{run} is removed")),
+                    Some(_) => talk::note(format_args!(
+                        "{run} went on; it is being cancelled, delete it again to remove it"
+                    )),
+                }
+            }
+            Ok(Outcome::Whole)
+        }
+        Action::Compare { before, after, event, output } => {
+            let event = event.as_deref().map(word).transpose()?;
+            let event = event.map_or(String::new(), |event| format!("&event={event}"));
+            let path =
+                format!("/compare/html?before=run:{}&after=run:{}{event}", word(before)?, word(after)?);
+            save(&client, &path, output)
+        }
+        Action::Forget { target } => {
+            client.delete::<Target>(&format!("/targets/{}", word(target)?))?;
+            Ok(Outcome::Whole)
+        }
+    }
+}
+
+impl RemoteArgs {
+    fn tell(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<Outcome> {
+        let text = if self.json { serde_json::to_string_pretty(value)? + "\n" } else { text() };
+        output::document(std::path::Path::new("-"), text.as_bytes())?;
+        Ok(Outcome::Whole)
+    }
+}
+
+fn profile(args: &RemoteArgs, client: &Client, asked: &ProfileArgs) -> Result<Outcome> {
+    if asked.targets.len() > 1 && asked.output.is_some() {
+        bail!("-o takes the result of one target; fetch those of several with `remote get`");
+    }
+    if asked.duration.subsec_nanos() != 0 || asked.duration.is_zero() {
+        bail!("--duration is in whole seconds");
+    }
+    let named =
+        asked.targets.iter().map(|target| Ok(meant(client, target)?.id)).collect::<Result<Vec<_>>>()?;
+    let create = Create {
+        mode: asked.mode.name().into(),
+        duration: asked.duration.as_secs().into(),
+        interval: asked.interval.clone(),
+        engines: asked.engine.clone(),
+        labels: asked.label.iter().cloned().collect::<BTreeMap<_, _>>(),
+        targets: if named.len() > 1 { named.clone() } else { Vec::new() },
+    };
+    let mut runs = match &named[..] {
+        [one] => vec![client.post::<Run>(&format!("/targets/{one}/runs"), &create)?],
+        _ => client.post::<Runs>("/runs", &create)?.runs,
+    };
+    if !asked.no_wait {
+        wait(client, &mut runs, asked.duration)?;
+    }
+    let failed = runs.iter().any(|run| run.status == Status::Failed);
+    match (&asked.output, &runs[..]) {
+        (Some(output), [run]) if !run.files.is_empty() => {
+            let Some(format) = by_name(output) else {
+                bail!(
+                    "the name {} does not say in which format: .html, .jfr, .folded, .pb.gz, .otlp",
+                    output.display()
+                );
+            };
+            fetch(client, &run.id, format, None, output)?;
+        }
+        _ => {}
+    }
+    args.tell(&Runs { group: None, runs: runs.clone() }, || text::runs(&runs))?;
+    Ok(if failed { Outcome::Partial } else { Outcome::Whole })
+}
+
+/// Until all have ended.
+fn wait(client: &Client, runs: &mut [Run], duration: Duration) -> Result<()> {
+    let progress = Progress::of_seconds(duration.as_secs());
+    loop {
+        for run in runs.iter_mut().filter(|run| run.status == Status::Running) {
+            let now: Run = client.get(&format!("/runs/{}", run.id))?;
+            *run = now;
+        }
+        let Some(slowest) =
+            runs.iter().filter(|run| run.status == Status::Running).map(|run| run.elapsed).max()
+        else {
+            return Ok(());
+        };
+        progress.at((slowest / 1000).min(duration.as_secs()));
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// The target that a word names.
+fn meant(client: &Client, word: &str) -> Result<Target> {
+    let Targets { targets, .. } = client.get("/targets")?;
+    if let Some(target) = targets.iter().find(|target| target.id == word) {
+        return Ok(target.clone());
+    }
+    let called = |target: &&Target| {
+        target.name == word
+            || target.pid.to_string() == word
+            || target.labels.values().any(|value| value == word)
+    };
+    let (live, gone): (Vec<_>, Vec<_>) =
+        targets.iter().filter(called).partition(|target| target.state == State::Live);
+    match (&live[..], &gone[..]) {
+        ([one], _) | ([], [one]) => Ok((*one).clone()),
+        ([], []) => bail!("no target is called {word}: `flightline remote targets` lists them"),
+        (several, more) => {
+            let ids = several
+                .iter()
+                .chain(more.iter())
+                .map(|target| talk::plain(&target.id))
+                .collect::<Vec<_>>()
+                .join(", ");
+            bail!("{word} is the name of several targets, give the id of one: {ids}")
+        }
+    }
+}
+
+fn fetch(
+    client: &Client,
+    run: &str,
+    format: Format,
+    event: Option<&str>,
+    output: &std::path::Path,
+) -> Result<Outcome> {
+    let name = match format {
+        Format::Html => "html",
+        Format::Jfr => "jfr",
+        Format::Folded => "folded",
+        Format::Pprof => "pprof",
+        Format::Otlp => "otlp",
+    };
+    let event = event.map(word).transpose()?.map_or(String::new(), |event| format!("?event={event}"));
+    save(client, &format!("/runs/{}/files/{name}{event}", word(run)?), output)
+}
+
+fn save(client: &Client, path: &str, output: &std::path::Path) -> Result<Outcome> {
+    let (mut file, length) = client.file(path)?;
+    let mut whole = Vec::new();
+    std::io::Read::read_to_end(&mut file, &mut whole).context("the answer broke off")?;
+    if length.is_some_and(|length| length != whole.len() as u64) {
+        bail!("the answer broke off");
+    }
+    output::document(output, &whole)?;
+    Ok(Outcome::Whole)
+}
+
+fn by_name(path: &std::path::Path) -> Option<Format> {
+    let name = path.to_string_lossy().to_lowercase();
+    let endings = [
+        (".html", Format::Html),
+        (".jfr", Format::Jfr),
+        (".folded", Format::Folded),
+        (".collapsed", Format::Folded),
+        (".pb.gz", Format::Pprof),
+        (".pprof", Format::Pprof),
+        (".otlp", Format::Otlp),
+    ];
+    endings.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| format)
+}
+
+/// A part of a path or query, as it is.
+fn word(text: &str) -> Result<&str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if !text.is_empty() && text.chars().all(plain) {
+        return Ok(text);
+    }
+    bail!("{} is no id of a run or target, and no name of an event", talk::plain(text))
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    Mode::named(&text.replace('-', "_")).ok_or_else(|| {
+        let names: Vec<&str> = Mode::ALL.iter().map(|mode| mode.name()).collect();
+        format!("choose one of {}", names.join(", "))
+    })
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let label = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    label.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "give KEY=VALUE".into())
+}

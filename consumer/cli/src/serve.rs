@@ -1,0 +1,150 @@
+//! `flightline serve`: the profiling service.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueHint};
+use flightline_recorder::settings::text::{bytes, duration};
+use flightline_service::serve::{self, Tls};
+use flightline_service::settings::Settings;
+
+use crate::{Outcome, talk};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline serve --profiling                                        http://127.0.0.1:7070, for this machine
+  flightline agent --join http://127.0.0.1:7070 -p redis-server       a process that can then be profiled from the page
+  flightline remote targets; flightline remote profile redis-server --duration 30 -o redis.html
+  curl -d '{\"mode\":\"CPU\",\"duration\":30}' http://127.0.0.1:7070/v1/targets/ID/runs
+  flightline serve --profiling --listen 0.0.0.0:7070 --token-file token --tls-cert cert.pem --tls-key key.pem
+
+Without --profiling nothing can be asked for: the page then says so. What answers only on the loopback needs no token; anything else \
+does. GET /openapi.json describes all paths; /metrics is for Prometheus, /healthz and /readyz for who keeps it running.";
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Let runs be asked for
+    #[arg(long)]
+    profiling: bool,
+    /// Where to answer
+    #[arg(short, long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7070")]
+    listen: SocketAddr,
+    /// Where runs are kept [default: flightline/serve in the user's state directory; of root /var/lib/flightline/serve]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    dir: Option<PathBuf>,
+    /// File whose first line is the token that clients and agents must say
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    token_file: Option<PathBuf>,
+    /// Certificate (chain) as PEM: answer by TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath)]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
+    tls_key: Option<PathBuf>,
+    /// A name that this service is called by, besides localhost, where it asks for no token
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
+    /// Longest run
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    max_duration: Duration,
+    /// Runs kept of each target; the oldest go first
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    history_size: u64,
+    /// Bytes of recordings kept of each target
+    #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = bytes)]
+    history_bytes: u64,
+    /// Runs at a time, of all targets
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    max_concurrent: u64,
+    /// Largest recording that an agent may send
+    #[arg(long, value_name = "SIZE", default_value = "128m", value_parser = bytes)]
+    max_recording: u64,
+    /// Refuse runs when less of the disk is free
+    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = bytes)]
+    min_free: u64,
+    /// Targets at a time
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    max_targets: u64,
+    /// Within this time agents are heard of; after twice that a target is gone
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    heartbeat: Duration,
+}
+
+/// Serves until it is told to end.
+pub fn run(args: &ServeArgs) -> Result<Outcome> {
+    let token = args.token_file.as_deref().map(token).transpose()?;
+    if token.is_none() && !args.listen.ip().is_loopback() {
+        bail!(
+            "{} can be reached by others, who could then record and read everything: give --token-file, or --listen 127.0.0.1:{}",
+            args.listen,
+            args.listen.port()
+        );
+    }
+    let tls =
+        args.tls_cert.clone().zip(args.tls_key.clone()).map(|(certificate, key)| Tls { certificate, key });
+    if tls.is_none() && !args.listen.ip().is_loopback() {
+        talk::warning("without --tls-cert the token and all recordings can be read on their way");
+    }
+    if args.heartbeat < Duration::from_secs(1) {
+        bail!("--heartbeat is a second or more");
+    }
+    let directory = match &args.dir {
+        Some(directory) => directory.clone(),
+        None => home()?,
+    };
+    let settings = Settings {
+        profiling: args.profiling,
+        max_duration: args.max_duration,
+        history_size: usize::try_from(args.history_size)?,
+        history_bytes: args.history_bytes,
+        max_concurrent: usize::try_from(args.max_concurrent)?,
+        min_free: args.min_free,
+        max_recording: args.max_recording,
+        heartbeat: args.heartbeat,
+        max_targets: usize::try_from(args.max_targets)?,
+        token,
+        hosts: args.host.clone(),
+        ..Settings::default()
+    };
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let ready = |address: SocketAddr, unreadable: Vec<String>| {
+        unreadable.iter().for_each(|why| talk::warning(format_args!("{}/{why}", directory.display())));
+        let off = if args.profiling { "" } else { "; profiling on demand is off, --profiling turns it on" };
+        talk::note(format_args!("{scheme}://{address}, history in {}{off}", directory.display()));
+    };
+    let served = serve::until_told(args.listen, &directory, settings, tls.as_ref(), ready);
+    served.with_context(|| format!("cannot serve with {}", directory.display()))?;
+    talk::note("ended");
+    Ok(Outcome::Whole)
+}
+
+/// The first line of a file that is nobody else's to read.
+pub fn token(path: &Path) -> Result<String> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the token {}", path.display()))?;
+    let line = text.lines().next().unwrap_or_default().trim();
+    if line.len() < 16 {
+        bail!(
+            "{}: a token has at least 16 letters; `head -c 24 /dev/urandom | base64 > {}` makes one",
+            path.display(),
+            path.display()
+        );
+    }
+    Ok(line.to_owned())
+}
+
+fn home() -> Result<PathBuf> {
+    if nix::unistd::geteuid().is_root() {
+        return Ok("/var/lib/flightline/serve".into());
+    }
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let state =
+        state.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")));
+    match state {
+        Some(state) => Ok(state.join("flightline/serve")),
+        None => bail!("there is no home directory to keep runs in: give --dir"),
+    }
+}

@@ -1,0 +1,101 @@
+//! Two clocks: what the world calls the time, and one that never goes back.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Where times come from.
+pub trait Clock: Debug + Send + Sync {
+    /// UTC, in ms since 1970; may be set.
+    fn utc(&self) -> i64;
+    /// Since some moment; never goes back.
+    fn running(&self) -> Duration;
+}
+
+/// The machine's.
+#[derive(Debug)]
+pub struct Machine(Instant);
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for Machine {
+    fn utc(&self) -> i64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    fn running(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// A moment by both.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// UTC ms.
+    pub utc: i64,
+    /// By the clock that never goes back.
+    pub running: Duration,
+}
+
+impl Moment {
+    /// Now.
+    pub fn now(clock: &dyn Clock) -> Self {
+        Self { utc: clock.utc(), running: clock.running() }
+    }
+
+    /// The UTC of `later`, as it would be had nobody set the clock in between: never before this moment.
+    pub fn utc_of(self, later: Duration) -> i64 {
+        self.utc.saturating_add(ms(later.saturating_sub(self.running)))
+    }
+}
+
+/// In ms.
+pub fn ms(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// `yyyy-MM-dd_HH_mm_ss_SSS` of UTC ms, as names of files have it.
+pub fn stamp(utc: i64) -> String {
+    let (days, of_day) = (utc.div_euclid(86_400_000), utc.rem_euclid(86_400_000));
+    let (year, month, day) = civil(days);
+    let (seconds, ms) = (of_day / 1000, of_day % 1000);
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}_{hours:02}_{minutes:02}_{seconds:02}_{ms:03}")
+}
+
+/// Year, month and day of days since 1970: Gregorian years of 400 have 146,097 days, counted from March.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let from_march = days + 719_468;
+    let (era, of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (era * 400 + year + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_are_those_of_the_calendar() {
+        assert_eq!(stamp(0), "1970-01-01_00_00_00_000");
+        assert_eq!(stamp(951_782_399_999), "2000-02-28_23_59_59_999");
+        assert_eq!(stamp(951_782_400_000), "2000-02-29_00_00_00_000");
+        assert_eq!(stamp(1_795_420_800_001), "2026-11-23_08_00_00_001");
+        assert_eq!(stamp(-1), "1969-12-31_23_59_59_999");
+    }
+
+    #[test]
+    fn a_later_moment_is_not_before_whatever_the_clock_says() {
+        let start = Moment { utc: 1000, running: Duration::from_millis(50) };
+        assert_eq!(start.utc_of(Duration::from_millis(2050)), 3000);
+        assert_eq!(start.utc_of(Duration::ZERO), 1000);
+    }
+}

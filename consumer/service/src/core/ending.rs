@@ -1,0 +1,284 @@
+//! How runs end: delivered, failed, given up.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+
+use super::runs::{file_name, no_run};
+use super::{Core, Phase, millis};
+use crate::fault::Fault;
+use crate::store::Upload;
+use crate::wire::{Progress, Run, Status};
+
+/// A recording that comes from an agent. If it is dropped before it is complete, its run goes on waiting.
+#[derive(Debug)]
+pub struct Delivery {
+    core: Arc<Core>,
+    run: String,
+    upload: Option<Upload>,
+}
+
+/// A recording that was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// Of the file.
+    pub bytes: u64,
+    /// Groups of events with stacks that are in it.
+    pub events: Vec<String>,
+    /// What its agent has to say.
+    pub message: String,
+    /// How the process ended, if it did before the run's time was over.
+    pub ended: String,
+}
+
+impl Core {
+    /// What an agent tells of a run.
+    ///
+    /// # Errors
+    /// The run is none of the agent's, or has ended.
+    pub fn progress(&self, target: &str, secret: &str, run: &str, progress: Progress) -> Result<(), Fault> {
+        self.heard(target, secret)?;
+        let now = self.now().running;
+        let mut state = self.state();
+        let entry =
+            state.runs.get_mut(run).filter(|entry| entry.kept.run.target == target).ok_or_else(no_run)?;
+        if entry.phase == Phase::Over {
+            return Err(ended());
+        }
+        entry.news = now;
+        match progress {
+            Progress::Started { effective_mode, message } => {
+                entry.phase = entry.phase.max_of(Phase::Recording);
+                entry.kept.run.effective_mode = super::targets::short(&effective_mode);
+                if !message.is_empty() && !entry.stopping {
+                    entry.kept.run.message = super::targets::short(&message);
+                }
+            }
+            Progress::Failed { message } => {
+                drop(state);
+                self.fail(run, &format!("Start profiler failed. {}", super::targets::short(&message)));
+                return Ok(());
+            }
+        }
+        drop(state);
+        self.describe(run).map_err(|error| Fault::internal("write the run's description", error))
+    }
+
+    /// Begins to take a run's recording.
+    ///
+    /// # Errors
+    /// The run is none of the agent's, has ended, or its recording comes already.
+    pub fn deliver(self: &Arc<Self>, target: &str, secret: &str, run: &str) -> Result<Delivery, Fault> {
+        self.heard(target, secret)?;
+        let now = self.now().running;
+        {
+            let mut state = self.state();
+            let entry =
+                state.runs.get_mut(run).filter(|entry| entry.kept.run.target == target).ok_or_else(no_run)?;
+            match entry.phase {
+                Phase::Over => return Err(ended()),
+                Phase::Delivering => return Err(Fault::conflict("Its recording comes already.")),
+                _ => entry.phase = Phase::Delivering,
+            }
+            entry.news = now;
+        }
+        let mut delivery = Delivery { core: Arc::clone(self), run: run.to_owned(), upload: None };
+        match self.store.begin(run) {
+            Ok(upload) => delivery.upload = Some(upload),
+            Err(error) => return Err(Fault::internal("write the recording", error)),
+        }
+        Ok(delivery)
+    }
+
+    /// Ends a run that has no recording.
+    pub(super) fn fail(&self, run: &str, why: &str) {
+        let target = {
+            let now = self.now().running;
+            let mut state = self.state();
+            let Some(entry) = state.runs.get_mut(run).filter(|entry| entry.phase != Phase::Over) else {
+                return;
+            };
+            // Asked to stop before it began: that is what was wanted.
+            let unwanted = entry.stopping && matches!(entry.phase, Phase::New | Phase::Told);
+            entry.end(if unwanted { Status::Cancelled } else { Status::Failed }, why, now);
+            entry.kept.run.target.clone()
+        };
+        // A disk that cannot be written leaves the run as broken off by a restart, which it nearly is.
+        let _ = self.describe(run);
+        self.roll(&target);
+    }
+
+    /// Gives up runs whose agents do nothing for them.
+    pub(super) fn overdue(&self) {
+        let now = self.now().running;
+        let set = &self.settings;
+        let mut late = Vec::new();
+        for entry in self.state().runs.values() {
+            let run = &entry.kept.run;
+            let silent = now.saturating_sub(entry.news);
+            let over = entry.began.running + set.start_timeout + Duration::from_secs(run.duration);
+            let why = match entry.phase {
+                Phase::New | Phase::Told if silent >= set.start_timeout => {
+                    format!("Its agent did not begin within {} s.", set.start_timeout.as_secs())
+                }
+                Phase::Recording if entry.stopping && silent >= set.delivery_timeout => {
+                    format!("Its agent did not send what it had within {} s.", set.delivery_timeout.as_secs())
+                }
+                Phase::Recording if now >= over + set.delivery_timeout && silent >= set.delivery_timeout => {
+                    format!(
+                        "Its agent did not send the recording within {} s.",
+                        set.delivery_timeout.as_secs()
+                    )
+                }
+                Phase::Delivering if silent >= set.delivery_timeout => {
+                    format!("Nothing of its recording came for {} s.", set.delivery_timeout.as_secs())
+                }
+                _ => continue,
+            };
+            late.push((run.id.clone(), why));
+        }
+        late.iter().for_each(|(run, why)| self.fail(run, why));
+    }
+
+    /// A run's recording and the run.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn recording(&self, id: &str) -> Result<(File, Run), Fault> {
+        let run = self.run(id).map_err(|_| no_file())?;
+        if run.files.is_empty() {
+            return Err(no_file());
+        }
+        Ok((self.store.recording(id).map_err(|_| no_file())?, run))
+    }
+
+    /// The run of a target whose picture has this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn named(&self, target: &str, name: &str) -> Result<String, Fault> {
+        let history = self.history(target).map_err(|_| no_file())?;
+        let run = history.into_iter().find(|run| !run.output_file.is_empty() && run.output_file == name);
+        run.map(|run| run.id).ok_or_else(no_file)
+    }
+}
+
+impl Delivery {
+    /// Where its bytes go.
+    pub fn file(&mut self) -> io::Result<&mut File> {
+        self.upload.as_mut().map(Upload::file).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Something of it came. False if nobody wants it any more.
+    pub fn goes_on(&self) -> bool {
+        let now = self.core.now().running;
+        let mut state = self.core.state();
+        match state.runs.get_mut(&self.run).filter(|entry| entry.phase == Phase::Delivering) {
+            Some(entry) => {
+                entry.news = now;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// All of it came and is a recording: the run has ended well. Waits for the disk.
+    ///
+    /// # Errors
+    /// It ended otherwise meanwhile, or the disk refuses.
+    pub fn complete(mut self, delivered: Delivered) -> Result<(), Fault> {
+        let Some(upload) = self.upload.take() else { return Err(ended()) };
+        upload.sync().map_err(|error| Fault::internal("write the recording", error))?;
+        let core = Arc::clone(&self.core);
+        let target = {
+            let now = core.now().running;
+            let mut state = core.state();
+            let entry = state.runs.get_mut(&self.run).filter(|entry| entry.phase == Phase::Delivering);
+            let entry = entry.ok_or_else(ended)?;
+            // A renaming; done here, so that who sees the run as ended finds its file.
+            upload.complete().map_err(|error| Fault::internal("keep the recording", error))?;
+            let (status, said) = delivered.told(entry.stopping, &entry.kept.run);
+            entry.end(status, &said, now);
+            let run = &mut entry.kept.run;
+            run.bytes = delivered.bytes;
+            run.events = delivered.events;
+            run.output_file = file_name(run);
+            run.files = ["html", "jfr", "folded", "pprof", "otlp"].map(str::to_owned).to_vec();
+            run.target.clone()
+        };
+        core.describe(&self.run).map_err(|error| Fault::internal("write the run's description", error))?;
+        core.roll(&target);
+        Ok(())
+    }
+
+    /// What came is of no use: the run has failed.
+    pub fn refuse(mut self, why: &str) -> Fault {
+        self.upload = None;
+        self.core.fail(&self.run, why);
+        Fault::new(StatusCode::UNPROCESSABLE_ENTITY, why)
+    }
+}
+
+impl Delivered {
+    /// How the run has ended, and what is said of it.
+    fn told(&self, stopping: bool, run: &Run) -> (Status, String) {
+        if !self.ended.is_empty() {
+            let ended = super::targets::short(&self.ended);
+            return (
+                Status::Failed,
+                format!("The target is gone: {ended}. What was recorded by then is there."),
+            );
+        }
+        let (status, first) = match stopping {
+            true => (Status::Cancelled, "Cancelled; what was recorded by then is there."),
+            false => (Status::Finished, "Profiling Successful"),
+        };
+        let more = if self.message.is_empty() && !stopping { &run.message } else { &self.message };
+        let said = if more.is_empty() {
+            first.to_owned()
+        } else {
+            format!("{}. {more}", first.trim_end_matches('.'))
+        };
+        (status, super::targets::short(&said))
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        let now = self.core.now().running;
+        let mut state = self.core.state();
+        if let Some(entry) = state.runs.get_mut(&self.run).filter(|entry| entry.phase == Phase::Delivering) {
+            entry.phase = Phase::Recording;
+            entry.news = now;
+        }
+    }
+}
+
+impl super::Entry {
+    fn end(&mut self, status: Status, message: &str, now: Duration) {
+        self.phase = Phase::Over;
+        let run = &mut self.kept.run;
+        run.status = status;
+        message.clone_into(&mut run.message);
+        run.elapsed = millis(now.saturating_sub(self.began.running));
+        run.finished_time = self.began.utc_of(now);
+    }
+}
+
+impl Phase {
+    /// A late word of the beginning does not undo the end.
+    fn max_of(self, other: Self) -> Self {
+        if self == Self::Delivering { self } else { other }
+    }
+}
+
+fn ended() -> Fault {
+    Fault::conflict("This run has ended; nothing more is wanted of it.")
+}
+
+fn no_file() -> Fault {
+    Fault::missing("There is no such file.")
+}

@@ -1,0 +1,178 @@
+//! Targets, their runs, and what becomes of them. No HTTP here.
+//!
+//! One mutex holds all state; under it nothing waits. Files are written before or after it is held, descriptions of runs in turn and
+//! each as the run is by then ([`Store::describe`]).
+
+mod asked;
+mod ending;
+mod runs;
+mod targets;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::{Clock, Moment};
+use crate::settings::Settings;
+use crate::store::{Kept, Store};
+use crate::wire::{Limits, Numbered, Run, State as TargetState, Status, Target};
+
+pub use asked::Asked;
+pub use ending::{Delivered, Delivery};
+
+/// The service without its doors.
+#[derive(Debug)]
+pub struct Core {
+    /// What was set.
+    pub settings: Settings,
+    clock: Arc<dyn Clock>,
+    store: Store,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    targets: BTreeMap<String, Joined>,
+    runs: HashMap<String, Entry>,
+    /// Runs of each target, oldest first; of targets without an agent too.
+    histories: HashMap<String, VecDeque<String>>,
+}
+
+/// A target and its agent.
+#[derive(Debug)]
+struct Joined {
+    target: Target,
+    /// `None`: no agent has come since the service began.
+    agent: Option<Agent>,
+}
+
+#[derive(Debug)]
+struct Agent {
+    secret: String,
+    seen: Duration,
+    commands: VecDeque<Numbered>,
+    next: u64,
+    wake: Arc<Notify>,
+}
+
+/// A run and what only the service needs to know of it.
+#[derive(Debug)]
+struct Entry {
+    kept: Kept,
+    began: Moment,
+    phase: Phase,
+    /// When its agent last did something for it.
+    news: Duration,
+    stopping: bool,
+}
+
+/// How far a run is, as its agent is to be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Its description is being written.
+    New,
+    /// The command is on its way.
+    Told,
+    /// The agent records.
+    Recording,
+    /// Its recording comes.
+    Delivering,
+    /// It has ended.
+    Over,
+}
+
+impl Core {
+    /// Opens a directory and takes up its history. Gives also what of it could not be read.
+    ///
+    /// # Errors
+    /// The directory cannot be used.
+    pub fn open(
+        path: &Path,
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<(Arc<Self>, Vec<String>)> {
+        let store = Store::open(path)?;
+        let found = store.read()?;
+        let core = Self { settings, clock, store, state: Mutex::default() };
+        let mut broken_off = Vec::new();
+        {
+            let mut state = core.state();
+            for mut kept in found.runs {
+                let began = Moment { utc: kept.run.trigger_time, running: core.clock.running() };
+                if kept.run.status == Status::Running {
+                    kept.run.status = Status::Failed;
+                    kept.run.message = "service restarted".into();
+                    kept.run.finished_time = core.clock.utc().max(kept.run.trigger_time);
+                    broken_off.push(kept.run.id.clone());
+                }
+                state.adopt(kept, began);
+            }
+        }
+        for id in &broken_off {
+            core.store.remove_recording(id)?;
+            core.describe(id)?;
+        }
+        core.roll_all();
+        Ok((Arc::new(core), found.unreadable))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that is done under it leaves it half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Moment {
+        Moment::now(&*self.clock)
+    }
+
+    /// Writes how a run is by now.
+    fn describe(&self, id: &str) -> io::Result<()> {
+        self.store.describe(|| self.state().runs.get(id).map(|entry| entry.kept.clone()))
+    }
+
+    /// What can be asked for at most.
+    pub fn limits(&self) -> Limits {
+        let set = &self.settings;
+        Limits {
+            max_duration_seconds: set.max_duration.as_secs(),
+            history_size: set.history_size,
+            history_bytes: set.history_bytes,
+            max_concurrent: set.max_concurrent,
+            heartbeat_seconds: set.heartbeat.as_secs().max(1),
+        }
+    }
+}
+
+impl State {
+    /// Takes up a run of an earlier life.
+    fn adopt(&mut self, kept: Kept, began: Moment) {
+        let id = kept.run.id.clone();
+        let target = kept.of.id.clone();
+        let gone = "not heard of since the service was started".to_owned();
+        let of = Target { state: TargetState::Gone, gone, run: None, ..kept.of.clone() };
+        self.targets.entry(target.clone()).or_insert(Joined { target: of, agent: None });
+        self.histories.entry(target).or_default().push_back(id.clone());
+        let entry = Entry { kept, began, phase: Phase::Over, news: began.running, stopping: false };
+        self.runs.insert(id, entry);
+    }
+
+    /// A run as it is seen now.
+    fn view(&self, id: &str, now: Duration) -> Option<Run> {
+        let entry = self.runs.get(id)?;
+        let mut run = entry.kept.run.clone();
+        if run.status == Status::Running {
+            run.elapsed = millis(now.saturating_sub(entry.began.running));
+        }
+        Some(run)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,360 @@
+//! Runs: asked for, listed, ended early, removed.
+
+use axum::http::StatusCode;
+
+use super::targets::no_target;
+use super::{Asked, Core, Entry, Phase, State};
+use crate::clock::{Moment, stamp};
+use crate::fault::Fault;
+use crate::id;
+use crate::store::Kept;
+use crate::wire::{Command, Run, State as TargetState, Status};
+
+impl Core {
+    /// Begins a run. Blocks for the time that a small file takes.
+    ///
+    /// # Errors
+    /// It cannot be had now, or not at all.
+    pub fn create(&self, target: &str, asked: &Asked) -> Result<Run, Fault> {
+        self.begin(target, asked, None)
+    }
+
+    /// Begins a run of each of the named targets. Where that fails, the run of the target says so.
+    ///
+    /// # Errors
+    /// No targets are named, or ids cannot be had.
+    pub fn create_group(&self, asked: &Asked) -> Result<(String, Vec<Run>), Fault> {
+        if asked.targets.is_empty() {
+            return Err(Fault::bad("Name the `targets`: a list of their ids."));
+        }
+        self.is_on()?;
+        let group = self.new_id()?;
+        let one = |target: &String| match self.begin(target, asked, Some(&group)) {
+            Ok(run) => Ok(run),
+            Err(fault) => self.refused(target, asked, &group, &fault.sentence),
+        };
+        let runs = asked.targets.iter().map(one).collect::<Result<_, _>>()?;
+        Ok((group, runs))
+    }
+
+    fn begin(&self, target: &str, asked: &Asked, group: Option<&str>) -> Result<Run, Fault> {
+        self.is_on()?;
+        let run = self.new_run(asked, group)?;
+        let id = run.id.clone();
+        let room = self.has_room();
+        {
+            let now = self.now();
+            let mut state = self.state();
+            let of = state.targets.get(target).ok_or_else(no_target)?.target.clone();
+            if of.state == TargetState::Gone {
+                return Err(Fault::conflict(format!("{} is gone: {}.", of.name, of.gone)));
+            }
+            if let Some(cannot) = of.modes.iter().find(|can| can.mode == asked.mode && !can.available) {
+                let (mode, name) = (asked.mode.name(), &of.name);
+                return Err(Fault::bad(format!("{mode} cannot be recorded of {name}: {}.", cannot.reason)));
+            }
+            if state.running(target).is_some() {
+                return Err(Fault::conflict(format!("{target} is still under profiling.")));
+            }
+            let running = state.runs.values().filter(|entry| entry.phase != Phase::Over).count();
+            if running >= self.settings.max_concurrent {
+                let sentence =
+                    format!("{running} runs go on already, which is the most; wait for one or cancel it.");
+                return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence));
+            }
+            room?;
+            let run = Run { target: of.id.clone(), target_name: of.name.clone(), ..run };
+            state.add(Kept { run, of }, now, Phase::New);
+        }
+        if let Err(error) = self.describe(&id) {
+            self.drop_entry(&id);
+            return Err(Fault::internal("write the run's description", error));
+        }
+        let told = {
+            let mut state = self.state();
+            let waiting = state.runs.get_mut(&id).filter(|entry| entry.phase == Phase::New);
+            let told = waiting.map(|entry| {
+                entry.phase = Phase::Told;
+                entry.stopping
+            });
+            let command = Command::Start {
+                run: id.clone(),
+                mode: asked.mode,
+                duration: asked.duration,
+                interval: asked.interval.clone(),
+                engines: asked.engines.clone(),
+            };
+            match told {
+                Some(false) => state.tell(target, command),
+                // Cancelled or gone since: nobody need hear of it.
+                Some(true) | None => true,
+            }
+        };
+        if !told {
+            self.fail(&id, "Its agent does not take any more commands.");
+        }
+        self.roll(target);
+        self.run(&id)
+    }
+
+    /// A run that never was: what a group shows where one of its targets could not be recorded.
+    fn refused(&self, target: &str, asked: &Asked, group: &str, why: &str) -> Result<Run, Fault> {
+        let run = self.new_run(asked, Some(group))?;
+        let now = self.now();
+        let run = Run {
+            target: super::targets::short(target),
+            status: Status::Failed,
+            finished_time: run.trigger_time,
+            message: why.to_owned(),
+            ..run
+        };
+        let mut state = self.state();
+        let Some(of) = state.targets.get(target).map(|joined| joined.target.clone()) else { return Ok(run) };
+        let run = Run { target_name: of.name.clone(), ..run };
+        state.add(Kept { run: run.clone(), of }, now, Phase::Over);
+        drop(state);
+        self.describe(&run.id).map_err(|error| Fault::internal("write the run's description", error))?;
+        self.roll(target);
+        Ok(run)
+    }
+
+    fn new_id(&self) -> Result<String, Fault> {
+        id::of_run(self.now().utc).map_err(|error| Fault::internal("make an id", error))
+    }
+
+    fn new_run(&self, asked: &Asked, group: Option<&str>) -> Result<Run, Fault> {
+        let now = self.now();
+        Ok(Run {
+            id: id::of_run(now.utc).map_err(|error| Fault::internal("make an id", error))?,
+            group: group.map(str::to_owned),
+            target: String::new(),
+            target_name: String::new(),
+            status: Status::Running,
+            mode: asked.mode,
+            effective_mode: String::new(),
+            interval: asked.interval.clone().unwrap_or_default(),
+            engines: asked.engines.clone(),
+            trigger_time: now.utc,
+            finished_time: 0,
+            duration: asked.duration,
+            elapsed: 0,
+            message: String::new(),
+            output_file: String::new(),
+            bytes: 0,
+            events: Vec::new(),
+            labels: asked.labels.clone(),
+            files: Vec::new(),
+        })
+    }
+
+    /// # Errors
+    /// Runs cannot be asked for.
+    pub fn is_on(&self) -> Result<(), Fault> {
+        if self.settings.profiling {
+            return Ok(());
+        }
+        Err(Fault::missing(
+            "Profiling on demand is off; start the service with `flightline serve --profiling`.",
+        ))
+    }
+
+    /// A run.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn run(&self, id: &str) -> Result<Run, Fault> {
+        self.is_on()?;
+        let now = self.now().running;
+        self.state().view(id, now).ok_or_else(no_run)
+    }
+
+    /// Runs of a target, newest first.
+    ///
+    /// # Errors
+    /// There is no such target.
+    pub fn history(&self, target: &str) -> Result<Vec<Run>, Fault> {
+        self.is_on()?;
+        let now = self.now().running;
+        let state = self.state();
+        if !state.targets.contains_key(target) {
+            return Err(no_target());
+        }
+        let ids = state.histories.get(target).into_iter().flatten().rev();
+        Ok(ids.filter_map(|id| state.view(id, now)).collect())
+    }
+
+    /// Runs of all targets, or of a group, newest first.
+    ///
+    /// # Errors
+    /// Runs cannot be asked for.
+    pub fn all(&self, group: Option<&str>) -> Result<Vec<Run>, Fault> {
+        self.is_on()?;
+        let now = self.now().running;
+        let state = self.state();
+        let of_group = |run: &Run| group.is_none_or(|group| run.group.as_deref() == Some(group));
+        let mut runs: Vec<Run> =
+            state.runs.keys().filter_map(|id| state.view(id, now)).filter(of_group).collect();
+        runs.sort_by(|a, b| (b.trigger_time, &b.id).cmp(&(a.trigger_time, &a.id)));
+        Ok(runs)
+    }
+
+    /// Ends a run early.
+    ///
+    /// # Errors
+    /// There is none, or it has ended.
+    pub fn cancel(&self, id: &str) -> Result<Run, Fault> {
+        self.is_on()?;
+        {
+            let now = self.now().running;
+            let mut state = self.state();
+            let entry = state.runs.get_mut(id).ok_or_else(no_run)?;
+            if entry.phase == Phase::Over {
+                return Err(Fault::conflict("This run has ended."));
+            }
+            if !entry.stopping {
+                entry.stopping = true;
+                entry.news = now;
+                entry.kept.run.message = "being cancelled".into();
+                let (target, run) = (entry.kept.run.target.clone(), id.to_owned());
+                state.tell(&target, Command::Stop { run });
+            }
+        }
+        self.run(id)
+    }
+
+    /// Removes a run that has ended, with its recording; one that goes on is ended early instead. Says whether it was removed.
+    ///
+    /// # Errors
+    /// There is none, or its files cannot be removed.
+    pub fn delete(&self, id: &str) -> Result<bool, Fault> {
+        self.is_on()?;
+        {
+            let state = self.state();
+            let entry = state.runs.get(id).ok_or_else(no_run)?;
+            if entry.phase != Phase::Over {
+                drop(state);
+                return self.cancel(id).map(|_| false);
+            }
+        }
+        self.drop_entry(id);
+        self.store.remove(id).map_err(|error| Fault::internal("remove the run", error))?;
+        Ok(true)
+    }
+
+    /// Removes the oldest runs of a target that have ended, until what is kept is within bounds.
+    pub(super) fn roll(&self, target: &str) {
+        let removed = {
+            let mut state = self.state();
+            let (size, bytes) = (self.settings.history_size, self.settings.history_bytes);
+            let mut removed = Vec::new();
+            while let Some(oldest) = state.beyond(target, size, bytes) {
+                state.drop_run(&oldest);
+                removed.push(oldest);
+            }
+            removed
+        };
+        // Files of runs that nobody knows any more are tried again at the next start.
+        removed.iter().for_each(|id| drop(self.store.remove(id)));
+    }
+
+    pub(super) fn roll_all(&self) {
+        let targets: Vec<String> = self.state().histories.keys().cloned().collect();
+        targets.iter().for_each(|target| self.roll(target));
+    }
+
+    /// Sums over all runs.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for entry in self.state().runs.values() {
+            totals.statuses[entry.kept.run.status as usize] += 1;
+            totals.bytes += entry.kept.run.bytes;
+        }
+        totals
+    }
+
+    /// # Errors
+    /// The disk has no room for another recording.
+    pub fn has_room(&self) -> Result<(), Fault> {
+        // An unknown amount is no reason: what then fails is told.
+        let free = self.store.free().unwrap_or(u64::MAX);
+        if free >= self.settings.min_free {
+            return Ok(());
+        }
+        let sentence = format!(
+            "Only {} MiB are free on the service's disk, of {} that must stay free; remove runs or files.",
+            free >> 20,
+            self.settings.min_free >> 20
+        );
+        Err(Fault::new(StatusCode::INSUFFICIENT_STORAGE, sentence))
+    }
+
+    fn drop_entry(&self, id: &str) {
+        self.state().drop_run(id);
+    }
+}
+
+/// What there is of all runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// By [`Status`].
+    statuses: [u64; 4],
+    /// Of recordings.
+    pub bytes: u64,
+}
+
+impl Totals {
+    /// How many runs are in this status.
+    pub fn by_status(&self, status: Status) -> u64 {
+        self.statuses[status as usize]
+    }
+}
+
+impl State {
+    fn add(&mut self, kept: Kept, began: Moment, phase: Phase) {
+        let (id, target) = (kept.run.id.clone(), kept.of.id.clone());
+        self.histories.entry(target).or_default().push_back(id.clone());
+        self.runs.insert(id, Entry { kept, began, phase, news: began.running, stopping: false });
+    }
+
+    /// The run of a target that goes on.
+    pub(super) fn running(&self, target: &str) -> Option<String> {
+        let mut ids = self.histories.get(target)?.iter();
+        ids.find(|&id| self.runs.get(id).is_some_and(|entry| entry.phase != Phase::Over)).cloned()
+    }
+
+    /// The oldest run that has ended, if more are kept than may be.
+    fn beyond(&self, target: &str, size: usize, bytes: u64) -> Option<String> {
+        let history = self.histories.get(target)?;
+        let runs = || history.iter().filter_map(|id| self.runs.get(id));
+        let kept: u64 = runs().map(|entry| entry.kept.run.bytes).sum();
+        // The newest recording stays, however large it is: it was let in.
+        let too_many = history.len() > size;
+        let too_large = kept > bytes && runs().filter(|entry| entry.kept.run.bytes > 0).count() > 1;
+        let oldest = runs()
+            .find(|entry| entry.phase == Phase::Over && (too_many || too_large && entry.kept.run.bytes > 0));
+        oldest.filter(|_| too_many || too_large).map(|entry| entry.kept.run.id.clone())
+    }
+
+    fn drop_run(&mut self, id: &str) {
+        let Some(entry) = self.runs.remove(id) else { return };
+        if let Some(history) = self.histories.get_mut(&entry.kept.of.id) {
+            history.retain(|kept| kept != id);
+        }
+    }
+}
+
+/// What a run's picture is called: no two are called the same.
+pub(super) fn file_name(run: &Run) -> String {
+    let random = run.id.rsplit('-').next().unwrap_or_default();
+    format!(
+        "{}_{}_{}_{}.html",
+        run.target,
+        run.mode.name(),
+        stamp(run.trigger_time),
+        &random[..random.len().min(8)]
+    )
+}
+
+pub(super) fn no_run() -> Fault {
+    Fault::missing("There is no such run.")
+}

@@ -1,0 +1,422 @@
+use std::io::Write;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+
+use super::*;
+use crate::fault::Fault;
+use crate::wire::{Capability, Command, Hello, Mode, Progress, Welcome};
+
+/// A clock that a test moves.
+#[derive(Debug, Default)]
+struct Hands {
+    utc: AtomicI64,
+    running: AtomicU64,
+}
+
+impl Clock for Hands {
+    fn utc(&self) -> i64 {
+        self.utc.load(SeqCst)
+    }
+
+    fn running(&self) -> Duration {
+        Duration::from_millis(self.running.load(SeqCst))
+    }
+}
+
+struct Bench {
+    core: Arc<Core>,
+    hands: Arc<Hands>,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(settings: Settings) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let hands = Arc::new(Hands { utc: AtomicI64::new(1_700_000_000_000), ..Hands::default() });
+        let core = Core::open(folder.path(), settings, hands.clone()).unwrap().0;
+        Self { core, hands, folder }
+    }
+
+    fn pass(&self, seconds: u64) {
+        self.hands.running.fetch_add(seconds * 1000, SeqCst);
+        self.hands.utc.fetch_add(i64::try_from(seconds).unwrap() * 1000, SeqCst);
+    }
+
+    fn agent(&self, pid: u32) -> Welcome {
+        self.core.hello(hello(pid), None).unwrap()
+    }
+
+    /// Commands that the agent has not heard yet.
+    fn commands(&self, agent: &Welcome) -> Vec<Command> {
+        let (commands, _) = self.core.commands(&agent.target, &agent.secret, 0).unwrap();
+        let after = commands.commands.last().map_or(0, |last| last.number);
+        let _ = self.core.commands(&agent.target, &agent.secret, after).unwrap();
+        commands.commands.into_iter().map(|numbered| numbered.command).collect()
+    }
+
+    fn started(&self, agent: &Welcome, run: &Run) {
+        let progress = Progress::Started { effective_mode: String::new(), message: String::new() };
+        self.core.progress(&agent.target, &agent.secret, &run.id, progress).unwrap();
+    }
+
+    fn deliver(&self, agent: &Welcome, run: &Run, bytes: usize) -> Result<(), Fault> {
+        let mut delivery = self.core.deliver(&agent.target, &agent.secret, &run.id)?;
+        delivery.file().unwrap().write_all(&vec![7; bytes]).unwrap();
+        let (message, ended) = Default::default();
+        delivery.complete(Delivered { bytes: bytes as u64, events: vec!["cpu".into()], message, ended })
+    }
+
+    /// A run from its beginning to its end.
+    fn whole(&self, agent: &Welcome, bytes: usize) -> Run {
+        let run = self.core.create(&agent.target, &asked(1)).unwrap();
+        self.started(agent, &run);
+        self.pass(1);
+        self.deliver(agent, &run, bytes).unwrap();
+        run
+    }
+
+    fn files(&self) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(self.folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name != "lock")
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+fn on() -> Settings {
+    Settings { profiling: true, min_free: 0, ..Settings::default() }
+}
+
+fn hello(pid: u32) -> Hello {
+    let modes = [Mode::Cpu, Mode::Itimer, Mode::Wall].map(|mode| Capability {
+        mode,
+        available: true,
+        reason: String::new(),
+    });
+    Hello {
+        protocol: 1,
+        key: format!("host/boot/{pid}/1"),
+        name: "redis-server".into(),
+        host: "db1".into(),
+        pid,
+        start_time: 1,
+        labels: BTreeMap::new(),
+        modes: modes.to_vec(),
+    }
+}
+
+fn asked(duration: u64) -> Asked {
+    let (labels, interval) = (BTreeMap::new(), None);
+    Asked { mode: Mode::Cpu, duration, interval, engines: vec![], labels, targets: vec![] }
+}
+
+#[test]
+fn of_many_who_ask_at_once_one_gets_the_run() {
+    let bench = Bench::new(Settings { max_concurrent: 1000, ..on() });
+    let (one, other) = (bench.agent(1), bench.agent(2));
+    let barrier = std::sync::Barrier::new(64);
+    let results: Vec<Result<Run, Fault>> = std::thread::scope(|scope| {
+        let ask = || {
+            barrier.wait();
+            bench.core.create(&one.target, &asked(30))
+        };
+        let threads: Vec<_> = (0..64).map(|_| scope.spawn(ask)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let refused: Vec<&Fault> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+    assert_eq!(refused.len(), 63);
+    let sentence = format!("{} is still under profiling.", one.target);
+    assert!(refused.iter().all(|fault| fault.status == 409 && fault.sentence == sentence), "{refused:?}");
+    assert_eq!(bench.commands(&one).len(), 1);
+    bench.core.create(&other.target, &asked(30)).unwrap();
+}
+
+#[test]
+fn a_run_goes_its_way_and_does_not_change_once_it_has_ended() {
+    let bench = Bench::new(on());
+    let agent = bench.agent(1);
+    let run = bench.core.create(&agent.target, &asked(30)).unwrap();
+    assert_eq!((run.status, run.trigger_time, run.finished_time), (Status::Running, 1_700_000_000_000, 0));
+    let Command::Start { run: told, duration: 30, mode: Mode::Cpu, .. } = &bench.commands(&agent)[0] else {
+        panic!()
+    };
+    assert_eq!(*told, run.id);
+    bench.started(&agent, &run);
+    bench.pass(12);
+    assert_eq!(bench.core.run(&run.id).unwrap().elapsed, 12_000);
+    bench.pass(18);
+    bench.deliver(&agent, &run, 100).unwrap();
+    let ended = bench.core.run(&run.id).unwrap();
+    assert_eq!((ended.status, ended.message.as_str()), (Status::Finished, "Profiling Successful"));
+    assert_eq!((ended.finished_time, ended.elapsed, ended.bytes), (1_700_000_030_000, 30_000, 100));
+    assert!(
+        ended.output_file.starts_with(&format!("{}_CPU_2023-11-14_22_13_20_000_", agent.target)),
+        "{ended:?}"
+    );
+    let late = Progress::Failed { message: "late".into() };
+    assert_eq!(bench.core.progress(&agent.target, &agent.secret, &run.id, late).unwrap_err().status, 409);
+    assert_eq!(bench.deliver(&agent, &run, 5).unwrap_err().status, 409);
+    assert_eq!(bench.core.cancel(&run.id).unwrap_err().status, 409);
+    bench.pass(1000);
+    bench.core.look();
+    let later = bench.core.run(&run.id).unwrap();
+    assert_eq!(later, ended);
+}
+
+#[test]
+fn a_clock_that_is_set_back_does_not_shorten_a_run() {
+    let bench = Bench::new(on());
+    let agent = bench.agent(1);
+    let run = bench.core.create(&agent.target, &asked(30)).unwrap();
+    bench.started(&agent, &run);
+    bench.pass(30);
+    bench.hands.utc.fetch_sub(3_600_000, SeqCst);
+    bench.deliver(&agent, &run, 1).unwrap();
+    assert_eq!(bench.core.run(&run.id).unwrap().finished_time, run.trigger_time + 30_000);
+}
+
+#[test]
+fn what_cannot_be_started_counts_and_frees_its_place() {
+    let bench = Bench::new(Settings { history_size: 4, ..on() });
+    let agent = bench.agent(1);
+    for number in 0..50 {
+        let run = bench.core.create(&agent.target, &asked(30)).unwrap();
+        let why = Progress::Failed { message: format!("no perf events, {number}") };
+        bench.core.progress(&agent.target, &agent.secret, &run.id, why).unwrap();
+        let run = bench.core.run(&run.id).unwrap();
+        assert_eq!(run.status, Status::Failed);
+        assert_eq!(run.message, format!("Start profiler failed. no perf events, {number}"));
+    }
+    assert_eq!(bench.core.history(&agent.target).unwrap().len(), 4);
+    assert_eq!(bench.files().len(), 4);
+}
+
+#[test]
+fn the_oldest_go_first_and_what_goes_on_stays() {
+    let bench = Bench::new(Settings { history_size: 2, ..on() });
+    let agent = bench.agent(1);
+    let runs: Vec<Run> = (0..5).map(|_| bench.whole(&agent, 10)).collect();
+    let kept: Vec<String> =
+        bench.core.history(&agent.target).unwrap().into_iter().map(|run| run.id).collect();
+    assert_eq!(kept, [runs[4].id.clone(), runs[3].id.clone()]);
+    let expected: Vec<String> = runs[3..]
+        .iter()
+        .flat_map(|run| ["jfr", "json"].map(|ending| format!("{}.{ending}", run.id)))
+        .collect();
+    let mut expected = expected;
+    expected.sort();
+    assert_eq!(bench.files(), expected);
+    let bench = Bench::new(Settings { history_size: 1, ..on() });
+    let agent = bench.agent(1);
+    let first = bench.whole(&agent, 10);
+    let running = bench.core.create(&agent.target, &asked(30)).unwrap();
+    assert!(bench.core.run(&first.id).is_err());
+    assert_eq!(bench.core.history(&agent.target).unwrap()[0].id, running.id);
+}
+
+#[test]
+fn bytes_are_bounded_beside_the_number() {
+    let bench = Bench::new(Settings { history_bytes: 1 << 20, ..on() });
+    let agent = bench.agent(1);
+    let runs: Vec<Run> = (0..3).map(|_| bench.whole(&agent, 600 << 10)).collect();
+    let kept = bench.core.history(&agent.target).unwrap();
+    assert_eq!(kept.iter().map(|run| &run.id).collect::<Vec<_>>(), [&runs[2].id]);
+    assert_eq!(bench.files(), [format!("{}.jfr", runs[2].id), format!("{}.json", runs[2].id)]);
+}
+
+#[test]
+fn history_is_there_after_a_restart_and_what_went_on_has_failed() {
+    let bench = Bench::new(on());
+    let agent = bench.agent(1);
+    let whole = bench.whole(&agent, 10);
+    let running = bench.core.create(&agent.target, &asked(30)).unwrap();
+    let mut delivery = bench.core.deliver(&agent.target, &agent.secret, &running.id).unwrap();
+    delivery.file().unwrap().write_all(b"half").unwrap();
+    // As kill -9 leaves it: nothing is cleaned up.
+    let Bench { core, hands, folder } = bench;
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    drop((delivery, core));
+    for stranger in ["notes.txt", "1700000000000-0123456789abcdef.jfr", "x.tmp"] {
+        std::fs::write(copy.path().join(stranger), "mine").unwrap();
+    }
+    std::fs::write(copy.path().join("1700000000000-0123456789abcdee.json"), "{").unwrap();
+    assert!(copy.path().join(format!("{}.jfr.tmp", running.id)).exists());
+    let (core, unreadable) = Core::open(copy.path(), on(), hands.clone()).unwrap();
+    let bench = Bench { core, hands, folder: copy };
+    assert_eq!(unreadable.len(), 1, "{unreadable:?}");
+    let history = bench.core.history(&agent.target).unwrap();
+    assert_eq!(
+        history.iter().map(|run| (&run.id, run.status)).collect::<Vec<_>>(),
+        [(&running.id, Status::Failed), (&whole.id, Status::Finished)]
+    );
+    assert_eq!(history[0].message, "service restarted");
+    let target = bench.core.target(&agent.target).unwrap();
+    assert_eq!(target.state, TargetState::Gone);
+    assert!(bench.core.recording(&whole.id).is_ok());
+    let files = bench.files();
+    assert!(!files.contains(&format!("{}.jfr.tmp", running.id)), "{files:?}");
+    for stranger in ["notes.txt", "1700000000000-0123456789abcdef.jfr", "x.tmp"] {
+        assert!(files.contains(&stranger.to_owned()), "{files:?}");
+    }
+    // The agent comes back, and its target is the same.
+    assert_eq!(bench.core.commands(&agent.target, &agent.secret, 0).unwrap_err().status, 404);
+    assert_eq!(bench.agent(1).target, agent.target);
+    assert_eq!(bench.core.history(&agent.target).unwrap().len(), 2);
+}
+
+#[test]
+fn a_cancelled_run_keeps_what_its_agent_had() {
+    let bench = Bench::new(on());
+    let agent = bench.agent(1);
+    let run = bench.core.create(&agent.target, &asked(30)).unwrap();
+    bench.started(&agent, &run);
+    bench.commands(&agent);
+    assert!(!bench.core.delete(&run.id).unwrap());
+    bench.core.cancel(&run.id).unwrap();
+    assert_eq!(bench.commands(&agent), [Command::Stop { run: run.id.clone() }]);
+    bench.deliver(&agent, &run, 9).unwrap();
+    let ended = bench.core.run(&run.id).unwrap();
+    assert_eq!((ended.status, ended.bytes), (Status::Cancelled, 9));
+    assert!(bench.core.delete(&run.id).unwrap());
+    assert!(bench.core.run(&run.id).is_err() && bench.files().is_empty());
+}
+
+#[test]
+fn who_is_not_heard_of_is_gone_and_others_go_on() {
+    let bench = Bench::new(on());
+    let (silent, lively, dead) = (bench.agent(1), bench.agent(2), bench.agent(3));
+    let all = [&silent, &lively, &dead];
+    let runs = all.map(|agent| {
+        let run = bench.core.create(&agent.target, &asked(60)).unwrap();
+        bench.started(agent, &run);
+        run
+    });
+    bench.core.gone(&dead.target, &dead.secret, "killed by signal 9").unwrap();
+    for _ in 0..2 {
+        bench.pass(5);
+        bench.core.heard(&lively.target, &lively.secret).unwrap();
+        bench.core.look();
+    }
+    let [one, two, three] = runs.map(|run| bench.core.run(&run.id).unwrap());
+    assert_eq!((one.status, two.status, three.status), (Status::Failed, Status::Running, Status::Failed));
+    assert_eq!(one.message, "The target is gone: its agent was not heard of any more.");
+    assert_eq!(three.message, "The target is gone: killed by signal 9.");
+    let states =
+        bench.core.targets().targets.into_iter().map(|target| (target.pid, target.state)).collect::<Vec<_>>();
+    assert_eq!(states, [(1, TargetState::Gone), (2, TargetState::Live), (3, TargetState::Gone)]);
+    assert_eq!(bench.core.create(&silent.target, &asked(1)).unwrap_err().status, 409);
+    bench.core.heard(&silent.target, &silent.secret).unwrap();
+    bench.core.create(&silent.target, &asked(1)).unwrap();
+}
+
+#[test]
+fn an_agent_that_does_nothing_is_given_up() {
+    let bench = Bench::new(on());
+    let agent = bench.agent(1);
+    let heard = |seconds: u64| {
+        for _ in 0..seconds {
+            bench.pass(1);
+            bench.core.heard(&agent.target, &agent.secret).unwrap();
+            bench.core.look();
+        }
+    };
+    let never = bench.core.create(&agent.target, &asked(60)).unwrap();
+    heard(10);
+    let ended = bench.core.run(&never.id).unwrap();
+    assert_eq!(
+        (ended.status, ended.message.as_str()),
+        (Status::Failed, "Its agent did not begin within 10 s.")
+    );
+    let silent = bench.core.create(&agent.target, &asked(60)).unwrap();
+    bench.started(&agent, &silent);
+    heard(99);
+    assert_eq!(bench.core.run(&silent.id).unwrap().status, Status::Running);
+    heard(1);
+    assert_eq!(bench.core.run(&silent.id).unwrap().status, Status::Failed);
+    let stopped = bench.core.create(&agent.target, &asked(60)).unwrap();
+    bench.core.cancel(&stopped.id).unwrap();
+    heard(10);
+    assert_eq!(bench.core.run(&stopped.id).unwrap().status, Status::Cancelled);
+    let broken = bench.core.create(&agent.target, &asked(60)).unwrap();
+    bench.started(&agent, &broken);
+    let delivery = bench.core.deliver(&agent.target, &agent.secret, &broken.id).unwrap();
+    heard(29);
+    assert!(delivery.goes_on());
+    heard(30);
+    assert!(!delivery.goes_on());
+    assert_eq!(bench.core.run(&broken.id).unwrap().message, "Nothing of its recording came for 30 s.");
+}
+
+#[test]
+fn a_group_has_a_run_for_each_target() {
+    let bench = Bench::new(on());
+    let agents: Vec<Welcome> = (1..=5).map(|pid| bench.agent(pid)).collect();
+    bench.core.gone(&agents[2].target, &agents[2].secret, "exit status 1").unwrap();
+    let targets = agents.iter().map(|agent| agent.target.clone()).chain(["nobody".to_owned()]).collect();
+    let (group, runs) = bench.core.create_group(&Asked { targets, ..asked(30) }).unwrap();
+    let statuses: Vec<Status> = runs.iter().map(|run| run.status).collect();
+    let (r, f) = (Status::Running, Status::Failed);
+    assert_eq!(statuses, [r, r, f, r, r, f]);
+    assert_eq!(runs[2].message, "redis-server is gone: exit status 1.");
+    assert_eq!(bench.core.all(Some(&group)).unwrap().len(), 5);
+}
+
+#[test]
+fn no_more_go_on_than_may() {
+    let bench = Bench::new(Settings { max_concurrent: 2, ..on() });
+    let agents: Vec<Welcome> = (1..=3).map(|pid| bench.agent(pid)).collect();
+    bench.core.create(&agents[0].target, &asked(30)).unwrap();
+    bench.core.create(&agents[1].target, &asked(30)).unwrap();
+    assert_eq!(bench.core.create(&agents[2].target, &asked(30)).unwrap_err().status, 429);
+    let full = Bench::new(Settings { min_free: u64::MAX, ..on() });
+    let agent = full.agent(1);
+    assert_eq!(full.core.create(&agent.target, &asked(30)).unwrap_err().status, 507);
+}
+
+#[test]
+fn what_is_off_is_not_there() {
+    let bench = Bench::new(Settings { profiling: false, ..on() });
+    let agent = bench.agent(1);
+    assert!(!bench.core.targets().profiling);
+    assert_eq!(bench.core.create(&agent.target, &asked(30)).unwrap_err().status, 404);
+    assert_eq!(bench.core.history(&agent.target).unwrap_err().status, 404);
+}
+
+#[test]
+fn an_agent_does_what_is_its_own() {
+    let bench = Bench::new(on());
+    let (one, other) = (bench.agent(1), bench.agent(2));
+    let run = bench.core.create(&one.target, &asked(30)).unwrap();
+    let lie = || Progress::Failed { message: "lie".into() };
+    assert_eq!(bench.core.progress(&other.target, &other.secret, &run.id, lie()).unwrap_err().status, 404);
+    assert_eq!(bench.core.progress(&one.target, &other.secret, &run.id, lie()).unwrap_err().status, 404);
+    assert_eq!(bench.core.hello(hello(1), None).unwrap_err().status, 409);
+    let again = bench.core.hello(hello(1), Some(&one.secret)).unwrap();
+    assert_eq!(again.target, one.target);
+    assert_eq!(bench.core.heard(&one.target, &one.secret).unwrap_err().status, 404);
+    let other_name = Hello { name: "worker".into(), ..hello(1) };
+    let again = bench.core.hello(other_name, Some(&again.secret)).unwrap();
+    assert_eq!(again.target, one.target);
+    assert_eq!(bench.core.target(&one.target).unwrap().name, "worker");
+    // Silent for a heartbeat, it may have been started anew.
+    bench.pass(5);
+    bench.core.hello(hello(1), None).unwrap();
+    // What it was asked for before is still to be heard.
+    assert_eq!(bench.core.run(&run.id).unwrap().status, Status::Running);
+}
+
+#[test]
+fn no_more_targets_come_than_may_and_those_that_are_gone_make_room() {
+    let bench = Bench::new(Settings { max_targets: 2, ..on() });
+    let (one, _two) = (bench.agent(1), bench.agent(2));
+    assert_eq!(bench.core.hello(hello(3), None).unwrap_err().status, 429);
+    bench.core.gone(&one.target, &one.secret, "exit").unwrap();
+    bench.agent(3);
+    assert!(bench.core.target(&one.target).is_err());
+}

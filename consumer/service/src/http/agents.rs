@@ -1,0 +1,149 @@
+//! What agents ask and tell.
+
+use std::io::Write;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::body::{Pieces, small, too_large};
+use super::{App, Asking, Named, apart, json};
+use crate::core::Delivered;
+use crate::fault::Fault;
+use crate::pictures;
+use crate::wire::{AGENT_HEADER, Gone, Hello, Progress};
+
+pub async fn hello(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, Fault> {
+    let body = small(body, app.core.settings.patience).await?;
+    let hello: Hello = told(&body)?;
+    let before = headers.get(AGENT_HEADER).and_then(|value| value.to_str().ok());
+    Ok(json(StatusCode::OK, &app.core.hello(hello, before)?))
+}
+
+#[derive(Debug, Deserialize)]
+pub struct After {
+    #[serde(default)]
+    after: u64,
+}
+
+/// Answers when there is a command, and after a heartbeat in any case.
+pub async fn commands(
+    State(app): State<App>,
+    Named(target): Named<String>,
+    Asking(After { after }): Asking<After>,
+    headers: HeaderMap,
+) -> Result<Response, Fault> {
+    let secret = secret(&headers);
+    let (_, wake) = app.core.commands(&target, secret, after)?;
+    let mut woken = std::pin::pin!(wake.notified());
+    // From here on nothing is missed: what comes before is in the list, what comes later wakes us.
+    woken.as_mut().enable();
+    let (commands, _) = app.core.commands(&target, secret, after)?;
+    if !commands.commands.is_empty() {
+        return Ok(json(StatusCode::OK, &commands));
+    }
+    // A little less than a heartbeat, so that the next question comes within one.
+    let wait = app
+        .core
+        .settings
+        .heartbeat
+        .saturating_sub(Duration::from_millis(500))
+        .max(Duration::from_millis(200));
+    let _ = tokio::time::timeout(wait, woken).await;
+    Ok(json(StatusCode::OK, &app.core.commands(&target, secret, after)?.0))
+}
+
+pub async fn progress(
+    State(app): State<App>,
+    Named((target, run)): Named<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Fault> {
+    let body = small(body, app.core.settings.patience).await?;
+    let progress: Progress = told(&body)?;
+    let secret = secret(&headers).to_owned();
+    apart(move || app.core.progress(&target, &secret, &run, progress)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub async fn gone(
+    State(app): State<App>,
+    Named(target): Named<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Fault> {
+    let body = small(body, app.core.settings.patience).await?;
+    let Gone { message } = told(&body)?;
+    let secret = secret(&headers).to_owned();
+    apart(move || app.core.gone(&target, &secret, &message)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Deserialize)]
+pub struct WithMessage {
+    #[serde(default)]
+    message: String,
+    /// How the process ended, if that is why this is all.
+    #[serde(default)]
+    ended: String,
+}
+
+/// Takes a recording to the disk as it comes, and checks it when it is there.
+pub async fn recording(
+    State(app): State<App>,
+    Named((target, run)): Named<(String, String)>,
+    Asking(WithMessage { message, ended }): Asking<WithMessage>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Fault> {
+    let most = app.core.settings.max_recording;
+    let (core, secret) = (app.core.clone(), secret(&headers).to_owned());
+    let mut delivery = apart(move || core.deliver(&target, &secret, &run)).await?;
+    let mut pieces = Pieces::new(body, app.core.settings.patience);
+    let mut bytes = 0u64;
+    while let Some(piece) = pieces.next().await? {
+        bytes = bytes.saturating_add(piece.len() as u64);
+        if bytes > most {
+            let fault = too_large(most);
+            let why = format!(
+                "Its recording is larger than {most} bytes; record shorter, or raise --max-recording."
+            );
+            apart(move || Ok(delivery.refuse(&why))).await?;
+            return Err(fault);
+        }
+        delivery = apart(move || {
+            if !delivery.goes_on() {
+                return Err(Fault::conflict("This run has ended; nothing more is wanted of it."));
+            }
+            let written = delivery.file().and_then(|file| file.write_all(&piece));
+            written.map_err(|error| Fault::internal("write the recording", error))?;
+            Ok(delivery)
+        })
+        .await?;
+    }
+    apart(move || {
+        let file = delivery.file().and_then(|file| file.try_clone());
+        let file = file.map_err(|error| Fault::internal("read the recording", error))?;
+        match pictures::check(&file) {
+            Ok(checked) => delivery.complete(Delivered { bytes, events: checked.offered(), message, ended }),
+            Err(flaw) => {
+                let why = format!("What its agent sent is no whole recording: {}.", flaw.flaw());
+                Err(delivery.refuse(&why))
+            }
+        }
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn told<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(body)
+        .map_err(|error| Fault::bad(format!("The body cannot be understood: {error}.")))
+}
+
+fn secret(headers: &HeaderMap) -> &str {
+    headers.get(AGENT_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}

@@ -1,0 +1,150 @@
+//! Paths and who answers them. Each exists with and without `/v1` before it.
+
+mod agents;
+mod body;
+mod files;
+mod flink;
+mod guard;
+mod observe;
+mod page;
+mod profiler;
+mod range;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::middleware;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+
+use crate::core::Core;
+use crate::fault::Fault;
+
+/// What all answers need.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// Targets and runs.
+    pub core: Arc<Core>,
+    /// How many pictures may still be made at once.
+    pub pictures: Arc<Semaphore>,
+    /// What a browser has after it said the token.
+    pub session: Arc<str>,
+    /// Whether clients come by TLS.
+    pub tls: bool,
+    /// What was counted.
+    pub counts: Arc<observe::Counts>,
+}
+
+impl App {
+    /// Of a core.
+    ///
+    /// # Errors
+    /// The kernel has no random numbers.
+    pub fn new(core: Arc<Core>, tls: bool) -> std::io::Result<Self> {
+        let pictures = Arc::new(Semaphore::new(core.settings.pictures.max(1)));
+        Ok(Self { core, pictures, session: crate::id::secret()?.into(), tls, counts: Arc::default() })
+    }
+}
+
+/// All paths.
+pub fn router(app: App) -> Router {
+    let paths = Router::new()
+        .route("/session", post(guard::log_in))
+        .route("/targets", get(profiler::targets))
+        .route("/targets/{target}", get(profiler::target).delete(profiler::forget))
+        .route("/targets/{target}/runs", get(profiler::history).post(profiler::create).put(profiler::create))
+        .route("/runs", get(profiler::runs).post(profiler::create_group).put(profiler::create_group))
+        .route("/runs/{run}", get(profiler::run).delete(profiler::delete))
+        .route("/runs/{run}/cancel", post(profiler::cancel).put(profiler::cancel))
+        .route("/runs/{run}/files/{format}", get(files::of_run))
+        .route("/compare/html", get(files::compared))
+        .route(
+            "/jobmanager/profiler",
+            get(flink::job_manager).post(flink::create_job_manager).put(flink::create_job_manager),
+        )
+        .route("/jobmanager/profiler/{file}", get(flink::job_manager_file))
+        .route("/taskmanagers/{target}/profiler", get(flink::history).post(flink::create).put(flink::create))
+        .route("/taskmanagers/{target}/profiler/{file}", get(flink::file))
+        .route("/agents", post(agents::hello))
+        .route("/agents/{target}/commands", get(agents::commands))
+        .route("/agents/{target}/runs/{run}", post(agents::progress))
+        .route("/agents/{target}/runs/{run}/recording", put(agents::recording))
+        .route("/agents/{target}/gone", post(agents::gone));
+    Router::new()
+        .nest("/v1", paths.clone())
+        .merge(paths)
+        .route("/healthz", get(observe::healthy))
+        .route("/readyz", get(observe::ready))
+        .route("/metrics", get(observe::metrics))
+        .route("/openapi.json", get(observe::openapi))
+        .fallback(page::file)
+        .method_not_allowed_fallback(async || {
+            Fault::new(StatusCode::METHOD_NOT_ALLOWED, "This path does not know the method.")
+        })
+        .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
+        .with_state(app)
+}
+
+/// An answer as JSON.
+fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => (status, [("content-type", "application/json")], body).into_response(),
+        Err(error) => Fault::internal("write the answer", error).into_response(),
+    }
+}
+
+/// Does what may wait for the disk, beside the threads that answer.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(Fault::internal("do that", error)),
+    }
+}
+
+/// Parts of a path, whatever they are; what cannot be a name names nothing.
+#[derive(Debug)]
+struct Named<T>(T);
+
+impl<T, S> FromRequestParts<S> for Named<T>
+where
+    T: serde::de::DeserializeOwned + Send,
+    S: Send + Sync,
+{
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+        let path = axum::extract::Path::<T>::from_request_parts(parts, state).await;
+        path.map(|axum::extract::Path(names)| Self(names)).map_err(|_| nothing())
+    }
+}
+
+/// What stands behind the `?`; what cannot be understood is told.
+#[derive(Debug)]
+struct Asking<T>(T);
+
+impl<T, S> FromRequestParts<S> for Asking<T>
+where
+    T: serde::de::DeserializeOwned + Send,
+    S: Send + Sync,
+{
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+        let query = axum::extract::Query::<T>::from_request_parts(parts, state).await;
+        query.map(|axum::extract::Query(asked)| Self(asked)).map_err(|rejection| {
+            Fault::bad(format!("What stands behind the `?` cannot be understood: {}.", rejection.body_text()))
+        })
+    }
+}
+
+/// One answer for all that there is not, so that nothing can be learned from it.
+fn nothing() -> Fault {
+    Fault::missing("There is no such file.")
+}

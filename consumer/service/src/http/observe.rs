@@ -1,0 +1,73 @@
+//! What watches the service: health, metrics for Prometheus, and the description of its paths.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::App;
+use crate::fault::Fault;
+use crate::wire::{State as TargetState, Status};
+
+/// What was answered.
+#[derive(Debug, Default)]
+pub struct Counts {
+    by_class: [AtomicU64; 5],
+}
+
+impl Counts {
+    /// One more.
+    pub fn answered(&self, status: StatusCode) {
+        if let Some(class) = self.by_class.get(usize::from(status.as_u16() / 100).wrapping_sub(1)) {
+            class.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// We answer.
+pub async fn healthy() -> &'static str {
+    "ok\n"
+}
+
+/// Runs can be taken: the disk has room.
+pub async fn ready(State(app): State<App>) -> Result<&'static str, Fault> {
+    super::apart(move || app.core.has_room()).await?;
+    Ok("ok\n")
+}
+
+/// As Prometheus reads it.
+pub async fn metrics(State(app): State<App>) -> Response {
+    let targets = app.core.targets().targets;
+    let of = |state| targets.iter().filter(|target| target.state == state).count();
+    let mut text = String::new();
+    let mut put = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
+        let _ = writeln!(
+            text,
+            "# HELP flightline_service_{name} {help}\n# TYPE flightline_service_{name} {kind}"
+        );
+        for (labels, value) in values {
+            let _ = writeln!(text, "flightline_service_{name}{labels} {value}");
+        }
+    };
+    let label = |name: &str, value: &str| format!("{{{name}=\"{value}\"}}");
+    let states = [("live", TargetState::Live), ("gone", TargetState::Gone)];
+    let states = states.map(|(name, state)| (label("state", name), of(state) as u64));
+    put("targets", "gauge", "Processes that can be recorded, or could.", &states);
+    let runs = app.core.totals();
+    let of = |status| (label("status", &format!("{status:?}").to_lowercase()), runs.by_status(status));
+    let kept = [Status::Running, Status::Finished, Status::Cancelled, Status::Failed].map(of);
+    put("runs", "gauge", "Runs that go on or are kept.", &kept);
+    put("recording_bytes", "gauge", "Bytes of recordings that are kept.", &[(String::new(), runs.bytes)]);
+    let answered = app.counts.by_class.iter().enumerate();
+    let answered: Vec<_> =
+        answered.map(|(class, n)| (label("code", &format!("{}xx", class + 1)), n.load(Relaxed))).collect();
+    put("answers_total", "counter", "Answers by class of status.", &answered);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+}
+
+/// The description of all paths (OpenAPI 3.1).
+pub async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], include_str!("openapi.json")).into_response()
+}

@@ -1,0 +1,89 @@
+//! Targets and runs.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::{App, Asking, Named, apart, body, json};
+use crate::core::Asked;
+use crate::fault::Fault;
+use crate::wire::{History, Run, Runs};
+
+pub async fn targets(State(app): State<App>) -> Response {
+    json(StatusCode::OK, &app.core.targets())
+}
+
+pub async fn target(State(app): State<App>, Named(target): Named<String>) -> Result<Response, Fault> {
+    Ok(json(StatusCode::OK, &app.core.target(&target)?))
+}
+
+pub async fn forget(State(app): State<App>, Named(target): Named<String>) -> Result<StatusCode, Fault> {
+    apart(move || app.core.forget(&target)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub async fn history(State(app): State<App>, Named(target): Named<String>) -> Result<Response, Fault> {
+    Ok(json(StatusCode::OK, &History { profiling_list: app.core.history(&target)? }))
+}
+
+pub async fn create(
+    State(app): State<App>,
+    Named(target): Named<String>,
+    request: Body,
+) -> Result<Response, Fault> {
+    Ok(json(StatusCode::ACCEPTED, &begin(&app, target, request).await?))
+}
+
+/// Begins a run, whatever the path.
+pub async fn begin(app: &App, target: String, request: Body) -> Result<Run, Fault> {
+    app.core.is_on()?;
+    let request = body::small(request, app.core.settings.patience).await?;
+    let core = app.core.clone();
+    apart(move || {
+        let asked = Asked::parse(&request, &core.settings)?;
+        if !asked.targets.is_empty() {
+            return Err(Fault::bad("The path names the target; for several use POST /v1/runs."));
+        }
+        core.create(&target, &asked)
+    })
+    .await
+}
+
+pub async fn create_group(State(app): State<App>, request: Body) -> Result<Response, Fault> {
+    app.core.is_on()?;
+    let request = body::small(request, app.core.settings.patience).await?;
+    let (group, runs) = apart(move || {
+        let asked = Asked::parse(&request, &app.core.settings)?;
+        app.core.create_group(&asked)
+    })
+    .await?;
+    Ok(json(StatusCode::ACCEPTED, &Runs { group: Some(group), runs }))
+}
+
+#[derive(Debug, Deserialize)]
+pub struct OfGroup {
+    group: Option<String>,
+}
+
+pub async fn runs(State(app): State<App>, Asking(of): Asking<OfGroup>) -> Result<Response, Fault> {
+    Ok(json(StatusCode::OK, &Runs { runs: app.core.all(of.group.as_deref())?, group: of.group }))
+}
+
+pub async fn run(State(app): State<App>, Named(run): Named<String>) -> Result<Response, Fault> {
+    Ok(json(StatusCode::OK, &app.core.run(&run)?))
+}
+
+pub async fn cancel(State(app): State<App>, Named(run): Named<String>) -> Result<Response, Fault> {
+    Ok(json(StatusCode::ACCEPTED, &app.core.cancel(&run)?))
+}
+
+pub async fn delete(State(app): State<App>, Named(run): Named<String>) -> Result<Response, Fault> {
+    let core = app.core.clone();
+    let id = run.clone();
+    if apart(move || core.delete(&id)).await? {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    Ok(json(StatusCode::ACCEPTED, &app.core.run(&run)?))
+}

@@ -1,0 +1,95 @@
+//! Ids and secrets.
+
+use std::fmt::Write;
+
+/// What the kernel could not give: no request can be answered without it, so nobody gets here with a running service.
+fn random<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| std::io::Error::other(error.to_string()))?;
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Of a run or group: UTC ms and a random number, so that names of files neither collide nor can be guessed.
+///
+/// # Errors
+/// The kernel has no random numbers.
+pub fn of_run(utc: i64) -> std::io::Result<String> {
+    Ok(format!("{:013}-{}", utc.max(0), hex(&random::<8>()?)))
+}
+
+/// Whether `text` has the form of a run's id.
+pub fn is_run(text: &str) -> bool {
+    text.split_once('-').is_some_and(|(time, random)| {
+        (13..=19).contains(&time.len())
+            && time.bytes().all(|byte| byte.is_ascii_digit())
+            && random.len() == 16
+            && random.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+/// What only an agent and the service know.
+///
+/// # Errors
+/// The kernel has no random numbers.
+pub fn secret() -> std::io::Result<String> {
+    Ok(hex(&random::<16>()?))
+}
+
+/// Of a target: its name for people, its number, and a hash of its key (FNV-1a), so that an agent that comes back after a
+/// restart of the service finds its history.
+pub fn of_target(name: &str, pid: u32, key: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
+    let name: String = name.chars().map(plain).take(40).collect();
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{name}-{pid}-{:08x}", (hash >> 32) ^ (hash & 0xffff_ffff))
+}
+
+/// Whether both are the same, in a time that does not tell where they differ.
+pub fn same(one: &str, other: &str) -> bool {
+    one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_one_moment_have_different_ids() {
+        let ids: std::collections::HashSet<String> =
+            (0..1000).map(|_| of_run(1_700_000_000_000).unwrap()).collect();
+        assert_eq!(ids.len(), 1000);
+        assert!(ids.iter().all(|id| is_run(id)));
+    }
+
+    #[test]
+    fn nothing_else_is_an_id() {
+        for text in [
+            "",
+            "..",
+            "1700000000000-",
+            "1700000000000-0123456789abcdeF",
+            "1700000000000-0123456789abcdef.jfr",
+        ] {
+            assert!(!is_run(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_the_same_after_a_restart() {
+        assert_eq!(
+            of_target("nginx: worker", 7, "host/boot/7/99"),
+            of_target("nginx: worker", 7, "host/boot/7/99")
+        );
+        assert_ne!(of_target("nginx", 7, "host/boot/7/99"), of_target("nginx", 7, "host/boot/7/98"));
+        assert!(of_target("../../etc", 7, "k").starts_with("______etc-7-"));
+    }
+}

@@ -1,0 +1,82 @@
+//! The web page, as it lies in the binary.
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// What there is of the page: path, content type, body. The page asks for all of it relative to itself, so that it also works below a
+/// path that a proxy gives it.
+pub const FILES: &[(&str, &str, &str)] = &[
+    ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    ("/page/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+    ("/page/about.js", SCRIPT, include_str!("page/about.js")),
+    ("/page/address.js", SCRIPT, include_str!("page/address.js")),
+    ("/page/adopt.js", SCRIPT, include_str!("page/adopt.js")),
+    ("/page/api.js", SCRIPT, include_str!("page/api.js")),
+    ("/page/basket.js", SCRIPT, include_str!("page/basket.js")),
+    ("/page/dom.js", SCRIPT, include_str!("page/dom.js")),
+    ("/page/form.js", SCRIPT, include_str!("page/form.js")),
+    ("/page/keys.js", SCRIPT, include_str!("page/keys.js")),
+    ("/page/main.js", SCRIPT, include_str!("page/main.js")),
+    ("/page/modes.js", SCRIPT, include_str!("page/modes.js")),
+    ("/page/poll.js", SCRIPT, include_str!("page/poll.js")),
+    ("/page/row.js", SCRIPT, include_str!("page/row.js")),
+    ("/page/runs.js", SCRIPT, include_str!("page/runs.js")),
+    ("/page/select.js", SCRIPT, include_str!("page/select.js")),
+    ("/page/session.js", SCRIPT, include_str!("page/session.js")),
+    ("/page/targets.js", SCRIPT, include_str!("page/targets.js")),
+    ("/page/text.js", SCRIPT, include_str!("page/text.js")),
+    ("/page/toasts.js", SCRIPT, include_str!("page/toasts.js")),
+    ("/page/viewer.js", SCRIPT, include_str!("page/viewer.js")),
+    ("/page/windowed.js", SCRIPT, include_str!("page/windowed.js")),
+];
+
+/// What the page may do: its own scripts and style, questions to its own service, and pictures in a frame.
+pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+                          frame-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_folder_is_served_and_none_is_asked_for_that_is_not_there() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/page");
+        let there: BTreeSet<String> = std::fs::read_dir(folder)
+            .expect("the folder")
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"))
+            .collect();
+        let served: BTreeSet<String> = FILES
+            .iter()
+            .map(|(path, ..)| {
+                if *path == "/" { "index.html" } else { path.trim_start_matches("/page/") }.to_owned()
+            })
+            .collect();
+        assert_eq!(there, served);
+        for (path, _, body) in FILES {
+            for name in body.split('"').skip(1).filter_map(|part| part.strip_prefix("./")) {
+                assert!(served.contains(name), "{path} asks for {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_asked_of_elsewhere_and_nothing_foreign_becomes_markup() {
+        for (path, _, body) in FILES {
+            for word in [
+                "http://",
+                "https://",
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "eval(",
+                "document.write",
+                "<style",
+                " style=",
+                " onclick=",
+            ] {
+                assert!(!body.contains(word), "{path} has {word}");
+            }
+        }
+    }
+}

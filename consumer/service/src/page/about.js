@@ -1,0 +1,69 @@
+// What the right side is about: a target, several, a group of runs, or all.
+import { arrange, byId, element, mark, tell } from "./dom.js";
+import { count, iso, labelsOf, moment, plain, prose, seconds } from "./text.js";
+
+const NAMES = 12;
+
+/** `forget(target)` is waited for. */
+export function aboutLine({ forget }) {
+  const facts = byId("about-facts");
+  let about = null, sure = false, waiting = false;
+  const button = element("button", { type: "button", className: "quiet" });
+  byId("about-actions").append(button);
+  button.addEventListener("blur", () => { sure = false; tellButton(); });
+  button.addEventListener("click", async () => {
+    if (waiting) return;
+    if (!sure) {
+      sure = true;
+      return tellButton();
+    }
+    waiting = true;
+    tellButton();
+    try { await forget(about); } finally {
+      waiting = sure = false;
+      tellButton();
+    }
+  });
+  function tellButton() {
+    button.hidden = about?.state !== "GONE";
+    button.classList.toggle("sure", sure);
+    mark(button, "aria-busy", waiting);
+    tell(button, waiting ? "Forgetting…" : sure ? "Forget it and its runs for good?" : "Forget");
+  }
+  function show(title, state, kind, words, labels = []) {
+    tell(byId("about-title"), title);
+    tell(byId("about-state"), state);
+    byId("about-state").className = kind;
+    tell(facts, words);
+    const key = JSON.stringify(labels), list = byId("about-labels");
+    if (list.dataset.of !== key) {
+      list.dataset.of = key;
+      arrange(list, labels.map(([name, value]) => element("li", {}, element("bdi", { className: "key", textContent: name }), " ", element("bdi", { textContent: value }))));
+    }
+    list.hidden = !labels.length;
+    facts.title = "";
+    tellButton();
+  }
+  return {
+    target(target) {
+      if (about?.id !== target.id) sure = false;
+      about = target;
+      const gone = target.state === "GONE";
+      const state = gone ? `gone${target.gone ? `: ${prose(target.gone)}` : ""}` : target.run ? "recording" : "live";
+      const since = target.startTime ? [`since ${moment(target.startTime)}`, gone ? "" : `up ${seconds((target.lastSeen - target.startTime) / 1000)}`] : [];
+      show(plain(target.name) || "(no name)", state, gone ? "gone" : target.run ? "running" : "live",
+        [`pid ${target.pid}`, plain(target.host) && `on ${plain(target.host)}`, ...since, gone ? `last seen ${moment(target.lastSeen)}` : ""].filter(Boolean).join(" · "),
+        labelsOf(target.labels));
+      facts.title = target.startTime ? `started ${iso(target.startTime)}\nlast seen ${iso(target.lastSeen)}` : "";
+    },
+    several(targets) {
+      about = null;
+      const names = targets.slice(0, NAMES).map(({ name, pid }) => `${plain(name)} (${pid})`), more = targets.length - names.length;
+      show(count(targets.length, "target"), "", "", names.join(", ") + (more > 0 ? ` and ${more} more` : ""));
+    },
+    words(title, words) {
+      about = null;
+      show(title, "", "", words);
+    },
+  };
+}

@@ -1,0 +1,47 @@
+// What is shown, as the fragment of the address has it: a link that can be shared, and that the browser goes back to.
+
+const ONE = ["group", "run", "event", "before", "after", "q", "by"];
+
+// Such a part of a path would lead elsewhere.
+const isId = (text) => text !== "" && !/^\.+$/.test(text);
+
+export function read(text) {
+  const parts = new URLSearchParams(text.replace(/^#/, ""));
+  const state = { targets: [...new Set(parts.getAll("target"))].filter(isId) };
+  for (const key of ONE) state[key] = parts.get(key) ?? "";
+  for (const key of ["group", "run"]) if (!isId(state[key])) state[key] = "";
+  return state;
+}
+
+export function write(state) {
+  const parts = new URLSearchParams();
+  for (const id of state.targets) parts.append("target", id);
+  for (const key of ONE) if (state[key]) parts.set(key, state[key]);
+  return "#" + parts;
+}
+
+/** The address: `changed(state)` is told of each change, ours and the browser's. */
+export function address(changed) {
+  let state = read(location.hash);
+  const follow = () => {
+    const now = read(location.hash);
+    if (write(now) === write(state)) return;
+    state = now;
+    changed(state);
+  };
+  window.addEventListener("popstate", follow);
+  window.addEventListener("hashchange", follow);
+  return {
+    get state() { return state; },
+    /** As a link that changes these parts of what is shown. */
+    link: (change) => write({ ...state, ...change }),
+    /** Goes there; `push`: so that the browser can go back. */
+    go(change, push = true) {
+      const next = { ...state, ...change }, text = write(next);
+      if (text === write(state)) return;
+      state = next;
+      history[push ? "pushState" : "replaceState"](null, "", text === "#" ? location.pathname + location.search : text);
+      changed(state);
+    },
+  };
+}

@@ -1,0 +1,55 @@
+// Questions to the service, and what it answers.
+
+/** The service said no: its own sentences. */
+export class Refusal extends Error {
+  constructor(status, sentences) {
+    super(sentences.join(" "));
+    this.status = status;
+    this.sentences = sentences;
+  }
+}
+
+/** Nobody answered. */
+export class Unreachable extends Error {}
+
+const PATIENCE_MS = 15_000;
+
+/** What a path answers as JSON, null if it answers nothing. `signal` gives up. */
+export async function ask(path, { method = "GET", body, signal } = {}) {
+  const late = AbortSignal.timeout(PATIENCE_MS);
+  const options = { method, signal: signal ? AbortSignal.any([signal, late]) : late, credentials: "same-origin", cache: "no-cache" };
+  if (body !== undefined) Object.assign(options, { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+  let response, text;
+  try {
+    response = await fetch(path, options);
+    text = await response.text();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Unreachable(late.aborted ? "The service did not answer in time." : "The service cannot be reached.");
+  }
+  let answer = null;
+  try { if (text) answer = JSON.parse(text); } catch { /* told below, or of no use */ }
+  if (response.ok) {
+    if (text && answer === null) throw new Unreachable("What answers is not the service.");
+    return answer;
+  }
+  const sentences = Array.isArray(answer?.errors) ? answer.errors.filter((each) => typeof each === "string" && each) : [];
+  throw new Refusal(response.status, sentences.length ? sentences : [`The service answered ${response.status} ${response.statusText}`.trim() + "."]);
+}
+
+const part = encodeURIComponent;
+
+export const paths = {
+  targets: "v1/targets",
+  target: (id) => `v1/targets/${part(id)}`,
+  runs: "v1/runs",
+  runsOf: (target) => `v1/targets/${part(target)}/runs`,
+  group: (id) => `v1/runs?group=${part(id)}`,
+  run: (id) => `v1/runs/${part(id)}`,
+  cancel: (id) => `v1/runs/${part(id)}/cancel`,
+  file: (id, format, event) => `v1/runs/${part(id)}/files/${part(format)}${event ? `?event=${part(event)}` : ""}`,
+  view: (id, event) => `v1/runs/${part(id)}/files/html?view=1${event ? `&event=${part(event)}` : ""}`,
+  compare: (before, after) => `v1/compare/html?before=${part(before)}&after=${part(after)}`,
+  session: "v1/session",
+  processes: "v1/processes",
+};

@@ -1,0 +1,137 @@
+// What is asked for: mode, duration and what few need. Polling reaches options and words here, never what somebody has typed.
+import { byId, element, mark, tell } from "./dom.js";
+import { FIRST_MODE, MODES, possible } from "./modes.js";
+import { count, plain, prose } from "./text.js";
+
+const STEP = 30;
+
+/** `start(request)` asks for it and is waited for; `problem(text)` says what is wrong. */
+export function runForm({ start, problem }) {
+  const form = byId("form"), mode = byId("mode"), duration = byId("duration"), button = byId("profile");
+  const options = new Map();
+  let known = [], touched = false, starting = false, why = "", most = 300;
+
+  function labels() {
+    const all = {};
+    for (const each of byId("labels").value.split(",").map((text) => text.trim()).filter(Boolean)) {
+      const at = each.indexOf("=");
+      if (at < 1) throw new Error(`Labels are written key=value, with commas in between; “${each}” is not.`);
+      all[each.slice(0, at).trim()] = each.slice(at + 1).trim();
+    }
+    return all;
+  }
+  function request() {
+    const typed = duration.value, made = { mode: mode.value, duration: typed.trim() === "" || Number.isNaN(Number(typed)) ? typed : Number(typed) };
+    const interval = byId("interval").value.trim(), engines = byId("engines").value.split(",").map((text) => text.trim()).filter(Boolean), all = labels();
+    if (interval) made.interval = interval;
+    if (engines.length) made.engines = engines;
+    if (Object.keys(all).length) made.labels = all;
+    return made;
+  }
+  async function submit() {
+    if (starting || why) return;
+    let made;
+    try { made = request(); } catch (error) { return problem(error.message); }
+    starting = true;
+    tellButton();
+    try { await start(made); } finally {
+      starting = false;
+      tellButton();
+    }
+  }
+  // Not `disabled`: a button that loses the focus loses the reader.
+  function tellButton() {
+    mark(button, "aria-busy", starting);
+    mark(button, "aria-disabled", starting || !!why);
+    tell(button, starting ? "Starting…" : "Profile");
+    tell(byId("profile-words"), starting ? "" : why);
+  }
+  function tellMode() {
+    const of = known.find((each) => each.mode === mode.value), words = MODES[mode.value];
+    tell(byId("mode-words"), words ? words[0] : "");
+    byId("interval").placeholder = words?.[1] || "the usual";
+    return of;
+  }
+  function step(by) {
+    const now = Number(duration.value) || 0;
+    // From 1 on to 30, not to 31.
+    const next = by > 0 ? Math.floor(now / STEP) * STEP + STEP : Math.ceil(now / STEP) * STEP - STEP;
+    duration.value = Math.max(1, Math.min(most, next));
+  }
+
+  form.addEventListener("submit", (event) => { event.preventDefault(); submit(); });
+  mode.addEventListener("change", () => { touched = true; tellAll(); });
+  duration.addEventListener("keydown", (event) => {
+    const by = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    step(by);
+  });
+  byId("longer").addEventListener("click", () => step(1));
+  byId("less").addEventListener("click", () => step(-1));
+  byId("more-open").addEventListener("click", () => {
+    const open = byId("more").hidden;
+    byId("more").hidden = !open;
+    mark(byId("more-open"), "aria-expanded", open);
+    tell(byId("more-open"), open ? "Less" : "More");
+  });
+
+  let refusal = "", targets = [];
+  function tellOptions() {
+    known = possible(targets);
+    for (const { mode: name, on, of, reasons } of known) {
+      if (!options.has(name)) {
+        const made = element("option", { value: name });
+        options.set(name, made);
+        mode.append(made);
+      }
+      const option = options.get(name), none = of > 0 && on === 0;
+      if (option.disabled !== none) option.disabled = none;
+      tell(option, none ? `${plain(name)} – ${plain(reasons[0])}` : on < of ? `${plain(name)} – on ${on} of ${of}` : plain(name));
+    }
+    for (const [name, option] of options) if (!known.some((each) => each.mode === name)) {
+      option.remove();
+      options.delete(name);
+    }
+    if (!touched) {
+      const can = known.filter(({ on, of }) => on > 0 || of === 0);
+      mode.value = (can.find((each) => each.mode === FIRST_MODE) || can[0] || known[0]).mode;
+    }
+  }
+  /** Reasons why modes are impossible, each once with the modes that it is about. */
+  function tellReasons() {
+    const by = new Map();
+    for (const { mode: name, on, of, reasons } of known) for (const reason of on < of ? reasons : []) {
+      if (!by.has(reason)) by.set(reason, []);
+      by.get(reason).push(on ? `${plain(name)} on ${of - on} of ${of}` : plain(name));
+    }
+    tell(byId("mode-reasons"), [...by].map(([reason, names]) => `Not possible: ${names.join(", ")} – ${prose(reason)}`).join("\n"));
+  }
+  function tellAll() {
+    const of = tellMode(), live = targets.filter(({ state }) => state !== "GONE"), busy = live.filter(({ run }) => run);
+    if (refusal) why = refusal;
+    else if (!targets.length) why = "Choose a target.";
+    else if (!live.length) why = targets.length === 1 ? "It is gone." : "All of them are gone.";
+    else if (of && of.of > 0 && of.on === 0) why = `${plain(of.mode)} is not possible here; choose another mode.`;
+    else if (busy.length === live.length) why = live.length === 1 ? "Still under profiling." : "All of them are still under profiling.";
+    else why = "";
+    tellButton();
+  }
+
+  return {
+    /** `no`: why nothing can be asked for, if so. */
+    show(of, limits, no) {
+      targets = of;
+      refusal = no;
+      most = limits?.maxDurationSeconds || 300;
+      mark(duration, "max", most);
+      tell(byId("duration-words"), `In seconds, up to ${most}.`);
+      duration.title = `1 to ${count(most, "second")}`;
+      tellOptions();
+      tellReasons();
+      tellAll();
+    },
+    submit,
+    focus: () => mode.focus(),
+  };
+}

@@ -1,0 +1,42 @@
+// Keys and what they do, as the help tells them and as the page takes them.
+import { byId, element } from "./dom.js";
+
+/** `[keys, words, action]`; those without an action belong to the list that has the focus. */
+const KEYS = [
+  ["Anywhere", [
+    [["/"], "search targets", "search"],
+    [["p"], "profile what is chosen, as the form says", "profile"],
+    [["m"], "to the form: mode, duration", "form"],
+    [["c"], "cancel the run", "cancel"],
+    [["r"], "to the runs", "runs"],
+    [["t"], "to the targets", "targets"],
+    [["="], "compare A and B", "compare"],
+    [["Escape"], "close, dismiss, go back", "back"],
+    [["?"], "these keys", "help"],
+  ]],
+  ["Targets", [
+    [["j", "k", "↓", "↑"], "next, the one before"],
+    [["Enter"], "open; the keyboard goes on in its runs"],
+    [["x", "Space"], "choose several; Shift and a click for all in between"],
+  ]],
+  ["Runs", [
+    [["j", "k", "↓", "↑"], "next, the one before"],
+    [["Enter"], "view the flame graph; Escape comes back"],
+    [["a", "b"], "compare: this one as A (before) or B (after)"],
+    [["Tab"], "to the run's files and buttons"],
+  ]],
+];
+
+/** The action of a key, undefined if it has none. */
+export function actionOf(event) {
+  if (event.altKey || event.ctrlKey || event.metaKey) return undefined;
+  for (const [, keys] of KEYS) for (const [names, , action] of keys) if (action && names.includes(event.key)) return action;
+  return undefined;
+}
+
+/** Writes the help. */
+export function tellKeys() {
+  byId("keys").replaceChildren(...KEYS.map(([title, keys]) => element("section", {}, element("h3", { textContent: title }),
+    element("dl", {}, ...keys.flatMap(([names, words]) => [
+      element("dt", {}, ...names.map((name) => element("kbd", { textContent: name }))), element("dd", { textContent: words })])))));
+}

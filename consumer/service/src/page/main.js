@@ -1,0 +1,268 @@
+// The page: what the service answers and what the address says are put together here, and given to those who show it.
+import { aboutLine } from "./about.js";
+import { address } from "./address.js";
+import { adoption } from "./adopt.js";
+import { ask, paths, Refusal, Unreachable } from "./api.js";
+import { basket, nameOf } from "./basket.js";
+import { byId, element, tell, typing } from "./dom.js";
+import { runForm } from "./form.js";
+import { actionOf, tellKeys } from "./keys.js";
+import { eventsOf, STATUS } from "./modes.js";
+import { poller } from "./poll.js";
+import { fileLinks } from "./row.js";
+import { runTable } from "./runs.js";
+import { session } from "./session.js";
+import { targetList } from "./targets.js";
+import { moment, plain, prose, seconds } from "./text.js";
+import { dismiss, toast } from "./toasts.js";
+import { viewer } from "./viewer.js";
+
+const REMEMBERED = 100;
+
+// --- What is known
+let targets = [], limits = null, profiling = null, failing = null, enter = false;
+const lists = new Map(), singles = new Map();
+const where = address(() => { render(); polling.anew(); });
+
+/** Which list of runs is shown. */
+const scope = ({ group, targets: ids } = where.state) => group ? `group ${group}` : ids.length === 1 ? `target ${ids[0]}` : "all";
+function pathOf({ group, targets: ids }) {
+  return group ? paths.group(group) : ids.length === 1 ? paths.runsOf(ids[0]) : paths.runs;
+}
+function remember(map, key, value) {
+  map.delete(key);
+  map.set(key, value);
+  if (map.size > REMEMBERED) map.delete(map.keys().next().value);
+}
+const chosen = () => where.state.targets.map((id) => targets.find((target) => target.id === id)).filter(Boolean);
+const idOf = (side) => side.startsWith("run:") ? side.slice(4) : "";
+/** The runs that are looked at. */
+const looked = ({ run, before, after }) => [run, idOf(before), idOf(after)].filter(Boolean);
+const known = (id) => lists.get(scope())?.runs.find((run) => run.id === id) || singles.get(id)?.run;
+
+function shownRuns() {
+  const list = lists.get(scope());
+  if (!list) return [];
+  const ids = new Set(where.state.targets);
+  return !where.state.group && ids.size > 1 ? list.runs.filter(({ target }) => ids.has(target)) : list.runs;
+}
+
+// --- Asking
+const settle = (promise) => promise.then((value) => ({ value }), (error) => ({ error }));
+
+async function poll(signal) {
+  const state = where.state, key = scope(state);
+  const open = looked(state);
+  const [all, runs, ...single] = await Promise.all([
+    settle(ask(paths.targets, { signal })), settle(ask(pathOf(state), { signal })),
+    ...open.filter((id) => !lists.get(key)?.runs.some((run) => run.id === id)).map((id) => settle(ask(paths.run(id), { signal })).then((result) => ({ ...result, id }))),
+  ]);
+  if (signal.aborted) return true;
+  let trouble = null;
+  const no = (error, status) => error instanceof Refusal && error.status === status;
+  for (const { error } of [all, runs, ...single]) if (no(error, 401)) {
+    polling.stop();
+    login.needed();
+    return true;
+  }
+  if (all.value) ({ targets, limits, profiling } = { targets: all.value.targets || [], limits: all.value.limits, profiling: all.value.profiling !== false });
+  else if (no(all.error, 404)) profiling = false;
+  else trouble = all.error;
+  if (runs.value) remember(lists, key, { runs: runs.value.profilingList || runs.value.runs || [] });
+  else if (no(runs.error, 404)) remember(lists, key, { runs: [], missing: runs.error.message });
+  else trouble ||= runs.error;
+  for (const { id, value, error } of single) {
+    if (value) remember(singles, id, { run: value });
+    else if (no(error, 404)) remember(singles, id, { missing: error.message });
+    else trouble ||= error;
+  }
+  failing = trouble && { since: failing?.since ?? Date.now(), error: trouble };
+  render();
+  return !trouble;
+}
+const polling = poller({
+  ask: poll,
+  busy: () => targets.some(({ run }) => run) || shownRuns().some(({ status }) => status === "RUNNING"),
+});
+
+// --- Doing
+/** What the service refuses is told in its own words; whether it did it. */
+async function doing(work) {
+  try { await work(); } catch (error) {
+    if (error instanceof Refusal && error.status === 401) login.needed();
+    else toast(error.message);
+    return false;
+  } finally { polling.anew(); }
+  return true;
+}
+/** Runs as the service has just told them, in all lists that they belong to. */
+function take(runs) {
+  for (const run of runs) {
+    for (const [key, list] of lists) if (key === "all" || key === `target ${run.target}` || run.group && key === `group ${run.group}`) {
+      const at = list.runs.findIndex(({ id }) => id === run.id);
+      if (at < 0) list.runs.unshift(run);
+      else list.runs[at] = run;
+    }
+    const target = targets.find(({ id }) => id === run.target);
+    if (target && run.status === "RUNNING") target.run = run.id;
+  }
+  render();
+}
+async function start(request) {
+  const ids = where.state.targets;
+  await doing(async () => {
+    if (ids.length === 1) take([await ask(paths.runsOf(ids[0]), { method: "POST", body: request })]);
+    else take((await ask(paths.runs, { method: "POST", body: { targets: ids, ...request } })).runs);
+  });
+}
+const cancel = (run) => doing(async () => {
+  const now = await ask(paths.cancel(run.id), { method: "POST" });
+  if (now) take([now]);
+});
+const remove = (run) => doing(async () => {
+  await ask(paths.run(run.id), { method: "DELETE" });
+  for (const list of lists.values()) list.runs = list.runs.filter(({ id }) => id !== run.id);
+  pair.drop(run.id);
+  render();
+});
+const forget = (target) => doing(async () => {
+  await ask(paths.target(target.id), { method: "DELETE" });
+  targets = targets.filter(({ id }) => id !== target.id);
+  where.go({ targets: [] });
+});
+function cancelCurrent() {
+  const [only, ...others] = chosen(), row = table.current;
+  if (row?.run().status === "RUNNING") row.cancel();
+  else if (only && !others.length) table.rows.find((each) => each.run().status === "RUNNING")?.cancel();
+}
+
+// --- Showing
+const NOTHING = { run: "", event: "", before: "", after: "" };
+const choose = (ids) => where.go({ targets: ids, group: "", ...NOTHING }, ids.length === 1);
+const list = targetList({
+  choose, filter: (change) => where.go(change, false),
+  entered(id) {
+    enter = true;
+    if (scope() === `target ${id}`) render();
+    else choose([id]);
+  },
+});
+const about = aboutLine({ forget });
+const form = runForm({ start, problem: toast });
+const pair = basket({ changed: () => render(), link: (before, after) => where.link({ ...NOTHING, before: `run:${before.id}`, after: `run:${after.id}` }) });
+const table = runTable({
+  link: (run) => where.link({ ...NOTHING, targets: where.state.targets.length || where.state.group ? where.state.targets : [run.target], run: run.id }),
+  group: (run) => where.link({ ...NOTHING, targets: [], group: run.group }), open: (run) => where.link({ ...NOTHING, group: "", targets: [run.target] }),
+  cancel, remove, sides: pair.sides, compare: pair.put,
+});
+const picture = viewer({ closed: close });
+const login = session({ letIn: () => { polling.start(); local.offer(); } });
+const local = adoption({ added: () => polling.anew(), problem: toast });
+
+function close() {
+  const { run } = where.state;
+  where.go(NOTHING);
+  if (run) table.focus(run);
+  else list.focus();
+}
+function showAbout(of) {
+  const { group, targets: ids } = where.state, missing = lists.get(scope())?.missing;
+  if (group) about.words("Group run", `${shownRuns().length} runs that were asked for together`);
+  else if (of.length === 1 && ids.length === 1) about.target(of[0]);
+  else if (ids.length === 1) about.words("Not there", profiling === null && !failing ? "…" : prose(missing || "This target is not known any more; choose another one."));
+  else if (ids.length) about.several(of);
+  else about.words("All targets", "Choose one at the left, or several to profile them at the same time.");
+}
+function emptyWords() {
+  const list = lists.get(scope());
+  if (!list) return failing ? "" : "…";
+  if (where.state.targets.length) return list.missing ? "" : "No runs yet.";
+  return where.state.group ? prose(list.missing || "None of these runs is kept any more.") : targets.length ? "No runs yet." : "No program is watched yet: start a `flightline agent` beside one, and it is listed here.";
+}
+function showRuns() {
+  const runs = shownRuns(), running = runs.filter(({ status }) => status === "RUNNING"), into = byId("history-actions");
+  table.show(runs, { several: where.state.targets.length !== 1 || !!where.state.group, empty: emptyWords() });
+  const all = into.firstElementChild || element("button", { type: "button", className: "quiet" });
+  all.hidden = running.length < 2;
+  tell(all, `Cancel ${running.length} running`);
+  all.onclick = () => { for (const run of running) cancel(run); };
+  if (!all.isConnected) into.append(all);
+}
+function showPicture() {
+  const { run: id, before, after, event } = where.state;
+  if (before && after) {
+    const [a, b] = [before, after].map((side) => known(idOf(side)));
+    return picture.show({ title: `${a ? nameOf(a) : before} → ${b ? nameOf(b) : after}`, path: paths.compare(before, after) });
+  }
+  if (!id) return picture.hide();
+  const run = known(id);
+  if (!run) return picture.show({ title: "Run", path: null, text: singles.get(id)?.missing || (failing ? "" : "…") });
+  const events = eventsOf(run), at = events.includes(event) ? event : events[0], there = (run.files || []).includes("html");
+  const elapsed = Math.floor((run.elapsed || 0) / 1000);
+  picture.show({
+    title: `${nameOf(run)} · ${run.effectiveMode && run.effectiveMode !== run.mode ? `as ${plain(run.effectiveMode)} · ` : ""}${seconds(run.status === "CANCELLED" ? elapsed : run.duration)}`,
+    path: there ? paths.view(id, at === events[0] ? "" : at) : null,
+    text: run.status === "RUNNING" ? `${elapsed} of ${run.duration} s. The picture is drawn when it ends.` : `${STATUS[run.status] || plain(run.status)}. ${run.message || "There is no recording."}`,
+    events: events.map((name, i) => ({ name, words: name || "off-CPU", pressed: name === at, act: () => where.go({ event: i ? name : "" }, false) })),
+    links: fileLinks(run, at === events[0] ? "" : at),
+  });
+}
+function showState() {
+  const of = failing && (failing.error instanceof Unreachable ? `Cannot reach the service since ${moment(failing.since)} – trying again`
+    : `The service answers with an error since ${moment(failing.since)} – trying again`);
+  tell(byId("state"), of || "");
+  byId("state").title = of ? prose(failing.error.message) : "";
+  document.body.classList.toggle("failing", !!failing);
+  byId("banner").hidden = profiling !== false;
+}
+function render() {
+  const of = chosen(), { targets: ids, group } = where.state;
+  document.body.dataset.pane = ids.length || group ? "main" : "side";
+  document.title = of.length === 1 ? `${plain(of[0].name)} – Flightline` : "Flightline";
+  showState();
+  list.show(targets, ids, where.state);
+  showAbout(of);
+  byId("form").hidden = !!group || !ids.length;
+  form.show(of, limits, profiling === false ? "Profiling on demand is off." : "");
+  pair.show();
+  showRuns();
+  showPicture();
+  byId("split").inert = picture.open;
+  if (enter && lists.has(scope())) {
+    enter = false;
+    table.focus();
+  }
+}
+
+// --- Keys
+const actions = {
+  search: () => { byId("search").focus(); byId("search").select(); },
+  profile: () => form.submit(), form: () => form.focus(), cancel: cancelCurrent, runs: () => table.focus(), targets: () => list.focus(),
+  compare: () => byId("basket-open").href && byId("basket-open").click(),
+  back() {
+    if (picture.open) close();
+    else if (!dismiss() && !byId("side").contains(document.activeElement)) list.focus();
+  },
+  help: () => byId("help").showModal(),
+};
+document.addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey || document.querySelector("dialog[open]")) return;
+  const action = actionOf(event), at = document.activeElement;
+  if (typing(at)) {
+    if (event.key === "Escape") at.blur();
+    return;
+  }
+  if (picture.open ? action === "back" || action === "help" : action) {
+    event.preventDefault();
+    return actions[action]();
+  }
+  if (picture.open) return;
+  if (byId("targets") === at ? list.key(event) : at.closest("#runs-body") ? table.key(event) : (event.key === "j" || event.key === "k") && (list.focus(), list.key(event))) event.preventDefault();
+});
+byId("help-open").addEventListener("click", actions.help);
+byId("back").addEventListener("click", () => where.go({ targets: [], group: "", ...NOTHING }));
+
+tellKeys();
+render();
+polling.start();
+local.offer();

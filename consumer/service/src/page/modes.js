@@ -1,0 +1,48 @@
+// What can be recorded, in words.
+
+/** Mode, what it tells, what its interval is like, and which events a picture of it is of. */
+export const MODES = {
+  ITIMER: ["CPU time by one timer of the whole process: needs no perf events, so it works in containers too.", "10ms or 99hz of CPU time", "cpu"],
+  CPU: ["CPU time of each thread, with the kernel's part where perf events are permitted; else by timers, and the run says so.", "10ms or 99hz of CPU time", "cpu"],
+  WALL: ["All threads, running or waiting, by the clock on the wall: where time goes that is not CPU time.", "50ms between samples", "wall"],
+  ALLOC: ["Memory that is allocated, by who asked for how many bytes.", "512k bytes between samples", "alloc"],
+  LOCK: ["Waits for locks: who waited how long, and where.", "1ms, the shortest wait", "lock"],
+  IO: ["Reads and writes of files and sockets that took long, with path or peer.", "10ms, the shortest call", "io"],
+  LIVE: ["Memory that was allocated and not freed: what leaks, what grows.", "512k bytes between samples", "live"],
+  THROW: ["C++ exceptions and Rust panics, by where they are thrown.", "", "throw"],
+  OFF_CPU: ["Where threads are without a processor and for how long, as the scheduler saw it: waiting, blocked, not let run.", "1ms, the shortest wait", ""],
+};
+
+export const FIRST_MODE = "ITIMER";
+
+const EVENTS = { cpu: "cpu", ctimer: "cpu", itimer: "cpu", wall: "wall", alloc: "alloc", live: "live", lock: "lock", io: "io", throw: "throw" };
+
+/** The groups of events that a run's recording has: that of its mode first; "" is a graph of its own. */
+export function eventsOf(run) {
+  const own = MODES[run.mode]?.[2] ?? "";
+  const others = (run.engines || []).map((engine) => EVENTS[String(engine).split(/[@=:]/)[0]]).filter(Boolean);
+  return [...new Set([own, ...others])];
+}
+
+export const STATUS = { RUNNING: "Running", FINISHED: "Finished", CANCELLED: "Cancelled", FAILED: "Failed" };
+
+export const FORMATS = [["html", "HTML"], ["jfr", "JFR"], ["folded", "folded"], ["pprof", "pprof"], ["otlp", "OTLP"]];
+
+/**
+ * What each mode is on these targets: on how many it is possible, and why not on the others. A target that tells nothing of a mode is
+ * not said to lack it.
+ */
+export function possible(targets) {
+  const names = new Set(Object.keys(MODES));
+  for (const target of targets) for (const { mode } of target.modes || []) names.add(mode);
+  return [...names].map((mode) => {
+    const reasons = new Map();
+    let on = 0;
+    for (const target of targets) {
+      const known = (target.modes || []).find((each) => each.mode === mode);
+      if (!known || known.available) on++;
+      else reasons.set(known.reason || "not possible there", (reasons.get(known.reason || "not possible there") || 0) + 1);
+    }
+    return { mode, on, of: targets.length, reasons: [...reasons.keys()] };
+  });
+}

@@ -1,0 +1,117 @@
+// One run as a row of the table. It is made once and told what has changed, so that focus and selection stay.
+import { paths } from "./api.js";
+import { arrange, element, mark, tell } from "./dom.js";
+import { FORMATS, STATUS } from "./modes.js";
+import { iso, labelsOf, moment, plain, prose, size } from "./text.js";
+
+const SUCCESS = "Profiling Successful";
+
+const button = (text, title, act) => {
+  const made = element("button", { type: "button", className: "quiet", textContent: text, title });
+  made.addEventListener("click", act);
+  return made;
+};
+
+/** Links to a run's files, of the events `event` if it is given. */
+export function fileLinks(run, event = "") {
+  return FORMATS.filter(([format]) => (run.files || []).includes(format)).map(([format, words]) => {
+    // A recording is whole, whatever is drawn of it.
+    const href = paths.file(run.id, format, format === "jfr" ? "" : event);
+    const link = element("a", { href, textContent: words, download: "" });
+    link.dataset.format = format;
+    return link;
+  });
+}
+
+/** `link(run)` is the address of its view; `cancel`, `remove` are waited for; `side(run)` is "before", "after" or "". */
+export function runRow({ link, group, open, cancel, remove, sides, compare }) {
+  let run = null, sure = false, waiting = false, files = "";
+  const time = element("time"), under = element("a", { className: "link group", textContent: "group" });
+  const target = element("a", { className: "link" }), mode = element("span"), truth = element("span", { className: "under truth" });
+  const length = element("span"), bar = element("span", { className: "bar" }), meter = element("span", { className: "meter" }, bar);
+  const dot = element("span", { className: "dot" }), status = element("span"), message = element("p", { className: "message" });
+  const links = element("span", { className: "links" }), bytes = element("span", { className: "bytes" }), tags = element("span", { className: "tags" });
+  const view = element("a", { className: "button", textContent: "View" });
+  const one = button("A", "Compare: before (a)", () => compare(run, "before")), other = button("B", "Compare: after (b)", () => compare(run, "after"));
+  const end = button("Cancel", "", () => (run.status === "RUNNING" ? wait(cancel) : sure ? wait(remove) : ask(true)));
+  const cell = (name, ...children) => element("td", { className: name }, ...children);
+  const made = element("tr", { tabIndex: -1 },
+    cell("when", time, " ", under), cell("of", target), cell("mode", mode, truth), cell("length", length, meter), cell("status", dot, status),
+    cell("result", message, links, bytes, tags), cell("acts", element("span", { className: "acts" }, view, element("span", { className: "pair" }, one, other), end)));
+  meter.setAttribute("role", "progressbar");
+  end.addEventListener("blur", () => ask(false));
+  end.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !sure) return;
+    event.stopPropagation();
+    ask(false);
+  });
+
+  /** Deleting is asked twice, in the same place. */
+  function ask(now) {
+    sure = now;
+    tellEnd();
+  }
+  async function wait(act) {
+    if (waiting) return;
+    waiting = true;
+    tellEnd();
+    try { await act(run); } finally {
+      waiting = sure = false;
+      tellEnd();
+    }
+  }
+  function tellEnd() {
+    const running = run.status === "RUNNING";
+    tell(end, running ? (waiting ? "Cancelling…" : "Cancel") : waiting ? "Deleting…" : sure ? "Delete for good?" : "Delete");
+    mark(end, "aria-busy", waiting);
+    end.classList.toggle("sure", sure && !running);
+    end.title = running ? "End it now and keep what there is (c)" : sure ? "Press again; Escape keeps it" : "";
+  }
+  function tellFiles() {
+    const now = JSON.stringify(run.files || []);
+    if (now === files) return;
+    files = now;
+    arrange(links, fileLinks(run));
+  }
+
+  made.update = (now) => {
+    run = now;
+    const running = run.status === "RUNNING", total = run.duration || 0, elapsed = Math.min(total, Math.floor((run.elapsed || 0) / 1000));
+    made.dataset.status = run.status;
+    tell(time, moment(run.triggerTime));
+    mark(time, "title", iso(run.triggerTime));
+    mark(time, "datetime", iso(run.triggerTime));
+    under.hidden = !run.group;
+    under.href = group(run);
+    tell(target, plain(run.targetName));
+    target.href = open(run);
+    tell(mode, plain(run.mode));
+    tell(truth, run.effectiveMode && run.effectiveMode !== run.mode ? `as ${plain(run.effectiveMode)}` : "");
+    truth.title = truth.textContent && `Recorded as ${plain(run.effectiveMode)}. ${prose(run.message)}`;
+    tell(length, running || run.status === "CANCELLED" ? `${elapsed} of ${total} s` : `${total} s`);
+    meter.hidden = !running;
+    bar.style.width = (total ? 100 * Math.min(1, (run.elapsed || 0) / 1000 / total) : 0) + "%";
+    for (const [name, value] of [["aria-valuemin", 0], ["aria-valuemax", total], ["aria-valuenow", elapsed], ["aria-label", "Time recorded, in seconds"]]) mark(meter, name, value);
+    dot.className = "dot " + String(run.status).toLowerCase();
+    tell(status, STATUS[run.status] || plain(run.status));
+    const said = run.status === "FINISHED" && run.message === SUCCESS ? "" : prose(run.message);
+    message.hidden = !said;
+    tell(message, said);
+    tellFiles();
+    const there = (run.files || []).length > 0;
+    tell(bytes, there && run.bytes ? size(run.bytes) : "");
+    tell(tags, labelsOf(run.labels).map(([key, value]) => `${key}=${value}`).join(" · "));
+    view.hidden = one.hidden = other.hidden = !(run.files || []).includes("html");
+    view.href = link(run);
+    const side = sides(run);
+    mark(one, "aria-pressed", side.includes("before"));
+    mark(other, "aria-pressed", side.includes("after"));
+    mark(made, "aria-label", `${mode.textContent} run of ${target.textContent}, ${time.textContent}, ${status.textContent}`);
+    for (const [what, words] of [[view, "View"], [one, "Compare as A:"], [other, "Compare as B:"]]) mark(what, "aria-label", `${words} ${made.getAttribute("aria-label")}`);
+    tellEnd();
+  };
+  made.run = () => run;
+  made.cancel = () => { if (run.status === "RUNNING") wait(cancel); };
+  made.view = () => { if (!view.hidden) view.click(); };
+  return made;
+}

@@ -1,0 +1,34 @@
+// The service's token, once for a browser: it is exchanged for a cookie that scripts cannot read, and kept nowhere here.
+import { ask, paths } from "./api.js";
+import { byId, tell } from "./dom.js";
+
+/** `letIn()` after the token was right. */
+export function session({ letIn }) {
+  const dialog = byId("session"), field = byId("token");
+  byId("session-form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    byId("session-go").disabled = true;
+    try {
+      await ask(paths.session, { method: "POST", body: { token: field.value.trim() } });
+      field.value = "";
+      tell(byId("session-words"), "");
+      dialog.close();
+      letIn();
+    } catch (error) {
+      tell(byId("session-words"), error.message);
+      field.select();
+    } finally {
+      byId("session-go").disabled = false;
+    }
+  });
+  // Without it there is nothing behind.
+  dialog.addEventListener("cancel", (event) => event.preventDefault());
+  return {
+    needed() {
+      if (dialog.open) return;
+      dialog.showModal();
+      field.focus();
+    },
+    get open() { return dialog.open; },
+  };
+}

@@ -1,0 +1,240 @@
+//! The doors: connections, bounded in number and patience, in the clear or by TLS.
+
+use std::io::{Error, ErrorKind, Result};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, Sleep, interval, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+
+use crate::clock::Machine;
+use crate::core::Core;
+use crate::http::{App, router};
+use crate::settings::Settings;
+
+/// Certificate and key as PEM files.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The chain, our own certificate first.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// Serves until SIGINT or SIGTERM comes.
+///
+/// # Errors
+/// As [`serve`].
+pub fn until_told(
+    address: SocketAddr,
+    directory: &Path,
+    settings: Settings,
+    tls: Option<&Tls>,
+    ready: impl FnOnce(SocketAddr, Vec<String>),
+) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let [mut interrupted, mut terminated] =
+            [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
+        let stop = async move {
+            tokio::select! {
+                _ = interrupted.recv() => {}
+                _ = terminated.recv() => {}
+            }
+        };
+        serve(address, directory, settings, tls, ready, stop).await
+    })
+}
+
+/// Serves until `stop` says that it is enough; what then goes on may end within a few seconds. `ready` is told the address, and what of
+/// the history could not be read.
+///
+/// # Errors
+/// The directory or address cannot be had, or the certificate is none.
+pub async fn serve(
+    address: SocketAddr,
+    directory: &Path,
+    settings: Settings,
+    tls: Option<&Tls>,
+    ready: impl FnOnce(SocketAddr, Vec<String>),
+    stop: impl Future<Output = ()>,
+) -> Result<()> {
+    let tls = tls.map(acceptor).transpose()?;
+    let (connections, patience) = (settings.connections, settings.patience);
+    let (core, unreadable) = Core::open(directory, settings, Arc::new(Machine::default()))?;
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        Error::new(
+            error.kind(),
+            format!("cannot listen at {address}: {error}; give --listen another address"),
+        )
+    })?;
+    let app = App::new(Arc::clone(&core), tls.is_some())?;
+    ready(listener.local_addr()?, unreadable);
+    let looking = tokio::spawn(look(core));
+    let doors = Doors { router: router(app), tls, patience, room: Arc::new(Semaphore::new(connections)) };
+    doors.open(listener, stop).await;
+    looking.abort();
+    Ok(())
+}
+
+/// Who was not heard of is looked for each half second, beside the threads that answer.
+async fn look(core: Arc<Core>) {
+    let mut beat = interval(Duration::from_millis(500));
+    loop {
+        beat.tick().await;
+        let core = Arc::clone(&core);
+        let _ = tokio::task::spawn_blocking(move || core.look()).await;
+    }
+}
+
+fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
+    let bad = |path: &Path, error: &dyn std::fmt::Display| {
+        Error::new(ErrorKind::InvalidInput, format!("{}: {error}", path.display()))
+    };
+    let chain: std::result::Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(&tls.certificate).and_then(Iterator::collect);
+    let chain = chain.map_err(|error| bad(&tls.certificate, &error))?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| bad(&tls.key, &error))?;
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|error| bad(&tls.certificate, &error))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+struct Doors {
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    patience: Duration,
+    room: Arc<Semaphore>,
+}
+
+impl Doors {
+    async fn open(self, listener: TcpListener, stop: impl Future<Output = ()>) {
+        let graceful = GracefulShutdown::new();
+        let mut stop = pin!(stop);
+        loop {
+            // Who is one too many waits at the kernel's door.
+            let room = tokio::select! {
+                room = Arc::clone(&self.room).acquire_owned() => room,
+                () = &mut stop => break,
+            };
+            let Ok(room) = room else { break };
+            let stream = tokio::select! {
+                stream = listener.accept() => stream,
+                () = &mut stop => break,
+            };
+            let Ok((stream, _)) = stream else {
+                // No descriptors, mostly: others end.
+                sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let _ = stream.set_nodelay(true);
+            let (router, tls, patience, watcher) =
+                (self.router.clone(), self.tls.clone(), self.patience, graceful.watcher());
+            tokio::spawn(async move {
+                let _while_it_lasts = room;
+                match tls {
+                    None => talk(stream, router, patience, watcher).await,
+                    Some(tls) => {
+                        if let Ok(Ok(stream)) = timeout(patience, tls.accept(stream)).await {
+                            talk(stream, router, patience, watcher).await;
+                        }
+                    }
+                }
+            });
+        }
+        drop(listener);
+        let _ = timeout(Duration::from_secs(5), graceful.shutdown()).await;
+    }
+}
+
+async fn talk<S>(
+    stream: S,
+    router: Router,
+    patience: Duration,
+    watcher: hyper_util::server::graceful::Watcher,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(64 << 10).max_headers(64);
+    let stream = TokioIo::new(Patient { stream, patience, waiting: None });
+    // A connection that breaks is the client's business.
+    let _ = watcher.watch(http.serve_connection(stream, TowerToHyperService::new(router))).await;
+}
+
+/// A stream that breaks if nobody takes what is written to it.
+struct Patient<S> {
+    stream: S,
+    patience: Duration,
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Patient<S> {
+    fn wrote<T>(&mut self, context: &mut Context<'_>, done: Poll<Result<T>>) -> Poll<Result<T>> {
+        if done.is_ready() {
+            self.waiting = None;
+            return done;
+        }
+        let until = Instant::now() + self.patience;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        ready!(waiting.as_mut().poll(context));
+        Poll::Ready(Err(ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        let done = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.wrote(context, done)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let done = Pin::new(&mut self.stream).poll_flush(context);
+        self.wrote(context, done)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let done = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.wrote(context, done)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[std::io::IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        let done = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.wrote(context, done)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,78 @@
+//! Every limit of the service.
+
+use std::time::Duration;
+
+/// What can be set.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Whether runs can be asked for at all.
+    pub profiling: bool,
+    /// Longest run.
+    pub max_duration: Duration,
+    /// Runs kept of each target.
+    pub history_size: usize,
+    /// Bytes of recordings kept of each target.
+    pub history_bytes: u64,
+    /// Runs at a time, of all targets.
+    pub max_concurrent: usize,
+    /// Bytes that must stay free on the disk.
+    pub min_free: u64,
+    /// Largest recording that an agent may send.
+    pub max_recording: u64,
+    /// Within this time an agent is heard of; after twice that it is gone.
+    pub heartbeat: Duration,
+    /// How long an agent has to take up a run.
+    pub start_timeout: Duration,
+    /// How long after its end a recording has to be there, while nothing of it comes.
+    pub delivery_timeout: Duration,
+    /// Targets at a time, those that are gone included.
+    pub max_targets: usize,
+    /// What clients and agents must say; `None`: nothing.
+    pub token: Option<String>,
+    /// Names under which the service may be called, besides numbers of the loopback and `localhost`.
+    pub hosts: Vec<String>,
+    /// Pictures that are made at a time.
+    pub pictures: usize,
+    /// Connections at a time.
+    pub connections: usize,
+    /// How long a client may let us wait in the midst of something.
+    pub patience: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            profiling: false,
+            max_duration: Duration::from_secs(300),
+            history_size: 10,
+            history_bytes: 256 << 20,
+            max_concurrent: 64,
+            min_free: 512 << 20,
+            max_recording: 128 << 20,
+            heartbeat: Duration::from_secs(5),
+            start_timeout: Duration::from_secs(10),
+            delivery_timeout: Duration::from_secs(30),
+            max_targets: 4096,
+            token: None,
+            hosts: Vec::new(),
+            pictures: 2,
+            connections: 8192,
+            patience: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Largest body of a request that is not a recording.
+pub const SMALL_BODY: usize = 64 << 10;
+/// Names, hosts, reasons and messages are cut at this length.
+pub const LONGEST_TEXT: usize = 512;
+/// Labels of a target or run.
+pub const MOST_LABELS: usize = 32;
+/// Letters of a label's key or value.
+pub const LONGEST_LABEL: usize = 256;
+/// Other engines of a run.
+pub const MOST_ENGINES: usize = 16;
+/// Targets of one request.
+pub const MOST_AT_ONCE: usize = 1024;
+/// Commands that wait for an agent.
+pub const MOST_COMMANDS: usize = 64;
