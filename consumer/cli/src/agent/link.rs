@@ -13,7 +13,7 @@ use ureq::SendBody;
 use ureq::http::Method;
 
 use super::perform::{Running, Work};
-use super::process::Process;
+use super::process::{Condition, Process};
 use crate::record::say;
 use crate::remote::client::{Client, Refused};
 
@@ -34,8 +34,8 @@ pub struct Link {
 struct State {
     /// What the service gave us when we introduced the process.
     known: Option<Welcome>,
-    /// Whether the process could be recorded from within when it was introduced.
-    waited: bool,
+    /// What the process was when it was introduced.
+    was: Option<Condition>,
     /// Commands up to this number have been heard.
     heard: u64,
     running: Option<Running>,
@@ -90,13 +90,13 @@ impl Link {
 
     /// What the service gave us; asks it if there is nothing.
     fn known(&self) -> Result<Welcome, Refused> {
-        let waits = self.process.waits();
-        let (known, waited) = {
+        let is = self.process.condition();
+        let (known, was) = {
             let state = self.state();
-            (state.known.clone(), state.waited)
+            (state.known.clone(), state.was.clone())
         };
-        // What can be recorded changes where a program becomes another by exec.
-        if let Some(known) = known.clone().filter(|_| waits == waited) {
+        // A process may become another program by exec.
+        if let Some(known) = known.clone().filter(|_| was.as_ref() == Some(&is)) {
             return Ok(known);
         }
         let secret = known.as_ref().map(|known| known.secret.as_str());
@@ -105,7 +105,7 @@ impl Link {
         let answer = self.client.answer::<Welcome>(response);
         let welcome = answer.map_err(|error| Refused::Unreachable(error.to_string()))?;
         let mut state = self.state();
-        (state.known, state.waited) = (Some(welcome.clone()), waits);
+        (state.known, state.was) = (Some(welcome.clone()), Some(is));
         Ok(welcome)
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use flightline_recorder::control::{self, Condition};
+use flightline_recorder::control;
 use flightline_recorder::{Error, engines, labels};
 use flightline_service::wire::{Capability, Hello, Labels, Mode};
 
@@ -18,6 +18,15 @@ pub struct Process {
     /// Ticks between boot and its start: with the number, nobody else.
     started: u64,
     labels: Labels,
+}
+
+/// What may change while a process lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Of its program.
+    name: String,
+    /// Whether it can be recorded from within.
+    waits: bool,
 }
 
 impl Process {
@@ -49,10 +58,8 @@ impl Process {
 
     /// How it is introduced, by what can be recorded of it now.
     pub fn hello(&self) -> Hello {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let (host, boot) = (read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/boot_id"));
-        // A program that was started just now may have become another by exec.
-        let name = read(&format!("/proc/{}/comm", self.pid));
+        let name = self.condition().name;
         Hello {
             protocol: 1,
             key: format!("{host}/{boot}/{}/{}", self.pid, self.started),
@@ -79,29 +86,27 @@ impl Process {
 
     /// Whether it was started to be recorded from within.
     pub fn waits(&self) -> bool {
-        self.condition()
-            .is_ok_and(|condition| matches!(condition, Condition::Waiting | Condition::Recorded(_)))
+        self.within().is_ok()
     }
 
-    fn condition(&self) -> Result<Condition, String> {
-        control::find(self.pid).map(|found| found.condition).map_err(|error| error.to_string())
+    /// What it is now.
+    pub fn condition(&self) -> Condition {
+        Condition { name: read(&format!("/proc/{}/comm", self.pid)), waits: self.waits() }
+    }
+
+    /// Whether it can be recorded from within, and why not.
+    fn within(&self) -> Result<(), String> {
+        let start = "start it by `flightline agent -- PROGRAM`";
+        match control::find(self.pid).map_err(|error| error.to_string())?.condition {
+            control::Condition::Waiting | control::Condition::Recorded(_) => Ok(()),
+            control::Condition::Deaf => Err(format!("it takes no commands; {start}")),
+            control::Condition::NotLoaded => Err(format!("it was started without libflightline.so; {start}")),
+        }
     }
 
     /// What can be recorded.
     fn modes(&self) -> Vec<Capability> {
-        let condition = self.condition();
-        let outside = outside();
-        let within = match &condition {
-            Ok(Condition::Waiting | Condition::Recorded(_)) => Ok(()),
-            Ok(Condition::Deaf) => {
-                Err("it takes no commands; start it by `flightline agent -- PROGRAM`".to_owned())
-            }
-            Ok(Condition::NotLoaded) => {
-                Err("it was started without libflightline.so; start it by `flightline agent -- PROGRAM`"
-                    .to_owned())
-            }
-            Err(why) => Err(why.clone()),
-        };
+        let (outside, within) = (outside(), self.within());
         Mode::ALL
             .into_iter()
             .map(|mode| {
@@ -114,6 +119,10 @@ impl Process {
             })
             .collect()
     }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
 /// Whether processes can be recorded from outside here.

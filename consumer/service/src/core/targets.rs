@@ -30,9 +30,9 @@ impl Core {
         }
         check_labels(&hello.labels)?;
         let fresh = id::secret().map_err(|error| Fault::internal("make a secret", error))?;
-        let id = id::of_target(&hello.name, hello.pid, &hello.key);
         let now = self.now();
         let mut state = self.state();
+        let id = state.id_of(&hello);
         let before = state.targets.get(&id).and_then(|joined| joined.agent.as_ref());
         if let Some(agent) = before {
             let known = secret.is_some_and(|secret| id::same(secret, &agent.secret));
@@ -233,6 +233,14 @@ impl Core {
 }
 
 impl State {
+    /// A process keeps its id when it becomes another program by exec.
+    fn id_of(&self, hello: &Hello) -> String {
+        let id = id::of_target(&hello.name, hello.pid, &hello.key);
+        let tail = |id: &str| id.rsplitn(3, '-').take(2).map(str::to_owned).collect::<Vec<_>>();
+        let known = self.targets.keys().find(|known| tail(known) == tail(&id));
+        known.cloned().unwrap_or(id)
+    }
+
     fn target(&self, id: &str) -> Option<Target> {
         let joined = self.targets.get(id)?;
         Some(Target { run: self.running(id), ..joined.target.clone() })

@@ -400,6 +400,10 @@ fn an_agent_does_what_is_its_own() {
     let again = bench.core.hello(hello(1), Some(&one.secret)).unwrap();
     assert_eq!(again.target, one.target);
     assert_eq!(bench.core.heard(&one.target, &one.secret).unwrap_err().status, 404);
+    let other_name = Hello { name: "worker".into(), ..hello(1) };
+    let again = bench.core.hello(other_name, Some(&again.secret)).unwrap();
+    assert_eq!(again.target, one.target);
+    assert_eq!(bench.core.target(&one.target).unwrap().name, "worker");
     // Silent for a heartbeat, it may have been started anew.
     bench.pass(5);
     bench.core.hello(hello(1), None).unwrap();
