@@ -14,10 +14,11 @@ mod fault;
 pub mod http;
 mod id;
 mod page;
-mod pictures;
+pub mod pictures;
 pub mod serve;
 pub mod settings;
 mod store;
+pub mod window;
 pub mod wire;
 
 pub use fault::Fault;
