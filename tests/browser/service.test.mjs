@@ -464,7 +464,7 @@ test("by keys alone: search, open, profile, cancel, view, back, help", async () 
 test("the picture opens in the page, apart from it, and each file is what it is called", async () => {
   service.targets = [target("redis-server")];
   service.token = "s3cret";
-  service.runs = [run("one", "redis-server"), run("two", "redis-server", { triggerTime: NOW - 1, mode: "WALL", engines: ["lock@1ms"], events: ["io", "wall", "lock"] })];
+  service.runs = [run("one", "redis-server"), run("two", "redis-server", { triggerTime: NOW - 1, mode: "WALL", engines: ["lock@1ms"], events: ["io", "wall", "lock", "jdk.ThreadStart"] })];
   Object.assign(service.bytes, files());
   const page = await service.open("#target=redis-server");
   await page.fill("#token", "s3cret");

@@ -20,9 +20,12 @@ const EVENTS = { cpu: "cpu", ctimer: "cpu", itimer: "cpu", wall: "wall", alloc: 
 /** The group that a picture is of unless another one is asked for; "" is a graph of its own. */
 export const ownEvent = (run) => MODES[run.mode]?.[2] ?? "";
 
-/** The groups of events that a run's recording has: that of its mode first. */
+// What else has stacks: beginnings of threads, pieces of what the mode's own graph is made of.
+const MINOR = /^(jdk\.|flightline\.(Open|OffCpu$))/;
+
+/** The groups of events that a run's recording has and that are worth a picture: that of its mode first. */
 export function eventsOf(run) {
-  const own = ownEvent(run), told = (run.events || []).filter((name) => typeof name === "string" && name);
+  const own = ownEvent(run), told = (run.events || []).filter((name) => typeof name === "string" && name && !MINOR.test(name));
   if (told.length) return own === "" || told.includes(own) ? [own, ...told.filter((name) => name !== own)] : told;
   // As long as nothing was recorded: what was asked for.
   return [...new Set([own, ...(run.engines || []).map((engine) => EVENTS[String(engine).split(/[@=:]/)[0]]).filter(Boolean)])];
