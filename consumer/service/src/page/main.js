@@ -18,10 +18,12 @@ import { dismiss, toast } from "./toasts.js";
 import { viewer } from "./viewer.js";
 import { windowName, windowStrip } from "./window.js";
 
-const REMEMBERED = 100, WINDOW_MS = 5000;
+const REMEMBERED = 100, WINDOW_MS = 5000, EXPECTED_MS = 15_000;
 
 // --- What is known
 let targets = [], limits = null, profiling = null, failing = null, enter = false;
+// A process that was just added: its number, and until when it is waited for.
+let expected = { pid: 0, until: 0 };
 // Where there is no room for both sides: whether several are still being chosen.
 let choosing = false;
 const lists = new Map(), singles = new Map(), windows = new Map();
@@ -114,7 +116,7 @@ async function poll(signal) {
 }
 const polling = poller({
   ask: poll,
-  busy: () => targets.some(({ run }) => run) || shownRuns().some(({ status }) => status === "RUNNING"),
+  busy: () => targets.some(({ run }) => run) || Date.now() < expected.until && !targets.some(({ pid, state }) => pid === expected.pid && state === "LIVE") || shownRuns().some(({ status }) => status === "RUNNING"),
 });
 
 // --- Doing
@@ -200,7 +202,13 @@ const table = runTable({
 });
 const picture = viewer({ closed: close });
 const login = session({ letIn: () => { polling.start(); local.offer(); } });
-const local = adoption({ added: () => polling.anew(), problem: toast });
+const local = adoption({
+  problem: toast,
+  added(pid) {
+    expected = { pid, until: Date.now() + EXPECTED_MS };
+    polling.anew();
+  },
+});
 
 function close() {
   const { run } = where.state;
