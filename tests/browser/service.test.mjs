@@ -642,3 +642,75 @@ test("what is gone is forgotten when it is asked twice; processes of the machine
   await other.locator("#adopt").waitFor({ state: "hidden" });
   assert.deepEqual(service.adopted, [4711]);
 });
+
+test("what is recorded all the time: a moment of it by the clock, which stays what it is while time goes on; earlier, later, compared", async () => {
+  // From 07:30 to 08:00, more in its last third.
+  const chunks = Array.from({ length: 30 }, (_, i) => ({ from: NOW - (30 - i) * 60_000, to: NOW - (29 - i) * 60_000, bytes: i < 20 ? 1000 : 4000 }));
+  const told = { from: NOW - 1_800_000, to: NOW, bytes: 60_000, chunks };
+  service.targets = [target("redis-server", { continuous: { from: told.from, to: told.to, bytes: told.bytes } }), target("nginx")];
+  service.runs = [run("one", "nginx")];
+  service.windows["redis-server"] = told;
+  service.bytes.html = html();
+  const page = await service.open("#target=nginx", { timezoneId: "UTC" });
+  await rows(page).first().waitFor();
+  assert.ok(await page.locator("#window").isHidden());
+  await rows(page).first().getByRole("button", { name: /^Compare as A/ }).click();
+  await visible(page, "redis-server").click();
+  await page.locator("#window").waitFor();
+  assert.match(await page.locator("#window-words").textContent(), /07:30:00 – .*08:00:00 · 30 min · 60 kB$/);
+  assert.deepEqual([await page.inputValue("#window-from"), await page.inputValue("#window-to")], ["07:59:00", "08:00:00"]);
+  // What was it doing at 07:45?
+  await page.fill("#window-from", "7:45");
+  await page.fill("#window-to", "7:44");
+  await page.locator("#window-to").press("Tab");
+  assert.equal(await page.locator("#window [aria-invalid]").count(), 2, "it ends before it begins");
+  await page.fill("#window-to", "07:46:30");
+  await page.locator("#window-to").press("Tab");
+  assert.equal(await page.locator("#window [aria-invalid]").count(), 0);
+  assert.equal(await page.locator("#window-chosen").textContent(), "90 s");
+  const at = (time) => Date.UTC(2026, 10, 23, ...time.split(":").map(Number));
+  const asked = () => service.requests.filter(({ path }) => path.endsWith("/window/files/html")).map(({ query }) => query);
+  await page.click("#window-view");
+  await picture(page);
+  assert.deepEqual(asked(), [`?from=${at("7:45")}&to=${at("7:46:30")}&view=1`]);
+  assert.match(await page.locator("#viewer-title").textContent(), /^redis-server · 4711 on db1 · .*07:45:00 – .*07:46:30$/);
+  assert.equal(await page.evaluate(() => location.hash), `#target=redis-server&window=${at("7:45")}-${at("7:46:30")}`);
+  await page.locator("iframe").evaluate((frame) => { frame.kept = true; });
+  // Time goes on; the picture does not move.
+  Object.assign(told, { from: told.from + 60_000, to: told.to + 60_000, chunks: chunks.slice(1) });
+  await page.evaluate(() => { const now = Date.now; Date.now = () => now() + 60_000; });
+  await service.told(page);
+  assert.ok(await page.locator("iframe").evaluate((frame) => frame.kept));
+  await page.getByRole("button", { name: "Later ›" }).click();
+  await picture(page);
+  await page.getByRole("button", { name: "Latest" }).click();
+  await picture(page);
+  assert.deepEqual(asked().slice(1), [`?from=${at("7:46:30")}&to=${at("7:48")}&view=1`, `?from=${at("7:59:30")}&to=${at("8:01")}&view=1`]);
+  assert.equal(await page.getByRole("button", { name: "Latest" }).getAttribute("aria-disabled"), "true");
+  await page.click("#viewer-close");
+  // By the pointer: from a third to two thirds.
+  const box = await page.locator("#window-strip").boundingBox();
+  await page.mouse.move(box.x + box.width / 3, box.y + 20);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 2 * box.width / 3, box.y + 20, { steps: 3 });
+  await page.mouse.up();
+  assert.deepEqual([await page.inputValue("#window-from"), await page.inputValue("#window-to")].map((time) => time.slice(0, 5)), ["07:41", "07:51"]);
+  // By keys alone.
+  await page.locator("#window-strip").focus();
+  await page.keyboard.press("ArrowRight");
+  await page.keyboard.press("Shift+ArrowLeft");
+  assert.deepEqual([await page.inputValue("#window-from"), await page.inputValue("#window-to")].map((time) => time.slice(0, 5)), ["07:43", "07:53"]);
+  await page.click("#window-minute");
+  await page.getByRole("button", { name: "Compare this part as B" }).click();
+  await page.click("#basket-open");
+  await picture(page);
+  assert.deepEqual(service.requests.filter(({ path }) => path === "/v1/compare/html").map(({ query }) => decodeURIComponent(query)), [`?before=run:one&after=window:redis-server:${at("8:00")}:${at("8:01")}`]);
+  assert.match(await page.locator("#viewer-title").textContent(), /^nginx · .* → redis-server · 4711 on db1 · .*08:00:00 – .*08:01:00$/);
+  assert.deepEqual(complaints(page), []);
+  // The link shows the same to others.
+  const other = await service.open(`#target=redis-server&window=${at("7:45")}-${at("7:46:30")}`, { timezoneId: "UTC" });
+  await picture(other);
+  await other.click("#viewer-close");
+  await other.locator("#window").waitFor();
+  assert.deepEqual([await other.inputValue("#window-from"), await other.inputValue("#window-to")], ["07:45:00", "07:46:30"]);
+});

@@ -1,5 +1,6 @@
 // The page beside the real service: what its answers look like there, real pictures, its headers, its end and its return. Run by run.sh.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -156,4 +157,30 @@ test("switched off, and behind a token", async () => {
   assert.deepEqual(complaints(guest), []);
   await other.vanish();
   await closed.stop();
+});
+
+test("a process of the machine is added from the page, profiled by a real agent, and its picture is of what it did", async () => {
+  const victim = spawn(process.execPath, ["-e", "function spin() { let sum = 0; for (;;) sum += Math.sqrt(sum + 1); } spin()"], { stdio: "ignore" });
+  const service = await serve("--profiling", "--local", "--listen", "127.0.0.1:0", "--dir", history());
+  const page = await go(service.url);
+  await page.locator("#adopt-open").click();
+  await page.locator("#adopt[open]").waitFor();
+  await page.keyboard.type(String(victim.pid));
+  assert.equal(await page.locator(".process", { hasText: String(victim.pid) }).count(), 1);
+  await page.keyboard.press("Enter");
+  await page.locator("#adopt").waitFor({ state: "hidden" });
+  await visible(page, String(victim.pid)).click();
+  assert.equal(await page.inputValue("#mode"), "CPU", "what is first of all that is possible from outside");
+  assert.match(await page.locator("#mode-reasons").textContent(), /^Not possible: .*ITIMER/);
+  await page.fill("#duration", "1");
+  await page.keyboard.press("Enter");
+  await page.locator("[data-status=FINISHED]").waitFor();
+  await rows(page).first().getByRole("link", { name: /^View/ }).click();
+  const frame = await picture(page);
+  assert.match(await frame.locator("#details").textContent(), /^all \([\d,]+ samples, 100\.00%\)$/);
+  await page.click("#viewer-close");
+  victim.kill("SIGKILL");
+  await page.locator("#about-state", { hasText: /^gone/ }).waitFor();
+  assert.deepEqual(complaints(page), []);
+  await service.stop();
 });
