@@ -13,6 +13,7 @@ pub mod core;
 mod fault;
 pub mod http;
 mod id;
+pub mod ingest;
 mod page;
 pub mod pictures;
 pub mod serve;
