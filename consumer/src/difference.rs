@@ -107,6 +107,16 @@ impl Difference {
         Self { before: placed_before, after: placed_after, scale, per_sample: [1.0; 2], sigmas: SIGMAS }
     }
 
+    /// Totals of both, and how they are compared: normalised, or as they were recorded.
+    pub fn totals(&self, normalized: bool) -> String {
+        let Self { before, after, scale, .. } = self;
+        let how = match normalized {
+            false => "as recorded".to_owned(),
+            true => format!("the first scaled by {scale:.4}"),
+        };
+        format!("{} → {} {}, {how}", before.total, after.total, after.unit)
+    }
+
     /// Compares two weights: a change within [`Difference::sigmas`] standard deviations is noise. How many samples fall on
     /// something varies by the square root of their number.
     pub fn change(&self, before: u64, after: u64) -> Change {

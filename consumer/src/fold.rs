@@ -173,6 +173,25 @@ pub fn alias_of(event: &str) -> Option<&'static str> {
     ALIASES.iter().find(|(_, groups)| among(groups)).map(|&(alias, _)| alias)
 }
 
+/// What can be asked for where these types of events with stack traces are: first short names of groups, then the names of types that are in no
+/// group.
+pub fn offered(types: &BTreeMap<String, u64>) -> Vec<String> {
+    let there = |name: &str| types.get(name).is_some_and(|&events| events > 0);
+    let met = |groups: &&'static [&'static [&'static str]]| {
+        groups.iter().find(|names| names.iter().any(|name| there(name))).copied()
+    };
+    let mut groups: Vec<(&str, &[&str])> = Vec::new();
+    // Two words for one thing; `flightline record -e` has the other.
+    for (alias, of) in ALIASES.iter().filter(|(alias, _)| *alias != "exception") {
+        // Another word for a group that is there already says nothing new.
+        if let Some(names) = met(of).filter(|names| !groups.iter().any(|(_, known)| known == names)) {
+            groups.push((alias, names));
+        }
+    }
+    let alone = types.keys().filter(|name| there(name) && alias_of(name).is_none());
+    groups.iter().map(|(alias, _)| (*alias).to_owned()).chain(alone.cloned()).collect()
+}
+
 fn spellings(name: &str) -> Vec<String> {
     match name.contains('.') {
         true => vec![name.to_owned()],

@@ -9,7 +9,9 @@
 
 #![deny(unsafe_code)] // but for live/asynchronous.rs
 
+pub mod amount;
 pub mod convert;
+pub mod cut;
 pub mod difference;
 pub mod error;
 pub mod fold;
@@ -19,6 +21,7 @@ pub mod load;
 pub mod metadata;
 pub mod model;
 pub mod off_cpu;
+pub mod picture;
 pub mod print;
 pub mod render;
 pub mod reshape;

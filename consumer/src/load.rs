@@ -153,7 +153,7 @@ pub(crate) const VARIED: &str = "flightline.EventSample";
 pub(crate) const VARIANT: &str = "event";
 
 /// Whether events of a type are samples. Settings have stack traces in some recordings, but tell of the recorder.
-pub(crate) fn is_sample(class: &Class) -> bool {
+pub fn is_sample(class: &Class) -> bool {
     class.field_index("stackTrace").is_some() && &*class.name != SETTING
 }
 

@@ -301,6 +301,28 @@ impl Tree {
         let ids = (0..).map(LabelId);
         ids.zip(sums).map(|(id, (own, total))| (id, own, total)).collect()
     }
+
+    /// Weights of single boxes, which are ns, rounded to whole µs; those below add up from them.
+    pub fn in_micros(mut self) -> Self {
+        let mut sums: Vec<u64> = vec![0; self.nodes.len()];
+        for at in (0..self.nodes.len()).rev() {
+            let node = &mut self.nodes[at];
+            node.own = (node.own + 500) / 1000;
+            let (end, own) = (node.end as usize, node.own);
+            let mut child = at + 1;
+            let mut total = own;
+            while child < end {
+                total += sums[child];
+                child = self.nodes[child].end as usize;
+            }
+            sums[at] = total;
+            self.nodes[at].total = total;
+        }
+        let roots = self.nodes.iter().filter(|node| node.depth == 0);
+        self.total = roots.map(|node| node.total).sum();
+        "us".clone_into(&mut self.unit);
+        self
+    }
 }
 
 /// Walks over the stacks of a tree; see [`Tree::stacks`].

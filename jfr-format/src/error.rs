@@ -231,6 +231,8 @@ pub enum ErrorKind {
     Malformed(Malformed),
     /// The chunk has no metadata, so its events cannot be decoded.
     NoMetadata,
+    /// The header says that the chunk is still being written.
+    Unfinished,
     /// The input ends before the chunk does.
     Truncated {
         /// Bytes the header promises beyond the end of the input; 0 if it makes no promise.
@@ -343,6 +345,7 @@ impl fmt::Display for Error {
             ErrorKind::NoMetadata => {
                 f.write_str("the chunk has no metadata; its events cannot be decoded")?
             }
+            ErrorKind::Unfinished => f.write_str("the chunk was never finished")?,
             ErrorKind::Dubious(dubious) => write!(f, "{dubious}")?,
             ErrorKind::View(text) => f.write_str(text)?,
             ErrorKind::Truncated { missing: 0 } => f.write_str("the input ends inside an event")?,

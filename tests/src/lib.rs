@@ -34,6 +34,7 @@ pub mod folded;
 pub mod follower;
 pub mod foreign;
 pub mod guest;
+pub mod http;
 pub mod java_reader;
 pub mod json_events;
 pub mod malformed;

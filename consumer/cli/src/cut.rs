@@ -1,13 +1,12 @@
 //! `flightline cut`
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
+use flightline_consumer::cut;
 use flightline_consumer::time_range::Bound;
-use jfr_format::edit::{self, Decision, Filtered, Scope, Source};
-use jfr_format::event::EventRef;
+use jfr_format::edit;
 
 use crate::edit::{beside, count, input, output};
 use crate::{Outcome, talk};
@@ -49,38 +48,8 @@ pub struct CutArgs {
     pub strict: bool,
 }
 
-/// Events that describe the recording, the program or the machine.
-const CONTEXT: &[&str] = &[
-    "flightline.ClockAnchor",
-    "jdk.ActiveRecording",
-    "jdk.ActiveSetting",
-    "jdk.BooleanFlag",
-    "jdk.CPUInformation",
-    "jdk.CPUTimeStampCounter",
-    "jdk.CodeCacheConfiguration",
-    "jdk.CompilerConfiguration",
-    "jdk.ContainerConfiguration",
-    "jdk.DoubleFlag",
-    "jdk.GCConfiguration",
-    "jdk.GCHeapConfiguration",
-    "jdk.GCSurvivorConfiguration",
-    "jdk.GCTLABConfiguration",
-    "jdk.InitialEnvironmentVariable",
-    "jdk.InitialSecurityProperty",
-    "jdk.InitialSystemProperty",
-    "jdk.IntFlag",
-    "jdk.JVMInformation",
-    "jdk.JavaAgent",
-    "jdk.LongFlag",
-    "jdk.NativeAgent",
-    "jdk.NativeLibrary",
-    "jdk.OSInformation",
-    "jdk.StringFlag",
-    "jdk.UnsignedIntFlag",
-    "jdk.UnsignedLongFlag",
-    "jdk.VirtualizationInformation",
-    "jdk.YoungGenerationConfiguration",
-];
+/// What has failed if the output has.
+pub const CANNOT: &str = "cannot write the recording";
 
 /// Writes a part of a recording.
 pub fn run(args: CutArgs) -> Result<Outcome> {
@@ -103,7 +72,7 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
         None => beside(&args.input, "cut")?,
     };
     let report = output(&path, &[&args.input], args.force, |out| {
-        let report = part(&source, from, to, args.strict, out)?;
+        let report = cut::part(&source, from, to, args.strict, out).context(CANNOT)?;
         if report.written == 0 {
             if report.unread > 0 && report.types.is_empty() {
                 bail!(crate::edit::nothing_read(&args.input));
@@ -133,35 +102,4 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
         }
     }
     Ok(crate::scrub::unread(&args.input, report.unread))
-}
-
-/// Writes what lies in `from..to`, in nanoseconds since 1970, and, unless `strict`, what describes it.
-pub fn part(source: &Source, from: i64, to: i64, strict: bool, out: &mut dyn Write) -> Result<Filtered> {
-    let mut decide = |event: &EventRef<'_>| {
-        let describes = !strict && CONTEXT.contains(&&*event.class().name);
-        // What describes the recording spans whole chunks; that is no reason to keep them.
-        if describes && event.start_nanos().is_some_and(|start| !(from..to).contains(&start)) {
-            if event.chunk().header.start_nanos < to { Decision::Context } else { Decision::Drop }
-        } else if within(event, from, to) {
-            Decision::Keep
-        } else {
-            Decision::Drop
-        }
-    };
-    let scope = Scope { range: Some((from, to)), ..Scope::default() };
-    edit::filter(source, scope, &mut decide, out).context("cannot write the recording")
-}
-
-/// Whether any part of the event lies in `from..to`.
-fn within(event: &EventRef<'_>, from: i64, to: i64) -> bool {
-    let Some(start) = event.start_nanos() else { return true };
-    if (from..to).contains(&start) {
-        return true;
-    }
-    let lasts = event.class().fields.get(1).is_some_and(|field| &*field.name == "duration");
-    if !lasts || start >= to {
-        return false;
-    }
-    let ticks = event.field("duration").ok().flatten().and_then(|value| value.as_i64()).unwrap_or(0);
-    start.saturating_add(event.chunk().span_nanos(ticks)) >= from
 }

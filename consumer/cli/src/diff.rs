@@ -253,7 +253,7 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
     let name = |path: &PathBuf| path.file_name().map_or_else(|| shown(path), |name| shown(Path::new(name)));
     let title = format!("{} → {}", name(&args.before), name(&args.after));
     let colors = if args.color_blind { "orange: more, purple: less" } else { "red: more, blue: less" };
-    let totals = text::totals(args, difference);
+    let totals = difference.totals(!args.no_normalize);
     // A page tells its colours itself.
     let subtitle = match format {
         Format::Html => totals,

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
+use flightline_consumer::cut::part;
 use flightline_recorder::control::{self, Condition, client::ask_within};
 use flightline_recorder::dump::{Chunks, Dumped, files};
 use flightline_recorder::loss::size;
@@ -158,7 +159,7 @@ fn write(args: &DumpArgs, from: &Path, chunks: &Chunks, output: &Path, exact: Op
     let dumped = chunks.write_to(&uncut.0)?;
     let source = Source::open(&uncut.0).with_context(|| format!("cannot read {}", uncut.0.display()))?;
     let cut = whole(output, |out| {
-        let report = cut::part(&source, since, i64::MAX, false, out)?;
+        let report = part(&source, since, i64::MAX, false, out).context(cut::CANNOT)?;
         if report.written == 0 {
             bail!("nothing was recorded in that time");
         }

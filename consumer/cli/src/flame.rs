@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use flightline_consumer::convert::Track;
-use flightline_consumer::model::{Model, Unit};
+use flightline_consumer::picture;
 use flightline_consumer::render::difference::{self, DifferenceOptions, Ratio};
 use flightline_consumer::render::svg::SvgOptions;
-use flightline_consumer::render::times::{By, MOST, Times};
+use flightline_consumer::render::times::{MOST, Times};
 use flightline_consumer::render::{PictureOptions, chart, html, svg};
 use flightline_consumer::tree::Tree;
 
@@ -33,7 +32,7 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, as_what)?;
     let options = PictureOptions {
         title: title(args),
-        subtitle: profile.model.as_ref().map(|model| subtitle(model, profile.tree.total, &profile.tree.unit)),
+        subtitle: profile.model.as_ref().map(|model| picture::subtitle(model, &profile.tree)),
         inverted: false,
     };
     let mut picture = Vec::new();
@@ -142,8 +141,7 @@ fn times(args: &FlameArgs, profile: &Profile, measures: &[&Tree]) -> Result<Opti
         return Ok(None);
     }
     let select = &args.stacks.select;
-    let samples = measures.iter().find(|tree| tree.unit == Unit::Samples.name()).map(|tree| tree.total);
-    if let Some(samples) = samples.filter(|&samples| samples > MOST) {
+    if let Some(samples) = picture::samples(measures).filter(|&samples| samples > MOST) {
         talk::note(format_args!(
             "the page does not tell when its {samples} samples were taken, which it does of {MOST} at most: --from and --to draw a part"
         ));
@@ -154,17 +152,7 @@ fn times(args: &FlameArgs, profile: &Profile, measures: &[&Tree]) -> Result<Opti
         return Ok(None);
     }
     let Some(moments) = tracks::moments(&args.stacks.inputs, select, profile)? else { return Ok(None) };
-    let by = [By::Weight, By::Otherwise];
-    let measures: Vec<_> = measures.iter().copied().zip(by).collect();
-    let frames = |track: &Track| {
-        let process = match track.process_id {
-            0 => track.process.clone(),
-            id => format!("{} ({id})", track.process),
-        };
-        let frames = [select.process.then_some(process), select.threads.then(|| track.label.clone())];
-        frames.into_iter().flatten().collect()
-    };
-    let times = Times::new(moments, &measures, frames);
+    let times = picture::times(moments, measures, &stacks::options(select, For::Page));
     if times.is_none() {
         talk::note(
             "the page does not tell when samples were taken: read one by one they are not the same as summed up, or lie decades apart",
@@ -196,10 +184,4 @@ fn title(args: &FlameArgs) -> String {
     let name = |path: &PathBuf| path.file_name().map_or_else(|| shown(path), |n| shown(Path::new(n)));
     let names: Vec<String> = args.stacks.inputs.iter().map(name).collect();
     names.join(", ")
-}
-
-/// What the widths mean.
-fn subtitle(model: &Model, total: u64, unit: &str) -> String {
-    let chunks = if model.chunks == 1 { "1 chunk".into() } else { format!("{} chunks", model.chunks) };
-    format!("{} · {chunks}", talk::amount(total, unit))
 }

@@ -8,9 +8,7 @@ use clap::{Arg, Args, ValueEnum, ValueHint};
 use flightline_consumer::fold;
 use flightline_consumer::folded;
 use flightline_consumer::live::{self, Feed, Item};
-use flightline_consumer::off_cpu::{
-    DEPTH, Drawn, EVENT, Graph, OPEN_EVENT, OfSpans, OffCpu, Options, Seen, States, Told,
-};
+use flightline_consumer::off_cpu::{DEPTH, Drawn, Graph, OfSpans, OffCpu, Options, Seen, States, Told};
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::svg::Colors;
 use flightline_consumer::render::{html, svg};
@@ -151,26 +149,24 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
         talk::note(format_args!("{} are drawn: {}", kept.of_all(args), kept.share()));
     }
     if format == Format::Folded {
-        let tree = if args.ns || args.count { tree } else { in_micros(tree) };
+        let tree = if args.ns || args.count { tree } else { tree.in_micros() };
         output::text(&args.output, |mut out| folded::write(&tree, &mut out))?;
         return Ok(outcome);
     }
     let options = PictureOptions {
-        title: format!("{}{}: {}", title(graph), by_what(args), all_shown(inputs)),
+        title: format!("{}{}: {}", graph.title(), by_what(args), all_shown(inputs)),
         subtitle: Some(subtitle(&kept, &seen, args)),
         inverted: false,
     };
     let mut picture = Vec::new();
     match format {
         Format::Html => {
-            // A page has more of them than a picture without script.
-            let palette = if graph == Graph::Time { "doing" } else { palette(graph) };
-            html::write_colored(&tree, palette, &args.picture.common(options), &mut picture)?;
+            html::write_colored(&tree, graph.page_palette(), &args.picture.common(options), &mut picture)?;
         }
         _ => {
             let mut options = args.picture.options(options, select.min_width);
             if options.colors == Colors::Auto {
-                options.colors = palette(graph).parse().map_err(anyhow::Error::msg)?;
+                options.colors = graph.palette().parse().map_err(anyhow::Error::msg)?;
             }
             if format == Format::Png {
                 options.width.get_or_insert(png::WIDTH);
@@ -251,9 +247,8 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
     let of_spans = args.of_spans();
     options.spans = of_spans.clone();
     let mut off_cpu = OffCpu::new(options);
-    let running = (graph == Graph::Time).then(|| "cpu".to_owned());
     let wanted = live::Options {
-        samples: [EVENT, OPEN_EVENT].map(str::to_owned).into_iter().chain(running).collect(),
+        samples: graph.events(),
         others: of_spans.is_some(),
         lasting: of_spans.is_some(),
         ..live::Options::default()
@@ -385,27 +380,6 @@ fn by_what(args: &OffCpuArgs) -> String {
     }
 }
 
-fn title(graph: Graph) -> &'static str {
-    match graph {
-        Graph::OffCpu => "Off-CPU time",
-        Graph::Wakeup => "Wake-ups",
-        Graph::OffWake => "Off-CPU time and what ended it",
-        Graph::Chain => "Chains of wake-ups",
-        Graph::RunQueue => "Waiting for a processor",
-        Graph::Time => "Threads' time",
-    }
-}
-
-/// As Gregg's pictures have them.
-fn palette(graph: Graph) -> &'static str {
-    match graph {
-        Graph::OffCpu | Graph::RunQueue => "io",
-        Graph::Time => "auto",
-        Graph::Wakeup => "wakeup",
-        Graph::OffWake | Graph::Chain => "chain",
-    }
-}
-
 fn format_of(path: &Path) -> Format {
     let is = |ending: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending));
     match () {
@@ -414,26 +388,4 @@ fn format_of(path: &Path) -> Format {
         () if is("png") => Format::Png,
         () => Format::Folded,
     }
-}
-
-/// Weights of single boxes rounded to whole µs; those below add up from them.
-fn in_micros(mut tree: Tree) -> Tree {
-    let mut sums: Vec<u64> = vec![0; tree.nodes.len()];
-    for at in (0..tree.nodes.len()).rev() {
-        let node = &mut tree.nodes[at];
-        node.own = (node.own + 500) / 1000;
-        let (end, own) = (node.end as usize, node.own);
-        let mut child = at + 1;
-        let mut total = own;
-        while child < end {
-            total += sums[child];
-            child = tree.nodes[child].end as usize;
-        }
-        sums[at] = total;
-        tree.nodes[at].total = total;
-    }
-    let roots = tree.nodes.iter().filter(|node| node.depth == 0);
-    tree.total = roots.map(|node| node.total).sum();
-    "us".clone_into(&mut tree.unit);
-    tree
 }

@@ -11,6 +11,7 @@ use flightline_consumer::fold::{self, Filter, FoldOptions, Measure};
 use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loader};
 use flightline_consumer::model::Model;
+use flightline_consumer::picture;
 use flightline_consumer::render::svg::MinWidth;
 use flightline_consumer::reshape::{Boxes, Names, Reshape};
 use flightline_consumer::time_range::Bound;
@@ -205,26 +206,17 @@ fn of_texts(
 }
 
 impl Profile {
-    /// The same stacks by the other measure: by what samples stand for, or by their number. `None` if the recording does not
-    /// say what they stand for, or says it in different units.
+    /// The same stacks by the other measure, if the recording tells that.
     pub fn otherwise(&self, args: &SelectArgs, what: For) -> Result<Option<Tree>> {
-        let measure = if args.total { Measure::Samples } else { Measure::Total };
-        let options = FoldOptions { measure, ..options(args, what) };
-        let Some(tree) = self.model.as_ref().and_then(|model| fold::fold(model, &options).ok()) else {
-            return Ok(None);
-        };
-        let tree = reshape(args, what)?.tree(tree);
-        Ok((tree.unit != self.tree.unit && tree.total > 0).then_some(tree))
+        let reshape = reshape(args, what)?;
+        let other = |model| picture::otherwise(model, &options(args, what), &reshape, &self.tree);
+        Ok(self.model.as_ref().and_then(other))
     }
 
     /// What a sample weighs on average; 1 if only samples are known.
     pub fn per_sample(&self, args: &SelectArgs) -> f64 {
-        let counted = |model: &Model| {
-            let options = FoldOptions { measure: Measure::Samples, ..options(args, For::Text) };
-            fold::fold(model, &options).ok().filter(|tree| tree.total > 0)
-        };
-        let samples = self.model.as_ref().filter(|_| args.total).and_then(counted);
-        samples.map_or(1.0, |samples| self.tree.total as f64 / samples.total as f64)
+        let weight = |model| picture::per_sample(model, &options(args, For::Text), &self.tree);
+        self.model.as_ref().map_or(1.0, weight)
     }
 }
 
@@ -286,17 +278,11 @@ fn load(
     let Some(again) = again.filter(|_| options.events.is_empty()) else {
         return attempt(recordings, options, jobs).map(Loaded::tell);
     };
-    let first = fold::FIRST_LOADED.iter().map(|&name| name.to_owned()).collect();
-    let loaded = attempt(recordings, LoadOptions { events: first, ..options.clone() }, jobs)?;
-    let other = fold::else_loaded(&loaded.model.passed_over).map(str::to_owned);
-    let Some(other) = other.filter(|_| loaded.model.samples.is_empty()) else {
-        return Ok(loaded.tell());
+    let attempt = |options| {
+        let again = again.iter().map(|(path, recording)| (*path, Opened::Whole(recording.clone())));
+        attempt(again.collect(), options, jobs)
     };
-    // Counts are of the whole recording; which type has most in a range of time is seen only by loading all.
-    let ranged = options.from_nanos.is_some() || options.to_nanos.is_some();
-    let events = if ranged { Vec::new() } else { vec![other] };
-    let again = again.into_iter().map(|(path, recording)| (path, Opened::Whole(recording))).collect();
-    attempt(again, LoadOptions { events, ..options }, jobs).map(Loaded::tell)
+    picture::load_first(options, |loaded: &Loaded| &loaded.model, attempt).map(Loaded::tell)
 }
 
 /// # Errors

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flightline_consumer::spans::trace::duration;
+pub use flightline_consumer::amount::{amount, bytes};
 use flightline_consumer::warnings::Warnings;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -126,28 +126,7 @@ impl Drop for Progress {
     }
 }
 
-/// An amount for people: time and memory in the unit that suits them, anything else as it is.
-pub fn amount(value: u64, unit: &str) -> String {
-    match unit {
-        "ns" => duration(i64::try_from(value).unwrap_or(i64::MAX)),
-        "bytes" => bytes(value),
-        _ => format!("{value} {unit}"),
-    }
-}
-
 /// Names are whatever a program or a recording says: nothing in them that a terminal would obey.
 pub fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
-/// Memory for people: 950 B, 12.3 KiB, 4.6 GiB.
-pub fn bytes(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
 }

@@ -9,6 +9,7 @@ use flightline_consumer::convert::{Collecting, Tracks};
 use flightline_consumer::fold;
 use flightline_consumer::live::{self, Feed, Item};
 use flightline_consumer::model::Model;
+use flightline_consumer::picture;
 use flightline_consumer::render::times::{Gathering, Moments};
 use jfr_format::header::{ChunkHeader, LEN};
 
@@ -44,9 +45,8 @@ pub fn moments(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile) -> Re
     let (options, reshape) = (stacks::options(select, For::Page), stacks::reshape(select, For::Page)?);
     let Some(origin) = beginning(&repository::expand(inputs, select.samples.last)?)? else { return Ok(None) };
     let collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
-    let events: Vec<String> = fold::events(model, &options)?.into_iter().collect();
-    let mut gathering = Gathering::new(collecting, origin, events.clone());
-    let wanted = live::Options { samples: events, others: false, lasting: true, ..Default::default() };
+    let (events, wanted) = picture::timed(model, &options)?;
+    let mut gathering = Gathering::new(collecting, origin, events);
     each(inputs, select, &wanted, |item| gathering.take(item))?;
     Ok(Some(gathering.finish()))
 }

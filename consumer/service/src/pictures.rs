@@ -1,48 +1,62 @@
-//! Recordings → what is downloaded or shown.
+//! Recordings → what is shown or downloaded. Blocking: for a thread that may be.
+//!
+//! ```text
+//! Source, Source, … ─► input ─┬─► flame: page, folded text        ┐
+//!                             ├─► off_cpu: the same of off-CPU time├─► out
+//!                             ├─► exported: pprof, OTLP            │
+//!                             └─► part: JFR, cut and joined        ┘
+//! ```
+//! Memory for one picture: inputs are mapped, so what is in memory of them can be taken back at any time; [`Wanted::most_bytes`] says how
+//! large they may be together. Of what is made of them, boxes, names, samples with a time and exported samples have limits of their own
+//! ([`flightline_consumer::fold`], [`TIMED`], [`EXPORTED`]). `check` holds recordings to so many constants a chunk that the index of one takes
+//! at most 256 MiB.
 
+mod check;
+mod compare;
+mod exported;
+mod flame;
+mod input;
+mod off_cpu;
+mod part;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::fmt;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 
 use axum::http::StatusCode;
-use bytes::Bytes;
-use flightline_consumer::Error as ConsumerError;
-use flightline_consumer::difference::{Difference, Scale};
-use flightline_consumer::fold::{self, FoldOptions, Measure};
-use flightline_consumer::folded;
-use flightline_consumer::load::{LoadOptions, load_recording};
-use flightline_consumer::model::Model;
-use flightline_consumer::render::difference::{self, DifferenceOptions};
-use flightline_consumer::render::svg::SvgOptions;
-use flightline_consumer::render::{PictureOptions, html};
-use flightline_consumer::tree::Tree;
-use flightline_export::{otlp, pprof};
-use jfr_format::read::Recording;
-use prost::Message;
+use flightline_consumer::fold::{FoldOptions, Measure};
 
-/// What can be had of a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub use check::{Checked, NotWhole, check, check_bytes, events};
+pub use compare::{Side, compare};
+pub use exported::MOST as EXPORTED;
+pub use flame::TIMED;
+use input::{Inputs, Range};
+
+/// A recording: a regular file that nobody shortens, open for reading. Its position is neither used nor changed.
+pub type Source = File;
+
+/// What can be had of recordings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
-    /// A flame graph as a page.
+    /// One self-contained page.
     Html,
-    /// The recording.
+    /// The recording itself.
     Jfr,
     /// Folded stacks.
     Folded,
-    /// gzipped profile.proto.
+    /// gzipped profile.proto, with threads, labels and spans.
     Pprof,
-    /// OpenTelemetry's profiles, protobuf.
+    /// OpenTelemetry profiles: a ProfilesData of protobuf.
     Otlp,
 }
 
 impl Format {
-    /// The one of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        [Self::Html, Self::Jfr, Self::Folded, Self::Pprof, Self::Otlp]
-            .into_iter()
-            .find(|format| format.name() == name)
-    }
+    /// All of them, in the order in which they are offered.
+    pub const ALL: [Self; 5] = [Self::Html, Self::Jfr, Self::Folded, Self::Pprof, Self::Otlp];
 
-    /// As paths have it.
+    /// As it stands in addresses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Html => "html",
@@ -53,12 +67,23 @@ impl Format {
         }
     }
 
-    /// How names of files end.
-    pub fn ending(self) -> &'static str {
-        if self == Self::Pprof { "pb.gz" } else { self.name() }
+    /// The format of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// For HTTP.
+    /// What names of files end in, behind the dot.
+    pub fn ending(self) -> &'static str {
+        match self {
+            Self::Html => "html",
+            Self::Jfr => "jfr",
+            Self::Folded => "folded",
+            Self::Pprof => "pb.gz",
+            Self::Otlp => "otlp",
+        }
+    }
+
+    /// As HTTP has it.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Html => "text/html; charset=utf-8",
@@ -69,180 +94,156 @@ impl Format {
     }
 }
 
-/// An open recording.
-#[derive(Debug)]
-pub struct Source(File);
-
-impl Source {
-    /// Of a file.
-    pub fn new(file: File) -> Self {
-        Self(file)
-    }
-
-    fn recording(&self) -> Result<Recording, Error> {
-        whole(&self.0).map(Recording::bytes).map_err(Error::Read)
-    }
-}
-
-/// What is to be shown.
-#[derive(Clone, Debug, Default)]
+/// What is wanted of recordings.
+#[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Which events; `None`: the best there are.
+    /// Events: cpu, wall, alloc, …, as [`events`] offers them, or the name of a type; or a graph of off-CPU time: offcpu, threadtime, wakeup,
+    /// offwake, chain, runqueue. `None`: the best there is, CPU samples first; of pprof and OTLP all there are.
     pub event: Option<String>,
-    /// Above the picture.
+    /// What samples stand for, time or bytes, instead of their number. A page lets choose and begins with this.
+    pub total: bool,
+    /// Each thread by itself.
+    pub threads: bool,
+    /// From when on, UTC ms.
+    pub from_ms: Option<i64>,
+    /// Up to when, UTC ms, which is not part of it.
+    pub to_ms: Option<i64>,
+    /// Headline of a page.
     pub title: String,
+    /// Bytes that the recordings may have together.
+    pub most_bytes: u64,
 }
 
-/// Why there is no picture.
+/// What [`Wanted::most_bytes`] is if nobody says.
+pub const MOST_BYTES: u64 = 256 << 20;
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self {
+            event: None,
+            total: false,
+            threads: false,
+            from_ms: None,
+            to_ms: None,
+            title: String::new(),
+            most_bytes: MOST_BYTES,
+        }
+    }
+}
+
+impl Wanted {
+    /// How stacks are folded; functions of one name in different libraries are told apart where that can be seen.
+    fn fold_options(&self, page: bool) -> FoldOptions {
+        FoldOptions {
+            events: self.event.iter().cloned().collect(),
+            measure: if self.total { Measure::Total } else { Measure::Samples },
+            by_thread: self.threads,
+            split_modules: page,
+            ..FoldOptions::default()
+        }
+    }
+
+    fn range(&self) -> Result<Range, Error> {
+        Range::new(self.from_ms, self.to_ms)
+    }
+}
+
+/// What has been made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// What everything weighs; 0 where nothing was summed up.
+    pub total: u64,
+    /// In this unit: samples, ns, bytes, us.
+    pub unit: String,
+    /// All of the recordings could be read.
+    pub whole: bool,
+    /// Sentences on what is not shown.
+    pub notes: Vec<String>,
+}
+
+/// Why nothing, or only a part, has been written.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
-    /// The file cannot be read.
-    Read(std::io::Error),
-    /// It is no recording, or nothing in it can be drawn.
-    Draw(ConsumerError),
+    /// There is more than a picture may be made of. A sentence.
+    TooLarge(String),
+    /// What is asked for is not there, or makes no sense. A sentence.
+    Refused(String),
+    /// A recording cannot be read. A sentence.
+    Read(String),
+    /// Of the output.
+    Write(io::Error),
 }
 
 impl Error {
     /// By HTTP.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Read(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Draw(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Read(_) | Self::Write(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }
 
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(error) => write!(f, "cannot read the recording: {error}"),
-            Self::Draw(error) => write!(f, "{error}"),
+            Self::TooLarge(text) | Self::Refused(text) | Self::Read(text) => f.write_str(text),
+            Self::Write(error) => write!(f, "The picture cannot be written: {error}."),
         }
     }
 }
 
-impl<E: Into<ConsumerError>> From<E> for Error {
-    fn from(error: E) -> Self {
-        Self::Draw(error.into())
-    }
-}
+impl std::error::Error for Error {}
 
-/// Makes what is wanted of recordings.
-///
-/// # Errors
-/// They cannot be read, or have nothing of the kind.
-pub fn make(format: Format, sources: &[Source], wanted: &Wanted, mut out: &mut Vec<u8>) -> Result<(), Error> {
-    let model = model(sources, wanted)?;
-    let tree = tree(&model, wanted, Measure::Samples)?;
-    match format {
-        Format::Html => {
-            let total = tree_of_other(&model, wanted, &tree);
-            let measures: Vec<&Tree> = std::iter::once(&tree).chain(&total).collect();
-            html::write_measures(&measures, None, &options(wanted, &tree), out)?;
-        }
-        Format::Folded => folded::write(&tree, &mut out)?,
-        Format::Pprof => pprof::write(&pprof::of_tree(&tree), out).map_err(Error::Read)?,
-        Format::Otlp => out.write_all(&otlp::tree::of_tree(&tree).encode_to_vec()).map_err(Error::Read)?,
-        Format::Jfr => {
-            for source in sources {
-                out.extend_from_slice(&whole(&source.0).map_err(Error::Read)?);
+impl From<flightline_consumer::Error> for Error {
+    fn from(error: flightline_consumer::Error) -> Self {
+        use flightline_consumer::Error as E;
+        match error {
+            E::Write(error) => Self::Write(error),
+            E::NoSuchEvent { asked, present } if present.is_empty() => Self::Refused(format!(
+                "There are no events of {asked}, nor others with stacks: record for longer, or in another mode."
+            )),
+            E::NoSuchEvent { asked, present } => {
+                let types = present.into_iter().map(|name| (name, 1)).collect();
+                let offered = flightline_consumer::fold::offered(&types).join(", ");
+                Self::Refused(format!("There are no events of {asked}: ask for one of {offered}."))
             }
+            E::NoSamples => Self::Refused(NOTHING.into()),
+            E::MixedUnits { .. } => Self::Refused(format!("{error}.")),
+            error => Self::Read(format!("The recording cannot be read: {error}.")),
         }
     }
-    Ok(())
 }
 
-/// Makes a picture of what changed.
+impl From<jfr_format::error::Error> for Error {
+    fn from(error: jfr_format::error::Error) -> Self {
+        Self::Read(format!("The recording cannot be read: {error}."))
+    }
+}
+
+const NOTHING: &str = "There is nothing to draw: no sample lies in what was asked for. Choose a longer interval or other events.";
+
+/// Makes `format` of recordings, which count as one, in order of time, and writes it.
 ///
 /// # Errors
-/// They cannot be read, or have nothing of the kind.
-pub fn compare(before: &[Source], after: &[Source], wanted: &Wanted, out: &mut Vec<u8>) -> Result<(), Error> {
-    let [one, other] = [before, after].map(|sources| {
-        let model = model(sources, wanted)?;
-        tree(&model, wanted, Measure::Samples)
-    });
-    let (one, other) = (one?, other?);
-    let difference = Difference::new(&one, &other, Scale::Normalized);
-    let svg = SvgOptions { picture: options(wanted, &other), ..SvgOptions::default() };
-    difference::page(&difference, &DifferenceOptions { svg, ..DifferenceOptions::default() }, out)?;
-    Ok(())
-}
-
-/// What an uploaded recording is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
-    /// Groups of events with stacks, most first.
-    pub events: Vec<String>,
-}
-
-/// Whether a file is a whole recording.
-///
-/// # Errors
-/// It is not; says where.
-pub fn check(file: &File) -> Result<Checked, String> {
-    let bytes = whole(file).map_err(|error| format!("it cannot be read again ({error})"))?;
-    // One thread: others are for those who look at pictures meanwhile.
-    let loaded = load_recording(&Recording::bytes(bytes), &LoadOptions::default(), 1, |_| {});
-    let loaded = loaded.map_err(|error| error.to_string())?;
-    if loaded.warnings.damage() {
-        let first = loaded.warnings.kept().first().map(ToString::to_string);
-        return Err(first.unwrap_or_else(|| "it is damaged".into()));
+/// What is asked for is too large or not there, a recording cannot be read, or `out` cannot be written.
+pub fn make(
+    format: Format,
+    recordings: &[Source],
+    wanted: &Wanted,
+    out: &mut impl Write,
+) -> Result<Outcome, Error> {
+    let inputs = Inputs::new(recordings, wanted.most_bytes)?;
+    let range = wanted.range()?;
+    let graph = wanted.event.as_deref().and_then(off_cpu::graph);
+    match (format, graph) {
+        (Format::Jfr, _) => part::write(&inputs, range, out),
+        (Format::Html, Some(graph)) => off_cpu::page(&inputs, graph, range, wanted, out),
+        (Format::Html, None) => flame::page(&inputs, range, wanted, out),
+        (Format::Folded, Some(graph)) => off_cpu::folded(&inputs, graph, range, wanted, out),
+        (Format::Folded, None) => flame::folded(&inputs, range, wanted, out),
+        (Format::Pprof | Format::Otlp, graph) => exported::write(format, &inputs, graph, range, wanted, out),
     }
-    if loaded.model.chunks == 0 {
-        return Err("it has no chunk".into());
-    }
-    let mut counts: Vec<(String, u64)> = Vec::new();
-    for (key, weight) in &loaded.model.samples {
-        let name = &loaded.model.kinds.get(key.kind).name;
-        let name = fold::alias_of(name).unwrap_or(name);
-        match counts.iter_mut().find(|(known, _)| known == name) {
-            Some((_, count)) => *count += weight.count,
-            None => counts.push((name.to_owned(), weight.count)),
-        }
-    }
-    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    Ok(Checked { events: counts.into_iter().map(|(name, _)| name).collect() })
-}
-
-/// All of a file, from its beginning: it has been let in, so it is not larger than may be.
-fn whole(file: &File) -> std::io::Result<Bytes> {
-    let mut file = file.try_clone()?;
-    file.seek(SeekFrom::Start(0))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes.into())
-}
-
-fn model(sources: &[Source], wanted: &Wanted) -> Result<Model, Error> {
-    let asked: Vec<String> = wanted.event.iter().cloned().collect();
-    let options = LoadOptions { events: fold::event_names(&asked), ..LoadOptions::default() };
-    let mut loader = flightline_consumer::load::Loader::new(options);
-    for source in sources {
-        loader.take_recording(&source.recording()?, 1, |_| {})?;
-    }
-    Ok(loader.finish().model)
-}
-
-fn tree(model: &Model, wanted: &Wanted, measure: Measure) -> Result<Tree, Error> {
-    let options = FoldOptions {
-        events: wanted.event.iter().cloned().collect(),
-        measure,
-        split_modules: true,
-        ..FoldOptions::default()
-    };
-    let tree = fold::fold(model, &options)?;
-    if tree.total == 0 {
-        return Err(Error::Draw(ConsumerError::NoSamples));
-    }
-    Ok(tree)
-}
-
-/// The same by what samples stand for, if they say it.
-fn tree_of_other(model: &Model, wanted: &Wanted, first: &Tree) -> Option<Tree> {
-    tree(model, wanted, Measure::Total).ok().filter(|tree| tree.unit != first.unit)
-}
-
-fn options(wanted: &Wanted, tree: &Tree) -> PictureOptions {
-    let subtitle = Some(format!("{} {}", tree.total, tree.unit));
-    PictureOptions { title: wanted.title.clone(), subtitle, inverted: false }
 }

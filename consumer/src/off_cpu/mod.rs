@@ -47,6 +47,41 @@ pub enum Graph {
     Time,
 }
 
+impl Graph {
+    /// What it is called.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::OffCpu => "Off-CPU time",
+            Self::Wakeup => "Wake-ups",
+            Self::OffWake => "Off-CPU time and what ended it",
+            Self::Chain => "Chains of wake-ups",
+            Self::RunQueue => "Waiting for a processor",
+            Self::Time => "Threads' time",
+        }
+    }
+
+    /// Its colours as Gregg's pictures have them.
+    pub fn palette(self) -> &'static str {
+        match self {
+            Self::OffCpu | Self::RunQueue => "io",
+            Self::Time => "auto",
+            Self::Wakeup => "wakeup",
+            Self::OffWake | Self::Chain => "chain",
+        }
+    }
+
+    /// The same on a page, which has more of them than a picture without script.
+    pub fn page_palette(self) -> &'static str {
+        if self == Self::Time { "doing" } else { self.palette() }
+    }
+
+    /// The types of events that it is drawn of, for [`live::Options::samples`].
+    pub fn events(self) -> Vec<String> {
+        let running = (self == Self::Time).then(|| "cpu".to_owned());
+        [EVENT, OPEN_EVENT].map(str::to_owned).into_iter().chain(running).collect()
+    }
+}
+
 /// What is drawn.
 #[derive(Clone, Debug)]
 pub struct Options {

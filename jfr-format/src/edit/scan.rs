@@ -380,7 +380,7 @@ pub(super) fn decodes(bytes: &[u8], types: &Types, event: &Framed) -> Option<boo
 
 /// Walks the pools of a checkpoint: `entry(class, key, value)` for each constant, `pool(count)` behind each pool.
 /// Gives the head and where the content ends.
-pub(super) fn walk_pools(
+pub(crate) fn walk_pools(
     types: &Types,
     payload: &[u8],
     mut entry: impl FnMut(crate::read::ClassIndex, u64, Range<usize>),

@@ -39,8 +39,15 @@ impl Source {
     /// # Errors
     /// The file cannot be opened or mapped.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|e| Error::io(e, 0))?;
-        let mapped = Mapped::file(&file).map_err(|e| Error::io(e, 0))?;
+        Self::file(&File::open(path).map_err(|e| Error::io(e, 0))?)
+    }
+
+    /// Maps an open regular file.
+    ///
+    /// # Errors
+    /// The file cannot be mapped.
+    pub fn file(file: &File) -> Result<Self> {
+        let mapped = Mapped::file(file).map_err(|e| Error::io(e, 0))?;
         Ok(Self { bytes: mapped.bytes(), mapped: Some(mapped), progress: None })
     }
 

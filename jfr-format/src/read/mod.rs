@@ -48,6 +48,7 @@ pub(crate) mod simd;
 mod stacks;
 pub(crate) mod types;
 pub mod view;
+mod whole;
 
 pub use batch::{Batch, Events, Frame, Frames, Interest, Run, TypeCount, TypeCounts};
 pub use binding::Binding;
@@ -60,3 +61,4 @@ pub use push::{ChunkEnd, Decoder, Delivery, Item, Pages};
 pub use stacks::{StackFrame, StackReader};
 pub use types::{Annotation, Class, ClassIndex, Field, Kind, Region, Setting, Types};
 pub use view::Views;
+pub use whole::{Passed, Whole};

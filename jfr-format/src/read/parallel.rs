@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -80,8 +81,15 @@ impl Recording {
     /// # Errors
     /// The file cannot be opened or mapped.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|e| Error::io(e, 0))?;
-        let mapped = Mapped::file(&file).map_err(|e| Error::io(e, 0))?;
+        Self::file(&File::open(path).map_err(|e| Error::io(e, 0))?)
+    }
+
+    /// Maps an open regular file.
+    ///
+    /// # Errors
+    /// The file cannot be mapped.
+    pub fn file(file: &File) -> Result<Self> {
+        let mapped = Mapped::file(file).map_err(|e| Error::io(e, 0))?;
         Ok(Self { bytes: mapped.bytes(), mapped: Some(mapped) })
     }
 
@@ -93,6 +101,17 @@ impl Recording {
     /// Its size in bytes.
     pub fn size(&self) -> u64 {
         self.bytes.len() as u64
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Lets the pages of a range go.
+    pub(super) fn release(&self, range: Range<u64>) {
+        if let Some(mapped) = &self.mapped {
+            mapped.release(range);
+        }
     }
 
     /// Threads that pay where nobody asked for a number: [`default_jobs`], but one only for each 16 MiB.

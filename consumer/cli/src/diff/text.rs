@@ -7,20 +7,10 @@ use flightline_consumer::difference::{By, Change, Difference, Row};
 use super::DiffArgs;
 use crate::talk::shown;
 
-/// Totals of both, and how they are compared.
-pub fn totals(args: &DiffArgs, difference: &Difference) -> String {
-    let Difference { before, after, scale, .. } = difference;
-    let how = match args.no_normalize {
-        true => "as recorded".to_owned(),
-        false => format!("the first scaled by {scale:.4}"),
-    };
-    format!("{} → {} {}, {how}", before.total, after.total, after.unit)
-}
-
 /// Writes the functions that changed most.
 pub fn write(args: &DiffArgs, difference: &Difference, by: By, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{} → {}", shown(&args.before), shown(&args.after))?;
-    writeln!(out, "{}", totals(args, difference))?;
+    writeln!(out, "{}", difference.totals(!args.no_normalize))?;
     let share = |weight: f64| weight / difference.whole() * 100.0;
     let (vanished, appeared) = (difference.vanished(), difference.appeared());
     if vanished > 0.0 || appeared > 0.0 {

@@ -23,7 +23,7 @@ use crate::settings::Settings;
 use crate::store::{Kept, Store};
 use crate::wire::{Limits, Numbered, Run, State as TargetState, Status, Target};
 
-pub use asked::Asked;
+pub use asked::{Asked, check_labels};
 pub use ending::{Delivered, Delivery};
 
 /// The service without its doors.

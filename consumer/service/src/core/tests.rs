@@ -420,3 +420,56 @@ fn no_more_targets_come_than_may_and_those_that_are_gone_make_room() {
     bench.agent(3);
     assert!(bench.core.target(&one.target).is_err());
 }
+
+/// Requests as people write them, damaged in every way: refused in words or taken, and nothing else.
+#[test]
+fn ten_thousand_damaged_bodies() {
+    let bench = Bench::new(Settings { max_targets: 64, ..on() });
+    let create = br#"{"mode":"CPU","duration":30,"interval":"10ms","engines":["alloc@1m"],"labels":{"a":"b"},"targets":["x"]}"#;
+    let told = serde_json::to_vec(&hello(1)).unwrap();
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % below as u64).unwrap()
+    };
+    let pieces: [&[u8]; 12] = [
+        b"{",
+        b"}",
+        b"\"",
+        b"[",
+        b"\\u0000",
+        b"\\ud800",
+        b"-1",
+        b"1e999",
+        b"null",
+        b"\xff\xfe",
+        b",",
+        b"99999999999999999999",
+    ];
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..10_000 {
+        let mut body = if next(2) == 0 { create.to_vec() } else { told.clone() };
+        for _ in 0..next(4) {
+            let (at, end) = (next(body.len()), next(body.len()) + 1);
+            match next(3) {
+                0 => drop(body.splice(at..at, pieces[next(pieces.len())].iter().copied())),
+                1 => body[at] = u8::try_from(next(256)).unwrap(),
+                _ => drop(body.drain(at.min(end)..at.max(end))),
+            }
+            body.push(b' ');
+        }
+        let asked = Asked::parse(&body, &bench.core.settings).map_err(|fault| assert_eq!(fault.status, 400));
+        let hello = serde_json::from_slice::<Hello>(&body).map_err(drop);
+        let hello = hello.and_then(|hello| {
+            bench
+                .core
+                .hello(hello, None)
+                .map_err(|fault| assert!(matches!(fault.status.as_u16(), 400 | 409 | 429)))
+        });
+        if asked.is_ok() || hello.is_ok() { taken += 1 } else { refused += 1 }
+    }
+    assert!(taken > 500 && refused > 5000, "{taken} taken, {refused} refused");
+    assert!(bench.core.targets().targets.len() <= 64);
+}

@@ -128,8 +128,11 @@ pub async fn recording(
         let file = delivery.file().and_then(|file| file.try_clone());
         let file = file.map_err(|error| Fault::internal("read the recording", error))?;
         match pictures::check(&file) {
-            Ok(checked) => delivery.complete(Delivered { bytes, events: checked.events, message, ended }),
-            Err(flaw) => Err(delivery.refuse(&format!("What its agent sent is no whole recording: {flaw}."))),
+            Ok(checked) => delivery.complete(Delivered { bytes, events: checked.offered(), message, ended }),
+            Err(flaw) => {
+                let why = format!("What its agent sent is no whole recording: {}.", flaw.flaw());
+                Err(delivery.refuse(&why))
+            }
         }
     })
     .await?;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::range::{Whole, answer};
 use super::{App, Asking, Named, apart, nothing};
 use crate::fault::Fault;
-use crate::pictures::{self, Format, Source, Wanted};
+use crate::pictures::{self, Format, Outcome, Side, Wanted};
 use crate::wire::Run;
 
 /// Another program's names are in it: it gets an origin of its own, and nothing from anywhere.
@@ -52,9 +52,7 @@ pub async fn download(
         Format::Jfr => Whole::File(file),
         _ => {
             let wanted = wanted(&run, event);
-            Whole::Bytes(
-                draw(&app, move |out| pictures::make(format, &[Source::new(file)], &wanted, out)).await?,
-            )
+            Whole::Bytes(draw(&app, move |out| pictures::make(format, &[file], &wanted, out)).await?)
         }
     };
     let (builder, body) = answer(whole, &tag, headers)?;
@@ -87,9 +85,11 @@ pub async fn compared(
     let ((before, one), (after, other)) = (of(&before)?, of(&after)?);
     let title = format!("{} → {}", titled(&one), titled(&other));
     let wanted = Wanted { title, ..wanted(&other, event) };
-    let page =
-        draw(&app, move |out| pictures::compare(&[Source::new(before)], &[Source::new(after)], &wanted, out))
-            .await?;
+    let page = draw(&app, move |out| {
+        let of = |recordings| Side { recordings, from_ms: None, to_ms: None };
+        pictures::compare(&of(&[before]), &of(&[after]), &wanted, out)
+    })
+    .await?;
     let response = Response::builder()
         .header(header::CONTENT_TYPE, Format::Html.content_type())
         .header(header::CONTENT_SECURITY_POLICY, PICTURE_POLICY);
@@ -99,7 +99,7 @@ pub async fn compared(
 /// Makes something when its turn has come: only a few are made at once, as each takes a processor and memory.
 async fn draw(
     app: &App,
-    make: impl FnOnce(&mut Vec<u8>) -> Result<(), pictures::Error> + Send + 'static,
+    make: impl FnOnce(&mut Vec<u8>) -> Result<Outcome, pictures::Error> + Send + 'static,
 ) -> Result<Vec<u8>, Fault> {
     let permit = app.pictures.clone().acquire_owned().await;
     let permit = permit.map_err(|error| Fault::internal("draw", error))?;
@@ -113,8 +113,9 @@ async fn draw(
 }
 
 fn wanted(run: &Run, event: Option<String>) -> Wanted {
-    let event = event.or_else(|| run.mode.event().map(str::to_owned));
-    Wanted { event, title: titled(run) }
+    // Off-CPU time is no group of events but a graph.
+    let event = event.unwrap_or_else(|| run.mode.event().unwrap_or("offcpu").to_owned());
+    Wanted { event: Some(event), title: titled(run), ..Wanted::default() }
 }
 
 fn titled(run: &Run) -> String {

@@ -1,0 +1,144 @@
+//! The page and the folded text of samples, as `flightline flame` and `flightline fold` have them.
+
+use std::io::Write;
+
+use flightline_consumer::amount::amount;
+use flightline_consumer::convert::Collecting;
+use flightline_consumer::fold::{self, FoldOptions};
+use flightline_consumer::folded as text;
+use flightline_consumer::load::{LoadOptions, Loaded, Loader};
+use flightline_consumer::picture;
+use flightline_consumer::render::times::{Gathering, Times};
+use flightline_consumer::render::{PictureOptions, html};
+use flightline_consumer::reshape::Reshape;
+use flightline_consumer::spans::trace::duration;
+use flightline_consumer::tree::Tree;
+
+use super::input::{self, Inputs, Range};
+use super::{Error, Outcome, Wanted};
+
+/// Most samples whose times a page tells: of each 8 to 24 bytes are held on the way.
+pub const TIMED: u64 = 2 << 20;
+
+const UNTOLD: &str = "The page does not tell when samples were taken: read one by one they are not the same as summed up, or lie decades apart.";
+
+/// Stacks and where they come from.
+pub(super) struct Drawn {
+    pub(super) loaded: Loaded,
+    pub(super) options: FoldOptions,
+    pub(super) tree: Tree,
+}
+
+/// Reads samples and folds them.
+pub(super) fn read(inputs: &Inputs<'_>, range: Range, wanted: &Wanted, page: bool) -> Result<Drawn, Error> {
+    let options = wanted.fold_options(page);
+    let load = LoadOptions {
+        events: fold::event_names(&options.events),
+        lines: false,
+        from_nanos: range.from(),
+        to_nanos: range.last(),
+    };
+    let recordings = inputs.recordings()?;
+    let attempt = |options| -> Result<Loaded, Error> {
+        let mut loader = if range.is_all() { Loader::new(options) } else { Loader::since_epoch(options) };
+        for recording in &recordings {
+            // The service has other things to do at the same time.
+            loader.take_recording(recording, 1, |_| {})?;
+        }
+        Ok(loader.finish())
+    };
+    let loaded = picture::load_first(load, |loaded: &Loaded| &loaded.model, attempt)?;
+    let tree = fold::fold(&loaded.model, &options)?;
+    if tree.total == 0 {
+        return Err(flightline_consumer::Error::NoSamples.into());
+    }
+    Ok(Drawn { loaded, options, tree })
+}
+
+impl Drawn {
+    pub(super) fn outcome(&self) -> Outcome {
+        let warnings = &self.loaded.warnings;
+        let mut outcome = Outcome {
+            total: self.tree.total,
+            unit: self.tree.unit.clone(),
+            whole: !warnings.damage(),
+            notes: Vec::new(),
+        };
+        if let Some(warning) = warnings.kept().first().filter(|_| warnings.damage()) {
+            outcome.notes.push(input::left_out(warning));
+        }
+        outcome
+    }
+}
+
+pub(super) fn folded(
+    inputs: &Inputs<'_>,
+    range: Range,
+    wanted: &Wanted,
+    out: &mut impl Write,
+) -> Result<Outcome, Error> {
+    let drawn = read(inputs, range, wanted, false)?;
+    text::write(&drawn.tree, out)?;
+    Ok(drawn.outcome())
+}
+
+pub(super) fn page(
+    inputs: &Inputs<'_>,
+    range: Range,
+    wanted: &Wanted,
+    out: &mut impl Write,
+) -> Result<Outcome, Error> {
+    let drawn = read(inputs, range, wanted, true)?;
+    let Drawn { loaded, options, tree } = &drawn;
+    let mut outcome = drawn.outcome();
+    let reshape = Reshape::default();
+    let other = picture::otherwise(&loaded.model, options, &reshape, tree);
+    let measures: Vec<&Tree> = [tree].into_iter().chain(&other).collect();
+    let times = match picture::samples(&measures).filter(|&samples| samples > TIMED) {
+        Some(samples) => {
+            outcome.notes.push(format!(
+                "The page does not tell when its {samples} samples were taken, which it does of {TIMED} at most: choose a shorter interval."
+            ));
+            None
+        }
+        None => {
+            let times = times(inputs, range, &drawn, &reshape, &measures)?;
+            if times.is_none() {
+                outcome.notes.push(UNTOLD.into());
+            }
+            times
+        }
+    };
+    let common = PictureOptions {
+        title: wanted.title.clone(),
+        subtitle: Some(match range.length() {
+            Some(length) => format!("{} · {}", amount(tree.total, &tree.unit), duration(length)),
+            None => picture::subtitle(&loaded.model, tree),
+        }),
+        inverted: false,
+    };
+    html::write_measures(&measures, times.as_ref(), &common, out)?;
+    Ok(outcome)
+}
+
+/// When samples were taken.
+fn times(
+    inputs: &Inputs<'_>,
+    range: Range,
+    drawn: &Drawn,
+    reshape: &Reshape,
+    measures: &[&Tree],
+) -> Result<Option<Times>, Error> {
+    let Some(origin) = range.from().map_or_else(|| inputs.beginning(), |from| Ok(Some(from)))? else {
+        return Ok(None);
+    };
+    let (events, wanted) = picture::timed(&drawn.loaded.model, &drawn.options)?;
+    let collecting = Collecting::new(&drawn.options, reshape, range.both());
+    let mut gathering = Gathering::new(collecting, origin, events);
+    // What is damaged was told when the stacks were read.
+    inputs.each(&wanted, |item| {
+        gathering.take(item);
+        Ok(())
+    })?;
+    Ok(picture::times(gathering.finish(), measures, &drawn.options))
+}

@@ -1,0 +1,167 @@
+//! Recordings that are open, as one.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use flightline_consumer::amount;
+use flightline_consumer::live::{self, Feed, Item};
+use jfr_format::edit;
+use jfr_format::header::{ChunkHeader, LEN};
+use jfr_format::read::Recording;
+
+use super::{Error, Source};
+
+/// Bytes read at a time.
+const READ: usize = 256 << 10;
+/// Bytes of one chunk that may have to be kept because its constants come behind its events.
+const MOST_KEPT: u64 = 256 << 20;
+const MILLI: i64 = 1_000_000;
+
+/// Recordings that are not too large.
+pub(super) struct Inputs<'a> {
+    sources: &'a [Source],
+}
+
+impl<'a> Inputs<'a> {
+    pub(super) fn new(sources: &'a [Source], most: u64) -> Result<Self, Error> {
+        let mut bytes = 0u64;
+        for source in sources {
+            let metadata = source.metadata().map_err(unreadable)?;
+            if !metadata.is_file() {
+                return Err(Error::Read("The recording is no file: remove it and record again.".into()));
+            }
+            bytes = bytes.saturating_add(metadata.len());
+        }
+        if bytes == 0 {
+            return Err(Error::Refused("There is no recording of that: choose another interval.".into()));
+        }
+        if bytes > most {
+            return Err(Error::TooLarge(format!(
+                "The recordings have {} and pictures are made of {} at most: choose a shorter interval, or take the JFR files.",
+                amount::bytes(bytes),
+                amount::bytes(most)
+            )));
+        }
+        Ok(Self { sources })
+    }
+
+    /// Mapped, to be loaded.
+    pub(super) fn recordings(&self) -> Result<Vec<Recording>, Error> {
+        Ok(self.sources.iter().map(Recording::file).collect::<Result<_, _>>()?)
+    }
+
+    /// Mapped, to be edited.
+    pub(super) fn editable(&self) -> Result<Vec<edit::Source>, Error> {
+        Ok(self.sources.iter().map(edit::Source::file).collect::<Result<_, _>>()?)
+    }
+
+    /// When the earliest begins, in ns since 1970.
+    pub(super) fn beginning(&self) -> Result<Option<i64>, Error> {
+        let mut earliest: Option<i64> = None;
+        for source in self.sources {
+            let mut header = [0; LEN];
+            let read = read_at(source, &mut header, 0)?;
+            let Ok(header) = ChunkHeader::decode(header.get(..read).unwrap_or_default()) else { continue };
+            earliest = Some(earliest.map_or(header.start_nanos, |before| before.min(header.start_nanos)));
+        }
+        Ok(earliest)
+    }
+
+    /// Gives `take` all items, as if the recordings were one. Gives the first sentence on what could not be read.
+    pub(super) fn each(
+        &self,
+        wanted: &live::Options,
+        mut take: impl FnMut(&Item) -> Result<(), Error>,
+    ) -> Result<Option<String>, Error> {
+        let mut damage = None;
+        let mut feed = Feed::new(live::Options { memory: MOST_KEPT, ..wanted.clone() });
+        let mut pass_on = |feed: &mut Feed| {
+            while let Some(item) = feed.next() {
+                if let Item::Warning(warning) = &item
+                    && warning.damage
+                    && damage.is_none()
+                {
+                    damage = Some(left_out(warning));
+                }
+                take(&item)?;
+            }
+            Ok::<(), Error>(())
+        };
+        let mut buffer = vec![0; READ];
+        for source in self.sources {
+            let mut at = 0;
+            loop {
+                let bytes = read_at(source, &mut buffer, at)?;
+                if bytes == 0 {
+                    break;
+                }
+                feed.push(buffer.get(..bytes).unwrap_or_default());
+                pass_on(&mut feed)?;
+                at += bytes as u64;
+            }
+        }
+        feed.close();
+        pass_on(&mut feed)?;
+        Ok(damage)
+    }
+}
+
+/// A sentence on what could not be read.
+pub(super) fn left_out(warning: &impl std::fmt::Display) -> String {
+    format!("A part could not be read and is left out: {warning}.")
+}
+
+fn unreadable(error: io::Error) -> Error {
+    Error::Read(format!("The recording cannot be read: {error}."))
+}
+
+fn read_at(source: &Source, buffer: &mut [u8], at: u64) -> Result<usize, Error> {
+    loop {
+        match source.read_at(buffer, at) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read.map_err(unreadable),
+        }
+    }
+}
+
+/// An interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Range {
+    from_ms: Option<i64>,
+    to_ms: Option<i64>,
+}
+
+impl Range {
+    pub(super) fn new(from_ms: Option<i64>, to_ms: Option<i64>) -> Result<Self, Error> {
+        match (from_ms, to_ms) {
+            (Some(from), Some(to)) if from >= to => {
+                Err(Error::Refused("The interval is empty: `from` must be before `to`.".into()))
+            }
+            _ => Ok(Self { from_ms, to_ms }),
+        }
+    }
+
+    pub(super) fn is_all(self) -> bool {
+        self.from_ms.is_none() && self.to_ms.is_none()
+    }
+
+    /// ns since 1970, both of them part of it.
+    pub(super) fn from(self) -> Option<i64> {
+        self.from_ms.map(|ms| ms.saturating_mul(MILLI))
+    }
+
+    /// See [`Range::from`].
+    pub(super) fn last(self) -> Option<i64> {
+        self.to_ms.map(|ms| ms.saturating_mul(MILLI).saturating_sub(1))
+    }
+
+    /// ns from its beginning to its end, if it has both.
+    pub(super) fn length(self) -> Option<i64> {
+        Some(self.to_ms?.saturating_sub(self.from_ms?).saturating_mul(MILLI))
+    }
+
+    /// Both, where none is asked for as far as there are times.
+    pub(super) fn both(self) -> [i64; 2] {
+        [self.from().unwrap_or(i64::MIN), self.last().unwrap_or(i64::MAX)]
+    }
+}

@@ -1,0 +1,132 @@
+//! Graphs of off-CPU time, as `flightline offcpu`, `threadtime`, `wakeup`, `offwake` and `chain` have them.
+
+use std::io::Write;
+
+use flightline_consumer::fold::{self, FoldOptions, Measure};
+use flightline_consumer::folded as text;
+use flightline_consumer::live;
+use flightline_consumer::off_cpu::{Drawn, Graph, OffCpu, Options, Seen};
+use flightline_consumer::render::{PictureOptions, html};
+use flightline_consumer::spans::trace::duration;
+use flightline_consumer::tree::Tree;
+
+use super::input::{Inputs, Range};
+use super::{Error, NOTHING, Outcome, Wanted};
+
+/// The graphs, as they are asked for.
+pub(super) const GRAPHS: [(&str, Graph); 6] = [
+    ("offcpu", Graph::OffCpu),
+    ("threadtime", Graph::Time),
+    ("wakeup", Graph::Wakeup),
+    ("offwake", Graph::OffWake),
+    ("chain", Graph::Chain),
+    ("runqueue", Graph::RunQueue),
+];
+
+/// The graph of this name.
+pub(super) fn graph(name: &str) -> Option<Graph> {
+    GRAPHS.iter().find(|(of, _)| *of == name).map(|&(_, graph)| graph)
+}
+
+/// A graph's stacks and what they were made of.
+pub(super) struct Read {
+    pub(super) tree: Tree,
+    seen: Seen,
+    damage: Option<String>,
+}
+
+pub(super) fn read(inputs: &Inputs<'_>, graph: Graph, range: Range, wanted: &Wanted) -> Result<Read, Error> {
+    let mut options = Options::new(graph);
+    [options.from, options.to] = range.both();
+    options.names = !wanted.threads;
+    let mut off_cpu = OffCpu::new(options);
+    let of = live::Options { samples: graph.events(), others: false, ..live::Options::default() };
+    let damage = inputs.each(&of, |item| {
+        off_cpu.take(item);
+        Ok(())
+    })?;
+    let Drawn { model, seen, .. } = off_cpu.finish();
+    if seen.intervals == 0 {
+        return Err(Error::Refused(
+            "There are no times without a processor in it: record in mode OFF_CPU, or choose another interval.".into(),
+        ));
+    }
+    if model.samples.is_empty() {
+        return Err(Error::Refused(NOTHING.into()));
+    }
+    let options =
+        FoldOptions { measure: Measure::Total, by_thread: wanted.threads, ..FoldOptions::default() };
+    let tree = fold::fold(&model, &options)?;
+    if tree.total == 0 {
+        return Err(Error::Refused(NOTHING.into()));
+    }
+    Ok(Read { tree, seen, damage })
+}
+
+impl Read {
+    pub(super) fn outcome(&self, graph: Graph) -> Outcome {
+        let Seen { open, involuntary, without_waker, beyond, .. } = self.seen;
+        let mut outcome = Outcome {
+            total: self.tree.total,
+            unit: self.tree.unit.clone(),
+            whole: self.damage.is_none(),
+            notes: self.damage.clone().into_iter().collect(),
+        };
+        if beyond > 0 {
+            outcome.notes.push(format!(
+                "{beyond} intervals are left out, as chains are followed through so many at most: choose a shorter interval."
+            ));
+        }
+        if open > 0 {
+            outcome.notes.push(format!("Threads still waiting at the end are not drawn: {open}."));
+        }
+        if involuntary > 0 && !matches!(graph, Graph::RunQueue | Graph::Time) {
+            outcome.notes.push(format!(
+                "{} in which threads were put aside while they could run are not drawn: ask for runqueue or threadtime.",
+                nanos(involuntary)
+            ));
+        }
+        if without_waker > 0 && matches!(graph, Graph::Wakeup | Graph::OffWake | Graph::Chain) {
+            outcome.notes.push(format!("Of {without_waker} sleeps it is not known what ended them."));
+        }
+        outcome
+    }
+}
+
+fn nanos(nanos: u64) -> String {
+    duration(i64::try_from(nanos).unwrap_or(i64::MAX))
+}
+
+/// Lines of bcc's tools, in whole µs.
+pub(super) fn folded(
+    inputs: &Inputs<'_>,
+    graph: Graph,
+    range: Range,
+    wanted: &Wanted,
+    out: &mut impl Write,
+) -> Result<Outcome, Error> {
+    let mut read = read(inputs, graph, range, wanted)?;
+    read.tree = read.tree.in_micros();
+    text::write(&read.tree, out)?;
+    Ok(read.outcome(graph))
+}
+
+pub(super) fn page(
+    inputs: &Inputs<'_>,
+    graph: Graph,
+    range: Range,
+    wanted: &Wanted,
+    out: &mut impl Write,
+) -> Result<Outcome, Error> {
+    let read = read(inputs, graph, range, wanted)?;
+    let Seen { threads, window, .. } = read.seen;
+    let title = match wanted.title.as_str() {
+        "" => graph.title().to_owned(),
+        title => format!("{}: {title}", graph.title()),
+    };
+    let of = if threads == 1 { "thread" } else { "threads" };
+    let subtitle = format!("{} of {threads} {of} in {}", nanos(read.tree.total), nanos(window));
+    let options = PictureOptions { title, subtitle: Some(subtitle), inverted: false };
+    html::write_colored(&read.tree, graph.page_palette(), &options, out)?;
+    Ok(read.outcome(graph))
+}

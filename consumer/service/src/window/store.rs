@@ -1,0 +1,433 @@
+//! Files in a directory, and what is known of them.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use flightline_consumer::amount;
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use serde::Serialize;
+
+use super::line::{Line, Timeline};
+use super::names;
+use crate::pictures::{Checked, NotWhole, Source, check, check_bytes};
+
+/// Chunks that are opened at once.
+const MOST_SELECTED: usize = 512;
+/// Steps of a time line.
+const MOST_STEPS: usize = 2000;
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Since when a chunk has been here.
+    pub age: Duration,
+    /// Files.
+    pub chunks: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { bytes: 256 << 20, age: Duration::from_secs(3600), chunks: 4096 }
+    }
+}
+
+/// Why a chunk is not kept, or cannot be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is more than may be. A sentence.
+    TooLarge(String),
+    /// Of the disk.
+    Io(io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge(text) => f.write_str(text),
+            Self::Io(error) => write!(f, "What is kept of the target cannot be read or written: {error}."),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Errno> for Error {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+/// Chunks that came together and are whole.
+#[derive(Debug)]
+pub struct Chunk {
+    content: Content,
+    checked: Checked,
+}
+
+#[derive(Debug)]
+enum Content {
+    Bytes(Bytes),
+    File(File),
+}
+
+impl Chunk {
+    /// Checks bytes that came.
+    ///
+    /// # Errors
+    /// They are no whole chunks; where and why.
+    pub fn of_bytes(bytes: Bytes) -> Result<Self, NotWhole> {
+        Ok(Self { checked: check_bytes(bytes.clone())?, content: Content::Bytes(bytes) })
+    }
+
+    /// Checks a file that nobody changes any more. It is copied when it is put.
+    ///
+    /// # Errors
+    /// As of bytes.
+    pub fn of_file(file: File) -> Result<Self, NotWhole> {
+        Ok(Self { checked: check(&file)?, content: Content::File(file) })
+    }
+
+    /// What is in it.
+    pub fn checked(&self) -> &Checked {
+        &self.checked
+    }
+
+    fn write(&mut self, out: &mut File) -> io::Result<()> {
+        match &mut self.content {
+            Content::Bytes(bytes) => out.write_all(bytes),
+            Content::File(file) => {
+                file.seek(SeekFrom::Start(0))?;
+                let copied = io::copy(&mut file.take(self.checked.bytes), out)?;
+                if copied == self.checked.bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+            }
+        }
+    }
+}
+
+/// What is kept, from when to when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bounds {
+    /// When the earliest of it began, UTC ms.
+    pub from: i64,
+    /// When the latest of it ended, UTC ms.
+    pub to: i64,
+    /// Bytes of all of it.
+    pub bytes: u64,
+}
+
+/// One file that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Part {
+    /// When the first of its chunks and events begins, UTC ms: an event that lasts may have begun long before its chunk.
+    pub from: i64,
+    /// When the last of them has ended, UTC ms.
+    pub to: i64,
+    /// Its size.
+    pub bytes: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Numbers go up.
+    number: u64,
+    name: String,
+    part: Part,
+    /// When it came, UTC ms by our clock.
+    came: i64,
+    /// `None` until it has been counted again after a restart.
+    line: Option<Line>,
+}
+
+/// The latest chunks of one target.
+#[derive(Debug)]
+pub struct Window {
+    dir: OwnedFd,
+    limits: Limits,
+    /// In the order in which they came.
+    entries: VecDeque<Entry>,
+    bytes: u64,
+    next: u64,
+}
+
+impl Window {
+    /// Takes over a directory that is nobody else's: chunks with names of ours are known again, what was not complete is removed, anything else
+    /// stays as it is and does not count. `now` is UTC ms.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or what is too much or was not complete cannot be removed.
+    pub fn open(dir: OwnedFd, limits: Limits, now: i64) -> Result<Self, Error> {
+        let mut window = Self { dir, limits, entries: VecDeque::new(), bytes: 0, next: 0 };
+        let listed =
+            openat(&window.dir, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+        let mut found = Vec::new();
+        for entry in Dir::from_fd(listed)?.iter() {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if names::is_part(name) {
+                window.remove_file(name)?;
+            } else if let Some((from, to)) = names::chunk(name)
+                && let Some((bytes, came)) = window.measure(name)?
+            {
+                found.push(Entry {
+                    number: 0,
+                    name: name.to_owned(),
+                    part: Part { from, to, bytes },
+                    // A clock that was set back does not keep it any longer.
+                    came: came.min(now),
+                    line: None,
+                });
+            }
+        }
+        found.sort_by(|a, b| (a.came, a.part.to, &a.name).cmp(&(b.came, b.part.to, &b.name)));
+        for entry in found {
+            window.push(entry);
+        }
+        window.trim(0, 0, now)?;
+        Ok(window)
+    }
+
+    /// Keeps a chunk; what is oldest goes, so that there is room for it. `now` is UTC ms.
+    ///
+    /// # Errors
+    /// It alone is more than may be kept, or the disk refuses. Then nothing of it is left.
+    pub fn put(&mut self, chunk: &mut Chunk, now: i64) -> Result<(), Error> {
+        let bytes = chunk.checked.bytes;
+        if bytes > self.limits.bytes || self.limits.chunks == 0 {
+            return Err(Error::TooLarge(format!(
+                "A chunk of {} is more than is kept of a target, which is {}: send shorter chunks, or keep more.",
+                amount::bytes(bytes),
+                amount::bytes(self.limits.bytes)
+            )));
+        }
+        self.trim(bytes, 1, now)?;
+        let (from, to) =
+            (chunk.checked.first_ms.min(names::LATEST), chunk.checked.last_ms.min(names::LATEST));
+        let name = names::of_chunk(from, to.max(from), names::random()?);
+        let part = names::of_part(names::random()?);
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut file = File::from(openat(&self.dir, part.as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
+        let written = chunk.write(&mut file).map_err(Error::from);
+        drop(file);
+        let written =
+            written.and_then(|()| Ok(renameat(&self.dir, part.as_str(), &self.dir, name.as_str())?));
+        if let Err(error) = written {
+            self.remove_file(&part)?;
+            return Err(error);
+        }
+        self.push(Entry {
+            number: 0,
+            name,
+            part: Part { from, to: to.max(from), bytes },
+            came: now,
+            line: Some(chunk.checked.line.clone()),
+        });
+        Ok(())
+    }
+
+    /// Removes what has been here for too long.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn expire(&mut self, now: i64) -> Result<(), Error> {
+        self.trim(0, 0, now)
+    }
+
+    /// Opens what overlaps an interval, whose end is not part of it, in order of time. UTC ms.
+    ///
+    /// # Errors
+    /// That are too many to be opened at once, or the disk refuses.
+    pub fn select(&mut self, from: i64, to: i64) -> Result<Vec<Source>, Error> {
+        let overlaps = |entry: &&Entry| entry.part.from < to && entry.part.to >= from;
+        let mut chosen: Vec<&Entry> = self.entries.iter().filter(overlaps).collect();
+        if chosen.len() > MOST_SELECTED {
+            return Err(Error::TooLarge(format!(
+                "The interval has {} chunks, and {MOST_SELECTED} are looked at at once: choose a shorter interval.",
+                chosen.len()
+            )));
+        }
+        chosen.sort_by_key(|entry| (entry.part.from, entry.part.to, entry.number));
+        let numbers: Vec<u64> = chosen.iter().map(|entry| entry.number).collect();
+        let mut sources = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            // What somebody else removed is no longer told of.
+            match self.open_entry(number)? {
+                Some(source) => sources.push(source),
+                None => self.forget(number),
+            }
+        }
+        Ok(sources)
+    }
+
+    /// From when to when there is something; `None` if there is nothing.
+    pub fn bounds(&self) -> Option<Bounds> {
+        let parts = || self.entries.iter().map(|entry| entry.part);
+        let from = parts().map(|part| part.from).min()?;
+        let to = parts().map(|part| part.to).max()?;
+        Some(Bounds { from, to, bytes: self.bytes })
+    }
+
+    /// What overlaps an interval, whose end is not part of it, in order of time. UTC ms.
+    pub fn chunks(&self, from: i64, to: i64) -> Vec<Part> {
+        let parts = self.entries.iter().map(|entry| entry.part);
+        let mut parts: Vec<Part> = parts.filter(|part| part.from < to && part.to >= from).collect();
+        parts.sort_by_key(|part| (part.from, part.to));
+        parts
+    }
+
+    /// Samples a second over an interval, in at most so many steps.
+    pub fn timeline(&self, from: i64, to: i64, steps: usize) -> Timeline {
+        let mut timeline = Timeline::new(from, to, steps.clamp(1, MOST_STEPS));
+        for line in self.entries.iter().filter_map(|entry| entry.line.as_ref()) {
+            timeline.add(line);
+        }
+        for entry in self.entries.iter().filter(|entry| entry.line.is_none()) {
+            timeline.unknown(entry.part.from, entry.part.to);
+        }
+        timeline
+    }
+
+    /// One of the chunks that were here before a restart and have not been counted since, to be given back to [`Window::counted`] with what
+    /// [`check`] says of it: that takes time, and nobody has to wait for it.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn uncounted(&mut self) -> Result<Option<(u64, Source)>, Error> {
+        while let Some(number) =
+            self.entries.iter().find(|entry| entry.line.is_none()).map(|entry| entry.number)
+        {
+            match self.open_entry(number)? {
+                Some(source) => return Ok(Some((number, source))),
+                None => self.forget(number),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes what was found in a chunk; one that is not whole any more goes.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn counted(&mut self, number: u64, found: Result<Checked, NotWhole>) -> Result<(), Error> {
+        let Some(at) = self.entries.iter().position(|entry| entry.number == number) else { return Ok(()) };
+        match found {
+            Ok(checked) => {
+                if let Some(entry) = self.entries.get_mut(at) {
+                    entry.line = Some(checked.line);
+                }
+                Ok(())
+            }
+            Err(_) => self.remove(at),
+        }
+    }
+
+    /// Removes all that is kept: the target is forgotten.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn clear(&mut self) -> Result<(), Error> {
+        while !self.entries.is_empty() {
+            self.remove(0)?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.bytes = self.bytes.saturating_add(entry.part.bytes);
+        self.entries.push_back(Entry { number: self.next, ..entry });
+        self.next += 1;
+    }
+
+    /// Removes the oldest until there is room, and what is too old.
+    fn trim(&mut self, bytes: u64, files: usize, now: i64) -> Result<(), Error> {
+        let age = i64::try_from(self.limits.age.as_millis()).unwrap_or(i64::MAX);
+        // Clocks may have been set back: what came last does not say how old those before it are.
+        while let Some(at) = self.entries.iter().position(|entry| now.saturating_sub(entry.came) > age) {
+            self.remove(at)?;
+        }
+        while !self.entries.is_empty()
+            && (self.bytes.saturating_add(bytes) > self.limits.bytes
+                || self.entries.len() + files > self.limits.chunks)
+        {
+            self.remove(0)?;
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, at: usize) -> Result<(), Error> {
+        let Some(entry) = self.entries.get(at) else { return Ok(()) };
+        let number = entry.number;
+        self.remove_file(&entry.name)?;
+        self.forget(number);
+        Ok(())
+    }
+
+    fn forget(&mut self, number: u64) {
+        if let Some(at) = self.entries.iter().position(|entry| entry.number == number)
+            && let Some(entry) = self.entries.remove(at)
+        {
+            self.bytes = self.bytes.saturating_sub(entry.part.bytes);
+        }
+    }
+
+    fn remove_file(&self, name: &str) -> Result<(), Error> {
+        match unlinkat(&self.dir, name, UnlinkatFlags::NoRemoveDir) {
+            // Who was asked to remove it has nothing left to do.
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn open_file(&self, name: &str) -> Result<Option<File>, Error> {
+        // Who waits for the other end of a FIFO would never come back.
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        match openat(&self.dir, name, flags, Mode::empty()) {
+            Ok(file) => Ok(Some(File::from(file)).filter(is_file)),
+            Err(Errno::ENOENT | Errno::ELOOP | Errno::ENXIO) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The file of an entry, if it is as it was.
+    fn open_entry(&self, number: u64) -> Result<Option<Source>, Error> {
+        let Some(entry) = self.entries.iter().find(|entry| entry.number == number) else { return Ok(None) };
+        let file = self.open_file(&entry.name)?;
+        Ok(file.filter(|file| file.metadata().is_ok_and(|metadata| metadata.len() == entry.part.bytes)))
+    }
+
+    /// Size of a file, and when it was written, UTC ms; `None` if it is not one.
+    fn measure(&self, name: &str) -> Result<Option<(u64, i64)>, Error> {
+        let Some(file) = self.open_file(name)? else { return Ok(None) };
+        let metadata = file.metadata()?;
+        let since = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Some((metadata.len(), i64::try_from(since.as_millis()).unwrap_or(i64::MAX))))
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> impl AsFd + '_ {
+        self.dir.as_fd()
+    }
+}
+
+fn is_file(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.is_file())
+}

@@ -1,0 +1,353 @@
+//! Whether bytes are a whole recording: finished chunks from the first byte to the last, of which each event and each constant can be
+//! read. One pass, and no memory but that for the types of one chunk.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::chunk::{Chunk, ChunkIndex};
+use super::cursor::Cursor;
+use super::layout;
+use super::parallel::Recording;
+use super::push::MAX_EVENT;
+use super::types::{Class, Kind, Types};
+use crate::constants::{CHECKPOINT_EVENT, METADATA_EVENT, STATE_FINISHED};
+use crate::edit::walk_pools;
+use crate::error::{Dubious, Error, ErrorKind, Malformed, Result};
+use crate::header::{ChunkHeader, LEN};
+use crate::ids::FileOffset;
+use crate::pool::Pools;
+
+/// Longest metadata: that of a JDK with all of its types takes 200 KB.
+const MOST_METADATA: u64 = 16 << 20;
+/// Constants and checkpoints of a chunk, so that a small file cannot ask its readers for a large index.
+const MOST_CONSTANTS: u64 = 1 << 24;
+const MOST_CHECKPOINTS: u64 = 1 << 20;
+/// Types of events that nobody declared; other readers pass over them too.
+const MOST_UNDECLARED: usize = 1000;
+/// Bytes behind which pages are let go.
+const STRIDE: u64 = 4 << 20;
+
+/// What a whole recording is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Whole {
+    /// Its chunks.
+    pub chunks: u32,
+    /// Its events, without metadata and constants.
+    pub events: u64,
+    /// When its earliest chunk begins, in ns since 1970.
+    pub start_nanos: i64,
+    /// When its latest chunk ends, as the headers say.
+    pub end_nanos: i64,
+}
+
+/// An event that was passed.
+#[derive(Clone, Copy, Debug)]
+pub struct Passed<'a> {
+    /// The chunk that it is in; there are no constants in it.
+    pub chunk: &'a Chunk,
+    /// Its type.
+    pub class: &'a Class,
+    /// The bytes of its fields.
+    pub payload: &'a [u8],
+    /// When it began and ended, in ns since 1970, if its type says when.
+    pub time: Option<(i64, i64)>,
+}
+
+impl Recording {
+    /// Makes sure that this is a whole recording, in one pass and bounded memory whatever the bytes, and hands out its events.
+    ///
+    /// # Errors
+    /// What is wrong first, and where.
+    pub fn check(&self, mut each: impl FnMut(Passed<'_>)) -> Result<Whole> {
+        let bytes = self.as_bytes();
+        if bytes.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, 0, None, "the first chunk header"));
+        }
+        let mut whole = Whole { start_nanos: i64::MAX, end_nanos: i64::MIN, ..Whole::default() };
+        let mut at = 0;
+        while at < bytes.len() as u64 {
+            let index = ChunkIndex(whole.chunks);
+            let header = header(bytes, at, index)?;
+            let end = at + header.size;
+            let inner = usize::try_from(at).ok().zip(usize::try_from(end).ok());
+            let inner = inner.and_then(|(at, end)| bytes.get(at..end)).unwrap_or_default();
+            let mut walk = Walk::new(self, inner, at, index, header)?;
+            walk.run(&mut each)?;
+            whole.events += walk.events;
+            whole.chunks = whole.chunks.saturating_add(1);
+            whole.start_nanos = whole.start_nanos.min(header.start_nanos);
+            let ends = header.start_nanos.saturating_add(header.duration_nanos.max(0));
+            whole.end_nanos = whole.end_nanos.max(ends);
+            self.release(at..end);
+            at = end;
+        }
+        Ok(whole)
+    }
+}
+
+/// The header at `at`, if it is of a finished chunk that ends within the input.
+fn header(bytes: &[u8], at: u64, index: ChunkIndex) -> Result<ChunkHeader> {
+    let fault = |kind| Error::new(kind, at, Some(index), "the chunk header");
+    let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+    let header = match ChunkHeader::decode(rest) {
+        Ok(header) => header,
+        Err(_) if rest.len() < LEN && at > 0 => {
+            return Err(fault(ErrorKind::Truncated { missing: (LEN - rest.len()) as u64 }));
+        }
+        Err(_) => return Err(fault(ErrorKind::NotJfr)),
+    };
+    if header.state != STATE_FINISHED {
+        return Err(fault(ErrorKind::Unfinished));
+    }
+    if header.size > rest.len() as u64 {
+        return Err(fault(ErrorKind::Truncated { missing: header.size - rest.len() as u64 }));
+    }
+    if header.size < LEN as u64 || header.start_nanos < 0 {
+        return Err(fault(ErrorKind::Malformed(Malformed::EventSize)));
+    }
+    Ok(header)
+}
+
+/// One chunk.
+struct Walk<'a> {
+    recording: &'a Recording,
+    bytes: &'a [u8],
+    chunk: Chunk,
+    events: u64,
+    constants: u64,
+    checkpoints: u64,
+    /// The checkpoint that the header names was met.
+    found: bool,
+    undeclared: HashSet<u64>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(
+        recording: &'a Recording,
+        bytes: &'a [u8],
+        at: u64,
+        index: ChunkIndex,
+        header: ChunkHeader,
+    ) -> Result<Self> {
+        let types = types(bytes, at, index, &header)?;
+        let pools = Pools::default();
+        Ok(Self {
+            recording,
+            bytes,
+            chunk: Chunk { index, offset: FileOffset(at), header, types: Arc::new(types), pools },
+            events: 0,
+            constants: 0,
+            checkpoints: 0,
+            found: false,
+            undeclared: HashSet::new(),
+        })
+    }
+
+    fn fault(&self, what: Malformed, at: usize, within: &str) -> Error {
+        self.chunk.malformed(what, self.chunk.offset.0 + at as u64, within)
+    }
+
+    fn run(&mut self, each: &mut impl FnMut(Passed<'_>)) -> Result<()> {
+        let (mut at, mut let_go) = (LEN, 0);
+        while at < self.bytes.len() {
+            let (type_id, payload, end) =
+                record(self.bytes, at).map_err(|e| self.fault(e, at, "an event"))?;
+            match type_id {
+                id if id == u64::from(METADATA_EVENT.0) => {}
+                id if id == u64::from(CHECKPOINT_EVENT.0) => self.checkpoint(at, payload)?,
+                id => self.event(id, at, payload, each)?,
+            }
+            at = end;
+            if at as u64 - let_go >= 2 * STRIDE {
+                let start = self.chunk.offset.0;
+                // What was just read may lie in the same page.
+                self.recording.release(start + let_go..start + at as u64 - STRIDE);
+                let_go = at as u64 - STRIDE;
+            }
+        }
+        let named = self.chunk.header.checkpoint.0;
+        if !self.found && (named != 0 || self.checkpoints > 0) {
+            let kind = ErrorKind::Dubious(Dubious::CheckpointOffset(named));
+            let at = self.chunk.offset.0;
+            return Err(Error::new(kind, at, Some(self.chunk.index), "the chunk header"));
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, at: usize, payload: &[u8]) -> Result<()> {
+        self.checkpoints += 1;
+        self.found |= at as u64 == self.chunk.header.checkpoint.0;
+        let mut constants = 0;
+        let walked = walk_pools(&self.chunk.types, payload, |_, _, _| constants += 1, |_| {});
+        self.constants += constants;
+        let sound = match walked {
+            Ok(_) if self.constants > MOST_CONSTANTS || self.checkpoints > MOST_CHECKPOINTS => {
+                Err(Malformed::Count)
+            }
+            // What is behind the pools nobody looks at, but it should not be there.
+            Ok((_, end)) if end != payload.len() => Err(Malformed::EventSize),
+            Ok(_) => Ok(()),
+            Err(fault) => Err(fault),
+        };
+        sound.map_err(|what| self.fault(what, at, "constant pools"))
+    }
+
+    fn event(&mut self, id: u64, at: usize, payload: &[u8], each: &mut impl FnMut(Passed<'_>)) -> Result<()> {
+        self.events += 1;
+        let types = self.chunk.types.clone();
+        let Some(class) = types.by_id(id) else {
+            if self.undeclared.len() >= MOST_UNDECLARED && !self.undeclared.contains(&id) {
+                return Err(self.fault(Malformed::UnknownType, at, "an event"));
+            }
+            self.undeclared.insert(id);
+            return Ok(());
+        };
+        let mut cursor = Cursor::new(payload);
+        let time = times(&self.chunk, class, payload);
+        layout::skip(types.classes(), &class.layout, &mut cursor, 0)
+            .map_err(|what| self.fault(what, at, &format!("an event of {}", class.name)))?;
+        each(Passed { chunk: &self.chunk, class, payload, time });
+        Ok(())
+    }
+}
+
+/// Type, payload and end of the record at `at`.
+fn record(bytes: &[u8], at: usize) -> std::result::Result<(u64, &[u8], usize), Malformed> {
+    let mut cursor = Cursor::at(bytes, at);
+    let size = cursor.varint()?;
+    let type_id = cursor.varint()?;
+    let end = usize::try_from(size).ok().and_then(|size| at.checked_add(size));
+    let end = end.filter(|&end| size <= MAX_EVENT && end >= cursor.pos()).ok_or(Malformed::EventSize)?;
+    let payload = bytes.get(cursor.pos()..end).ok_or(Malformed::EventSize)?;
+    Ok((type_id, payload, end))
+}
+
+/// What the metadata declares that the header names.
+fn types(bytes: &[u8], at: u64, index: ChunkIndex, header: &ChunkHeader) -> Result<Types> {
+    let missing = || Error::new(ErrorKind::NoMetadata, at, Some(index), "metadata");
+    let place = usize::try_from(header.metadata.0).ok().filter(|&place| place >= LEN).ok_or_else(missing)?;
+    let (id, payload, end) = record(bytes, place).map_err(|_| missing())?;
+    if id != u64::from(METADATA_EVENT.0) {
+        return Err(missing());
+    }
+    let fault = |what, behind: usize| Error::malformed(what, at + (place + behind) as u64, index, "metadata");
+    if payload.len() as u64 > MOST_METADATA {
+        return Err(fault(Malformed::EventSize, 0));
+    }
+    let mut types = Types::default();
+    types.add(payload).map_err(|(what, pos)| fault(what, end - place - payload.len() + pos))?;
+    Ok(types)
+}
+
+/// When an event began and ended.
+fn times(chunk: &Chunk, class: &Class, payload: &[u8]) -> Option<(i64, i64)> {
+    let long = |at: usize, name: &str| {
+        let field =
+            class.fields.get(at).filter(|field| &*field.name == name && !field.pooled && !field.array);
+        let of = field.and_then(|field| chunk.types.class(field.class?));
+        of.is_some_and(|of| of.kind == Kind::Long)
+    };
+    if !long(0, "startTime") {
+        return None;
+    }
+    let mut cursor = Cursor::new(payload);
+    let ticks = cursor.varint().ok()?.cast_signed();
+    let start = chunk.epoch_nanos(ticks);
+    let lasts = if long(1, "duration") { cursor.varint().ok()?.cast_signed() } else { 0 };
+    Some((start, start.saturating_add(chunk.span_nanos(lasts.max(0)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/");
+
+    fn check(bytes: &[u8]) -> Result<Whole> {
+        Recording::bytes(bytes.to_vec().into()).check(|_| {})
+    }
+
+    fn read(name: &str) -> Vec<u8> {
+        std::fs::read(format!("{FIXTURES}{name}")).unwrap()
+    }
+
+    #[test]
+    fn whole_recordings_are_and_others_are_told_from_them() {
+        let mut whole = 0;
+        for entry in std::fs::read_dir(format!("{FIXTURES}recordings")).unwrap() {
+            let path = entry.unwrap().path();
+            let cut = ["killed", "fifo"].iter().any(|word| path.to_str().unwrap().contains(word));
+            let bytes = std::fs::read(&path).unwrap();
+            let mut passed = 0;
+            match Recording::bytes(bytes.into()).check(|_| passed += 1) {
+                Ok(found) => {
+                    assert!(!cut, "{path:?} is not whole");
+                    assert!(found.chunks > 0 && passed == found.events, "{path:?}: {found:?}, {passed}");
+                    assert!(found.start_nanos < found.end_nanos, "{path:?}: {found:?}");
+                    whole += 1;
+                }
+                Err(error) => assert!(cut, "{path:?}: {error}"),
+            }
+        }
+        assert!(whole > 20, "{whole}");
+    }
+
+    #[test]
+    fn what_is_wrong_has_its_place() {
+        let sound = read("cases/40_two_chunks_same_ids_same_vals.jfr");
+        let first = usize::try_from(ChunkHeader::decode(&sound).unwrap().size).unwrap();
+        assert_eq!(check(&sound).unwrap().chunks, 2);
+        let at = |bytes: &[u8]| check(bytes).unwrap_err().at();
+        assert_eq!(check(&sound[..first]).unwrap().chunks, 1, "whole chunks are a whole recording");
+        assert_eq!(at(&sound[..first + 30]), first as u64);
+        let mut other = sound.clone();
+        other[first + 64] = 1;
+        let error = check(&other).unwrap_err();
+        assert_eq!(error.at(), first as u64);
+        assert!(matches!(error.kind(), ErrorKind::Unfinished), "{error}");
+        let mut other = sound.clone();
+        other.push(0);
+        assert_eq!(at(&other), sound.len() as u64);
+        for name in ["11_unknown_pool_type", "31_truncated_tail", "32_trailing_garbage", "25_full_but_state1"]
+        {
+            assert!(check(&read(&format!("cases/{name}.jfr"))).is_err(), "{name}");
+        }
+        assert!(matches!(check(&[]).unwrap_err().kind(), ErrorKind::Empty));
+        assert!(matches!(check(b"PK").unwrap_err().kind(), ErrorKind::NotJfr));
+    }
+
+    #[test]
+    fn each_truncation_is_refused_and_no_byte_makes_it_panic() {
+        let sound = read("cases/40_two_chunks_same_ids_same_vals.jfr");
+        let first = usize::try_from(ChunkHeader::decode(&sound).unwrap().size).unwrap();
+        for len in 0..sound.len() {
+            match check(&sound[..len]) {
+                Ok(_) => assert_eq!(len, first),
+                Err(error) => assert!(error.at() <= len as u64, "{len}: {error}"),
+            }
+        }
+        for at in 0..sound.len() {
+            for flip in [0x01, 0x80, 0xff] {
+                let mut other = sound.clone();
+                other[at] ^= flip;
+                let _ = check(&other);
+            }
+        }
+    }
+
+    #[test]
+    fn more_types_than_anybody_has_are_refused() {
+        let mut bytes = read("cases/01_defs_before.jfr");
+        let begin = bytes.len();
+        for id in 0..2 * MOST_UNDECLARED as u64 {
+            crate::varint::put(&mut bytes, 5 + crate::varint::len(1 << 30 | id) as u64);
+            crate::varint::put(&mut bytes, 1 << 30 | id);
+            bytes.extend([0; 4]);
+        }
+        let size = bytes.len() as u64;
+        bytes[8..16].copy_from_slice(&size.to_be_bytes());
+        let error = check(&bytes).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Malformed(Malformed::UnknownType)), "{error}");
+        assert_eq!(error.at(), (begin + 10 * MOST_UNDECLARED) as u64);
+    }
+}
