@@ -91,9 +91,7 @@ impl Link {
                 }
                 Err(refused) => {
                     if let Refused::Status(404 | 401, _) = refused {
-                        let mut state = self.state();
-                        state.forgotten = true;
-                        state.orders.count_anew();
+                        self.state().forgotten = true;
                     }
                     if !told_away && !matches!(refused, Refused::Status(404, _)) {
                         say(&format!("{refused} Trying again until it is there."));
@@ -146,6 +144,10 @@ impl Link {
             return Err(Refused::Unreachable("What answers is no profiling service.".into()));
         }
         let mut state = self.state();
+        if state.forgotten {
+            // Another life of the service counts from one.
+            state.orders.count_anew();
+        }
         (state.known, state.was, state.forgotten) = (Some(welcome.clone()), Some(is), false);
         Ok(welcome)
     }
