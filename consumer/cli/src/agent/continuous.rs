@@ -1,6 +1,7 @@
-//! `--continuous`: a process is recorded all the time, from outside, and finished chunks go to the service.
+//! `--continuous`: a process is recorded all the time, and finished chunks go to the service.
 //!
-//! From outside, so that what the program records of itself on demand stays free. While it does, the recorder outside leaves it alone.
+//! A program that waits to be recorded is recorded by itself, and by one recorder at a time: a run makes this one stop, and it goes on when the run
+//! is over. The window has a gap there.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -21,7 +22,7 @@ use super::process::Process;
 use crate::record::say;
 
 /// How often finished chunks are looked for.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(250);
 /// A chunk is closed at this age, so the service is at most so much behind.
 const CHUNK_AGE: &str = "10s";
 /// What the recorder may leave on this disk: what a service that is away misses is bounded.
@@ -47,9 +48,12 @@ pub fn record(process: &Process, rate: f64, link: &Link, over: &AtomicBool) {
         let ended = loop {
             send(folder.path(), link, &mut sent);
             match recorder.try_wait() {
+                Ok(None) if link.is_busy() && process.waits() => {
+                    stop(&mut recorder);
+                    break false;
+                }
                 Ok(None) if over.load(Relaxed) || !process.is_there() => {
-                    let _ = kill(Pid::from_raw(i32::try_from(recorder.id()).unwrap_or(0)), Signal::SIGINT);
-                    let _ = recorder.wait();
+                    stop(&mut recorder);
                     break false;
                 }
                 Ok(None) => sleep(LOOK),
@@ -64,7 +68,16 @@ pub fn record(process: &Process, rate: f64, link: &Link, over: &AtomicBool) {
             }
             sleep(PAUSE);
         }
+        while link.is_busy() && !over.load(Relaxed) {
+            sleep(LOOK);
+        }
     }
+}
+
+/// The recorder completes its chunk.
+fn stop(recorder: &mut Child) {
+    let _ = kill(Pid::from_raw(i32::try_from(recorder.id()).unwrap_or(0)), Signal::SIGINT);
+    let _ = recorder.wait();
 }
 
 const WORDS: &str = "words";

@@ -167,6 +167,11 @@ impl Link {
         })
     }
 
+    /// Whether a run goes on.
+    pub fn is_busy(&self) -> bool {
+        self.state().running.is_some()
+    }
+
     /// Gives chunks of what is recorded all the time. False if they are to be offered again.
     pub fn give_chunks(&self, path: &Path) -> bool {
         let Some(known) = self.state().known.clone() else { return false };

@@ -22,6 +22,8 @@ use crate::record::say;
 
 /// What a recorder may take beyond the duration to complete its file.
 const COMPLETING: Duration = Duration::from_secs(60);
+/// How long what is recorded all the time has to make room.
+const FREE: Duration = Duration::from_secs(10);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(50);
 /// Most that is read of what a recorder says.
@@ -153,6 +155,7 @@ impl Work {
                 )),
             }
         };
+        process.wait_for(FREE, control::Condition::Waiting);
         let file = folder.join(FILE);
         let (file, duration) = (file.to_string_lossy().into_owned(), format!("{}s", self.duration));
         let events: Vec<String> = self.events().iter().map(|event| format!("--event={event}")).collect();
