@@ -8,7 +8,6 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -31,7 +30,12 @@ const MOST: &str = "64m";
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// Records until it is over.
-pub fn record(process: &Process, rate: f64, link: &Link, over: &AtomicBool) {
+pub fn record(process: &Process, rate: f64, link: &Link) {
+    always(process, rate, link);
+    link.record_always(false);
+}
+
+fn always(process: &Process, rate: f64, link: &Link) {
     let folder = match tempfile::Builder::new().prefix("flightline-agent-").tempdir() {
         Ok(folder) => folder,
         Err(error) => {
@@ -40,7 +44,7 @@ pub fn record(process: &Process, rate: f64, link: &Link, over: &AtomicBool) {
     };
     let mut sent = HashSet::new();
     let mut told = false;
-    while !over.load(Relaxed) && process.is_there() {
+    while !link.is_over() && process.is_there() {
         let mut recorder = match start(process, rate, folder.path()) {
             Ok(recorder) => recorder,
             Err(error) => return say(&error),
@@ -52,7 +56,7 @@ pub fn record(process: &Process, rate: f64, link: &Link, over: &AtomicBool) {
                     stop(&mut recorder);
                     break false;
                 }
-                Ok(None) if over.load(Relaxed) || !process.is_there() => {
+                Ok(None) if link.is_over() || !process.is_there() => {
                     stop(&mut recorder);
                     break false;
                 }
@@ -61,14 +65,14 @@ pub fn record(process: &Process, rate: f64, link: &Link, over: &AtomicBool) {
             }
         };
         send(folder.path(), link, &mut sent);
-        if ended && process.is_there() && !over.load(Relaxed) {
+        if ended && process.is_there() && !link.is_over() {
             if !std::mem::replace(&mut told, true) {
-                let why = last_words(&folder.path().join(WORDS));
+                let why = last_words(&fs::read(folder.path().join(WORDS)).unwrap_or_default());
                 say(&format!("{} ({}) is not recorded all the time: {why}", process.name, process.pid));
             }
             sleep(PAUSE);
         }
-        while link.is_busy() && !over.load(Relaxed) {
+        while link.is_busy() && !link.is_over() {
             sleep(LOOK);
         }
     }
