@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Cursor, Read};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -52,6 +53,8 @@ struct State {
     /// What the process was when it was introduced.
     was: Option<Condition>,
     orders: Orders,
+    /// What is recorded all the time has an end of its own.
+    always: bool,
     /// How the process ended.
     ended: Option<String>,
 }
@@ -186,6 +189,44 @@ impl Link {
         })
     }
 
+    /// Whether a run goes on.
+    pub fn is_busy(&self) -> bool {
+        !self.state().orders.is_idle()
+    }
+
+    /// Whether nothing more is to be begun.
+    pub fn is_over(&self) -> bool {
+        self.state().orders.is_over()
+    }
+
+    /// Whether the process is recorded all the time.
+    pub fn records_always(&self) -> bool {
+        self.state().always
+    }
+
+    /// It is now, or not any more.
+    pub fn record_always(&self, always: bool) {
+        self.state().always = always;
+        self.changed.notify_all();
+    }
+
+    /// Gives chunks of what is recorded all the time. False if they are to be offered again.
+    pub fn give_chunks(&self, path: &Path) -> bool {
+        let Some(known) = self.state().known.clone() else { return false };
+        // What has rolled away meanwhile is gone.
+        let Ok(file) = File::open(path) else { return true };
+        let body = SendBody::from_owned_reader(file);
+        let path = format!("/agents/{}/chunks", known.target);
+        match self.client.call(Method::POST, &path, Some(&known.secret), Some(body)) {
+            Ok(_) => true,
+            Err(Refused::Status(413 | 422, said)) => {
+                say(&said);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
     /// Sends something until it is taken, refused, or not worth it any more.
     fn told(
         &self,
@@ -259,7 +300,7 @@ impl Link {
 
     /// Tells the end of the process; what was being recorded is sent first.
     pub fn end(&self, why: &str) {
-        let waits = |state: &mut State| !state.orders.is_idle();
+        let waits = |state: &mut State| !state.orders.is_idle() || state.always;
         let waited = self.changed.wait_timeout_while(self.state(), LAST_RUN, waits);
         drop(waited);
         let Some(known) = self.state().known.clone() else { return };

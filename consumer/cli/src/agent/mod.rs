@@ -7,6 +7,7 @@
 //! ```
 //! The recorded process knows nothing of it: it holds no connection and waits for nobody.
 
+mod continuous;
 mod link;
 mod orders;
 mod perform;
@@ -37,6 +38,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   flightline agent --join http://127.0.0.1:7070 -- ./server            start a program that can then be profiled in every mode
   flightline agent --join http://127.0.0.1:7070 -p redis-server        what runs already: CPU and off-CPU time
+  flightline agent --continuous -p nginx                               and all the time at 19 Hz: what was it doing at 14:03?
   flightline agent --join https://prof:7070 --token-file token --label zone=eu-1 -- ./server
   LD_PRELOAD=libflightline.so FLIGHTLINE_JOIN=http://127.0.0.1:7070 ./server   starts one itself
 
@@ -70,6 +72,9 @@ pub struct AgentArgs {
     /// What the process is told apart by, as zone=eu-1 or role=jobmanager; repeatable. Service and container are found by themselves
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = labels::parse)]
     label: Vec<(String, String)>,
+    /// Record CPU time all the time, too, at this rate: the service keeps the last while of it
+    #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = "19", value_parser = rate)]
+    continuous: Option<f64>,
     /// Running processes: their ids, or the name of all processes of a program
     #[arg(
         short,
@@ -113,7 +118,7 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
     let agent = match Process::of(child.id(), &args.label, args.interrupt) {
         Ok(process) => {
             process.settle(SETTLING);
-            Some(Joined::new(process, &client)?)
+            Some(Joined::new(process, &client, args.continuous)?)
         }
         Err(_) => None,
     };
@@ -135,7 +140,7 @@ fn watch(args: &AgentArgs, client: &Arc<Client>, signals: &Signals) -> anyhow::R
     let pids = attach::pids(&args.pid)?;
     let of = |pid| Process::of(pid, &args.label, args.interrupt);
     let processes = pids.into_iter().map(of).collect::<Result<Vec<_>, _>>()?;
-    let agents = processes.into_iter().map(|process| Joined::new(process, client));
+    let agents = processes.into_iter().map(|process| Joined::new(process, client, args.continuous));
     let mut agents = agents.collect::<anyhow::Result<Vec<_>>>()?;
     while !agents.is_empty() {
         if signals.wait(Some(LOOK)).is_some() {
@@ -163,15 +168,28 @@ struct Joined {
 
 impl Joined {
     /// The threads end with our process: one may be in the midst of a question that is answered within a heartbeat.
-    fn new(process: Process, client: &Arc<Client>) -> anyhow::Result<Self> {
+    fn new(process: Process, client: &Arc<Client>, continuous: Option<f64>) -> anyhow::Result<Self> {
         let process = Arc::new(process);
         let link = Arc::new(Link::new(Arc::clone(client), Arc::clone(&process)));
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
         let (talking, working) = (Arc::clone(&link), Arc::clone(&link));
         thread("agent").spawn(move || talking.talk()).context("cannot begin a thread")?;
         thread("runs").spawn(move || working.work()).context("cannot begin a thread")?;
+        if let Some(rate) = continuous {
+            let (of, link) = (Arc::clone(&process), Arc::clone(&link));
+            link.record_always(true);
+            thread("continuous")
+                .spawn(move || continuous::record(&of, rate, &link))
+                .context("cannot begin a thread")?;
+        }
         Ok(Self { process, link })
     }
+}
+
+/// Samples a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().ok().filter(|rate| (1.0..=1000.0).contains(rate));
+    rate.ok_or_else(|| "give 1 to 1000 samples a second".into())
 }
 
 /// Starts the program, preloaded and waiting to be recorded.

@@ -22,6 +22,8 @@ use super::work::Work;
 
 /// What a recorder may take beyond the duration to complete its file.
 const COMPLETING: Duration = Duration::from_secs(60);
+/// How long what is recorded all the time has to make room.
+const FREE: Duration = Duration::from_secs(10);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a recorder has to answer.
@@ -91,6 +93,9 @@ impl Run<'_> {
     /// By the program itself, which waits for it.
     fn within(&self, folder: &Path) -> Result<Recorder, String> {
         let pid = self.process.pid;
+        if self.link.records_always() {
+            self.process.wait_for(FREE, Condition::Waiting);
+        }
         let found = control::find(pid).map_err(|error| error.to_string())?;
         if let Condition::Recorded(_) = found.condition {
             // Even one that is paused is somebody's, who goes on with it.
@@ -265,7 +270,7 @@ fn effective(mode: Mode, status: &Value, why_outside: &str) -> (String, String) 
     (effective.to_owned(), why.trim_end().to_owned())
 }
 
-fn own() -> Result<Command, String> {
+pub fn own() -> Result<Command, String> {
     let program: PathBuf =
         std::env::current_exe().map_err(|error| format!("cannot find our own command: {error}"))?;
     let mut command = Command::new(program);
@@ -286,7 +291,7 @@ fn lines(text: &[u8]) -> Vec<String> {
 }
 
 /// What a recorder said last.
-fn last_words(text: &[u8]) -> String {
+pub fn last_words(text: &[u8]) -> String {
     lines(text).pop().unwrap_or_else(|| "the recorder ended without a word".into())
 }
 

@@ -60,6 +60,16 @@ impl Process {
         }
     }
 
+    /// Waits until it stands so to recorders, but not for longer than `most`.
+    pub fn wait_for(&self, most: Duration, condition: control::Condition) {
+        let until = Instant::now() + most;
+        while control::find(self.pid).is_ok_and(|found| found.condition != condition)
+            && Instant::now() < until
+        {
+            sleep(Duration::from_millis(20));
+        }
+    }
+
     /// How it is introduced, by what can be recorded of it now.
     pub fn hello(&self) -> Hello {
         let (host, boot) = (read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/boot_id"));
