@@ -215,9 +215,11 @@ impl Link {
         let Some(known) = self.state().known.clone() else { return false };
         // What has rolled away meanwhile is gone.
         let Ok(file) = File::open(path) else { return true };
-        let body = SendBody::from_owned_reader(file);
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        let limit = ANSWER + Duration::from_secs(length / SLOWEST);
+        let body = SendBody::from_owned_reader(file.take(length));
         let path = format!("/agents/{}/chunks", known.target);
-        match self.client.call(Method::POST, &path, Some(&known.secret), Some(body)) {
+        match self.client.call_within(Some(limit), Method::POST, &path, Some(&known.secret), Some(body)) {
             Ok(_) => true,
             Err(Refused::Status(413 | 422, said)) => {
                 say(&said);
