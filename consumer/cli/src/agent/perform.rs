@@ -160,7 +160,7 @@ impl Run<'_> {
             if let Some(session) = session {
                 if !told && let Ok(status) = ask_within(&session, "status", ANSWER) {
                     told = true;
-                    let (effective_mode, message) = effective(self.work.mode, &status, why_outside);
+                    let (effective_mode, message) = effective(self.work.mode, &status, why_outside, &self.process.without_perf());
                     self.link.report(&self.work.run, &Progress::Started { effective_mode, message });
                 }
                 if !stopped && (self.running.is_stopped() || late) {
@@ -245,17 +245,16 @@ fn recording(path: &Path) -> io::Result<File> {
 }
 
 /// What is recorded in truth, and why, by what the recorder says of itself; empty if that is what was asked for.
-fn effective(mode: Mode, status: &Value, why_outside: &str) -> (String, String) {
+fn effective(mode: Mode, status: &Value, why_outside: &str, without_perf: &str) -> (String, String) {
     if mode != Mode::Cpu {
         return Default::default();
     }
     let engine = status["engine"].as_str().unwrap_or_default();
+    let timers =
+        format!("Timers sample it, at most as often as the kernel's clock ticks: perf events are not to be had, {without_perf}.");
     let unseen = "The kernel's part of stacks may not be seen here; kernel.perf_event_paranoid of 1 or less permits it.";
     let (effective, why) = match engine {
-        "timer" => (
-            "CPU (timer)",
-            "Perf events are not permitted here, so timers sample, at most as often as the kernel's clock ticks.",
-        ),
+        "timer" => ("CPU (timer)", timers.as_str()),
         _ if engine.starts_with("perf-user") => ("CPU (kernel not seen)", unseen),
         _ if engine.ends_with("without stacks of the kernel") => {
             ("CPU (from outside, kernel not seen)", unseen)
@@ -310,11 +309,11 @@ mod tests {
 
     #[test]
     fn what_is_recorded_in_truth() {
-        let of = |mode, engine: &str, why| effective(mode, &json!({"engine": engine}), why);
+        let of = |mode, engine: &str, why| effective(mode, &json!({"engine": engine}), why, "for a reason");
         assert_eq!(of(Mode::Cpu, "perf", ""), Default::default());
         assert_eq!(of(Mode::Cpu, "perf from outside", ""), Default::default());
         let table = [
-            ("timer", "", "CPU (timer)", "timers"),
+            ("timer", "", "CPU (timer)", "not to be had, for a reason."),
             ("perf-user with timer", "", "CPU (kernel not seen)", "perf_event_paranoid"),
             (
                 "perf from outside without stacks of the kernel",

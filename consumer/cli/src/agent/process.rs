@@ -118,6 +118,22 @@ impl Process {
         }
     }
 
+    /// Why timers sample its CPU time, if they do.
+    pub fn without_perf(&self) -> String {
+        let status = read(&format!("/proc/{}/status", self.pid));
+        let filter = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+        if filter.is_some_and(|mode| mode.trim() != "0") {
+            return "as a seccomp filter is set up for the program, which may end it for asking (containers have one)".into();
+        }
+        let level = read("/proc/sys/kernel/perf_event_paranoid");
+        match level.parse::<i32>() {
+            Ok(level) if level > 1 => format!(
+                "as kernel.perf_event_paranoid is {level}; 1 or less permits them, or CAP_PERFMON for the program"
+            ),
+            _ => "as this kernel is older than 5.19 or refuses them".into(),
+        }
+    }
+
     /// What can be recorded.
     fn modes(&self) -> Vec<Capability> {
         let within = self.within();
