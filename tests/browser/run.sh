@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the HTML flame graph and the page of a trace in Chromium. Needs node, npm and chromium; npm fetches playwright-core by name.
+# Tests the HTML flame graph, the page of a trace and the page of the profiling service in Chromium. Needs node, npm and chromium; npm fetches playwright-core by name.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -19,7 +19,7 @@ FLIGHTLINE=$target/debug/flightline
 TRACE_RECORDING=$target/debug/trace_recording
 FOLDED=$work/real.txt
 "$FLIGHTLINE" fold "$root/fixtures/recordings/ap-java-cpu.jfr" -o "$FOLDED"
-export RENDER=$root/consumer/src/render RECORDINGS=$root/fixtures/recordings
+export RENDER=$root/consumer/src/render RECORDINGS=$root/fixtures/recordings SERVICE_PAGE=$root/consumer/service/src/page.rs
 export FLIGHTLINE TRACE_RECORDING FOLDED CHROMIUM
 cd "$work"
 exec node --test --test-reporter=spec ${BROWSER_TESTS:-.}

@@ -23,13 +23,13 @@ export const target = (id, more = {}, impossible = {}) => ({
 
 export const run = (id, of, more = {}) => ({
   id, group: null, target: of, targetName: of, status: "FINISHED", mode: "ITIMER", effectiveMode: "", interval: "", engines: [], triggerTime: NOW, finishedTime: NOW + 30_000,
-  duration: 30, elapsed: 30_000, message: "Profiling Successful", outputFile: `${id}.html`, bytes: 123_456, labels: {}, files: FORMATS, ...more,
+  duration: 30, elapsed: 30_000, message: "Profiling Successful", outputFile: `${id}.html`, bytes: 123_456, labels: {}, files: FORMATS, events: [], ...more,
 });
 
 export class Service {
   constructor() {
     Object.assign(this, {
-      targets: [], runs: [], profiling: true, token: null, processes: null, adopted: [], bytes: {}, requests: [], next: 1,
+      targets: [], runs: [], profiling: true, token: null, processes: null, adopted: [], windows: {}, bytes: {}, requests: [], next: 1,
       limits: { maxDurationSeconds: 300, historySize: 10, historyBytes: 1 << 30, maxConcurrent: 8, heartbeatSeconds: 5 },
       /** What happens instead: a status and sentences, "drop" (the connection ends), or a promise that is waited for first. */
       fault: () => null,
@@ -46,13 +46,11 @@ export class Service {
     this.server.closeAllConnections();
   }
   open(hash = "", more = {}) { return go(this.url + hash, more); }
-  /** Waits until the page has been told all that is there now. */
+  /** Has the page ask now, and waits until it shows what it was told: the longest duration is another one each time. */
   async told(page) {
-    const counted = this.lists();
-    // The first that comes may have been asked for before.
-    await page.waitForFunction(() => true);
-    while (this.lists() < counted + 2) await new Promise((soon) => setTimeout(soon, 10));
-    await page.evaluate(() => new Promise((done) => setTimeout(done)));
+    const most = ++this.limits.maxDurationSeconds;
+    await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+    await page.locator(`#duration[max="${most}"]`).waitFor({ state: "attached" });
   }
   lists() { return this.requests.filter(({ method, path }) => method === "GET" && path === "/v1/targets").length; }
   sent(method) { return this.requests.filter((each) => each.method === method); }
@@ -87,11 +85,22 @@ export class Service {
     if (kind === "targets" && !id && method === "GET") return [200, { profiling: this.profiling, limits: this.limits, targets: this.targets }];
     if (kind === "targets" && !id && method === "POST") { this.adopted.push(body.pid); return [202, {}]; }
     if (kind === "processes") return this.processes ? [200, { processes: this.processes }] : no(404, "Start the service with --local to watch processes of this machine.");
-    if (kind === "targets") return this.ofTarget(id, what, method, body, no);
+    if (kind === "targets") return what === "window" ? this.window(id, which, path.split("/")[6], query, no) : this.ofTarget(id, what, method, body, no);
     if (kind === "runs" && !id) return method === "GET" ? this.allRuns(query.get("group")) : this.group(body);
     if (kind === "runs") return this.ofRun(id, what, which, method, query, no);
     if (kind === "compare") return [200, this.bytes.html, { "Content-Type": TYPES.html, "Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'" }];
     return no(404, "There is no such path.");
+  }
+  window(id, files, format, query, no) {
+    const kept = this.windows[id];
+    if (!kept) return no(404, `Nothing is kept of ${id}.`);
+    if (files !== "files") return [200, kept];
+    if (!(Number(query.get("from")) < Number(query.get("to")))) return no(400, "Say from and to in UTC ms.");
+    const inline = query.get("view") === "1";
+    return [200, this.bytes[format] || `${format} of ${id}`, {
+      "Content-Type": TYPES[format] || "application/octet-stream", ...(inline ? {} : { "Content-Disposition": `attachment; filename="${id}.${format}"` }),
+      ...(format === "html" ? { "Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'" } : {}),
+    }];
   }
   ofTarget(id, what, method, body, no) {
     const of = this.find(id);

@@ -1,5 +1,6 @@
 //! `flightline serve`: the profiling service.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use flightline_recorder::settings::text::{bytes, duration};
+use flightline_service::local::Agents;
 use flightline_service::serve::{self, Tls};
 use flightline_service::settings::Settings;
 
@@ -14,7 +16,7 @@ use crate::{Outcome, talk};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline serve --profiling                                        http://127.0.0.1:7070, for this machine
+  flightline serve --profiling --local                                http://127.0.0.1:7070, for what runs on this machine
   flightline agent --join http://127.0.0.1:7070 -p redis-server       a process that can then be profiled from the page
   flightline remote targets; flightline remote profile redis-server --duration 30 -o redis.html
   curl -d '{\"mode\":\"CPU\",\"duration\":30}' http://127.0.0.1:7070/v1/targets/ID/runs
@@ -29,6 +31,9 @@ pub struct ServeArgs {
     /// Let runs be asked for
     #[arg(long)]
     profiling: bool,
+    /// Offer the processes of this machine that the service's user may record: an agent is started for those that are chosen
+    #[arg(long)]
+    local: bool,
     /// Where to answer
     #[arg(short, long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
@@ -56,6 +61,12 @@ pub struct ServeArgs {
     /// Bytes of recordings kept of each target
     #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = bytes)]
     history_bytes: u64,
+    /// Bytes kept of each target of what its agent records all the time
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = bytes)]
+    window_size: u64,
+    /// For how long that is kept
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
+    window_age: Duration,
     /// Runs at a time, of all targets
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     max_concurrent: u64,
@@ -100,6 +111,8 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         max_duration: args.max_duration,
         history_size: usize::try_from(args.history_size)?,
         history_bytes: args.history_bytes,
+        window_bytes: args.window_size,
+        window_age: args.window_age,
         max_concurrent: usize::try_from(args.max_concurrent)?,
         min_free: args.min_free,
         max_recording: args.max_recording,
@@ -115,10 +128,28 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         let off = if args.profiling { "" } else { "; profiling on demand is off, --profiling turns it on" };
         talk::note(format_args!("{scheme}://{address}, history in {}{off}", directory.display()));
     };
-    let served = serve::until_told(args.listen, &directory, settings, tls.as_ref(), ready);
+    let served = serve::until_told(args.listen, &directory, settings, tls.as_ref(), args.agents()?, ready);
     served.with_context(|| format!("cannot serve with {}", directory.display()))?;
     talk::note("ended");
     Ok(Outcome::Whole)
+}
+
+impl ServeArgs {
+    /// How agents for processes of this machine are started.
+    fn agents(&self) -> Result<Option<Agents>> {
+        if !self.local {
+            return Ok(None);
+        }
+        let program = std::env::current_exe().context("cannot find our own command")?;
+        let mut arguments: Vec<OsString> = vec!["agent".into()];
+        if let Some(file) = &self.token_file {
+            arguments.extend(["--token-file".into(), file.into()]);
+        }
+        if let Some(certificate) = &self.tls_cert {
+            arguments.extend(["--ca-file".into(), certificate.into()]);
+        }
+        Ok(Some(Agents { program, arguments }))
+    }
 }
 
 /// The first line of a file that is nobody else's to read.

@@ -26,6 +26,7 @@ pub const FILES: &[(&str, &str, &str)] = &[
     ("/page/text.js", SCRIPT, include_str!("page/text.js")),
     ("/page/toasts.js", SCRIPT, include_str!("page/toasts.js")),
     ("/page/viewer.js", SCRIPT, include_str!("page/viewer.js")),
+    ("/page/window.js", SCRIPT, include_str!("page/window.js")),
     ("/page/windowed.js", SCRIPT, include_str!("page/windowed.js")),
 ];
 

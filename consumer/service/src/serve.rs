@@ -24,6 +24,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObj
 use crate::clock::Machine;
 use crate::core::Core;
 use crate::http::{App, router};
+use crate::local::{Agents, Local};
 use crate::settings::Settings;
 
 /// Certificate and key as PEM files.
@@ -44,6 +45,7 @@ pub fn until_told(
     directory: &Path,
     settings: Settings,
     tls: Option<&Tls>,
+    local: Option<Agents>,
     ready: impl FnOnce(SocketAddr, Vec<String>),
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -56,7 +58,7 @@ pub fn until_told(
                 _ = terminated.recv() => {}
             }
         };
-        serve(address, directory, settings, tls, ready, stop).await
+        serve(address, directory, settings, tls, local, ready, stop).await
     })
 }
 
@@ -70,6 +72,7 @@ pub async fn serve(
     directory: &Path,
     settings: Settings,
     tls: Option<&Tls>,
+    local: Option<Agents>,
     ready: impl FnOnce(SocketAddr, Vec<String>),
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
@@ -82,9 +85,11 @@ pub async fn serve(
             format!("cannot listen at {address}: {error}; give --listen another address"),
         )
     })?;
-    let app = App::new(Arc::clone(&core), tls.is_some())?;
-    ready(listener.local_addr()?, unreadable);
-    let looking = tokio::spawn(look(core));
+    let address = listener.local_addr()?;
+    let local = local.map(|agents| Arc::new(Local::new(agents.joining(address, tls.is_some()))));
+    let app = App::new(Arc::clone(&core), tls.is_some(), local.clone())?;
+    ready(address, unreadable);
+    let looking = tokio::spawn(look(core, local));
     let doors = Doors { router: router(app), tls, patience, room: Arc::new(Semaphore::new(connections)) };
     doors.open(listener, stop).await;
     looking.abort();
@@ -92,12 +97,16 @@ pub async fn serve(
 }
 
 /// Who was not heard of is looked for each half second, beside the threads that answer.
-async fn look(core: Arc<Core>) {
+async fn look(core: Arc<Core>, local: Option<Arc<Local>>) {
     let mut beat = interval(Duration::from_millis(500));
     loop {
         beat.tick().await;
-        let core = Arc::clone(&core);
-        let _ = tokio::task::spawn_blocking(move || core.look()).await;
+        let (core, local) = (Arc::clone(&core), local.clone());
+        let look = move || {
+            core.look();
+            local.iter().for_each(|local| local.look());
+        };
+        let _ = tokio::task::spawn_blocking(look).await;
     }
 }
 

@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 
 use crate::core::Core;
 use crate::fault::Fault;
+use crate::local::Local;
 
 /// What all answers need.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct App {
     pub session: Arc<str>,
     /// Whether clients come by TLS.
     pub tls: bool,
+    /// Processes of this machine that may be taken on; `None`: none.
+    pub local: Option<Arc<Local>>,
     /// What was counted.
     pub counts: Arc<observe::Counts>,
 }
@@ -45,9 +48,9 @@ impl App {
     ///
     /// # Errors
     /// The kernel has no random numbers.
-    pub fn new(core: Arc<Core>, tls: bool) -> std::io::Result<Self> {
+    pub fn new(core: Arc<Core>, tls: bool, local: Option<Arc<Local>>) -> std::io::Result<Self> {
         let pictures = Arc::new(Semaphore::new(core.settings.pictures.max(1)));
-        Ok(Self { core, pictures, session: crate::id::secret()?.into(), tls, counts: Arc::default() })
+        Ok(Self { core, pictures, session: crate::id::secret()?.into(), tls, local, counts: Arc::default() })
     }
 }
 
@@ -55,7 +58,8 @@ impl App {
 pub fn router(app: App) -> Router {
     let paths = Router::new()
         .route("/session", post(guard::log_in))
-        .route("/targets", get(profiler::targets))
+        .route("/targets", get(profiler::targets).post(profiler::adopt))
+        .route("/processes", get(profiler::processes))
         .route("/targets/{target}", get(profiler::target).delete(profiler::forget))
         .route("/targets/{target}/runs", get(profiler::history).post(profiler::create).put(profiler::create))
         .route("/runs", get(profiler::runs).post(profiler::create_group).put(profiler::create_group))
@@ -74,6 +78,9 @@ pub fn router(app: App) -> Router {
         .route("/agents/{target}/commands", get(agents::commands))
         .route("/agents/{target}/runs/{run}", post(agents::progress))
         .route("/agents/{target}/runs/{run}/recording", put(agents::recording))
+        .route("/targets/{target}/window", get(files::window))
+        .route("/targets/{target}/window/files/{format}", get(files::of_window))
+        .route("/agents/{target}/chunks", post(agents::chunks))
         .route("/agents/{target}/gone", post(agents::gone));
     Router::new()
         .nest("/v1", paths.clone())

@@ -9,10 +9,34 @@ use serde::Deserialize;
 use super::{App, Asking, Named, apart, body, json};
 use crate::core::Asked;
 use crate::fault::Fault;
+use crate::local::Adopt;
 use crate::wire::{History, Run, Runs};
 
 pub async fn targets(State(app): State<App>) -> Response {
     json(StatusCode::OK, &app.core.targets())
+}
+
+/// Processes of this machine that can be taken on.
+pub async fn processes(State(app): State<App>) -> Result<Response, Fault> {
+    let local = app.local.ok_or_else(no_local)?;
+    let processes = apart(move || Ok(local.processes())).await?;
+    Ok(json(StatusCode::OK, &serde_json::json!({ "processes": processes })))
+}
+
+pub async fn adopt(State(app): State<App>, request: Body) -> Result<Response, Fault> {
+    let local = app.local.ok_or_else(no_local)?;
+    let request = body::small(request, app.core.settings.patience).await?;
+    let asked: Adopt = serde_json::from_slice(&request).map_err(|error| {
+        Fault::bad(format!("The body cannot be understood, {error}. Send {{\"pid\":4711}}."))
+    })?;
+    apart(move || local.adopt(&asked)).await?;
+    Ok(StatusCode::ACCEPTED.into_response())
+}
+
+fn no_local() -> Fault {
+    Fault::missing(
+        "Processes of the service's machine are not offered; start it with `flightline serve --local`.",
+    )
 }
 
 pub async fn target(State(app): State<App>, Named(target): Named<String>) -> Result<Response, Fault> {

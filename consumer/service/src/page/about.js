@@ -1,5 +1,5 @@
 // What the right side is about: a target, several, a group of runs, or all.
-import { arrange, byId, element, mark, tell } from "./dom.js";
+import { arrange, byId, element, hide, mark, tell } from "./dom.js";
 import { count, iso, labelsOf, moment, plain, prose, seconds } from "./text.js";
 
 const NAMES = 12;
@@ -25,23 +25,23 @@ export function aboutLine({ forget }) {
     }
   });
   function tellButton() {
-    button.hidden = about?.state !== "GONE";
-    button.classList.toggle("sure", sure);
+    hide(button, about?.state !== "GONE");
+    mark(button, "class", sure ? "quiet sure" : "quiet");
     mark(button, "aria-busy", waiting);
     tell(button, waiting ? "Forgetting…" : sure ? "Forget it and its runs for good?" : "Forget");
   }
-  function show(title, state, kind, words, labels = []) {
+  function show(title, state, kind, words, labels = [], more = null) {
+    mark(facts, "title", more);
     tell(byId("about-title"), title);
     tell(byId("about-state"), state);
-    byId("about-state").className = kind;
+    mark(byId("about-state"), "class", kind);
     tell(facts, words);
     const key = JSON.stringify(labels), list = byId("about-labels");
     if (list.dataset.of !== key) {
       list.dataset.of = key;
       arrange(list, labels.map(([name, value]) => element("li", {}, element("bdi", { className: "key", textContent: name }), " ", element("bdi", { textContent: value }))));
     }
-    list.hidden = !labels.length;
-    facts.title = "";
+    hide(list, !labels.length);
     tellButton();
   }
   return {
@@ -53,8 +53,7 @@ export function aboutLine({ forget }) {
       const since = target.startTime ? [`since ${moment(target.startTime)}`, gone ? "" : `up ${seconds((target.lastSeen - target.startTime) / 1000)}`] : [];
       show(plain(target.name) || "(no name)", state, gone ? "gone" : target.run ? "running" : "live",
         [`pid ${target.pid}`, plain(target.host) && `on ${plain(target.host)}`, ...since, gone ? `last seen ${moment(target.lastSeen)}` : ""].filter(Boolean).join(" · "),
-        labelsOf(target.labels));
-      facts.title = target.startTime ? `started ${iso(target.startTime)}\nlast seen ${iso(target.lastSeen)}` : "";
+        labelsOf(target.labels), target.startTime ? `started ${iso(target.startTime)}\nlast seen ${iso(target.lastSeen)}` : null);
     },
     several(targets) {
       about = null;

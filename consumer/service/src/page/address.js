@@ -1,6 +1,6 @@
 // What is shown, as the fragment of the address has it: a link that can be shared, and that the browser goes back to.
 
-const ONE = ["group", "run", "event", "before", "after", "q", "by"];
+const ONE = ["group", "run", "window", "event", "before", "after", "q", "by"];
 
 // Such a part of a path would lead elsewhere.
 const isId = (text) => text !== "" && !/^\.+$/.test(text);
@@ -9,6 +9,7 @@ export function read(text) {
   const parts = new URLSearchParams(text.replace(/^#/, ""));
   const state = { targets: [...new Set(parts.getAll("target"))].filter(isId) };
   for (const key of ONE) state[key] = parts.get(key) ?? "";
+  if (!/^\d{1,15}-\d{1,15}$/.test(state.window)) state.window = "";
   for (const key of ["group", "run"]) if (!isId(state[key])) state[key] = "";
   return state;
 }
@@ -40,7 +41,8 @@ export function address(changed) {
       const next = { ...state, ...change }, text = write(next);
       if (text === write(state)) return;
       state = next;
-      history[push ? "pushState" : "replaceState"](null, "", text === "#" ? location.pathname + location.search : text);
+      // A browser may refuse to do this too often; what is shown is what was asked for all the same.
+      try { history[push ? "pushState" : "replaceState"](null, "", text === "#" ? location.pathname + location.search : text); } catch { /* see above */ }
       changed(state);
     },
   };

@@ -1,6 +1,6 @@
 // Processes of the service's own machine that can be made targets.
 import { ask, paths } from "./api.js";
-import { byId, element, mark, tell } from "./dom.js";
+import { byId, element, hide, mark, tell } from "./dom.js";
 import { plain } from "./text.js";
 import { windowed } from "./windowed.js";
 
@@ -87,8 +87,8 @@ export function adoption({ added, problem }) {
     async offer() {
       try {
         await ask(paths.processes);
-        byId("adopt-open").hidden = false;
-      } catch { byId("adopt-open").hidden = true; }
+        hide(byId("adopt-open"), false);
+      } catch { hide(byId("adopt-open"), true); }
     },
   };
 }

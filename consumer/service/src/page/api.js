@@ -49,6 +49,8 @@ export const paths = {
   cancel: (id) => `v1/runs/${part(id)}/cancel`,
   file: (id, format, event) => `v1/runs/${part(id)}/files/${part(format)}${event ? `?event=${part(event)}` : ""}`,
   view: (id, event) => `v1/runs/${part(id)}/files/html?view=1${event ? `&event=${part(event)}` : ""}`,
+  window: (target) => `v1/targets/${part(target)}/window`,
+  windowFile: (target, format, { from, to }, more = "") => `v1/targets/${part(target)}/window/files/${part(format)}?from=${from}&to=${to}${more}`,
   compare: (before, after) => `v1/compare/html?before=${part(before)}&after=${part(after)}`,
   session: "v1/session",
   processes: "v1/processes",

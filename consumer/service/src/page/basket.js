@@ -1,40 +1,38 @@
-// Two runs to be compared: A is before, B after.
-import { byId, mark, tell } from "./dom.js";
-import { moment, plain } from "./text.js";
+// Two sides to be compared: A is before, B after. A side is a run, or a part of what is recorded all the time.
+import { byId, hide, mark, tell } from "./dom.js";
 
-export const nameOf = (run) => `${plain(run.targetName)} · ${plain(run.mode)} · ${moment(run.triggerTime)}`;
-
-/** `changed()` after each change; `link(before, after)`: the address of the comparison. */
+/** Sides are `{ ref, name() }`, `ref` as the service has it. `changed()` after each change; `link(before, after)`: the address of the comparison. */
 export function basket({ changed, link }) {
   const held = { before: null, after: null };
   const open = byId("basket-open");
   byId("basket-clear").addEventListener("click", () => { held.before = held.after = null; show(); changed(); });
   open.addEventListener("click", (event) => { if (!open.href) event.preventDefault(); });
   function show() {
-    byId("basket").hidden = !held.before && !held.after;
+    hide(byId("basket"), !held.before && !held.after);
     for (const [which, letter] of [["before", "A"], ["after", "B"]]) {
-      tell(byId(`basket-${which}`), `${letter}  ${held[which] ? nameOf(held[which]) : "choose a run"}`);
+      tell(byId(`basket-${which}`), `${letter}  ${held[which] ? held[which].name() : "choose a run"}`);
       byId(`basket-${which}`).classList.toggle("missing", !held[which]);
     }
-    const both = held.before && held.after && held.before.id !== held.after.id;
-    mark(open, "href", both ? link(held.before, held.after) : null);
+    const both = held.before && held.after;
+    mark(open, "href", both ? link(held.before.ref, held.after.ref) : null);
     mark(open, "aria-disabled", both ? null : true);
   }
   return {
-    /** Puts a run in, or takes it out if it is there. */
-    put(run, which) {
+    /** Puts a side in, or takes it out if it is there. */
+    put(side, which) {
       const other = which === "before" ? "after" : "before";
-      held[which] = held[which]?.id === run.id ? null : run;
-      if (held[which] && held[other]?.id === run.id) held[other] = null;
+      held[which] = held[which]?.ref === side.ref ? null : side;
+      // Nothing is compared with itself.
+      if (held[which] && held[other]?.ref === side.ref) held[other] = null;
       show();
       changed();
     },
-    /** A run that is no more cannot be compared. */
-    drop(id) {
-      for (const which of ["before", "after"]) if (held[which]?.id === id) held[which] = null;
+    /** What is no more cannot be compared. */
+    drop(ref) {
+      for (const which of ["before", "after"]) if (held[which]?.ref === ref) held[which] = null;
       show();
     },
-    sides: (run) => ["before", "after"].filter((which) => held[which]?.id === run.id),
+    sides: (ref) => ["before", "after"].filter((which) => held[which]?.ref === ref),
     show,
   };
 }

@@ -20,6 +20,9 @@ export function mark(of, name, value) {
   else if (of.getAttribute(name) !== String(value)) of.setAttribute(name, value);
 }
 
+/** Whether it is there at all. */
+export const hide = (of, hidden) => mark(of, "hidden", hidden ? "" : null);
+
 /** Makes the children of `parent` those of `wanted`, in this order. What is in its place is not moved: it keeps focus and selection. */
 export function arrange(parent, wanted) {
   const keep = new Set(wanted);

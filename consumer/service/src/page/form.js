@@ -1,5 +1,5 @@
 // What is asked for: mode, duration and what few need. Polling reaches options and words here, never what somebody has typed.
-import { byId, element, mark, tell } from "./dom.js";
+import { byId, element, hide, mark, tell } from "./dom.js";
 import { FIRST_MODE, MODES, possible } from "./modes.js";
 import { count, plain, prose } from "./text.js";
 
@@ -49,7 +49,7 @@ export function runForm({ start, problem }) {
   function tellMode() {
     const of = known.find((each) => each.mode === mode.value), words = MODES[mode.value];
     tell(byId("mode-words"), words ? words[0] : "");
-    byId("interval").placeholder = words?.[1] || "the usual";
+    mark(byId("interval"), "placeholder", words?.[1] || "the usual");
     return of;
   }
   function step(by) {
@@ -71,7 +71,7 @@ export function runForm({ start, problem }) {
   byId("less").addEventListener("click", () => step(-1));
   byId("more-open").addEventListener("click", () => {
     const open = byId("more").hidden;
-    byId("more").hidden = !open;
+    hide(byId("more"), !open);
     mark(byId("more-open"), "aria-expanded", open);
     tell(byId("more-open"), open ? "Less" : "More");
   });
@@ -126,7 +126,7 @@ export function runForm({ start, problem }) {
       most = limits?.maxDurationSeconds || 300;
       mark(duration, "max", most);
       tell(byId("duration-words"), `In seconds, up to ${most}.`);
-      duration.title = `1 to ${count(most, "second")}`;
+      mark(duration, "title", `1 to ${count(most, "second")}`);
       tellOptions();
       tellReasons();
       tellAll();

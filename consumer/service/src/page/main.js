@@ -3,11 +3,11 @@ import { aboutLine } from "./about.js";
 import { address } from "./address.js";
 import { adoption } from "./adopt.js";
 import { ask, paths, Refusal, Unreachable } from "./api.js";
-import { basket, nameOf } from "./basket.js";
-import { byId, element, tell, typing } from "./dom.js";
+import { basket } from "./basket.js";
+import { byId, element, hide, mark, tell, typing } from "./dom.js";
 import { runForm } from "./form.js";
 import { actionOf, tellKeys } from "./keys.js";
-import { eventsOf, STATUS } from "./modes.js";
+import { eventsOf, FORMATS, ownEvent, STATUS } from "./modes.js";
 import { poller } from "./poll.js";
 import { fileLinks } from "./row.js";
 import { runTable } from "./runs.js";
@@ -16,13 +16,21 @@ import { targetList } from "./targets.js";
 import { moment, plain, prose, seconds } from "./text.js";
 import { dismiss, toast } from "./toasts.js";
 import { viewer } from "./viewer.js";
+import { windowName, windowStrip } from "./window.js";
 
-const REMEMBERED = 100;
+const REMEMBERED = 100, WINDOW_MS = 5000, EXPECTED_MS = 15_000;
 
 // --- What is known
 let targets = [], limits = null, profiling = null, failing = null, enter = false;
-const lists = new Map(), singles = new Map();
-const where = address(() => { render(); polling.anew(); });
+// A process that was just added: its number, and until when it is waited for.
+let expected = { pid: 0, until: 0 };
+// Where there is no room for both sides: whether several are still being chosen.
+let choosing = false;
+const lists = new Map(), singles = new Map(), windows = new Map();
+const where = address(() => {
+  render();
+  if (asked !== wanted()) polling.anew();
+});
 
 /** Which list of runs is shown. */
 const scope = ({ group, targets: ids } = where.state) => group ? `group ${group}` : ids.length === 1 ? `target ${ids[0]}` : "all";
@@ -36,8 +44,27 @@ function remember(map, key, value) {
 }
 const chosen = () => where.state.targets.map((id) => targets.find((target) => target.id === id)).filter(Boolean);
 const idOf = (side) => side.startsWith("run:") ? side.slice(4) : "";
+/** The target that is shown and recorded all the time, if that is so. */
+function windowed({ group, targets: ids }) {
+  const [id, ...others] = group ? [] : ids;
+  return id && !others.length && targets.find((target) => target.id === id)?.continuous ? id : null;
+}
+const partOf = ({ window: text }) => {
+  const [from, to] = text.split("-").map(Number);
+  return { from, to };
+};
+const refOf = (id, { from, to }) => `window:${id}:${from}:${to}`;
+/** What the service has to be asked for; what is searched for is not its business. */
+const wanted = (state = where.state) => JSON.stringify([scope(state), looked(state), windowed(state)]);
+let asked = "";
 /** The runs that are looked at. */
 const looked = ({ run, before, after }) => [run, idOf(before), idOf(after)].filter(Boolean);
+/** Where a run's target is, as far as it is known: others may be called the same. */
+function placeOf(run) {
+  const target = targets.find(({ id }) => id === run.target);
+  return target ? `${target.pid}${target.host ? ` on ${plain(target.host)}` : ""}` : "";
+}
+const nameOf = (run) => [plain(run.targetName), placeOf(run), plain(run.mode), moment(run.triggerTime)].filter(Boolean).join(" · ");
 const known = (id) => lists.get(scope())?.runs.find((run) => run.id === id) || singles.get(id)?.run;
 
 function shownRuns() {
@@ -53,14 +80,16 @@ const settle = (promise) => promise.then((value) => ({ value }), (error) => ({ e
 async function poll(signal) {
   const state = where.state, key = scope(state);
   const open = looked(state);
-  const [all, runs, ...single] = await Promise.all([
-    settle(ask(paths.targets, { signal })), settle(ask(pathOf(state), { signal })),
+  asked = wanted(state);
+  const going = windowed(state), due = going && !(Date.now() - windows.get(going)?.asked < WINDOW_MS);
+  const [all, runs, kept, ...single] = await Promise.all([
+    settle(ask(paths.targets, { signal })), settle(ask(pathOf(state), { signal })), due ? settle(ask(paths.window(going), { signal })) : {},
     ...open.filter((id) => !lists.get(key)?.runs.some((run) => run.id === id)).map((id) => settle(ask(paths.run(id), { signal })).then((result) => ({ ...result, id }))),
   ]);
   if (signal.aborted) return true;
   let trouble = null;
   const no = (error, status) => error instanceof Refusal && error.status === status;
-  for (const { error } of [all, runs, ...single]) if (no(error, 401)) {
+  for (const { error } of [all, runs, kept, ...single]) if (no(error, 401)) {
     polling.stop();
     login.needed();
     return true;
@@ -71,6 +100,9 @@ async function poll(signal) {
   if (runs.value) remember(lists, key, { runs: runs.value.profilingList || runs.value.runs || [] });
   else if (no(runs.error, 404)) remember(lists, key, { runs: [], missing: runs.error.message });
   else trouble ||= runs.error;
+  if (kept.value) remember(windows, going, { asked: Date.now(), told: kept.value });
+  else if (no(kept.error, 404)) windows.delete(going);
+  else if (kept.error) trouble ||= kept.error;
   for (const { id, value, error } of single) {
     if (value) remember(singles, id, { run: value });
     else if (no(error, 404)) remember(singles, id, { missing: error.message });
@@ -78,11 +110,13 @@ async function poll(signal) {
   }
   failing = trouble && { since: failing?.since ?? Date.now(), error: trouble };
   render();
+  // Only now it is known what else there is to ask.
+  if (!trouble && asked !== wanted()) polling.anew();
   return !trouble;
 }
 const polling = poller({
   ask: poll,
-  busy: () => targets.some(({ run }) => run) || shownRuns().some(({ status }) => status === "RUNNING"),
+  busy: () => targets.some(({ run }) => run) || Date.now() < expected.until && !targets.some(({ pid, state }) => pid === expected.pid && state === "LIVE") || shownRuns().some(({ status }) => status === "RUNNING"),
 });
 
 // --- Doing
@@ -105,6 +139,7 @@ function take(runs) {
     }
     const target = targets.find(({ id }) => id === run.target);
     if (target && run.status === "RUNNING") target.run = run.id;
+    else if (target?.run === run.id) target.run = null;
   }
   render();
 }
@@ -122,7 +157,7 @@ const cancel = (run) => doing(async () => {
 const remove = (run) => doing(async () => {
   await ask(paths.run(run.id), { method: "DELETE" });
   for (const list of lists.values()) list.runs = list.runs.filter(({ id }) => id !== run.id);
-  pair.drop(run.id);
+  pair.drop(`run:${run.id}`);
   render();
 });
 const forget = (target) => doing(async () => {
@@ -137,27 +172,43 @@ function cancelCurrent() {
 }
 
 // --- Showing
-const NOTHING = { run: "", event: "", before: "", after: "" };
-const choose = (ids) => where.go({ targets: ids, group: "", ...NOTHING }, ids.length === 1);
+const NOTHING = { run: "", window: "", event: "", before: "", after: "" };
+function choose(ids, open = false) {
+  choosing = !open;
+  where.go({ targets: ids, group: "", ...NOTHING }, open);
+}
 const list = targetList({
   choose, filter: (change) => where.go(change, false),
   entered(id) {
     enter = true;
     if (scope() === `target ${id}`) render();
-    else choose([id]);
+    else choose([id], true);
   },
 });
 const about = aboutLine({ forget });
 const form = runForm({ start, problem: toast });
-const pair = basket({ changed: () => render(), link: (before, after) => where.link({ ...NOTHING, before: `run:${before.id}`, after: `run:${after.id}` }) });
+const pair = basket({ changed: () => render(), link: (before, after) => where.link({ ...NOTHING, before, after }) });
+const strip = windowStrip({
+  open: ({ from, to }) => where.go({ ...NOTHING, window: `${from}-${to}` }), sides: (id, range) => pair.sides(refOf(id, range)),
+  compare(range, which) {
+    const [id] = where.state.targets, ref = refOf(id, range);
+    pair.put({ ref, name: () => sideName(ref) }, which);
+  },
+});
 const table = runTable({
   link: (run) => where.link({ ...NOTHING, targets: where.state.targets.length || where.state.group ? where.state.targets : [run.target], run: run.id }),
   group: (run) => where.link({ ...NOTHING, targets: [], group: run.group }), open: (run) => where.link({ ...NOTHING, group: "", targets: [run.target] }),
-  cancel, remove, sides: pair.sides, compare: pair.put,
+  placeOf, cancel, remove, sides: (run) => pair.sides(`run:${run.id}`), compare: (run, which) => pair.put({ ref: `run:${run.id}`, name: () => nameOf(run) }, which),
 });
 const picture = viewer({ closed: close });
 const login = session({ letIn: () => { polling.start(); local.offer(); } });
-const local = adoption({ added: () => polling.anew(), problem: toast });
+const local = adoption({
+  problem: toast,
+  added(pid) {
+    expected = { pid, until: Date.now() + EXPECTED_MS };
+    polling.anew();
+  },
+});
 
 function close() {
   const { run } = where.state;
@@ -171,63 +222,90 @@ function showAbout(of) {
   else if (of.length === 1 && ids.length === 1) about.target(of[0]);
   else if (ids.length === 1) about.words("Not there", profiling === null && !failing ? "…" : prose(missing || "This target is not known any more; choose another one."));
   else if (ids.length) about.several(of);
-  else about.words("All targets", "Choose one at the left, or several to profile them at the same time.");
+  else if (targets.length || profiling === null) about.words("All targets", "Choose one at the left, or several to profile them at the same time.");
+  else about.words("No targets yet", `An agent beside a program lists it here: flightline agent --join ${new URL(".", document.baseURI).href.replace(/\/$/, "")} -p NAME`);
 }
 function emptyWords() {
   const list = lists.get(scope());
   if (!list) return failing ? "" : "…";
   if (where.state.targets.length) return list.missing ? "" : "No runs yet.";
-  return where.state.group ? prose(list.missing || "None of these runs is kept any more.") : targets.length ? "No runs yet." : "No program is watched yet: start a `flightline agent` beside one, and it is listed here.";
+  return where.state.group ? prose(list.missing || "None of these runs is kept any more.") : "No runs yet.";
 }
 function showRuns() {
   const runs = shownRuns(), running = runs.filter(({ status }) => status === "RUNNING"), into = byId("history-actions");
   table.show(runs, { several: where.state.targets.length !== 1 || !!where.state.group, empty: emptyWords() });
   const all = into.firstElementChild || element("button", { type: "button", className: "quiet" });
-  all.hidden = running.length < 2;
+  hide(all, running.length < 2);
   tell(all, `Cancel ${running.length} running`);
   all.onclick = () => { for (const run of running) cancel(run); };
   if (!all.isConnected) into.append(all);
 }
+/** What a side of a comparison is called. */
+function sideName(ref) {
+  const [, id, from, to] = /^window:(.*):(\d+):(\d+)$/.exec(ref) || [], run = known(idOf(ref));
+  if (id === undefined) return run ? nameOf(run) : plain(ref);
+  return [plain(targets.find((target) => target.id === id)?.name ?? id), placeOf({ target: id }), windowName({ from: Number(from), to: Number(to) })].filter(Boolean).join(" · ");
+}
+/** A part of what is recorded all the time. It stays what it is, however the window goes on, until another one is asked for. */
+function showWindow(id, range) {
+  const { told } = windows.get(id) || {}, length = range.to - range.from, { event } = where.state;
+  const at = (from) => ({ window: `${Math.round(from)}-${Math.round(from + length)}` });
+  const more = event ? `&event=${encodeURIComponent(event)}` : "";
+  strip.choose(id, range);
+  picture.show({
+    title: sideName(refOf(id, range)), path: paths.windowFile(id, "html", range, `&view=1${more}`),
+    steps: [
+      { words: "‹ Earlier", off: !told || range.from <= told.from, act: () => where.go(at(range.from - length), false) },
+      { words: "Later ›", off: !told || range.to >= told.to, act: () => where.go(at(range.from + length), false) },
+      { words: "Latest", off: !told || range.to >= told.to, act: () => where.go(at(told.to - length), false) },
+    ],
+    links: FORMATS.map(([format, words]) => element("a", { href: paths.windowFile(id, format, range, format === "jfr" ? "" : more), textContent: words, download: "" })),
+  });
+}
 function showPicture() {
   const { run: id, before, after, event } = where.state;
   if (before && after) {
-    const [a, b] = [before, after].map((side) => known(idOf(side)));
-    return picture.show({ title: `${a ? nameOf(a) : before} → ${b ? nameOf(b) : after}`, path: paths.compare(before, after) });
+    return picture.show({ title: `${sideName(before)} → ${sideName(after)}`, path: paths.compare(before, after) });
   }
+  if (where.state.window && where.state.targets.length === 1) return showWindow(where.state.targets[0], partOf(where.state));
   if (!id) return picture.hide();
   const run = known(id);
   if (!run) return picture.show({ title: "Run", path: null, text: singles.get(id)?.missing || (failing ? "" : "…") });
   const events = eventsOf(run), at = events.includes(event) ? event : events[0], there = (run.files || []).includes("html");
-  const elapsed = Math.floor((run.elapsed || 0) / 1000);
+  const elapsed = Math.floor((run.elapsed || 0) / 1000), asked = at === ownEvent(run) ? "" : at;
   picture.show({
     title: `${nameOf(run)} · ${run.effectiveMode && run.effectiveMode !== run.mode ? `as ${plain(run.effectiveMode)} · ` : ""}${seconds(run.status === "CANCELLED" ? elapsed : run.duration)}`,
-    path: there ? paths.view(id, at === events[0] ? "" : at) : null,
+    path: there ? paths.view(id, asked) : null,
     text: run.status === "RUNNING" ? `${elapsed} of ${run.duration} s. The picture is drawn when it ends.` : `${STATUS[run.status] || plain(run.status)}. ${run.message || "There is no recording."}`,
-    events: events.map((name, i) => ({ name, words: name || "off-CPU", pressed: name === at, act: () => where.go({ event: i ? name : "" }, false) })),
-    links: fileLinks(run, at === events[0] ? "" : at),
+    events: events.map((name, i) => ({ name, words: plain(name) || "off-CPU", pressed: name === at, act: () => where.go({ event: i ? name : "" }, false) })),
+    links: fileLinks(run, asked),
   });
 }
 function showState() {
   const of = failing && (failing.error instanceof Unreachable ? `Cannot reach the service since ${moment(failing.since)} – trying again`
     : `The service answers with an error since ${moment(failing.since)} – trying again`);
   tell(byId("state"), of || "");
-  byId("state").title = of ? prose(failing.error.message) : "";
+  mark(byId("state"), "title", of ? prose(failing.error.message) : null);
   document.body.classList.toggle("failing", !!failing);
-  byId("banner").hidden = profiling !== false;
+  hide(byId("banner"), profiling !== false);
 }
 function render() {
   const of = chosen(), { targets: ids, group } = where.state;
-  document.body.dataset.pane = ids.length || group ? "main" : "side";
+  mark(document.body, "data-pane", group || ids.length && !choosing ? "main" : "side");
+  hide(byId("show-chosen"), !ids.length);
+  tell(byId("show-chosen"), `Show ${ids.length} chosen`);
   document.title = of.length === 1 ? `${plain(of[0].name)} – Flightline` : "Flightline";
   showState();
   list.show(targets, ids, where.state);
   showAbout(of);
-  byId("form").hidden = !!group || !ids.length;
+  hide(byId("form"), !!group || !ids.length);
   form.show(of, limits, profiling === false ? "Profiling on demand is off." : "");
   pair.show();
+  const going = windowed(where.state), told = going && windows.get(going)?.told;
+  strip.show(going, told && told.to > told.from ? told : null);
   showRuns();
   showPicture();
-  byId("split").inert = picture.open;
+  mark(byId("split"), "inert", picture.open ? "" : null);
   if (enter && lists.has(scope())) {
     enter = false;
     table.focus();
@@ -261,6 +339,7 @@ document.addEventListener("keydown", (event) => {
 });
 byId("help-open").addEventListener("click", actions.help);
 byId("back").addEventListener("click", () => where.go({ targets: [], group: "", ...NOTHING }));
+byId("show-chosen").addEventListener("click", () => { choosing = false; render(); });
 
 tellKeys();
 render();

@@ -17,11 +17,18 @@ export const FIRST_MODE = "ITIMER";
 
 const EVENTS = { cpu: "cpu", ctimer: "cpu", itimer: "cpu", wall: "wall", alloc: "alloc", live: "live", lock: "lock", io: "io", throw: "throw" };
 
-/** The groups of events that a run's recording has: that of its mode first; "" is a graph of its own. */
+/** The group that a picture is of unless another one is asked for; "" is a graph of its own. */
+export const ownEvent = (run) => MODES[run.mode]?.[2] ?? "";
+
+// What else has stacks: beginnings of threads, pieces of what the mode's own graph is made of.
+const MINOR = /^(jdk\.|flightline\.(Open|OffCpu$))/;
+
+/** The groups of events that a run's recording has and that are worth a picture: that of its mode first. */
 export function eventsOf(run) {
-  const own = MODES[run.mode]?.[2] ?? "";
-  const others = (run.engines || []).map((engine) => EVENTS[String(engine).split(/[@=:]/)[0]]).filter(Boolean);
-  return [...new Set([own, ...others])];
+  const own = ownEvent(run), told = (run.events || []).filter((name) => typeof name === "string" && name && !MINOR.test(name));
+  if (told.length) return own === "" || told.includes(own) ? [own, ...told.filter((name) => name !== own)] : told;
+  // As long as nothing was recorded: what was asked for.
+  return [...new Set([own, ...(run.engines || []).map((engine) => EVENTS[String(engine).split(/[@=:]/)[0]]).filter(Boolean)])];
 }
 
 export const STATUS = { RUNNING: "Running", FINISHED: "Finished", CANCELLED: "Cancelled", FAILED: "Failed" };

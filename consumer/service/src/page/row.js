@@ -1,6 +1,6 @@
 // One run as a row of the table. It is made once and told what has changed, so that focus and selection stay.
 import { paths } from "./api.js";
-import { arrange, element, mark, tell } from "./dom.js";
+import { arrange, element, hide, mark, tell } from "./dom.js";
 import { FORMATS, STATUS } from "./modes.js";
 import { iso, labelsOf, moment, plain, prose, size } from "./text.js";
 
@@ -23,20 +23,21 @@ export function fileLinks(run, event = "") {
   });
 }
 
-/** `link(run)` is the address of its view; `cancel`, `remove` are waited for; `side(run)` is "before", "after" or "". */
-export function runRow({ link, group, open, cancel, remove, sides, compare }) {
-  let run = null, sure = false, waiting = false, files = "";
+/** `link(run)` is the address of its view, `placeOf(run)` where its target is; `cancel`, `remove` are waited for; `side(run)` is "before", "after" or "". */
+export function runRow({ link, group, open, placeOf, cancel, remove, sides, compare }) {
+  let run = null, sure = false, waiting = false, files = "", done = "";
   const time = element("time"), under = element("a", { className: "link group", textContent: "group" });
-  const target = element("a", { className: "link" }), mode = element("span"), truth = element("span", { className: "under truth" });
+  const target = element("a", { className: "link" }), place = element("span", { className: "under" }), mode = element("span"), truth = element("span", { className: "under truth" }), more = element("span", { className: "under more" });
   const length = element("span"), bar = element("span", { className: "bar" }), meter = element("span", { className: "meter" }, bar);
   const dot = element("span", { className: "dot" }), status = element("span"), message = element("p", { className: "message" });
   const links = element("span", { className: "links" }), bytes = element("span", { className: "bytes" }), tags = element("span", { className: "tags" });
   const view = element("a", { className: "button", textContent: "View" });
   const one = button("A", "Compare: before (a)", () => compare(run, "before")), other = button("B", "Compare: after (b)", () => compare(run, "after"));
   const end = button("Cancel", "", () => (run.status === "RUNNING" ? wait(cancel) : sure ? wait(remove) : ask(true)));
-  const cell = (name, ...children) => element("td", { className: name }, ...children);
-  const made = element("tr", { tabIndex: -1 },
-    cell("when", time, " ", under), cell("of", target), cell("mode", mode, truth), cell("length", length, meter), cell("status", dot, status),
+  // Rows are laid out as grids, which takes their meaning as a table from them unless it is said.
+  const cell = (name, ...children) => element("td", { className: name, role: "cell" }, ...children);
+  const made = element("tr", { tabIndex: -1, role: "row" },
+    cell("when", time, under), cell("of", target, place), cell("mode", mode, truth, more), cell("length", length, meter), cell("status", dot, status),
     cell("result", message, links, bytes, tags), cell("acts", element("span", { className: "acts" }, view, element("span", { className: "pair" }, one, other), end)));
   meter.setAttribute("role", "progressbar");
   end.addEventListener("blur", () => ask(false));
@@ -64,8 +65,8 @@ export function runRow({ link, group, open, cancel, remove, sides, compare }) {
     const running = run.status === "RUNNING";
     tell(end, running ? (waiting ? "Cancelling…" : "Cancel") : waiting ? "Deleting…" : sure ? "Delete for good?" : "Delete");
     mark(end, "aria-busy", waiting);
-    end.classList.toggle("sure", sure && !running);
-    end.title = running ? "End it now and keep what there is (c)" : sure ? "Press again; Escape keeps it" : "";
+    mark(end, "class", sure && !running ? "quiet sure" : "quiet");
+    mark(end, "title", running ? "End it now and keep what there is (c)" : sure ? "Press again; Escape keeps it" : null);
   }
   function tellFiles() {
     const now = JSON.stringify(run.files || []);
@@ -77,32 +78,35 @@ export function runRow({ link, group, open, cancel, remove, sides, compare }) {
   made.update = (now) => {
     run = now;
     const running = run.status === "RUNNING", total = run.duration || 0, elapsed = Math.min(total, Math.floor((run.elapsed || 0) / 1000));
-    made.dataset.status = run.status;
+    mark(made, "data-status", run.status);
     tell(time, moment(run.triggerTime));
     mark(time, "title", iso(run.triggerTime));
     mark(time, "datetime", iso(run.triggerTime));
-    under.hidden = !run.group;
-    under.href = group(run);
+    hide(under, !run.group);
+    mark(under, "href", group(run));
     tell(target, plain(run.targetName));
-    target.href = open(run);
+    mark(target, "href", open(run));
+    tell(place, placeOf(run));
     tell(mode, plain(run.mode));
     tell(truth, run.effectiveMode && run.effectiveMode !== run.mode ? `as ${plain(run.effectiveMode)}` : "");
-    truth.title = truth.textContent && `Recorded as ${plain(run.effectiveMode)}. ${prose(run.message)}`;
+    mark(truth, "title", truth.textContent ? `Recorded as ${plain(run.effectiveMode)}. ${prose(run.message)}` : null);
+    tell(more, [run.interval && `at ${plain(run.interval)}`, (run.engines || []).length && `with ${run.engines.map(plain).join(", ")}`].filter(Boolean).join(", "));
     tell(length, running || run.status === "CANCELLED" ? `${elapsed} of ${total} s` : `${total} s`);
-    meter.hidden = !running;
-    bar.style.width = (total ? 100 * Math.min(1, (run.elapsed || 0) / 1000 / total) : 0) + "%";
+    hide(meter, !running);
+    const width = (total ? 100 * Math.min(1, (run.elapsed || 0) / 1000 / total) : 0) + "%";
+    if (done !== width) bar.style.width = done = width;
     for (const [name, value] of [["aria-valuemin", 0], ["aria-valuemax", total], ["aria-valuenow", elapsed], ["aria-label", "Time recorded, in seconds"]]) mark(meter, name, value);
-    dot.className = "dot " + String(run.status).toLowerCase();
+    mark(dot, "class", "dot " + String(run.status).toLowerCase());
     tell(status, STATUS[run.status] || plain(run.status));
     const said = run.status === "FINISHED" && run.message === SUCCESS ? "" : prose(run.message);
-    message.hidden = !said;
+    hide(message, !said);
     tell(message, said);
     tellFiles();
     const there = (run.files || []).length > 0;
     tell(bytes, there && run.bytes ? size(run.bytes) : "");
     tell(tags, labelsOf(run.labels).map(([key, value]) => `${key}=${value}`).join(" · "));
-    view.hidden = one.hidden = other.hidden = !(run.files || []).includes("html");
-    view.href = link(run);
+    for (const each of [view, one, other]) hide(each, !(run.files || []).includes("html"));
+    mark(view, "href", link(run));
     const side = sides(run);
     mark(one, "aria-pressed", side.includes("before"));
     mark(other, "aria-pressed", side.includes("after"));

@@ -1,5 +1,5 @@
 // The table of runs: newest first, keyed by id.
-import { arrange, byId, tell } from "./dom.js";
+import { arrange, byId, hide, tell } from "./dom.js";
 import { runRow } from "./row.js";
 import { count } from "./text.js";
 
@@ -28,10 +28,10 @@ export function runTable(acts) {
     // The row that had the focus is gone: the next one has it.
     if (lost && !lost.isConnected) (body.children[Math.min(at, body.children.length - 1)] || byId("main")).focus();
     if (!current?.isConnected) current = body.firstElementChild;
-    if (current) current.tabIndex = 0;
+    if (current && current.tabIndex !== 0) current.tabIndex = 0;
     byId("runs").classList.toggle("several", several);
-    byId("runs").hidden = !runs.length;
-    byId("none").hidden = runs.length > 0;
+    hide(byId("runs"), !runs.length);
+    hide(byId("none"), runs.length > 0);
     tell(byId("none"), empty);
     const running = all.filter(({ status }) => status === "RUNNING").length;
     tell(byId("history-words"), all.length > MOST ? `the latest ${MOST} of ${count(all.length, "run")}` : running && all.length > 1 ? `${running} running` : "");
@@ -45,7 +45,12 @@ export function runTable(acts) {
 
   return {
     show,
-    focus: (id) => moveTo(rows.get(id) || current || body.firstElementChild),
+    /** The row of this run has the focus, or the last one that had it; without rows what is around them. */
+    focus(id) {
+      const row = rows.get(id) || current || body.firstElementChild;
+      if (row) moveTo(row);
+      else byId("main").focus({ preventScroll: true });
+    },
     get current() { return within() || null; },
     get rows() { return [...body.children]; },
     /** A key that is about a row; whether it was one. */

@@ -1,12 +1,12 @@
 // The list of targets: one cursor, any number chosen.
-import { byId, element, mark, tell } from "./dom.js";
+import { byId, element, hide, mark, tell } from "./dom.js";
 import { grouped, groupings, inOrder, matching } from "./select.js";
 import { count, labelsOf, plain } from "./text.js";
 import { windowed } from "./windowed.js";
 
 const ROW = 46, HEAD = 30;
 
-/** `choose(ids, push)`: these are to be shown; `filter(change)`: what is searched for or grouped by has changed. */
+/** `choose(ids, open)`: these are to be shown, at once if `open`; `filter(change)`: what is searched for or grouped by has changed. */
 export function targetList({ choose, filter, entered }) {
   const scroller = byId("targets"), search = byId("search"), by = byId("group-by");
   let all = [], listed = [], items = [], chosen = new Set(), cursor = null, from = null, numbers = new Map();
@@ -23,16 +23,18 @@ export function targetList({ choose, filter, entered }) {
       at = target;
       const gone = target.state === "GONE", text = plain(target.name), labels = labelsOf(target.labels).map(([key, value]) => `${key}=${value}`);
       if (!numbers.has(target.id)) numbers.set(target.id, `target-${numbers.size}`);
-      made.id = numbers.get(target.id);
-      made.className = "target" + (gone ? " gone" : "") + (target.id === cursor ? " current" : "") + (chosen.has(target.id) ? " chosen" : "");
+      mark(made, "id", numbers.get(target.id));
+      mark(made, "class", "target" + (gone ? " gone" : "") + (target.id === cursor ? " current" : "") + (chosen.has(target.id) ? " chosen" : ""));
       mark(made, "aria-selected", chosen.has(target.id));
       mark(made, "aria-setsize", listed.length);
       mark(made, "aria-posinset", index + 1);
       tell(name, text || "(no name)");
       tell(pid, String(target.pid));
       tell(busy, target.run ? "recording" : gone ? "gone" : "");
-      dot.className = "dot " + (gone ? "gone" : target.run ? "running" : "live");
-      tell(under, [plain(target.host), ...labels].filter(Boolean).join(" · "));
+      mark(dot, "class", "dot " + (gone ? "gone" : target.run ? "running" : "live"));
+      // What its group is about is above it; the keys are in the title.
+      const values = Object.keys(target.labels || {}).filter((key) => `label:${key}` !== by.value).map((key) => plain(target.labels[key]));
+      tell(under, [by.value === "host" ? "" : plain(target.host), ...values].filter(Boolean).join(" · "));
       mark(made, "title", [text, `pid ${target.pid} on ${plain(target.host)}`, gone ? `gone: ${plain(target.gone) || "not heard of any more"}` : "live", ...labels].join("\n"));
     };
     made.addEventListener("mousedown", (event) => { if (event.shiftKey) event.preventDefault(); });
@@ -62,7 +64,7 @@ export function targetList({ choose, filter, entered }) {
 
   function pick(id) {
     cursor = from = id;
-    choose([id]);
+    choose([id], true);
   }
   function toggle(id) {
     cursor = from = id;
@@ -100,7 +102,7 @@ export function targetList({ choose, filter, entered }) {
     const gone = all.filter(({ state }) => state === "GONE").length, whole = `${count(all.length - gone, "live target")}${gone ? `, ${gone} gone` : ""}`;
     tell(byId("count-words"), search.value.trim() ? `${listed.length} of ${count(all.length, "target")}` : all.length ? whole : "No targets yet");
     const offered = liveOf(listed);
-    byId("choose-all").hidden = !search.value.trim() || offered.length < 2;
+    hide(byId("choose-all"), !search.value.trim() || offered.length < 2);
     tell(byId("choose-all"), `Choose ${offered.length}`);
     list.show(items);
     draw();
@@ -128,7 +130,6 @@ export function targetList({ choose, filter, entered }) {
     show(targets, ids, { q, by: group }) {
       all = inOrder(targets);
       chosen = new Set(ids);
-      if (cursor === null && ids.length) cursor = from = ids[0];
       const offered = groupings(all);
       if (group && !offered.some(([value]) => value === group) && !all.length) offered.push([group, "…"]);
       if (by.dataset.of !== JSON.stringify(offered)) {
@@ -138,6 +139,12 @@ export function targetList({ choose, filter, entered }) {
       if (document.activeElement !== by) by.value = offered.some(([value]) => value === group) ? group : "";
       if (document.activeElement !== search && search.value !== q) search.value = q;
       lay();
+      // What the address says was chosen before there was a list.
+      if (cursor === null && listed.some(({ id }) => chosen.has(id))) {
+        cursor = from = listed.find(({ id }) => chosen.has(id)).id;
+        list.reveal(items.findIndex((item) => item.key === cursor), true);
+        draw();
+      }
     },
     /** A key that is about this list; whether it was one. */
     key(event) {

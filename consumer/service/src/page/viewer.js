@@ -1,6 +1,6 @@
 // A picture over the whole window, in a frame that may run its own script and nothing else.
 import { ask, Refusal } from "./api.js";
-import { arrange, byId, element, mark, tell } from "./dom.js";
+import { arrange, byId, element, hide, mark, tell } from "./dom.js";
 import { prose } from "./text.js";
 
 /** `closed()` goes back to what was there before. */
@@ -11,8 +11,19 @@ export function viewer({ closed }) {
   // The picture has the keyboard; the Escape that it has no use for comes back.
   window.addEventListener("message", (event) => { if (frame && event.source === frame.contentWindow && event.data === "flightline:escape") closed(); });
 
+  /** The same buttons again, with other words. */
+  function buttons(into, all, more) {
+    const kept = [...into.children];
+    arrange(into, all.map((one, i) => {
+      const made = kept[i] || element("button", { type: "button" });
+      tell(made, one.words);
+      made.onclick = () => { if (!one.off) one.act(); };
+      more(made, one);
+      return made;
+    }));
+  }
   function say(text) {
-    words.hidden = !text;
+    hide(words, !text);
     tell(words, text);
   }
   /** Errors come as JSON, which nobody is to read in a frame. */
@@ -49,24 +60,21 @@ export function viewer({ closed }) {
   }
 
   return {
-    /** `path`: of the picture, or null, and `text` says why there is none yet. `events` are buttons, `links` are links. */
-    show({ title, path, text, events = [], links = [] }) {
+    /** `path`: of the picture, or null, and `text` says why there is none yet. `events` and `steps` are buttons, `links` are links. */
+    show({ title, path, text, events = [], steps = [], links = [] }) {
       if (whole.hidden) {
-        whole.hidden = false;
+        hide(whole, false);
         byId("viewer-title").focus({ preventScroll: true });
       }
       tell(byId("viewer-title"), title);
       mark(byId("viewer-title"), "title", title);
-      byId("viewer-events").hidden = events.length < 2;
-      const kept = [...byId("viewer-events").children];
-      arrange(byId("viewer-events"), events.map(({ name, words: label, pressed, act }, i) => {
-        const made = kept[i] || element("button", { type: "button" });
-        made.dataset.event = name;
-        tell(made, label);
+      hide(byId("viewer-events"), events.length < 2);
+      buttons(byId("viewer-events"), events, (made, { name, pressed }) => {
+        mark(made, "data-event", name);
         mark(made, "aria-pressed", pressed);
-        made.onclick = act;
-        return made;
-      }));
+      });
+      hide(byId("viewer-steps"), !steps.length);
+      buttons(byId("viewer-steps"), steps, (made, { off }) => mark(made, "aria-disabled", off));
       const key = links.map(({ href }) => href).join("\n");
       if (byId("viewer-links").dataset.of !== key) {
         byId("viewer-links").dataset.of = key;
@@ -80,7 +88,7 @@ export function viewer({ closed }) {
     },
     hide() {
       if (whole.hidden) return false;
-      whole.hidden = true;
+      hide(whole, true);
       shown = "";
       leave("");
       return true;

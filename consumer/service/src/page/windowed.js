@@ -58,9 +58,10 @@ export function windowed(scroller, { make, update }) {
       draw();
     },
     redraw: draw,
-    reveal(index) {
+    reveal(index, middle = false) {
       const item = items[index];
       if (!item) return;
+      if (middle) scroller.scrollTop = tops[index] - (scroller.clientHeight - item.height) / 2;
       const top = tops[index], under = top + item.height - scroller.clientHeight;
       // The head of a group comes along.
       const from = items[index - 1]?.head ? top - items[index - 1].height : top;

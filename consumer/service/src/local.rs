@@ -1,0 +1,215 @@
+//! Processes of this machine that the service takes on itself: it starts an agent for each, with arguments, never by a shell.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use crate::core::check_labels;
+use crate::fault::Fault;
+use crate::wire::Labels;
+
+/// Agents at a time.
+const MOST_AGENTS: usize = 256;
+/// Processes that are listed.
+const MOST_PROCESSES: usize = 16_384;
+/// Bytes of a command line that are told.
+const LONGEST_COMMAND: u64 = 300;
+
+/// How an agent is started: a program and what comes before `-p PID --label=…`.
+#[derive(Clone, Debug)]
+pub struct Agents {
+    /// The command that has agents.
+    pub program: PathBuf,
+    /// Its arguments up to there.
+    pub arguments: Vec<OsString>,
+}
+
+impl Agents {
+    /// Agents that join the service at this address.
+    #[must_use]
+    pub fn joining(mut self, address: SocketAddr, tls: bool) -> Self {
+        let scheme = if tls { "https" } else { "http" };
+        // Where we answer on all addresses, agents use the loopback.
+        let ip = match address.ip() {
+            ip if !ip.is_unspecified() => ip,
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        let url = format!("{scheme}://{}", SocketAddr::new(ip, address.port()));
+        self.arguments.extend(["--join".into(), url.into()]);
+        self
+    }
+}
+
+/// A process that can be taken on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Process {
+    pid: u32,
+    name: String,
+    command: String,
+    user: String,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adopt {
+    pid: u32,
+    #[serde(default)]
+    labels: Labels,
+}
+
+/// The agents that we started.
+#[derive(Debug)]
+pub struct Local {
+    agents: Agents,
+    children: Mutex<Vec<(u32, Child)>>,
+}
+
+impl Local {
+    /// None yet.
+    pub fn new(agents: Agents) -> Self {
+        Self { agents, children: Mutex::default() }
+    }
+
+    /// Processes that our user may record, and that are none of ours.
+    pub fn processes(&self) -> Vec<Process> {
+        let own = nix::unistd::geteuid();
+        let ours: Vec<u32> = self.with(|children| children.iter().map(|(_, child)| child.id()).collect());
+        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let pids = pids.filter(|pid| *pid != std::process::id() && !ours.contains(pid));
+        let mut processes: Vec<Process> = pids
+            .filter_map(|pid| {
+                let user = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+                // Kernel threads have no program.
+                let program = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+                (program && (own.is_root() || own.as_raw() == user)).then(|| Process::of(pid, user)).flatten()
+            })
+            .take(MOST_PROCESSES)
+            .collect();
+        processes.sort_by(|a, b| (&a.name, a.pid).cmp(&(&b.name, b.pid)));
+        processes
+    }
+
+    /// Takes a process on.
+    ///
+    /// # Errors
+    /// There is none of this number that may be recorded, or there are too many.
+    pub fn adopt(&self, asked: &Adopt) -> Result<(), Fault> {
+        check_labels(&asked.labels)?;
+        // Given as `--label=KEY=VALUE`, where a comma begins the next.
+        let plain = |text: &String| !text.contains([',', '\0', '\n']);
+        if !asked.labels.iter().all(|(key, value)| plain(key) && plain(value) && !key.contains('=')) {
+            return Err(Fault::bad("Labels that are given here have no commas and no lines, keys no `=`."));
+        }
+        if !self.processes().iter().any(|process| process.pid == asked.pid) {
+            return Err(Fault::missing("There is no such process, or the service's user may not record it."));
+        }
+        self.with(|children| {
+            if children.iter().any(|(pid, _)| *pid == asked.pid) {
+                return Err(Fault::conflict("The service has an agent for this process already."));
+            }
+            if children.len() >= MOST_AGENTS {
+                let sentence = format!("The service has {MOST_AGENTS} agents already, which is the most.");
+                return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence));
+            }
+            let mut command = Command::new(&self.agents.program);
+            command.args(&self.agents.arguments).args(["-p", &asked.pid.to_string()]);
+            command.args(asked.labels.iter().map(|(key, value)| format!("--label={key}={value}")));
+            let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+            children.push((asked.pid, child.map_err(|error| Fault::internal("start an agent", error))?));
+            Ok(())
+        })
+    }
+
+    /// Lets go of agents that have ended.
+    pub fn look(&self) {
+        self.with(|_| ());
+    }
+
+    fn with<T>(&self, then: impl FnOnce(&mut Vec<(u32, Child)>) -> T) -> T {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        children.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+        then(&mut children)
+    }
+}
+
+impl Drop for Local {
+    /// Agents end with us: they would find nobody.
+    fn drop(&mut self) {
+        self.with(|children| {
+            for (_, child) in children.iter_mut() {
+                let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap_or(0));
+                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+            }
+            children.drain(..).for_each(|(_, mut child)| drop(child.wait()));
+        });
+    }
+}
+
+impl Process {
+    fn of(pid: u32, user: u32) -> Option<Self> {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned();
+        let mut command = Vec::new();
+        let _ =
+            File::open(format!("/proc/{pid}/cmdline")).ok()?.take(LONGEST_COMMAND).read_to_end(&mut command);
+        let command = String::from_utf8_lossy(&command).replace('\0', " ").trim_end().to_owned();
+        let user = nix::unistd::User::from_uid(user.into())
+            .ok()
+            .flatten()
+            .map_or_else(|| user.to_string(), |user| user.name);
+        Some(Self { pid, name, command, user })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adopt(local: &Local, pid: u32, labels: &[(&str, &str)]) -> Result<(), u16> {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        local.adopt(&Adopt { pid, labels }).map_err(|fault| fault.status.as_u16())
+    }
+
+    #[test]
+    fn a_process_is_taken_on_once_by_an_agent_with_its_words_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = folder.path().join("said");
+        // Stands for our own command: tells its arguments, and stays.
+        let script = format!("printf '%s\\n' \"$@\" > {}; exec sleep 60", said.display());
+        let arguments = ["-c".into(), script.into(), "agent".into()].to_vec();
+        let local = Local::new(Agents { program: "/bin/sh".into(), arguments });
+        let mut process = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = process.id();
+        let listed = local.processes().into_iter().find(|listed| listed.pid == pid).unwrap();
+        assert_eq!((listed.name.as_str(), listed.command.as_str()), ("sleep", "sleep 60"));
+        for bad in [[("a", "x,y")], [("a=b", "x")], [("a", "x\ny")], [("", "x")]] {
+            assert_eq!(adopt(&local, pid, &bad), Err(400), "{bad:?}");
+        }
+        assert_eq!(adopt(&local, u32::MAX, &[]), Err(404));
+        assert_eq!(adopt(&local, std::process::id(), &[]), Err(404));
+        adopt(&local, pid, &[("why", "`id`;$(id) --join=http://evil")]).unwrap();
+        assert_eq!(adopt(&local, pid, &[]), Err(409));
+        let words = loop {
+            match fs::read_to_string(&said) {
+                Ok(words) if words.lines().count() == 3 => break words,
+                _ => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(words, format!("-p\n{pid}\n--label=why=`id`;$(id) --join=http://evil\n"));
+        let agent = local.with(|children| children[0].1.id());
+        drop(local);
+        assert!(!fs::exists(format!("/proc/{agent}")).unwrap(), "agents end with the service");
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+}
