@@ -61,6 +61,12 @@ pub struct ServeArgs {
     /// Bytes of recordings kept of each target
     #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = bytes)]
     history_bytes: u64,
+    /// Bytes kept of each target of what its agent records all the time
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = bytes)]
+    window_size: u64,
+    /// For how long that is kept
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
+    window_age: Duration,
     /// Runs at a time, of all targets
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     max_concurrent: u64,
@@ -105,6 +111,8 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         max_duration: args.max_duration,
         history_size: usize::try_from(args.history_size)?,
         history_bytes: args.history_bytes,
+        window_bytes: args.window_size,
+        window_age: args.window_age,
         max_concurrent: usize::try_from(args.max_concurrent)?,
         min_free: args.min_free,
         max_recording: args.max_recording,

@@ -14,6 +14,7 @@ pub mod core;
 mod fault;
 pub mod http;
 mod id;
+pub mod ingest;
 pub mod local;
 mod page;
 pub mod pictures;

@@ -19,6 +19,10 @@ pub struct Settings {
     pub min_free: u64,
     /// Largest recording that an agent may send.
     pub max_recording: u64,
+    /// Bytes kept of each target of what is recorded all the time.
+    pub window_bytes: u64,
+    /// For how long it is kept.
+    pub window_age: Duration,
     /// Within this time an agent is heard of; after twice that it is gone.
     pub heartbeat: Duration,
     /// How long an agent has to take up a run.
@@ -49,6 +53,8 @@ impl Default for Settings {
             max_concurrent: 64,
             min_free: 512 << 20,
             max_recording: 128 << 20,
+            window_bytes: 64 << 20,
+            window_age: Duration::from_secs(24 * 3600),
             heartbeat: Duration::from_secs(5),
             start_timeout: Duration::from_secs(10),
             delivery_timeout: Duration::from_secs(30),
@@ -64,6 +70,8 @@ impl Default for Settings {
 
 /// Largest body of a request that is not a recording.
 pub const SMALL_BODY: usize = 64 << 10;
+/// Largest body of chunks of what is recorded all the time.
+pub const LARGEST_CHUNKS: usize = 16 << 20;
 /// Names, hosts, reasons and messages are cut at this length.
 pub const LONGEST_TEXT: usize = 512;
 /// Labels of a target or run.

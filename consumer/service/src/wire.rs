@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::window::Bounds;
+
 /// Names that a target or run is told apart by.
 pub type Labels = BTreeMap<String, String>;
 
@@ -320,6 +322,9 @@ pub struct Target {
     pub modes: Vec<Capability>,
     /// The run that goes on.
     pub run: Option<String>,
+    /// What is kept of what is recorded all the time.
+    #[serde(default, skip_deserializing)]
+    pub continuous: Option<Bounds>,
 }
 
 /// What can be asked for at most.

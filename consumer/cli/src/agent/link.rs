@@ -167,6 +167,23 @@ impl Link {
         })
     }
 
+    /// Gives chunks of what is recorded all the time. False if they are to be offered again.
+    pub fn give_chunks(&self, path: &Path) -> bool {
+        let Some(known) = self.state().known.clone() else { return false };
+        // What has rolled away meanwhile is gone.
+        let Ok(file) = File::open(path) else { return true };
+        let body = SendBody::from_owned_reader(file);
+        let path = format!("/agents/{}/chunks", known.target);
+        match self.client.call(Method::POST, &path, Some(&known.secret), Some(body)) {
+            Ok(_) => true,
+            Err(Refused::Status(413 | 422, said)) => {
+                say(&said);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
     /// Sends something until it is taken, refused, or not worth it any more.
     fn told(
         &self,

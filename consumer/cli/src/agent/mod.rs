@@ -6,6 +6,7 @@
 //! ```
 //! The recorded process knows nothing of it: it holds no connection and waits for nobody.
 
+mod continuous;
 mod link;
 mod perform;
 mod process;
@@ -34,6 +35,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   flightline agent --join http://127.0.0.1:7070 -- ./server            start a program that can then be profiled in every mode
   flightline agent --join http://127.0.0.1:7070 -p redis-server        what runs already: CPU and off-CPU time
+  flightline agent --continuous -p nginx                               and all the time at 19 Hz: what was it doing at 14:03?
   flightline agent --join https://prof:7070 --token-file token --label zone=eu-1 -- ./server
 
 The program is preloaded and waits to be recorded: it gets no thread, descriptor or connection. All talking is done by this \
@@ -57,6 +59,9 @@ pub struct AgentArgs {
     /// What the process is told apart by, as zone=eu-1 or role=jobmanager; repeatable. Service and container are found by themselves
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = labels::parse)]
     label: Vec<(String, String)>,
+    /// Record CPU time all the time, too, at this rate, from outside: the service keeps the last while of it
+    #[arg(long, value_name = "HZ", num_args = 0..=1, default_missing_value = "19", value_parser = rate)]
+    continuous: Option<f64>,
     /// Running processes: their ids, or the name of all processes of a program
     #[arg(
         short,
@@ -98,7 +103,7 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
     let signals = Signals::of_user()?;
     let process = Process::of(child.id(), &args.label)?;
     process.settle(SETTLING);
-    let agent = Joined::new(process, Arc::clone(&client));
+    let agent = Joined::new(process, Arc::clone(&client), args.continuous);
     let status = wait(&mut child, &signals)?;
     agent.end(&ended(status));
     Ok(match (status.code(), status.signal()) {
@@ -113,8 +118,10 @@ fn watch(args: &AgentArgs, client: &Arc<Client>, signals: &Signals) -> anyhow::R
     let pids = attach::pids(&args.pid)?;
     let processes =
         pids.into_iter().map(|pid| Process::of(pid, &args.label)).collect::<Result<Vec<_>, _>>()?;
-    let mut agents: Vec<Joined> =
-        processes.into_iter().map(|process| Joined::new(process, Arc::clone(client))).collect();
+    let mut agents: Vec<Joined> = processes
+        .into_iter()
+        .map(|process| Joined::new(process, Arc::clone(client), args.continuous))
+        .collect();
     while !agents.is_empty() {
         if signals.wait(Some(Duration::from_millis(200))).is_some() {
             agents.drain(..).for_each(|agent| agent.end("its agent was ended"));
@@ -132,22 +139,32 @@ struct Joined {
     process: Arc<Process>,
     over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
+    recording: Option<std::thread::JoinHandle<()>>,
     link: Arc<Link>,
 }
 
 impl Joined {
-    fn new(process: Process, client: Arc<Client>) -> Self {
+    fn new(process: Process, client: Arc<Client>, continuous: Option<f64>) -> Self {
         let process = Arc::new(process);
         let link = Arc::new(Link::new(client, Arc::clone(&process)));
         let over = Arc::new(AtomicBool::new(false));
         let (talking, done) = (Arc::clone(&link), Arc::clone(&over));
         let thread = std::thread::Builder::new().name("agent".into()).spawn(move || talking.talk(&done)).ok();
-        Self { process, over, thread, link }
+        let recording = continuous.and_then(|rate| {
+            let (process, link, over) = (Arc::clone(&process), Arc::clone(&link), Arc::clone(&over));
+            let thread = std::thread::Builder::new().name("continuous".into());
+            thread.spawn(move || continuous::record(&process, rate, &link, &over)).ok()
+        });
+        Self { process, over, thread, recording, link }
     }
 
     /// Tells the end of the process.
     fn end(mut self, why: &str) {
         self.over.store(true, Relaxed);
+        // Its last chunk is to come, too.
+        if let Some(recording) = self.recording.take() {
+            let _ = recording.join();
+        }
         self.link.end(why);
         // It may be in the midst of a question, which is answered within a heartbeat; nobody needs the answer any more.
         drop(self.thread.take());
@@ -185,4 +202,10 @@ fn ended(status: ExitStatus) -> String {
         }
         (None, None) => "it has ended".into(),
     }
+}
+
+/// Samples a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().ok().filter(|rate| (1.0..=1000.0).contains(rate));
+    rate.ok_or_else(|| "give 1 to 1000 samples a second".into())
 }

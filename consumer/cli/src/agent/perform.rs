@@ -269,7 +269,7 @@ fn effective(mode: Mode, status: &Value) -> (String, String) {
     }
 }
 
-fn own() -> Result<Command, String> {
+pub fn own() -> Result<Command, String> {
     let program: PathBuf =
         std::env::current_exe().map_err(|error| format!("cannot find our own command: {error}"))?;
     let mut command = Command::new(program);
@@ -284,7 +284,7 @@ fn ended(child: &mut Child) -> Result<Option<bool>, String> {
 }
 
 /// What a recorder said last.
-fn last_words(path: &Path) -> String {
+pub fn last_words(path: &Path) -> String {
     let mut text = Vec::new();
     if let Ok(file) = File::open(path) {
         let _ = file.take(LONGEST_WORDS).read_to_end(&mut text);

@@ -60,13 +60,34 @@ pub fn folded(bytes: &[u8], wanted: &[String], out: &mut impl Write) -> io::Resu
         return Ok(None);
     };
     let tables = data.dictionary.unwrap_or_default();
+    folded_of(&data.resource_profiles, &tables, wanted, MOST, out).map(Some)
+}
+
+/// The types of samples that profiles of some resources have, as name and unit.
+pub fn types<'a>(
+    resources: &'a [ResourceProfiles],
+    tables: &'a ProfilesDictionary,
+) -> impl Iterator<Item = ((&'a str, &'a str), &'a Profile)> {
     let text = |index: i32| at(&tables.string_table, index).map_or("", String::as_str);
-    let scopes = data.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
-    let typed = scopes.flat_map(|scope| &scope.profiles).map(|profile| {
+    let scopes = resources.iter().flat_map(|resource| &resource.scope_profiles);
+    scopes.flat_map(|scope| &scope.profiles).map(move |profile| {
         let of = profile.sample_type.unwrap_or_default();
         ((text(of.type_strindex), text(of.unit_strindex)), profile)
-    });
-    let all: Vec<_> = typed.collect();
+    })
+}
+
+/// The same of decoded profiles of some resources, in at most so many bytes.
+///
+/// # Errors
+/// As of [`folded`]; [`io::ErrorKind::FileTooLarge`] if the text would be longer.
+pub fn folded_of(
+    resources: &[ResourceProfiles],
+    tables: &ProfilesDictionary,
+    wanted: &[String],
+    most: usize,
+    out: &mut impl Write,
+) -> io::Result<String> {
+    let all: Vec<_> = self::types(resources, tables).collect();
     let mut types: Vec<(&str, &str)> = all.iter().map(|(of, _)| *of).collect();
     types.sort_unstable();
     types.dedup();
@@ -101,18 +122,19 @@ pub fn folded(bytes: &[u8], wanted: &[String], out: &mut impl Write) -> io::Resu
     let mut written = 0;
     for (stack, weight) in weights.into_iter().filter(|&(_, weight)| weight > 0) {
         line.clear();
-        put_stack(&tables, stack, MOST - written, &mut line);
+        put_stack(tables, stack, most - written, &mut line);
         written += line.len();
-        if written >= MOST {
-            return Err(invalid("its stacks take more than 1 GB as text".to_owned()));
+        if written >= most {
+            let what = format!("its stacks take more than {most} bytes as text");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
         writeln!(out, "{line} {weight}")?;
     }
-    Ok(Some(match unit {
+    Ok(match unit {
         "nanoseconds" => "ns".to_owned(),
         "count" | "" => "samples".to_owned(),
         unit => unit.to_owned(),
-    }))
+    })
 }
 
 fn at<T>(table: &[T], index: i32) -> Option<&T> {

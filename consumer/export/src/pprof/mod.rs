@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::profiles::v1development::{self as otlp, ProfilesDictionary};
 use prost::Message;
 pub use proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
-pub use tree::{folded, of_tree};
+pub use tree::{folded, folded_of, of_tree};
 
 use crate::batch::Batch;
 

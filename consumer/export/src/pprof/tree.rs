@@ -59,19 +59,26 @@ pub fn of_tree(tree: &Tree) -> Profile {
     profile
 }
 
-/// Folded text of a profile's default value, or its last, and what that counts. Functions inlined into others are frames.
+/// Folded text of a gzipped profile's default value, or its last, and what that counts. Functions inlined into others are frames.
 ///
 /// # Errors
 /// The bytes are no gzipped profile, or `out` cannot be written.
 pub fn folded(packed: impl Read, out: &mut impl Write) -> io::Result<String> {
-    let invalid =
-        |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("no pprof profile: {what}"));
     let mut bytes = Vec::new();
     MultiGzDecoder::new(packed).take(MOST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST {
         return Err(invalid("it is larger than 512 MB"));
     }
-    let profile = Profile::decode(bytes.as_slice()).map_err(|error| invalid(&error.to_string()))?;
+    folded_of(&bytes, out)
+}
+
+/// The same of a profile that is not packed. Memory is in proportion to the bytes; the text need not be, as a profile can name one thing
+/// again and again.
+///
+/// # Errors
+/// The bytes are no profile, or `out` cannot be written.
+pub fn folded_of(bytes: &[u8], out: &mut impl Write) -> io::Result<String> {
+    let profile = Profile::decode(bytes).map_err(|error| invalid(&error.to_string()))?;
     if profile.sample_type.is_empty() || profile.string_table.first().is_none_or(|first| !first.is_empty()) {
         return Err(invalid("it has no value, or no table of texts"));
     }
@@ -84,34 +91,33 @@ pub fn folded(packed: impl Read, out: &mut impl Write) -> io::Result<String> {
         .iter()
         .position(|of| of.r#type == profile.default_sample_type && profile.default_sample_type != 0);
     let value = default.unwrap_or(profile.sample_type.len() - 1);
-    let names: HashMap<u64, String> = profile
-        .function
-        .iter()
-        .map(|function| (function.id, text(function.name).replace(';', ":").replace(['\n', '\r'], " ")))
-        .collect();
-    // Leaf first, as stacks are.
-    let frames: HashMap<u64, Vec<String>> = profile
-        .location
-        .iter()
-        .map(|location| {
-            let named = location.line.iter().filter_map(|line| names.get(&line.function_id).cloned());
-            let named: Vec<String> = named.filter(|name| !name.is_empty()).collect();
-            let address = || vec![format!("0x{:x}", location.address)];
-            (location.id, if named.is_empty() { address() } else { named })
-        })
-        .collect();
+    let names: HashMap<u64, &str> =
+        profile.function.iter().map(|function| (function.id, text(function.name))).collect();
+    let locations: HashMap<u64, &Location> =
+        profile.location.iter().map(|location| (location.id, location)).collect();
     for sample in &profile.sample {
         let weight = sample.value.get(value).copied().unwrap_or(0);
         if weight <= 0 {
             continue;
         }
-        let path = sample.location_id.iter().rev().filter_map(|id| frames.get(id));
         let mut any = false;
-        for name in path.flat_map(|frames| frames.iter().rev()) {
+        let mut put = |name: &str| -> io::Result<()> {
             if std::mem::replace(&mut any, true) {
                 out.write_all(b";")?;
             }
-            out.write_all(name.as_bytes())?;
+            out.write_all(flightline_consumer::folded::clean(name).as_bytes())
+        };
+        // Leaf first, as stacks are.
+        for location in sample.location_id.iter().rev().filter_map(|id| locations.get(id)) {
+            let mut named = false;
+            let functions = location.line.iter().rev().filter_map(|line| names.get(&line.function_id));
+            for name in functions.filter(|name| !name.is_empty()) {
+                put(name)?;
+                named = true;
+            }
+            if !named {
+                put(&format!("0x{:x}", location.address))?;
+            }
         }
         writeln!(out, "{} {weight}", if any { "" } else { flightline_consumer::fold::NO_STACK })?;
     }
@@ -120,6 +126,10 @@ pub fn folded(packed: impl Read, out: &mut impl Write) -> io::Result<String> {
         "count" | "" => "samples".to_owned(),
         unit => unit.to_owned(),
     })
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("no pprof profile: {what}"))
 }
 
 #[cfg(test)]
@@ -141,6 +151,9 @@ mod tests {
         let mut out = Vec::new();
         folded_text::write(&again, &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), text);
+        let mut again = Vec::new();
+        assert_eq!(folded_of(&of_tree(&tree).encode_to_vec(), &mut again).unwrap(), "ns");
+        assert_eq!(String::from_utf8(again).unwrap(), text);
         for cut in 0..packed.len() {
             assert!(folded(&packed[..cut], &mut Vec::new()).is_err(), "{cut}");
         }

@@ -9,6 +9,7 @@ mod runs;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -21,9 +22,13 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Moment};
 use crate::settings::Settings;
 use crate::store::{Kept, Store};
+use crate::window;
 use crate::wire::{Limits, Numbered, Run, State as TargetState, Status, Target};
 
 pub use asked::{Asked, check_labels};
+pub use windows::Kept as WindowKept;
+use windows::Windows;
+
 pub use ending::{Delivered, Delivery};
 
 /// The service without its doors.
@@ -33,6 +38,7 @@ pub struct Core {
     pub settings: Settings,
     clock: Arc<dyn Clock>,
     store: Store,
+    windows: Windows,
     state: Mutex<State>,
 }
 
@@ -99,7 +105,13 @@ impl Core {
     ) -> io::Result<(Arc<Self>, Vec<String>)> {
         let store = Store::open(path)?;
         let found = store.read()?;
-        let core = Self { settings, clock, store, state: Mutex::default() };
+        let limits = window::Limits {
+            bytes: settings.window_bytes,
+            age: settings.window_age,
+            ..window::Limits::default()
+        };
+        let (windows, kept) = Windows::open(&path.join("windows"), limits, clock.utc())?;
+        let core = Self { settings, clock, store, windows, state: Mutex::default() };
         let mut broken_off = Vec::new();
         {
             let mut state = core.state();
@@ -118,6 +130,7 @@ impl Core {
             core.store.remove_recording(id)?;
             core.describe(id)?;
         }
+        core.adopt_windows(kept);
         core.roll_all();
         Ok((Arc::new(core), found.unreadable))
     }

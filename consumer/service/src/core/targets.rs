@@ -66,6 +66,7 @@ impl Core {
             labels: hello.labels,
             modes: capabilities(hello.modes),
             run,
+            continuous: None,
         };
         // What was not heard yet is told again; numbers go on.
         let earlier = state.targets.remove(&id).and_then(|joined| joined.agent);
@@ -125,8 +126,11 @@ impl Core {
 
     /// All targets.
     pub fn targets(&self) -> Targets {
-        let state = self.state();
-        let targets = state.targets.keys().filter_map(|id| state.target(id)).collect();
+        let mut targets: Vec<Target> = {
+            let state = self.state();
+            state.targets.keys().filter_map(|id| state.target(id)).collect()
+        };
+        targets.iter_mut().for_each(|target| target.continuous = self.windows.bounds(&target.id));
         Targets { profiling: self.settings.profiling, limits: self.limits(), targets }
     }
 
@@ -135,7 +139,8 @@ impl Core {
     /// # Errors
     /// There is none.
     pub fn target(&self, id: &str) -> Result<Target, Fault> {
-        self.state().target(id).ok_or_else(no_target)
+        let target = self.state().target(id).ok_or_else(no_target)?;
+        Ok(Target { continuous: self.windows.bounds(id), ..target })
     }
 
     /// The target that Flink's paths mean by a name: an id, or the name or label of exactly one.
@@ -191,6 +196,7 @@ impl Core {
             runs.iter().for_each(|run| drop(state.runs.remove(run)));
             runs
         };
+        self.windows.forget(id).map_err(|error| Fault::internal("remove what is kept of it", error))?;
         for run in runs {
             self.store.remove(&run).map_err(|error| Fault::internal("remove a run", error))?;
         }
@@ -212,6 +218,7 @@ impl Core {
             self.lost(&target, "its agent was not heard of any more");
         }
         self.overdue();
+        self.windows.look(self.now().utc);
     }
 
     fn lost(&self, target: &str, why: &str) {

@@ -78,7 +78,7 @@ impl Bench {
         let mut names: Vec<String> = std::fs::read_dir(self.folder.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| name != "lock")
+            .filter(|name| name != "lock" && name != "windows")
             .collect();
         names.sort();
         names
@@ -239,6 +239,9 @@ fn history_is_there_after_a_restart_and_what_went_on_has_failed() {
     let copy = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(folder.path()).unwrap() {
         let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
         std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
     }
     drop((delivery, core));
@@ -419,6 +422,46 @@ fn no_more_targets_come_than_may_and_those_that_are_gone_make_room() {
     bench.core.gone(&one.target, &one.secret, "exit").unwrap();
     bench.agent(3);
     assert!(bench.core.target(&one.target).is_err());
+}
+
+/// What is recorded all the time is there by the clock, after a restart too, and goes with its target.
+#[test]
+fn what_is_recorded_all_the_time_is_kept_and_found_again() {
+    let bench = Bench::new(on());
+    let agent = bench.agent(1);
+    let (id, secret) = (agent.target.as_str(), agent.secret.as_str());
+    assert_eq!(bench.core.window(id, 10).unwrap_err().status, 404);
+    let bytes =
+        std::fs::read(format!("{}recordings/flightline.jfr", crate::pictures::tests::FIXTURES)).unwrap();
+    assert_eq!(bench.core.put(id, "lie", bytes.clone().into()).unwrap_err().status, 404);
+    let torn = bytes[..bytes.len() - 9].to_vec();
+    assert_eq!(bench.core.put(id, secret, torn.into()).unwrap_err().status, 422);
+    bench.core.put(id, secret, bytes.clone().into()).unwrap();
+    let kept = bench.core.window(id, 10).unwrap();
+    assert_eq!((kept.bounds.bytes, kept.chunks.len()), (bytes.len() as u64, 1));
+    let counted: f64 = kept.timeline.rates.iter().flatten().sum();
+    assert!(counted > 0.0, "{kept:?}");
+    assert_eq!(bench.core.target(id).unwrap().continuous, Some(kept.bounds));
+    let (from, to) = (kept.bounds.from, kept.bounds.to + 1);
+    assert_eq!(bench.core.interval(id, from, to).unwrap().0.len(), 1);
+    assert_eq!(bench.core.interval(id, to + 1, to + 2).unwrap_err().status, 404);
+    assert_eq!(bench.core.interval(id, to, from).unwrap_err().status, 400);
+    let Bench { core, hands, folder } = bench;
+    drop(core);
+    // What is not described is not ours.
+    std::fs::create_dir(folder.path().join("windows/other-1-00000000")).unwrap();
+    let core = Core::open(folder.path(), on(), hands.clone()).unwrap().0;
+    assert_eq!(core.targets().targets.len(), 1);
+    assert_eq!(core.target(id).unwrap().state, TargetState::Gone);
+    core.look();
+    assert_eq!(core.window(id, 10).unwrap(), kept);
+    core.forget(id).unwrap();
+    assert_eq!(core.window(id, 10).unwrap_err().status, 404);
+    let left: Vec<_> = std::fs::read_dir(folder.path().join("windows"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["other-1-00000000"]);
 }
 
 /// Requests as people write them, damaged in every way: refused in words or taken, and nothing else.

@@ -9,11 +9,12 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::body::{Pieces, small, too_large};
+use super::body::{Pieces, small, too_large, whole};
 use super::{App, Asking, Named, apart, json};
 use crate::core::Delivered;
 use crate::fault::Fault;
 use crate::pictures;
+use crate::settings::LARGEST_CHUNKS;
 use crate::wire::{AGENT_HEADER, Gone, Hello, Progress};
 
 pub async fn hello(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, Fault> {
@@ -79,6 +80,20 @@ pub async fn gone(
     let Gone { message } = told(&body)?;
     let secret = secret(&headers).to_owned();
     apart(move || app.core.gone(&target, &secret, &message)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Takes chunks of what is recorded all the time.
+pub async fn chunks(
+    State(app): State<App>,
+    Named(target): Named<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Fault> {
+    let secret = secret(&headers).to_owned();
+    app.core.heard(&target, &secret)?;
+    let chunks = whole(body, LARGEST_CHUNKS, app.core.settings.patience).await?;
+    apart(move || app.core.put(&target, &secret, chunks)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -15,11 +15,19 @@ use crate::settings::SMALL_BODY;
 /// # Errors
 /// It is too long, or does not come.
 pub async fn small(body: Body, patience: Duration) -> Result<Bytes, Fault> {
+    whole(body, SMALL_BODY, patience).await
+}
+
+/// Reads a body of at most so many bytes.
+///
+/// # Errors
+/// It is too long, or does not come.
+pub async fn whole(body: Body, most: usize, patience: Duration) -> Result<Bytes, Fault> {
     let mut pieces = Pieces::new(body, patience);
     let mut whole = BytesMut::new();
     while let Some(piece) = pieces.next().await? {
-        if whole.len() + piece.len() > SMALL_BODY {
-            return Err(too_large(SMALL_BODY as u64));
+        if whole.len() + piece.len() > most {
+            return Err(too_large(most as u64));
         }
         whole.extend_from_slice(&piece);
     }

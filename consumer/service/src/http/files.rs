@@ -1,18 +1,22 @@
 //! What can be had of a run: its recording, and what is made of it.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use serde::Deserialize;
 
 use super::range::{Whole, answer};
 use super::{App, Asking, Named, apart, nothing};
+use crate::clock::stamp;
 use crate::fault::Fault;
-use crate::pictures::{self, Format, Outcome, Side, Wanted};
-use crate::wire::Run;
+use crate::pictures::{self, Format, Outcome, Side, Source, Wanted};
+use crate::wire::{Run, Target};
 
 /// Another program's names are in it: it gets an origin of its own, and nothing from anywhere.
 const PICTURE_POLICY: &str = "sandbox allow-scripts allow-downloads; frame-ancestors 'self'";
+
+/// Steps of a time line, if nobody says how many.
+const STEPS: usize = 300;
 
 /// How something is to be shown.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -65,6 +69,61 @@ pub async fn download(
 }
 
 #[derive(Debug, Deserialize)]
+pub struct Steps {
+    /// Of the time line.
+    steps: Option<usize>,
+}
+
+/// What is kept of what is recorded all the time.
+pub async fn window(
+    State(app): State<App>,
+    Named(target): Named<String>,
+    Asking(Steps { steps }): Asking<Steps>,
+) -> Result<Response, Fault> {
+    let kept = apart(move || app.core.window(&target, steps.unwrap_or(STEPS))).await?;
+    Ok(super::json(StatusCode::OK, &kept))
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Interval {
+    from: i64,
+    to: i64,
+    view: Option<u8>,
+    event: Option<String>,
+}
+
+/// An interval of it in a format.
+pub async fn of_window(
+    State(app): State<App>,
+    Named((target, format)): Named<(String, String)>,
+    Asking(Interval { from, to, view, event }): Asking<Interval>,
+) -> Result<Response, Fault> {
+    let format = Format::named(&format).ok_or_else(nothing)?;
+    let core = app.core.clone();
+    let (sources, of) = apart(move || core.interval(&target, from, to)).await?;
+    let event = event.filter(|event| !event.is_empty());
+    let wanted = Wanted {
+        event,
+        title: interval_title(&of, from, to),
+        from_ms: Some(from),
+        to_ms: Some(to),
+        ..Wanted::default()
+    };
+    let made = draw(&app, move |out| pictures::make(format, &sources, &wanted, out)).await?;
+    let name = format!("{}_{}_{}.{}", of.id, stamp(from), stamp(to), format.ending());
+    picture(format, made, &name, view == Some(1))
+}
+
+fn picture(format: Format, made: Vec<u8>, name: &str, shown: bool) -> Result<Response, Fault> {
+    let disposition = if shown { "inline" } else { "attachment" };
+    let response = Response::builder()
+        .header(header::CONTENT_TYPE, format.content_type())
+        .header(header::CONTENT_SECURITY_POLICY, PICTURE_POLICY)
+        .header(header::CONTENT_DISPOSITION, format!("{disposition}; filename=\"{}\"", plain(name)));
+    response.body(made.into()).map_err(|error| Fault::internal("answer", error))
+}
+
+#[derive(Debug, Deserialize)]
 pub struct Comparing {
     before: String,
     after: String,
@@ -72,28 +131,68 @@ pub struct Comparing {
     event: Option<String>,
 }
 
-/// Two runs as one picture of what changed.
+/// One of two that are compared.
+struct Compared {
+    recordings: Vec<Source>,
+    range: Option<(i64, i64)>,
+    title: String,
+    /// What a run recorded.
+    event: Option<String>,
+}
+
+impl Compared {
+    /// `run:ID` or `window:TARGET:FROM:TO`.
+    fn of(app: &App, word: &str) -> Result<Self, Fault> {
+        let parts: Vec<&str> = word.split(':').collect();
+        match parts[..] {
+            ["run", id] => {
+                app.core.is_on()?;
+                let (file, run) = app.core.recording(id)?;
+                let event = wanted(&run, None).event;
+                Ok(Self { recordings: vec![file], range: None, title: titled(&run), event })
+            }
+            ["window", target, from, to] => {
+                let (Ok(from), Ok(to)) = (from.parse(), to.parse()) else { return Err(unclear()) };
+                let (recordings, of) = app.core.interval(target, from, to)?;
+                Ok(Self {
+                    recordings,
+                    range: Some((from, to)),
+                    title: interval_title(&of, from, to),
+                    event: None,
+                })
+            }
+            _ => Err(unclear()),
+        }
+    }
+
+    fn side(&self) -> Side<'_> {
+        let (from_ms, to_ms) = self.range.unzip();
+        Side { recordings: &self.recordings, from_ms, to_ms }
+    }
+}
+
+fn unclear() -> Fault {
+    Fault::bad("Say what is compared, as ?before=run:ID&after=run:ID, or window:TARGET:FROM:TO with UTC ms.")
+}
+
+/// Two runs, or intervals of what is recorded all the time, as one picture of what changed.
 pub async fn compared(
     State(app): State<App>,
     Asking(Comparing { before, after, event }): Asking<Comparing>,
 ) -> Result<Response, Fault> {
-    app.core.is_on()?;
-    let of = |word: &str| match word.split_once(':') {
-        Some(("run", id)) => app.core.recording(id),
-        _ => Err(Fault::bad("Say what is compared: ?before=run:ID&after=run:ID.")),
-    };
-    let ((before, one), (after, other)) = (of(&before)?, of(&after)?);
-    let title = format!("{} → {}", titled(&one), titled(&other));
-    let wanted = Wanted { title, ..wanted(&other, event) };
-    let page = draw(&app, move |out| {
-        let of = |recordings| Side { recordings, from_ms: None, to_ms: None };
-        pictures::compare(&of(&[before]), &of(&[after]), &wanted, out)
-    })
-    .await?;
-    let response = Response::builder()
-        .header(header::CONTENT_TYPE, Format::Html.content_type())
-        .header(header::CONTENT_SECURITY_POLICY, PICTURE_POLICY);
-    response.body(page.into()).map_err(|error| Fault::internal("answer", error))
+    let of = app.clone();
+    let [before, after] =
+        apart(move || Ok([Compared::of(&of, &before)?, Compared::of(&of, &after)?])).await?;
+    let event =
+        event.filter(|event| !event.is_empty()).or_else(|| after.event.clone().or(before.event.clone()));
+    let title = format!("{} → {}", before.title, after.title);
+    let wanted = Wanted { title, event, ..Wanted::default() };
+    let page = draw(&app, move |out| pictures::compare(&before.side(), &after.side(), &wanted, out)).await?;
+    picture(Format::Html, page, "compared.html", true)
+}
+
+fn interval_title(of: &Target, from: i64, to: i64) -> String {
+    format!("{} ({}) {} – {} UTC", of.name, of.id, stamp(from), stamp(to))
 }
 
 /// Makes something when its turn has come: only a few are made at once, as each takes a processor and memory.

@@ -78,6 +78,9 @@ pub fn router(app: App) -> Router {
         .route("/agents/{target}/commands", get(agents::commands))
         .route("/agents/{target}/runs/{run}", post(agents::progress))
         .route("/agents/{target}/runs/{run}/recording", put(agents::recording))
+        .route("/targets/{target}/window", get(files::window))
+        .route("/targets/{target}/window/files/{format}", get(files::of_window))
+        .route("/agents/{target}/chunks", post(agents::chunks))
         .route("/agents/{target}/gone", post(agents::gone));
     Router::new()
         .nest("/v1", paths.clone())

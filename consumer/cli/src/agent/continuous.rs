@@ -1,0 +1,111 @@
+//! `--continuous`: a process is recorded all the time, from outside, and finished chunks go to the service.
+//!
+//! From outside, so that what the program records of itself on demand stays free. While it does, the recorder outside leaves it alone.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::Duration;
+
+use jfr_format::header::{self, ChunkHeader};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::link::Link;
+use super::perform::{last_words, own};
+use super::process::Process;
+use crate::record::say;
+
+/// How often finished chunks are looked for.
+const LOOK: Duration = Duration::from_secs(1);
+/// A chunk is closed at this age, so the service is at most so much behind.
+const CHUNK_AGE: &str = "10s";
+/// What the recorder may leave on this disk: what a service that is away misses is bounded.
+const MOST: &str = "64m";
+/// How long a recorder that cannot go on is left alone.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Records until it is over.
+pub fn record(process: &Process, rate: f64, link: &Link, over: &AtomicBool) {
+    let folder = match tempfile::Builder::new().prefix("flightline-agent-").tempdir() {
+        Ok(folder) => folder,
+        Err(error) => {
+            return say(&format!("cannot make a directory for what is recorded all the time: {error}"));
+        }
+    };
+    let mut sent = HashSet::new();
+    let mut told = false;
+    while !over.load(Relaxed) && process.is_there() {
+        let mut recorder = match start(process, rate, folder.path()) {
+            Ok(recorder) => recorder,
+            Err(error) => return say(&error),
+        };
+        let ended = loop {
+            send(folder.path(), link, &mut sent);
+            match recorder.try_wait() {
+                Ok(None) if over.load(Relaxed) || !process.is_there() => {
+                    let _ = kill(Pid::from_raw(i32::try_from(recorder.id()).unwrap_or(0)), Signal::SIGINT);
+                    let _ = recorder.wait();
+                    break false;
+                }
+                Ok(None) => sleep(LOOK),
+                Ok(Some(_)) | Err(_) => break true,
+            }
+        };
+        send(folder.path(), link, &mut sent);
+        if ended && process.is_there() && !over.load(Relaxed) {
+            if !std::mem::replace(&mut told, true) {
+                let why = last_words(&folder.path().join(WORDS));
+                say(&format!("{} ({}) is not recorded all the time: {why}", process.name, process.pid));
+            }
+            sleep(PAUSE);
+        }
+    }
+}
+
+const WORDS: &str = "words";
+
+fn start(process: &Process, rate: f64, folder: &Path) -> Result<Child, String> {
+    let said = File::create(folder.join(WORDS));
+    let said = said.map_err(|error| format!("cannot keep what the recorder says: {error}"))?;
+    let mut command = own()?;
+    command.args(["record", "-p", &process.pid.to_string(), "--rate", &rate.to_string(), "--repository"]);
+    command.arg(folder.join("chunks")).args(["--chunk-age", CHUNK_AGE, "--max-size", MOST]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+    command.spawn().map_err(|error| format!("cannot run our own command: {error}"))
+}
+
+/// Gives the service the chunks that are finished and that it has not got, the oldest first.
+fn send(folder: &Path, link: &Link, sent: &mut HashSet<PathBuf>) {
+    let listed = |folder: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
+    let processes = listed(&folder.join("chunks"));
+    let mut chunks: Vec<PathBuf> = processes.iter().flat_map(|process| listed(process)).collect();
+    chunks.retain(|path| path.extension().is_some_and(|ending| ending == "jfr"));
+    // What has rolled away will not come again.
+    sent.retain(|path| chunks.contains(path));
+    chunks.retain(|path| !sent.contains(path) && is_finished(path));
+    // Names are times.
+    chunks.sort();
+    for path in chunks {
+        // One that is refused would be refused again; what nobody takes now is offered the next time.
+        if link.give_chunks(&path) {
+            sent.insert(path);
+        }
+    }
+}
+
+/// Whether nobody writes to a chunk any more.
+fn is_finished(path: &Path) -> bool {
+    let mut head = [0; header::LEN];
+    let Ok(mut file) = File::open(path) else { return false };
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    file.read_exact(&mut head).is_ok()
+        && ChunkHeader::decode(&head).is_ok_and(|header| header.state == 0 && header.size == length)
+}

@@ -1,0 +1,239 @@
+//! What is recorded all the time: of each target that sends it, the last while.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::http::StatusCode;
+use bytes::Bytes;
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat, renameat};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use serde::Serialize;
+
+use super::targets::no_target;
+use super::{Core, Joined};
+use crate::fault::Fault;
+use crate::pictures::{Source, check};
+use crate::window::{Bounds, Chunk, Error, Limits, Part, Timeline, Window};
+use crate::wire::{State as TargetState, Target};
+
+/// Whose a window is, beside its chunks.
+const TARGET: &str = "target.json";
+/// Larger than any description of a target.
+const LONGEST_DESCRIPTION: u64 = 1 << 20;
+
+/// The windows of all targets, each in a directory of its own.
+#[derive(Debug)]
+pub(super) struct Windows {
+    dir: OwnedFd,
+    limits: Limits,
+    open: Mutex<BTreeMap<String, Arc<Mutex<Window>>>>,
+}
+
+/// What there is of a target.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Kept {
+    /// From when to when, and how much.
+    #[serde(flatten)]
+    pub bounds: Bounds,
+    /// Its parts.
+    pub chunks: Vec<Part>,
+    /// Samples a second.
+    pub timeline: Timeline,
+}
+
+impl Windows {
+    /// Opens the directory, which is made if it is not there; gives also whose windows are in it.
+    pub(super) fn open(path: &Path, limits: Limits, now: i64) -> io::Result<(Self, Vec<Target>)> {
+        std::fs::create_dir_all(path)?;
+        let dir = open(path, directory(), Mode::empty())?;
+        let windows = Self { dir, limits, open: Mutex::default() };
+        let mut targets = Vec::new();
+        let mut listing = Dir::from_fd(windows.dir.try_clone()?)?;
+        for entry in listing.iter() {
+            let entry = entry?;
+            let Some(id) = entry.file_name().to_str().ok().filter(|name| is_name(name)) else { continue };
+            // What has no description of ours is not ours.
+            let Ok(dir) = openat(&windows.dir, id, directory(), Mode::empty()) else { continue };
+            let Ok(target) = described(&dir) else { continue };
+            if target.id == id {
+                let window = Window::open(dir, limits, now).map_err(io::Error::other)?;
+                windows.all().insert(id.to_owned(), Arc::new(Mutex::new(window)));
+                targets.push(target);
+            }
+        }
+        Ok((windows, targets))
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Mutex<Window>>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, target: &str) -> Option<Arc<Mutex<Window>>> {
+        self.all().get(target).cloned()
+    }
+
+    /// The window of a target, made if there is none.
+    fn made(&self, target: &Target, now: i64) -> io::Result<Arc<Mutex<Window>>> {
+        let mut all = self.all();
+        if let Some(window) = all.get(&target.id) {
+            return Ok(Arc::clone(window));
+        }
+        let id = target.id.as_str();
+        match mkdirat(&self.dir, id, Mode::S_IRWXU) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let dir = openat(&self.dir, id, directory(), Mode::empty())?;
+        let temporary = "target.json.tmp";
+        let flags = OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut file = File::from(openat(&dir, temporary, flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
+        file.write_all(&serde_json::to_vec(target)?)?;
+        renameat(&dir, temporary, &dir, TARGET)?;
+        let window = Window::open(dir, self.limits, now).map_err(io::Error::other)?;
+        let window = Arc::new(Mutex::new(window));
+        all.insert(id.to_owned(), Arc::clone(&window));
+        Ok(window)
+    }
+
+    /// What is kept of a target.
+    pub(super) fn bounds(&self, target: &str) -> Option<Bounds> {
+        let window = self.of(target)?;
+        lock(&window).bounds()
+    }
+
+    /// Removes all that is kept of a target.
+    pub(super) fn forget(&self, target: &str) -> Result<(), Error> {
+        let Some(window) = self.all().remove(target) else { return Ok(()) };
+        lock(&window).clear()?;
+        let dir = openat(&self.dir, target, directory(), Mode::empty())?;
+        let _ = unlinkat(&dir, TARGET, UnlinkatFlags::NoRemoveDir);
+        // What somebody else put there stays.
+        let _ = unlinkat(&self.dir, target, UnlinkatFlags::RemoveDir);
+        Ok(())
+    }
+
+    /// Removes what is too old; counts a chunk of each window that was there before a restart.
+    pub(super) fn look(&self, now: i64) {
+        let windows: Vec<Arc<Mutex<Window>>> = self.all().values().cloned().collect();
+        for window in windows {
+            // A disk that refuses now is asked again the next time.
+            let _ = lock(&window).expire(now);
+            let next = lock(&window).uncounted();
+            if let Ok(Some((number, source))) = next {
+                let found = check(&source);
+                let _ = lock(&window).counted(number, found);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Takes chunks of what an agent records all the time.
+    ///
+    /// # Errors
+    /// The agent is none of ours, they are not whole, or there is no room.
+    pub fn put(&self, target: &str, secret: &str, chunks: Bytes) -> Result<(), Fault> {
+        self.heard(target, secret)?;
+        self.has_room()?;
+        let of = self.target(target)?;
+        let flaw = |flaw| {
+            Fault::new(StatusCode::UNPROCESSABLE_ENTITY, format!("These are no whole chunks: {flaw}."))
+        };
+        let mut chunk = Chunk::of_bytes(chunks).map_err(flaw)?;
+        let now = self.now().utc;
+        let window =
+            self.windows.made(&of, now).map_err(|error| Fault::internal("keep the chunks", error))?;
+        lock(&window).put(&mut chunk, now).map_err(refused)
+    }
+
+    /// What is kept of a target, as `steps` steps of a time line.
+    ///
+    /// # Errors
+    /// There is no such target, or nothing.
+    pub fn window(&self, target: &str, steps: usize) -> Result<Kept, Fault> {
+        let window = self.windows.of(target).ok_or_else(|| self.nothing_kept(target))?;
+        let window = lock(&window);
+        let bounds = window.bounds().ok_or_else(|| self.nothing_kept(target))?;
+        let end = bounds.to.saturating_add(1);
+        let (chunks, timeline) = (window.chunks(bounds.from, end), window.timeline(bounds.from, end, steps));
+        Ok(Kept { bounds, chunks, timeline })
+    }
+
+    /// The files with what was recorded in an interval, UTC ms.
+    ///
+    /// # Errors
+    /// There is nothing, or too much.
+    pub fn interval(&self, target: &str, from: i64, to: i64) -> Result<(Vec<Source>, Target), Fault> {
+        let of = self.target(target)?;
+        if from >= to {
+            return Err(Fault::bad("Say `from` and `to` in UTC ms, the one before the other."));
+        }
+        let window = self.windows.of(target).ok_or_else(|| self.nothing_kept(target))?;
+        let sources = lock(&window).select(from, to).map_err(refused)?;
+        if sources.is_empty() {
+            return Err(Fault::missing(
+                "Nothing is kept of that time; GET the window says from when to when there is.",
+            ));
+        }
+        Ok((sources, of))
+    }
+
+    fn nothing_kept(&self, target: &str) -> Fault {
+        match self.target(target) {
+            Ok(_) => Fault::missing(
+                "Nothing is recorded of it all the time; `flightline agent --continuous` does.",
+            ),
+            Err(_) => no_target(),
+        }
+    }
+
+    /// Targets whose windows were there before a restart.
+    pub(super) fn adopt_windows(&self, targets: Vec<Target>) {
+        let mut state = self.state();
+        for target in targets {
+            let gone = "not heard of since the service was started".to_owned();
+            let id = target.id.clone();
+            let target = Target { state: TargetState::Gone, gone, run: None, ..target };
+            state.targets.entry(id).or_insert(Joined { target, agent: None });
+        }
+    }
+}
+
+fn refused(error: Error) -> Fault {
+    let status = match error {
+        Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    Fault::new(status, error.to_string())
+}
+
+fn lock(window: &Mutex<Window>) -> MutexGuard<'_, Window> {
+    window.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn directory() -> OFlag {
+    OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC
+}
+
+/// As ids of targets are made.
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 80
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+}
+
+fn described(dir: &OwnedFd) -> io::Result<Target> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    let mut text = String::new();
+    File::from(openat(dir, TARGET, flags, Mode::empty())?)
+        .take(LONGEST_DESCRIPTION)
+        .read_to_string(&mut text)?;
+    Ok(serde_json::from_str(&text)?)
+}

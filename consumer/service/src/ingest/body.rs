@@ -1,0 +1,115 @@
+//! What a body is made of: the profile alone, or a form with parts; packed or not.
+
+use std::io::Read;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
+use futures_core::Stream;
+use multer::{Constraints, Multipart, SizeLimit};
+
+use super::Error;
+
+/// Parts that a form of Pyroscope's has.
+const PARTS: [&str; 5] = ["jfr", "profile", "prev_profile", "labels", "sample_type_config"];
+
+/// The parts that are of use.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// The recording, or another profile.
+    pub(super) profile: Bytes,
+    /// Labels of its moments.
+    pub(super) labels: Option<Bytes>,
+}
+
+/// Takes a body apart.
+pub(super) fn parts(content_type: Option<&str>, body: Bytes) -> Result<Parts, Error> {
+    let form = content_type.filter(|of| of.trim_start().to_ascii_lowercase().starts_with("multipart/"));
+    let Some(form) = form else { return Ok(Parts { profile: body, labels: None }) };
+    let flawed = |error: multer::Error| Error::Bad(format!("The form cannot be read: {error}."));
+    let boundary = multer::parse_boundary(form).map_err(flawed)?;
+    let most = body.len() as u64;
+    let constraints = Constraints::new()
+        .allowed_fields(PARTS.to_vec())
+        .size_limit(SizeLimit::new().whole_stream(most).per_field(most));
+    let mut form = Multipart::with_constraints(Once(Some(body)), boundary, constraints);
+    let mut found = Parts { profile: Bytes::new(), labels: None };
+    let mut any = false;
+    while let Some(field) = ready(form.next_field())?.map_err(flawed)? {
+        let name = field.name().unwrap_or_default().to_owned();
+        let bytes = ready(field.bytes())?.map_err(flawed)?;
+        match name.as_str() {
+            "jfr" | "profile" if any => {
+                return Err(Error::Bad("The form has two profiles: send them one by one.".into()));
+            }
+            "jfr" | "profile" => (found.profile, any) = (bytes, true),
+            "labels" => found.labels = Some(bytes),
+            _ => {}
+        }
+    }
+    if !any {
+        return Err(Error::Bad("The form has no part `jfr` or `profile`: name the recording so.".into()));
+    }
+    Ok(found)
+}
+
+/// A stream of all there is.
+struct Once(Option<Bytes>);
+
+impl Stream for Once {
+    type Item = Result<Bytes, std::convert::Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(self.0.take().map(Ok))
+    }
+}
+
+/// What a future gives that has all it needs.
+fn ready<T>(future: impl Future<Output = T>) -> Result<T, Error> {
+    let mut future = pin!(future);
+    // It may give way to others now and then; with everything at hand it comes to an end.
+    for _ in 0..1 << 20 {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Ok(value);
+        }
+    }
+    Err(Error::Bad("The form does not end.".into()))
+}
+
+/// The bytes, unpacked if they are gzip, up to a limit.
+pub(super) fn unpacked(bytes: Bytes, most: usize, what: &str) -> Result<Bytes, Error> {
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return if bytes.len() > most { Err(Error::too_large(what, most)) } else { Ok(bytes) };
+    }
+    let mut out = Vec::new();
+    let mut reader = MultiGzDecoder::new(&*bytes).take(most as u64 + 1);
+    reader
+        .read_to_end(&mut out)
+        .map_err(|error| Error::Bad(format!("{what} cannot be unpacked: {error}.")))?;
+    if out.len() > most {
+        return Err(Error::too_large(what, most));
+    }
+    Ok(out.into())
+}
+
+/// Makes sure that text is folded text.
+pub(super) fn are_lines(text: &[u8]) -> Result<(), Error> {
+    let mut stacks = 0;
+    for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        let weight = line.iter().rposition(|&byte| byte == b' ').and_then(|at| line.get(at + 1..));
+        let weight = weight.and_then(|weight| std::str::from_utf8(weight).ok()?.parse::<u64>().ok());
+        if weight.is_none() {
+            return Err(Error::Bad(format!("Line {number} is no folded stack: write `frame;frame 42`.")));
+        }
+        stacks += 1;
+    }
+    if stacks == 0 {
+        return Err(Error::Bad("There is nothing in the body: send `frame;frame 42`, line by line.".into()));
+    }
+    Ok(())
+}
