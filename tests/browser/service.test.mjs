@@ -5,12 +5,15 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
 import { drawn } from "./flame.mjs";
-import { flightline, folder } from "./page.mjs";
+import { flightline, folder, leave } from "./page.mjs";
 import { NOW, run, Service, target } from "./service_mock.mjs";
 
 let service;
 beforeEach(async () => { service = await new Service().start(); });
-afterEach(() => service.stop());
+afterEach(async () => {
+  await leave();
+  service.stop();
+});
 
 /** What scripts complain of; that a request was answered with an error is said by the browser itself. */
 const complaints = (page) => page.errors.filter((error) => !error.startsWith("Failed to load resource"));

@@ -3,10 +3,11 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { test } from "node:test";
-import { folder, go } from "./page.mjs";
+import { afterEach, test } from "node:test";
+import { folder, go, leave } from "./page.mjs";
 import { Agent, serve } from "./service_agent.mjs";
 
+afterEach(leave);
 const recording = (name) => readFileSync(join(process.env.RECORDINGS, name));
 const complaints = (page) => page.errors.filter((error) => !error.startsWith("Failed to load resource"));
 const rows = (page) => page.locator("#runs-body tr");
