@@ -104,6 +104,31 @@ test("a process joins, is profiled from the page, and what it did is seen there"
   await service.stop();
 });
 
+test("what is recorded all the time is seen by the clock, and compared with a run", async () => {
+  const service = await serve("--profiling", "--listen", "127.0.0.1:0", "--dir", history());
+  const agent = await Agent.join(service.url, "redis-server");
+  await agent.ask("POST", `v1/agents/${agent.id}/chunks`, recording("ap-native-cpu.jfr"));
+  const page = await go(`${service.url}#target=${agent.id}`);
+  await page.locator("#window").waitFor();
+  assert.match(await page.locator("#window-words").textContent(), / – .* · up to [\d.]+ samples a second · \d+ kB$/);
+  await page.click("#window-all");
+  await page.click("#window-view");
+  const frame = await picture(page);
+  const [, samples] = /^all \(([\d,]+) samples, 100\.00%\)$/.exec(await frame.locator("#details").textContent());
+  assert.ok(Number(samples.replaceAll(",", "")) > 10, samples);
+  await page.click("#viewer-close");
+  await page.locator("#window-a").click();
+  await page.click("#profile");
+  const { run } = await agent.told();
+  await agent.deliver(run, recording("ap-native-ctimer.jfr"));
+  await page.locator("[data-status=FINISHED]").getByRole("button", { name: /^Compare as B/ }).click();
+  await page.click("#basket-open");
+  assert.ok(await (await picture(page)).locator("body.compared").isVisible());
+  assert.deepEqual(complaints(page), []);
+  await agent.vanish();
+  await service.stop();
+});
+
 test("a service that dies is waited for, and has its history when it is back", async () => {
   const directory = history(), service = await serve("--profiling", "--listen", "127.0.0.1:0", "--dir", directory);
   const agent = await Agent.join(service.url, "redis-server");
