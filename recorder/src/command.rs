@@ -181,6 +181,7 @@ pub fn watch(
     memory::keep_little();
     raise_file_limit();
     let signals = Signals::catch(&settings.trigger_signals())?;
+    Signals::let_through();
     let all = settings.off_cpu.as_ref().is_some_and(|o| o.all);
     let mut drain = Drain::start(settings, target)?;
     let mut code = 0;
@@ -410,6 +411,14 @@ impl Signals {
             }
         }
         Ok(Signals { reader, _writer: writer, old })
+    }
+
+    /// Whoever started us may hold signals back for itself, and children inherit that. Not where a program is run: it is to
+    /// have what it would have without us.
+    pub(crate) fn let_through() {
+        let usual = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+        // It cannot fail with a valid set.
+        let _ = usual.into_iter().collect::<SigSet>().thread_unblock();
     }
 
     /// For waiting.

@@ -52,6 +52,7 @@ pub fn serve(
     sigbus::survive();
     memory::keep_little();
     let begun = Signals::catch(&settings.trigger_signals()).and_then(|signals| {
+        Signals::let_through();
         let mut drain = Drain::start(settings, target)?;
         if program.waiting {
             have_join(program, &mut drain, &signals)?;

@@ -17,6 +17,7 @@
 //! * [`span_truth`] is what `span_load` says of its spans, and what a recording says.
 //! * [`spans`] reads what engines beside CPU time record.
 //! * [`stolen`] tells what the machine below took of the time.
+//! * [`stub_service`] is a profiling service that does what a test tells it to.
 //! * [`stream`] looks at what a reader of a stream got.
 //! * [`whole`] says how much CPU time is on stacks that reach the root.
 //! * [`shares`] turns both into shares that can be compared.
@@ -50,6 +51,7 @@ pub mod spans;
 pub mod stepping;
 pub mod stolen;
 pub mod stream;
+pub mod stub_service;
 pub mod truth;
 pub mod victim;
 pub mod walls;

@@ -37,13 +37,23 @@ impl Signals {
 
     /// The number of a signal that came, or comes within `time`; without it, however late.
     pub fn wait(&self, time: Option<Duration>) -> Option<i32> {
+        self.next(time).map(|(signal, _)| signal)
+    }
+
+    /// The same, and whether a terminal sent it, which tells all that runs in the foreground.
+    pub fn next(&self, time: Option<Duration>) -> Option<(i32, bool)> {
+        /// Of the kernel itself.
+        const SI_KERNEL: i32 = 0x80;
         let timeout =
             time.map_or(PollTimeout::NONE, |time| PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX));
         loop {
             match poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], timeout) {
                 Err(Errno::EINTR) => {}
                 Ok(0) | Err(_) => return None,
-                Ok(_) => return self.0.read_signal().ok()?.map(|info| info.ssi_signo as i32),
+                Ok(_) => {
+                    let info = self.0.read_signal().ok()??;
+                    return Some((info.ssi_signo as i32, info.ssi_code == SI_KERNEL));
+                }
             }
         }
     }

@@ -1,13 +1,13 @@
-//! `--continuous`: a process is recorded all the time, from outside, and finished chunks go to the service.
+//! `--continuous`: a process is recorded all the time, and finished chunks go to the service.
 //!
-//! From outside, so that what the program records of itself on demand stays free. While it does, the recorder outside leaves it alone.
+//! A program that waits to be recorded is recorded by itself, and by one recorder at a time: a run makes this one stop, and it goes on when the run
+//! is over. The window has a gap there.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::process::Process;
 use crate::record::say;
 
 /// How often finished chunks are looked for.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(250);
 /// A chunk is closed at this age, so the service is at most so much behind.
 const CHUNK_AGE: &str = "10s";
 /// What the recorder may leave on this disk: what a service that is away misses is bounded.
@@ -30,7 +30,12 @@ const MOST: &str = "64m";
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// Records until it is over.
-pub fn record(process: &Process, rate: f64, link: &Link, over: &AtomicBool) {
+pub fn record(process: &Process, rate: f64, link: &Link) {
+    always(process, rate, link);
+    link.record_always(false);
+}
+
+fn always(process: &Process, rate: f64, link: &Link) {
     let folder = match tempfile::Builder::new().prefix("flightline-agent-").tempdir() {
         Ok(folder) => folder,
         Err(error) => {
@@ -39,7 +44,7 @@ pub fn record(process: &Process, rate: f64, link: &Link, over: &AtomicBool) {
     };
     let mut sent = HashSet::new();
     let mut told = false;
-    while !over.load(Relaxed) && process.is_there() {
+    while !link.is_over() && process.is_there() {
         let mut recorder = match start(process, rate, folder.path()) {
             Ok(recorder) => recorder,
             Err(error) => return say(&error),
@@ -47,9 +52,12 @@ pub fn record(process: &Process, rate: f64, link: &Link, over: &AtomicBool) {
         let ended = loop {
             send(folder.path(), link, &mut sent);
             match recorder.try_wait() {
-                Ok(None) if over.load(Relaxed) || !process.is_there() => {
-                    let _ = kill(Pid::from_raw(i32::try_from(recorder.id()).unwrap_or(0)), Signal::SIGINT);
-                    let _ = recorder.wait();
+                Ok(None) if link.is_busy() && process.waits() => {
+                    stop(&mut recorder);
+                    break false;
+                }
+                Ok(None) if link.is_over() || !process.is_there() => {
+                    stop(&mut recorder);
                     break false;
                 }
                 Ok(None) => sleep(LOOK),
@@ -57,14 +65,23 @@ pub fn record(process: &Process, rate: f64, link: &Link, over: &AtomicBool) {
             }
         };
         send(folder.path(), link, &mut sent);
-        if ended && process.is_there() && !over.load(Relaxed) {
+        if ended && process.is_there() && !link.is_over() {
             if !std::mem::replace(&mut told, true) {
-                let why = last_words(&folder.path().join(WORDS));
+                let why = last_words(&fs::read(folder.path().join(WORDS)).unwrap_or_default());
                 say(&format!("{} ({}) is not recorded all the time: {why}", process.name, process.pid));
             }
             sleep(PAUSE);
         }
+        while link.is_busy() && !link.is_over() {
+            sleep(LOOK);
+        }
     }
+}
+
+/// The recorder completes its chunk.
+fn stop(recorder: &mut Child) {
+    let _ = kill(Pid::from_raw(i32::try_from(recorder.id()).unwrap_or(0)), Signal::SIGINT);
+    let _ = recorder.wait();
 }
 
 const WORDS: &str = "words";

@@ -3,24 +3,38 @@
 use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use flightline_service::wire::{Command, Commands, Gone, Progress, Welcome};
-use serde::Serialize;
+use flightline_service::wire::{Gone, Progress, Welcome};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use ureq::SendBody;
 use ureq::http::Method;
 
-use super::perform::{Running, Work};
+use super::orders::Orders;
 use super::process::{Condition, Process};
+use super::work::is_id;
 use crate::record::say;
 use crate::remote::client::{Client, Refused};
 
 /// Shortest and longest pause before the service is tried again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-/// How long a recording is offered to a service that is away.
+/// How long a recording is offered to a service that is away, and how long news are.
 const OFFERED: Duration = Duration::from_secs(60);
+/// See [`OFFERED`].
+const NEWS: Duration = Duration::from_secs(10);
+/// How long the service has to answer.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long it has to hear of the end of the process: meanwhile our own end, and so the program's status, is waited for.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// How long what was recorded by the end has to be completed and sent.
+const LAST_RUN: Duration = Duration::from_secs(8);
+/// A recording is sent at least at so many bytes a second.
+const SLOWEST: u64 = 64 << 10;
+/// A service that does not let us wait for commands is not asked more often.
+const LEAST_WAIT: Duration = Duration::from_millis(200);
 
 /// The connection of one process.
 pub struct Link {
@@ -34,11 +48,13 @@ pub struct Link {
 struct State {
     /// What the service gave us when we introduced the process.
     known: Option<Welcome>,
+    /// The service does not know us any more: hello is to be said again.
+    forgotten: bool,
     /// What the process was when it was introduced.
     was: Option<Condition>,
-    /// Commands up to this number have been heard.
-    heard: u64,
-    running: Option<Running>,
+    orders: Orders,
+    /// What is recorded all the time has an end of its own.
+    always: bool,
     /// How the process ended.
     ended: Option<String>,
 }
@@ -54,117 +70,142 @@ impl Link {
     }
 
     /// Asks for commands until it is over.
-    pub fn talk(self: &Arc<Self>, over: &AtomicBool) {
+    pub fn talk(&self) {
         let mut pause = PAUSES.0;
         let mut told_away = false;
-        while !over.load(Relaxed) {
-            let asked = self.known().and_then(|welcome| self.ask(&welcome));
-            match asked {
+        while !self.state().orders.is_over() {
+            let began = Instant::now();
+            match self.known().and_then(|welcome| self.ask(&welcome)) {
                 Ok(commands) => {
                     if told_away {
                         say(&format!("{} ({}) has joined again", self.process.name, self.process.pid));
                     }
                     (pause, told_away) = (PAUSES.0, false);
-                    commands.commands.into_iter().for_each(|numbered| {
-                        if std::mem::replace(&mut self.state().heard, numbered.number) < numbered.number {
-                            self.obey(numbered.command);
+                    if commands.commands.is_empty() {
+                        sleep(LEAST_WAIT.saturating_sub(began.elapsed()));
+                    }
+                    for command in commands.commands {
+                        let refused = self.state().orders.take(command);
+                        self.changed.notify_all();
+                        if let Some((run, message)) = refused {
+                            self.report(&run, &Progress::Failed { message });
                         }
-                    });
+                    }
                 }
                 Err(refused) => {
-                    if matches!(refused, Refused::Status(404 | 401, _)) {
-                        // Another life of the service counts from one.
+                    if let Refused::Status(404 | 401, _) = refused {
                         let mut state = self.state();
-                        (state.known, state.heard) = (None, 0);
+                        state.forgotten = true;
+                        state.orders.count_anew();
                     }
                     if !told_away && !matches!(refused, Refused::Status(404, _)) {
                         say(&format!("{refused} Trying again until it is there."));
                         told_away = true;
                     }
-                    std::thread::sleep(jittered(pause));
+                    sleep(jittered(pause));
                     pause = (pause * 2).min(PAUSES.1);
                 }
             }
         }
     }
 
+    /// Does runs, one after the other, until it is over.
+    pub fn work(&self) {
+        loop {
+            let mut state = self.state();
+            let (work, running) = loop {
+                if state.orders.is_over() {
+                    return;
+                }
+                if let Some(next) = state.orders.next() {
+                    break next;
+                }
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            };
+            drop(state);
+            super::perform::perform(&work, self, &self.process, &running);
+            self.state().orders.done();
+            self.changed.notify_all();
+        }
+    }
+
     /// What the service gave us; asks it if there is nothing.
     fn known(&self) -> Result<Welcome, Refused> {
         let is = self.process.condition();
-        let (known, was) = {
+        let (known, current) = {
             let state = self.state();
-            (state.known.clone(), state.was.clone())
+            // A process may become another program by exec.
+            (state.known.clone(), !state.forgotten && state.was.as_ref() == Some(&is))
         };
-        // A process may become another program by exec.
-        if let Some(known) = known.clone().filter(|_| was.as_ref() == Some(&is)) {
+        if let Some(known) = known.clone().filter(|_| current) {
             return Ok(known);
         }
         let secret = known.as_ref().map(|known| known.secret.as_str());
         let hello = json(&self.process.hello());
-        let response = self.client.call(Method::POST, "/agents", secret, Some(hello))?;
+        let response = self.client.call_within(Some(ANSWER), Method::POST, "/agents", secret, Some(hello))?;
         let answer = self.client.answer::<Welcome>(response);
         let welcome = answer.map_err(|error| Refused::Unreachable(error.to_string()))?;
+        if !is_id(&welcome.target) {
+            return Err(Refused::Unreachable("What answers is no profiling service.".into()));
+        }
         let mut state = self.state();
-        (state.known, state.was) = (Some(welcome.clone()), Some(is));
+        (state.known, state.was, state.forgotten) = (Some(welcome.clone()), Some(is), false);
         Ok(welcome)
     }
 
-    fn ask(&self, welcome: &Welcome) -> Result<Commands, Refused> {
-        let after = self.state().heard;
+    fn ask(&self, welcome: &Welcome) -> Result<Asked, Refused> {
+        let after = self.state().orders.heard();
         let path = format!("/agents/{}/commands?after={after}", welcome.target);
-        let response = self.client.call(Method::GET, &path, Some(&welcome.secret), None)?;
+        // It answers within a heartbeat if there is nothing to be done.
+        let limit = ANSWER + Duration::from_secs(welcome.heartbeat_seconds.min(60));
+        let response =
+            self.client.call_within(Some(limit), Method::GET, &path, Some(&welcome.secret), None)?;
         self.client.answer(response).map_err(|error| Refused::Unreachable(error.to_string()))
-    }
-
-    fn obey(self: &Arc<Self>, command: Command) {
-        match command {
-            Command::Start { run, mode, duration, interval, engines } => {
-                let work = Work { run, mode, duration, interval, engines };
-                let mut state = self.state();
-                if let Some(running) = &state.running {
-                    let message = format!("The agent still records run {}.", running.run());
-                    drop(state);
-                    self.report(&work.run, &Progress::Failed { message });
-                    return;
-                }
-                let running = Running::new(&work.run);
-                state.running = Some(running.clone());
-                drop(state);
-                let link = Arc::clone(self);
-                let doing = std::thread::Builder::new().name("run".into());
-                let begun = doing.spawn(move || {
-                    work.perform(&link, &link.process, &running);
-                    link.state().running = None;
-                    link.changed.notify_all();
-                });
-                if let Err(error) = begun {
-                    self.state().running = None;
-                    say(&format!("cannot begin a thread: {error}"));
-                }
-            }
-            // Of a run that has ended there is nothing to stop, nor is the next one meant.
-            Command::Stop { run } => {
-                if let Some(running) = self.state().running.as_ref().filter(|running| running.run() == run) {
-                    running.stop();
-                }
-            }
-        }
     }
 
     /// Tells how a run goes on. False if nobody wants to know.
     pub fn report(&self, run: &str, progress: &Progress) -> bool {
-        self.told(&format!("runs/{run}"), Method::POST, || Ok(json(progress)))
+        self.told(&format!("runs/{run}"), Method::POST, NEWS, || Ok((json(progress), 0)))
     }
 
-    /// Gives a recording.
-    pub fn deliver(&self, run: &str, path: &Path, message: &str) -> bool {
-        let ended = self.state().ended.clone().unwrap_or_default();
+    /// Gives a recording. `open`: it may have to be sent again.
+    pub fn deliver(&self, run: &str, message: &str, open: impl Fn() -> std::io::Result<File>) -> bool {
+        let mut state = self.state();
+        if !self.process.is_there() {
+            // Its parent, our own process, is about to know how it ended.
+            let unknown = |state: &mut State| state.ended.is_none();
+            let waited = self.changed.wait_timeout_while(state, FAREWELL, unknown);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let ended = state.ended.clone().unwrap_or_default();
+        drop(state);
         let query = format!("message={}&ended={}", escaped(message), escaped(&ended));
-        self.told(&format!("runs/{run}/recording?{query}"), Method::PUT, || {
-            let file = File::open(path)?;
+        self.told(&format!("runs/{run}/recording?{query}"), Method::PUT, OFFERED, || {
+            let file = open()?;
             let length = file.metadata()?.len();
-            Ok(SendBody::from_owned_reader(file.take(length)))
+            Ok((SendBody::from_owned_reader(file.take(length)), length))
         })
+    }
+
+    /// Whether a run goes on.
+    pub fn is_busy(&self) -> bool {
+        !self.state().orders.is_idle()
+    }
+
+    /// Whether nothing more is to be begun.
+    pub fn is_over(&self) -> bool {
+        self.state().orders.is_over()
+    }
+
+    /// Whether the process is recorded all the time.
+    pub fn records_always(&self) -> bool {
+        self.state().always
+    }
+
+    /// It is now, or not any more.
+    pub fn record_always(&self, always: bool) {
+        self.state().always = always;
+        self.changed.notify_all();
     }
 
     /// Gives chunks of what is recorded all the time. False if they are to be offered again.
@@ -189,56 +230,88 @@ impl Link {
         &self,
         what: &str,
         method: Method,
-        body: impl Fn() -> std::io::Result<SendBody<'static>>,
+        patience: Duration,
+        body: impl Fn() -> std::io::Result<(SendBody<'static>, u64)>,
     ) -> bool {
         let began = Instant::now();
         let mut pause = PAUSES.0;
+        let mut stranger = None;
         loop {
-            let Some(known) = self.state().known.clone() else { return false };
-            let body = match body() {
-                Ok(body) => body,
-                Err(error) => {
-                    say(&format!("cannot read the recording: {error}"));
-                    return false;
+            let known = {
+                let state = self.state();
+                state.known.clone().filter(|_| !state.forgotten)
+            };
+            let refused = match known {
+                None => Refused::Unreachable("The service has not let us in.".into()),
+                Some(known) => {
+                    let (body, length) = match body() {
+                        Ok(body) => body,
+                        Err(error) => {
+                            say(&format!("cannot read the recording: {error}"));
+                            return false;
+                        }
+                    };
+                    let path = format!("/agents/{}/{what}", known.target);
+                    let limit = ANSWER + Duration::from_secs(length / SLOWEST);
+                    let secret = known.secret;
+                    let sent = self.client.call_within(
+                        Some(limit),
+                        method.clone(),
+                        &path,
+                        Some(&secret),
+                        Some(body),
+                    );
+                    match sent {
+                        Ok(_) => return true,
+                        // It may be another life of the service, or the secret an old one: once more when it has let us in again.
+                        Err(refused @ Refused::Status(401 | 404, _)) if stranger.is_none() => {
+                            let mut state = self.state();
+                            state.forgotten |= state.known.as_ref().is_some_and(|now| now.secret == secret);
+                            stranger = Some(secret);
+                            refused
+                        }
+                        Err(Refused::Status(status, said)) if !matches!(status, 408 | 429 | 500..=599) => {
+                            say(&said);
+                            return false;
+                        }
+                        Err(refused) => refused,
+                    }
                 }
             };
-            let path = format!("/agents/{}/{what}", known.target);
-            match self.client.call(method.clone(), &path, Some(&known.secret), Some(body)) {
-                Ok(_) => return true,
-                Err(Refused::Status(status, said)) if !matches!(status, 408 | 429 | 500..=599) => {
-                    say(&said);
-                    return false;
-                }
-                Err(_) if began.elapsed() < OFFERED => std::thread::sleep(jittered(pause)),
-                Err(refused) => {
-                    say(&refused.to_string());
-                    return false;
-                }
+            if began.elapsed() >= patience {
+                say(&refused.to_string());
+                return false;
             }
+            sleep(jittered(pause));
             pause = (pause * 2).min(PAUSES.1);
         }
     }
 
+    /// The end is near: nothing more is begun. `stop`: what goes on ends early; else the recorder sees the process end.
+    pub fn last(&self, why: &str, stop: bool) {
+        let mut state = self.state();
+        state.ended = Some(why.to_owned());
+        state.orders.end(stop);
+        drop(state);
+        self.changed.notify_all();
+    }
+
     /// Tells the end of the process; what was being recorded is sent first.
     pub fn end(&self, why: &str) {
-        {
-            let mut state = self.state();
-            state.ended = Some(why.to_owned());
-            // The recorder sees the end itself and completes its file.
-            let (left, _) = self
-                .changed
-                .wait_timeout_while(state, Duration::from_secs(8), |state| state.running.is_some())
-                .unwrap_or_else(PoisonError::into_inner);
-            state = left;
-            if let Some(running) = &state.running {
-                running.stop();
-            }
-        }
+        let waits = |state: &mut State| !state.orders.is_idle() || state.always;
+        let waited = self.changed.wait_timeout_while(self.state(), LAST_RUN, waits);
+        drop(waited);
         let Some(known) = self.state().known.clone() else { return };
-        let gone = Gone { message: why.to_owned() };
+        let gone = json(&Gone { message: why.to_owned() });
         let path = format!("/agents/{}/gone", known.target);
-        let _ = self.client.call(Method::POST, &path, Some(&known.secret), Some(json(&gone)));
+        let _ = self.client.call_within(Some(FAREWELL), Method::POST, &path, Some(&known.secret), Some(gone));
     }
+}
+
+/// Commands, of which some may be of a later version than ours.
+#[derive(Deserialize)]
+struct Asked {
+    commands: Vec<Value>,
 }
 
 fn json(value: &impl Serialize) -> SendBody<'static> {

@@ -1,24 +1,27 @@
 //! `flightline agent`: lets a profiling service record a process.
 //!
 //! ```text
-//! mod.rs        which processes; one thread for each      process.rs   what a process is: key, labels, what can be recorded
-//! link.rs       hello, commands, reports, uploads         perform.rs   a run: our own command as a child, then its file
+//! mod.rs        which processes; two threads for each     process.rs   what a process is: key, labels, what can be recorded
+//! link.rs       hello, commands, reports, uploads         orders.rs    which commands count, and when
+//! work.rs       what a run is to record, checked          perform.rs   a run: our own command as a child, then its file
 //! ```
 //! The recorded process knows nothing of it: it holds no connection and waits for nobody.
 
 mod continuous;
 mod link;
+mod orders;
 mod perform;
 mod process;
+mod work;
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, ValueHint};
 use flightline_recorder::{Error, labels, preload};
 use nix::sys::signal::{Signal, kill};
@@ -37,30 +40,40 @@ Examples:
   flightline agent --join http://127.0.0.1:7070 -p redis-server        what runs already: CPU and off-CPU time
   flightline agent --continuous -p nginx                               and all the time at 19 Hz: what was it doing at 14:03?
   flightline agent --join https://prof:7070 --token-file token --label zone=eu-1 -- ./server
+  LD_PRELOAD=libflightline.so FLIGHTLINE_JOIN=http://127.0.0.1:7070 ./server   starts one itself
 
 The program is preloaded and waits to be recorded: it gets no thread, descriptor or connection. All talking is done by this \
-process, which comes to the service and asks for commands. Exit status: that of the program, 126 or 127 if it cannot be run; with -p: 0 when all have ended.";
+process, which comes to the service and asks for commands. Service, token and certificates are also taken from FLIGHTLINE_JOIN, \
+FLIGHTLINE_JOIN_TOKEN_FILE and FLIGHTLINE_JOIN_CA_FILE. Exit status: that of the program, 126 or 127 if it cannot be run; with -p: 0 \
+when all have ended.";
 
+/// The environment of an agent, which is not its program's: that would start one of its own.
+const JOIN: [&str; 3] = ["FLIGHTLINE_JOIN", "FLIGHTLINE_JOIN_TOKEN_FILE", "FLIGHTLINE_JOIN_CA_FILE"];
 /// How long a program that was just started has to become itself.
 const SETTLING: Duration = Duration::from_secs(1);
+/// How often is looked whether a process has ended.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Arguments of `agent`.
 #[derive(Debug, Args)]
 pub struct AgentArgs {
     /// The profiling service
-    #[arg(long, value_name = "URL", env = "FLIGHTLINE_SERVICE", default_value = "http://127.0.0.1:7070", value_hint = ValueHint::Url)]
+    #[arg(long, value_name = "URL", env = JOIN[0], default_value = "http://127.0.0.1:7070", value_hint = ValueHint::Url)]
     join: String,
     /// File whose first line is the service's token
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", env = JOIN[1], value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
     /// Certificates (PEM) that the service's is signed by, instead of those that are always believed
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", env = JOIN[2], value_hint = ValueHint::FilePath)]
     ca_file: Option<PathBuf>,
+    /// End a wait of the program early if no thread takes the command to begin a run otherwise
+    #[arg(long)]
+    interrupt: bool,
     /// What the process is told apart by, as zone=eu-1 or role=jobmanager; repeatable. Service and container are found by themselves
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = labels::parse)]
     label: Vec<(String, String)>,
-    /// Record CPU time all the time, too, at this rate, from outside: the service keeps the last while of it
-    #[arg(long, value_name = "HZ", num_args = 0..=1, default_missing_value = "19", value_parser = rate)]
+    /// Record CPU time all the time, too, at this rate: the service keeps the last while of it
+    #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = "19", value_parser = rate)]
     continuous: Option<f64>,
     /// Running processes: their ids, or the name of all processes of a program
     #[arg(
@@ -101,11 +114,20 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
     // Before signals are held back: the program is to have none of that.
     let mut child = start(args)?;
     let signals = Signals::of_user()?;
-    let process = Process::of(child.id(), &args.label)?;
-    process.settle(SETTLING);
-    let agent = Joined::new(process, Arc::clone(&client), args.continuous);
+    // It is there until it is waited for, even if it has ended; then there is nothing to be recorded.
+    let agent = match Process::of(child.id(), &args.label, args.interrupt) {
+        Ok(process) => {
+            process.settle(SETTLING);
+            Some(Joined::new(process, &client, args.continuous)?)
+        }
+        Err(_) => None,
+    };
     let status = wait(&mut child, &signals)?;
-    agent.end(&ended(status));
+    if let Some(agent) = agent {
+        let why = ended(status);
+        agent.link.last(&why, false);
+        agent.link.end(&why);
+    }
     Ok(match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(1),
         (None, Some(signal)) => u8::try_from(128 + signal).unwrap_or(1),
@@ -116,75 +138,77 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
 /// For processes that run already.
 fn watch(args: &AgentArgs, client: &Arc<Client>, signals: &Signals) -> anyhow::Result<u8> {
     let pids = attach::pids(&args.pid)?;
-    let processes =
-        pids.into_iter().map(|pid| Process::of(pid, &args.label)).collect::<Result<Vec<_>, _>>()?;
-    let mut agents: Vec<Joined> = processes
-        .into_iter()
-        .map(|process| Joined::new(process, Arc::clone(client), args.continuous))
-        .collect();
+    let of = |pid| Process::of(pid, &args.label, args.interrupt);
+    let processes = pids.into_iter().map(of).collect::<Result<Vec<_>, _>>()?;
+    let agents = processes.into_iter().map(|process| Joined::new(process, client, args.continuous));
+    let mut agents = agents.collect::<anyhow::Result<Vec<_>>>()?;
     while !agents.is_empty() {
-        if signals.wait(Some(Duration::from_millis(200))).is_some() {
-            agents.drain(..).for_each(|agent| agent.end("its agent was ended"));
-            return Ok(0);
+        if signals.wait(Some(LOOK)).is_some() {
+            end(&agents, "its agent was ended", true);
+            break;
         }
         let (run, over): (Vec<_>, Vec<_>) = agents.into_iter().partition(|agent| agent.process.is_there());
-        over.into_iter().for_each(|agent| agent.end("it has ended"));
+        end(&over, "it has ended", false);
         agents = run;
     }
     Ok(0)
 }
 
-/// A process and the thread that speaks for it.
+/// Tells the end of several, who wait for nothing at the same time.
+fn end(agents: &[Joined], why: &str, stop: bool) {
+    agents.iter().for_each(|agent| agent.link.last(why, stop));
+    agents.iter().for_each(|agent| agent.link.end(why));
+}
+
+/// A process, and its connection.
 struct Joined {
     process: Arc<Process>,
-    over: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-    recording: Option<std::thread::JoinHandle<()>>,
     link: Arc<Link>,
 }
 
 impl Joined {
-    fn new(process: Process, client: Arc<Client>, continuous: Option<f64>) -> Self {
+    /// The threads end with our process: one may be in the midst of a question that is answered within a heartbeat.
+    fn new(process: Process, client: &Arc<Client>, continuous: Option<f64>) -> anyhow::Result<Self> {
         let process = Arc::new(process);
-        let link = Arc::new(Link::new(client, Arc::clone(&process)));
-        let over = Arc::new(AtomicBool::new(false));
-        let (talking, done) = (Arc::clone(&link), Arc::clone(&over));
-        let thread = std::thread::Builder::new().name("agent".into()).spawn(move || talking.talk(&done)).ok();
-        let recording = continuous.and_then(|rate| {
-            let (process, link, over) = (Arc::clone(&process), Arc::clone(&link), Arc::clone(&over));
-            let thread = std::thread::Builder::new().name("continuous".into());
-            thread.spawn(move || continuous::record(&process, rate, &link, &over)).ok()
-        });
-        Self { process, over, thread, recording, link }
-    }
-
-    /// Tells the end of the process.
-    fn end(mut self, why: &str) {
-        self.over.store(true, Relaxed);
-        // Its last chunk is to come, too.
-        if let Some(recording) = self.recording.take() {
-            let _ = recording.join();
+        let link = Arc::new(Link::new(Arc::clone(client), Arc::clone(&process)));
+        let thread = |name: &str| std::thread::Builder::new().name(name.into());
+        let (talking, working) = (Arc::clone(&link), Arc::clone(&link));
+        thread("agent").spawn(move || talking.talk()).context("cannot begin a thread")?;
+        thread("runs").spawn(move || working.work()).context("cannot begin a thread")?;
+        if let Some(rate) = continuous {
+            let (of, link) = (Arc::clone(&process), Arc::clone(&link));
+            link.record_always(true);
+            thread("continuous")
+                .spawn(move || continuous::record(&of, rate, &link))
+                .context("cannot begin a thread")?;
         }
-        self.link.end(why);
-        // It may be in the midst of a question, which is answered within a heartbeat; nobody needs the answer any more.
-        drop(self.thread.take());
+        Ok(Self { process, link })
     }
+}
+
+/// Samples a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().ok().filter(|rate| (1.0..=1000.0).contains(rate));
+    rate.ok_or_else(|| "give 1 to 1000 samples a second".into())
 }
 
 /// Starts the program, preloaded and waiting to be recorded.
 fn start(args: &AgentArgs) -> anyhow::Result<Child> {
     let mut command = crate::ctl::dormant(&preload::find(EMBEDDED)?, &args.command)?;
+    for name in JOIN {
+        command.env_remove(name);
+    }
     Ok(command.spawn().map_err(|error| Error::io("run", command.get_program().as_ref(), error))?)
 }
 
-/// Until it ends; signals are passed on.
+/// Until it ends; signals are passed on, but for those that a terminal gave to both of us.
 fn wait(child: &mut Child, signals: &Signals) -> anyhow::Result<ExitStatus> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        if let Some(signal) = signals.wait(Some(Duration::from_millis(50)))
+        if let Some((signal, false)) = signals.next(Some(LOOK))
             && let Ok(signal) = Signal::try_from(signal)
         {
             let _ = kill(pid, signal);
@@ -194,7 +218,7 @@ fn wait(child: &mut Child, signals: &Signals) -> anyhow::Result<ExitStatus> {
 
 fn ended(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
-        (Some(code), _) => format!("it ended with status {code}"),
+        (Some(code), _) => format!("it ended with exit status {code}"),
         (None, Some(signal)) => {
             let name = Signal::try_from(signal)
                 .map_or_else(|_| signal.to_string(), |signal| signal.as_str().to_owned());
@@ -202,10 +226,4 @@ fn ended(status: ExitStatus) -> String {
         }
         (None, None) => "it has ended".into(),
     }
-}
-
-/// Samples a second.
-fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse::<f64>().ok().filter(|rate| (1.0..=1000.0).contains(rate));
-    rate.ok_or_else(|| "give 1 to 1000 samples a second".into())
 }

@@ -1,338 +1,372 @@
 //! A run: our own command as a child, with arguments that are never a shell's, and then its file.
 
-use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::chown;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use flightline_recorder::control;
+use flightline_recorder::control::{self, Condition, client::ask_within};
 use flightline_service::wire::{Mode, Progress};
-use nix::sys::signal::{Signal, kill};
+use nix::fcntl::OFlag;
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::link::Link;
-use super::process::Process;
-use crate::record::say;
+use super::orders::Running;
+use super::process::{Process, outside, started};
+use super::work::Work;
 
 /// What a recorder may take beyond the duration to complete its file.
 const COMPLETING: Duration = Duration::from_secs(60);
+/// How long what is recorded all the time has to make room.
+const FREE: Duration = Duration::from_secs(10);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a recorder has to answer.
+const ANSWER: Duration = Duration::from_secs(2);
 /// Most that is read of what a recorder says.
 const LONGEST_WORDS: u64 = 16 << 10;
+/// The recording's name in the directory of the run.
+const FILE: &str = "run.jfr";
 
-/// A run that goes on.
-#[derive(Clone, Debug)]
-pub struct Running {
-    run: Arc<str>,
-    stopped: Arc<AtomicBool>,
-}
-
-impl Running {
-    /// Of this id.
-    pub fn new(run: &str) -> Self {
-        Self { run: run.into(), stopped: Arc::default() }
-    }
-
-    /// Its id.
-    pub fn run(&self) -> &str {
-        &self.run
-    }
-
-    /// Has it end early.
-    pub fn stop(&self) {
-        self.stopped.store(true, Relaxed);
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stopped.load(Relaxed)
-    }
-}
-
-/// What is to be done.
-#[derive(Clone, Debug)]
-pub struct Work {
-    /// The run's id.
-    pub run: String,
-    /// What to record.
-    pub mode: Mode,
-    /// For so many seconds.
-    pub duration: u64,
-    /// How far apart samples are.
-    pub interval: Option<String>,
-    /// Other engines.
-    pub engines: Vec<String>,
-}
-
-impl Work {
-    /// Records and delivers, or tells why not.
-    pub fn perform(&self, link: &Link, process: &Process, running: &Running) {
-        let recorded = tempfile::Builder::new()
-            .prefix("flightline-agent-")
-            .tempdir()
-            .map_err(|error| format!("cannot make a directory for the recording: {error}"));
-        let recorded = recorded.and_then(|folder| {
-            let message = self.record(folder.path(), link, process, running)?;
-            Ok((folder, message))
-        });
-        match recorded {
-            Ok((folder, message)) => {
-                link.deliver(&self.run, &folder.path().join(FILE), &message);
-            }
-            Err(message) => {
-                link.report(&self.run, &Progress::Failed { message });
-            }
+/// Records and delivers, or tells why not.
+pub fn perform(work: &Work, link: &Link, process: &Process, running: &Running) {
+    let run = Run { work, link, process, running };
+    let recorded = tempfile::Builder::new().prefix("flightline-agent-").tempdir();
+    let recorded = recorded.map_err(|error| format!("cannot make a directory for the recording: {error}"));
+    let recorded = recorded.and_then(|folder| run.record(folder.path()).map(|message| (folder, message)));
+    running.recorded();
+    match recorded {
+        Ok((folder, message)) => {
+            let path = folder.path().join(FILE);
+            link.deliver(&work.run, &message, || recording(&path));
+        }
+        Err(message) => {
+            link.report(&work.run, &Progress::Failed { message });
         }
     }
+}
 
-    fn record(
-        &self,
-        folder: &Path,
-        link: &Link,
-        process: &Process,
-        running: &Running,
-    ) -> Result<String, String> {
-        if process.waits() && self.mode != Mode::OffCpu {
-            self.within(folder, link, process, running)
-        } else {
-            self.outside(folder, link, process, running)
+struct Run<'a> {
+    work: &'a Work,
+    link: &'a Link,
+    process: &'a Process,
+    running: &'a Running,
+}
+
+impl Run<'_> {
+    /// What there is to say of the recording.
+    fn record(&self, folder: &Path) -> Result<String, String> {
+        if self.running.is_stopped() {
+            return Err("It was ended before it began.".into());
         }
+        let mut why_outside = String::new();
+        if self.work.mode != Mode::OffCpu && self.process.waits() {
+            match self.within(folder) {
+                Ok(recorder) => return self.follow(recorder, folder, &why_outside),
+                // A program whose threads all sleep takes no command; its CPU time can be seen all the same.
+                Err(why) if self.work.mode == Mode::Cpu && outside().is_ok() && !self.is_recorded() => {
+                    why_outside = why;
+                }
+                Err(why) => return Err(why),
+            }
+        }
+        let recorder = self.outside(folder)?;
+        self.follow(recorder, folder, &why_outside)
     }
 
-    /// What is recorded, as `record -e` has it.
-    fn events(&self) -> Vec<String> {
-        let (first, second) = match self.mode {
-            Mode::Cpu => ("cpu", None),
-            Mode::Itimer => ("itimer", None),
-            Mode::Wall => ("wall", None),
-            Mode::Alloc => ("alloc", None),
-            Mode::Live => ("alloc", Some("live")),
-            Mode::Lock => ("lock", None),
-            Mode::Io => ("io", None),
-            Mode::Throw => ("throw", None),
-            Mode::OffCpu => return Vec::new(),
-        };
-        let first = match &self.interval {
-            Some(interval) => format!("{first}@{interval}"),
-            None => first.to_owned(),
-        };
-        std::iter::once(first).chain(second.map(str::to_owned)).chain(self.engines.iter().cloned()).collect()
+    /// What is recorded, and the labels that our own options gave.
+    fn options(&self) -> Vec<String> {
+        let labels = self.process.given.iter().map(|(name, value)| format!("--label={name}={value}"));
+        self.work.options().into_iter().chain(labels).collect()
+    }
+
+    fn is_recorded(&self) -> bool {
+        let found = control::find(self.process.pid);
+        found.is_ok_and(|found| matches!(found.condition, Condition::Recorded(_)))
     }
 
     /// By the program itself, which waits for it.
-    fn within(
-        &self,
-        folder: &Path,
-        link: &Link,
-        process: &Process,
-        running: &Running,
-    ) -> Result<String, String> {
-        let found = control::find(process.pid).map_err(|error| error.to_string())?;
+    fn within(&self, folder: &Path) -> Result<Recorder, String> {
+        let pid = self.process.pid;
+        if self.link.records_always() {
+            self.process.wait_for(FREE, Condition::Waiting);
+        }
+        let found = control::find(pid).map_err(|error| error.to_string())?;
+        if let Condition::Recorded(_) = found.condition {
+            // Even one that is paused is somebody's, who goes on with it.
+            return Err(format!(
+                "{} ({pid}) is being recorded already; `flightline ctl -p {pid} stop` ends that",
+                found.name
+            ));
+        }
         // The recorder becomes the program's user, and its file is in our directory.
         if nix::unistd::geteuid().is_root() && found.owner.0 != 0 {
             chown(folder, Some(found.owner.0), Some(found.owner.1))
                 .map_err(|error| format!("cannot give the program's user a directory: {error}"))?;
         }
-        let pid = process.pid.to_string();
-        let ctl = |words: &[&str]| -> Result<Value, String> {
-            let mut command = own()?;
-            command.args(["ctl", "-p", &pid, "--json"]).args(words).stdin(Stdio::null());
-            let output = command.output().map_err(|error| format!("cannot run our own command: {error}"))?;
-            let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
-            match answer["ok"].as_bool() {
-                Some(true) => Ok(answer),
-                _ => Err(answer["error"].as_str().map_or_else(
-                    || String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-                    str::to_owned,
-                )),
-            }
-        };
-        let file = folder.join(FILE);
-        let (file, duration) = (file.to_string_lossy().into_owned(), format!("{}s", self.duration));
-        let events: Vec<String> = self.events().iter().map(|event| format!("--event={event}")).collect();
-        let mut words = vec!["start", "-o", &file, "--duration", &duration];
-        words.extend(events.iter().map(String::as_str));
-        let recorder = ctl(&words)?["recorder"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-        let Some(recorder) = recorder else { return Err("another recording of it goes on".into()) };
-        let effective = ctl(&["status"]).map(|status| effective(self.mode, &status)).unwrap_or_default();
-        let (effective_mode, message) = effective;
-        link.report(&self.run, &Progress::Started { effective_mode, message });
-        let until = Instant::now() + Duration::from_secs(self.duration) + COMPLETING;
-        let mut stopped = false;
-        while Path::new(&format!("/proc/{recorder}")).exists() {
-            let late = Instant::now() > until;
-            if !stopped && (running.is_stopped() || late) {
-                stopped = true;
-                if let Err(error) = ctl(&["stop"]) {
-                    // It ends by itself just now.
-                    say(&error);
-                }
-            }
-            if late && Instant::now() > until + COMPLETING {
-                return Err("the recorder does not end".into());
-            }
-            sleep(LOOK);
+        let mut command = own()?;
+        command.args(["ctl", "--json", "-p", &pid.to_string(), "start"]);
+        command.args(["--duration", &format!("{}s", self.work.duration), "-o"]).arg(folder.join(FILE));
+        command.args(self.options());
+        if self.process.interrupt {
+            command.arg("--interrupt");
         }
-        self.there_is(folder).map(|()| String::new())
+        let output = command.stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("cannot run our own command: {error}"))?;
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        if answer["ok"] != true {
+            let said = answer["error"].as_str().map(str::to_owned);
+            return Err(said.unwrap_or_else(|| last_words(&output.stderr)));
+        }
+        let recorder = answer["recorder"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        match recorder {
+            Some(pid) => Ok(Recorder::Apart { pid, since: started(pid) }),
+            None => Err("another recording of it was begun at the same time".into()),
+        }
     }
 
     /// Through the kernel, by a recorder that is our child.
-    fn outside(
-        &self,
-        folder: &Path,
-        link: &Link,
-        process: &Process,
-        running: &Running,
-    ) -> Result<String, String> {
-        let words = folder.join("words");
-        let said =
-            File::create(&words).map_err(|error| format!("cannot keep what the recorder says: {error}"))?;
+    fn outside(&self, folder: &Path) -> Result<Recorder, String> {
+        let words = File::create(folder.join("words"));
+        let words = words.map_err(|error| format!("cannot keep what the recorder says: {error}"))?;
         let mut command = own()?;
-        command.args([
-            "record",
-            "-p",
-            &process.pid.to_string(),
-            "--duration",
-            &format!("{}s", self.duration),
-            "-o",
-        ]);
-        command.arg(folder.join(FILE));
-        if self.mode == Mode::OffCpu {
+        command.args(["record", "-p", &self.process.pid.to_string()]);
+        command.args(["--duration", &format!("{}s", self.work.duration), "-o"]).arg(folder.join(FILE));
+        if self.work.mode == Mode::OffCpu {
             command.args(["--off-cpu", "--wakeups"]);
         }
-        command.args(self.events().iter().map(|event| format!("--event={event}")));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
-        let mut child = command.spawn().map_err(|error| format!("cannot run our own command: {error}"))?;
-        // A recorder that cannot begin says so at once.
-        sleep(Duration::from_millis(300));
-        if ended(&mut child)?.is_none() {
-            link.report(
-                &self.run,
-                &Progress::Started { effective_mode: String::new(), message: String::new() },
-            );
-        }
-        let until = Instant::now() + Duration::from_secs(self.duration) + COMPLETING;
-        let mut stopped = false;
-        let status = loop {
-            if let Some(status) = ended(&mut child)? {
-                break status;
+        command.args(self.options());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(words);
+        let child = command.spawn().map_err(|error| format!("cannot run our own command: {error}"))?;
+        Ok(Recorder::Child(child))
+    }
+
+    /// Until its recorder has ended.
+    fn follow(&self, mut recorder: Recorder, folder: &Path, why_outside: &str) -> Result<String, String> {
+        // The end of its own time is the recorder's affair; this is for one that does not come to it.
+        let until = Instant::now() + Duration::from_secs(self.work.duration) + COMPLETING;
+        let (mut told, mut stopped) = (false, false);
+        let well = loop {
+            if let Some(well) = recorder.ended()? {
+                break well;
             }
             let late = Instant::now() > until;
-            if !stopped && (running.is_stopped() || late) {
-                stopped = true;
-                let _ = kill(Pid::from_raw(i32::try_from(child.id()).unwrap_or(0)), Signal::SIGINT);
+            let session = if told && stopped { None } else { recorder.session(self.process.pid) };
+            if let Some(session) = session {
+                if !told && let Ok(status) = ask_within(&session, "status", ANSWER) {
+                    told = true;
+                    let (effective_mode, message) = effective(self.work.mode, &status, why_outside);
+                    self.link.report(&self.work.run, &Progress::Started { effective_mode, message });
+                }
+                if !stopped && (self.running.is_stopped() || late) {
+                    // The answer comes when the file is complete; that is seen otherwise, too.
+                    stopped = ask_within(&session, "stop", COMPLETING).is_ok();
+                }
             }
-            if late && Instant::now() > until + COMPLETING {
-                let _ = child.kill();
-                let _ = child.wait();
+            if Instant::now() > until + COMPLETING {
+                recorder.kill();
                 return Err("the recorder does not end".into());
             }
             sleep(LOOK);
         };
-        if status && self.there_is(folder).is_ok() {
-            return Ok(String::new());
-        }
-        Err(last_words(&words))
-    }
-
-    fn there_is(&self, folder: &Path) -> Result<(), String> {
-        match fs::metadata(folder.join(FILE)) {
-            Ok(file) if file.len() > 0 => Ok(()),
+        let words = fs::read(folder.join("words")).unwrap_or_default();
+        match recording(&folder.join(FILE)).and_then(|file| file.metadata()) {
+            Ok(file) if well && file.len() > 0 => Ok(notices(&words)),
+            _ if matches!(recorder, Recorder::Child(_)) => Err(last_words(&words)),
             Ok(_) => Err("the recording is empty".into()),
             Err(error) => Err(format!("there is no recording: {error}")),
         }
     }
 }
 
-/// The recording's name in the directory of the run.
-const FILE: &str = "run.jfr";
+/// The process that writes the recording.
+enum Recorder {
+    /// Our own child.
+    Child(Child),
+    /// Begun by `ctl`, and nobody's child; `since`: what tells it from another of the same number.
+    Apart { pid: u32, since: Option<u64> },
+}
+
+impl Recorder {
+    /// Whether it has ended, and well. Of one that is not our child its file must tell.
+    fn ended(&mut self) -> Result<Option<bool>, String> {
+        match self {
+            Self::Child(child) => {
+                let status = child.try_wait();
+                let status = status.map_err(|error| format!("cannot wait for the recorder: {error}"))?;
+                Ok(status.map(|status| status.success()))
+            }
+            Self::Apart { pid, since } => {
+                if since.is_some() && started(*pid) == *since {
+                    return Ok(None);
+                }
+                // As the first process of a container we inherit it.
+                let pid = Pid::from_raw(i32::try_from(*pid).unwrap_or(i32::MAX));
+                let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
+                Ok(Some(true))
+            }
+        }
+    }
+
+    /// Where it can be spoken to.
+    fn session(&self, of: u32) -> Option<PathBuf> {
+        let pid = match self {
+            Self::Child(child) => child.id(),
+            Self::Apart { .. } => of,
+        };
+        match control::find(pid).ok()?.condition {
+            Condition::Recorded(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    fn kill(&mut self) {
+        if let Self::Child(child) = self {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Opens a recording. The directory may be another user's, who shall not choose what we read.
+fn recording(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    let (is, folder) = (file.metadata()?, fs::symlink_metadata(path.parent().unwrap_or(path))?);
+    if is.is_file() && is.uid() == folder.uid() {
+        return Ok(file);
+    }
+    Err(io::Error::other("what stands in its place is not the recorder's"))
+}
 
 /// What is recorded in truth, and why, by what the recorder says of itself; empty if that is what was asked for.
-fn effective(mode: Mode, status: &Value) -> (String, String) {
-    let engine = status["engine"].as_str().unwrap_or_default();
-    match (mode, engine) {
-        (Mode::Cpu, "timer") => (
-            "CPU (timer)".into(),
-            "Perf events are not permitted here, so timers sample, at most as often as the kernel's clock ticks.".into(),
-        ),
-        (Mode::Cpu, "perf-user") => (
-            "CPU (kernel not seen)".into(),
-            "The kernel's part of stacks may not be seen here; kernel.perf_event_paranoid of 1 or less permits it.".into(),
-        ),
-        _ => Default::default(),
+fn effective(mode: Mode, status: &Value, why_outside: &str) -> (String, String) {
+    if mode != Mode::Cpu {
+        return Default::default();
     }
+    let engine = status["engine"].as_str().unwrap_or_default();
+    let unseen = "The kernel's part of stacks may not be seen here; kernel.perf_event_paranoid of 1 or less permits it.";
+    let (effective, why) = match engine {
+        "timer" => (
+            "CPU (timer)",
+            "Perf events are not permitted here, so timers sample, at most as often as the kernel's clock ticks.",
+        ),
+        _ if engine.starts_with("perf-user") => ("CPU (kernel not seen)", unseen),
+        _ if engine.ends_with("without stacks of the kernel") => {
+            ("CPU (from outside, kernel not seen)", unseen)
+        }
+        "perf from outside" if !why_outside.is_empty() => ("CPU (from outside)", ""),
+        _ => ("", ""),
+    };
+    let why = match why_outside {
+        "" => why.to_owned(),
+        outside => format!("Recorded from outside: {outside}. {why}"),
+    };
+    (effective.to_owned(), why.trim_end().to_owned())
 }
 
 pub fn own() -> Result<Command, String> {
     let program: PathBuf =
         std::env::current_exe().map_err(|error| format!("cannot find our own command: {error}"))?;
     let mut command = Command::new(program);
-    command.env_remove("LD_PRELOAD").env_remove("FLIGHTLINE").env_remove("FLIGHTLINE_SESSION");
+    // What is meant for recorded programs is not meant for a recorder.
+    for name in ["LD_PRELOAD", "FLIGHTLINE", "FLIGHTLINE_SESSION", "FLIGHTLINE_LABELS"] {
+        command.env_remove(name);
+    }
     Ok(command)
 }
 
-/// Whether it has ended, and well.
-fn ended(child: &mut Child) -> Result<Option<bool>, String> {
-    let status = child.try_wait().map_err(|error| format!("cannot wait for the recorder: {error}"))?;
-    Ok(status.map(|status| status.success()))
+/// Lines of a recorder, without the name in front of each.
+fn lines(text: &[u8]) -> Vec<String> {
+    let mut start = Vec::new();
+    let _ = text.take(LONGEST_WORDS).read_to_end(&mut start);
+    let lines = String::from_utf8_lossy(&start).into_owned();
+    let lines = lines.lines().map(|line| line.trim().trim_start_matches("flightline: ").to_owned());
+    lines.filter(|line| !line.is_empty()).collect()
 }
 
 /// What a recorder said last.
-pub fn last_words(path: &Path) -> String {
-    let mut text = Vec::new();
-    if let Ok(file) = File::open(path) {
-        let _ = file.take(LONGEST_WORDS).read_to_end(&mut text);
-    }
-    let text = String::from_utf8_lossy(&text);
-    let last = text
-        .lines()
-        .rev()
-        .find(|line| !line.trim().is_empty())
-        .unwrap_or("the recorder ended without a word");
-    last.trim().trim_start_matches("flightline: ").to_owned()
+pub fn last_words(text: &[u8]) -> String {
+    lines(text).pop().unwrap_or_else(|| "the recorder ended without a word".into())
+}
+
+/// What a recorder that ended well said before its closing line.
+fn notices(text: &[u8]) -> String {
+    let mut lines = lines(text);
+    lines.pop();
+    lines.join("; ")
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn work(mode: Mode, interval: Option<&str>, engines: &[&str]) -> Work {
-        let engines = engines.iter().map(|engine| (*engine).to_owned()).collect();
-        Work { run: "r".into(), mode, duration: 1, interval: interval.map(str::to_owned), engines }
+    #[test]
+    fn what_is_recorded_in_truth() {
+        let of = |mode, engine: &str, why| effective(mode, &json!({"engine": engine}), why);
+        assert_eq!(of(Mode::Cpu, "perf", ""), Default::default());
+        assert_eq!(of(Mode::Cpu, "perf from outside", ""), Default::default());
+        let table = [
+            ("timer", "", "CPU (timer)", "timers"),
+            ("perf-user with timer", "", "CPU (kernel not seen)", "perf_event_paranoid"),
+            (
+                "perf from outside without stacks of the kernel",
+                "",
+                "CPU (from outside, kernel not seen)",
+                "paranoid",
+            ),
+            ("perf from outside", "all sleep", "CPU (from outside)", "all sleep"),
+        ];
+        for (engine, why_outside, mode, why) in table {
+            let (effective, message) = of(Mode::Cpu, engine, why_outside);
+            assert!(effective == mode && message.contains(why), "{effective}: {message}");
+        }
+        // Timers are what ITIMER asks for.
+        assert_eq!(of(Mode::Itimer, "itimer", ""), Default::default());
+        assert_eq!(of(Mode::Alloc, "timer", ""), Default::default());
     }
 
     #[test]
-    fn modes_are_engines() {
-        assert_eq!(work(Mode::Cpu, None, &[]).events(), ["cpu"]);
-        assert_eq!(work(Mode::Cpu, Some("10ms"), &["alloc@1m"]).events(), ["cpu@10ms", "alloc@1m"]);
-        assert_eq!(work(Mode::Live, Some("64k"), &[]).events(), ["alloc@64k", "live"]);
-        assert!(work(Mode::OffCpu, None, &[]).events().is_empty());
+    fn names_of_engines_are_the_recorders() {
+        use flightline_recorder::loss::engine_name;
+        let names: Vec<&str> = (0..256).map(engine_name).collect();
+        let known = ["timer", "perf-user with timer", "perf from outside without stacks of the kernel"];
+        for name in known {
+            assert!(names.contains(&name), "{name}");
+        }
     }
 
     #[test]
-    fn what_others_say_is_a_value_and_never_an_option() {
-        let hostile = "-o/etc/passwd;$(id)".to_owned();
-        let work = Work {
-            interval: Some(hostile.clone()),
-            engines: vec![hostile.clone()],
-            ..work(Mode::Wall, None, &[])
-        };
-        let words: Vec<String> = work.events().iter().map(|event| format!("--event={event}")).collect();
-        assert_eq!(words, ["--event=wall@-o/etc/passwd;$(id)", "--event=-o/etc/passwd;$(id)"]);
-        assert!(flightline_recorder::settings::Settings::default().add(&work.events()[0]).is_err());
+    fn words() {
+        let said = b"flightline: no stacks of the kernel\n\nflightline: 7 samples in /x\n";
+        assert_eq!(
+            (notices(said), last_words(said)),
+            ("no stacks of the kernel".into(), "7 samples in /x".into())
+        );
+        assert_eq!(
+            (notices(b""), last_words(b"")),
+            (String::new(), "the recorder ended without a word".into())
+        );
+        assert!(last_words(&vec![b'x'; 1 << 20]).len() <= LONGEST_WORDS as usize);
     }
 
     #[test]
-    fn a_stop_is_of_one_run() {
-        let running = Running::new("one");
-        assert!(!running.is_stopped());
-        running.clone().stop();
-        assert!(running.is_stopped() && running.run() == "one");
+    fn a_link_is_no_recording() {
+        let folder = tempfile::tempdir().unwrap();
+        let (secret, path) = (folder.path().join("secret"), folder.path().join(FILE));
+        fs::write(&secret, "secret").unwrap();
+        assert!(recording(&secret).is_ok());
+        std::os::unix::fs::symlink(&secret, &path).unwrap();
+        assert!(recording(&path).is_err());
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(recording(&path).is_err(), "nor is a pipe, and nobody waits for its writer");
     }
 }

@@ -18,6 +18,10 @@ pub struct Process {
     /// Ticks between boot and its start: with the number, nobody else.
     started: u64,
     labels: Labels,
+    /// Labels that were given with options.
+    pub given: Vec<(String, String)>,
+    /// A wait of it may be ended early, so that it takes a command.
+    pub interrupt: bool,
 }
 
 /// What may change while a process lives.
@@ -34,13 +38,13 @@ impl Process {
     ///
     /// # Errors
     /// There is none of this number.
-    pub fn of(pid: u32, given: &[(String, String)]) -> Result<Self, Error> {
+    pub fn of(pid: u32, given: &[(String, String)], interrupt: bool) -> Result<Self, Error> {
         let none = || Error::Setting { name: "pid", problem: format!("there is no process {pid}") };
         let started = started(pid).ok_or_else(none)?;
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).map_err(|_| none())?;
         let labels = labels::of_process(pid, comm.trim_end(), given);
         let labels = labels.into_iter().filter(|(name, _)| name != "host").collect();
-        Ok(Self { pid, name: comm.trim_end().to_owned(), started, labels })
+        Ok(Self { pid, name: comm.trim_end().to_owned(), started, labels, given: given.to_vec(), interrupt })
     }
 
     /// Whether it still is.
@@ -53,6 +57,16 @@ impl Process {
         let until = Instant::now() + most;
         while !self.waits() && self.is_there() && Instant::now() < until {
             sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until it stands so to recorders, but not for longer than `most`.
+    pub fn wait_for(&self, most: Duration, condition: control::Condition) {
+        let until = Instant::now() + most;
+        while control::find(self.pid).is_ok_and(|found| found.condition != condition)
+            && Instant::now() < until
+        {
+            sleep(Duration::from_millis(20));
         }
     }
 
@@ -106,7 +120,8 @@ impl Process {
 
     /// What can be recorded.
     fn modes(&self) -> Vec<Capability> {
-        let (outside, within) = (outside(), self.within());
+        let within = self.within();
+        let outside = outside().and_then(|()| self.is_ours());
         Mode::ALL
             .into_iter()
             .map(|mode| {
@@ -121,21 +136,31 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Whether we may look at it at all.
+    fn is_ours(&self) -> Result<(), String> {
+        control::find(self.pid).map(|_| ()).map_err(|error| error.to_string())
+    }
+}
+
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// Whether processes can be recorded from outside here.
-fn outside() -> Result<(), String> {
-    let perf = engines::list().into_iter().find(|engine| engine.name == "perf");
-    match perf.and_then(|engine| engine.refused) {
-        None => Ok(()),
-        Some(why) => Err(why),
+/// Whether processes can be recorded from outside here; without stacks of the kernel where those may not be seen.
+pub fn outside() -> Result<(), String> {
+    let engines = engines::list();
+    let refused =
+        |name: &str| engines.iter().find(|engine| engine.name == name).map(|engine| &engine.refused);
+    match (refused("perf"), refused("perf-user")) {
+        (Some(None), _) | (_, Some(None)) => Ok(()),
+        (_, Some(Some(why))) => Err(why.clone()),
+        _ => Err("perf events are not known here".into()),
     }
 }
 
 /// Field 22 of `/proc/PID/stat`, behind the name, which may have spaces and brackets.
-fn started(pid: u32) -> Option<u64> {
+pub fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     // A process that has ended and not been waited for is no more.
@@ -152,7 +177,7 @@ mod tests {
     #[test]
     fn a_process_is_the_same_until_it_ends() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let process = Process::of(child.id(), &[("zone".into(), "eu".into())]).unwrap();
+        let process = Process::of(child.id(), &[("zone".into(), "eu".into())], false).unwrap();
         assert!(process.is_there());
         let (one, two) = (process.hello(), process.hello());
         assert_eq!((one.key, one.start_time), (two.key, two.start_time));
@@ -165,6 +190,6 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!process.is_there());
-        assert!(Process::of(child.id(), &[]).is_err());
+        assert!(Process::of(child.id(), &[], false).is_err());
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::{Method, Request, Response};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
-use ureq::{Agent, Body, SendBody};
+use ureq::{Agent, AsSendBody, Body, SendBody};
 
 /// Lists of thousands of targets are not longer.
 const LONGEST_ANSWER: u64 = 64 << 20;
@@ -86,6 +86,21 @@ impl Client {
         secret: Option<&str>,
         body: Option<SendBody<'_>>,
     ) -> Result<Response<Body>, Refused> {
+        self.call_within(None, method, path, secret, body)
+    }
+
+    /// The same, but all of it, the answer's body included, within `limit`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn call_within(
+        &self,
+        limit: Option<Duration>,
+        method: Method,
+        path: &str,
+        secret: Option<&str>,
+        body: Option<SendBody<'_>>,
+    ) -> Result<Response<Body>, Refused> {
         let mut request = Request::builder().method(method).uri(format!("{}/v1{path}", self.base));
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -101,9 +116,9 @@ impl Client {
         };
         let response = match body {
             Some(body) => {
-                request.body(body).map_err(ureq::Error::from).and_then(|request| self.agent.run(request))
+                request.body(body).map_err(ureq::Error::from).and_then(|request| self.send(request, limit))
             }
-            None => request.body(()).map_err(ureq::Error::from).and_then(|request| self.agent.run(request)),
+            None => request.body(()).map_err(ureq::Error::from).and_then(|request| self.send(request, limit)),
         };
         let mut response = response.map_err(|error| unreachable(&error))?;
         if response.status().is_success() {
@@ -115,6 +130,17 @@ impl Client {
         let hint = if status == 401 && self.token.is_none() { " Give it with --token-file." } else { "" };
         let said = said.unwrap_or_else(|_| format!("{} answers {status}", self.base));
         Err(Refused::Status(status, crate::talk::plain(&said) + hint))
+    }
+
+    fn send(
+        &self,
+        request: Request<impl AsSendBody>,
+        limit: Option<Duration>,
+    ) -> Result<Response<Body>, ureq::Error> {
+        match limit {
+            Some(_) => self.agent.run(self.agent.configure_request(request).timeout_global(limit).build()),
+            None => self.agent.run(request),
+        }
     }
 
     /// What a path says.

@@ -1,0 +1,310 @@
+//! What the service has asked for, and what of it is under way. No I/O, so that any order of events can be tried.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use flightline_service::wire::{Command, Numbered};
+use serde_json::Value;
+
+use super::work::{Work, is_id};
+
+/// Runs that are remembered, so that none is done twice: a service that began anew counts from one again.
+const REMEMBERED: usize = 64;
+/// Runs that wait for one that is being ended.
+const IN_LINE: usize = 4;
+
+/// A run that was taken on.
+#[derive(Clone, Debug)]
+pub struct Running {
+    run: Arc<str>,
+    stopped: Arc<AtomicBool>,
+    recorded: Arc<AtomicBool>,
+}
+
+impl Running {
+    fn new(run: &str) -> Self {
+        Self { run: run.into(), stopped: Arc::default(), recorded: Arc::default() }
+    }
+
+    /// Has it end early.
+    pub fn stop(&self) {
+        self.stopped.store(true, Relaxed);
+    }
+
+    /// Whether it is to end early.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
+    }
+
+    /// Nothing is recorded for it any more; what there is goes to the service.
+    pub fn recorded(&self) {
+        self.recorded.store(true, Relaxed);
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_stopped() || self.recorded.load(Relaxed)
+    }
+}
+
+/// Why a run will not be: its id and a sentence.
+pub type Refusal = (String, String);
+
+/// See above.
+#[derive(Debug, Default)]
+pub struct Orders {
+    heard: u64,
+    known: VecDeque<String>,
+    line: VecDeque<(Work, Running)>,
+    current: Option<Running>,
+    over: bool,
+}
+
+impl Orders {
+    /// The number of the last command that was heard.
+    pub fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    /// Another life of the service counts from one.
+    pub fn count_anew(&mut self) {
+        self.heard = 0;
+    }
+
+    /// Takes a command on; those that came already and stops of other runs do nothing.
+    pub fn take(&mut self, command: Value) -> Option<Refusal> {
+        let number = command["number"].as_u64()?;
+        if number <= self.heard {
+            return None;
+        }
+        self.heard = number;
+        let run = command["run"].as_str().filter(|run| is_id(run)).map(str::to_owned);
+        let command = match serde_json::from_value::<Numbered>(command) {
+            Ok(numbered) => numbered.command,
+            // Of another version: the others go on.
+            Err(error) => {
+                return run.map(|run| {
+                    (run, format!("This agent does not understand what it is asked for: {error}."))
+                });
+            }
+        };
+        match command {
+            Command::Start { run, mode, duration, interval, engines } => {
+                // It would stand in paths of requests; who sends such a thing is no service of ours.
+                if !is_id(&run) || self.known.contains(&run) {
+                    return None;
+                }
+                if self.known.len() >= REMEMBERED {
+                    self.known.pop_front();
+                }
+                self.known.push_back(run.clone());
+                let work = Work { run, mode, duration, interval, engines };
+                let refused = match work.check() {
+                    Ok(()) => self.no_room(),
+                    Err(why) => Some(why),
+                };
+                match refused {
+                    Some(why) => Some((work.run, why)),
+                    None => {
+                        let running = Running::new(&work.run);
+                        self.line.push_back((work, running));
+                        None
+                    }
+                }
+            }
+            Command::Stop { run } => {
+                let in_line = self.line.iter().map(|(_, running)| running);
+                in_line.chain(&self.current).filter(|running| *running.run == *run).for_each(Running::stop);
+                None
+            }
+        }
+    }
+
+    /// Why no run can be taken on now. One that is being ended, or on its way to the service, is waited for.
+    fn no_room(&self) -> Option<String> {
+        if self.over {
+            return Some("The process has ended, or its agent.".into());
+        }
+        let mut all = self.line.iter().map(|(_, running)| running).chain(&self.current);
+        match all.find(|running| !running.is_ending()) {
+            Some(other) => Some(format!("The agent still records run {}.", other.run)),
+            None if self.line.len() >= IN_LINE => Some("The agent still ends other runs.".into()),
+            None => None,
+        }
+    }
+
+    /// The next run to be done, if none is.
+    pub fn next(&mut self) -> Option<(Work, Running)> {
+        if self.current.is_some() {
+            return None;
+        }
+        let next = self.line.pop_front()?;
+        self.current = Some(next.1.clone());
+        Some(next)
+    }
+
+    /// The run has been done with.
+    pub fn done(&mut self) {
+        self.current = None;
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.current.is_none()
+    }
+
+    /// Nothing more is taken on; what waits will not be. `stop`: what goes on ends early.
+    pub fn end(&mut self, stop: bool) {
+        self.over = true;
+        self.line.clear();
+        if stop {
+            self.current.iter().for_each(Running::stop);
+        }
+    }
+
+    /// Whether nothing more is taken on.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flightline_service::wire::Mode;
+    use serde_json::json;
+
+    use super::*;
+
+    fn start(number: u64, run: &str) -> Value {
+        let (run, mode) = (run.to_owned(), Mode::Cpu);
+        let command = Command::Start { run, mode, duration: 30, interval: None, engines: Vec::new() };
+        serde_json::to_value(Numbered { number, command }).unwrap()
+    }
+
+    fn stop(number: u64, run: &str) -> Value {
+        serde_json::to_value(Numbered { number, command: Command::Stop { run: run.to_owned() } }).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_and_the_rest_goes_on() {
+        let mut orders = Orders::default();
+        let later = [
+            json!({"number": 1, "command": "start", "run": "a", "mode": "HEAP", "duration": 1}),
+            json!({"number": 2, "command": "fly", "run": "a"}),
+            json!({"number": 3, "command": "start", "run": "a", "mode": "CPU", "duration": -1}),
+            json!({"number": 4, "command": "start", "run": "a", "mode": ["CPU"]}),
+        ];
+        for command in later {
+            let (run, why) = orders.take(command).unwrap();
+            assert!(run == "a" && why.contains("does not understand"), "{why}");
+        }
+        for nothing in
+            [json!(null), json!({"number": "x"}), json!({"number": 5, "run": "../x"}), json!([[[]]])]
+        {
+            assert_eq!(orders.take(nothing), None);
+        }
+        assert_eq!(orders.take(start(6, "a")), None);
+        assert_eq!(orders.next().unwrap().0.run, "a");
+    }
+
+    #[test]
+    fn each_command_is_heard_once() {
+        let mut orders = Orders::default();
+        assert_eq!(orders.take(start(1, "a")), None);
+        let (work, a) = orders.next().unwrap();
+        assert_eq!((work.run.as_str(), orders.heard()), ("a", 1));
+        assert_eq!(orders.take(start(1, "b")), None, "an old number");
+        orders.take(stop(1, "a"));
+        assert!(!a.is_stopped(), "an old number");
+        orders.done();
+        assert!(orders.next().is_none());
+        // A service that was started anew counts from one, and repeats what it does not know to be heard.
+        orders.count_anew();
+        assert_eq!(orders.take(start(1, "a")), None);
+        assert!(orders.next().is_none(), "a run is done once, whatever its number");
+        assert_eq!(orders.take(start(2, "b")), None);
+        assert_eq!(orders.next().unwrap().0.run, "b");
+    }
+
+    #[test]
+    fn a_stop_is_of_one_run() {
+        let mut orders = Orders::default();
+        orders.take(start(1, "a"));
+        let (_, a) = orders.next().unwrap();
+        orders.take(stop(2, "another"));
+        assert!(!a.is_stopped());
+        orders.take(stop(3, "a"));
+        assert!(a.is_stopped());
+        // The next one may come while the first is being ended; a stop of the first that comes again is none of it.
+        assert_eq!(orders.take(start(4, "b")), None);
+        orders.take(stop(5, "a"));
+        assert!(orders.next().is_none(), "one at a time");
+        orders.done();
+        let (work, b) = orders.next().unwrap();
+        orders.take(stop(6, "a"));
+        assert!(work.run == "b" && !b.is_stopped());
+    }
+
+    #[test]
+    fn one_that_waits_can_be_stopped() {
+        let mut orders = Orders::default();
+        orders.take(start(1, "a"));
+        orders.next().unwrap().1.recorded();
+        assert_eq!(orders.take(start(2, "b")), None, "the first is on its way to the service");
+        orders.take(stop(3, "b"));
+        orders.done();
+        assert!(orders.next().unwrap().1.is_stopped());
+    }
+
+    #[test]
+    fn a_second_run_is_refused_while_one_records() {
+        let mut orders = Orders::default();
+        orders.take(start(1, "a"));
+        let sentence = Some(("b".to_owned(), "The agent still records run a.".to_owned()));
+        assert_eq!(orders.take(start(2, "b")), sentence, "not begun yet");
+        let (_, a) = orders.next().unwrap();
+        assert!(orders.take(start(3, "c")).is_some());
+        a.stop();
+        let mut number = 3;
+        let mut taken = 0;
+        while taken < 10 {
+            number += 1;
+            let run = format!("d{number}");
+            if orders.take(start(number, &run)).is_some() {
+                break;
+            }
+            orders.take(stop(number + 100, &run));
+            number += 100;
+            taken += 1;
+        }
+        assert_eq!(taken, IN_LINE, "those that are stopped before they begin do not grow without bound");
+    }
+
+    #[test]
+    fn nothing_is_taken_on_at_the_end() {
+        let mut orders = Orders::default();
+        orders.take(start(1, "a"));
+        let (_, a) = orders.next().unwrap();
+        orders.end(false);
+        assert!(!a.is_stopped(), "the recorder sees the end of the process itself");
+        assert!(orders.take(start(2, "b")).unwrap().1.contains("ended"));
+        orders.end(true);
+        assert!(a.is_stopped() && !orders.is_idle());
+        orders.done();
+        assert!(orders.is_idle() && orders.is_over());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut orders = Orders::default();
+        for number in 1..=10_000 {
+            orders.take(start(number, &format!("run-{number}")));
+        }
+        assert!(orders.known.len() <= REMEMBERED && orders.line.len() == 1);
+        // No id: nothing is done and nothing is said, since what is said would go to a path made of it.
+        for bad in ["", "../../x", "a b", "a\nb", &"x".repeat(1 << 20)] {
+            assert_eq!(orders.take(start(orders.heard() + 1, bad)), None);
+            assert!(!orders.known.iter().any(|known| known == bad));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What a run is to record, checked: the service may be anybody, and nothing it says is more than a value.
+
+use flightline_recorder::settings::Settings;
+use flightline_service::wire::Mode;
+
+/// No run is longer, s.
+const LONGEST: u64 = 24 * 60 * 60;
+/// Letters of an interval, an engine or an id.
+const LONGEST_WORD: usize = 64;
+/// Other engines at the same time.
+const MOST_ENGINES: usize = 16;
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The run's id.
+    pub run: String,
+    /// What to record.
+    pub mode: Mode,
+    /// For so many seconds.
+    pub duration: u64,
+    /// How far apart samples are.
+    pub interval: Option<String>,
+    /// Other engines.
+    pub engines: Vec<String>,
+}
+
+/// Whether it can stand in the path of a request.
+pub fn is_id(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=LONGEST_WORD).contains(&text.len()) && text.bytes().all(plain)
+}
+
+impl Work {
+    /// What is recorded, as `record -e` has it.
+    pub fn events(&self) -> Vec<String> {
+        let (first, second) = match self.mode {
+            Mode::Cpu => ("cpu", None),
+            Mode::Itimer => ("itimer", None),
+            Mode::Wall => ("wall", None),
+            Mode::Alloc => ("alloc", None),
+            Mode::Live => ("alloc", Some("live")),
+            Mode::Lock => ("lock", None),
+            Mode::Io => ("io", None),
+            Mode::Throw => ("throw", None),
+            Mode::OffCpu => return self.engines.clone(),
+        };
+        let first = match &self.interval {
+            Some(interval) => format!("{first}@{interval}"),
+            None => first.to_owned(),
+        };
+        std::iter::once(first).chain(second.map(str::to_owned)).chain(self.engines.iter().cloned()).collect()
+    }
+
+    /// The same as options that cannot be anything else.
+    pub fn options(&self) -> Vec<String> {
+        self.events().iter().map(|event| format!("--event={event}")).collect()
+    }
+
+    /// # Errors
+    /// The recorder would not take it; why.
+    pub fn check(&self) -> Result<(), String> {
+        if !(1..=LONGEST).contains(&self.duration) {
+            return Err(format!("A run lasts 1 to {LONGEST} seconds."));
+        }
+        if self.engines.len() > MOST_ENGINES {
+            return Err(format!("At most {MOST_ENGINES} engines can be recorded at once."));
+        }
+        if self.mode == Mode::OffCpu && self.interval.is_some() {
+            return Err("OFF_CPU has no interval: each time that a thread is off the CPU is recorded.".into());
+        }
+        for word in self.interval.iter().chain(&self.engines) {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"@.-_:/=".contains(&byte);
+            let good = (1..=LONGEST_WORD).contains(&word.len()) && word.bytes().all(plain);
+            if !good || word.starts_with('-') {
+                return Err("An interval is like 10ms or 512k, an engine like alloc@512k.".into());
+            }
+        }
+        if self.interval.as_ref().is_some_and(|interval| interval.contains('@')) {
+            return Err("An interval is like 10ms or 512k.".into());
+        }
+        // The recorder's own parser has the last word.
+        let mut settings = Settings::default().without_engines();
+        for event in self.events() {
+            settings.add(&event).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(mode: Mode, interval: Option<&str>, engines: &[&str]) -> Work {
+        let engines = engines.iter().map(|engine| (*engine).to_owned()).collect();
+        Work { run: "r".into(), mode, duration: 1, interval: interval.map(str::to_owned), engines }
+    }
+
+    #[test]
+    fn modes_are_engines() {
+        let table = [
+            (work(Mode::Cpu, None, &[]), &["cpu"][..]),
+            (work(Mode::Cpu, Some("10ms"), &["alloc@1m"]), &["cpu@10ms", "alloc@1m"]),
+            (work(Mode::Itimer, Some("99hz"), &[]), &["itimer@99hz"]),
+            (work(Mode::Live, Some("64k"), &[]), &["alloc@64k", "live"]),
+            (work(Mode::OffCpu, None, &[]), &[]),
+        ];
+        for (work, events) in table {
+            assert_eq!(work.events(), events);
+            work.check().unwrap();
+        }
+        for mode in Mode::ALL {
+            work(mode, None, &[]).check().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_others_say_is_a_value_and_never_an_option() {
+        let long = "x".repeat(1 << 20);
+        let hostile = [
+            "",
+            "-o/etc/passwd",
+            "--output=/etc/passwd",
+            "10ms;id",
+            "$(id)",
+            "`id`",
+            "10ms --flame x",
+            "10ms,alloc",
+            "10ms\n",
+            "10ms\0",
+            "ä",
+            "%p",
+            &long,
+        ];
+        for word in hostile {
+            assert!(work(Mode::Wall, Some(word), &[]).check().is_err(), "{word:.40}");
+            assert!(work(Mode::Wall, None, &[word]).check().is_err(), "{word:.40}");
+        }
+        assert!(work(Mode::Cpu, Some("1@1ms"), &[]).check().is_err());
+        assert!(work(Mode::OffCpu, Some("1ms"), &[]).check().is_err());
+        assert!(work(Mode::Cpu, None, &["alloc"; 17]).check().is_err());
+        for duration in [0, LONGEST + 1, u64::MAX] {
+            assert!(Work { duration, ..work(Mode::Cpu, None, &[]) }.check().is_err());
+        }
+        // Even if it were let through, it would stay a value.
+        assert_eq!(work(Mode::Wall, Some("-o/x"), &["-h"]).options(), ["--event=wall@-o/x", "--event=-h"]);
+    }
+
+    #[test]
+    fn ids_can_stand_in_paths() {
+        assert!(is_id("1700000000000-0a1b2c"));
+        for bad in ["", "a/b", "..", "a?b", "a%2f", "a b", "\0", &"x".repeat(65)] {
+            assert!(!is_id(bad), "{bad:?}");
+        }
+    }
+}

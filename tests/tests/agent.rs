@@ -1,0 +1,458 @@
+//! `flightline agent` beside a stand-in for the service: what is recorded follows from the order of commands and from the
+//! program's own CPU clock.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use flightline_tests::controlled::{Controlled, LIMIT, program};
+use flightline_tests::recording::Recording;
+use flightline_tests::run::{beside, run, signal, spawn, until, wait};
+use flightline_tests::stub_service::{Mood, Said, Stub};
+use flightline_tests::{skip, victim};
+use serde_json::{Value, json};
+
+/// CPU time of a phase of each of the victim's three threads, ms, which is also its samples at 1 kHz.
+const MS: u32 = 200;
+/// Longer than any test: what ends before was ended.
+const LONG: u64 = 3600;
+
+/// An agent that starts the victim; its temporary files are in `folder`.
+fn agent(stub: &Stub, folder: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new(victim::flightline());
+    command
+        .args(["agent", "--join", &stub.url()])
+        .args(options)
+        .env("TMPDIR", folder)
+        .arg("--")
+        .arg(program());
+    command
+}
+
+/// Progress of a run.
+#[track_caller]
+fn progress(stub: &Stub, run: &str, state: &str) -> Value {
+    stub.until(LIMIT, &format!("{run} {state}"), |said| match said {
+        Said::Progress(of, progress) if of == run => {
+            assert_eq!(progress["state"], state, "{progress}");
+            Some(progress.clone())
+        }
+        Said::Recording(of, ..) if of == run => panic!("{run} was recorded before it was {state}"),
+        _ => None,
+    })
+}
+
+/// What came of a run.
+struct Recorded {
+    recording: Recording,
+    /// How the process ended, if that is why this is all.
+    ended: String,
+    bytes: Vec<u8>,
+}
+
+#[track_caller]
+fn recorded(stub: &Stub, run: &str) -> Recorded {
+    let (ended, bytes) = stub.until(LIMIT, &format!("the recording of {run}"), |said| match said {
+        Said::Recording(of, _, ended, bytes) if of == run => Some((ended.clone(), bytes.clone())),
+        Said::Progress(of, progress) if of == run && progress["state"] == "failed" => {
+            panic!("{run}: {progress}")
+        }
+        _ => None,
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jfr");
+    fs::write(&path, &bytes).unwrap();
+    let recording = Recording::read(&path).unwrap();
+    assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
+    Recorded { recording, ended, bytes }
+}
+
+/// How long it recorded, by the headers of its chunks, ns.
+fn lasted(recording: &[u8]) -> u64 {
+    let (mut at, mut sum) = (0, 0);
+    while at < recording.len() {
+        let word = |offset: usize| {
+            let bytes = recording[at + offset..][..8].try_into().unwrap();
+            u64::from_be_bytes(bytes)
+        };
+        sum += word(40);
+        at += usize::try_from(word(8)).unwrap();
+    }
+    sum
+}
+
+/// Samples by phase of the victim.
+fn phases(recording: &Recording) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for sample in &recording.samples {
+        let frames = &recording.stacks[sample.stack].frames;
+        if let Some(phase) = frames.iter().find_map(|frame| frame.method.strip_suffix("_work")) {
+            *counts.entry(phase.to_owned()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// Of what the program did, this phase is in the recording, all of it, and nothing else.
+#[track_caller]
+fn only(recording: &Recording, phase: &str) {
+    let seen = phases(recording);
+    let right = f64::from(3 * MS);
+    assert!(seen.len() == 1 && seen.contains_key(phase), "{seen:?}");
+    let n = seen[phase] as f64;
+    // A clock's tick costs more where timers sample, and up to two samples of a thread are missing at the ends.
+    assert!((n - right).abs() <= 0.08 * right + 12.0, "{n} samples, expected {right}");
+}
+
+#[track_caller]
+fn hello(stub: &Stub) -> Value {
+    stub.until(LIMIT, "hello", |said| match said {
+        Said::Hello(hello) => Some(hello.clone()),
+        _ => None,
+    })
+}
+
+#[track_caller]
+fn gone(stub: &Stub) -> String {
+    stub.until(LIMIT, "the end", |said| match said {
+        Said::Gone(message) => Some(message.clone()),
+        _ => None,
+    })
+}
+
+fn capability(hello: &Value, mode: &str) -> (bool, String) {
+    let modes = hello["modes"].as_array().unwrap();
+    let can = modes.iter().find(|can| can["mode"] == mode).unwrap();
+    (can["available"] == true, can["reason"].as_str().unwrap_or_default().to_owned())
+}
+
+fn hellos(stub: &Stub) -> Vec<Value> {
+    let hello = |said: Said| match said {
+        Said::Hello(hello) => Some(hello),
+        _ => None,
+    };
+    stub.said().into_iter().filter_map(hello).collect()
+}
+
+#[test]
+fn a_run_that_is_ended_early_has_what_happened_by_then() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let stub = Stub::start(Some("a token that is long enough"));
+    let token = folder.path().join("token");
+    fs::write(&token, "a token that is long enough\n").unwrap();
+    let scratch = folder.path().join("scratch");
+    fs::create_dir(&scratch).unwrap();
+    let options = ["--token-file", token.to_str().unwrap(), "--label", "zone=eu-1,what=`;$(id)"];
+    let mut victim = Controlled::start(&mut agent(&stub, &scratch, &options));
+    let hello = hello(&stub);
+    assert_eq!((&hello["pid"], &hello["protocol"]), (&json!(victim.pid), &json!(1)));
+    assert!(hello["name"].as_str().unwrap().starts_with("controlled"), "{hello}");
+    assert_eq!((&hello["labels"]["zone"], &hello["labels"]["what"]), (&json!("eu-1"), &json!("`;$(id)")));
+    for mode in ["CPU", "WALL", "ALLOC", "LOCK", "ITIMER", "IO", "LIVE", "THROW"] {
+        assert_eq!(capability(&hello, mode), (true, String::new()), "{mode}");
+    }
+    let words = fs::read_to_string(format!("/proc/{}/cmdline", victim.child.id())).unwrap();
+    assert!(!words.contains("long enough"), "the token is on no command line: {words}");
+
+    // A third of what the program does.
+    victim.work("before", MS);
+    stub.begin("first", "CPU", LONG, Some("1ms"));
+    progress(&stub, "first", "started");
+    victim.work("during", MS);
+    stub.stop("first");
+    let first = recorded(&stub, "first");
+    victim.work("after", MS);
+    only(&first.recording, "during");
+    assert_eq!(first.ended, "");
+    assert!(first.bytes.windows(4).any(|text| text == b"eu-1"), "its labels are in the recording");
+
+    // Another mode, to its own end.
+    stub.begin("second", "WALL", 1, Some("10ms"));
+    let second = lasted(&recorded(&stub, "second").bytes);
+    assert!(second >= 1_000_000_000, "{second} ns");
+    until(LIMIT, "temporary files to be removed", || {
+        fs::read_dir(&scratch).unwrap().next().is_none().then_some(())
+    });
+    assert_eq!(victim.end(7), 0, "no wait of the program was interrupted");
+    assert_eq!(gone(&stub), "it ended with exit status 7");
+}
+
+#[test]
+fn a_stop_ends_its_own_run_only() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let stub = Stub::default();
+    let mut victim = Controlled::start(&mut agent(&stub, folder.path(), &[]));
+    hello(&stub);
+    stub.begin("one", "CPU", LONG, Some("1ms"));
+    progress(&stub, "one", "started");
+    // All within a moment; the stop of the first comes twice, the second time while the second run goes on.
+    let two = json!({"command": "start", "run": "two", "mode": "CPU", "duration": LONG, "interval": "1ms"});
+    let stop = json!({"command": "stop", "run": "one"});
+    stub.commands(vec![stop.clone(), two.clone(), stop.clone()]);
+    recorded(&stub, "one");
+    progress(&stub, "two", "started");
+    // The same again, as a service would that lost count.
+    stub.commands(vec![stop, two]);
+    victim.work("during", MS);
+    assert_eq!(victim.ask(&["status"])["state"], "recording");
+    stub.stop("two");
+    only(&recorded(&stub, "two").recording, "during");
+    victim.work("after", MS);
+    assert_eq!(victim.ask(&["status"])["state"], "waiting", "a run is done once");
+    // While one is recorded there is no other.
+    stub.begin("three", "CPU", LONG, None);
+    progress(&stub, "three", "started");
+    stub.begin("four", "CPU", LONG, None);
+    let refused = progress(&stub, "four", "failed");
+    assert_eq!(refused["message"], "The agent still records run three.");
+    stub.stop("three");
+    recorded(&stub, "three");
+    victim.end(0);
+}
+
+#[test]
+fn a_program_that_is_killed_is_told_and_what_it_did_is_sent() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let stub = Stub::default();
+    let mut victim = Controlled::start(&mut agent(&stub, folder.path(), &[]));
+    stub.begin("run", "CPU", LONG, Some("1ms"));
+    progress(&stub, "run", "started");
+    victim.work("during", MS);
+    signal(victim.pid, libc::SIGKILL);
+    let last = recorded(&stub, "run");
+    only(&last.recording, "during");
+    assert_eq!(
+        (last.ended.as_str(), gone(&stub).as_str()),
+        ("it was ended by SIGKILL", "it was ended by SIGKILL")
+    );
+    assert_eq!(wait(&mut victim.child, LIMIT, "the agent's end").code(), Some(128 + libc::SIGKILL));
+}
+
+#[test]
+fn signals_of_the_agent_are_the_programs() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let stub = Stub::default();
+    let mut victim = Controlled::start(&mut agent(&stub, folder.path(), &[]));
+    hello(&stub);
+    signal(victim.child.id(), libc::SIGTERM);
+    assert_eq!(gone(&stub), "it was ended by SIGTERM");
+    assert_eq!(wait(&mut victim.child, LIMIT, "the agent's end").code(), Some(128 + libc::SIGTERM));
+}
+
+#[test]
+fn a_service_that_was_away_finds_run_and_recording_there() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let stub = Stub::default();
+    let mut victim = Controlled::start(&mut agent(&stub, folder.path(), &[]));
+    let first = hello(&stub);
+    stub.begin("run", "CPU", LONG, Some("1ms"));
+    progress(&stub, "run", "started");
+    stub.mood(Mood::Away);
+    victim.work("during", MS);
+    // It ends without the service, and its recording is offered in vain.
+    victim.ask(&["stop"]);
+    let refused = stub.refused();
+    until(LIMIT, "other attempts", || (stub.refused() >= refused + 2).then_some(()));
+    assert!(!stub.said().iter().any(|said| matches!(said, Said::Recording(..))));
+    // It is there again, and knows nobody.
+    stub.forget();
+    stub.mood(Mood::Well);
+    only(&recorded(&stub, "run").recording, "during");
+    let hellos = hellos(&stub);
+    assert!(hellos.len() >= 2 && hellos.iter().all(|hello| hello["key"] == first["key"]), "{hellos:?}");
+    stub.begin("next", "CPU", LONG, None);
+    progress(&stub, "next", "started");
+    stub.stop("next");
+    recorded(&stub, "next");
+    victim.end(0);
+}
+
+#[test]
+fn nothing_in_a_command_is_more_than_a_value() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let stub = Stub::default();
+    let mut victim = Controlled::start(&mut agent(&stub, folder.path(), &[]));
+    hello(&stub);
+    let mark = folder.path().join("mark");
+    let long = "9".repeat(1 << 20);
+    let hostile = [
+        format!("1ms;touch {}", mark.display()),
+        format!("$(touch {})", mark.display()),
+        format!("`touch {}`", mark.display()),
+        format!("1ms --output={}", mark.display()),
+        format!("--output={}", mark.display()),
+        "--help".to_owned(),
+        "1ms\n".to_owned(),
+        long,
+    ];
+    let mut runs = Vec::new();
+    for (number, word) in hostile.iter().enumerate() {
+        for (name, interval, engines) in [("i", json!(word), json!([])), ("e", Value::Null, json!([word]))] {
+            let run = format!("{name}{number}");
+            stub.command(json!({"command": "start", "run": run, "mode": "CPU", "duration": 1,
+                "interval": interval, "engines": engines}));
+            runs.push(run);
+        }
+    }
+    stub.command(json!({"command": "start", "run": "later", "mode": "HEAP", "duration": 1}));
+    stub.command(json!({"command": "fly", "run": "never"}));
+    for run in runs.iter().map(String::as_str).chain(["later", "never"]) {
+        let failed = progress(&stub, run, "failed");
+        assert!(failed["message"].as_str().unwrap().len() < 300, "{run}: {failed}");
+    }
+    stub.begin("good", "CPU", LONG, Some("1ms"));
+    progress(&stub, "good", "started");
+    victim.work("during", MS);
+    stub.stop("good");
+    only(&recorded(&stub, "good").recording, "during");
+    assert!(!mark.exists());
+    victim.end(0);
+}
+
+/// Has `perf_event_open` fail in the command and in all that it starts, as in a container without the right to it.
+fn without_perf(command: &mut Command) {
+    let word = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let number = u32::try_from(libc::SYS_perf_event_open).unwrap();
+    let errno = libc::SECCOMP_RET_ERRNO | libc::EACCES as u32;
+    let mut filter = [
+        word(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        libc::sock_filter { jf: 1, ..word(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number) },
+        word(libc::BPF_RET | libc::BPF_K, errno),
+        word(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let restrict = move || {
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: system calls with numbers, and a program that lives in the closure.
+        let refused = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+                || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
+        };
+        if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: the closure makes system calls only.
+    unsafe { command.pre_exec(restrict) };
+}
+
+#[test]
+fn where_perf_events_are_refused_timers_record_and_it_is_told() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let stub = Stub::default();
+    let mut command = agent(&stub, folder.path(), &[]);
+    without_perf(&mut command);
+    let mut victim = Controlled::start(&mut command);
+    let hello = hello(&stub);
+    let (off_cpu, why) = capability(&hello, "OFF_CPU");
+    assert!(!off_cpu && !why.is_empty(), "{why}");
+    assert!(capability(&hello, "CPU").0);
+    stub.begin("run", "CPU", LONG, Some("10ms"));
+    let started = progress(&stub, "run", "started");
+    assert_eq!(started["effectiveMode"], "CPU (timer)");
+    assert!(started["message"].as_str().unwrap().contains("Perf events are not permitted here"), "{started}");
+    victim.work("during", MS);
+    stub.stop("run");
+    let seen = phases(&recorded(&stub, "run").recording);
+    assert!(seen.len() == 1 && seen["during"] >= 40, "{seen:?}");
+    // Of a process that was not preloaded there is nothing to be had; why is told.
+    let bare = Controlled::start(&mut Command::new(program()));
+    let other = Stub::default();
+    let mut command = Command::new(victim::flightline());
+    command.args(["agent", "--join", &other.url(), "-p", &bare.pid.to_string()]);
+    without_perf(&mut command);
+    let mut beside_it = spawn(command.stderr(Stdio::null()));
+    let (cpu, why) = capability(&self::hello(&other), "CPU");
+    assert!(!cpu && why.contains("perf_event_paranoid"), "{why}");
+    bare.end(0);
+    assert_eq!(gone(&other), "it has ended");
+    assert_eq!(wait(&mut beside_it, LIMIT, "the agent's end").code(), Some(0));
+    victim.end(0);
+}
+
+/// An agent of a process that runs already.
+#[track_caller]
+fn agent_of(stub: &Stub, pid: u32, folder: &Path) -> Child {
+    let mut command = Command::new(victim::flightline());
+    command.args(["agent", "--join", &stub.url(), "-p", &pid.to_string()]).env("TMPDIR", folder);
+    spawn(command.stderr(Stdio::null()))
+}
+
+#[test]
+fn what_runs_already_is_recorded_from_outside() {
+    if !skip::perf_allowed(false) {
+        return skip::skip("perf_event_open is not allowed: an agent that records from outside");
+    }
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let stub = Stub::default();
+    let mut victim = Controlled::start(&mut Command::new(program()));
+    let mut agent = agent_of(&stub, victim.pid, folder.path());
+    let hello = hello(&stub);
+    assert!(capability(&hello, "CPU").0 && capability(&hello, "OFF_CPU").0, "{hello}");
+    let (alloc, why) = capability(&hello, "ALLOC");
+    assert!(!alloc && why.contains("was started without libflightline.so"), "{why}");
+    victim.work("before", MS);
+    stub.begin("run", "CPU", LONG, Some("1ms"));
+    progress(&stub, "run", "started");
+    victim.work("during", MS);
+    stub.stop("run");
+    let recording = recorded(&stub, "run").recording;
+    victim.work("after", MS);
+    only(&recording, "during");
+    // What cannot be is the recorder's to tell.
+    stub.begin("alloc", "ALLOC", LONG, None);
+    let failed = progress(&stub, "alloc", "failed");
+    assert!(failed["message"].as_str().unwrap().contains("preloaded"), "{failed}");
+    // The end of the agent is not that of the program; what it records comes to an end.
+    stub.begin("last", "CPU", LONG, Some("1ms"));
+    progress(&stub, "last", "started");
+    victim.work("during", MS);
+    signal(agent.id(), libc::SIGTERM);
+    let last = recorded(&stub, "last");
+    only(&last.recording, "during");
+    assert_eq!((last.ended.as_str(), gone(&stub).as_str()), ("its agent was ended", "its agent was ended"));
+    assert_eq!(wait(&mut agent, LIMIT, "the agent's end").code(), Some(0));
+    victim.end(0);
+    until(LIMIT, "temporary files to be removed", || {
+        fs::read_dir(folder.path()).unwrap().next().is_none().then_some(())
+    });
+}
+
+#[test]
+fn a_recording_of_somebody_else_is_left_alone() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let stub = Stub::default();
+    let mut victim = Controlled::start(&mut agent(&stub, folder.path(), &[]));
+    hello(&stub);
+    let path = folder.path().join("mine.jfr");
+    victim.begin(&path);
+    victim.ask(&["pause"]);
+    stub.begin("run", "CPU", LONG, None);
+    let failed = progress(&stub, "run", "failed");
+    assert!(failed["message"].as_str().unwrap().contains("is being recorded already"), "{failed}");
+    assert_eq!(victim.ask(&["status"])["state"], "paused", "nor does it go on");
+    victim.ask(&["resume"]);
+    victim.work("during", MS);
+    victim.ask(&["stop"]);
+    only(&Recording::read(&path).unwrap(), "during");
+    victim.end(0);
+}
+
+#[test]
+fn a_program_that_cannot_be_run_is_told() {
+    let stub = Stub::default();
+    let mut command = Command::new(victim::flightline());
+    let ended = run(command.args(["agent", "--join", &stub.url(), "--", "/no/such/program"]), LIMIT);
+    assert_eq!(ended.code(), 127, "{}", ended.stderr);
+    let mut command = Command::new(victim::flightline());
+    let ended = run(command.args(["agent", "--join", "localhost:1", "--", "true"]), LIMIT);
+    assert!(ended.code() == 1 && ended.stderr.contains("give http://HOST:PORT"), "{}", ended.stderr);
+}
