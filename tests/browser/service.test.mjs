@@ -5,12 +5,15 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
 import { drawn } from "./flame.mjs";
-import { flightline, folder } from "./page.mjs";
+import { flightline, folder, leave } from "./page.mjs";
 import { NOW, run, Service, target } from "./service_mock.mjs";
 
 let service;
 beforeEach(async () => { service = await new Service().start(); });
-afterEach(() => service.stop());
+afterEach(async () => {
+  await leave();
+  service.stop();
+});
 
 /** What scripts complain of; that a request was answered with an error is said by the browser itself. */
 const complaints = (page) => page.errors.filter((error) => !error.startsWith("Failed to load resource"));
@@ -247,43 +250,40 @@ test("an error once, a dead service: the lists stay, a line says since when, and
 
 test("how often is asked: every second while something runs, else every five, ever more rarely while it fails, never while hidden", async () => {
   service.targets = [target("redis-server")];
-  const page = await service.open("#target=redis-server", { prepare: (page) => page.clock.install() });
-  /** Lets so much time go by, and says how often was asked; a question that is under way is waited for. */
-  const asked = async (ms) => {
-    const before = service.lists();
-    await page.clock.runFor(ms);
-    await page.waitForFunction(() => window.waiting === 0);
-    return service.lists() - before;
-  };
-  await page.evaluate(() => {
-    const ask = window.fetch;
-    window.waiting = 0;
-    window.fetch = async (...of) => {
-      window.waiting++;
-      // Until what is done with the answer is done, too.
-      try { return await ask(...of); } finally { const channel = new MessageChannel(); channel.port1.onmessage = () => { window.waiting--; channel.port1.close(); }; setImmediateLike(channel); }
-    };
-    function setImmediateLike(channel) { let turns = 20; const next = () => (turns-- ? Promise.resolve().then(next) : channel.port2.postMessage(0)); next(); }
-  });
+  const page = await service.open("#target=redis-server", { prepare: (page) => page.clock.install({ time: NOW }) });
   await page.locator("#none", { hasText: "No runs yet." }).waitFor();
-  await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
-  await page.waitForFunction(() => window.waiting === 0);
+  // From here on time stands still.
+  await page.clock.pauseAt(NOW + 3_600_000);
+  await page.evaluate(() => {
+    const ask = window.fetch, set = window.setTimeout;
+    window.counted = { asked: 0, timers: 0 };
+    window.fetch = (path, ...more) => { window.counted.asked += path === "v1/targets"; return ask(path, ...more); };
+    window.setTimeout = (...of) => { window.counted.timers++; return set(...of); };
+  });
+  /** Does something, and says how often the service was asked then; each answer has been dealt with when the next question is due some time. */
+  const askedBy = async (work) => {
+    const before = await page.evaluate(() => ({ ...window.counted }));
+    await work();
+    const times = await page.evaluate(() => window.counted.asked) - before.asked;
+    await page.waitForFunction((timers) => window.counted.timers >= timers, before.timers + times);
+    return times;
+  };
+  const asked = (ms) => askedBy(() => page.clock.runFor(ms));
+  const hide = (hidden) => page.evaluate((hidden) => {
+    Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, hidden);
+  // What is under way by itself is given up.
+  assert.equal(await askedBy(() => hide(false)), 1);
   assert.equal(await asked(4900), 0);
   assert.equal(await asked(200), 1);
   service.targets[0].run = "r";
   assert.equal(await asked(5000), 1);
   assert.equal(await asked(1000), 1);
   assert.equal(await asked(1000), 1);
-  const hide = (hidden) => page.evaluate((hidden) => {
-    Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
-    document.dispatchEvent(new Event("visibilitychange"));
-  }, hidden);
   await hide(true);
   assert.equal(await asked(600_000), 0);
-  const before = service.lists();
-  await hide(false);
-  await page.waitForFunction(() => window.waiting === 0);
-  assert.equal(service.lists() - before, 1, "at once when it is looked at again");
+  assert.equal(await askedBy(() => hide(false)), 1, "at once when it is looked at again");
   service.fault = () => [500, { errors: ["no"] }];
   assert.equal(await asked(1000), 1);
   for (const wait of [1000, 2000, 4000, 8000, 15_000, 15_000]) {

@@ -52,7 +52,6 @@ export class Service {
     await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
     await page.locator(`#duration[max="${most}"]`).waitFor({ state: "attached" });
   }
-  lists() { return this.requests.filter(({ method, path }) => method === "GET" && path === "/v1/targets").length; }
   sent(method) { return this.requests.filter((each) => each.method === method); }
   find(id) { return this.targets.find((each) => each.id === id); }
 

@@ -3,10 +3,11 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { test } from "node:test";
-import { folder, go } from "./page.mjs";
+import { afterEach, test } from "node:test";
+import { folder, go, leave } from "./page.mjs";
 import { Agent, serve } from "./service_agent.mjs";
 
+afterEach(leave);
 const recording = (name) => readFileSync(join(process.env.RECORDINGS, name));
 const complaints = (page) => page.errors.filter((error) => !error.startsWith("Failed to load resource"));
 const rows = (page) => page.locator("#runs-body tr");
@@ -100,6 +101,31 @@ test("a process joins, is profiled from the page, and what it did is seen there"
   assert.ok(page.requests.every((url) => url.startsWith(service.url) || url.startsWith("data:")), String(page.requests));
   assert.deepEqual(complaints(page), []);
   await Promise.all([redis.vanish(), nginx.vanish()]);
+  await service.stop();
+});
+
+test("what is recorded all the time is seen by the clock, and compared with a run", async () => {
+  const service = await serve("--profiling", "--listen", "127.0.0.1:0", "--dir", history());
+  const agent = await Agent.join(service.url, "redis-server");
+  await agent.ask("POST", `v1/agents/${agent.id}/chunks`, recording("ap-native-cpu.jfr"));
+  const page = await go(`${service.url}#target=${agent.id}`);
+  await page.locator("#window").waitFor();
+  assert.match(await page.locator("#window-words").textContent(), / – .* · up to [\d.]+ samples a second · \d+ kB$/);
+  await page.click("#window-all");
+  await page.click("#window-view");
+  const frame = await picture(page);
+  const [, samples] = /^all \(([\d,]+) samples, 100\.00%\)$/.exec(await frame.locator("#details").textContent());
+  assert.ok(Number(samples.replaceAll(",", "")) > 10, samples);
+  await page.click("#viewer-close");
+  await page.locator("#window-a").click();
+  await page.click("#profile");
+  const { run } = await agent.told();
+  await agent.deliver(run, recording("ap-native-ctimer.jfr"));
+  await page.locator("[data-status=FINISHED]").getByRole("button", { name: /^Compare as B/ }).click();
+  await page.click("#basket-open");
+  assert.ok(await (await picture(page)).locator("body.compared").isVisible());
+  assert.deepEqual(complaints(page), []);
+  await agent.vanish();
   await service.stop();
 });
 

@@ -45,7 +45,7 @@ function remember(map, key, value) {
 const chosen = () => where.state.targets.map((id) => targets.find((target) => target.id === id)).filter(Boolean);
 const idOf = (side) => side.startsWith("run:") ? side.slice(4) : "";
 /** The target that is shown and recorded all the time, if that is so. */
-function windowed({ group, targets: ids }) {
+function alwaysOn({ group, targets: ids }) {
   const [id, ...others] = group ? [] : ids;
   return id && !others.length && targets.find((target) => target.id === id)?.continuous ? id : null;
 }
@@ -55,7 +55,7 @@ const partOf = ({ window: text }) => {
 };
 const refOf = (id, { from, to }) => `window:${id}:${from}:${to}`;
 /** What the service has to be asked for; what is searched for is not its business. */
-const wanted = (state = where.state) => JSON.stringify([scope(state), looked(state), windowed(state)]);
+const wanted = (state = where.state) => JSON.stringify([scope(state), looked(state), alwaysOn(state)]);
 let asked = "";
 /** The runs that are looked at. */
 const looked = ({ run, before, after }) => [run, idOf(before), idOf(after)].filter(Boolean);
@@ -81,7 +81,7 @@ async function poll(signal) {
   const state = where.state, key = scope(state);
   const open = looked(state);
   asked = wanted(state);
-  const going = windowed(state), due = going && !(Date.now() - windows.get(going)?.asked < WINDOW_MS);
+  const going = alwaysOn(state), due = going && !(Date.now() - windows.get(going)?.asked < WINDOW_MS);
   const [all, runs, kept, ...single] = await Promise.all([
     settle(ask(paths.targets, { signal })), settle(ask(pathOf(state), { signal })), due ? settle(ask(paths.window(going), { signal })) : {},
     ...open.filter((id) => !lists.get(key)?.runs.some((run) => run.id === id)).map((id) => settle(ask(paths.run(id), { signal })).then((result) => ({ ...result, id }))),
@@ -301,7 +301,7 @@ function render() {
   hide(byId("form"), !!group || !ids.length);
   form.show(of, limits, profiling === false ? "Profiling on demand is off." : "");
   pair.show();
-  const going = windowed(where.state), told = going && windows.get(going)?.told;
+  const going = alwaysOn(where.state), told = going && windows.get(going)?.told;
   strip.show(going, told && told.to > told.from ? told : null);
   showRuns();
   showPicture();

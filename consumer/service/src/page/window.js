@@ -9,9 +9,9 @@ const MINUTE = 60_000, SECOND = 1000, HEIGHT = 48;
 const span = ({ from, to }) => `${moment(from)} – ${moment(to)}`;
 export const windowName = span;
 
-/** `[from, to, height]` of what is to be drawn: samples a second where the service has counted them, else bytes a second. */
+/** `[from, to, height]` of what is to be drawn: samples a second, null what has not been counted; bytes a second of a service that does not count. */
 function bars({ timeline, chunks }) {
-  if (timeline) return timeline.rates.map((rate, i) => [timeline.from + i * timeline.step, timeline.from + (i + 1) * timeline.step, rate ?? 0]);
+  if (timeline) return timeline.rates.map((rate, i) => [timeline.from + i * timeline.step, timeline.from + (i + 1) * timeline.step, rate]);
   return (chunks || []).map(({ from, to, bytes }) => [from, to, bytes / Math.max(1, to - from)]);
 }
 
@@ -66,14 +66,15 @@ export function windowStrip({ open, compare, sides }) {
     paint.fillRect(left, 0, right - left, HEIGHT);
     const all = bars(now), most = all.reduce((most, [, , rate]) => Math.max(most, rate), 0) || 1;
     for (const [a, b, rate] of all) {
-      const start = x(a, width), high = Math.round((HEIGHT - 6) * rate / most);
-      paint.fillStyle = style.getPropertyValue(b > begin && a < end ? "--focus" : "--line");
-      paint.fillRect(start, HEIGHT - high, Math.max(1, x(b, width) - start), high);
+      const start = Math.floor(x(a, width)), high = rate === null ? HEIGHT : Math.round((HEIGHT - 6) * rate / most);
+      paint.fillStyle = style.getPropertyValue(rate === null ? "--soft" : b > begin && a < end ? "--focus" : "--line");
+      paint.fillRect(start, HEIGHT - high, Math.max(1, Math.floor(x(b, width)) - start), high);
     }
   }
   function show() {
     const range = chosen();
-    tell(byId("window-words"), `${span(now)} · ${seconds((now.to - now.from) / SECOND)}${now.bytes ? ` · ${size(now.bytes)}` : ""}`);
+    const most = Math.max(0, ...(now.timeline?.rates || []));
+    tell(byId("window-words"), [span(now), seconds((now.to - now.from) / SECOND), most && `up to ${most < 10 ? most.toFixed(1) : Math.round(most)} samples a second`, now.bytes && size(now.bytes)].filter(Boolean).join(" · "));
     for (const [field, at] of [[from, range.from], [to, range.to]]) if (!field.hasAttribute("aria-invalid") && document.activeElement !== field && field.value !== clockOf(at)) field.value = clockOf(at);
     const gone = range.from < now.from;
     tell(byId("window-chosen"), `${seconds((range.to - range.from) / SECOND)}${gone ? range.to <= now.from ? ", not kept any more" : ", its beginning is not kept any more" : ""}`);
