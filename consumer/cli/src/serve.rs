@@ -18,7 +18,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   flightline serve --profiling --local                                http://127.0.0.1:7070, for what runs on this machine
   flightline agent --join http://127.0.0.1:7070 -p redis-server       a process that can then be profiled from the page
-  flightline remote targets; flightline remote profile redis-server --duration 30 -o redis.html
+  flightline remote targets; flightline remote profile redis-server --duration 30s -o redis.html
   curl -d '{\"mode\":\"CPU\",\"duration\":30}' http://127.0.0.1:7070/v1/targets/ID/runs
   flightline serve --profiling --listen 0.0.0.0:7070 --token-file token --tls-cert cert.pem --tls-key key.pem
 

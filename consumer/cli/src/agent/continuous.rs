@@ -36,7 +36,7 @@ pub fn record(process: &Process, rate: f64, link: &Link) {
 }
 
 fn always(process: &Process, rate: f64, link: &Link) {
-    let folder = match tempfile::Builder::new().prefix("flightline-agent-").tempdir() {
+    let folder = match super::scratch::folder() {
         Ok(folder) => folder,
         Err(error) => {
             return say(&format!("cannot make a directory for what is recorded all the time: {error}"));

@@ -4,6 +4,7 @@
 //! mod.rs        which processes; two threads for each     process.rs   what a process is: key, labels, what can be recorded
 //! link.rs       hello, commands, reports, uploads         orders.rs    which commands count, and when
 //! work.rs       what a run is to record, checked          perform.rs   a run: our own command as a child, then its file
+//! continuous.rs what is recorded all the time             scratch.rs   directories for recordings on their way
 //! ```
 //! The recorded process knows nothing of it: it holds no connection and waits for nobody.
 
@@ -12,6 +13,7 @@ mod link;
 mod orders;
 mod perform;
 mod process;
+mod scratch;
 mod work;
 
 use std::ffi::OsString;
@@ -108,6 +110,7 @@ pub fn run(args: &AgentArgs) -> std::process::ExitCode {
 fn act(args: &AgentArgs) -> anyhow::Result<u8> {
     let token = args.token_file.as_deref().map(crate::serve::token).transpose()?;
     let client = Arc::new(Client::new(&args.join, token, args.ca_file.as_deref())?);
+    scratch::sweep();
     if args.command.is_empty() {
         return watch(args, &client, &Signals::of_user()?);
     }

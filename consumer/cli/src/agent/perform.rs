@@ -36,7 +36,7 @@ const FILE: &str = "run.jfr";
 /// Records and delivers, or tells why not.
 pub fn perform(work: &Work, link: &Link, process: &Process, running: &Running) {
     let run = Run { work, link, process, running };
-    let recorded = tempfile::Builder::new().prefix("flightline-agent-").tempdir();
+    let recorded = super::scratch::folder();
     let recorded = recorded.map_err(|error| format!("cannot make a directory for the recording: {error}"));
     let recorded = recorded.and_then(|folder| run.record(folder.path()).map(|message| (folder, message)));
     running.recorded();
@@ -160,7 +160,8 @@ impl Run<'_> {
             if let Some(session) = session {
                 if !told && let Ok(status) = ask_within(&session, "status", ANSWER) {
                     told = true;
-                    let (effective_mode, message) = effective(self.work.mode, &status, why_outside, &self.process.without_perf());
+                    let (effective_mode, message) =
+                        effective(self.work.mode, &status, why_outside, &self.process.without_perf());
                     self.link.report(&self.work.run, &Progress::Started { effective_mode, message });
                 }
                 if !stopped && (self.running.is_stopped() || late) {
@@ -250,8 +251,9 @@ fn effective(mode: Mode, status: &Value, why_outside: &str, without_perf: &str) 
         return Default::default();
     }
     let engine = status["engine"].as_str().unwrap_or_default();
-    let timers =
-        format!("Timers sample it, at most as often as the kernel's clock ticks: perf events are not to be had, {without_perf}.");
+    let timers = format!(
+        "Timers sample it, at most as often as the kernel's clock ticks: perf events are not to be had, {without_perf}."
+    );
     let unseen = "The kernel's part of stacks may not be seen here; kernel.perf_event_paranoid of 1 or less permits it.";
     let (effective, why) = match engine {
         "timer" => ("CPU (timer)", timers.as_str()),

@@ -20,7 +20,7 @@ use client::Client;
 pub const EXAMPLES: &str = "\
 Examples:
   flightline remote targets                                          what can be profiled
-  flightline remote profile redis-server --duration 30 -o redis.html waits, and writes the picture
+  flightline remote profile redis-server --duration 30s -o redis.html waits, and writes the picture
   flightline remote profile cart-1 cart-2 --mode wall --duration 60  several at once
   flightline remote runs redis-server; flightline remote cancel RUN; flightline remote delete RUN
   flightline remote get RUN --format jfr -o run.jfr                  also html, folded, pprof, otlp
