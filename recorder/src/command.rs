@@ -156,13 +156,13 @@ pub fn watch(
             Err(error) => return Err(error),
         };
         match found.condition {
-            Condition::Waiting => waiting.push(*pid),
+            Condition::Waiting if !settings.outside => waiting.push(*pid),
             Condition::Recorded(_) => {
                 let problem =
                     format!("{} ({pid}) is being recorded already; see `flightline ctl`", found.name);
                 return Err(Error::Setting { name: "pid", problem });
             }
-            Condition::Deaf | Condition::NotLoaded => outside.push(*pid),
+            Condition::Waiting | Condition::Deaf | Condition::NotLoaded => outside.push(*pid),
         }
     }
     if !settings.cpu && settings.off_cpu.is_none() && !outside.is_empty() {

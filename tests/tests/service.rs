@@ -389,6 +389,86 @@ fn a_service_that_comes_back_knows_its_history_and_its_agents() {
 }
 
 #[test]
+fn what_is_recorded_all_the_time_is_drawn_by_the_clock_and_makes_room_for_a_run() {
+    let _turn = turn();
+    let service = Service::profiling();
+    let agent = service.agent(&["--continuous=99"], &[python(), "-c", PYTHON]);
+    let target = service.joined(|_| true);
+    let path = format!("/v1/targets/{}/window", target["id"].as_str().unwrap());
+    let kept =
+        until(LIMIT, "a chunk", || Some(service.get(&path)).filter(|answer| answer.status == 200)).json();
+    let rates = kept["timeline"]["rates"].as_array().unwrap();
+    let most = rates.iter().filter_map(Value::as_f64).fold(0.0, f64::max);
+    assert!(most > 20.0 && most < 120.0, "one busy thread at 99 a second: {kept}");
+    // The middle of it, which is half of it.
+    let (from, to) = (kept["from"].as_i64().unwrap(), kept["to"].as_i64().unwrap());
+    let quarter = (to - from) / 4;
+    let drawn = |from: i64, to: i64| -> u64 {
+        let folded = service.get(&format!("{path}/files/folded?from={from}&to={to}"));
+        assert_eq!(folded.status, 200, "{}", folded.text());
+        assert!(folded.text().contains("PyEval"));
+        folded.text().lines().map(value).sum()
+    };
+    let (all, middle) = (drawn(from, to + 1), drawn(from + quarter, to - quarter));
+    let outer = drawn(from, from + quarter) + drawn(to - quarter, to + 1);
+    assert_eq!(all, middle + outer);
+    assert_eq!(
+        service.get(&format!("{path}/files/html?from={}&to={}", to + 9_000_000, to + 9_000_001)).status,
+        404
+    );
+    let id = target["id"].as_str().unwrap();
+    let both = format!(
+        "/v1/compare/html?before=window:{id}:{from}:{}&after=window:{id}:{}:{to}",
+        from + quarter,
+        to - quarter
+    );
+    let compared = service.get(&both);
+    assert!(compared.status == 200 && compared.body.starts_with(b"<!DOCTYPE html>"), "{}", compared.text());
+    // A run has the program for itself, and then it goes on.
+    let run = service.ended(&service.begin(&target, "WALL", 1));
+    assert_eq!(run["status"], "FINISHED", "{run}");
+    let finished = run["finishedTime"].as_i64().unwrap();
+    until(LIMIT, "what came after the run", || {
+        (service.get(&path).json()["to"].as_i64()? > finished).then_some(())
+    });
+    // What was recorded last comes when the program has ended.
+    signal(agent.program(), libc::SIGKILL);
+    until(LIMIT, "the end", || {
+        (service.get(&format!("/v1/targets/{id}")).json()["state"] == "GONE").then_some(())
+    });
+    assert!(service.get(&path).json()["chunks"].as_array().unwrap().len() >= 3);
+}
+
+#[test]
+fn what_other_profilers_push_is_kept_by_time() {
+    let _place = beside();
+    let service = Service::profiling();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/ap-native-cpu.jfr");
+    let recording = std::fs::read(path).unwrap();
+    let push = |query: &str, body: &[u8]| send(service.port, "POST", &format!("/ingest?{query}"), &[], body);
+    // As Pyroscope's clients name things: escaped.
+    let answer = push("name=cart%7Bzone%3Deu-1%2Cversion%3D2%7D&format=jfr&from=1&until=2", &recording);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let target = service.joined(|target| target["name"] == "cart");
+    assert_eq!(target["labels"], json!({"zone": "eu-1", "version": "2"}));
+    assert!(target["modes"].as_array().unwrap().iter().all(|can| can["available"] == false));
+    let (from, to) = (&target["continuous"]["from"], target["continuous"]["to"].as_i64().unwrap() + 1);
+    let id = target["id"].as_str().unwrap();
+    let folded = service.get(&format!("/v1/targets/{id}/window/files/folded?from={from}&to={to}"));
+    assert!(folded.status == 200 && folded.text().lines().count() > 3, "{}", folded.text());
+    let refused = [
+        ("format=jfr", 400),
+        ("name=x&format=jfr", 422),
+        ("name=x%7B&format=jfr", 400),
+        ("name=x&format=folded", 415),
+    ];
+    for (query, status) in refused {
+        assert_eq!(push(query, b"main;work 3\n").status, status, "{query}");
+    }
+    assert_eq!(service.get("/v1/targets").json()["targets"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn the_shell_does_what_the_page_does() {
     let _turn = turn();
     let service = Service::profiling();

@@ -12,6 +12,9 @@ pub struct AttachArgs {
     /// processes of a program
     #[arg(short, long, value_name = "PID|NAME")]
     pub pid: Vec<String>,
+    /// Also what waits to be recorded (`record --dormant`): it takes no command then, which it cannot where all its threads sleep
+    #[arg(long, requires = "pid")]
+    pub outside: bool,
 }
 
 fn refusal(problem: String) -> Error {

@@ -54,7 +54,8 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    pub(crate) fn new(sample: &Sample) -> Self {
+    /// `stack` is that of the sample, or one that is equal.
+    pub(crate) fn new(sample: &Sample, stack: Option<Arc<Stack>>) -> Self {
         Self {
             measure: Measure {
                 event: sample.event.clone(),
@@ -63,7 +64,7 @@ impl Observed {
                 unit: sample.weight.unit,
             },
             thread: sample.thread.clone(),
-            stack: sample.stack.clone(),
+            stack,
             state: sample.state.clone(),
         }
     }

@@ -1,9 +1,9 @@
 //! Items of a recording → batches whose samples have their spans.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use flightline_consumer::live::{Item, Kind, Sample};
+use flightline_consumer::live::{Item, Kind, Sample, Stack};
 use flightline_consumer::model::Thread;
 use flightline_consumer::spans::{self, Joiner, Limits, Listener, SpanKey, Taken, Told};
 
@@ -23,8 +23,50 @@ pub struct Collector {
     listener: Listener,
     joiner: Joiner<Observed>,
     batch: Batch,
+    stacks: Stacks,
     /// Spans that went on when they were told last: in a repository at the end of each chunk.
     open: HashMap<SpanKey, (spans::Span, Option<Arc<Thread>>)>,
+}
+
+/// Stacks that came before. Each chunk has its own, of which most are like those of the one before it: samples that wait, and batches, hold
+/// each of them once.
+#[derive(Debug, Default)]
+struct Stacks {
+    known: HashSet<Arc<Stack>>,
+    /// Frames of these.
+    frames: usize,
+    /// Those of the present chunk by address; they are kept, so that it stays theirs.
+    met: HashMap<usize, (Arc<Stack>, Arc<Stack>)>,
+}
+
+/// Frames of stacks that are known again; then all are forgotten.
+const MOST_FRAMES: usize = 1 << 20;
+
+impl Stacks {
+    /// The stack, or the one that is equal to it.
+    fn known(&mut self, stack: &Arc<Stack>) -> Arc<Stack> {
+        let address = Arc::as_ptr(stack).addr();
+        if let Some((_, known)) = self.met.get(&address) {
+            return known.clone();
+        }
+        let known = match self.known.get(stack) {
+            Some(known) => known.clone(),
+            None => {
+                if self.frames > MOST_FRAMES {
+                    *self = Self::default();
+                }
+                self.frames += stack.frames.len() + 1;
+                self.known.insert(stack.clone());
+                stack.clone()
+            }
+        };
+        // Within one endless chunk they may be looked up again and again.
+        if self.met.len() > MOST_FRAMES / 16 {
+            self.met.clear();
+        }
+        self.met.insert(address, (stack.clone(), known.clone()));
+        known
+    }
 }
 
 /// Spans that go on and are kept until they end; more are given as they are.
@@ -34,7 +76,7 @@ impl Collector {
     /// An empty one. `given` are attributes of all resources, which count more than what recordings say.
     pub fn new(given: Attributes) -> Self {
         let (listener, joiner) = (Listener::new(), Joiner::new(LIMITS, None));
-        Self { listener, joiner, batch: Batch::new(given), open: HashMap::new() }
+        Self { listener, joiner, batch: Batch::new(given), stacks: Stacks::default(), open: HashMap::new() }
     }
 
     /// Takes what is of use of an item.
@@ -44,8 +86,12 @@ impl Collector {
         }
         match item {
             Item::Sample(sample) => self.sample(sample),
+            Item::ChunkStart(_) => {
+                self.stacks.met.clear();
+                self.advance();
+            }
             Item::Other(event) if *event.event == *"flightline.Label" => self.batch.resources.take(event),
-            Item::ChunkStart(_) | Item::Segment(_) => self.advance(),
+            Item::Segment(_) => self.advance(),
             _ => {}
         }
         if self.joiner.is_full() {
@@ -138,7 +184,8 @@ impl Collector {
         if sample.stack.is_none() && sample.kind == Kind::Other {
             return;
         }
-        let taken = Taken::new(sample, Observed::new(sample));
+        let stack = sample.stack.as_ref().map(|stack| self.stacks.known(stack));
+        let taken = Taken::new(sample, Observed::new(sample, stack));
         match &sample.thread {
             Some(thread) => {
                 let number = self.joiner.number(thread);
@@ -155,7 +202,35 @@ impl Collector {
 
 #[cfg(test)]
 mod tests {
+    use flightline_consumer::live::{Feed, Options};
+
     use super::*;
+
+    /// Stacks and samples of a recording that comes so many times.
+    fn held(times: usize) -> (usize, usize) {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/recordings/jdk17-multichunk.jfr");
+        let bytes = std::fs::read(path).unwrap();
+        let mut collector = Collector::new(Attributes::default());
+        let mut feed = Feed::new(Options { samples: vec!["cpu".into()], ..Options::default() });
+        for left in (0..times).rev() {
+            feed.push(&bytes);
+            if left == 0 {
+                feed.close();
+            }
+            while let Some(item) = feed.next() {
+                collector.take(&item);
+            }
+        }
+        let batch = collector.finish();
+        (batch.stacks.len(), batch.len())
+    }
+
+    #[test]
+    fn stacks_of_all_chunks_are_held_once() {
+        let (stacks, samples) = held(1);
+        assert!(stacks > 5 && samples >= stacks, "{stacks} {samples}");
+        assert_eq!(held(4), (stacks, 4 * samples));
+    }
 
     #[test]
     fn a_span_that_was_told_while_it_went_on_is_given_once() {

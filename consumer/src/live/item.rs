@@ -165,7 +165,7 @@ impl Sample {
 }
 
 /// A call stack. Samples with the same one share it as long as their chunk lasts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stack {
     /// Innermost first: `frames[0]` was executing.
     pub frames: Arc<[Frame]>,
@@ -186,7 +186,7 @@ impl Stack {
 }
 
 /// A frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// Function or method.
     pub function: Arc<str>,

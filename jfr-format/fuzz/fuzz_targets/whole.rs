@@ -5,9 +5,14 @@
 #[path = "../look.rs"]
 mod look;
 
-use jfr_format::read::Delivery;
+use jfr_format::read::{Delivery, Recording};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     look::Looked::at(data, Delivery::WholeChunks);
+    let mut events = 0;
+    match Recording::bytes(data.to_vec().into()).check(|_| events += 1) {
+        Ok(whole) => assert!(whole.chunks > 0 && events <= whole.events),
+        Err(error) => assert!(error.at() <= data.len() as u64, "{error}"),
+    }
 });

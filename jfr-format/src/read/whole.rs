@@ -15,10 +15,12 @@ use crate::edit::walk_pools;
 use crate::error::{Dubious, Error, ErrorKind, Malformed, Result};
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::FileOffset;
+use crate::metadata::is_filler;
 use crate::pool::Pools;
 
-/// Longest metadata: that of a JDK with all of its types takes 200 KB.
-const MOST_METADATA: u64 = 16 << 20;
+/// Bytes of a chunk's metadata: that of a JDK with all of its types takes 200 KB. It is written again when types come.
+const MOST_METADATA: usize = 16 << 20;
+const MOST_TIMES: u32 = 256;
 /// Constants and checkpoints of a chunk, so that a small file cannot ask its readers for a large index.
 const MOST_CONSTANTS: u64 = 1 << 24;
 const MOST_CHECKPOINTS: u64 = 1 << 20;
@@ -64,6 +66,7 @@ impl Recording {
             return Err(Error::new(ErrorKind::Empty, 0, None, "the first chunk header"));
         }
         let mut whole = Whole { start_nanos: i64::MAX, end_nanos: i64::MIN, ..Whole::default() };
+        let mut last = None;
         let mut at = 0;
         while at < bytes.len() as u64 {
             let index = ChunkIndex(whole.chunks);
@@ -71,7 +74,7 @@ impl Recording {
             let end = at + header.size;
             let inner = usize::try_from(at).ok().zip(usize::try_from(end).ok());
             let inner = inner.and_then(|(at, end)| bytes.get(at..end)).unwrap_or_default();
-            let mut walk = Walk::new(self, inner, at, index, header)?;
+            let mut walk = Walk::new(self, inner, at, index, header, &mut last)?;
             walk.run(&mut each)?;
             whole.events += walk.events;
             whole.chunks = whole.chunks.saturating_add(1);
@@ -116,6 +119,8 @@ struct Walk<'a> {
     events: u64,
     constants: u64,
     checkpoints: u64,
+    /// Bytes of metadata, and how often it was read.
+    metadata: (usize, u32),
     /// The checkpoint that the header names was met.
     found: bool,
     undeclared: HashSet<u64>,
@@ -128,13 +133,15 @@ impl<'a> Walk<'a> {
         at: u64,
         index: ChunkIndex,
         header: ChunkHeader,
+        last: &mut Option<LastTypes<'a>>,
     ) -> Result<Self> {
-        let types = types(bytes, at, index, &header)?;
+        let types = types(bytes, at, index, &header, last)?;
         let pools = Pools::default();
         Ok(Self {
             recording,
             bytes,
-            chunk: Chunk { index, offset: FileOffset(at), header, types: Arc::new(types), pools },
+            chunk: Chunk { index, offset: FileOffset(at), header, types, pools },
+            metadata: (0, 0),
             events: 0,
             constants: 0,
             checkpoints: 0,
@@ -153,7 +160,7 @@ impl<'a> Walk<'a> {
             let (type_id, payload, end) =
                 record(self.bytes, at).map_err(|e| self.fault(e, at, "an event"))?;
             match type_id {
-                id if id == u64::from(METADATA_EVENT.0) => {}
+                id if id == u64::from(METADATA_EVENT.0) => self.metadata(at, payload)?,
                 id if id == u64::from(CHECKPOINT_EVENT.0) => self.checkpoint(at, payload)?,
                 id => self.event(id, at, payload, each)?,
             }
@@ -172,6 +179,21 @@ impl<'a> Walk<'a> {
             return Err(Error::new(kind, at, Some(self.chunk.index), "the chunk header"));
         }
         Ok(())
+    }
+
+    /// What is declared beside what the header points at. Streams have filler that looks like metadata.
+    fn metadata(&mut self, at: usize, payload: &[u8]) -> Result<()> {
+        if at as u64 == self.chunk.header.metadata.0 || is_filler(payload) {
+            return Ok(());
+        }
+        let (bytes, times) = &mut self.metadata;
+        *bytes = bytes.saturating_add(payload.len());
+        *times += 1;
+        if *bytes > MOST_METADATA || *times > MOST_TIMES {
+            return Err(self.fault(Malformed::EventSize, at, "metadata"));
+        }
+        let added = Arc::make_mut(&mut self.chunk.types).add(payload);
+        added.map_err(|(what, pos)| self.fault(what, at + pos, "metadata"))
     }
 
     fn checkpoint(&mut self, at: usize, payload: &[u8]) -> Result<()> {
@@ -222,8 +244,17 @@ fn record(bytes: &[u8], at: usize) -> std::result::Result<(u64, &[u8], usize), M
     Ok((type_id, payload, end))
 }
 
+/// The types of a chunk, and the bytes that declare them: chunks of one recording mostly declare the same.
+type LastTypes<'a> = (&'a [u8], Arc<Types>);
+
 /// What the metadata declares that the header names.
-fn types(bytes: &[u8], at: u64, index: ChunkIndex, header: &ChunkHeader) -> Result<Types> {
+fn types<'a>(
+    bytes: &'a [u8],
+    at: u64,
+    index: ChunkIndex,
+    header: &ChunkHeader,
+    last: &mut Option<LastTypes<'a>>,
+) -> Result<Arc<Types>> {
     let missing = || Error::new(ErrorKind::NoMetadata, at, Some(index), "metadata");
     let place = usize::try_from(header.metadata.0).ok().filter(|&place| place >= LEN).ok_or_else(missing)?;
     let (id, payload, end) = record(bytes, place).map_err(|_| missing())?;
@@ -231,11 +262,19 @@ fn types(bytes: &[u8], at: u64, index: ChunkIndex, header: &ChunkHeader) -> Resu
         return Err(missing());
     }
     let fault = |what, behind: usize| Error::malformed(what, at + (place + behind) as u64, index, "metadata");
-    if payload.len() as u64 > MOST_METADATA {
+    if payload.len() > MOST_METADATA {
         return Err(fault(Malformed::EventSize, 0));
+    }
+    let mut cursor = Cursor::new(payload);
+    let head = cursor.skip_varints(3).map_or(0, |()| cursor.pos()); // start, duration, id
+    let tree = payload.get(head..).unwrap_or_default();
+    if let Some((_, types)) = last.as_ref().filter(|(before, _)| *before == tree) {
+        return Ok(types.clone());
     }
     let mut types = Types::default();
     types.add(payload).map_err(|(what, pos)| fault(what, end - place - payload.len() + pos))?;
+    let types = Arc::new(types);
+    *last = Some((tree, types.clone()));
     Ok(types)
 }
 
@@ -260,6 +299,8 @@ fn times(chunk: &Chunk, class: &Class, payload: &[u8]) -> Option<(i64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::EventRef;
+    use crate::read::{Input, Item};
 
     const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/");
 
@@ -333,6 +374,52 @@ mod tests {
                 let _ = check(&other);
             }
         }
+    }
+
+    /// What the decoder says of the bytes is damaged.
+    fn damage(bytes: &[u8]) -> Vec<String> {
+        let mut input = Input::bytes(bytes.to_vec().into());
+        let mut said = Vec::new();
+        while let Some(item) = input.next().unwrap() {
+            match item {
+                Item::Warning(error) => match error.kind() {
+                    ErrorKind::UnknownEvents { .. }
+                    | ErrorKind::UnknownTypes { .. }
+                    | ErrorKind::Dubious(_) => {}
+                    _ => said.push(error.to_string()),
+                },
+                // What cannot be read of an event is told when it is asked for.
+                Item::Events(batch) => {
+                    let read = |event: EventRef<'_>| event.fields().iter().find_map(Result::err);
+                    said.extend(batch.events().filter_map(read).map(|error| error.to_string()));
+                }
+                _ => {}
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn of_what_is_whole_the_decoder_reads_everything() {
+        let mut whole = 0;
+        for (name, step) in
+            [("recordings/flightline.jfr", 7), ("cases/40_two_chunks_same_ids_same_vals.jfr", 2)]
+        {
+            let sound = read(name);
+            assert!(damage(&sound).is_empty(), "{:?}", damage(&sound));
+            for at in (0..sound.len()).step_by(step) {
+                for flip in [0x01, 0x80, 0xff] {
+                    let mut other = sound.clone();
+                    other[at] ^= flip;
+                    if check(&other).is_ok() {
+                        whole += 1;
+                        let damage = damage(&other);
+                        assert!(damage.is_empty(), "{name}: byte {at} by {flip:x}: {damage:?}");
+                    }
+                }
+            }
+        }
+        assert!(whole > 300, "{whole}");
     }
 
     #[test]

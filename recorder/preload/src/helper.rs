@@ -14,6 +14,9 @@ use flightline_in_signal::sys;
 
 use crate::machine::{Config, Program};
 
+mod joined;
+pub use joined::join_service;
+
 /// Longest wait for the drain's session, ms.
 const READY_MS: i32 = 500;
 
@@ -133,7 +136,7 @@ pub fn start_by_machine() {
 fn start(settings: &Settings<'_>) {
     let joined = launch(settings).and_then(|dir| {
         let path = dir.cstr()?;
-        publish(path);
+        publish(SESSION_ENV.as_bytes(), path.to_bytes());
         flightline_capture::start(path, Moment::ProgramStart).map_err(|refused| refused.text().1)
     });
     if let Err(errno) = joined.or_else(|errno| if errno == libc::EPROTO { Ok(()) } else { Err(errno) })
@@ -159,7 +162,6 @@ fn start(settings: &Settings<'_>) {
 pub fn launch(settings: &Settings<'_>) -> Result<Session, c_int> {
     let program = find(settings.program).ok_or(libc::ENOENT)?;
     let program = program.cstr()?;
-    let (reader, writer) = pipe()?;
     let mut pid = Text::<24>::new();
     pid.number(sys::getpid().into());
     let mut argv = [core::ptr::null::<c_char>(); 8 + 2 * OPTIONS.len()];
@@ -172,6 +174,23 @@ pub fn launch(settings: &Settings<'_>) -> Result<Session, c_int> {
     for (to, word) in argv.iter_mut().zip(words) {
         *to = word.as_ptr();
     }
+    let reader = detach(program, &argv, Ready::Told, settings.silent)?;
+    read_session(&reader)
+}
+
+/// What becomes of the descriptor with number 3 in the process that is started.
+#[derive(Clone, Copy)]
+enum Ready {
+    /// It is kept and told when all is ready.
+    Told,
+    /// It closes when the program has begun.
+    Begun,
+}
+
+/// Starts a program that is nobody's child and has nothing of ours open but stderr. What comes from the other end of its
+/// descriptor with number 3, or `!` if it cannot be run.
+fn detach(program: &CStr, argv: &[*const c_char], ready: Ready, silent: bool) -> Result<Fd, c_int> {
+    let (reader, writer) = pipe()?;
     let mut space = Stripped::new();
     // SAFETY: the environment of this process, which outlives the call.
     let envp = unsafe { space.of(environment()) };
@@ -180,14 +199,14 @@ pub fn launch(settings: &Settings<'_>) -> Result<Session, c_int> {
     let child = fork(0);
     if child == Ok(0) {
         if fork(libc::SIGCHLD as usize) == Ok(0) {
-            become_drain(program, &argv, envp, &writer, settings.silent);
+            become_helper(program, argv, envp, &writer, ready, silent);
         }
         exit(0);
     }
     masks::kernel_mask(libc::SIG_SETMASK, Some(old));
     drop(writer);
     reap(child?);
-    read_session(&reader)
+    Ok(reader)
 }
 
 fn environment() -> *const *const c_char {
@@ -232,11 +251,12 @@ fn reap(pid: usize) {
 }
 
 /// In the grandchild: a session of its own, no descriptor but stderr and the pipe, nothing blocked.
-fn become_drain(
+fn become_helper(
     program: &CStr,
     argv: &[*const c_char],
     envp: *const *const c_char,
     writer: &Fd,
+    ready: Ready,
     silent: bool,
 ) -> ! {
     const READY: usize = 3;
@@ -254,7 +274,11 @@ fn become_drain(
             }
         }
         if let Ok(high) = high {
-            let _ = os::syscall(libc::SYS_dup3, [high, READY, 0, 0, 0, 0]);
+            let flags = match ready {
+                Ready::Told => 0,
+                Ready::Begun => libc::O_CLOEXEC as usize,
+            };
+            let _ = os::syscall(libc::SYS_dup3, [high, READY, flags, 0, 0, 0]);
         }
         let _ = os::syscall(libc::SYS_close_range, [READY + 1, u32::MAX as usize, 0, 0, 0, 0]);
         core::mem::forget(null);
@@ -353,8 +377,9 @@ fn own_directory() -> Option<Path> {
 
 // ----- the session in the environment, for children -------------------------------------------------------------
 
-/// Adds the session to this process's environment, so that its children join it. Not by `setenv`, which allocates.
-fn publish(dir: &CStr) {
+/// Adds a variable to this process's environment, as in that of its children, in place of one of the same name. Not by
+/// `setenv`, which allocates.
+fn publish(name: &[u8], value: &[u8]) {
     unsafe extern "C" {
         static mut environ: *const *const c_char;
     }
@@ -366,7 +391,7 @@ fn publish(dir: &CStr) {
             count += 1;
         }
     }
-    let text_bytes = SESSION_ENV.len() + 1 + dir.to_bytes_with_nul().len();
+    let text_bytes = name.len() + 1 + value.len() + 1;
     let words = count + 2;
     let rw = libc::PROT_READ | libc::PROT_WRITE;
     let Ok(at) = os::map(None, words * size_of::<usize>() + text_bytes, rw, libc::MAP_PRIVATE) else {
@@ -374,19 +399,27 @@ fn publish(dir: &CStr) {
     };
     let array = at as *mut *const c_char;
     let text = (at + words * size_of::<usize>()) as *mut u8;
-    let parts: [&[u8]; 3] = [SESSION_ENV.as_bytes(), b"=", dir.to_bytes_with_nul()];
+    let parts: [&[u8]; 4] = [name, b"=", value, b"\0"];
     let mut end = 0;
     for part in parts {
         // SAFETY: the parts add up to `text_bytes`.
         unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), text.add(end), part.len()) };
         end += part.len();
     }
-    // SAFETY: the new array holds the old entries, the new one and the null. It stays mapped; this runs before the
+    // SAFETY: the new array holds at most the old entries, the new one and the null. It stays mapped; this runs before the
     // program's own code, or in a call documented as not thread-safe.
     unsafe {
-        core::ptr::copy_nonoverlapping(old, array, count);
-        array.add(count).write(text.cast());
-        array.add(count + 1).write(core::ptr::null());
+        let mut to = array;
+        for index in 0..count {
+            let entry = old.add(index).read();
+            let rest = CStr::from_ptr(entry).to_bytes().strip_prefix(name);
+            if rest.is_none_or(|rest| rest.first() != Some(&b'=')) {
+                to.write(entry);
+                to = to.add(1);
+            }
+        }
+        to.write(text.cast());
+        to.add(1).write(core::ptr::null());
         environ = array;
     }
 }

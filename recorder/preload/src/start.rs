@@ -42,7 +42,9 @@ extern "C" fn before_main() {
         return;
     }
     if preloaded {
-        wait_if_dormant();
+        if !helper::join_service() {
+            wait_if_dormant();
+        }
     } else if machine::wide() {
         helper::start_by_machine();
     }

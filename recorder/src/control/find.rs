@@ -103,7 +103,8 @@ fn is_open(dir: &Path) -> bool {
 
 fn asked_to_wait(proc: &Path) -> bool {
     let environment = fs::read(proc.join("environ")).unwrap_or_default();
-    environment.split(|b| *b == 0).any(|word| word == b"FLIGHTLINE=dormant")
+    let asks = |word: &[u8]| word == b"FLIGHTLINE=dormant" || word.starts_with(b"FLIGHTLINE_JOIN=");
+    environment.split(|b| *b == 0).any(asks)
 }
 
 #[cfg(test)]

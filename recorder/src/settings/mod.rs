@@ -199,6 +199,8 @@ pub struct Settings {
     pub follow: bool,
     /// Only these threads.
     pub threads: Option<ThreadSelection>,
+    /// A running process that waits to be recorded is recorded from outside all the same.
+    pub outside: bool,
     /// Leave the arguments of the recorded programs out of the recording.
     pub redact_args: bool,
     /// Last samples of all threads when a signal ends a program; if not given, in a repository.
@@ -244,6 +246,7 @@ impl Default for Settings {
             ring_bytes: None,
             follow: true,
             threads: None,
+            outside: false,
             redact_args: false,
             fatal_signals: None,
             spans: Spans::default(),

@@ -94,9 +94,7 @@ impl Link {
                 }
                 Err(refused) => {
                     if let Refused::Status(404 | 401, _) = refused {
-                        let mut state = self.state();
-                        state.forgotten = true;
-                        state.orders.count_anew();
+                        self.state().forgotten = true;
                     }
                     if !told_away && !matches!(refused, Refused::Status(404, _)) {
                         say(&format!("{refused} Trying again until it is there."));
@@ -149,6 +147,10 @@ impl Link {
             return Err(Refused::Unreachable("What answers is no profiling service.".into()));
         }
         let mut state = self.state();
+        if state.forgotten {
+            // Another life of the service counts from one.
+            state.orders.count_anew();
+        }
         (state.known, state.was, state.forgotten) = (Some(welcome.clone()), Some(is), false);
         Ok(welcome)
     }
@@ -213,9 +215,11 @@ impl Link {
         let Some(known) = self.state().known.clone() else { return false };
         // What has rolled away meanwhile is gone.
         let Ok(file) = File::open(path) else { return true };
-        let body = SendBody::from_owned_reader(file);
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        let limit = ANSWER + Duration::from_secs(length / SLOWEST);
+        let body = SendBody::from_owned_reader(file.take(length));
         let path = format!("/agents/{}/chunks", known.target);
-        match self.client.call(Method::POST, &path, Some(&known.secret), Some(body)) {
+        match self.client.call_within(Some(limit), Method::POST, &path, Some(&known.secret), Some(body)) {
             Ok(_) => true,
             Err(Refused::Status(413 | 422, said)) => {
                 say(&said);

@@ -66,7 +66,7 @@ impl Orders {
         self.heard
     }
 
-    /// Another life of the service counts from one.
+    /// Commands are numbered from one again.
     pub fn count_anew(&mut self) {
         self.heard = 0;
     }

@@ -56,6 +56,8 @@ struct Joined {
     target: Target,
     /// `None`: no agent has come since the service began.
     agent: Option<Agent>,
+    /// When somebody last pushed a recording of it.
+    pushed: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -144,6 +146,11 @@ impl Core {
         Moment::now(&*self.clock)
     }
 
+    /// UTC ms.
+    pub fn utc(&self) -> i64 {
+        self.clock.utc()
+    }
+
     /// Writes how a run is by now.
     fn describe(&self, id: &str) -> io::Result<()> {
         self.store.describe(|| self.state().runs.get(id).map(|entry| entry.kept.clone()))
@@ -169,7 +176,7 @@ impl State {
         let target = kept.of.id.clone();
         let gone = "not heard of since the service was started".to_owned();
         let of = Target { state: TargetState::Gone, gone, run: None, ..kept.of.clone() };
-        self.targets.entry(target.clone()).or_insert(Joined { target: of, agent: None });
+        self.targets.entry(target.clone()).or_insert(Joined { target: of, agent: None, pushed: None });
         self.histories.entry(target).or_default().push_back(id.clone());
         let entry = Entry { kept, began, phase: Phase::Over, news: began.running, stopping: false };
         self.runs.insert(id, entry);

@@ -76,7 +76,7 @@ impl Core {
         };
         wake.notify_waiters();
         let agent = Agent { secret: fresh.clone(), seen: now.running, commands, next, wake };
-        state.targets.insert(id.clone(), Joined { target, agent: Some(agent) });
+        state.targets.insert(id.clone(), Joined { target, agent: Some(agent), pushed: None });
         let heartbeat_seconds = self.settings.heartbeat.as_secs().max(1);
         Ok(Welcome { target: id, secret: fresh, heartbeat_seconds })
     }
@@ -211,7 +211,11 @@ impl Core {
             let late = |seen: Duration| now.saturating_sub(seen) >= self.settings.heartbeat * 2;
             let there = |joined: &&Joined| joined.target.state == TargetState::Live;
             let of = state.targets.values().filter(there);
-            let silent = of.filter(|joined| joined.agent.as_ref().is_none_or(|agent| late(agent.seen)));
+            let away = |pushed: Option<Duration>| pushed.is_none_or(|at| now.saturating_sub(at) >= PUSHED);
+            let silent = of.filter(|joined| match &joined.agent {
+                Some(agent) => late(agent.seen),
+                None => away(joined.pushed),
+            });
             silent.map(|joined| joined.target.id.clone()).collect()
         };
         for target in silent {
@@ -275,6 +279,9 @@ impl State {
         of.min_by_key(|joined| joined.target.last_seen).map(|joined| joined.target.id.clone())
     }
 }
+
+/// Who pushes recordings does so at least so often: Pyroscope's clients every 10 or 15 s.
+const PUSHED: Duration = Duration::from_secs(90);
 
 /// Each mode once, in our order; those that the agent does not speak of cannot be had.
 fn capabilities(told: Vec<Capability>) -> Vec<Capability> {

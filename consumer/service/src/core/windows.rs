@@ -16,12 +16,14 @@ use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde::Serialize;
 
-use super::targets::no_target;
-use super::{Core, Joined};
+use super::targets::{no_target, short};
+use super::{Core, Joined, check_labels};
 use crate::fault::Fault;
-use crate::pictures::{Source, check};
+use crate::id;
+use crate::ingest::App;
+use crate::pictures::{NotWhole, Source, check};
 use crate::window::{Bounds, Chunk, Error, Limits, Part, Timeline, Window};
-use crate::wire::{State as TargetState, Target};
+use crate::wire::{self, Capability, State as TargetState, Target};
 
 /// Whose a window is, beside its chunks.
 const TARGET: &str = "target.json";
@@ -143,14 +145,61 @@ impl Core {
         self.heard(target, secret)?;
         self.has_room()?;
         let of = self.target(target)?;
-        let flaw = |flaw| {
-            Fault::new(StatusCode::UNPROCESSABLE_ENTITY, format!("These are no whole chunks: {flaw}."))
-        };
-        let mut chunk = Chunk::of_bytes(chunks).map_err(flaw)?;
+        let mut chunk = Chunk::of_bytes(chunks).map_err(flawed)?;
         let now = self.now().utc;
         let window =
             self.windows.made(&of, now).map_err(|error| Fault::internal("keep the chunks", error))?;
         lock(&window).put(&mut chunk, now).map_err(refused)
+    }
+
+    /// Takes a recording that a profiler of its own pushes; its target is known by name and labels.
+    ///
+    /// # Errors
+    /// It is not whole, or there is no room.
+    pub fn pushed(&self, app: &App, recording: Bytes) -> Result<(), Fault> {
+        check_labels(&app.labels)?;
+        self.has_room()?;
+        let mut chunk = Chunk::of_bytes(recording).map_err(flawed)?;
+        let now = self.now();
+        let reason = "it is recorded by a profiler of its own, which pushes what it has".to_owned();
+        let can = |mode| Capability { mode, available: false, reason: reason.clone() };
+        let id = id::of_target(&app.name, 0, &format!("pushed/{}", app.text()));
+        let target = {
+            let mut state = self.state();
+            if !state.targets.contains_key(&id) && state.targets.len() >= self.settings.max_targets {
+                let sentence =
+                    format!("There are {} targets already; raise --max-targets.", state.targets.len());
+                return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence));
+            }
+            let joined = state.targets.entry(id.clone()).or_insert_with(|| {
+                let target = Target {
+                    id,
+                    name: short(&app.name),
+                    host: String::new(),
+                    pid: 0,
+                    start_time: now.utc,
+                    joined_time: now.utc,
+                    last_seen: now.utc,
+                    state: TargetState::Live,
+                    gone: String::new(),
+                    labels: app.labels.clone(),
+                    modes: wire::Mode::ALL.map(can).to_vec(),
+                    run: None,
+                    continuous: None,
+                };
+                Joined { target, agent: None, pushed: None }
+            });
+            joined.pushed = Some(now.running);
+            joined.target.last_seen = now.utc;
+            joined.target.state = TargetState::Live;
+            joined.target.gone.clear();
+            joined.target.clone()
+        };
+        let window = self
+            .windows
+            .made(&target, now.utc)
+            .map_err(|error| Fault::internal("keep the recording", error))?;
+        lock(&window).put(&mut chunk, now.utc).map_err(refused)
     }
 
     /// What is kept of a target, as `steps` steps of a time line.
@@ -201,9 +250,13 @@ impl Core {
             let gone = "not heard of since the service was started".to_owned();
             let id = target.id.clone();
             let target = Target { state: TargetState::Gone, gone, run: None, ..target };
-            state.targets.entry(id).or_insert(Joined { target, agent: None });
+            state.targets.entry(id).or_insert(Joined { target, agent: None, pushed: None });
         }
     }
+}
+
+fn flawed(flaw: NotWhole) -> Fault {
+    Fault::new(StatusCode::UNPROCESSABLE_ENTITY, format!("These are no whole chunks: {flaw}."))
 }
 
 fn refused(error: Error) -> Fault {

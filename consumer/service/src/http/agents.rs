@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::body::{Pieces, small, too_large, whole};
+use super::body::{Pieces, large, small, too_large};
 use super::{App, Asking, Named, apart, json};
 use crate::core::Delivered;
 use crate::fault::Fault;
@@ -92,7 +92,7 @@ pub async fn chunks(
 ) -> Result<StatusCode, Fault> {
     let secret = secret(&headers).to_owned();
     app.core.heard(&target, &secret)?;
-    let chunks = whole(body, LARGEST_CHUNKS, app.core.settings.patience).await?;
+    let (chunks, _room) = large(&app, body, LARGEST_CHUNKS).await?;
     apart(move || app.core.put(&target, &secret, chunks)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

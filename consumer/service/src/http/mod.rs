@@ -8,6 +8,7 @@ mod guard;
 mod observe;
 mod page;
 mod profiler;
+mod pushed;
 mod range;
 
 use std::sync::Arc;
@@ -26,6 +27,9 @@ use crate::core::Core;
 use crate::fault::Fault;
 use crate::local::Local;
 
+/// Bodies of up to 16 MiB that are held at once.
+const MOST_BODIES: usize = 16;
+
 /// What all answers need.
 #[derive(Clone, Debug)]
 pub struct App {
@@ -33,6 +37,8 @@ pub struct App {
     pub core: Arc<Core>,
     /// How many pictures may still be made at once.
     pub pictures: Arc<Semaphore>,
+    /// How many bodies that are not small may still be held at once.
+    pub bodies: Arc<Semaphore>,
     /// What a browser has after it said the token.
     pub session: Arc<str>,
     /// Whether clients come by TLS.
@@ -50,7 +56,16 @@ impl App {
     /// The kernel has no random numbers.
     pub fn new(core: Arc<Core>, tls: bool, local: Option<Arc<Local>>) -> std::io::Result<Self> {
         let pictures = Arc::new(Semaphore::new(core.settings.pictures.max(1)));
-        Ok(Self { core, pictures, session: crate::id::secret()?.into(), tls, local, counts: Arc::default() })
+        let bodies = Arc::new(Semaphore::new(MOST_BODIES));
+        Ok(Self {
+            core,
+            pictures,
+            bodies,
+            session: crate::id::secret()?.into(),
+            tls,
+            local,
+            counts: Arc::default(),
+        })
     }
 }
 
@@ -81,6 +96,7 @@ pub fn router(app: App) -> Router {
         .route("/targets/{target}/window", get(files::window))
         .route("/targets/{target}/window/files/{format}", get(files::of_window))
         .route("/agents/{target}/chunks", post(agents::chunks))
+        .route("/ingest", post(pushed::ingest))
         .route("/agents/{target}/gone", post(agents::gone));
     Router::new()
         .nest("/v1", paths.clone())
