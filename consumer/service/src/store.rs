@@ -170,7 +170,7 @@ impl Store {
     /// It does not say.
     pub fn free(&self) -> Result<u64> {
         let disk = fstatvfs(&self.directory)?;
-        Ok(u64::from(disk.blocks_available()).saturating_mul(disk.fragment_size()))
+        Ok(disk.blocks_available().saturating_mul(disk.fragment_size()))
     }
 
     fn remove_file(&self, name: &str) -> Result<()> {

@@ -57,6 +57,8 @@ struct State {
     always: bool,
     /// How the process ended.
     ended: Option<String>,
+    /// That has been told.
+    told: bool,
 }
 
 impl Link {
@@ -69,11 +71,11 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for commands until it is over.
+    /// Asks for commands until the end has been told: who sends the last of it is still there.
     pub fn talk(&self) {
         let mut pause = PAUSES.0;
         let mut told_away = false;
-        while !self.state().orders.is_over() {
+        while !self.state().told {
             let began = Instant::now();
             match self.known().and_then(|welcome| self.ask(&welcome)) {
                 Ok(commands) => {
@@ -305,6 +307,7 @@ impl Link {
         let waits = |state: &mut State| !state.orders.is_idle() || state.always;
         let waited = self.changed.wait_timeout_while(self.state(), LAST_RUN, waits);
         drop(waited);
+        self.state().told = true;
         let Some(known) = self.state().known.clone() else { return };
         let gone = json(&Gone { message: why.to_owned() });
         let path = format!("/agents/{}/gone", known.target);

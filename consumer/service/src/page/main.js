@@ -116,7 +116,8 @@ async function poll(signal) {
 }
 const polling = poller({
   ask: poll,
-  busy: () => targets.some(({ run }) => run) || Date.now() < expected.until && !targets.some(({ pid, state }) => pid === expected.pid && state === "LIVE") || shownRuns().some(({ status }) => status === "RUNNING"),
+  busy: () => targets.some(({ run }) => run) || shownRuns().some(({ status }) => status === "RUNNING")
+    || Date.now() < expected.until && !targets.some(({ pid, state }) => pid === expected.pid && state === "LIVE"),
 });
 
 // --- Doing

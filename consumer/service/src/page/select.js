@@ -10,11 +10,19 @@ export const inOrder = (targets) => [...targets].sort((a, b) =>
 
 const words = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
 
+// Put together once for each answer of the service, not for each letter.
+const haystacks = new WeakMap();
 /** What a target is found by. */
-const haystack = (target) => [
-  target.name, target.host, target.pid, target.state, target.run ? "recording" : "", target.id,
-  ...Object.entries(target.labels || {}).map(([key, value]) => `${key}=${value} ${key}:${value}`),
-].join("\n").toLowerCase();
+function haystack(target) {
+  const known = haystacks.get(target);
+  if (known !== undefined) return known;
+  const made = [
+    target.name, target.host, target.pid, target.state, target.run ? "recording" : "", target.id,
+    ...Object.entries(target.labels || {}).map(([key, value]) => `${key}=${value} ${key}:${value}`),
+  ].join("\n").toLowerCase();
+  haystacks.set(target, made);
+  return made;
+}
 
 /** Those that have all words of `text`. */
 export function matching(targets, text) {

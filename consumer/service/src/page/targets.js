@@ -9,7 +9,7 @@ const ROW = 46, HEAD = 30;
 /** `choose(ids, open)`: these are to be shown, at once if `open`; `filter(change)`: what is searched for or grouped by has changed. */
 export function targetList({ choose, filter, entered }) {
   const scroller = byId("targets"), search = byId("search"), by = byId("group-by");
-  let all = [], listed = [], items = [], chosen = new Set(), cursor = null, from = null, numbers = new Map();
+  let given = null, all = [], offered = [], listed = [], items = [], chosen = new Set(), cursor = null, from = null, numbers = new Map();
   const list = windowed(scroller, { make: (item) => (item.head ? head() : row()), update: (made, item) => made.tell(item) });
 
   function row() {
@@ -101,9 +101,9 @@ export function targetList({ choose, filter, entered }) {
     }
     const gone = all.filter(({ state }) => state === "GONE").length, whole = `${count(all.length - gone, "live target")}${gone ? `, ${gone} gone` : ""}`;
     tell(byId("count-words"), search.value.trim() ? `${listed.length} of ${count(all.length, "target")}` : all.length ? whole : "No targets yet");
-    const offered = liveOf(listed);
-    hide(byId("choose-all"), !search.value.trim() || offered.length < 2);
-    tell(byId("choose-all"), `Choose ${offered.length}`);
+    const live = liveOf(listed);
+    hide(byId("choose-all"), !search.value.trim() || live.length < 2);
+    tell(byId("choose-all"), `Choose ${live.length}`);
     list.show(items);
     draw();
   }
@@ -128,9 +128,8 @@ export function targetList({ choose, filter, entered }) {
 
   return {
     show(targets, ids, { q, by: group }) {
-      all = inOrder(targets);
+      if (targets !== given) [given, all, offered] = [targets, inOrder(targets), groupings(targets)];
       chosen = new Set(ids);
-      const offered = groupings(all);
       if (group && !offered.some(([value]) => value === group) && !all.length) offered.push([group, "…"]);
       if (by.dataset.of !== JSON.stringify(offered)) {
         by.dataset.of = JSON.stringify(offered);

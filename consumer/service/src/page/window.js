@@ -16,7 +16,7 @@ function bars({ timeline, chunks }) {
 }
 
 /** The moment within the window at which a clock showed `text`, hours, minutes and perhaps seconds; NaN if it is none. */
-export function momentOf(text, { from, to }) {
+function momentOf(text, { from, to }) {
   const parts = /^([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?$/.exec(text.trim());
   if (!parts) return NaN;
   // On the day of its end, or the one before.
