@@ -190,7 +190,13 @@ mod tests {
         let local = Local::new(Agents { program: "/bin/sh".into(), arguments });
         let mut process = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = process.id();
-        let listed = local.processes().into_iter().find(|listed| listed.pid == pid).unwrap();
+        // A process that has just been made is not yet what it will be.
+        let listed = loop {
+            let listed = local.processes().into_iter().find(|listed| listed.pid == pid);
+            if let Some(listed) = listed.filter(|listed| listed.command == "sleep 60") {
+                break listed;
+            }
+        };
         assert_eq!((listed.name.as_str(), listed.command.as_str()), ("sleep", "sleep 60"));
         for bad in [[("a", "x,y")], [("a=b", "x")], [("a", "x\ny")], [("", "x")]] {
             assert_eq!(adopt(&local, pid, &bad), Err(400), "{bad:?}");
