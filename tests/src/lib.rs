@@ -6,6 +6,7 @@
 //! * [`guest`] runs a program alone and recorded, and compares.
 //! * [`truth`] is what a victim says of itself (its own clock reads).
 //! * [`recording`] reads a recording back, by our reader or by the JDK's; [`canonical`] as lines to compare.
+//! * [`agents`] is what tests of `flightline agent` look at.
 //! * [`allocations`] reads what a recording says of them.
 //! * [`folded`] folds a recording by our own command.
 //! * [`walls`] reads what it says of wall-clock time and of metrics.
@@ -24,6 +25,7 @@
 //! * [`java_reader`] builds and runs the Java reader of `consumer/java`.
 //! * [`shared_memory`] looks into a live session's shared memory, independently of the drain.
 
+pub mod agents;
 pub mod allocations;
 pub mod canonical;
 pub mod cgroup;

@@ -1,23 +1,19 @@
 //! `flightline agent` beside a stand-in for the service: what is recorded follows from the order of commands and from the
 //! program's own CPU clock.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use flightline_tests::agents::{
+    LONG, MS, capability, gone, hello, hellos, lasted, only, phases, progress, recorded, without_perf,
+};
 use flightline_tests::controlled::{Controlled, LIMIT, program};
 use flightline_tests::recording::Recording;
-use flightline_tests::run::{beside, children, run, signal, spawn, until, wait};
+use flightline_tests::run::{beside, run, signal, spawn, until, wait};
 use flightline_tests::stub_service::{Mood, Said, Stub};
 use flightline_tests::{skip, victim};
 use serde_json::{Value, json};
-
-/// CPU time of a phase of each of the victim's three threads, ms, which is also its samples at 1 kHz.
-const MS: u32 = 200;
-/// Longer than any test: what ends before was ended.
-const LONG: u64 = 3600;
 
 /// An agent that starts the victim; its temporary files are in `folder`.
 fn agent(stub: &Stub, folder: &Path, options: &[&str]) -> Command {
@@ -29,111 +25,6 @@ fn agent(stub: &Stub, folder: &Path, options: &[&str]) -> Command {
         .arg("--")
         .arg(program());
     command
-}
-
-/// Progress of a run.
-#[track_caller]
-fn progress(stub: &Stub, run: &str, state: &str) -> Value {
-    stub.until(LIMIT, &format!("{run} {state}"), |said| match said {
-        Said::Progress(of, progress) if of == run => {
-            assert_eq!(progress["state"], state, "{progress}");
-            Some(progress.clone())
-        }
-        Said::Recording(of, ..) if of == run => panic!("{run} was recorded before it was {state}"),
-        _ => None,
-    })
-}
-
-/// What came of a run.
-struct Recorded {
-    recording: Recording,
-    /// How the process ended, if that is why this is all.
-    ended: String,
-    bytes: Vec<u8>,
-}
-
-#[track_caller]
-fn recorded(stub: &Stub, run: &str) -> Recorded {
-    let (ended, bytes) = stub.until(LIMIT, &format!("the recording of {run}"), |said| match said {
-        Said::Recording(of, _, ended, bytes) if of == run => Some((ended.clone(), bytes.clone())),
-        Said::Progress(of, progress) if of == run && progress["state"] == "failed" => {
-            panic!("{run}: {progress}")
-        }
-        _ => None,
-    });
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.jfr");
-    fs::write(&path, &bytes).unwrap();
-    let recording = Recording::read(&path).unwrap();
-    assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
-    Recorded { recording, ended, bytes }
-}
-
-/// How long it recorded, by the headers of its chunks, ns.
-fn lasted(recording: &[u8]) -> u64 {
-    let (mut at, mut sum) = (0, 0);
-    while at < recording.len() {
-        let word = |offset: usize| {
-            let bytes = recording[at + offset..][..8].try_into().unwrap();
-            u64::from_be_bytes(bytes)
-        };
-        sum += word(40);
-        at += usize::try_from(word(8)).unwrap();
-    }
-    sum
-}
-
-/// Samples by phase of the victim.
-fn phases(recording: &Recording) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
-    for sample in &recording.samples {
-        let frames = &recording.stacks[sample.stack].frames;
-        if let Some(phase) = frames.iter().find_map(|frame| frame.method.strip_suffix("_work")) {
-            *counts.entry(phase.to_owned()).or_default() += 1;
-        }
-    }
-    counts
-}
-
-/// Of what the program did, this phase is in the recording, all of it, and nothing else.
-#[track_caller]
-fn only(recording: &Recording, phase: &str) {
-    let seen = phases(recording);
-    let right = f64::from(3 * MS);
-    assert!(seen.len() == 1 && seen.contains_key(phase), "{seen:?}");
-    let n = seen[phase] as f64;
-    // A clock's tick costs more where timers sample, and up to two samples of a thread are missing at the ends.
-    assert!((n - right).abs() <= 0.08 * right + 12.0, "{n} samples, expected {right}");
-}
-
-#[track_caller]
-fn hello(stub: &Stub) -> Value {
-    stub.until(LIMIT, "hello", |said| match said {
-        Said::Hello(hello) => Some(hello.clone()),
-        _ => None,
-    })
-}
-
-#[track_caller]
-fn gone(stub: &Stub) -> String {
-    stub.until(LIMIT, "the end", |said| match said {
-        Said::Gone(message) => Some(message.clone()),
-        _ => None,
-    })
-}
-
-fn capability(hello: &Value, mode: &str) -> (bool, String) {
-    let modes = hello["modes"].as_array().unwrap();
-    let can = modes.iter().find(|can| can["mode"] == mode).unwrap();
-    (can["available"] == true, can["reason"].as_str().unwrap_or_default().to_owned())
-}
-
-fn hellos(stub: &Stub) -> Vec<Value> {
-    let hello = |said: Said| match said {
-        Said::Hello(hello) => Some(hello),
-        _ => None,
-    };
-    stub.said().into_iter().filter_map(hello).collect()
 }
 
 #[test]
@@ -317,30 +208,6 @@ fn nothing_in_a_command_is_more_than_a_value() {
     victim.end(0);
 }
 
-/// Has `perf_event_open` fail in the command and in all that it starts, as in a container without the right to it.
-fn without_perf(command: &mut Command) {
-    let word = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let number = u32::try_from(libc::SYS_perf_event_open).unwrap();
-    let errno = libc::SECCOMP_RET_ERRNO | libc::EACCES as u32;
-    let mut filter = [
-        word(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        libc::sock_filter { jf: 1, ..word(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number) },
-        word(libc::BPF_RET | libc::BPF_K, errno),
-        word(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-    ];
-    let restrict = move || {
-        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-        // SAFETY: system calls with numbers, and a program that lives in the closure.
-        let refused = unsafe {
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
-                || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
-        };
-        if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
-    };
-    // SAFETY: the closure makes system calls only.
-    unsafe { command.pre_exec(restrict) };
-}
-
 #[test]
 fn where_perf_events_are_refused_timers_record_and_it_is_told() {
     let _place = beside();
@@ -368,7 +235,7 @@ fn where_perf_events_are_refused_timers_record_and_it_is_told() {
     command.args(["agent", "--join", &other.url(), "-p", &bare.pid.to_string()]);
     without_perf(&mut command);
     let mut beside_it = spawn(command.stderr(Stdio::null()));
-    let (cpu, why) = capability(&self::hello(&other), "CPU");
+    let (cpu, why) = capability(&flightline_tests::agents::hello(&other), "CPU");
     assert!(!cpu && why.contains("perf_event_paranoid"), "{why}");
     bare.end(0);
     assert_eq!(gone(&other), "it has ended");
@@ -459,105 +326,6 @@ fn a_program_that_sleeps_is_recorded_from_outside_or_woken_if_it_may_be() {
     recorded(&stub, "alloc");
     victim.tell("end");
     assert!(victim.number("interrupted ") >= 1);
-}
-
-/// The program, preloaded by hand.
-fn preloaded(stub: &Stub, mut command: Command) -> Command {
-    let library = victim::flightline().with_file_name("libflightline.so");
-    command.env("LD_PRELOAD", library).env("FLIGHTLINE_BIN", victim::flightline());
-    command.env("FLIGHTLINE_JOIN", stub.url());
-    command
-}
-
-/// Agents of a process.
-fn agents(pid: u32) -> Vec<u32> {
-    let of = format!("agent\0--pid\0{pid}\0");
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let words = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    pids.filter(|&pid| words(pid).ends_with(of.as_bytes())).collect()
-}
-
-#[test]
-fn a_preloaded_program_joins_by_itself() {
-    let _place = beside();
-    let token = tempfile::NamedTempFile::new().unwrap();
-    fs::write(token.path(), "a token that is long enough").unwrap();
-    let stub = Stub::start(Some("a token that is long enough"));
-    let mut command = preloaded(&stub, Command::new(program()));
-    command.env("FLIGHTLINE_JOIN_TOKEN_FILE", token.path()).env("FLIGHTLINE_LABELS", "zone=eu-2");
-    let mut victim = Controlled::start(&mut command);
-    let hello = hello(&stub);
-    assert_eq!((&hello["pid"], &hello["labels"]["zone"]), (&json!(victim.pid), &json!("eu-2")));
-    assert!(capability(&hello, "ALLOC").0);
-    let bare = Controlled::start(&mut Command::new(program()));
-    let count = |dir: &str, pid: u32| fs::read_dir(format!("/proc/{pid}/{dir}")).unwrap().count();
-    for what in ["fd", "task"] {
-        assert_eq!(
-            count(what, victim.pid),
-            count(what, bare.pid),
-            "{what}: nothing of ours is in the program"
-        );
-    }
-    assert_eq!(children(victim.pid).len(), 0, "the agent is nobody's child");
-    bare.end(0);
-    assert_eq!(agents(victim.pid).len(), 1);
-    stub.begin("run", "CPU", LONG, Some("1ms"));
-    progress(&stub, "run", "started");
-    victim.work("during", MS);
-    stub.stop("run");
-    only(&recorded(&stub, "run").recording, "during");
-    // Another program in the same process has the same agent.
-    victim.tell("exec");
-    assert_eq!(victim.number("ready "), victim.pid);
-    stub.begin("after", "CPU", LONG, Some("1ms"));
-    progress(&stub, "after", "started");
-    victim.work("after", MS);
-    stub.stop("after");
-    only(&recorded(&stub, "after").recording, "after");
-    assert_eq!(agents(victim.pid).len(), 1);
-    assert!(hellos(&stub).iter().all(|again| again["key"] == hello["key"]));
-    let pid = victim.pid;
-    victim.end(3);
-    assert_eq!(gone(&stub), "it has ended");
-    until(LIMIT, "the agent's end", || agents(pid).is_empty().then_some(()));
-}
-
-#[test]
-fn what_a_program_starts_joins_only_if_it_is_named() {
-    let _place = beside();
-    let script = format!("{}; true", program().display());
-    let shell = || {
-        let mut command = Command::new("sh");
-        command.args(["-c", &script]);
-        command
-    };
-    let name = program().file_name().unwrap().to_str().unwrap().to_owned();
-    // The shell is what joins, with all that it starts …
-    let stub = Stub::default();
-    let victim = Controlled::start(&mut preloaded(&stub, shell()));
-    let first = hello(&stub);
-    assert_eq!((&first["pid"], &first["name"]), (&json!(victim.child.id()), &json!("sh")));
-    assert_eq!((agents(victim.child.id()).len(), agents(victim.pid).len()), (1, 0));
-    victim.end(0);
-    // … or only what is named.
-    let stub = Stub::default();
-    let victim = Controlled::start(preloaded(&stub, shell()).env("FLIGHTLINE_ALLOW", &name));
-    assert_eq!(hello(&stub)["pid"], json!(victim.pid));
-    assert_eq!((agents(victim.child.id()).len(), agents(victim.pid).len()), (0, 1));
-    victim.end(0);
-}
-
-#[test]
-fn without_an_agent_the_program_runs_on_and_it_is_told() {
-    let stub = Stub::default();
-    let mut command = preloaded(&stub, Command::new("true"));
-    let ended = run(command.env("FLIGHTLINE_BIN", "/no/such/flightline"), LIMIT);
-    assert_eq!(ended.code(), 0);
-    assert!(ended.stderr.contains("cannot join the profiling service"), "{}", ended.stderr);
-    let mut command = preloaded(&stub, Command::new("true"));
-    let ended = run(command.env("FLIGHTLINE_BIN", "/etc/passwd"), LIMIT);
-    assert!(ended.code() == 0 && ended.stderr.contains("set FLIGHTLINE_BIN"), "{}", ended.stderr);
 }
 
 #[test]

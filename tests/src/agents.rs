@@ -1,0 +1,158 @@
+//! What tests of `flightline agent` share: what came at the stand-in for the service, and what is in the recordings.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::controlled::LIMIT;
+use crate::recording::Recording;
+use crate::stub_service::{Said, Stub};
+
+/// CPU time of a phase of each of the victim's three threads, ms, which is also its samples at 1 kHz.
+pub const MS: u32 = 200;
+/// What the victim can be told to do.
+const PHASES: [&str; 3] = ["before", "during", "after"];
+/// Seconds, longer than any test: what ends before was ended.
+pub const LONG: u64 = 3600;
+
+/// Progress of a run.
+#[track_caller]
+pub fn progress(stub: &Stub, run: &str, state: &str) -> Value {
+    stub.until(LIMIT, &format!("{run} {state}"), |said| match said {
+        Said::Progress(of, progress) if of == run => {
+            assert_eq!(progress["state"], state, "{progress}");
+            Some(progress.clone())
+        }
+        Said::Recording(of, ..) if of == run => panic!("{run} was recorded before it was {state}"),
+        _ => None,
+    })
+}
+
+/// What came of a run.
+pub struct Recorded {
+    /// Read by our own reader.
+    pub recording: Recording,
+    /// How the process ended, if that is why this is all.
+    pub ended: String,
+    /// As it came.
+    pub bytes: Vec<u8>,
+}
+
+/// Waits for a run's recording.
+#[track_caller]
+pub fn recorded(stub: &Stub, run: &str) -> Recorded {
+    let (ended, bytes) = stub.until(LIMIT, &format!("the recording of {run}"), |said| match said {
+        Said::Recording(of, _, ended, bytes) if of == run => Some((ended.clone(), bytes.clone())),
+        Said::Progress(of, progress) if of == run && progress["state"] == "failed" => {
+            panic!("{run}: {progress}")
+        }
+        _ => None,
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jfr");
+    fs::write(&path, &bytes).unwrap();
+    let recording = Recording::read(&path).unwrap();
+    assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
+    Recorded { recording, ended, bytes }
+}
+
+/// How long it recorded, by the headers of its chunks, ns.
+pub fn lasted(recording: &[u8]) -> u64 {
+    let (mut at, mut sum) = (0, 0);
+    while at < recording.len() {
+        let word = |offset: usize| {
+            let bytes = recording[at + offset..][..8].try_into().unwrap();
+            u64::from_be_bytes(bytes)
+        };
+        sum += word(40);
+        at += usize::try_from(word(8)).unwrap();
+    }
+    sum
+}
+
+/// Samples by phase of the victim.
+pub fn phases(recording: &Recording) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for sample in &recording.samples {
+        let frames = &recording.stacks[sample.stack].frames;
+        if let Some(phase) = frames
+            .iter()
+            .find_map(|frame| PHASES.into_iter().find(|phase| frame.method == format!("{phase}_work")))
+        {
+            *counts.entry(phase.to_owned()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// Of what the program did, this phase is in the recording, all of it, and nothing else.
+#[track_caller]
+pub fn only(recording: &Recording, phase: &str) {
+    let seen = phases(recording);
+    let right = f64::from(3 * MS);
+    assert!(seen.len() == 1 && seen.contains_key(phase), "{seen:?}");
+    let n = seen[phase] as f64;
+    // A clock's tick costs more where timers sample, and up to two samples of a thread are missing at the ends.
+    assert!((n - right).abs() <= 0.08 * right + 12.0, "{n} samples, expected {right}");
+}
+
+/// How the process was introduced.
+#[track_caller]
+pub fn hello(stub: &Stub) -> Value {
+    stub.until(LIMIT, "hello", |said| match said {
+        Said::Hello(hello) => Some(hello.clone()),
+        _ => None,
+    })
+}
+
+/// How the process ended.
+#[track_caller]
+pub fn gone(stub: &Stub) -> String {
+    stub.until(LIMIT, "the end", |said| match said {
+        Said::Gone(message) => Some(message.clone()),
+        _ => None,
+    })
+}
+
+/// Whether a mode can be had, and why not.
+pub fn capability(hello: &Value, mode: &str) -> (bool, String) {
+    let modes = hello["modes"].as_array().unwrap();
+    let can = modes.iter().find(|can| can["mode"] == mode).unwrap();
+    (can["available"] == true, can["reason"].as_str().unwrap_or_default().to_owned())
+}
+
+/// All introductions.
+pub fn hellos(stub: &Stub) -> Vec<Value> {
+    let hello = |said: Said| match said {
+        Said::Hello(hello) => Some(hello),
+        _ => None,
+    };
+    stub.said().into_iter().filter_map(hello).collect()
+}
+
+/// Has `perf_event_open` fail in the command and in all that it starts, as in a container without the right to it.
+pub fn without_perf(command: &mut Command) {
+    let word = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let number = u32::try_from(libc::SYS_perf_event_open).unwrap();
+    let errno = libc::SECCOMP_RET_ERRNO | libc::EACCES as u32;
+    let mut filter = [
+        word(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        libc::sock_filter { jf: 1, ..word(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number) },
+        word(libc::BPF_RET | libc::BPF_K, errno),
+        word(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let restrict = move || {
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: system calls with numbers, and a program that lives in the closure.
+        let refused = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+                || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
+        };
+        if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: the closure makes system calls only.
+    unsafe { command.pre_exec(restrict) };
+}
