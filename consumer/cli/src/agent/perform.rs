@@ -26,6 +26,8 @@ const COMPLETING: Duration = Duration::from_secs(60);
 const FREE: Duration = Duration::from_secs(10);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a program has to be armed before the run is told of without that.
+const ARMING: Duration = Duration::from_secs(1);
 /// How long a recorder has to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 /// Most that is read of what a recorder says.
@@ -149,8 +151,13 @@ impl Run<'_> {
     /// Until its recorder has ended.
     fn follow(&self, mut recorder: Recorder, folder: &Path, why_outside: &str) -> Result<String, String> {
         // The end of its own time is the recorder's affair; this is for one that does not come to it.
-        let until = Instant::now() + Duration::from_secs(self.work.duration) + COMPLETING;
+        let began = Instant::now();
+        let until = began + Duration::from_secs(self.work.duration) + COMPLETING;
         let (mut told, mut stopped) = (false, false);
+        // Which engine records CPU time is known with the first thread that it is armed for.
+        let known = |status: &Value| {
+            self.work.mode != Mode::Cpu || !status["engine"].is_null() || began.elapsed() > ARMING
+        };
         let well = loop {
             if let Some(well) = recorder.ended()? {
                 break well;
@@ -158,7 +165,10 @@ impl Run<'_> {
             let late = Instant::now() > until;
             let session = if told && stopped { None } else { recorder.session(self.process.pid) };
             if let Some(session) = session {
-                if !told && let Ok(status) = ask_within(&session, "status", ANSWER) {
+                if !told
+                    && let Ok(status) = ask_within(&session, "status", ANSWER)
+                    && known(&status)
+                {
                     told = true;
                     let (effective_mode, message) =
                         effective(self.work.mode, &status, why_outside, &self.process.without_perf());
