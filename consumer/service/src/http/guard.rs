@@ -10,7 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::{App, body, page};
+use super::{App, body, held, page};
 use crate::fault::Fault;
 use crate::id;
 
@@ -20,7 +20,7 @@ const COOKIE: &str = "flightline";
 /// Checks host, origin and token before anything is looked at.
 pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let mut response = match checked(&app, &request) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => held::bounded(&app.answers, next.run(request).await).await,
         Err(fault) => fault.into_response(),
     };
     app.counts.answered(response.status());
