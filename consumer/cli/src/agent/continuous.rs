@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const CHUNK_AGE: &str = "10s";
 /// What the recorder may leave on this disk: what a service that is away misses is bounded.
 const MOST: &str = "64m";
+/// How long a program has to join its recorder.
+const JOINED: Duration = Duration::from_secs(6);
 /// How long a recorder that cannot go on is left alone.
 const PAUSE: Duration = Duration::from_secs(30);
 
@@ -44,21 +46,27 @@ fn always(process: &Process, rate: f64, link: &Link) {
     };
     let mut sent = HashSet::new();
     let mut told = false;
+    // Not any more if it takes no commands, as while all its threads sleep.
+    let mut from_within = true;
     let over = || link.is_over() || !process.is_there();
     while !over() {
-        let place = Place::of(process, link);
+        let place = Place::of(process, link, from_within);
         if place == Place::None {
             sleep(LOOK);
             continue;
         }
+        let (began, mut joined) = (Instant::now(), false);
         let mut recorder = match start(process, rate, folder.path(), place) {
             Ok(recorder) => recorder,
             Err(error) => return say(&error),
         };
         let ended = loop {
             send(folder.path(), link, &mut sent);
+            // What it executes has not joined this recorder.
+            let was = std::mem::replace(&mut joined, process.is_recorded());
+            let left = !joined && (was || place == Place::Best && began.elapsed() > JOINED && process.waits());
             match recorder.try_wait() {
-                Ok(None) if over() || Place::of(process, link) != place => {
+                Ok(None) if over() || left || Place::of(process, link, from_within) != place => {
                     stop(&mut recorder);
                     break false;
                 }
@@ -68,15 +76,20 @@ fn always(process: &Process, rate: f64, link: &Link) {
         };
         send(folder.path(), link, &mut sent);
         // A run that took the place at the same moment is no failure.
-        if ended && !over() && Place::of(process, link) == place {
-            if !std::mem::replace(&mut told, true) {
-                let why = last_words(&fs::read(folder.path().join(WORDS)).unwrap_or_default());
-                say(&format!("{} ({}) is not recorded all the time: {why}", process.name, process.pid));
-            }
-            let until = Instant::now() + PAUSE;
-            while !over() && Instant::now() < until {
-                sleep(LOOK);
-            }
+        if !ended || over() || Place::of(process, link, from_within) != place {
+            continue;
+        }
+        if place == Place::Best && process.waits() && outside().is_ok() {
+            from_within = false;
+            continue;
+        }
+        if !std::mem::replace(&mut told, true) {
+            let why = last_words(&fs::read(folder.path().join(WORDS)).unwrap_or_default());
+            say(&format!("{} ({}) is not recorded all the time: {why}", process.name, process.pid));
+        }
+        let until = Instant::now() + PAUSE;
+        while !over() && Instant::now() < until {
+            sleep(LOOK);
         }
     }
 }
@@ -86,16 +99,17 @@ fn always(process: &Process, rate: f64, link: &Link) {
 enum Place {
     /// By itself, or from outside if it does not wait for it.
     Best,
-    /// From outside: the other place is taken.
+    /// From outside: the other place is taken, or cannot be had.
     Outside,
     /// From nowhere: it is taken, and outside is not permitted.
     None,
 }
 
 impl Place {
-    fn of(process: &Process, link: &Link) -> Place {
+    fn of(process: &Process, link: &Link, from_within: bool) -> Place {
         match link.is_busy() && process.waits() {
-            false => Place::Best,
+            false if from_within => Place::Best,
+            false => Place::Outside,
             true if outside().is_ok() => Place::Outside,
             true => Place::None,
         }
@@ -104,7 +118,7 @@ impl Place {
 
 /// The recorder completes its chunk.
 fn stop(recorder: &mut Child) {
-    let _ = kill(Pid::from_raw(i32::try_from(recorder.id()).unwrap_or(0)), Signal::SIGINT);
+    let _ = kill(Pid::from_raw(i32::try_from(recorder.id()).unwrap_or(0)), Signal::SIGTERM);
     let _ = recorder.wait();
 }
 
