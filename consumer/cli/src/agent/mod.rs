@@ -45,12 +45,13 @@ Examples:
   LD_PRELOAD=libflightline.so FLIGHTLINE_JOIN=http://127.0.0.1:7070 ./server   starts one itself
 
 The program is preloaded and waits to be recorded: it gets no thread, descriptor or connection. All talking is done by this \
-process, which comes to the service and asks for commands. Service, token and certificates are also taken from FLIGHTLINE_JOIN, \
-FLIGHTLINE_JOIN_TOKEN_FILE and FLIGHTLINE_JOIN_CA_FILE. Exit status: that of the program, 126 or 127 if it cannot be run; with -p: 0 \
+process, which comes to the service and asks for commands. Service, token, certificates and the rate of --continuous are also \
+taken from FLIGHTLINE_JOIN, FLIGHTLINE_JOIN_TOKEN_FILE, FLIGHTLINE_JOIN_CA_FILE and FLIGHTLINE_JOIN_RATE. Exit status: that of the program, 126 or 127 if it cannot be run; with -p: 0 \
 when all have ended.";
 
 /// The environment of an agent, which is not its program's: that would start one of its own.
-const JOIN: [&str; 3] = ["FLIGHTLINE_JOIN", "FLIGHTLINE_JOIN_TOKEN_FILE", "FLIGHTLINE_JOIN_CA_FILE"];
+const JOIN: [&str; 4] =
+    ["FLIGHTLINE_JOIN", "FLIGHTLINE_JOIN_TOKEN_FILE", "FLIGHTLINE_JOIN_CA_FILE", "FLIGHTLINE_JOIN_RATE"];
 /// How long a program that was just started has to become itself.
 const SETTLING: Duration = Duration::from_secs(1);
 /// How often is looked whether a process has ended.
@@ -77,6 +78,9 @@ pub struct AgentArgs {
     /// Record CPU time all the time, too, at this rate: the service keeps the last while of it
     #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = "19", value_parser = rate)]
     continuous: Option<f64>,
+    /// The same, as the environment has it
+    #[arg(long, value_name = "HZ", hide = true, env = JOIN[3], value_parser = rate)]
+    rate: Option<f64>,
     /// Running processes: their ids, or the name of all processes of a program
     #[arg(
         short,
@@ -89,6 +93,13 @@ pub struct AgentArgs {
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
+}
+
+impl AgentArgs {
+    /// How often is sampled all the time.
+    fn rate(&self) -> Option<f64> {
+        self.continuous.or(self.rate)
+    }
 }
 
 /// Runs until the processes have ended, or a signal comes.
@@ -121,7 +132,7 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
     let agent = match Process::of(child.id(), &args.label, args.interrupt) {
         Ok(process) => {
             process.settle(SETTLING);
-            Some(Joined::new(process, &client, args.continuous)?)
+            Some(Joined::new(process, &client, args.rate())?)
         }
         Err(_) => None,
     };
@@ -143,7 +154,7 @@ fn watch(args: &AgentArgs, client: &Arc<Client>, signals: &Signals) -> anyhow::R
     let pids = attach::pids(&args.pid)?;
     let of = |pid| Process::of(pid, &args.label, args.interrupt);
     let processes = pids.into_iter().map(of).collect::<Result<Vec<_>, _>>()?;
-    let agents = processes.into_iter().map(|process| Joined::new(process, client, args.continuous));
+    let agents = processes.into_iter().map(|process| Joined::new(process, client, args.rate()));
     let mut agents = agents.collect::<anyhow::Result<Vec<_>>>()?;
     while !agents.is_empty() {
         if signals.wait(Some(LOOK)).is_some() {
