@@ -24,6 +24,8 @@ use bytes::Bytes;
 use flightline_consumer::amount;
 
 pub use contexts::Contexts;
+#[cfg(fuzzing)]
+pub(crate) use contexts::read as contexts_of;
 pub use otlp::{Received, Stacks, otlp};
 pub use push::{Push, push};
 pub use query::App;

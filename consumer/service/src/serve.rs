@@ -201,7 +201,7 @@ async fn talk<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(64 << 10).max_headers(64);
+    http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(32 << 10).max_headers(64);
     let stream = TokioIo::new(Patient { stream, patience, waiting: None });
     // A connection that breaks is the client's business.
     let _ = watcher.watch(http.serve_connection(stream, TowerToHyperService::new(router))).await;

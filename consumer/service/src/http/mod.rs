@@ -31,6 +31,9 @@ use crate::local::Local;
 /// What bodies that are not small may hold together, in units of [`crate::settings::SMALL_BODY`]: 256 MiB.
 const ROOM_FOR_BODIES: usize = 4096;
 
+#[cfg(fuzzing)]
+pub(crate) use range::range_of;
+
 /// What all answers need.
 #[derive(Clone, Debug)]
 pub struct App {

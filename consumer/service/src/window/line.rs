@@ -74,7 +74,7 @@ impl Line {
     }
 
     /// Steps with samples, as (begin, end, samples), UTC ms.
-    fn steps(&self) -> impl Iterator<Item = (i64, i64, u64)> + '_ {
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (i64, i64, u64)> + '_ {
         self.counts.iter().map(|&(at, samples)| {
             let begin = at.saturating_mul(self.step);
             (begin, begin.saturating_add(self.step), samples)
