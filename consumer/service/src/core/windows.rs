@@ -170,13 +170,31 @@ impl Core {
     /// The agent is none of ours, they are not whole, or there is no room.
     pub fn put(&self, target: &str, secret: &str, chunks: Bytes) -> Result<(), Fault> {
         self.heard(target, secret)?;
-        self.has_room()?;
         let of = self.target(target)?;
+        self.has_room_for(target)?;
         let mut chunk = Chunk::of_bytes(chunks).map_err(flawed)?;
         let now = self.now().utc;
         let window =
             self.windows.made(&of, now).map_err(|error| Fault::internal("keep the chunks", error))?;
-        window.with(|window| window.put(&mut chunk, now)).map_err(refused)
+        self.keep(&window, &mut chunk, now)
+    }
+
+    /// A full disk has no room for another window.
+    fn has_room_for(&self, target: &str) -> Result<(), Fault> {
+        if self.windows.of(target).is_some() { Ok(()) } else { self.has_room() }
+    }
+
+    /// Keeps a chunk. Where the disk has no room any more, a window does not grow: its oldest goes for what comes.
+    fn keep(&self, window: &Held, chunk: &mut Chunk, now: i64) -> Result<(), Fault> {
+        let room = self.has_room();
+        window.with(|window| {
+            if let Err(fault) = room
+                && !window.give_way(chunk.checked().bytes).map_err(refused)?
+            {
+                return Err(fault);
+            }
+            window.put(chunk, now).map_err(refused)
+        })
     }
 
     /// Takes a recording that a profiler of its own pushes; its target is known by name and labels.
@@ -185,12 +203,12 @@ impl Core {
     /// It is not whole, or there is no room.
     pub fn pushed(&self, app: &App, recording: Bytes) -> Result<(), Fault> {
         check_labels(&app.labels)?;
-        self.has_room()?;
+        let id = id::of_target(&app.name, 0, &format!("pushed/{}", app.text()));
+        self.has_room_for(&id)?;
         let mut chunk = Chunk::of_bytes(recording).map_err(flawed)?;
         let now = self.now();
         let reason = "it is recorded by a profiler of its own, which pushes what it has".to_owned();
         let can = |mode| Capability { mode, available: false, reason: reason.clone() };
-        let id = id::of_target(&app.name, 0, &format!("pushed/{}", app.text()));
         let target = {
             let mut state = self.state();
             if !state.targets.contains_key(&id) && state.targets.len() >= self.settings.max_targets {
@@ -226,7 +244,7 @@ impl Core {
             .windows
             .made(&target, now.utc)
             .map_err(|error| Fault::internal("keep the recording", error))?;
-        window.with(|window| window.put(&mut chunk, now.utc)).map_err(refused)
+        self.keep(&window, &mut chunk, now.utc)
     }
 
     /// What is kept of a target, as `steps` steps of a time line.

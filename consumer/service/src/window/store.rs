@@ -264,6 +264,21 @@ impl Window {
         Ok(())
     }
 
+    /// Removes the oldest of as many bytes as are to come, so that not more is kept than now. False if there are not so many.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn give_way(&mut self, bytes: u64) -> Result<bool, Error> {
+        let most = self.bytes;
+        if most < bytes {
+            return Ok(false);
+        }
+        while !self.entries.is_empty() && self.bytes.saturating_add(bytes) > most {
+            self.remove(0)?;
+        }
+        Ok(true)
+    }
+
     /// Removes what has been here for too long.
     ///
     /// # Errors
