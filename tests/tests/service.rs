@@ -136,9 +136,13 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        for child in flightline_tests::run::children(self.0.id()) {
-            signal(child, libc::SIGKILL);
+        let mut found = vec![self.0.id()];
+        let mut at = 0;
+        while let Some(&parent) = found.get(at) {
+            found.extend(flightline_tests::run::children(parent));
+            at += 1;
         }
+        found.into_iter().skip(1).for_each(|child| signal(child, libc::SIGKILL));
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -335,6 +339,48 @@ fn a_run_that_is_cancelled_keeps_what_there_is() {
     assert!(!service.recording(next["id"].as_str().unwrap()).samples.is_empty());
     assert_eq!(send(service.port, "DELETE", &format!("/v1/runs/{id}"), &[], b"").status, 204);
     assert_eq!(service.file(&id, "jfr").status, 404);
+}
+
+#[test]
+fn what_a_program_starts_is_a_target_too() {
+    let _turn = turn();
+    let service = Service::profiling();
+    let script = format!("{0} -c '{PYTHON}' & {0} -c '{PYTHON}' & wait", python());
+    let agent = service.agent(&["--label", "app=cart"], &["sh", "-c", &script]);
+    let named = |name: &str| -> Vec<Value> {
+        let list = service.get("/v1/targets").json();
+        let of = list["targets"].as_array().unwrap().iter();
+        of.filter(|target| target["name"].as_str().unwrap().starts_with(name)).cloned().collect()
+    };
+    let workers = until(LIMIT, "two workers", || Some(named("python")).filter(|found| found.len() == 2));
+    assert_eq!(named("sh").len(), 1);
+    assert!(workers.iter().all(|worker| worker["labels"]["app"] == "cart"), "{workers:?}");
+    // Each for itself, both at once, and from within.
+    let ids: Vec<&Value> = workers.iter().map(|worker| &worker["id"]).collect();
+    let group = service.post("/v1/runs", &json!({"targets": ids, "mode": "CPU", "duration": 1}));
+    for run in group.json()["runs"].as_array().unwrap() {
+        let ended = service.ended(run["id"].as_str().unwrap());
+        assert_eq!(ended["status"], "FINISHED", "{ended}");
+        assert!(!service.recording(run["id"].as_str().unwrap()).samples.is_empty());
+    }
+    // The first to end does not take the others with it.
+    let first = workers[0]["pid"].as_u64().unwrap();
+    signal(u32::try_from(first).unwrap(), libc::SIGKILL);
+    let states = || {
+        let found = named("python");
+        let states: Vec<_> = found.iter().map(|target| target["state"] == "LIVE").collect();
+        states.iter().filter(|live| **live).count()
+    };
+    until(LIMIT, "the end of one", || (states() == 1).then_some(()));
+    drop(agent);
+    // Or it is left alone, however long.
+    let service = Service::profiling();
+    let _agent =
+        service.agent(&["--no-children"], &["sh", "-c", &format!("{} -c '{PYTHON}'; true", python())]);
+    let shell = service.joined(|_| true);
+    let run = service.ended(&service.begin(&shell, "OFF_CPU", 4));
+    assert_eq!((&run["status"], &shell["name"]), (&json!("FINISHED"), &json!("sh")), "{run}");
+    assert_eq!(service.get("/v1/targets").json()["targets"].as_array().unwrap().len(), 1);
 }
 
 #[test]

@@ -64,7 +64,8 @@ fn always(process: &Process, rate: f64, link: &Link) {
             send(folder.path(), link, &mut sent);
             // What it executes has not joined this recorder.
             let was = std::mem::replace(&mut joined, process.is_recorded());
-            let left = !joined && (was || place == Place::Best && began.elapsed() > JOINED && process.waits());
+            let left =
+                !joined && (was || place == Place::Best && began.elapsed() > JOINED && process.waits());
             match recorder.try_wait() {
                 Ok(None) if over() || left || Place::of(process, link, from_within) != place => {
                     stop(&mut recorder);

@@ -71,7 +71,9 @@ impl Run<'_> {
             match self.within(folder) {
                 Ok(recorder) => return self.follow(recorder, folder, &why_outside),
                 // A program whose threads all sleep takes no command; its CPU time can be seen all the same.
-                Err(why) if self.work.mode == Mode::Cpu && outside().is_ok() && !self.process.is_recorded() => {
+                Err(why)
+                    if self.work.mode == Mode::Cpu && outside().is_ok() && !self.process.is_recorded() =>
+                {
                     why_outside = why;
                 }
                 Err(why) => return Err(why),
