@@ -130,8 +130,7 @@ pub fn run(args: &AgentArgs) -> std::process::ExitCode {
 }
 
 fn act(args: &AgentArgs) -> anyhow::Result<u8> {
-    let token = args.token_file.as_deref().map(crate::serve::token).transpose()?;
-    let client = Arc::new(Client::new(&args.join, token, args.ca_file.as_deref())?);
+    let client = Arc::new(Client::new(&args.join, args.token_file.as_deref(), args.ca_file.as_deref())?);
     scratch::sweep();
     if args.command.is_empty() {
         return watch(args, &client, &Signals::of_user()?);
