@@ -165,12 +165,8 @@ impl Core {
         let can = |mode| Capability { mode, available: false, reason: reason.clone() };
         let id = id::of_target(&app.name, 0, &format!("pushed/{}", app.text()));
         let target = {
+            self.make_room_for(&id)?;
             let mut state = self.state();
-            if !state.targets.contains_key(&id) && state.targets.len() >= self.settings.max_targets {
-                let sentence =
-                    format!("There are {} targets already; raise --max-targets.", state.targets.len());
-                return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence));
-            }
             let joined = state.targets.entry(id.clone()).or_insert_with(|| {
                 let target = Target {
                     id,
