@@ -135,6 +135,7 @@ impl Run<'_> {
         let words = words.map_err(|error| format!("cannot keep what the recorder says: {error}"))?;
         let mut command = own()?;
         command.args(["record", "-p", &self.process.pid.to_string(), "--outside"]);
+        command.args(["--agent", &std::process::id().to_string()]);
         command.args(["--duration", &format!("{}s", self.work.duration), "-o"]).arg(folder.join(FILE));
         if self.work.mode == Mode::OffCpu {
             command.args(["--off-cpu", "--wakeups"]);
