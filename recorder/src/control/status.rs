@@ -1,7 +1,6 @@
 //! What a drain tells of itself.
 
-use flightline_in_signal::engine;
-use flightline_in_signal::layout::{event_kind, loss};
+use flightline_in_signal::layout::{engine, event_kind, loss};
 use serde_json::{Value, json};
 
 use crate::loss::{Report, engine_name};
