@@ -7,9 +7,11 @@ mod flink;
 mod guard;
 mod observe;
 mod page;
+mod pprof;
 mod profiler;
 mod pushed;
 mod range;
+mod told;
 
 use std::sync::Arc;
 
@@ -26,6 +28,8 @@ use tokio::sync::Semaphore;
 use crate::core::Core;
 use crate::fault::Fault;
 use crate::local::Local;
+
+pub use told::Peer;
 
 /// Bodies of up to 16 MiB that are held at once.
 const MOST_BODIES: usize = 16;
@@ -82,6 +86,12 @@ pub fn router(app: App) -> Router {
         .route("/runs/{run}/cancel", post(profiler::cancel).put(profiler::cancel))
         .route("/runs/{run}/files/{format}", get(files::of_run))
         .route("/compare/html", get(files::compared))
+        .route("/targets/{target}/debug/pprof", get(pprof::index_of))
+        .route("/targets/{target}/debug/pprof/", get(pprof::index_of))
+        .route("/targets/{target}/debug/pprof/{profile}", get(pprof::pull_of).head(pprof::no_head))
+        .route("/debug/pprof", get(pprof::index))
+        .route("/debug/pprof/", get(pprof::index))
+        .route("/debug/pprof/{profile}", get(pprof::pull).head(pprof::no_head))
         .route(
             "/jobmanager/profiler",
             get(flink::job_manager).post(flink::create_job_manager).put(flink::create_job_manager),
