@@ -34,6 +34,9 @@ pub use told::Peer;
 /// Bodies of up to 16 MiB that are held at once.
 const MOST_BODIES: usize = 16;
 
+/// Messages of up to 16 MiB that are read at once; each may take a gigabyte while it is.
+const MOST_MESSAGES: usize = 2;
+
 /// What all answers need.
 #[derive(Clone, Debug)]
 pub struct App {
@@ -43,6 +46,8 @@ pub struct App {
     pub pictures: Arc<Semaphore>,
     /// How many bodies that are not small may still be held at once.
     pub bodies: Arc<Semaphore>,
+    /// How many messages of other profilers may still be read at once.
+    pub messages: Arc<Semaphore>,
     /// What a browser has after it said the token.
     pub session: Arc<str>,
     /// Whether clients come by TLS.
@@ -65,6 +70,7 @@ impl App {
             core,
             pictures,
             bodies,
+            messages: Arc::new(Semaphore::new(MOST_MESSAGES)),
             session: crate::id::secret()?.into(),
             tls,
             local,
@@ -111,6 +117,8 @@ pub fn router(app: App) -> Router {
     Router::new()
         .nest("/v1", paths.clone())
         .merge(paths)
+        .route("/v1development/profiles", post(pushed::otlp))
+        .route("/push.v1.PusherService/Push", post(pushed::push))
         .route("/healthz", get(observe::healthy))
         .route("/readyz", get(observe::ready))
         .route("/metrics", get(observe::metrics))
