@@ -530,7 +530,7 @@ fn what_other_profilers_push_is_kept_by_time() {
         ("format=jfr", 400),
         ("name=x&format=jfr", 422),
         ("name=x%7B&format=jfr", 400),
-        ("name=x&format=folded", 415),
+        ("name=x&format=trie", 422),
     ];
     for (query, status) in refused {
         assert_eq!(push(query, b"main;work 3\n").status, status, "{query}");
@@ -803,7 +803,8 @@ fn the_description_knows_every_path_and_the_paths_know_it() {
             .replace("{target}", "t")
             .replace("{run}", "r")
             .replace("{format}", "jfr")
-            .replace("{file}", "f");
+            .replace("{file}", "f")
+            .replace("{profile}", "profile");
         for method in all {
             let answer = send(service.port, &method.to_uppercase(), &filled, &[JSON], b"");
             let known = methods.get(method).is_some();

@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use super::runs::{file_name, no_run};
 use super::{Core, Phase, millis};
 use crate::fault::Fault;
+use crate::log::Level;
 use crate::store::Upload;
 use crate::wire::{Progress, Run, Status};
 
@@ -104,11 +105,25 @@ impl Core {
             // Asked to stop before it began: that is what was wanted.
             let unwanted = entry.stopping && matches!(entry.phase, Phase::New | Phase::Told);
             entry.end(if unwanted { Status::Cancelled } else { Status::Failed }, why, now);
+            self.tell_end(&entry.kept.run);
             entry.kept.run.target.clone()
         };
         // A disk that cannot be written leaves the run as broken off by a restart, which it nearly is.
         let _ = self.describe(run);
         self.roll(&target);
+    }
+
+    fn tell_end(&self, run: &Run) {
+        let level = if run.status == Status::Failed { Level::Warn } else { Level::Info };
+        let fields = [
+            ("run", (&run.id).into()),
+            ("target", (&run.target).into()),
+            ("status", run.status.name().into()),
+            ("message", (&run.message).into()),
+            ("bytes", run.bytes.into()),
+            ("duration_ms", run.elapsed.into()),
+        ];
+        self.settings.log.tell(level, "run ended", &fields);
     }
 
     /// Gives up runs whose agents do nothing for them.
@@ -207,6 +222,7 @@ impl Delivery {
             run.events = delivered.events;
             run.output_file = file_name(run);
             run.files = ["html", "jfr", "folded", "pprof", "otlp"].map(str::to_owned).to_vec();
+            core.tell_end(run);
             run.target.clone()
         };
         core.describe(&self.run).map_err(|error| Fault::internal("write the run's description", error))?;

@@ -11,9 +11,11 @@ use super::asked::check_labels;
 use super::{Agent, Core, Joined, State};
 use crate::fault::Fault;
 use crate::id;
+use crate::log::Level;
 use crate::settings::{LONGEST_TEXT, MOST_COMMANDS};
 use crate::wire::{
-    Capability, Command, Commands, Hello, Mode, Numbered, State as TargetState, Target, Targets, Welcome,
+    Capability, Command, Commands, Hello, Labels, Mode, Numbered, State as TargetState, Target, Targets,
+    Welcome,
 };
 
 impl Core {
@@ -68,6 +70,17 @@ impl Core {
         };
         wake.notify_waiters();
         let agent = Agent { secret: fresh.clone(), seen: now.running, commands, next, wake };
+        self.settings.log.tell(
+            Level::Info,
+            "target joined",
+            &[
+                ("target", (&id).into()),
+                ("name", (&target.name).into()),
+                ("host", (&target.host).into()),
+                ("pid", u64::from(target.pid).into()),
+                ("labels", (&listed(&target.labels)).into()),
+            ],
+        );
         state.targets.insert(id.clone(), Joined { target, agent: Some(agent), pushed: None });
         let heartbeat_seconds = self.settings.heartbeat.as_secs().max(1);
         Ok(Welcome { target: id, secret: fresh, heartbeat_seconds })
@@ -156,6 +169,21 @@ impl Core {
         }
     }
 
+    /// The target that is meant if none is named: the only one with an agent that is there.
+    ///
+    /// # Errors
+    /// There is none, or several.
+    pub fn only_one(&self) -> Result<String, Fault> {
+        let state = self.state();
+        let live = |joined: &&Joined| joined.target.state == TargetState::Live && joined.agent.is_some();
+        let mut live = state.targets.values().filter(live);
+        match (live.next(), live.next()) {
+            (Some(one), None) => Ok(one.target.id.clone()),
+            (None, _) => Err(Fault::missing("No target is there that can be recorded; let an agent join.")),
+            _ => Err(Fault::bad("There are several targets: name one, as ?target=NAME.")),
+        }
+    }
+
     /// The target that stands for Flink's JobManager: the live one with the label `role=jobmanager`.
     ///
     /// # Errors
@@ -234,6 +262,7 @@ impl Core {
             self.lost(&target, "its agent was not heard of any more");
         }
         self.overdue();
+        self.drop_pulled();
         self.windows.look(self.now().utc);
     }
 
@@ -242,6 +271,11 @@ impl Core {
             let mut state = self.state();
             let run = state.running(target);
             let Some(joined) = state.targets.get_mut(target) else { return };
+            if joined.target.state != TargetState::Gone {
+                let of =
+                    [("target", target.into()), ("name", (&joined.target.name).into()), ("why", why.into())];
+                self.settings.log.tell(Level::Info, "target gone", &of);
+            }
             joined.target.state = TargetState::Gone;
             why.clone_into(&mut joined.target.gone);
             if let Some(agent) = &mut joined.agent {
@@ -308,6 +342,11 @@ fn capabilities(told: Vec<Capability>) -> Vec<Capability> {
         Capability { mode, available, reason: if available { String::new() } else { reason } }
     };
     Mode::ALL.into_iter().map(one).collect()
+}
+
+/// Labels as one text.
+pub(super) fn listed(labels: &Labels) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
 /// Texts of strangers are cut.

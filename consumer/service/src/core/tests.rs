@@ -5,6 +5,8 @@ use super::*;
 use crate::fault::Fault;
 use crate::wire::{Capability, Command, Hello, Mode, Progress, Welcome};
 
+mod pulled;
+
 /// A clock that a test moves.
 #[derive(Debug, Default)]
 struct Hands {
@@ -109,7 +111,7 @@ fn hello(pid: u32) -> Hello {
 
 fn asked(duration: u64) -> Asked {
     let (labels, interval) = (BTreeMap::new(), None);
-    Asked { mode: Mode::Cpu, duration, interval, engines: vec![], labels, targets: vec![] }
+    Asked { mode: Mode::Cpu, duration, interval, engines: vec![], labels, targets: vec![], pulled: false }
 }
 
 #[test]

@@ -7,9 +7,11 @@ mod flink;
 mod guard;
 mod observe;
 mod page;
+mod pprof;
 mod profiler;
 mod pushed;
 mod range;
+mod told;
 
 use std::sync::Arc;
 
@@ -27,8 +29,13 @@ use crate::core::Core;
 use crate::fault::Fault;
 use crate::local::Local;
 
+pub use told::Peer;
+
 /// Bodies of up to 16 MiB that are held at once.
 const MOST_BODIES: usize = 16;
+
+/// Messages of up to 16 MiB that are read at once; each may take a gigabyte while it is.
+const MOST_MESSAGES: usize = 2;
 
 /// What all answers need.
 #[derive(Clone, Debug)]
@@ -39,6 +46,8 @@ pub struct App {
     pub pictures: Arc<Semaphore>,
     /// How many bodies that are not small may still be held at once.
     pub bodies: Arc<Semaphore>,
+    /// How many messages of other profilers may still be read at once.
+    pub messages: Arc<Semaphore>,
     /// What a browser has after it said the token.
     pub session: Arc<str>,
     /// Whether clients come by TLS.
@@ -61,6 +70,7 @@ impl App {
             core,
             pictures,
             bodies,
+            messages: Arc::new(Semaphore::new(MOST_MESSAGES)),
             session: crate::id::secret()?.into(),
             tls,
             local,
@@ -82,6 +92,12 @@ pub fn router(app: App) -> Router {
         .route("/runs/{run}/cancel", post(profiler::cancel).put(profiler::cancel))
         .route("/runs/{run}/files/{format}", get(files::of_run))
         .route("/compare/html", get(files::compared))
+        .route("/targets/{target}/debug/pprof", get(pprof::index_of))
+        .route("/targets/{target}/debug/pprof/", get(pprof::index_of))
+        .route("/targets/{target}/debug/pprof/{profile}", get(pprof::pull_of).head(pprof::no_head))
+        .route("/debug/pprof", get(pprof::index))
+        .route("/debug/pprof/", get(pprof::index))
+        .route("/debug/pprof/{profile}", get(pprof::pull).head(pprof::no_head))
         .route(
             "/jobmanager/profiler",
             get(flink::job_manager).post(flink::create_job_manager).put(flink::create_job_manager),
@@ -101,6 +117,8 @@ pub fn router(app: App) -> Router {
     Router::new()
         .nest("/v1", paths.clone())
         .merge(paths)
+        .route("/v1development/profiles", post(pushed::otlp))
+        .route("/push.v1.PusherService/Push", post(pushed::push))
         .route("/healthz", get(observe::healthy))
         .route("/readyz", get(observe::ready))
         .route("/metrics", get(observe::metrics))
