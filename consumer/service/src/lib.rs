@@ -18,6 +18,7 @@ pub mod http;
 mod id;
 pub mod ingest;
 pub mod local;
+pub mod log;
 mod page;
 pub mod pictures;
 pub mod serve;

@@ -64,7 +64,8 @@ fn always(process: &Process, rate: f64, link: &Link) {
             send(folder.path(), link, &mut sent);
             // What it executes has not joined this recorder.
             let was = std::mem::replace(&mut joined, process.is_recorded());
-            let left = !joined && (was || place == Place::Best && began.elapsed() > JOINED && process.waits());
+            let left =
+                !joined && (was || place == Place::Best && began.elapsed() > JOINED && process.waits());
             match recorder.try_wait() {
                 Ok(None) if over() || left || Place::of(process, link, from_within) != place => {
                     stop(&mut recorder);
@@ -129,6 +130,7 @@ fn start(process: &Process, rate: f64, folder: &Path, place: Place) -> Result<Ch
     let said = said.map_err(|error| format!("cannot keep what the recorder says: {error}"))?;
     let mut command = own()?;
     command.args(["record", "-p", &process.pid.to_string(), "--rate", &rate.to_string()]);
+    command.args(["--agent", &std::process::id().to_string()]);
     if place == Place::Outside {
         command.arg("--outside");
     }

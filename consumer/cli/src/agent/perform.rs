@@ -71,7 +71,9 @@ impl Run<'_> {
             match self.within(folder) {
                 Ok(recorder) => return self.follow(recorder, folder, &why_outside),
                 // A program whose threads all sleep takes no command; its CPU time can be seen all the same.
-                Err(why) if self.work.mode == Mode::Cpu && outside().is_ok() && !self.process.is_recorded() => {
+                Err(why)
+                    if self.work.mode == Mode::Cpu && outside().is_ok() && !self.process.is_recorded() =>
+                {
                     why_outside = why;
                 }
                 Err(why) => return Err(why),
@@ -133,6 +135,7 @@ impl Run<'_> {
         let words = words.map_err(|error| format!("cannot keep what the recorder says: {error}"))?;
         let mut command = own()?;
         command.args(["record", "-p", &self.process.pid.to_string(), "--outside"]);
+        command.args(["--agent", &std::process::id().to_string()]);
         command.args(["--duration", &format!("{}s", self.work.duration), "-o"]).arg(folder.join(FILE));
         if self.work.mode == Mode::OffCpu {
             command.args(["--off-cpu", "--wakeups"]);

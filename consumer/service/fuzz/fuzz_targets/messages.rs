@@ -1,21 +1,29 @@
-//! Messages of protobuf: OpenTelemetry's profiles, packed or not, and the labels that Pyroscope's clients send beside a recording.
+//! Messages of protobuf: OpenTelemetry's profiles, packed or not, Pyroscope's PushRequest, and the labels that its clients send beside a recording.
+//! What is made of them is whole.
 #![no_main]
 
 use bytes::Bytes;
-use flightline_service::ingest::{Limits, otlp};
+use flightline_service::ingest::{Limits, otlp, pushed};
+use flightline_service::pictures::check_bytes;
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits { body: 1 << 20, recording: 2 << 20, message: 1 << 20, text: 2 << 20 };
+const NOW: i64 = 1_700_000_000_000;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&which, bytes)) = data.split_first() else { return };
-    if which % 2 == 0 {
-        flightline_service::fuzzing::labels(bytes);
-        return;
-    }
-    if let Ok(received) = otlp(Bytes::copy_from_slice(bytes), LIMITS) {
-        let text: usize = received.iter().flat_map(|one| &one.stacks).map(|stacks| stacks.text.len()).sum();
-        assert!(text <= LIMITS.text, "{text} bytes");
-        assert!(received.iter().all(|one| one.from <= one.until && one.labels.len() <= 32));
+    let body = Bytes::copy_from_slice(bytes);
+    let whole = |recording: &Bytes| {
+        if let Err(flaw) = check_bytes(recording.clone()) {
+            panic!("{flaw}");
+        }
+    };
+    match which % 3 {
+        0 => flightline_service::fuzzing::labels(bytes),
+        1 => otlp(body, NOW, LIMITS).iter().flatten().for_each(|one| whole(&one.recording)),
+        _ => pushed(body, NOW, LIMITS).iter().flatten().for_each(|(_, recording)| {
+            // A recording may come as it is, and is checked later.
+            let _ = check_bytes(recording.clone());
+        }),
     }
 });

@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use super::runs::{file_name, no_run};
 use super::{Core, Phase, millis};
 use crate::fault::Fault;
+use crate::log::Level;
 use crate::store::Upload;
 use crate::wire::{Progress, Run, Status};
 
@@ -107,11 +108,25 @@ impl Core {
             // Asked to stop before it began: that is what was wanted.
             let unwanted = entry.stopping && matches!(entry.phase, Phase::New | Phase::Told);
             entry.end(if unwanted { Status::Cancelled } else { Status::Failed }, why, now);
+            self.tell_end(&entry.kept.run);
             entry.kept.run.target.clone()
         };
         // A disk that cannot be written leaves the run as broken off by a restart, which it nearly is.
         let _ = self.describe(run);
         self.roll(&target);
+    }
+
+    fn tell_end(&self, run: &Run) {
+        let level = if run.status == Status::Failed { Level::Warn } else { Level::Info };
+        let fields = [
+            ("run", (&run.id).into()),
+            ("target", (&run.target).into()),
+            ("status", run.status.name().into()),
+            ("message", (&run.message).into()),
+            ("bytes", run.bytes.into()),
+            ("duration_ms", run.elapsed.into()),
+        ];
+        self.settings.log.tell(level, "run ended", &fields);
     }
 
     /// Gives up runs whose agents do nothing for them.
@@ -204,13 +219,17 @@ impl Delivery {
         let Some(upload) = self.upload.take() else { return Err(ended()) };
         upload.sync().map_err(|error| Fault::internal("write the recording", error))?;
         let core = Arc::clone(&self.core);
+        // Before it is seen to have ended, so that its file is there by then; a laden disk lets even a renaming wait, and nobody else with it.
+        upload.complete().map_err(|error| Fault::internal("keep the recording", error))?;
         let target = {
             let now = core.now().running;
             let mut state = core.state();
             let entry = state.runs.get_mut(&self.run).filter(|entry| entry.phase == Phase::Delivering);
-            let entry = entry.ok_or_else(ended)?;
-            // A renaming; done here, so that who sees the run as ended finds its file.
-            upload.complete().map_err(|error| Fault::internal("keep the recording", error))?;
+            let Some(entry) = entry else {
+                drop(state);
+                let _ = core.store.remove_recording(&self.run);
+                return Err(ended());
+            };
             let (status, said) = delivered.told(entry.stopping, &entry.kept.run);
             entry.end(status, &said, now);
             let run = &mut entry.kept.run;
@@ -218,6 +237,7 @@ impl Delivery {
             run.events = delivered.events;
             run.output_file = file_name(run);
             run.files = ["html", "jfr", "folded", "pprof", "otlp"].map(str::to_owned).to_vec();
+            core.tell_end(run);
             run.target.clone()
         };
         core.describe(&self.run).map_err(|error| Fault::internal("write the run's description", error))?;

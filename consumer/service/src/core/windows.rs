@@ -210,12 +210,8 @@ impl Core {
         let reason = "it is recorded by a profiler of its own, which pushes what it has".to_owned();
         let can = |mode| Capability { mode, available: false, reason: reason.clone() };
         let target = {
+            self.make_room_for(&id)?;
             let mut state = self.state();
-            if !state.targets.contains_key(&id) && state.targets.len() >= self.settings.max_targets {
-                let sentence =
-                    format!("There are {} targets already; raise --max-targets.", state.targets.len());
-                return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence));
-            }
             let joined = state.targets.entry(id.clone()).or_insert_with(|| {
                 let target = Target {
                     id,
@@ -298,6 +294,7 @@ impl Core {
             let gone = "not heard of since the service was started".to_owned();
             let id = target.id.clone();
             let target = Target { state: TargetState::Gone, gone, run: None, ..target };
+            state.remember(&id);
             state.targets.entry(id).or_insert(Joined { target, agent: None, pushed: None });
         }
     }

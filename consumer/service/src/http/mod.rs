@@ -8,9 +8,11 @@ mod guard;
 mod held;
 mod observe;
 mod page;
+mod pprof;
 mod profiler;
 mod pushed;
 mod range;
+mod told;
 
 use std::sync::Arc;
 
@@ -34,6 +36,11 @@ const ROOM_FOR_BODIES: usize = 4096;
 #[cfg(fuzzing)]
 pub(crate) use range::range_of;
 
+pub use told::Peer;
+
+/// Messages of up to 16 MiB that are read at once; each may take a gigabyte while it is.
+const MOST_MESSAGES: usize = 2;
+
 /// What all answers need.
 #[derive(Clone, Debug)]
 pub struct App {
@@ -45,6 +52,8 @@ pub struct App {
     pub bodies: Arc<Semaphore>,
     /// How much more may be held of answers that are being fetched.
     pub answers: Arc<Semaphore>,
+    /// How many messages of other profilers may still be read at once.
+    pub messages: Arc<Semaphore>,
     /// What a browser has after it said the token.
     pub session: Arc<str>,
     /// Whether clients come by TLS.
@@ -68,6 +77,7 @@ impl App {
             pictures,
             bodies,
             answers: held::room(),
+            messages: Arc::new(Semaphore::new(MOST_MESSAGES)),
             session: crate::id::secret()?.into(),
             tls,
             local,
@@ -89,6 +99,12 @@ pub fn router(app: App) -> Router {
         .route("/runs/{run}/cancel", post(profiler::cancel).put(profiler::cancel))
         .route("/runs/{run}/files/{format}", get(files::of_run))
         .route("/compare/html", get(files::compared))
+        .route("/targets/{target}/debug/pprof", get(pprof::index_of))
+        .route("/targets/{target}/debug/pprof/", get(pprof::index_of))
+        .route("/targets/{target}/debug/pprof/{profile}", get(pprof::pull_of).head(pprof::no_head))
+        .route("/debug/pprof", get(pprof::index))
+        .route("/debug/pprof/", get(pprof::index))
+        .route("/debug/pprof/{profile}", get(pprof::pull).head(pprof::no_head))
         .route(
             "/jobmanager/profiler",
             get(flink::job_manager).post(flink::create_job_manager).put(flink::create_job_manager),
@@ -108,6 +124,8 @@ pub fn router(app: App) -> Router {
     Router::new()
         .nest("/v1", paths.clone())
         .merge(paths)
+        .route("/v1development/profiles", post(pushed::otlp))
+        .route("/push.v1.PusherService/Push", post(pushed::push))
         .route("/healthz", get(observe::healthy))
         .route("/readyz", get(observe::ready))
         .route("/metrics", get(observe::metrics))

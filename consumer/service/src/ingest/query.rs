@@ -75,6 +75,10 @@ pub(super) struct Query {
     pub(super) format: Format,
     /// Of folded text.
     pub(super) unit: String,
+    /// What a sample of folded text stands for, ns, if that is told.
+    pub(super) period: Option<u64>,
+    /// It does not say when it was.
+    pub(super) untimed: bool,
 }
 
 impl Query {
@@ -83,7 +87,7 @@ impl Query {
             return Err(Error::TooLarge("The query has more than 16 KiB: give fewer labels.".into()));
         }
         let (mut app, mut from, mut until) = (None, None, None);
-        let (mut format, mut unit) = (Format::Folded, "samples".to_owned());
+        let (mut format, mut unit, mut period) = (Format::Folded, "samples".to_owned(), None);
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*key {
                 "name" => app = Some(App::parse(&value)?),
@@ -91,19 +95,24 @@ impl Query {
                 "until" => until = Some(moment("until", &value)?),
                 "format" => format = named(&value)?,
                 "units" if ["samples", "bytes"].contains(&&*value) => unit = value.into_owned(),
-                // How often, by whom: a recording says that itself.
+                "sampleRate" => {
+                    let rate: Option<u64> = value.parse().ok().filter(|&rate| rate > 0);
+                    period = rate.and_then(|rate| 1_000_000_000_u64.checked_div(rate)).filter(|&ns| ns > 0);
+                }
+                // By whom.
                 _ => {}
             }
         }
         let app = app.ok_or_else(|| {
             Error::Bad("Give ?name=app{key=value,…}: it is not said what was recorded.".into())
         })?;
+        let untimed = from.is_none() && until.is_none();
         let until = until.unwrap_or(now);
         let from = from.unwrap_or(until);
         if from > until {
             return Err(Error::Bad("It ends before it begins: `from` must not be after `until`.".into()));
         }
-        Ok(Self { app, from, until, format, unit })
+        Ok(Self { app, from, until, format, unit, period, untimed })
     }
 }
 
@@ -112,7 +121,7 @@ fn named(name: &str) -> Result<Format, Error> {
         "jfr" => Ok(Format::Jfr),
         "pprof" => Ok(Format::Pprof),
         // What Pyroscope calls lines of text.
-        "" | "folded" | "collapsed" | "groups" => Ok(Format::Folded),
+        "" | "folded" | "collapsed" | "lines" | "groups" => Ok(Format::Folded),
         other => {
             let other = cut(other, 40);
             Err(Error::Unknown(format!("The format {other:?} is not taken: send jfr, pprof or folded.")))
