@@ -36,6 +36,8 @@ pub(super) struct Windows {
     dir: OwnedFd,
     limits: Limits,
     open: Mutex<BTreeMap<String, Arc<Held>>>,
+    /// Windows begin and end one after the other; who only looks does not wait for their files.
+    making: Mutex<()>,
 }
 
 /// A window, and what is told of it without waiting for who writes to it.
@@ -80,7 +82,7 @@ impl Windows {
     pub(super) fn open(path: &Path, limits: Limits, now: i64) -> io::Result<(Self, Vec<Target>)> {
         std::fs::create_dir_all(path)?;
         let dir = open(path, directory(), Mode::empty())?;
-        let windows = Self { dir, limits, open: Mutex::default() };
+        let windows = Self { dir, limits, open: Mutex::default(), making: Mutex::default() };
         let mut targets = Vec::new();
         let mut listing = Dir::from_fd(windows.dir.try_clone()?)?;
         for entry in listing.iter() {
@@ -108,9 +110,13 @@ impl Windows {
 
     /// The window of a target, made if there is none.
     fn made(&self, target: &Target, now: i64) -> io::Result<Arc<Held>> {
-        let mut all = self.all();
-        if let Some(window) = all.get(&target.id) {
-            return Ok(Arc::clone(window));
+        if let Some(window) = self.of(&target.id) {
+            return Ok(window);
+        }
+        let _turn = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another may have had its turn meanwhile.
+        if let Some(window) = self.of(&target.id) {
+            return Ok(window);
         }
         let id = target.id.as_str();
         match mkdirat(&self.dir, id, Mode::S_IRWXU) {
@@ -125,7 +131,7 @@ impl Windows {
         renameat(&dir, temporary, &dir, TARGET)?;
         let window = Window::open(dir, self.limits, now).map_err(io::Error::other)?;
         let window = Held::new(window);
-        all.insert(id.to_owned(), Arc::clone(&window));
+        self.all().insert(id.to_owned(), Arc::clone(&window));
         Ok(window)
     }
 
@@ -137,6 +143,7 @@ impl Windows {
 
     /// Removes all that is kept of a target.
     pub(super) fn forget(&self, target: &str) -> Result<(), Error> {
+        let _turn = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(window) = self.all().remove(target) else { return Ok(()) };
         window.with(Window::clear)?;
         let dir = openat(&self.dir, target, directory(), Mode::empty())?;

@@ -92,8 +92,15 @@ pub async fn chunks(
 ) -> Result<StatusCode, Fault> {
     let secret = secret(&headers).to_owned();
     app.core.heard(&target, &secret)?;
-    let (chunks, _room) = large(&app, body, LARGEST_CHUNKS).await?;
-    apart(move || app.core.put(&target, &secret, chunks)).await?;
+    let (chunks, room) = large(&app, body, LARGEST_CHUNKS).await?;
+    let turn = app.keeping.clone().acquire_owned().await;
+    let turn = turn.map_err(|error| Fault::internal("keep the chunks", error))?;
+    apart(move || {
+        // Also if nobody waits for it any more.
+        let _until_it_is_kept = (room, turn);
+        app.core.put(&target, &secret, chunks)
+    })
+    .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -33,6 +33,9 @@ use crate::local::Local;
 /// What bodies that are not small may hold together, in units of [`crate::settings::SMALL_BODY`]: 256 MiB.
 const ROOM_FOR_BODIES: usize = 4096;
 
+/// Chunks that are given to the disk at once: where it is slow, others find threads that may wait.
+const MOST_KEEPING: usize = 64;
+
 #[cfg(fuzzing)]
 pub(crate) use range::range_of;
 
@@ -50,6 +53,8 @@ pub struct App {
     pub pictures: Arc<Semaphore>,
     /// How much more of bodies that are not small may be held.
     pub bodies: Arc<Semaphore>,
+    /// How many chunks may still be given to the disk at once.
+    pub keeping: Arc<Semaphore>,
     /// How much more may be held of answers that are being fetched.
     pub answers: Arc<Semaphore>,
     /// How many messages of other profilers may still be read at once.
@@ -77,6 +82,7 @@ impl App {
             pictures,
             bodies,
             answers: held::room(),
+            keeping: Arc::new(Semaphore::new(MOST_KEEPING)),
             messages: Arc::new(Semaphore::new(MOST_MESSAGES)),
             session: crate::id::secret()?.into(),
             tls,
