@@ -9,6 +9,7 @@ mod runs;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod together;
 mod windows;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -26,6 +27,7 @@ use crate::window;
 use crate::wire::{Limits, Numbered, Run, State as TargetState, Status, Target};
 
 pub use asked::{Asked, check_labels};
+pub use together::Together;
 pub use windows::Kept as WindowKept;
 use windows::Windows;
 

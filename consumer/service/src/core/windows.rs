@@ -110,6 +110,17 @@ impl Windows {
         lock(&window).bounds()
     }
 
+    /// Whether something of an interval is kept of a target.
+    pub(super) fn overlaps(&self, target: &str, from: i64, to: i64) -> bool {
+        self.of(target).is_some_and(|window| lock(&window).overlaps(from, to))
+    }
+
+    /// Samples a second of a target over an interval.
+    pub(super) fn timeline(&self, target: &str, from: i64, to: i64, steps: usize) -> Option<Timeline> {
+        let window = self.of(target)?;
+        Some(lock(&window).timeline(from, to, steps))
+    }
+
     /// Removes all that is kept of a target.
     pub(super) fn forget(&self, target: &str) -> Result<(), Error> {
         let Some(window) = self.all().remove(target) else { return Ok(()) };
@@ -186,6 +197,7 @@ impl Core {
                     modes: wire::Mode::ALL.map(can).to_vec(),
                     run: None,
                     continuous: None,
+                    load: None,
                 };
                 Joined { target, agent: None, pushed: None }
             });

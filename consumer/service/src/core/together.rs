@@ -1,0 +1,125 @@
+//! What is recorded all the time of several targets: those with a label as one, and how busy each of them is.
+
+use axum::http::StatusCode;
+
+use super::targets::short;
+use super::{Core, State};
+use crate::fault::Fault;
+use crate::pictures::Source;
+use crate::window::MOST_SELECTED;
+use crate::wire::{Load, Target, Targets};
+
+/// Targets that are drawn as one.
+const MOST_TOGETHER: usize = 64;
+/// Steps of what a list tells of how busy a target is, and their length, ms: ten minutes.
+const LOAD_STEPS: i64 = 60;
+const LOAD_STEP: i64 = 10_000;
+
+/// What there is of an interval of several targets.
+#[derive(Debug)]
+pub struct Together {
+    /// The files.
+    pub sources: Vec<Source>,
+    /// Whose, in words.
+    pub of: String,
+}
+
+impl Core {
+    /// The files with what was recorded in an interval, UTC ms, of all targets with a label. Those of which nothing is kept of that time are
+    /// not in it, which its words tell.
+    ///
+    /// # Errors
+    /// There is nothing, or too much.
+    pub fn together(&self, key: &str, value: &str, from: i64, to: i64) -> Result<Together, Fault> {
+        if from >= to {
+            return Err(Fault::bad("Say `from` and `to` in UTC ms, the one before the other."));
+        }
+        let label = short(&format!("{key}={value}"));
+        let ids = self.state().labelled(key, value);
+        if ids.is_empty() {
+            return Err(Fault::missing(format!(
+                "No target has the label {label}; GET /v1/targets tells which there are."
+            )));
+        }
+        let with = ids.len();
+        let there: Vec<String> = ids.into_iter().filter(|id| self.windows.overlaps(id, from, to)).collect();
+        if there.len() > MOST_TOGETHER {
+            return Err(too_large(format!(
+                "{} targets have the label {label} and something of that time, and at most {MOST_TOGETHER} are drawn as one: \
+                 choose a label that fewer have.",
+                there.len()
+            )));
+        }
+        let mut sources = Vec::new();
+        let mut of = 0;
+        for id in &there {
+            // One that was forgotten meanwhile is one of which nothing is kept.
+            let found = match self.interval(id, from, to) {
+                Ok((found, _)) => found,
+                Err(fault) if fault.status == StatusCode::NOT_FOUND => continue,
+                Err(fault) => return Err(fault),
+            };
+            of += 1;
+            sources.extend(found);
+            if sources.len() > MOST_SELECTED {
+                return Err(too_large(format!(
+                    "The interval has more than {MOST_SELECTED} chunks of the targets with the label {label}, which is the most that is \
+                     looked at at once: choose a shorter interval."
+                )));
+            }
+        }
+        if sources.is_empty() {
+            return Err(Fault::missing(format!(
+                "Nothing is kept of that time of a target with the label {label}; GET their windows say from when to when there is."
+            )));
+        }
+        let of = match (of, with) {
+            (1, 1) => "1 target".to_owned(),
+            (of, with) if of == with => format!("{of} targets"),
+            (of, with) => format!("{of} of {with} targets"),
+        };
+        Ok(Together { sources, of: format!("{label} ({of})") })
+    }
+
+    /// Adds to each target how busy it was in the last ten minutes, as far as it is recorded all the time.
+    pub fn tell_loads(&self, targets: &mut Targets) {
+        let end = self.now().utc.div_euclid(LOAD_STEP).saturating_mul(LOAD_STEP);
+        for target in &mut targets.targets {
+            target.load = self.load(target, end);
+        }
+    }
+
+    fn load(&self, target: &Target, end: i64) -> Option<Load> {
+        let bounds = target.continuous?;
+        let from = end.saturating_sub(LOAD_STEPS * LOAD_STEP);
+        let line = self.windows.timeline(&target.id, from, end, LOAD_STEPS as usize)?;
+        let samples: Vec<Option<u32>> = line
+            .rates
+            .iter()
+            .zip(0i64..)
+            .map(|(rate, at)| {
+                // What only a part of a step is known of would look like less.
+                let begin = from.saturating_add(at * LOAD_STEP);
+                let known = begin >= bounds.from && begin.saturating_add(LOAD_STEP) <= bounds.to;
+                rate.filter(|_| known).map(|rate| (rate * LOAD_STEP as f64 / 1000.0).round() as u32)
+            })
+            .collect();
+        samples.iter().any(Option::is_some).then_some(Load { from, step: LOAD_STEP, samples })
+    }
+}
+
+impl State {
+    fn labelled(&self, key: &str, value: &str) -> Vec<String> {
+        let with = |target: &&Target| target.labels.get(key).is_some_and(|has| has == value);
+        self.targets
+            .values()
+            .map(|joined| &joined.target)
+            .filter(with)
+            .map(|target| target.id.clone())
+            .collect()
+    }
+}
+
+fn too_large(sentence: String) -> Fault {
+    Fault::new(StatusCode::PAYLOAD_TOO_LARGE, sentence)
+}
