@@ -22,21 +22,21 @@ impl Clock for Hands {
     }
 }
 
-struct Bench {
-    core: Arc<Core>,
+pub(super) struct Bench {
+    pub(super) core: Arc<Core>,
     hands: Arc<Hands>,
     folder: tempfile::TempDir,
 }
 
 impl Bench {
-    fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let hands = Arc::new(Hands { utc: AtomicI64::new(1_700_000_000_000), ..Hands::default() });
         let core = Core::open(folder.path(), settings, hands.clone()).unwrap().0;
         Self { core, hands, folder }
     }
 
-    fn pass(&self, seconds: u64) {
+    pub(super) fn pass(&self, seconds: u64) {
         self.hands.running.fetch_add(seconds * 1000, SeqCst);
         self.hands.utc.fetch_add(i64::try_from(seconds).unwrap() * 1000, SeqCst);
     }
@@ -85,11 +85,11 @@ impl Bench {
     }
 }
 
-fn on() -> Settings {
+pub(super) fn on() -> Settings {
     Settings { profiling: true, min_free: 0, ..Settings::default() }
 }
 
-fn hello(pid: u32) -> Hello {
+pub(super) fn hello(pid: u32) -> Hello {
     let modes = [Mode::Cpu, Mode::Itimer, Mode::Wall].map(|mode| Capability {
         mode,
         available: true,

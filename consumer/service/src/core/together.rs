@@ -123,3 +123,99 @@ impl State {
 fn too_large(sentence: String) -> Fault {
     Fault::new(StatusCode::PAYLOAD_TOO_LARGE, sentence)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::tests::{Bench, hello, on};
+    use super::*;
+    use crate::pictures::tests::FIXTURES;
+    use crate::pictures::{Format, Wanted, check_bytes, make};
+    use crate::window::Bounds;
+    use crate::wire::Hello;
+
+    fn joined(bench: &Bench, pid: u32, version: &str) -> String {
+        let labels = BTreeMap::from([("version".to_owned(), version.to_owned())]);
+        bench.core.hello(Hello { labels, ..hello(pid) }, None).unwrap().target
+    }
+
+    /// A target of this version of which a recording is kept.
+    fn kept(bench: &Bench, pid: u32, version: &str) -> (String, Bounds) {
+        let labels = BTreeMap::from([("version".to_owned(), version.to_owned())]);
+        let agent = bench.core.hello(Hello { labels, ..hello(pid) }, None).unwrap();
+        let bytes = std::fs::read(format!("{FIXTURES}recordings/flightline.jfr")).unwrap();
+        bench.core.put(&agent.target, &agent.secret, bytes.into()).unwrap();
+        let bounds = bench.core.target(&agent.target).unwrap().continuous.unwrap();
+        (agent.target, bounds)
+    }
+
+    fn samples(sources: &[Source]) -> u64 {
+        let wanted = Wanted { event: Some("cpu".into()), ..Wanted::default() };
+        make(Format::Folded, sources, &wanted, &mut Vec::new()).unwrap().total
+    }
+
+    #[test]
+    fn targets_with_a_label_are_drawn_as_one_and_what_is_not_in_it_is_told() {
+        let bench = Bench::new(on());
+        let (one, bounds) = kept(&bench, 1, "1:2");
+        kept(&bench, 2, "1:2");
+        kept(&bench, 3, "2");
+        let (from, to) = (bounds.from, bounds.to + 1);
+        let both = bench.core.together("version", "1:2", from, to).unwrap();
+        assert_eq!((both.sources.len(), both.of.as_str()), (2, "version=1:2 (2 targets)"));
+        let alone = bench.core.interval(&one, from, to).unwrap().0;
+        assert!(samples(&alone) > 0);
+        assert_eq!(samples(&both.sources), 2 * samples(&alone));
+        joined(&bench, 4, "1:2");
+        assert_eq!(
+            bench.core.together("version", "1:2", from, to).unwrap().of,
+            "version=1:2 (2 of 3 targets)"
+        );
+        let fails = |key, value, from, to| bench.core.together(key, value, from, to).unwrap_err().status;
+        assert_eq!(fails("version", "3", from, to), 404);
+        assert_eq!(fails("other", "2", from, to), 404);
+        assert_eq!(fails("version", "2", to + 1, to + 2), 404);
+        assert_eq!(fails("version", "2", to, from), 400);
+    }
+
+    #[test]
+    fn no_more_targets_are_drawn_as_one_than_may_be() {
+        let bench = Bench::new(on());
+        let most = MOST_TOGETHER as u32;
+        let (_, bounds) = kept(&bench, 1, "1");
+        (2..=most).for_each(|pid| drop(kept(&bench, pid, "1")));
+        let ask = || bench.core.together("version", "1", bounds.from, bounds.to + 1);
+        assert_eq!(ask().unwrap().sources.len(), MOST_TOGETHER);
+        kept(&bench, most + 1, "1");
+        let fault = ask().unwrap_err();
+        assert!(fault.status == 413 && fault.sentence.contains("at most 64"), "{fault:?}");
+    }
+
+    #[test]
+    fn how_busy_a_target_is_is_told_of_steps_that_are_known_whole() {
+        let bench = Bench::new(on());
+        let agent = bench.core.hello(hello(1), None).unwrap();
+        joined(&bench, 2, "1");
+        // The one in the middle lies in a step all of which is known, the others at both ends.
+        let mut counted = Vec::new();
+        for name in ["jdk17", "ap-java-multichunk", "ap-native-mem"] {
+            let bytes: bytes::Bytes =
+                std::fs::read(format!("{FIXTURES}recordings/{name}.jfr")).unwrap().into();
+            counted.push(check_bytes(bytes.clone()).unwrap().line.total());
+            bench.core.put(&agent.target, &agent.secret, bytes).unwrap();
+        }
+        let bounds = bench.core.target(&agent.target).unwrap().continuous.unwrap();
+        let ahead = u64::try_from(bounds.to - bench.core.utc()).unwrap();
+        bench.pass(ahead / 1000 + 60);
+        let mut targets = bench.core.targets();
+        assert!(targets.targets.iter().all(|target| target.load.is_none()), "only where it is asked for");
+        bench.core.tell_loads(&mut targets);
+        let told: Vec<_> = targets.targets.iter().filter_map(|target| target.load.as_ref()).collect();
+        let [load] = told[..] else { panic!("{told:?}") };
+        assert_eq!((load.samples.len(), load.step, load.from % load.step), (60, LOAD_STEP, 0));
+        let known: Vec<u32> = load.samples.iter().copied().flatten().collect();
+        assert!(counted[1] > 0);
+        assert_eq!(known, [u32::try_from(counted[1]).unwrap()]);
+    }
+}
