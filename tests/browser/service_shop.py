@@ -5,7 +5,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 REDIS = int(sys.argv[2])
-ITEMS = [f"item-{i % 500}" for i in range(600)]
+ITEMS = [f"item-{i % 900}" for i in range(1000)]
 local = threading.local()
 release = 1
 

@@ -1,7 +1,7 @@
 // nginx, redis-server and a Python service run under one profiling service, and a slowdown that is planted in one is found from the page alone.
 // Takes about two minutes: BROWSER_TESTS=service_show.mjs tests/browser/run.sh; SHOTS=FOLDER keeps pictures of the page.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { copyFileSync, mkdtempSync, writeFileSync } from "node:fs";
 import { Agent as Connections, request } from "node:http";
@@ -62,7 +62,9 @@ test("a slowdown in one of three programs is found from the page: which program,
     http { access_log off; client_body_temp_path ${work}; proxy_temp_path ${work}; fastcgi_temp_path ${work}; uwsgi_temp_path ${work}; scgi_temp_path ${work};
       server { listen 127.0.0.1:${web}; location / { proxy_pass http://127.0.0.1:${shop}; } location /static { return 200 "static"; } } }`);
   under("tier=store", "redis-server", "--port", String(redis), "--bind", "127.0.0.1", "--save", "", "--dir", work, "--set-proc-title", "no");
-  under("tier=shop", "python3", script, String(shop), String(redis));
+  // What starts it may be a script of a version manager.
+  const python = execFileSync("python3", ["-c", "import sys; print(sys.executable)"], { encoding: "utf8" }).trim();
+  under("tier=shop", python, script, String(shop), String(redis));
   under("tier=web", "nginx", "-p", work, "-c", conf);
   await until("all three", async () => await get(web, "/") === 200);
   say("all three answer");
@@ -78,7 +80,7 @@ test("a slowdown in one of three programs is found from the page: which program,
 
   const page = await go(service.url, { viewport: { width: 1280, height: 800 }, timezoneId: "UTC" });
   const row = (name) => page.locator("#targets .target", { hasText: name });
-  for (const name of ["redis-server", "python3", "nginx"]) await row(name).waitFor();
+  for (const name of ["redis-server", "python", "nginx"]) await row(name).waitFor();
   const names = await page.locator("#targets .name").allTextContents();
   say(`the page lists ${names.join(", ")}`);
   await until("a minute of each", async () => {
@@ -96,8 +98,9 @@ test("a slowdown in one of three programs is found from the page: which program,
   await page.locator(".target.risen").first().waitFor({ timeout: 180_000 });
   const risen = await page.locator(".target.risen .name").allTextContents();
   say(`risen: ${risen.join(", ")}, ${await page.locator(".target.risen .busy").first().textContent()}`);
-  assert.deepEqual(risen, ["python3"]);
-  await row("python3").click();
+  assert.equal(risen.length, 1);
+  assert.match(risen[0], /^python/);
+  await row("python").click();
   // Since when.
   await page.locator("#window-risen").waitFor();
   const words = await page.locator("#risen-words").textContent();
@@ -122,9 +125,9 @@ test("a slowdown in one of three programs is found from the page: which program,
   await page.locator("#viewer").waitFor({ state: "hidden" });
 
   // The same in Flink's words, for this process alone.
-  const flink = `${service.url}taskmanagers/python3/profiler`;
+  const flink = `${service.url}taskmanagers/${risen[0]}/profiler`;
   const created = await (await fetch(flink, { method: "POST", body: JSON.stringify({ mode: "ITIMER", duration: 5 }) })).json();
-  say(`POST /taskmanagers/python3/profiler: ${JSON.stringify(created).slice(0, 120)}`);
+  say(`POST /taskmanagers/${risen[0]}/profiler: ${JSON.stringify(created).slice(0, 120)}`);
   const done = await until("the run", async () => {
     const { profilingList: [run] } = await (await fetch(flink)).json();
     return run.status !== "RUNNING" && run;

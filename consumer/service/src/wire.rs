@@ -323,7 +323,7 @@ pub struct Target {
     /// The run that goes on.
     pub run: Option<String>,
     /// What is kept of what is recorded all the time.
-    #[serde(default, skip_deserializing)]
+    #[serde(default)]
     pub continuous: Option<Bounds>,
     /// How busy it was of late, if it is recorded all the time and that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,7 +15,9 @@ export function risen(load) {
   for (let at = BEFORE; at <= known.length - AFTER; at++) {
     const before = sums[at] / at, count = known.length - at, after = (sums.at(-1) - sums[at]) / count;
     const sure = (after - before) / Math.sqrt(Math.max(1, sums[at]) / at ** 2 + Math.max(1, after * count) / count ** 2);
-    if (after >= TIMES * before && sure >= SURE && !(sure <= best?.sure)) best = { sure, since: load.from + known[at][0] * load.step, times: before > 0 ? after / before : Infinity };
+    // A peak alone is no rise.
+    const middle = () => known.slice(at).map(([, samples]) => samples).sort((a, b) => a - b)[count >> 1];
+    if (after >= TIMES * before && sure >= SURE && !(sure <= best?.sure) && middle() >= TIMES * before) best = { sure, since: load.from + known[at][0] * load.step, times: before > 0 ? after / before : Infinity };
   }
   return best && { since: best.since, times: best.times };
 }

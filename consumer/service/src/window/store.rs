@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::line::{Line, Timeline};
 use super::names;
@@ -125,7 +125,7 @@ impl Chunk {
 }
 
 /// What is kept, from when to when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bounds {
     /// When the earliest of it began, UTC ms.
