@@ -159,14 +159,14 @@ test("a target that got busier is told, since when, and compared with before", a
   const page = await service.open("", { timezoneId: "UTC" });
   await visible(page, "busier").waitFor();
   assert.deepEqual(await page.locator(".target.risen .name").allTextContents(), ["busier"]);
-  assert.equal(await visible(page, "busier").locator(".busy").textContent(), "↑ 3.7×");
-  assert.match(await visible(page, "busier").getAttribute("title"), /CPU time 3\.7× since .*07:58:00/);
+  assert.equal(await visible(page, "busier").locator(".busy").textContent(), "↑ 3.8×");
+  assert.match(await visible(page, "busier").getAttribute("title"), /CPU time 3\.8× since .*07:58:00/);
   assert.ok(await visible(page, "none").locator(".spark").isHidden());
   assert.equal((await visible(page, "same").locator(".spark path").getAttribute("d")).match(/M/g).length, 40, "nothing where nothing is known");
   await page.fill("#search", "risen");
   assert.deepEqual(await page.locator("#targets .name").allTextContents(), ["busier"]);
   await visible(page, "busier").click();
-  assert.match(await page.locator("#risen-words").textContent(), /^CPU time 3\.7× since .*07:58:00$/);
+  assert.match(await page.locator("#risen-words").textContent(), /^CPU time 3\.8× since .*07:58:00$/);
   await page.click("#risen-open");
   await picture(page);
   assert.deepEqual(service.requests.filter(({ path }) => path === "/v1/compare/html").map(({ query }) => decodeURIComponent(query)), [
