@@ -12,6 +12,8 @@
 pub mod clock;
 pub mod core;
 mod fault;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod http;
 mod id;
 pub mod ingest;

@@ -4,6 +4,8 @@
 //! each as the run is by then ([`Store::describe`]).
 
 mod asked;
+#[cfg(test)]
+mod bounds;
 mod ending;
 mod runs;
 mod targets;
