@@ -11,6 +11,7 @@ mod runs;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod together;
 mod windows;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -28,6 +29,7 @@ use crate::window;
 use crate::wire::{Limits, Numbered, Run, State as TargetState, Status, Target};
 
 pub use asked::{Asked, check_labels};
+pub use together::Together;
 pub use windows::Kept as WindowKept;
 use windows::Windows;
 

@@ -27,6 +27,10 @@ use crate::wire::{self, Capability, State as TargetState, Target};
 
 /// Whose a window is, beside its chunks.
 const TARGET: &str = "target.json";
+/// Steps of what is told of how busy a target is, and their length, ms: ten minutes.
+pub(super) const LOAD_STEPS: i64 = 60;
+pub(super) const LOAD_STEP: i64 = 10_000;
+
 /// Larger than any description of a target.
 const LONGEST_DESCRIPTION: u64 = 1 << 20;
 
@@ -43,12 +47,14 @@ pub(super) struct Windows {
 struct Held {
     window: Mutex<Window>,
     bounds: Mutex<Option<Bounds>>,
+    /// The last [`LOAD_STEPS`] of it.
+    recent: Mutex<Option<Timeline>>,
 }
 
 impl Held {
     fn new(window: Window) -> Arc<Self> {
-        let bounds = Mutex::new(window.bounds());
-        Arc::new(Self { window: Mutex::new(window), bounds })
+        let (bounds, recent) = (Mutex::new(window.bounds()), Mutex::new(recent(&window)));
+        Arc::new(Self { window: Mutex::new(window), bounds, recent })
     }
 
     /// Does something with the window, which may wait for the disk.
@@ -58,9 +64,17 @@ impl Held {
         let done = work(&mut window);
         if window.changes() != before {
             *self.bounds.lock().unwrap_or_else(PoisonError::into_inner) = window.bounds();
+            *self.recent.lock().unwrap_or_else(PoisonError::into_inner) = recent(&window);
         }
         done
     }
+}
+
+/// Samples a second up to the end of what there is, in steps that begin at multiples of their length.
+fn recent(window: &Window) -> Option<Timeline> {
+    let end = (window.bounds()?.to.div_euclid(LOAD_STEP) + 1).saturating_mul(LOAD_STEP);
+    let from = end.saturating_sub(LOAD_STEPS * LOAD_STEP);
+    Some(window.timeline(from, end, usize::try_from(LOAD_STEPS).unwrap_or(1)))
 }
 
 /// What there is of a target.
@@ -133,6 +147,17 @@ impl Windows {
     pub(super) fn bounds(&self, target: &str) -> Option<Bounds> {
         let held = self.of(target)?;
         *held.bounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something of an interval is kept of a target.
+    pub(super) fn overlaps(&self, target: &str, from: i64, to: i64) -> bool {
+        self.of(target).is_some_and(|window| window.with(|window| window.overlaps(from, to)))
+    }
+
+    /// Samples a second of a target in the last [`LOAD_STEPS`] of what there is.
+    pub(super) fn recent(&self, target: &str) -> Option<Timeline> {
+        let held = self.of(target)?;
+        held.recent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Removes all that is kept of a target.
@@ -227,6 +252,7 @@ impl Core {
                     modes: wire::Mode::ALL.map(can).to_vec(),
                     run: None,
                     continuous: None,
+                    load: None,
                 };
                 Joined { target, agent: None, pushed: None }
             });

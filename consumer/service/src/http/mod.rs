@@ -117,6 +117,7 @@ pub fn router(app: App) -> Router {
         .route("/agents/{target}/runs/{run}/recording", put(agents::recording))
         .route("/targets/{target}/window", get(files::window))
         .route("/targets/{target}/window/files/{format}", get(files::of_window))
+        .route("/window/files/{format}", get(files::of_label))
         .route("/agents/{target}/chunks", post(agents::chunks))
         .route("/ingest", post(pushed::ingest))
         .route("/agents/{target}/gone", post(agents::gone));
