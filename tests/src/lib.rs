@@ -15,6 +15,7 @@
 //! * [`controlled`] is a victim that works when told to, and `flightline ctl` for it.
 //! * [`crashes`] is a program of which every allocation is known, to be killed; `stepping` stops it between instructions.
 //! * [`foreign`] runs readers that others wrote; [`print_agreement`] compares what they print, read by [`json_events`].
+//! * [`served`] is a profiling service, and what it tells.
 //! * [`span_truth`] is what `span_load` says of its spans, and what a recording says.
 //! * [`spans`] reads what engines beside CPU time record.
 //! * [`stolen`] tells what the machine below took of the time.
@@ -46,6 +47,7 @@ pub mod record;
 pub mod recording;
 pub mod repository;
 pub mod run;
+pub mod served;
 pub mod shared_memory;
 pub mod shares;
 pub mod skip;

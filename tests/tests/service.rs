@@ -530,7 +530,7 @@ fn what_other_profilers_push_is_kept_by_time() {
         ("format=jfr", 400),
         ("name=x&format=jfr", 422),
         ("name=x%7B&format=jfr", 400),
-        ("name=x&format=folded", 415),
+        ("name=x&format=trie", 422),
     ];
     for (query, status) in refused {
         assert_eq!(push(query, b"main;work 3\n").status, status, "{query}");
@@ -755,6 +755,57 @@ fn other_sites_other_names_and_strangers_are_refused() {
     assert!(done.code() == 1 && done.stderr.contains("--token-file"), "{}", done.stderr);
 }
 
+/// Over TLS, with a certificate that nobody else believes; and the token is changed while the agent runs.
+#[test]
+fn agents_and_shells_come_encrypted_and_find_a_new_token() {
+    let _place = beside();
+    let folder = TempDir::with_prefix("flightline-tls-").unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) =
+        (file("cert.pem", &made.cert.pem()), file("key.pem", &made.signing_key.serialize_pem()));
+    let token = file("token", "the first token of this service\n");
+    let tls = ["--tls-cert", &certificate, "--tls-key", &key, "--token-file", &token];
+    let mut service = Service::start(&[&["--profiling", "--heartbeat", "1s"][..], &tls[..]].concat());
+    let url = format!("https://127.0.0.1:{}", service.port);
+    let remote = |options: &[&str], words: &[&str]| {
+        let mut command = Command::new(flightline());
+        run(command.args(["remote", "--url", &url]).args(options).args(words).stdin(Stdio::null()), LIMIT)
+    };
+    let ours = ["--ca-file", certificate.as_str(), "--token-file", token.as_str()];
+    let mut agent = Command::new(flightline());
+    agent.args(["agent", "--join", &url]).args(ours).args(["--", python(), "-c", PYTHON]);
+    let _agent = Agent(spawn(agent.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())));
+    let live = || {
+        let listed = remote(&ours, &["targets", "--json"]);
+        let list: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+        list["targets"].as_array()?.iter().find(|target| target["state"] == "LIVE").cloned()
+    };
+    let target = until(LIMIT, "a target", live);
+    let fetched = folder.path().join("run.jfr");
+    let words =
+        ["profile", target["id"].as_str().unwrap(), "--duration", "1s", "-o", fetched.to_str().unwrap()];
+    let profiled = remote(&ours, &words);
+    assert_eq!(profiled.code(), 0, "{}", profiled.stderr);
+    assert!(!Recording::read(&fetched).unwrap().samples.is_empty());
+    for (options, why) in [
+        (&ours[2..], "certificate"),
+        (&ours[..2], "--token-file"),
+        (&["--ca-file", token.as_str()], "no certificate in it"),
+    ] {
+        let refused = remote(options, &["targets"]);
+        assert!(refused.code() != 0 && refused.stderr.contains(why), "{why}: {}", refused.stderr);
+    }
+    // The same service with another token; the agent finds it where the first stood.
+    file("token", "the second token of this service\n");
+    service.restart();
+    assert_eq!(until(LIMIT, "the target again", live)["id"], target["id"]);
+}
+
 #[test]
 fn agents_that_lie_and_clients_that_send_too_much_are_refused() {
     let _place = beside();
@@ -848,7 +899,8 @@ fn the_description_knows_every_path_and_the_paths_know_it() {
             .replace("{target}", "t")
             .replace("{run}", "r")
             .replace("{format}", "jfr")
-            .replace("{file}", "f");
+            .replace("{file}", "f")
+            .replace("{profile}", "profile");
         for method in all {
             let answer = send(service.port, &method.to_uppercase(), &filled, &[JSON], b"");
             let known = methods.get(method).is_some();

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use flightline_recorder::settings::text::{bytes, duration};
 use flightline_service::local::Agents;
+use flightline_service::log::{self, Level, Log};
 use flightline_service::serve::{self, Tls};
 use flightline_service::settings::Settings;
 
@@ -82,6 +83,26 @@ pub struct ServeArgs {
     /// Within this time agents are heard of; after twice that a target is gone
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     heartbeat: Duration,
+    /// What is told of joining and going processes, of runs, and of requests: text, or an object of JSON on each line
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    log_format: LogFormat,
+    /// How much of it: debug has each request
+    #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
+    log_level: LogLevel,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
 }
 
 /// Serves until it is told to end.
@@ -102,6 +123,8 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
     if args.heartbeat < Duration::from_secs(1) {
         bail!("--heartbeat is a second or more");
     }
+    let log = args.log().context("cannot write a log")?;
+    let as_json = args.log_format == LogFormat::Json;
     let directory = match &args.dir {
         Some(directory) => directory.clone(),
         None => home()?,
@@ -120,21 +143,44 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         max_targets: usize::try_from(args.max_targets)?,
         token,
         hosts: args.host.clone(),
+        log: log.clone(),
         ..Settings::default()
     };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let ready = |address: SocketAddr, unreadable: Vec<String>| {
+        // Lines of JSON alone are all lines of JSON.
+        if as_json {
+            let tell = |why: &String| log.tell(Level::Warn, "history", &[("why", why.into())]);
+            unreadable.iter().for_each(tell);
+            return;
+        }
         unreadable.iter().for_each(|why| talk::warning(format_args!("{}/{why}", directory.display())));
         let off = if args.profiling { "" } else { "; profiling on demand is off, --profiling turns it on" };
         talk::note(format_args!("{scheme}://{address}, history in {}{off}", directory.display()));
     };
     let served = serve::until_told(args.listen, &directory, settings, tls.as_ref(), args.agents()?, ready);
     served.with_context(|| format!("cannot serve with {}", directory.display()))?;
-    talk::note("ended");
+    if !as_json {
+        talk::note("ended");
+    }
     Ok(Outcome::Whole)
 }
 
 impl ServeArgs {
+    fn log(&self) -> std::io::Result<Log> {
+        let format = match self.log_format {
+            LogFormat::Text => log::Format::Text,
+            LogFormat::Json => log::Format::Json,
+        };
+        let level = match self.log_level {
+            LogLevel::Error => Level::Error,
+            LogLevel::Warn => Level::Warn,
+            LogLevel::Info => Level::Info,
+            LogLevel::Debug => Level::Debug,
+        };
+        Log::new(format, level, std::io::stderr())
+    }
+
     /// How agents for processes of this machine are started.
     fn agents(&self) -> Result<Option<Agents>> {
         if !self.local {

@@ -60,11 +60,21 @@ pub fn ms(time: Duration) -> i64 {
 
 /// `yyyy-MM-dd_HH_mm_ss_SSS` of UTC ms, as names of files have it.
 pub fn stamp(utc: i64) -> String {
+    let [year, month, day, hours, minutes, seconds, ms] = parts(utc);
+    format!("{year:04}-{month:02}-{day:02}_{hours:02}_{minutes:02}_{seconds:02}_{ms:03}")
+}
+
+/// `yyyy-MM-ddTHH:mm:ss.SSSZ` of UTC ms, as RFC 3339 has it.
+pub fn iso(utc: i64) -> String {
+    let [year, month, day, hours, minutes, seconds, ms] = parts(utc);
+    format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{ms:03}Z")
+}
+
+fn parts(utc: i64) -> [i64; 7] {
     let (days, of_day) = (utc.div_euclid(86_400_000), utc.rem_euclid(86_400_000));
     let (year, month, day) = civil(days);
     let (seconds, ms) = (of_day / 1000, of_day % 1000);
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}_{hours:02}_{minutes:02}_{seconds:02}_{ms:03}")
+    [year, month, day, seconds / 3600, seconds / 60 % 60, seconds % 60, ms]
 }
 
 /// An interval of UTC ms as people say it: `2026-11-23 14:03:10–14:03:20 UTC`. Of what is shorter than 2 s also the ms.

@@ -41,9 +41,16 @@ impl Fault {
     }
 }
 
+/// The sentence, beside the answer, for the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Why(pub(crate) std::sync::Arc<str>);
+
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
+        let why = Why(self.sentence.as_str().into());
         let body = serde_json::to_vec(&Errors { errors: vec![self.sentence] }).unwrap_or_default();
-        (self.status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+        let mut response = (self.status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
+        response.extensions_mut().insert(why);
+        response
     }
 }

@@ -1,8 +1,10 @@
 //! What other profilers send, and what is sent to them. Bytes in, bytes out: no connection, no disk.
 //!
 //! ```text
-//! POST /ingest?name=app{k=v}&format=jfr|pprof|folded ─► ingest ─► Ingested: name, labels, times, recording or folded stacks
-//! POST /v1development/profiles (OTLP) ──────────────► otlp ───► Received, one for each resource
+//! POST /ingest?name=app{k=v}&format=jfr ────────────────► ingest ─────────────────────────┐
+//! POST /ingest?…&format=pprof|folded ───────────────────► ingest ─► Making ─► written ────┤
+//! POST /push.v1.PusherService/Push (pprof) ─────────────► pushed ─► Making ─► written ────┼─► name, labels, recording
+//! POST /v1development/profiles (OTLP), for each resource ► otlp ───► Making ─► written ────┘
 //! recording ─► push ─► query and body for Pyroscope's /ingest
 //! ```
 //! Bodies may be made to do harm. What is packed is unpacked up to a limit. A message of protobuf takes up to 60 times its bytes once it is
@@ -10,22 +12,30 @@
 
 mod body;
 mod contexts;
+mod folded;
+mod making;
 mod otlp;
+mod pprof;
 mod push;
+mod pusher;
 mod query;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use std::fmt;
-use std::io::{self, Write};
 
 use axum::http::StatusCode;
 use bytes::Bytes;
 use flightline_consumer::amount;
 
 pub use contexts::Contexts;
-pub use otlp::{Received, Stacks, otlp};
+#[cfg(fuzzing)]
+pub(crate) use contexts::read as contexts_of;
+use making::Making;
+pub use otlp::{Received, otlp};
 pub use push::{Push, push};
+pub use pusher::pushed;
 pub use query::App;
 
 use crate::wire::Labels;
@@ -88,20 +98,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What was recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Profile {
-    /// A recording, not checked yet.
-    Jfr(Bytes),
-    /// Stacks that are summed up.
-    Folded {
-        /// `frame;frame weight`, line by line.
-        text: Vec<u8>,
-        /// What weights count: samples, ns, bytes.
-        unit: String,
-    },
-}
-
 /// What came by Pyroscope's `/ingest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ingested {
@@ -111,8 +107,8 @@ pub struct Ingested {
     pub from: i64,
     /// When it ends, UTC ms.
     pub until: i64,
-    /// What was recorded.
-    pub profile: Profile,
+    /// What was recorded, not checked yet; `None` if nothing was.
+    pub recording: Option<Bytes>,
     /// Labels of moments in a recording, by the number that its events have as `contextId`.
     pub contexts: Contexts,
 }
@@ -138,51 +134,28 @@ pub fn ingest(
         Some(labels) => contexts::read(&labels)?,
         None => Contexts::new(),
     };
-    let profile = match asked.format {
-        query::Format::Jfr => Profile::Jfr(body::unpacked(parts.profile, limits.recording, "The recording")?),
+    let mut making = Making::new(limits.text);
+    let (mut from, mut until) = (asked.from, asked.until);
+    match asked.format {
+        query::Format::Jfr => {
+            let recording = body::unpacked(parts.profile, limits.recording, "The recording")?;
+            return Ok(Ingested { app: asked.app, from, until, recording: Some(recording), contexts });
+        }
         query::Format::Pprof => {
             let message = body::unpacked(parts.profile, limits.message, "The profile")?;
-            let mut text = Limited { text: Vec::new(), most: limits.text };
-            match flightline_export::pprof::folded_of(&message, &mut text) {
-                Ok(unit) => Profile::Folded { text: text.text, unit },
-                Err(error) if is_too_large(&error) => {
-                    return Err(Error::too_large("The profile as text", limits.text));
-                }
-                Err(error) => return Err(Error::Bad(format!("The body cannot be read: {error}."))),
+            let times = pprof::take(&message, &mut making)?;
+            // Who asks knows better when it was.
+            if let Some(times) = times.filter(|_| asked.untimed) {
+                (from, until) = times;
             }
         }
         query::Format::Folded => {
             let text = body::unpacked(parts.profile, limits.text, "The text")?;
-            body::are_lines(&text)?;
-            Profile::Folded { text: text.into(), unit: asked.unit }
+            folded::take(&text, &asked.unit, asked.period, &mut making)?;
         }
-    };
-    Ok(Ingested { app: asked.app, from: asked.from, until: asked.until, profile, contexts })
-}
-
-/// Text that must not grow too long.
-struct Limited {
-    text: Vec<u8>,
-    most: usize,
-}
-
-impl Write for Limited {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() > self.most - self.text.len().min(self.most) {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        self.text.extend_from_slice(bytes);
-        Ok(bytes.len())
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Whether that is why [`Limited`] text, or what makes it, went no further.
-fn is_too_large(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::FileTooLarge
+    let recording = written::recording(&making, from, until, limits)?;
+    Ok(Ingested { app: asked.app, from, until, recording, contexts })
 }
 
 /// The first letters of a text, without any that a page or terminal would obey.

@@ -12,10 +12,13 @@
 pub mod clock;
 pub mod core;
 mod fault;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod http;
 mod id;
 pub mod ingest;
 pub mod local;
+pub mod log;
 mod page;
 pub mod pictures;
 pub mod serve;

@@ -1,5 +1,6 @@
 //! The doors: connections, bounded in number and patience, in the clear or by TLS.
 
+use std::convert::Infallible;
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,15 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep, interval, sleep, timeout};
@@ -23,8 +28,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObj
 
 use crate::clock::Machine;
 use crate::core::Core;
-use crate::http::{App, router};
+use crate::http::{App, Peer, router};
 use crate::local::{Agents, Local};
+use crate::log::Level;
 use crate::settings::Settings;
 
 /// Certificate and key as PEM files.
@@ -77,9 +83,10 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
     let tls = tls.map(acceptor).transpose()?;
-    let (connections, patience) = (settings.connections, settings.patience);
+    let (connections, patience) = (room_for(settings.connections), settings.patience);
+    let log = settings.log.clone();
     let (core, unreadable) = Core::open(directory, settings, Arc::new(Machine::default()))?;
-    let listener = TcpListener::bind(address).await.map_err(|error| {
+    let listener = listen(address).map_err(|error| {
         Error::new(
             error.kind(),
             format!("cannot listen at {address}: {error}; give --listen another address"),
@@ -89,11 +96,32 @@ pub async fn serve(
     let local = local.map(|agents| Arc::new(Local::new(agents.joining(address, tls.is_some()))));
     let app = App::new(Arc::clone(&core), tls.is_some(), local.clone())?;
     ready(address, unreadable);
+    log.tell(Level::Info, "serving", &[("address", (&address.to_string()).into())]);
     let looking = tokio::spawn(look(core, local));
     let doors = Doors { router: router(app), tls, patience, room: Arc::new(Semaphore::new(connections)) };
     doors.open(listener, stop).await;
     looking.abort();
+    log.tell(Level::Info, "ended", &[]);
+    log.flush();
     Ok(())
+}
+
+/// Agents that lost their service all come back at once; who finds no place before the door tries again a second later.
+const BEFORE_THE_DOOR: u32 = 4096;
+
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BEFORE_THE_DOOR)
+}
+
+/// Descriptors as many as are permitted, of which connections may have half: windows of targets hold one each, and files are open for a while.
+fn room_for(connections: usize) -> usize {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return connections };
+    let wanted = hard.min(1 << 16).max(soft);
+    let permitted = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard).map_or(soft, |()| wanted);
+    connections.min(usize::try_from(permitted / 2).unwrap_or(usize::MAX)).max(1)
 }
 
 /// Who was not heard of is looked for each half second, beside the threads that answer.
@@ -148,21 +176,21 @@ impl Doors {
                 stream = listener.accept() => stream,
                 () = &mut stop => break,
             };
-            let Ok((stream, _)) = stream else {
+            let Ok((stream, peer)) = stream else {
                 // No descriptors, mostly: others end.
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };
             let _ = stream.set_nodelay(true);
-            let (router, tls, patience, watcher) =
-                (self.router.clone(), self.tls.clone(), self.patience, graceful.watcher());
+            let (tls, patience, watcher) = (self.tls.clone(), self.patience, graceful.watcher());
+            let service = Known { router: self.router.clone(), peer: Peer(peer) };
             tokio::spawn(async move {
                 let _while_it_lasts = room;
                 match tls {
-                    None => talk(stream, router, patience, watcher).await,
+                    None => talk(stream, service, patience, watcher).await,
                     Some(tls) => {
                         if let Ok(Ok(stream)) = timeout(patience, tls.accept(stream)).await {
-                            talk(stream, router, patience, watcher).await;
+                            talk(stream, service, patience, watcher).await;
                         }
                     }
                 }
@@ -175,17 +203,39 @@ impl Doors {
 
 async fn talk<S>(
     stream: S,
-    router: Router,
+    service: Known,
     patience: Duration,
     watcher: hyper_util::server::graceful::Watcher,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(64 << 10).max_headers(64);
+    http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(32 << 10).max_headers(64);
     let stream = TokioIo::new(Patient { stream, patience, waiting: None });
     // A connection that breaks is the client's business.
-    let _ = watcher.watch(http.serve_connection(stream, TowerToHyperService::new(router))).await;
+    let _ = watcher.watch(http.serve_connection(stream, TowerToHyperService::new(service))).await;
+}
+
+/// All paths, for a client that is known.
+#[derive(Clone)]
+struct Known {
+    router: Router,
+    peer: Peer,
+}
+
+impl tower_service::Service<Request<Incoming>> for Known {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = <Router as tower_service::Service<Request<Incoming>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::result::Result<(), Infallible>> {
+        <Router as tower_service::Service<Request<Incoming>>>::poll_ready(&mut self.router, context)
+    }
+
+    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.peer);
+        self.router.call(request)
+    }
 }
 
 /// A stream that breaks if nobody takes what is written to it.

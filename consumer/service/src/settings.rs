@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::log::Log;
+
 /// What can be set.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -41,6 +43,8 @@ pub struct Settings {
     pub connections: usize,
     /// How long a client may let us wait in the midst of something.
     pub patience: Duration,
+    /// Where is told what happens.
+    pub log: Log,
 }
 
 impl Default for Settings {
@@ -64,6 +68,7 @@ impl Default for Settings {
             pictures: 2,
             connections: 8192,
             patience: Duration::from_secs(30),
+            log: Log::default(),
         }
     }
 }

@@ -8,6 +8,9 @@
 //! never more than the bound: room is made before anything is written, by chunks that were whole already.
 
 mod line;
+#[cfg(fuzzing)]
+pub(crate) mod names;
+#[cfg(not(fuzzing))]
 mod names;
 mod store;
 #[cfg(test)]

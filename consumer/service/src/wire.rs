@@ -217,6 +217,18 @@ pub enum Status {
     Failed,
 }
 
+impl Status {
+    /// As JSON has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "RUNNING",
+            Self::Finished => "FINISHED",
+            Self::Cancelled => "CANCELLED",
+            Self::Failed => "FAILED",
+        }
+    }
+}
+
 /// A run, as everybody sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

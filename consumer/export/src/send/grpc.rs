@@ -87,11 +87,12 @@ impl Grpc {
 
 impl Transport for Grpc {
     fn send(&mut self, request: &Request, limit: Duration) -> Result<Accepted, Failure> {
-        let path = match request.signal {
+        let path = match &request.signal {
             Signal::Profiles => {
                 "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
             }
             Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+            Signal::Recording(_) => return Err(Failure::lasting("recordings go by HTTP, not gRPC")),
         };
         let mut call = tonic::Request::new(Bytes::from(request.body.clone()));
         *call.metadata_mut() = self.metadata.clone();

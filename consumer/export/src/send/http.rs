@@ -52,7 +52,7 @@ impl Http {
         })
     }
 
-    fn answer(&self, mut response: Response<Body>) -> Result<Accepted, Failure> {
+    fn answer(&self, mut response: Response<Body>, is_recording: bool) -> Result<Accepted, Failure> {
         let status = response.status().as_u16();
         let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
         let after = after.and_then(|text| pause(text, SystemTime::now()));
@@ -75,36 +75,42 @@ impl Http {
         };
         let (name, text) = (&self.name, shown(&text));
         let hint = match status {
+            404 if is_recording => ": it is no Pyroscope, or has another path",
             404 => {
                 ": nothing there takes this kind of data (a Collector needs the feature gate service.profilesSupport and a pipeline for profiles)"
             }
             413 => ": the message is too large for it",
+            401 | 403 if is_recording => ": give its token, with a file of headers",
             401 | 403 => ": give its token with --header",
             _ => "",
         };
         let message =
             format!("{name} answers {status}{hint}{}{text}", if text.is_empty() { "" } else { ": " });
-        Err(Failure { message, passing: matches!(status, 429 | 502 | 503 | 504), after })
+        // Pyroscope says of no failure of its own that it will last.
+        let passing = matches!(status, 429 | 502 | 503 | 504) || is_recording && status >= 500;
+        Err(Failure { message, passing, after })
     }
 }
 
 impl Transport for Http {
     fn send(&mut self, request: &Request, limit: Duration) -> Result<Accepted, Failure> {
-        let path = match request.signal {
-            Signal::Profiles => "v1development/profiles",
-            Signal::Traces => "v1/traces",
+        let (path, kind) = match &request.signal {
+            Signal::Profiles => ("v1development/profiles".to_owned(), "application/x-protobuf"),
+            Signal::Traces => ("v1/traces".to_owned(), "application/x-protobuf"),
+            Signal::Recording(form) => (format!("ingest?{}", form.query), form.content_type.as_str()),
         };
+        let is_recording = matches!(request.signal, Signal::Recording(_));
         let mut call = self
             .agent
             .post(format!("{}/{path}", self.base))
             .config()
             .timeout_global(Some(limit))
             .build()
-            .header("content-type", "application/x-protobuf");
+            .header("content-type", kind);
         for (name, value) in &self.headers {
             call = call.header(name, value);
         }
-        let response = if self.gzip {
+        let response = if self.gzip && !is_recording {
             let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
             let body = gzip.write_all(&request.body).and_then(|()| gzip.finish());
             let body = body.map_err(|error| Failure::lasting(error.to_string()))?;
@@ -116,7 +122,7 @@ impl Transport for Http {
             !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::RequireHttpsOnly(_))
         };
         match response {
-            Ok(response) => self.answer(response),
+            Ok(response) => self.answer(response, is_recording),
             // Whatever the network does may pass.
             Err(error) => {
                 let message = format!("{}: {error}", self.name);

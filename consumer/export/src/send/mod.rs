@@ -16,12 +16,23 @@ pub use queue::{Report, Sender};
 pub use target::Target;
 
 /// What a request carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// An `ExportProfilesServiceRequest`.
     Profiles,
     /// An `ExportTraceServiceRequest`.
     Traces,
+    /// A recording for Pyroscope's `/ingest`, as it is to be sent.
+    Recording(Form),
+}
+
+/// How a recording is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// What stands behind the `?`.
+    pub query: String,
+    /// Of the body, which is packed already.
+    pub content_type: String,
 }
 
 /// A request.
@@ -29,7 +40,7 @@ pub enum Signal {
 pub struct Request {
     /// What it carries.
     pub signal: Signal,
-    /// The encoded message, not compressed.
+    /// The encoded message, not compressed; or the body of a recording.
     pub body: Vec<u8>,
     /// Samples or spans in it.
     pub count: u64,

@@ -25,13 +25,30 @@ impl Target {
     /// # Errors
     /// What is wrong with it, and what would be right.
     pub fn parse(text: &str) -> Result<Self, String> {
+        Self::with_ports(text, 4318, 4318)
+    }
+
+    /// The same of a Pyroscope, whose port is another.
+    ///
+    /// # Errors
+    /// As of [`parse`](Self::parse); gRPC takes no recordings.
+    pub fn pyroscope(text: &str) -> Result<Self, String> {
+        match Self::with_ports(text, 4040, 443)? {
+            Self { scheme: Scheme::Grpc, .. } => {
+                Err(format!("{text}: give http://HOST:4040 or https://HOST, as recordings go by HTTP"))
+            }
+            target => Ok(target),
+        }
+    }
+
+    fn with_ports(text: &str, plain: u16, encrypted: u16) -> Result<Self, String> {
         let (scheme, place) = text
             .split_once("://")
             .ok_or_else(|| format!("{text:?} is no address: give http://HOST:4318 or grpc://HOST:4317"))?;
         let (scheme, port, tls) = match scheme {
-            "http" => (Scheme::Http, 4318, false),
+            "http" => (Scheme::Http, plain, false),
             "grpc" => (Scheme::Grpc, 4317, false),
-            "https" => (Scheme::Http, 4318, true),
+            "https" => (Scheme::Http, encrypted, true),
             "grpcs" => (Scheme::Grpc, 4317, true),
             other => return Err(format!("{other}:// is none of http://, https://, grpc:// and grpcs://")),
         };
@@ -131,7 +148,11 @@ mod tests {
         for text in wrong {
             assert!(shown(text).is_err(), "{text}");
         }
+        let pyroscope = |text: &str| Target::pyroscope(text).map(|target| target.to_string());
+        assert_eq!(pyroscope("http://pyroscope/base/").unwrap(), "http://pyroscope:4040/base");
+        assert!(pyroscope("grpc://pyroscope").unwrap_err().contains("http://HOST:4040"));
         if cfg!(feature = "tls") {
+            assert_eq!(pyroscope("https://x").unwrap(), "https://x:443");
             assert_eq!(shown("https://x/otlp").unwrap(), "https://x:4318/otlp");
             assert_eq!(shown("grpcs://x:443").unwrap(), "grpcs://x:443");
         } else {

@@ -21,6 +21,8 @@ pub struct Asked {
     pub labels: Labels,
     /// Which targets, where they are named in it.
     pub targets: Vec<String>,
+    /// Who asked waits for it and takes it at once: it is not kept for others.
+    pub pulled: bool,
 }
 
 impl Asked {
@@ -50,7 +52,7 @@ impl Asked {
             return Err(Fault::bad(format!("At most {MOST_AT_ONCE} `targets` can be asked for at once.")));
         }
         check_labels(&labels)?;
-        Ok(Self { mode, duration, interval, engines, labels, targets })
+        Ok(Self { mode, duration, interval, engines, labels, targets, pulled: false })
     }
 }
 

@@ -10,8 +10,12 @@ use axum::http::StatusCode;
 use super::runs::{file_name, no_run};
 use super::{Core, Phase, millis};
 use crate::fault::Fault;
+use crate::log::Level;
 use crate::store::Upload;
 use crate::wire::{Progress, Run, Status};
+
+/// Bytes a second with which agents reckon.
+const SLOWEST: u64 = 64 << 10;
 
 /// A recording that comes from an agent. If it is dropped before it is complete, its run goes on waiting.
 #[derive(Debug)]
@@ -104,11 +108,25 @@ impl Core {
             // Asked to stop before it began: that is what was wanted.
             let unwanted = entry.stopping && matches!(entry.phase, Phase::New | Phase::Told);
             entry.end(if unwanted { Status::Cancelled } else { Status::Failed }, why, now);
+            self.tell_end(&entry.kept.run);
             entry.kept.run.target.clone()
         };
         // A disk that cannot be written leaves the run as broken off by a restart, which it nearly is.
         let _ = self.describe(run);
         self.roll(&target);
+    }
+
+    fn tell_end(&self, run: &Run) {
+        let level = if run.status == Status::Failed { Level::Warn } else { Level::Info };
+        let fields = [
+            ("run", (&run.id).into()),
+            ("target", (&run.target).into()),
+            ("status", run.status.name().into()),
+            ("message", (&run.message).into()),
+            ("bytes", run.bytes.into()),
+            ("duration_ms", run.elapsed.into()),
+        ];
+        self.settings.log.tell(level, "run ended", &fields);
     }
 
     /// Gives up runs whose agents do nothing for them.
@@ -133,6 +151,9 @@ impl Core {
                         set.delivery_timeout.as_secs()
                     )
                 }
+                Phase::Recording | Phase::Delivering if now >= over + self.longest_delivery() => {
+                    "Its agent did not bring the recording to an end.".to_owned()
+                }
                 Phase::Delivering if silent >= set.delivery_timeout => {
                     format!("Nothing of its recording came for {} s.", set.delivery_timeout.as_secs())
                 }
@@ -141,6 +162,11 @@ impl Core {
             late.push((run.id.clone(), why));
         }
         late.iter().for_each(|(run, why)| self.fail(run, why));
+    }
+
+    /// How long after a run's time its recording may come at all: an agent that goes on and on about it holds a place.
+    fn longest_delivery(&self) -> Duration {
+        self.settings.delivery_timeout * 4 + Duration::from_secs(self.settings.max_recording / SLOWEST)
     }
 
     /// A run's recording and the run.
@@ -207,6 +233,7 @@ impl Delivery {
             run.events = delivered.events;
             run.output_file = file_name(run);
             run.files = ["html", "jfr", "folded", "pprof", "otlp"].map(str::to_owned).to_vec();
+            core.tell_end(run);
             run.target.clone()
         };
         core.describe(&self.run).map_err(|error| Fault::internal("write the run's description", error))?;

@@ -4,6 +4,8 @@
 //! each as the run is by then ([`Store::describe`]).
 
 mod asked;
+#[cfg(test)]
+mod bounds;
 mod ending;
 mod runs;
 mod targets;
@@ -80,6 +82,8 @@ struct Entry {
     /// When its agent last did something for it.
     news: Duration,
     stopping: bool,
+    /// It is its asker's alone, and goes when that is gone.
+    pulled: bool,
 }
 
 /// How far a run is, as its agent is to be waited for.
@@ -180,7 +184,8 @@ impl State {
         let of = Target { state: TargetState::Gone, gone, run: None, ..kept.of.clone() };
         self.targets.entry(target.clone()).or_insert(Joined { target: of, agent: None, pushed: None });
         self.histories.entry(target).or_default().push_back(id.clone());
-        let entry = Entry { kept, began, phase: Phase::Over, news: began.running, stopping: false };
+        let entry =
+            Entry { kept, began, phase: Phase::Over, news: began.running, stopping: false, pulled: false };
         self.runs.insert(id, entry);
     }
 

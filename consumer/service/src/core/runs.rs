@@ -1,5 +1,7 @@
 //! Runs: asked for, listed, ended early, removed.
 
+use std::time::Duration;
+
 use axum::http::StatusCode;
 
 use super::targets::no_target;
@@ -7,6 +9,7 @@ use super::{Asked, Core, Entry, Phase, State};
 use crate::clock::{Moment, stamp};
 use crate::fault::Fault;
 use crate::id;
+use crate::log::Level;
 use crate::store::Kept;
 use crate::wire::{Command, Run, State as TargetState, Status};
 
@@ -65,11 +68,15 @@ impl Core {
             room?;
             let run = Run { target: of.id.clone(), target_name: of.name.clone(), ..run };
             state.add(Kept { run, of }, now, Phase::New);
+            state.pulled(&id, asked.pulled);
         }
         if let Err(error) = self.describe(&id) {
             self.drop_entry(&id);
             return Err(Fault::internal("write the run's description", error));
         }
+        let seconds = asked.duration;
+        let of = [("run", (&id).into()), ("target", target.into()), ("mode", asked.mode.name().into())];
+        self.settings.log.tell(Level::Info, "run began", &[&of[..], &[("seconds", seconds.into())]].concat());
         let told = {
             let mut state = self.state();
             let waiting = state.runs.get_mut(&id).filter(|entry| entry.phase == Phase::New);
@@ -257,6 +264,18 @@ impl Core {
         removed.iter().for_each(|id| drop(self.store.remove(id)));
     }
 
+    /// Removes runs that were pulled and that nobody came for.
+    pub(super) fn drop_pulled(&self) {
+        let now = self.now().running;
+        let late = |entry: &&Entry| {
+            entry.pulled && entry.phase == Phase::Over && now.saturating_sub(entry.news) >= PULLED
+        };
+        let late: Vec<String> =
+            self.state().runs.values().filter(late).map(|entry| entry.kept.run.id.clone()).collect();
+        // What cannot be removed is there at the next start, as an ordinary run.
+        late.iter().for_each(|id| drop(self.delete(id)));
+    }
+
     pub(super) fn roll_all(&self) {
         let targets: Vec<String> = self.state().histories.keys().cloned().collect();
         targets.iter().for_each(|target| self.roll(target));
@@ -293,6 +312,9 @@ impl Core {
     }
 }
 
+/// How long the recording of a run that was pulled waits for its asker, who mostly is there.
+const PULLED: Duration = Duration::from_secs(60);
+
 /// What there is of all runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
@@ -313,7 +335,14 @@ impl State {
     fn add(&mut self, kept: Kept, began: Moment, phase: Phase) {
         let (id, target) = (kept.run.id.clone(), kept.of.id.clone());
         self.histories.entry(target).or_default().push_back(id.clone());
-        self.runs.insert(id, Entry { kept, began, phase, news: began.running, stopping: false });
+        self.runs
+            .insert(id, Entry { kept, began, phase, news: began.running, stopping: false, pulled: false });
+    }
+
+    fn pulled(&mut self, id: &str, pulled: bool) {
+        if let Some(entry) = self.runs.get_mut(id) {
+            entry.pulled = pulled;
+        }
     }
 
     /// The run of a target that goes on.
@@ -325,10 +354,11 @@ impl State {
     /// The oldest run that has ended, if more are kept than may be.
     fn beyond(&self, target: &str, size: usize, bytes: u64) -> Option<String> {
         let history = self.histories.get(target)?;
-        let runs = || history.iter().filter_map(|id| self.runs.get(id));
+        // What is pulled takes nothing away from what people asked for.
+        let runs = || history.iter().filter_map(|id| self.runs.get(id)).filter(|entry| !entry.pulled);
         let kept: u64 = runs().map(|entry| entry.kept.run.bytes).sum();
         // The newest recording stays, however large it is: it was let in.
-        let too_many = history.len() > size;
+        let too_many = runs().count() > size;
         let too_large = kept > bytes && runs().filter(|entry| entry.kept.run.bytes > 0).count() > 1;
         let oldest = runs()
             .find(|entry| entry.phase == Phase::Over && (too_many || too_large && entry.kept.run.bytes > 0));

@@ -11,9 +11,11 @@ use super::asked::check_labels;
 use super::{Agent, Core, Joined, State};
 use crate::fault::Fault;
 use crate::id;
+use crate::log::Level;
 use crate::settings::{LONGEST_TEXT, MOST_COMMANDS};
 use crate::wire::{
-    Capability, Command, Commands, Hello, Mode, Numbered, State as TargetState, Target, Targets, Welcome,
+    Capability, Command, Commands, Hello, Labels, Mode, Numbered, State as TargetState, Target, Targets,
+    Welcome,
 };
 
 impl Core {
@@ -31,8 +33,9 @@ impl Core {
         check_labels(&hello.labels)?;
         let fresh = id::secret().map_err(|error| Fault::internal("make a secret", error))?;
         let now = self.now();
+        let id = self.state().id_of(&hello);
+        self.make_room_for(&id)?;
         let mut state = self.state();
-        let id = state.id_of(&hello);
         let before = state.targets.get(&id).and_then(|joined| joined.agent.as_ref());
         if let Some(agent) = before {
             let known = secret.is_some_and(|secret| id::same(secret, &agent.secret));
@@ -42,15 +45,6 @@ impl Core {
                     "Another agent has this process; end it first, or try again in a while.",
                 ));
             }
-        }
-        if !state.targets.contains_key(&id) && state.targets.len() >= self.settings.max_targets {
-            let gone = state.longest_gone();
-            let Some(gone) = gone else {
-                let sentence =
-                    format!("There are {} targets already; raise --max-targets.", self.settings.max_targets);
-                return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence));
-            };
-            state.targets.remove(&gone);
         }
         let run = state.running(&id);
         let target = Target {
@@ -77,6 +71,17 @@ impl Core {
         };
         wake.notify_waiters();
         let agent = Agent { secret: fresh.clone(), seen: now.running, commands, next, wake };
+        self.settings.log.tell(
+            Level::Info,
+            "target joined",
+            &[
+                ("target", (&id).into()),
+                ("name", (&target.name).into()),
+                ("host", (&target.host).into()),
+                ("pid", u64::from(target.pid).into()),
+                ("labels", (&listed(&target.labels)).into()),
+            ],
+        );
         state.targets.insert(id.clone(), Joined { target, agent: Some(agent), pushed: None });
         let heartbeat_seconds = self.settings.heartbeat.as_secs().max(1);
         Ok(Welcome { target: id, secret: fresh, heartbeat_seconds })
@@ -135,6 +140,14 @@ impl Core {
         Targets { profiling: self.settings.profiling, local: false, limits: self.limits(), targets }
     }
 
+    /// How many targets are there, and how many are gone.
+    pub fn census(&self) -> (u64, u64) {
+        let state = self.state();
+        let all = state.targets.len() as u64;
+        let live = state.targets.values().filter(|joined| joined.target.state == TargetState::Live).count();
+        (live as u64, all - live as u64)
+    }
+
     /// One target.
     ///
     /// # Errors
@@ -165,6 +178,21 @@ impl Core {
         }
     }
 
+    /// The target that is meant if none is named: the only one with an agent that is there.
+    ///
+    /// # Errors
+    /// There is none, or several.
+    pub fn only_one(&self) -> Result<String, Fault> {
+        let state = self.state();
+        let live = |joined: &&Joined| joined.target.state == TargetState::Live && joined.agent.is_some();
+        let mut live = state.targets.values().filter(live);
+        match (live.next(), live.next()) {
+            (Some(one), None) => Ok(one.target.id.clone()),
+            (None, _) => Err(Fault::missing("No target is there that can be recorded; let an agent join.")),
+            _ => Err(Fault::bad("There are several targets: name one, as ?target=NAME.")),
+        }
+    }
+
     /// The target that stands for Flink's JobManager: the live one with the label `role=jobmanager`.
     ///
     /// # Errors
@@ -176,6 +204,26 @@ impl Core {
             }
             _ => fault,
         })
+    }
+
+    /// Of more targets than may be, the one that is gone for longest is forgotten, with its history.
+    ///
+    /// # Errors
+    /// All are there, or its files cannot be removed.
+    pub(super) fn make_room_for(&self, id: &str) -> Result<(), Fault> {
+        let gone = {
+            let state = self.state();
+            if state.targets.contains_key(id) || state.targets.len() < self.settings.max_targets {
+                return Ok(());
+            }
+            state.longest_gone()
+        };
+        let most = self.settings.max_targets;
+        let full = || {
+            let sentence = format!("There are {most} targets already; raise --max-targets.");
+            Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence)
+        };
+        self.forget(&gone.ok_or_else(full)?)
     }
 
     /// Forgets a target that is gone, with its history.
@@ -223,6 +271,7 @@ impl Core {
             self.lost(&target, "its agent was not heard of any more");
         }
         self.overdue();
+        self.drop_pulled();
         self.windows.look(self.now().utc);
     }
 
@@ -231,6 +280,11 @@ impl Core {
             let mut state = self.state();
             let run = state.running(target);
             let Some(joined) = state.targets.get_mut(target) else { return };
+            if joined.target.state != TargetState::Gone {
+                let of =
+                    [("target", target.into()), ("name", (&joined.target.name).into()), ("why", why.into())];
+                self.settings.log.tell(Level::Info, "target gone", &of);
+            }
             joined.target.state = TargetState::Gone;
             why.clone_into(&mut joined.target.gone);
             if let Some(agent) = &mut joined.agent {
@@ -248,8 +302,13 @@ impl State {
     /// A process keeps its id when it becomes another program by exec.
     fn id_of(&self, hello: &Hello) -> String {
         let id = id::of_target(&hello.name, hello.pid, &hello.key);
-        let tail = |id: &str| id.rsplitn(3, '-').take(2).map(str::to_owned).collect::<Vec<_>>();
-        let known = self.targets.keys().find(|known| tail(known) == tail(&id));
+        if self.targets.contains_key(&id) {
+            return id;
+        }
+        // All are looked at, when thousands come at once for each of them: nothing is made of an id.
+        let name = id.rsplitn(3, '-').last().map_or(0, str::len);
+        let tail = id.get(name..).unwrap_or_default();
+        let known = self.targets.keys().find(|known| known.ends_with(tail));
         known.cloned().unwrap_or(id)
     }
 
@@ -272,12 +331,13 @@ impl State {
         true
     }
 
-    /// Of the targets that are gone and have no history, the one not heard of for longest.
+    /// Of the targets that are gone, the one not heard of for longest; those without runs first.
     fn longest_gone(&self) -> Option<String> {
         let gone = |joined: &&Joined| joined.target.state == TargetState::Gone;
-        let bare = |joined: &&Joined| self.histories.get(&joined.target.id).is_none_or(VecDeque::is_empty);
-        let of = self.targets.values().filter(gone).filter(bare);
-        of.min_by_key(|joined| joined.target.last_seen).map(|joined| joined.target.id.clone())
+        let runs = |id: &str| self.histories.get(id).is_some_and(|runs| !runs.is_empty());
+        let of = self.targets.values().filter(gone);
+        of.min_by_key(|joined| (runs(&joined.target.id), joined.target.last_seen))
+            .map(|joined| joined.target.id.clone())
     }
 }
 
@@ -296,6 +356,11 @@ fn capabilities(told: Vec<Capability>) -> Vec<Capability> {
         Capability { mode, available, reason: if available { String::new() } else { reason } }
     };
     Mode::ALL.into_iter().map(one).collect()
+}
+
+/// Labels as one text.
+pub(super) fn listed(labels: &Labels) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
 /// Texts of strangers are cut.

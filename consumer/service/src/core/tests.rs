@@ -5,6 +5,8 @@ use super::*;
 use crate::fault::Fault;
 use crate::wire::{Capability, Command, Hello, Mode, Progress, Welcome};
 
+mod pulled;
+
 /// A clock that a test moves.
 #[derive(Debug, Default)]
 struct Hands {
@@ -25,7 +27,7 @@ impl Clock for Hands {
 pub(super) struct Bench {
     pub(super) core: Arc<Core>,
     hands: Arc<Hands>,
-    folder: tempfile::TempDir,
+    pub(super) folder: tempfile::TempDir,
 }
 
 impl Bench {
@@ -41,7 +43,7 @@ impl Bench {
         self.hands.utc.fetch_add(i64::try_from(seconds).unwrap() * 1000, SeqCst);
     }
 
-    fn agent(&self, pid: u32) -> Welcome {
+    pub(super) fn agent(&self, pid: u32) -> Welcome {
         self.core.hello(hello(pid), None).unwrap()
     }
 
@@ -53,12 +55,12 @@ impl Bench {
         commands.commands.into_iter().map(|numbered| numbered.command).collect()
     }
 
-    fn started(&self, agent: &Welcome, run: &Run) {
+    pub(super) fn started(&self, agent: &Welcome, run: &Run) {
         let progress = Progress::Started { effective_mode: String::new(), message: String::new() };
         self.core.progress(&agent.target, &agent.secret, &run.id, progress).unwrap();
     }
 
-    fn deliver(&self, agent: &Welcome, run: &Run, bytes: usize) -> Result<(), Fault> {
+    pub(super) fn deliver(&self, agent: &Welcome, run: &Run, bytes: usize) -> Result<(), Fault> {
         let mut delivery = self.core.deliver(&agent.target, &agent.secret, &run.id)?;
         delivery.file().unwrap().write_all(&vec![7; bytes]).unwrap();
         let (message, ended) = Default::default();
@@ -107,9 +109,9 @@ pub(super) fn hello(pid: u32) -> Hello {
     }
 }
 
-fn asked(duration: u64) -> Asked {
+pub(super) fn asked(duration: u64) -> Asked {
     let (labels, interval) = (BTreeMap::new(), None);
-    Asked { mode: Mode::Cpu, duration, interval, engines: vec![], labels, targets: vec![] }
+    Asked { mode: Mode::Cpu, duration, interval, engines: vec![], labels, targets: vec![], pulled: false }
 }
 
 #[test]
@@ -420,8 +422,15 @@ fn no_more_targets_come_than_may_and_those_that_are_gone_make_room() {
     let (one, _two) = (bench.agent(1), bench.agent(2));
     assert_eq!(bench.core.hello(hello(3), None).unwrap_err().status, 429);
     bench.core.gone(&one.target, &one.secret, "exit").unwrap();
-    bench.agent(3);
+    let three = bench.agent(3);
     assert!(bench.core.target(&one.target).is_err());
+    // With all that was recorded of it.
+    bench.whole(&three, 10);
+    assert_eq!(bench.files().len(), 2);
+    bench.core.gone(&three.target, &three.secret, "exit").unwrap();
+    bench.agent(4);
+    assert!(bench.core.target(&three.target).is_err() && bench.files().is_empty(), "{:?}", bench.files());
+    assert!(bench.core.history(&three.target).is_err());
 }
 
 /// What is recorded all the time is there by the clock, after a restart too, and goes with its target.

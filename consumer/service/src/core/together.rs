@@ -3,6 +3,7 @@
 use axum::http::StatusCode;
 
 use super::targets::short;
+use super::windows::{LOAD_STEP, LOAD_STEPS};
 use super::{Core, State};
 use crate::fault::Fault;
 use crate::pictures::Source;
@@ -11,10 +12,6 @@ use crate::wire::{Load, Target, Targets};
 
 /// Targets that are drawn as one.
 const MOST_TOGETHER: usize = 64;
-/// Steps of what a list tells of how busy a target is, and their length, ms: ten minutes.
-const LOAD_STEPS: i64 = 60;
-const LOAD_STEP: i64 = 10_000;
-
 /// What there is of an interval of several targets.
 #[derive(Debug)]
 pub struct Together {
@@ -92,16 +89,16 @@ impl Core {
     fn load(&self, target: &Target, end: i64) -> Option<Load> {
         let bounds = target.continuous?;
         let from = end.saturating_sub(LOAD_STEPS * LOAD_STEP);
-        let line = self.windows.timeline(&target.id, from, end, LOAD_STEPS as usize)?;
-        let samples: Vec<Option<u32>> = line
-            .rates
-            .iter()
-            .zip(0i64..)
-            .map(|(rate, at)| {
+        let line = self.windows.recent(&target.id)?;
+        let samples: Vec<Option<u32>> = (0..LOAD_STEPS)
+            .map(|at| {
                 // What only a part of a step is known of would look like less.
                 let begin = from.saturating_add(at * LOAD_STEP);
                 let known = begin >= bounds.from && begin.saturating_add(LOAD_STEP) <= bounds.to;
-                rate.filter(|_| known).map(|rate| (rate * LOAD_STEP as f64 / 1000.0).round() as u32)
+                let step =
+                    usize::try_from((begin - line.from).div_euclid(LOAD_STEP)).ok().filter(|_| known)?;
+                let rate = line.rates.get(step).copied().flatten()?;
+                Some((rate * LOAD_STEP as f64 / 1000.0).round() as u32)
             })
             .collect();
         samples.iter().any(Option::is_some).then_some(Load { from, step: LOAD_STEP, samples })

@@ -253,7 +253,7 @@ fn key_and_value(label: &str) -> Result<(&str, &str), Fault> {
 }
 
 /// Makes something when its turn has come: only a few are made at once, as each takes a processor and memory.
-async fn draw(
+pub(super) async fn draw(
     app: &App,
     make: impl FnOnce(&mut Vec<u8>) -> Result<Outcome, pictures::Error> + Send + 'static,
 ) -> Result<Vec<u8>, Fault> {
@@ -268,7 +268,7 @@ async fn draw(
     .await
 }
 
-fn wanted(run: &Run, event: Option<String>) -> Wanted {
+pub(super) fn wanted(run: &Run, event: Option<String>) -> Wanted {
     // Off-CPU time is no group of events but a graph.
     let event = event.unwrap_or_else(|| run.mode.event().unwrap_or("offcpu").to_owned());
     Wanted { event: Some(event), title: titled(run), ..Wanted::default() }

@@ -10,7 +10,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::{App, body, page};
+use super::told::Told;
+use super::{App, body, held, page, pprof};
 use crate::fault::Fault;
 use crate::id;
 
@@ -19,11 +20,13 @@ const COOKIE: &str = "flightline";
 
 /// Checks host, origin and token before anything is looked at.
 pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    let told = Told::of(&request);
     let mut response = match checked(&app, &request) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => held::bounded(&app.answers, next.run(request).await).await,
         Err(fault) => fault.into_response(),
     };
     app.counts.answered(response.status());
+    told.tell(&app.core.settings.log, &response);
     let headers = response.headers_mut();
     let always = [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -51,7 +54,8 @@ fn checked(app: &App, request: &Request) -> Result<(), Fault> {
             "This service is not called so; use its own address, or start it with --host NAME.",
         ));
     }
-    let safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let safe = reads && !pprof::begins_a_run(uri.path());
     if !safe && comes_from_elsewhere(headers, &host) {
         return Err(Fault::new(
             StatusCode::FORBIDDEN,

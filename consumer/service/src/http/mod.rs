@@ -5,11 +5,14 @@ mod body;
 mod files;
 mod flink;
 mod guard;
+mod held;
 mod observe;
 mod page;
+mod pprof;
 mod profiler;
 mod pushed;
 mod range;
+mod told;
 
 use std::sync::Arc;
 
@@ -27,8 +30,15 @@ use crate::core::Core;
 use crate::fault::Fault;
 use crate::local::Local;
 
-/// Bodies of up to 16 MiB that are held at once.
-const MOST_BODIES: usize = 16;
+#[cfg(fuzzing)]
+pub(crate) use range::range_of;
+pub use told::Peer;
+
+/// What bodies that are not small may hold together, in units of [`crate::settings::SMALL_BODY`]: 256 MiB.
+const ROOM_FOR_BODIES: usize = 4096;
+
+/// Messages of up to 16 MiB that are read at once; each may take a gigabyte while it is.
+const MOST_MESSAGES: usize = 2;
 
 /// What all answers need.
 #[derive(Clone, Debug)]
@@ -37,8 +47,12 @@ pub struct App {
     pub core: Arc<Core>,
     /// How many pictures may still be made at once.
     pub pictures: Arc<Semaphore>,
-    /// How many bodies that are not small may still be held at once.
+    /// How much more of bodies that are not small may be held.
     pub bodies: Arc<Semaphore>,
+    /// How many messages of other profilers may still be read at once.
+    pub messages: Arc<Semaphore>,
+    /// How much more may be held of answers that are being fetched.
+    pub answers: Arc<Semaphore>,
     /// What a browser has after it said the token.
     pub session: Arc<str>,
     /// Whether clients come by TLS.
@@ -56,11 +70,13 @@ impl App {
     /// The kernel has no random numbers.
     pub fn new(core: Arc<Core>, tls: bool, local: Option<Arc<Local>>) -> std::io::Result<Self> {
         let pictures = Arc::new(Semaphore::new(core.settings.pictures.max(1)));
-        let bodies = Arc::new(Semaphore::new(MOST_BODIES));
+        let bodies = Arc::new(Semaphore::new(ROOM_FOR_BODIES));
         Ok(Self {
             core,
             pictures,
             bodies,
+            messages: Arc::new(Semaphore::new(MOST_MESSAGES)),
+            answers: held::room(),
             session: crate::id::secret()?.into(),
             tls,
             local,
@@ -82,6 +98,12 @@ pub fn router(app: App) -> Router {
         .route("/runs/{run}/cancel", post(profiler::cancel).put(profiler::cancel))
         .route("/runs/{run}/files/{format}", get(files::of_run))
         .route("/compare/html", get(files::compared))
+        .route("/targets/{target}/debug/pprof", get(pprof::index_of))
+        .route("/targets/{target}/debug/pprof/", get(pprof::index_of))
+        .route("/targets/{target}/debug/pprof/{profile}", get(pprof::pull_of).head(pprof::no_head))
+        .route("/debug/pprof", get(pprof::index))
+        .route("/debug/pprof/", get(pprof::index))
+        .route("/debug/pprof/{profile}", get(pprof::pull).head(pprof::no_head))
         .route(
             "/jobmanager/profiler",
             get(flink::job_manager).post(flink::create_job_manager).put(flink::create_job_manager),
@@ -102,6 +124,8 @@ pub fn router(app: App) -> Router {
     Router::new()
         .nest("/v1", paths.clone())
         .merge(paths)
+        .route("/v1development/profiles", post(pushed::otlp))
+        .route("/push.v1.PusherService/Push", post(pushed::push))
         .route("/healthz", get(observe::healthy))
         .route("/readyz", get(observe::ready))
         .route("/metrics", get(observe::metrics))

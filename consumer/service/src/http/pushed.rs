@@ -1,13 +1,49 @@
-//! What other profilers push: Pyroscope's `/ingest`.
+//! What other profilers push: to Pyroscope's `/ingest` and `Push`, and as OTLP.
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::profiles::v1development::{
+    ExportProfilesPartialSuccess, ExportProfilesServiceResponse,
+};
+use prost::Message;
 
 use super::{App, apart, body};
 use crate::fault::Fault;
-use crate::ingest::{self, Limits, Profile};
+use crate::ingest::{self, Limits};
 use crate::settings::LARGEST_CHUNKS;
+
+const PROTOBUF: &str = "application/x-protobuf";
+const CONNECT: &str = "application/proto";
+
+fn limits() -> Limits {
+    Limits { body: LARGEST_CHUNKS, recording: 2 * LARGEST_CHUNKS, ..Limits::default() }
+}
+
+impl From<ingest::Error> for Fault {
+    fn from(error: ingest::Error) -> Self {
+        Self::new(error.status(), error.to_string())
+    }
+}
+
+/// Takes a body in and does something with it, in turn: what is read of a message takes many times its bytes.
+async fn taken<T: Send + 'static>(
+    app: &App,
+    request: Body,
+    work: impl FnOnce(&App, Bytes) -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let (request, room) = body::large(app, request, LARGEST_CHUNKS).await?;
+    let turn = app.messages.clone().acquire_owned().await;
+    let turn = turn.map_err(|error| Fault::internal("take what was sent", error))?;
+    let app = app.clone();
+    apart(move || {
+        let _until_it_is_done = (room, turn);
+        work(&app, request)
+    })
+    .await
+}
 
 /// Keeps a recording in the window of the target that its name and labels mean, as an agent's.
 pub async fn ingest(
@@ -16,20 +52,68 @@ pub async fn ingest(
     headers: HeaderMap,
     request: Body,
 ) -> Result<StatusCode, Fault> {
-    let limits = Limits { body: LARGEST_CHUNKS, recording: 2 * LARGEST_CHUNKS, ..Limits::default() };
-    let (request, _room) = body::large(&app, request, limits.body).await?;
-    apart(move || {
+    taken(&app, request, move |app, request| {
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let got = ingest::ingest(uri.query().unwrap_or_default(), kind, request, app.core.utc(), limits);
-        let got = got.map_err(|error| Fault::new(error.status(), error.to_string()))?;
-        match got.profile {
-            Profile::Jfr(recording) => app.core.pushed(&got.app, recording),
-            _ => Err(Fault::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "What is kept by time has times in it: push format=jfr.",
-            )),
-        }
+        let query = uri.query().unwrap_or_default();
+        let got = ingest::ingest(query, kind, request, app.core.utc(), limits())?;
+        // Nothing happened: that is no fault.
+        got.recording.map_or(Ok(()), |recording| app.core.pushed(&got.app, recording))
     })
     .await?;
     Ok(StatusCode::OK)
+}
+
+/// The same by Connect, several at once.
+pub async fn push(State(app): State<App>, headers: HeaderMap, request: Body) -> Result<Response, Fault> {
+    is_of(&headers, CONNECT)?;
+    taken(&app, request, move |app, request| {
+        let mut taken = ingest::pushed(request, app.core.utc(), limits())?.into_iter();
+        taken.try_for_each(|(of, recording)| app.core.pushed(&of, recording))
+    })
+    .await?;
+    // A PushResponse has no fields.
+    Ok(([(header::CONTENT_TYPE, CONNECT)], Bytes::new()).into_response())
+}
+
+/// The same as OTLP: of each resource what it has. What of it is not taken is told.
+pub async fn otlp(State(app): State<App>, headers: HeaderMap, request: Body) -> Result<Response, Fault> {
+    is_of(&headers, PROTOBUF)?;
+    let answer = taken(&app, request, move |app, request| {
+        let (mut rejected, mut any, mut first) = (0, false, None);
+        for one in ingest::otlp(request, app.core.utc(), limits())? {
+            match app.core.pushed(&one.app, one.recording) {
+                Ok(()) => any = true,
+                Err(fault) => {
+                    rejected += one.profiles;
+                    first = first.or(Some(fault));
+                }
+            }
+        }
+        match first {
+            // Who is told so sends it all again, if that may help.
+            Some(fault) if !any => Err(fault),
+            first => Ok(first.map(|fault| ExportProfilesPartialSuccess {
+                rejected_profiles: i64::try_from(rejected).unwrap_or(i64::MAX),
+                error_message: fault.sentence,
+            })),
+        }
+    })
+    .await?;
+    let answer = ExportProfilesServiceResponse { partial_success: answer };
+    Ok(([(header::CONTENT_TYPE, PROTOBUF)], answer.encode_to_vec()).into_response())
+}
+
+fn is_of(headers: &HeaderMap, kind: &str) -> Result<(), Fault> {
+    let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
+    let told = text(header::CONTENT_TYPE).unwrap_or(kind);
+    let packed = text(header::CONTENT_ENCODING).unwrap_or("identity");
+    if !told.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(kind) {
+        let sentence = format!("Send protobuf: Content-Type {kind}; its form as JSON is not taken.");
+        return Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, sentence));
+    }
+    if !matches!(packed, "identity" | "gzip") {
+        let sentence = "Send it as it is, or with Content-Encoding gzip.";
+        return Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, sentence));
+    }
+    Ok(())
 }

@@ -45,6 +45,13 @@ pub(super) fn parts(content_type: Option<&str>, body: Bytes) -> Result<Parts, Er
             }
             "jfr" | "profile" => (found.profile, any) = (bytes, true),
             "labels" => found.labels = Some(bytes),
+            // Counted since the program began, and to be taken off what comes now.
+            "prev_profile" if !bytes.is_empty() => {
+                return Err(Error::Unknown(
+                    "A `prev_profile` is not taken: let the agent send what happened since it last did."
+                        .into(),
+                ));
+            }
             _ => {}
         }
     }
@@ -91,25 +98,4 @@ pub(super) fn unpacked(bytes: Bytes, most: usize, what: &str) -> Result<Bytes, E
         return Err(Error::too_large(what, most));
     }
     Ok(out.into())
-}
-
-/// Makes sure that text is folded text.
-pub(super) fn are_lines(text: &[u8]) -> Result<(), Error> {
-    let mut stacks = 0;
-    for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
-        let line = line.trim_ascii();
-        if line.is_empty() {
-            continue;
-        }
-        let weight = line.iter().rposition(|&byte| byte == b' ').and_then(|at| line.get(at + 1..));
-        let weight = weight.and_then(|weight| std::str::from_utf8(weight).ok()?.parse::<u64>().ok());
-        if weight.is_none() {
-            return Err(Error::Bad(format!("Line {number} is no folded stack: write `frame;frame 42`.")));
-        }
-        stacks += 1;
-    }
-    if stacks == 0 {
-        return Err(Error::Bad("There is nothing in the body: send `frame;frame 42`, line by line.".into()));
-    }
-    Ok(())
 }

@@ -1,52 +1,40 @@
 //! Profiles of OpenTelemetry, as somebody sends them.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use bytes::Bytes;
-use flightline_export::otlp::tree;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::profiles::v1development::{
-    ProfilesData, ProfilesDictionary, ResourceProfiles,
+    Profile, ProfilesData, ProfilesDictionary, ResourceProfiles,
 };
 use prost::Message;
 
-use super::{Error, Limited, Limits, body, label};
+use super::making::{DEEPEST, Frame, Known, Making, Measure, Sample};
+use super::pprof::file_name;
+use super::query::App;
+use super::{Error, Limits, body, cut, label, written};
 use crate::wire::Labels;
 
 /// Resources of a request.
 const MOST_RESOURCES: usize = 4096;
-/// Kinds of samples of a resource.
-const MOST_TYPES: usize = 64;
-
-/// Stacks of one kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stacks {
-    /// What was sampled, as its sender calls it.
-    pub name: String,
-    /// `frame;frame weight`, line by line.
-    pub text: Vec<u8>,
-    /// What weights count: samples, ns, bytes.
-    pub unit: String,
-}
 
 /// What came of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Its attributes; `service.name` says what it is.
-    pub labels: Labels,
-    /// When the earliest of its profiles begins, UTC ms; 0 if none says that.
-    pub from: i64,
-    /// When the latest ends, UTC ms.
-    pub until: i64,
-    /// By kind of samples.
-    pub stacks: Vec<Stacks>,
+    /// Whose it is: `service.name`, or what the program is called, and its other attributes.
+    pub app: App,
+    /// What was sampled.
+    pub recording: Bytes,
+    /// Profiles in it.
+    pub profiles: usize,
 }
 
-/// Takes the body of an `ExportProfilesServiceRequest` in protobuf, packed or not.
+/// Takes the body of an `ExportProfilesServiceRequest` in protobuf, packed or not. `now` is UTC ms, for what does not say when it was.
+/// Resources without samples are left out.
 ///
 /// # Errors
 /// It is too large, or no such message.
-pub fn otlp(body: Bytes, limits: Limits) -> Result<Vec<Received>, Error> {
+pub fn otlp(body: Bytes, now: i64, limits: Limits) -> Result<Vec<Received>, Error> {
     if body.len() > limits.body {
         return Err(Error::too_large("The body", limits.body));
     }
@@ -61,69 +49,200 @@ pub fn otlp(body: Bytes, limits: Limits) -> Result<Vec<Received>, Error> {
         )));
     }
     let mut left = limits.text;
-    data.resource_profiles.iter().map(|resource| of_resource(resource, &tables, limits, &mut left)).collect()
+    let mut received = Vec::new();
+    for resource in &data.resource_profiles {
+        let one = of_resource(resource, &tables, now, Limits { recording: left, ..limits })?;
+        left = left.saturating_sub(one.as_ref().map_or(0, |one| one.recording.len()));
+        received.extend(one);
+    }
+    Ok(received)
 }
 
 fn of_resource(
     resource: &ResourceProfiles,
     tables: &ProfilesDictionary,
+    now: i64,
     limits: Limits,
-    left: &mut usize,
-) -> Result<Received, Error> {
-    let mut received = Received { labels: Labels::new(), from: i64::MAX, until: 0, stacks: Vec::new() };
+) -> Result<Option<Received>, Error> {
+    let mut labels = Labels::new();
     for attribute in resource.resource.iter().flat_map(|resource| &resource.attributes) {
         if let Some((key, value)) = told(attribute, tables) {
-            label(&mut received.labels, &key, &value);
+            label(&mut labels, &key, &value);
         }
     }
-    let one = std::slice::from_ref(resource);
-    let mut types: BTreeMap<&str, ()> = BTreeMap::new();
-    for ((name, _), profile) in tree::types(one, tables) {
-        types.insert(name, ());
+    let name = labels.remove("service.name").filter(|name| !name.is_empty());
+    let name = name.or_else(|| labels.get("process.executable.name").cloned());
+    let app = App { name: name.unwrap_or_else(|| "unknown_service".into()), labels };
+    let mut taking = Taking {
+        tables,
+        making: Making::new(limits.text),
+        stacks: HashMap::new(),
+        names: Known::default(),
+        files: Known::default(),
+        from: i64::MAX,
+        until: 0,
+        profiles: 0,
+    };
+    for profile in resource.scope_profiles.iter().flat_map(|scope| &scope.profiles) {
+        taking.take(profile)?;
+    }
+    // A profile may leave it to its samples to say when it was.
+    let of_sample = taking.making.samples.iter().filter_map(|sample| sample.time).max();
+    let until = match of_sample {
+        _ if taking.until > 0 => taking.until,
+        Some(time) => time / 1_000_000,
+        None => now,
+    };
+    let recording = written::recording(&taking.making, taking.from.min(until), until, limits)?;
+    Ok(recording.map(|recording| Received { app, recording, profiles: taking.profiles }))
+}
+
+struct Taking<'a> {
+    tables: &'a ProfilesDictionary,
+    making: Making,
+    stacks: HashMap<i32, u32>,
+    names: Known,
+    files: Known,
+    /// UTC ms.
+    from: i64,
+    until: i64,
+    profiles: usize,
+}
+
+impl Taking<'_> {
+    fn take(&mut self, profile: &Profile) -> Result<(), Error> {
+        self.profiles += 1;
+        let tables = self.tables;
+        let text = |index: i32| at(&tables.string_table, index).map_or("", String::as_str);
+        let of = profile.sample_type.unwrap_or_default();
+        let (mut measure, mut factor) = Measure::of(text(of.type_strindex), text(of.unit_strindex));
+        let period =
+            profile.period_type.map(|of| Measure::of(text(of.type_strindex), text(of.unit_strindex)));
+        if let (Measure::Samples, Some((Measure::Cpu, unit)), Ok(period @ 1..)) =
+            (&measure, period, u64::try_from(profile.period))
+        {
+            (measure, factor) = (Measure::Cpu, unit.saturating_mul(period));
+        }
+        let kind = self.making.kind(measure)?;
         let millis = |nanos: u64| i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX);
         if profile.time_unix_nano > 0 {
-            received.from = received.from.min(millis(profile.time_unix_nano));
+            self.from = self.from.min(millis(profile.time_unix_nano));
             let end = profile.time_unix_nano.saturating_add(profile.duration_nano);
-            received.until = received.until.max(millis(end));
+            self.until = self.until.max(millis(end));
         }
-    }
-    received.from = received.from.min(received.until);
-    if types.len() > MOST_TYPES {
-        return Err(Error::TooLarge(format!(
-            "A resource has more than {MOST_TYPES} kinds of samples: send it in parts."
-        )));
-    }
-    for name in types.into_keys() {
-        let mut out = Limited { text: Vec::new(), most: *left };
-        match tree::folded_of(one, tables, &[name.to_owned()], left.saturating_add(1), &mut out) {
-            Ok(unit) => {
-                *left = left.saturating_sub(out.text.len());
-                received.stacks.push(Stacks { name: super::cut(name, 256), text: out.text, unit });
+        for sample in &profile.samples {
+            let stack = self.stack(sample.stack_index)?;
+            let thread = self.thread(&sample.attribute_indices)?;
+            let times = &sample.timestamps_unix_nano;
+            let mut put = |time: Option<&u64>, value: i64| {
+                let time = time.and_then(|&time| i64::try_from(time).ok());
+                let value = u64::try_from(value).unwrap_or(0).saturating_mul(factor);
+                self.making.sample(Sample { kind, stack, thread, time, value })
+            };
+            match (sample.values.len(), times.len()) {
+                // Times alone: each is one.
+                (0, _) => times.iter().try_for_each(|time| put(Some(time), 1))?,
+                (values, timed) if values == timed => {
+                    sample.values.iter().zip(times).try_for_each(|(&value, time)| put(Some(time), value))?;
+                }
+                // Summed up, or not as it should be: its values count, and lie where the first of its times is.
+                _ => sample.values.iter().try_for_each(|&value| put(times.first(), value))?,
             }
-            Err(error) if super::is_too_large(&error) => {
-                return Err(Error::too_large("The request as text", limits.text));
-            }
-            Err(error) => return Err(Error::Bad(format!("The profiles cannot be read: {error}."))),
         }
+        Ok(())
     }
-    Ok(received)
+
+    fn stack(&mut self, index: i32) -> Result<u32, Error> {
+        if let Some(&known) = self.stacks.get(&index) {
+            return Ok(known);
+        }
+        let tables = self.tables;
+        let mut frames = Vec::new();
+        // Index 0 is none.
+        let stack = at(&tables.stack_table, index).filter(|_| index != 0);
+        for &location in stack.iter().flat_map(|stack| &stack.location_indices) {
+            // What is beyond is cut in any case.
+            if frames.len() > DEEPEST {
+                break;
+            }
+            let location = at(&tables.location_table, location).filter(|_| location != 0);
+            let Some(location) = location else {
+                let name = self.making.name("?")?;
+                frames.push(Frame { name, ..Frame::default() });
+                continue;
+            };
+            let text = |index: i32| at(&tables.string_table, index).map_or("", String::as_str);
+            let mapping = at(&tables.mapping_table, location.mapping_index);
+            let file = mapping.map_or(0, |mapping| mapping.filename_strindex);
+            let module = self.files.name(file.into(), file_name(text(file)), &mut self.making)?;
+            let kernel = self.is_kernel(&location.attribute_indices);
+            let before = frames.len();
+            for line in location.lines.iter().take(DEEPEST + 1) {
+                let function = at(&tables.function_table, line.function_index);
+                let index = function.map_or(0, |function| function.name_strindex);
+                let name = self.names.name(index.into(), text(index), &mut self.making)?;
+                if name != 0 {
+                    let line = i32::try_from(line.line).unwrap_or(0);
+                    frames.push(Frame { name, module, line, kernel });
+                }
+            }
+            if frames.len() == before {
+                let name = self.making.name(&format!("0x{:x}", location.address))?;
+                frames.push(Frame { name, module, line: 0, kernel });
+            }
+        }
+        let number = self.making.stack(frames)?;
+        self.stacks.insert(index, number);
+        Ok(number)
+    }
+
+    /// Of attributes the one that is called so.
+    fn attribute(&self, indices: &[i32], name: &str) -> Option<&Value> {
+        let table = &self.tables.attribute_table;
+        let named = |index: &i32| {
+            let attribute = at(table, *index).filter(|_| *index != 0)?;
+            let key = at(&self.tables.string_table, attribute.key_strindex)?;
+            if key == name { attribute.value.as_ref()?.value.as_ref() } else { None }
+        };
+        indices.iter().take(64).find_map(named)
+    }
+
+    fn is_kernel(&self, indices: &[i32]) -> bool {
+        matches!(self.attribute(indices, "profile.frame.type"), Some(Value::StringValue(kind)) if kind == "kernel")
+    }
+
+    fn thread(&mut self, indices: &[i32]) -> Result<u32, Error> {
+        let name = match self.attribute(indices, "thread.name") {
+            Some(Value::StringValue(name)) => cut(name, 256),
+            _ => String::new(),
+        };
+        let id = match self.attribute(indices, "thread.id") {
+            Some(Value::IntValue(id)) => *id,
+            _ => 0,
+        };
+        self.making.thread(&name, id)
+    }
+}
+
+fn at<T>(table: &[T], index: i32) -> Option<&T> {
+    usize::try_from(index).ok().and_then(|index| table.get(index))
 }
 
 /// Key and value of an attribute, if they are plain.
 fn told(attribute: &KeyValue, tables: &ProfilesDictionary) -> Option<(String, String)> {
-    let text = |index: i32| usize::try_from(index).ok().and_then(|index| tables.string_table.get(index));
+    let text = |index: i32| at(&tables.string_table, index);
     let key = match attribute.key.is_empty() {
         true => text(attribute.key_strindex)?,
         false => &attribute.key,
     };
     let AnyValue { value: Some(value) } = attribute.value.as_ref()? else { return None };
     let value = match value {
-        Value::StringValue(value) => super::cut(value, 256),
-        Value::StringValueStrindex(index) => super::cut(text(*index)?, 256),
+        Value::StringValue(value) => cut(value, 256),
+        Value::StringValueStrindex(index) => cut(text(*index)?, 256),
         Value::IntValue(value) => value.to_string(),
         Value::BoolValue(value) => value.to_string(),
         Value::DoubleValue(value) => value.to_string(),
         _ => return None,
     };
-    Some((super::cut(key, 256), value))
+    Some((cut(key, 256), value))
 }

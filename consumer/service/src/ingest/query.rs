@@ -1,7 +1,7 @@
 //! What stands behind the `?` of Pyroscope's `/ingest`.
 
 use super::{Error, cut, label};
-use crate::settings::LONGEST_TEXT;
+use crate::settings::{LONGEST_LABEL, LONGEST_TEXT};
 use crate::wire::Labels;
 
 /// Longest query.
@@ -31,12 +31,15 @@ impl App {
             None => (text, ""),
             Some((name, labels)) => (name, labels.strip_suffix('}').ok_or_else(form)?),
         };
-        let mut app = Self { name: cut(name.trim(), LONGEST_TEXT), labels: Labels::new() };
+        // Blanks go last: what is cut away before may have hidden some.
+        let name = cut(name, LONGEST_TEXT).trim().to_owned();
+        let mut app = Self { name, labels: Labels::new() };
         if app.name.is_empty() || app.name.contains('}') {
             return Err(form());
         }
         for pair in labels.split(',').filter(|pair| !pair.trim().is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(form)?;
+            let [key, value] = [key, value].map(|text| cut(text.trim(), LONGEST_LABEL));
             label(&mut app.labels, key.trim(), value.trim());
         }
         Ok(app)
@@ -72,6 +75,10 @@ pub(super) struct Query {
     pub(super) format: Format,
     /// Of folded text.
     pub(super) unit: String,
+    /// What a sample of folded text stands for, ns, if that is told.
+    pub(super) period: Option<u64>,
+    /// It does not say when it was.
+    pub(super) untimed: bool,
 }
 
 impl Query {
@@ -80,7 +87,7 @@ impl Query {
             return Err(Error::TooLarge("The query has more than 16 KiB: give fewer labels.".into()));
         }
         let (mut app, mut from, mut until) = (None, None, None);
-        let (mut format, mut unit) = (Format::Folded, "samples".to_owned());
+        let (mut format, mut unit, mut period) = (Format::Folded, "samples".to_owned(), None);
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*key {
                 "name" => app = Some(App::parse(&value)?),
@@ -88,19 +95,24 @@ impl Query {
                 "until" => until = Some(moment("until", &value)?),
                 "format" => format = named(&value)?,
                 "units" if ["samples", "bytes"].contains(&&*value) => unit = value.into_owned(),
-                // How often, by whom: a recording says that itself.
+                "sampleRate" => {
+                    let rate: Option<u64> = value.parse().ok().filter(|&rate| rate > 0);
+                    period = rate.and_then(|rate| 1_000_000_000_u64.checked_div(rate)).filter(|&ns| ns > 0);
+                }
+                // By whom.
                 _ => {}
             }
         }
         let app = app.ok_or_else(|| {
             Error::Bad("Give ?name=app{key=value,…}: it is not said what was recorded.".into())
         })?;
+        let untimed = from.is_none() && until.is_none();
         let until = until.unwrap_or(now);
         let from = from.unwrap_or(until);
         if from > until {
             return Err(Error::Bad("It ends before it begins: `from` must not be after `until`.".into()));
         }
-        Ok(Self { app, from, until, format, unit })
+        Ok(Self { app, from, until, format, unit, period, untimed })
     }
 }
 
@@ -109,7 +121,7 @@ fn named(name: &str) -> Result<Format, Error> {
         "jfr" => Ok(Format::Jfr),
         "pprof" => Ok(Format::Pprof),
         // What Pyroscope calls lines of text.
-        "" | "folded" | "collapsed" | "groups" => Ok(Format::Folded),
+        "" | "folded" | "collapsed" | "lines" | "groups" => Ok(Format::Folded),
         other => {
             let other = cut(other, 40);
             Err(Error::Unknown(format!("The format {other:?} is not taken: send jfr, pprof or folded.")))
@@ -148,6 +160,9 @@ mod tests {
         for other in ["", "{a=b}", "shop{a=b", "shop{a}", "shop}", "shop{a=b}x", "\u{1}\n"] {
             assert!(App::parse(other).is_err(), "{other:?}");
         }
+        // A blank behind what is cut away would make another name of it the next time.
+        let hidden = App::parse("\u{1} shop {\u{1} k =\u{2} v\u{1} }").unwrap();
+        assert_eq!((hidden.text(), hidden), ("shop{k=v}".into(), App::parse("shop{k=v}").unwrap()));
         let many: String = (0..10_000).map(|i| format!("k{i}={},", "v".repeat(10))).collect();
         let app = App::parse(&format!("a{{{many}}}")).unwrap();
         assert_eq!(app.labels.len(), crate::settings::MOST_LABELS);

@@ -1,0 +1,78 @@
+//! Requests in the log.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use axum::extract::Request;
+use axum::http::Method;
+use axum::response::Response;
+
+use crate::fault::Why;
+use crate::log::{Level, Log, Value};
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
+
+/// What is told of a request: never what stands behind the `?`, nor its headers.
+pub struct Told {
+    began: Instant,
+    method: Method,
+    path: String,
+    peer: Option<Peer>,
+}
+
+impl Told {
+    /// Of a request that begins.
+    pub fn of(request: &Request) -> Self {
+        Self {
+            began: Instant::now(),
+            method: request.method().clone(),
+            path: request.uri().path().chars().take(256).collect(),
+            peer: request.extensions().get::<Peer>().copied(),
+        }
+    }
+
+    /// How it was answered.
+    pub fn tell(&self, log: &Log, response: &Response) {
+        let status = response.status();
+        let reads = matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        // What agents send all the time changes nothing that is not told by itself.
+        let of_agent = self.path.strip_prefix("/v1").unwrap_or(&self.path).starts_with("/agents");
+        let level = match status.as_u16() {
+            500.. => Level::Error,
+            400.. => Level::Warn,
+            _ if reads || of_agent => Level::Debug,
+            _ => Level::Info,
+        };
+        if !log.takes(level) {
+            return;
+        }
+        let remote = self.peer.map(|Peer(address)| address.to_string()).unwrap_or_default();
+        let took = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut fields: Vec<(&str, Value<'_>)> = vec![
+            ("method", self.method.as_str().into()),
+            ("path", (&self.path).into()),
+            ("status", u64::from(status.as_u16()).into()),
+            ("remote", (&remote).into()),
+            ("duration_ms", took.into()),
+        ];
+        for (key, before) in [("target", &["targets", "taskmanagers", "agents"][..]), ("run", &["runs"])] {
+            if let Some(value) = named(&self.path, before) {
+                fields.push((key, value.into()));
+            }
+        }
+        let why = response.extensions().get::<Why>();
+        if let Some(Why(why)) = why {
+            fields.push(("why", (&**why).into()));
+        }
+        log.tell(level, "request", &fields);
+    }
+}
+
+/// The word of a path behind one of these.
+fn named<'a>(path: &'a str, before: &[&str]) -> Option<&'a str> {
+    let mut words = path.split('/');
+    words.find(|word| before.contains(word))?;
+    words.next().filter(|word| !word.is_empty())
+}

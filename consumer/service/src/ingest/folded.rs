@@ -1,0 +1,37 @@
+//! Folded stacks: `frame;frame weight`, line by line.
+
+use super::Error;
+use super::making::{Frame, Making, Measure, Sample};
+
+/// Takes text in. `unit` is samples or bytes; of samples each stands for `period` ns, if that is known.
+pub(super) fn take(text: &[u8], unit: &str, period: Option<u64>, making: &mut Making) -> Result<(), Error> {
+    let (measure, factor) = match (unit, period) {
+        ("bytes", _) => (Measure::Alloc, 1),
+        (_, Some(period)) => (Measure::Cpu, period),
+        _ => (Measure::Samples, 1),
+    };
+    let kind = making.kind(measure)?;
+    for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        let flawed = || Error::Bad(format!("Line {number} is no folded stack: write `frame;frame 42`."));
+        let space = line.iter().rposition(|&byte| byte == b' ').ok_or_else(flawed)?;
+        let (stack, weight) = line.split_at(space);
+        let weight = std::str::from_utf8(weight.trim_ascii()).ok().and_then(|weight| weight.parse().ok());
+        let weight: u64 = weight.ok_or_else(flawed)?;
+        let mut frames = Vec::new();
+        for name in stack.trim_ascii().rsplit(|&byte| byte == b';') {
+            let name = making.name(&String::from_utf8_lossy(name))?;
+            frames.push(Frame { name, ..Frame::default() });
+        }
+        let stack = making.stack(frames)?;
+        let value = weight.saturating_mul(factor);
+        making.sample(Sample { kind, stack, thread: 0, time: None, value })?;
+    }
+    if making.samples.is_empty() {
+        return Err(Error::Bad("There is nothing in the body: send `frame;frame 42`, line by line.".into()));
+    }
+    Ok(())
+}

@@ -1,0 +1,301 @@
+//! Samples of others as a recording of one chunk.
+
+use std::io;
+
+use bytes::Bytes;
+use jfr_format::ids::{FileOffset, Ticks};
+use jfr_format::metadata::Declared;
+use jfr_format::schema::{self, thread_state};
+use jfr_format::write::{ChunkWriter, ClockLine, Geometry, Output, WriteError};
+
+use super::making::{Making, Measure, Sample};
+use super::{Error, Limits};
+
+const MILLI: i64 = 1_000_000;
+/// Events that samples of CPU time become, and how many more for each sample that came, so that a small message makes no large recording.
+/// Beyond that each stands for more.
+const MOST_EVENTS: u64 = 1 << 18;
+const FEW_EVENTS: u64 = 10_000;
+const EVENTS_OF_ONE: u64 = 64;
+/// Events and constants that are written at once.
+const AT_ONCE: usize = 8 << 20;
+/// The longest time that one profile may be of, ns.
+const LONGEST: i64 = 24 * 3600 * 1_000_000_000;
+/// Steps of the golden section: so many samples as there may be lie evenly in their time.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Makes a recording; times are UTC ms. Samples without a time of their own are spread over all of it. `None` if there are no samples.
+pub(super) fn recording(
+    making: &Making,
+    from: i64,
+    until: i64,
+    limits: Limits,
+) -> Result<Option<Bytes>, Error> {
+    if making.samples.is_empty() {
+        return Ok(None);
+    }
+    let times = making.samples.iter().filter_map(|sample| sample.time);
+    let (first, last) =
+        times.fold((i64::MAX, i64::MIN), |(first, last), time| (first.min(time), last.max(time)));
+    let from = from.max(0).saturating_mul(MILLI).min(first);
+    let until = until.saturating_mul(MILLI).max(last).max(from.saturating_add(MILLI));
+    if until.saturating_sub(from) > LONGEST {
+        return Err(Error::Bad("It is of more than a day: say when it was, in ns since 1970.".into()));
+    }
+    let mut writing = Writing::new(making, from, until).map_err(flawed)?;
+    writing.all().map_err(flawed)?;
+    let bytes = writing.out.0;
+    if bytes.len() > limits.recording {
+        return Err(Error::too_large("The recording that it makes", limits.recording));
+    }
+    Ok(Some(bytes.into()))
+}
+
+fn flawed(error: io::Error) -> Error {
+    Error::TooLarge(format!("It cannot be kept as a recording, {error}: send it in parts."))
+}
+
+fn of_writer(error: WriteError) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+#[derive(Default)]
+struct Memory(Vec<u8>);
+
+impl Output for Memory {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn patch(&mut self, at: FileOffset, bytes: &[u8]) -> io::Result<()> {
+        let at = usize::try_from(at.0).unwrap_or(usize::MAX);
+        let place = at.checked_add(bytes.len()).and_then(|end| self.0.get_mut(at..end));
+        place.ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+struct Writing<'a> {
+    making: &'a Making,
+    chunk: ChunkWriter,
+    out: Memory,
+    /// ns since 1970.
+    from: i64,
+    length: i64,
+    /// Events that were written, as they are spread.
+    spread: u64,
+}
+
+const TYPES: [jfr_format::ids::TypeId; 6] = [
+    schema::ACTIVE_SETTING,
+    schema::EXECUTION_SAMPLE,
+    schema::WALL_CLOCK_SAMPLE,
+    schema::MALLOC,
+    schema::LIVE_ALLOCATION,
+    schema::EVENT_SAMPLE,
+];
+
+impl<'a> Writing<'a> {
+    fn new(making: &'a Making, from: i64, until: i64) -> io::Result<Self> {
+        let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: from, ticks_per_second: 1_000_000_000 };
+        let declared = Declared::of(TYPES);
+        let chunk = ChunkWriter::declaring(&declared, Geometry::Patched, &line, FileOffset(0), Ticks(0));
+        Ok(Self {
+            making,
+            chunk: chunk.map_err(of_writer)?,
+            out: Memory::default(),
+            from,
+            length: until - from,
+            spread: 0,
+        })
+    }
+
+    fn all(&mut self) -> io::Result<()> {
+        self.constants()?;
+        for (kind, measure) in self.making.kinds.iter().enumerate() {
+            match measure {
+                Measure::Cpu => self.cpu(kind)?,
+                // Beside the CPU time of the same samples their number says nothing more.
+                Measure::Samples if self.making.kinds.contains(&Measure::Cpu) => {}
+                Measure::Samples if self.total(kind) <= self.most(kind) => self.steady(kind, 1)?,
+                _ => self.weighed(kind, measure)?,
+            }
+        }
+        self.chunk.finish(Ticks(self.length), true, &mut self.out)
+    }
+
+    fn constants(&mut self) -> io::Result<()> {
+        let making = self.making;
+        // Keys are numbers and one: 0 is nothing.
+        for (number, name) in (1..).zip(&making.names) {
+            self.constant(schema::SYMBOL, number, |s| {
+                s.string(name);
+            })?;
+        }
+        let mut methods = std::collections::HashMap::new();
+        let mut classes = std::collections::HashSet::new();
+        for frame in making.stacks.iter().flatten() {
+            let class = u64::from(frame.module) + 1;
+            if classes.insert(class) {
+                self.constant(schema::CLASS, class, |c| {
+                    c.key(0).key(class).key(0).int(0).boolean(false);
+                })?;
+            }
+            let next = methods.len() as u64 + 1;
+            if *methods.entry((frame.name, frame.module)).or_insert(next) == next {
+                let name = u64::from(frame.name) + 1;
+                self.constant(schema::METHOD, next, |m| {
+                    m.key(class).key(name).key(1).int(0).boolean(false);
+                })?;
+            }
+        }
+        for (number, frames) in (1..).zip(&making.stacks) {
+            let kept = if Making::is_cut(frames) { &frames[..frames.len() - 1] } else { frames };
+            self.constant(schema::STACK_TRACE, number, |s| {
+                s.boolean(Making::is_cut(frames)).array(kept.len());
+                for frame in kept {
+                    let method = methods.get(&(frame.name, frame.module)).copied().unwrap_or(0);
+                    s.key(method).int(frame.line).int(0).key(frame.kind());
+                }
+            })?;
+        }
+        for (number, (name, id)) in making.threads.iter().enumerate().skip(1) {
+            let name = making.names.get(*name as usize).map_or("", |name| name);
+            self.constant(schema::THREAD, number as u64, |t| {
+                t.string(name).long(*id).null().long(0).key(0);
+            })?;
+        }
+        for (number, measure) in (1..).zip(&making.kinds) {
+            let name = match measure {
+                Measure::Other(name) => name,
+                // If they are too many to be told one by one.
+                _ => "samples",
+            };
+            self.constant(schema::EVENT_NAME, number, |c| {
+                c.string(name);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn samples(&self, kind: usize) -> impl Iterator<Item = &'a Sample> + use<'a> {
+        self.making.samples.iter().filter(move |sample| sample.kind == kind)
+    }
+
+    fn total(&self, kind: usize) -> u64 {
+        self.samples(kind).fold(0, |sum, sample| sum.saturating_add(sample.value))
+    }
+
+    /// Events that these samples may become.
+    fn most(&self, kind: usize) -> u64 {
+        let samples = self.samples(kind).count() as u64;
+        MOST_EVENTS.min(FEW_EVENTS + samples.saturating_mul(EVENTS_OF_ONE)).max(samples)
+    }
+
+    /// CPU time is told by equal samples: as many as have the same time each, in which nothing is lost unless they would be too many.
+    fn cpu(&mut self, kind: usize) -> io::Result<()> {
+        let period = self.samples(kind).fold(0, |period, sample| common(period, sample.value));
+        let period = period.max(self.total(kind).div_ceil(self.most(kind))).max(1);
+        let id = i64::from(schema::EXECUTION_SAMPLE.0);
+        self.event(schema::ACTIVE_SETTING, |e| {
+            e.ticks(Ticks(0)).long(id).string("interval").string(&period.to_string());
+        })?;
+        self.steady(kind, period)
+    }
+
+    /// One event for each `period`; what is left of one sample goes to the next.
+    fn steady(&mut self, kind: usize, period: u64) -> io::Result<()> {
+        let mut carried = 0u64;
+        for sample in self.samples(kind) {
+            carried = carried.saturating_add(sample.value);
+            while carried >= period {
+                carried -= period;
+                let at = self.at(sample);
+                self.event(schema::EXECUTION_SAMPLE, |e| {
+                    e.ticks(at).key(sample.thread.into()).key(stack(sample)).key(thread_state::DEFAULT);
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An event for each sample, which says what it stands for.
+    fn weighed(&mut self, kind: usize, measure: &Measure) -> io::Result<()> {
+        for sample in self.samples(kind) {
+            let (at, thread, stack) = (self.at(sample), sample.thread.into(), stack(sample));
+            let value = i64::try_from(sample.value).unwrap_or(i64::MAX);
+            match measure {
+                Measure::Wall => self.event(schema::WALL_CLOCK_SAMPLE, |e| {
+                    e.ticks(at).key(thread).key(stack).key(thread_state::DEFAULT).int(1).ticks(Ticks(value));
+                })?,
+                Measure::Alloc => self.event(schema::MALLOC, |e| {
+                    e.ticks(at).key(thread).key(stack).long(0).long(value);
+                })?,
+                Measure::Live => self.event(schema::LIVE_ALLOCATION, |e| {
+                    e.ticks(at)
+                        .key(thread)
+                        .key(stack)
+                        .long(0)
+                        .long(value)
+                        .long(value)
+                        .ticks(at)
+                        .ticks(Ticks(0));
+                })?,
+                _ => self.event(schema::EVENT_SAMPLE, |e| {
+                    e.ticks(at).key(thread).key(stack).key(kind as u64 + 1).long(value);
+                })?,
+            }
+        }
+        Ok(())
+    }
+
+    /// When an event of a sample was.
+    fn at(&mut self, sample: &Sample) -> Ticks {
+        if let Some(time) = sample.time {
+            return Ticks(time - self.from);
+        }
+        self.spread = self.spread.wrapping_add(1);
+        let share = u128::from(self.spread.wrapping_mul(GOLDEN));
+        let length = u128::from(self.length.unsigned_abs());
+        Ticks(i64::try_from((share * length) >> 64).unwrap_or(0))
+    }
+
+    fn constant(
+        &mut self,
+        of: jfr_format::ids::TypeId,
+        key: u64,
+        fields: impl FnOnce(&mut jfr_format::write::FieldWriter<'_>),
+    ) -> io::Result<()> {
+        self.make_room()?;
+        self.chunk.constant(of, key, fields).map_err(of_writer)
+    }
+
+    fn event(
+        &mut self,
+        of: jfr_format::ids::TypeId,
+        fields: impl FnOnce(&mut jfr_format::write::FieldWriter<'_>),
+    ) -> io::Result<()> {
+        self.make_room()?;
+        self.chunk.event(of, fields).map_err(of_writer)
+    }
+
+    fn make_room(&mut self) -> io::Result<()> {
+        if self.chunk.pending() >= AT_ONCE {
+            self.chunk.flush(Ticks(0), &mut self.out)?;
+        }
+        Ok(())
+    }
+}
+
+fn stack(sample: &Sample) -> u64 {
+    u64::from(sample.stack) + 1
+}
+
+/// Greatest common divisor.
+fn common(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -1,0 +1,310 @@
+//! What the service tells of what happens, a line for each, for people (text) or programs (JSON).
+//!
+//! Names are other programs' and clients' words: nothing in them ends a line or reaches a terminal as it is. Who tells waits for nobody: a
+//! thread writes, and what it does not keep up with is counted and told.
+
+use std::fmt::{self, Write as _};
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use crate::clock::{Clock, Machine, iso};
+
+/// Lines that wait to be written.
+const MOST_LINES: usize = 4096;
+/// Letters of a text.
+const LONGEST: usize = 512;
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// `time LEVEL event key=value …`
+    #[default]
+    Text,
+    /// An object of JSON.
+    Json,
+}
+
+/// How much it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Something does not work.
+    Error,
+    /// Something was refused, or is lost.
+    Warn,
+    /// Something changed.
+    Info,
+    /// Each request.
+    Debug,
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+/// What a line says under a key.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// Anybody's words.
+    Text(&'a str),
+    /// A number.
+    Number(u64),
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a String> for Value<'a> {
+    fn from(text: &'a String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Value<'_> {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+/// Where lines go; by default nowhere.
+#[derive(Clone, Debug, Default)]
+pub struct Log(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    format: Format,
+    level: Level,
+    lines: SyncSender<Line>,
+    dropped: Arc<AtomicU64>,
+}
+
+enum Line {
+    Text(String),
+    /// To be answered when all before it is written.
+    Mark(SyncSender<()>),
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("line")
+    }
+}
+
+impl Log {
+    /// Writes lines of this level and those that matter more.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn new(format: Format, level: Level, out: impl Write + Send + 'static) -> std::io::Result<Self> {
+        let (lines, written) = sync_channel(MOST_LINES);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let of_thread = Arc::clone(&dropped);
+        let work = move || work(&written, &of_thread, format, out);
+        std::thread::Builder::new().name("log".into()).spawn(work)?;
+        Ok(Self(Some(Arc::new(Shared { format, level, lines, dropped }))))
+    }
+
+    /// Whether lines of this level are of any use.
+    pub fn takes(&self, level: Level) -> bool {
+        self.0.as_ref().is_some_and(|shared| level <= shared.level)
+    }
+
+    /// Tells that something happened.
+    pub fn tell(&self, level: Level, event: &str, fields: &[(&str, Value<'_>)]) {
+        let Some(shared) = self.0.as_ref().filter(|shared| level <= shared.level) else { return };
+        let line = line(shared.format, Machine::default().utc(), level, event, fields);
+        if let Err(TrySendError::Full(_)) = shared.lines.try_send(Line::Text(line)) {
+            shared.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Waits a little until all is written.
+    pub fn flush(&self) {
+        let Some(shared) = &self.0 else { return };
+        let (done, told) = sync_channel(1);
+        if shared.lines.try_send(Line::Mark(done)).is_ok() {
+            let _ = told.recv_timeout(Duration::from_secs(1));
+        }
+    }
+}
+
+fn work(lines: &Receiver<Line>, dropped: &AtomicU64, format: Format, mut out: impl Write) {
+    while let Ok(next) = lines.recv() {
+        // Nobody can be told that nobody can be told.
+        match next {
+            Line::Text(line) => drop(out.write_all(line.as_bytes())),
+            Line::Mark(done) => {
+                let _ = (out.flush(), done.try_send(()));
+            }
+        }
+        let lost = dropped.swap(0, Relaxed);
+        if lost > 0 {
+            let fields = [("lines", Value::Number(lost))];
+            let line = line(format, Machine::default().utc(), Level::Warn, "lines were dropped", &fields);
+            let _ = out.write_all(line.as_bytes());
+        }
+    }
+}
+
+fn line(format: Format, utc: i64, level: Level, event: &str, fields: &[(&str, Value<'_>)]) -> String {
+    let mut line = String::new();
+    let time = iso(utc);
+    // Writing into a text cannot fail.
+    let _ = match format {
+        Format::Text => write!(line, "{time} {} {event}", level.name().to_uppercase()),
+        Format::Json => {
+            write!(line, "{{\"time\":\"{time}\",\"level\":\"{}\",\"event\":{}", level.name(), quoted(event))
+        }
+    };
+    for (key, value) in fields {
+        let _ = match (format, value) {
+            (Format::Text, Value::Number(number)) => write!(line, " {key}={number}"),
+            (Format::Json, Value::Number(number)) => write!(line, ",\"{key}\":{number}"),
+            (Format::Text, Value::Text(text)) if is_plain(text) => write!(line, " {key}={text}"),
+            (Format::Text, Value::Text(text)) => write!(line, " {key}={}", quoted(text)),
+            (Format::Json, Value::Text(text)) => write!(line, ",\"{key}\":{}", quoted(text)),
+        };
+    }
+    line.push_str(if format == Format::Json { "}\n" } else { "\n" });
+    line
+}
+
+/// Says what it is without quotes.
+fn is_plain(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+    !text.is_empty() && text.len() <= LONGEST && text.chars().all(plain)
+}
+
+/// As JSON has it, with nothing but letters that show: no controls (a terminal obeys those from 0x80 on too), nothing that turns the
+/// direction of writing or ends a line.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars().take(LONGEST) {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control()
+                || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}') =>
+            {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const HOSTILE: &str = "a\"b\\\n2026-01-01 INFO forged\r\u{1b}[31m\u{9b}2J\u{202e}x\u{2028}\u{7f}\0";
+
+    #[test]
+    fn names_stay_in_their_line() {
+        for format in [Format::Text, Format::Json] {
+            let fields =
+                [("name", HOSTILE.into()), ("plain", "nginx-1".into()), ("n", 7.into()), ("no", "".into())];
+            let line = line(format, 1_795_420_800_001, Level::Warn, "joined", &fields);
+            let body = line.strip_suffix('\n').unwrap();
+            assert!(!body.chars().any(|c| c.is_control() || "\u{202e}\u{2028}".contains(c)), "{body:?}");
+            match format {
+                Format::Text => {
+                    assert!(body.starts_with("2026-11-23T08:00:00.001Z WARN joined name=\"a\\\"b"), "{body}");
+                    assert!(body.ends_with("plain=nginx-1 n=7 no=\"\""), "{body}");
+                }
+                Format::Json => {
+                    let value: serde_json::Value = serde_json::from_str(body).unwrap();
+                    assert_eq!((value["name"].as_str(), value["n"].as_u64()), (Some(HOSTILE), Some(7)));
+                    assert_eq!(
+                        (value["level"].as_str(), value["event"].as_str()),
+                        (Some("warn"), Some("joined"))
+                    );
+                }
+            }
+        }
+        let long = "x".repeat(100_000);
+        assert!(line(Format::Json, 0, Level::Info, "e", &[("k", (&long).into())]).len() < 1000);
+    }
+
+    #[derive(Clone, Default)]
+    struct Shown(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shown {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_matters_less_is_left_out() {
+        let shown = Shown::default();
+        let log = Log::new(Format::Text, Level::Warn, shown.clone()).unwrap();
+        log.tell(Level::Info, "nothing", &[]);
+        log.tell(Level::Error, "something", &[("k", 1.into())]);
+        log.flush();
+        let text = String::from_utf8(shown.0.lock().unwrap().clone()).unwrap();
+        assert!(text.ends_with("Z ERROR something k=1\n") && text.lines().count() == 1, "{text}");
+        assert!(!log.takes(Level::Info) && log.takes(Level::Warn) && !Log::default().takes(Level::Error));
+    }
+
+    /// Takes nothing until it is told to.
+    struct Stuck(mpsc::Receiver<()>, Shown);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _ = self.0.recv();
+            self.1.write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_tells_waits_for_nobody_and_what_is_lost_is_counted() {
+        let ((go, stuck), shown) = (mpsc::channel(), Shown::default());
+        let log = Log::new(Format::Json, Level::Info, Stuck(stuck, shown.clone())).unwrap();
+        for at in 0..MOST_LINES as u64 + 100 {
+            log.tell(Level::Info, "many", &[("at", at.into())]);
+        }
+        drop(go);
+        // The queue is full until the thread has taken some.
+        let text = || String::from_utf8(shown.0.lock().unwrap().clone()).unwrap();
+        while !text().contains("lines were dropped") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let lost: u64 = text()
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .filter_map(|line| line["lines"].as_u64())
+            .sum();
+        // One may be with the thread already.
+        assert!((99..=100).contains(&lost), "{lost}");
+    }
+}
