@@ -106,7 +106,7 @@ test("a slowdown in one of three programs is found from the page: which program,
   const words = await page.locator("#risen-words").textContent();
   const [, since] = /since (\d\d:\d\d:\d\d)$/.exec(words), at = Date.parse(`${new Date(planted).toISOString().slice(0, 10)}T${since}Z`);
   say(`${words}; planted at ${new Date(planted).toISOString().slice(11, 19)}`);
-  assert.ok(Math.abs(at - planted) <= 20_000, `${since} for ${new Date(planted).toISOString()}`);
+  assert.ok(Math.abs(at - planted) <= 15_000, `${since} for ${new Date(planted).toISOString()}`);
   await shot(page, "service-show-risen");
   // Which function.
   await page.locator("#risen-open").click();

@@ -1,6 +1,6 @@
 // How busy a target was of late: a small picture of it, and whether that has risen.
 
-const BEFORE = 3, AFTER = 3, TIMES = 1.5, SURE = 5;
+const BEFORE = 3, AFTER = 2, TIMES = 1.5, SURE = 5;
 
 /**
  * Since when there are more samples than before, up to now, and how many times as many: `{ since, times }`, or null. Counts vary by the
@@ -16,7 +16,7 @@ export function risen(load) {
     const before = sums[at] / at, count = known.length - at, after = (sums.at(-1) - sums[at]) / count;
     const sure = (after - before) / Math.sqrt(Math.max(1, sums[at]) / at ** 2 + Math.max(1, after * count) / count ** 2);
     // A peak alone is no rise.
-    const middle = () => known.slice(at).map(([, samples]) => samples).sort((a, b) => a - b)[count >> 1];
+    const middle = () => known.slice(at).map(([, samples]) => samples).sort((a, b) => a - b)[(count - 1) >> 1];
     if (after >= TIMES * before && sure >= SURE && !(sure <= best?.sure) && middle() >= TIMES * before) best = { sure, since: load.from + known[at][0] * load.step, times: before > 0 ? after / before : Infinity };
   }
   return best && { since: best.since, times: best.times };
