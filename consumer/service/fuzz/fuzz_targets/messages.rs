@@ -21,6 +21,6 @@ fuzz_target!(|data: &[u8]| {
     for (app, recording) in made.unwrap_or_default() {
         assert!(app.labels.len() <= 32);
         assert!(recording.len() <= 8 * LIMITS.recording, "{} bytes", recording.len());
-        assert!(jfr_format::header::ChunkHeader::decode(recording.first_chunk().unwrap()).is_ok());
+        assert!(jfr_format::header::ChunkHeader::decode(recording.first_chunk::<{ jfr_format::header::LEN }>().unwrap()).is_ok());
     }
 });
