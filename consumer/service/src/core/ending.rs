@@ -219,13 +219,17 @@ impl Delivery {
         let Some(upload) = self.upload.take() else { return Err(ended()) };
         upload.sync().map_err(|error| Fault::internal("write the recording", error))?;
         let core = Arc::clone(&self.core);
+        // Before it is seen to have ended, so that its file is there by then; a laden disk lets even a renaming wait, and nobody else with it.
+        upload.complete().map_err(|error| Fault::internal("keep the recording", error))?;
         let target = {
             let now = core.now().running;
             let mut state = core.state();
             let entry = state.runs.get_mut(&self.run).filter(|entry| entry.phase == Phase::Delivering);
-            let entry = entry.ok_or_else(ended)?;
-            // A renaming; done here, so that who sees the run as ended finds its file.
-            upload.complete().map_err(|error| Fault::internal("keep the recording", error))?;
+            let Some(entry) = entry else {
+                drop(state);
+                let _ = core.store.remove_recording(&self.run);
+                return Err(ended());
+            };
             let (status, said) = delivered.told(entry.stopping, &entry.kept.run);
             entry.end(status, &said, now);
             let run = &mut entry.kept.run;

@@ -49,6 +49,8 @@ pub struct Core {
 #[derive(Debug, Default)]
 struct State {
     targets: BTreeMap<String, Joined>,
+    /// Ids of targets by what of them is not a name; perhaps also of some that are no more.
+    tails: HashMap<String, String>,
     runs: HashMap<String, Entry>,
     /// Runs of each target, oldest first; of targets without an agent too.
     histories: HashMap<String, VecDeque<String>>,
@@ -183,6 +185,7 @@ impl State {
         let gone = "not heard of since the service was started".to_owned();
         let of = Target { state: TargetState::Gone, gone, run: None, ..kept.of.clone() };
         self.targets.entry(target.clone()).or_insert(Joined { target: of, agent: None, pushed: None });
+        self.remember(&target);
         self.histories.entry(target).or_default().push_back(id.clone());
         let entry =
             Entry { kept, began, phase: Phase::Over, news: began.running, stopping: false, pulled: false };

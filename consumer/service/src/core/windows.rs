@@ -320,6 +320,7 @@ impl Core {
             let gone = "not heard of since the service was started".to_owned();
             let id = target.id.clone();
             let target = Target { state: TargetState::Gone, gone, run: None, ..target };
+            state.remember(&id);
             state.targets.entry(id).or_insert(Joined { target, agent: None, pushed: None });
         }
     }
