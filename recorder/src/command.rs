@@ -157,12 +157,13 @@ pub fn watch(
         };
         match found.condition {
             Condition::Waiting if !settings.outside => waiting.push(*pid),
-            Condition::Recorded(_) => {
+            // From outside there may be any number.
+            Condition::Recorded(_) if !settings.outside => {
                 let problem =
                     format!("{} ({pid}) is being recorded already; see `flightline ctl`", found.name);
                 return Err(Error::Setting { name: "pid", problem });
             }
-            Condition::Waiting | Condition::Deaf | Condition::NotLoaded => outside.push(*pid),
+            _ => outside.push(*pid),
         }
     }
     if !settings.cpu && settings.off_cpu.is_none() && !outside.is_empty() {

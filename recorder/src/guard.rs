@@ -25,6 +25,8 @@ use crate::{Drain, Engine, Error, Settings, Target, repository::Repository, sess
 
 /// Time between two looks for threads that started meanwhile.
 const THREADS_EVERY: Duration = Duration::from_millis(10);
+/// The same while nobody records.
+const WAITING_EVERY: Duration = Duration::from_millis(100);
 /// Time the helper has to be ready.
 const READY_WAIT: Duration = Duration::from_secs(2);
 /// Time the helper has to complete the output.
@@ -166,7 +168,7 @@ impl Builder {
             return Err(Error::Io { doing: "record this process".into(), source });
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let helper = if self.in_process { None } else { self.find_helper() };
+        let helper = if self.in_process { None } else { find_program(self.program.as_deref()) };
         let address = Address::parse(&self.output, 1)?;
         if helper.is_some() && matches!(address, Address::Descriptor(_)) && self.repository.is_none() {
             let problem = format!("{}: a recorder process does not inherit it; see in_process", address);
@@ -183,35 +185,16 @@ impl Builder {
             seen.ask_stop();
             return Err(refusal(refused));
         }
-        let watcher = spawn_blocked("fl-threads", {
-            let stop = stop.clone();
-            move || {
-                while !stop.load(Ordering::Relaxed) {
-                    thread::park_timeout(THREADS_EVERY);
-                    flightline_capture::threads::register_others();
-                }
-            }
-        });
+        let watcher = watch_threads(stop.clone());
         Ok(Recording { stop, watcher: watcher.ok(), drain, seen, session: dir })
     }
 
-    fn find_helper(&self) -> Option<PathBuf> {
-        let named = self.program.clone().or_else(|| env::var_os("FLIGHTLINE_BIN").map(PathBuf::from));
-        let beside = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("flightline")));
-        let search = env::var_os("PATH").unwrap_or_default();
-        let on_path: Vec<PathBuf> = env::split_paths(&search).map(|dir| dir.join("flightline")).collect();
-        let mut places = named.into_iter().chain(beside).chain(on_path);
-        places
-            .find(|p| nix::unistd::access(p.as_path(), nix::unistd::AccessFlags::X_OK).is_ok() && p.is_file())
-    }
-
-    /// Starts `flightline drain` through a shell that ends at once, so that no `wait` of this program meets it.
+    /// Starts `flightline drain`.
     fn with_helper(&self, program: &Path) -> Result<(PathBuf, Option<JoinHandle<()>>), Error> {
         let failed = |e: std::io::Error| Error::io("start the recorder process", program, e);
         let (reader, writer) =
             nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", r#""$@" & "#, "flightline"]).arg(program);
+        let mut command = nobodys_child(program);
         command.args(["drain", "--ready-fd", "3", "--pid", &std::process::id().to_string()]);
         command.args(["--event", &self.settings.spec(), "--engine", self.settings.engine.name()]);
         command.args(["--depth", &self.settings.depth.to_string()]);
@@ -224,8 +207,6 @@ impl Builder {
             Some(repository) => command.args(repository.as_options()),
             None => command.arg("-o").arg(&self.output),
         };
-        command.env_remove("LD_PRELOAD").env_remove(flightline_in_signal::layout::SESSION_ENV);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
         give_as_3(&mut command, writer);
         command.status().map_err(failed)?;
         // The command holds the write end until it is dropped.
@@ -346,6 +327,36 @@ fn wait_until(limit: Duration, done: impl Fn() -> bool, doing: &str) -> Result<(
     Ok(())
 }
 
+/// The `flightline` program: the one that is named, else next to this program, else on `PATH`.
+pub(crate) fn find_program(named: Option<&Path>) -> Option<PathBuf> {
+    let named = named.map(Path::to_owned).or_else(|| env::var_os("FLIGHTLINE_BIN").map(PathBuf::from));
+    let beside = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("flightline")));
+    let search = env::var_os("PATH").unwrap_or_default();
+    let on_path: Vec<PathBuf> = env::split_paths(&search).map(|dir| dir.join("flightline")).collect();
+    let mut places = named.into_iter().chain(beside).chain(on_path);
+    places.find(|p| nix::unistd::access(p.as_path(), nix::unistd::AccessFlags::X_OK).is_ok() && p.is_file())
+}
+
+/// A command that starts `program` through a shell that ends at once, so that no `wait` of this program meets it.
+pub(crate) fn nobodys_child(program: &Path) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", r#""$@" & "#, "flightline"]).arg(program);
+    command.env_remove("LD_PRELOAD").env_remove(flightline_in_signal::layout::SESSION_ENV);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// Has threads that start later recorded, too: nothing tells us of them.
+pub(crate) fn watch_threads(stop: Arc<AtomicBool>) -> std::io::Result<JoinHandle<()>> {
+    spawn_blocked("fl-threads", move || {
+        while !stop.load(Ordering::Relaxed) {
+            let active = flightline_capture::is_active();
+            thread::park_timeout(if active { THREADS_EVERY } else { WAITING_EVERY });
+            flightline_capture::threads::register_others();
+        }
+    })
+}
+
 /// A thread that takes no signal meant for the program.
 fn spawn_blocked(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     // Blocked before the thread exists: no moment in which it could take one.
@@ -389,14 +400,16 @@ fn read_ready(reader: &OwnedFd) -> std::io::Result<PathBuf> {
 
 /// Whether a preloaded libflightline.so records this process: two recorders would take each other's signals.
 fn preloaded() -> bool {
+    // SAFETY: it only looks at its own state.
+    library().is_some_and(|active| unsafe { active() } != 0)
+}
+
+/// `flightline_active` of a libflightline.so in this process.
+pub(crate) fn library() -> Option<unsafe extern "C" fn() -> libc::c_int> {
     // SAFETY: the name is NUL-terminated.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"flightline_active".as_ptr()) };
     // SAFETY: null, or the function of that name in flightline.h: `int flightline_active(void)`.
-    let active = unsafe {
-        std::mem::transmute::<*mut libc::c_void, Option<unsafe extern "C" fn() -> libc::c_int>>(address)
-    };
-    // SAFETY: it only looks at its own state.
-    active.is_some_and(|active| unsafe { active() } != 0)
+    unsafe { std::mem::transmute(address) }
 }
 
 fn refusal(refused: Refused) -> Error {

@@ -12,7 +12,7 @@
 //! attach/       processes that are recorded from outside           outside.rs  their stacks, walked from here
 //! control/      asked from outside: pause, resume, stop, dump, status, join     schedule.rs  when it begins and ends
 //! cost/         what all that costs, and the budget it is kept under
-//! drain.rs      the loop around all that                           command.rs, helper.rs, guard.rs   who runs it
+//! drain.rs      the loop around all that                           command.rs, helper.rs, guard.rs, service.rs   who runs it
 //! ```
 //! Memory is bounded: per process its ring (256 KiB to 16 MiB) and up to 16 MiB of remembered stacks, 64 MiB for all of them; per
 //! output 32 MiB of dictionary, then forgotten at a chunk boundary, and 8 MiB of queue for a slow reader; symbols as long as their
@@ -49,6 +49,7 @@ mod recording;
 pub mod repository;
 pub mod rows;
 pub mod schedule;
+mod service;
 pub mod session;
 pub mod settings;
 mod sigbus;
@@ -61,6 +62,7 @@ pub use drain::Drain;
 pub use error::Error;
 pub use guard::{Builder, Recorder, Recording};
 pub use loss::Report;
+pub use service::Service;
 pub use settings::{Engine, Settings};
 pub use sigbus::survive as survive_shrinking_files;
 pub use sink::Target;

@@ -34,7 +34,14 @@ impl Controlled {
     #[track_caller]
     pub fn start(command: &mut Command) -> Controlled {
         let mut child = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));
-        let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Controlled::of(child, output)
+    }
+
+    /// Somebody's child that is about to be the victim.
+    #[track_caller]
+    pub fn of(mut child: Child, output: BufReader<ChildStdout>) -> Controlled {
+        let input = child.stdin.take();
         let mut started = Controlled { child, pid: 0, input, output };
         started.pid = started.number("ready ");
         started

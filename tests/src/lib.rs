@@ -40,6 +40,7 @@ pub mod guest;
 pub mod http;
 pub mod java_reader;
 pub mod json_events;
+pub mod machine;
 pub mod malformed;
 pub mod print_agreement;
 pub mod record;

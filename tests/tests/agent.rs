@@ -71,6 +71,27 @@ fn a_run_that_is_ended_early_has_what_happened_by_then() {
     assert_eq!(gone(&stub), "it ended with exit status 7");
 }
 
+/// As redis-server, nginx and PostgreSQL do: nothing of what it was started with is to be seen any more.
+#[test]
+fn a_program_that_changes_its_title_still_takes_commands() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let stub = Stub::default();
+    let mut victim = Controlled::start(&mut agent(&stub, folder.path(), &[]));
+    victim.tell("title");
+    assert_eq!(victim.number("titled "), victim.pid);
+    assert!(
+        !fs::read(format!("/proc/{}/environ", victim.pid)).unwrap().windows(10).any(|w| w == b"FLIGHTLINE")
+    );
+    stub.begin("run", "WALL", LONG, Some("10ms"));
+    progress(&stub, "run", "started");
+    assert_eq!(victim.ask(&["status"])["state"], "recording");
+    stub.stop("run");
+    recorded(&stub, "run");
+    assert_eq!(victim.ask(&["status"])["state"], "waiting");
+    victim.end(0);
+}
+
 #[test]
 fn a_stop_ends_its_own_run_only() {
     let _place = beside();

@@ -1,13 +1,15 @@
-//! Programs that join a profiling service by their environment alone.
+//! Programs that join a profiling service by their environment, by the machine's settings, and by the libraries.
 
+use std::collections::HashSet;
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use flightline_tests::agents::{LONG, MS, capability, gone, hello, hellos, only, progress, recorded};
 use flightline_tests::controlled::{Controlled, LIMIT, program};
-use flightline_tests::run::{beside, children, run, until};
+use flightline_tests::run::{beside, children, run, spawn, until, wait};
 use flightline_tests::stub_service::Stub;
-use flightline_tests::victim;
+use flightline_tests::{machine, victim};
 use serde_json::json;
 
 /// The program, preloaded by hand.
@@ -20,11 +22,15 @@ fn preloaded(stub: &Stub, mut command: Command) -> Command {
 
 /// Agents of a process.
 fn agents(pid: u32) -> Vec<u32> {
-    let of = format!("agent\0--pid\0{pid}\0");
+    let of = format!("\0--pid\0{pid}\0");
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let words = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    pids.filter(|&pid| words(pid).ends_with(of.as_bytes())).collect()
+    pids.filter(|&pid| {
+        let words = words(pid);
+        words.ends_with(of.as_bytes()) && words.windows(7).any(|part| part == b"\0agent\0")
+    })
+    .collect()
 }
 
 #[test]
@@ -69,6 +75,103 @@ fn a_preloaded_program_joins_by_itself() {
     let pid = victim.pid;
     victim.end(3);
     assert_eq!(gone(&stub), "it has ended");
+    until(LIMIT, "the agent's end", || agents(pid).is_empty().then_some(()));
+}
+
+/// Of a program that has joined, one recording, of what it does now.
+#[track_caller]
+fn records(stub: &Stub, victim: &mut Controlled) {
+    stub.begin("run", "CPU", LONG, Some("1ms"));
+    progress(stub, "run", "started");
+    victim.work("during", MS);
+    stub.stop("run");
+    only(&recorded(stub, "run").recording, "during");
+}
+
+#[test]
+fn a_program_joins_by_the_c_api() {
+    let _place = beside();
+    let bin = victim::flightline();
+    let folder = bin.parent().unwrap().display().to_string();
+    let program = victim::compile(
+        "gcc",
+        "controlled.c",
+        &["-O2", "-DJOIN"],
+        &[&format!("-L{folder}"), "-lflightline", &format!("-Wl,-rpath,{folder}"), "-lpthread"],
+    );
+    let stub = Stub::default();
+    let mut command = Command::new(program);
+    command.arg(stub.url()).env("FLIGHTLINE_BIN", bin).env_remove("LD_LIBRARY_PATH");
+    let mut child = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    for _ in 0..4 {
+        output.read_line(&mut said).unwrap();
+    }
+    assert_eq!(said, "refused 1\njoined 0\nagain 1\nerrno 77\n");
+    let mut victim = Controlled::of(child, output);
+    let hello = hello(&stub);
+    assert_eq!((&hello["pid"], &hello["labels"]["zone"]), (&json!(victim.pid), &json!("eu-3")));
+    assert!(capability(&hello, "ALLOC").0);
+    records(&stub, &mut victim);
+    assert_eq!(children(victim.pid).len(), 0, "the agent is nobody's child");
+    victim.end(0);
+    assert_eq!(gone(&stub), "it has ended");
+}
+
+#[test]
+fn a_program_joins_by_the_rust_library() {
+    let _place = beside();
+    let stub = Stub::default();
+    let mut command = Command::new(victim::example("join_service"));
+    command.arg(stub.url()).env("FLIGHTLINE_BIN", victim::flightline()).stdin(Stdio::piped());
+    let mut child = spawn(&mut command);
+    let hello = hello(&stub);
+    assert_eq!((&hello["pid"], &hello["labels"]["example"]), (&json!(child.id()), &json!("join_service")));
+    for _ in 0..2 {
+        // Threads that were there, and those that begin meanwhile.
+        let run = format!("run{}", stub.said().len());
+        stub.begin(&run, "CPU", 1, Some("1ms"));
+        let recording = recorded(&stub, &run).recording;
+        let in_spell = recording
+            .samples
+            .iter()
+            .filter(|s| recording.stacks[s.stack].frames.iter().any(|f| f.method.contains("spell")))
+            .count();
+        assert!(in_spell > 10, "{in_spell} of {} samples", recording.samples.len());
+        let threads: HashSet<_> = recording.samples.iter().map(|sample| sample.tid).collect();
+        assert!(threads.len() > 1, "{threads:?}");
+    }
+    let pid = child.id();
+    drop(child.stdin.take());
+    assert!(wait(&mut child, LIMIT, "the program's end").success());
+    assert_eq!(gone(&stub), "it has ended");
+    until(LIMIT, "the agent's end", || agents(pid).is_empty().then_some(()));
+}
+
+#[test]
+fn of_a_machine_what_is_listed_joins() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let victim = program().display().to_string();
+    let stub = Stub::default();
+    let settings = format!("join = {}\nlabels = zone=eu-4\nallow = {victim}", stub.url());
+    let Some(mut command) =
+        machine::shell(folder.path(), &settings, &format!("ls > listing && {victim}; true"))
+    else {
+        return;
+    };
+    let mut victim = Controlled::start(&mut command);
+    let hello = hello(&stub);
+    assert_eq!((&hello["pid"], &hello["labels"]["zone"]), (&json!(victim.pid), &json!("eu-4")));
+    records(&stub, &mut victim);
+    // What it executes is the same process.
+    victim.tell("exec");
+    assert_eq!(victim.number("ready "), victim.pid);
+    let pid = victim.pid;
+    victim.end(0);
+    assert_eq!(gone(&stub), "it has ended");
+    assert!(hellos(&stub).iter().all(|again| again["key"] == hello["key"]), "nothing else joins");
     until(LIMIT, "the agent's end", || agents(pid).is_empty().then_some(()));
 }
 

@@ -7,7 +7,7 @@ use flightline_tests::controlled::LIMIT;
 use flightline_tests::recording::Recording;
 use flightline_tests::repository::{chunks, read, summary};
 use flightline_tests::run::{Finished, beside, run, until};
-use flightline_tests::{skip, victim};
+use flightline_tests::{machine, skip, victim};
 
 fn program() -> PathBuf {
     victim::c("daemon", victim::OPTIMISED)
@@ -209,31 +209,12 @@ fn off_means_off() {
     assert!(chunks(folder.path()).is_empty());
 }
 
-/// A shell as on a machine whose `/etc/ld.so.preload` names our object and whose list says `allow`.
+/// A shell on a machine that records to a repository what `allow` says.
 fn on_a_machine(folder: &Path, allow: &str, script: &str) -> Option<Finished> {
-    // SAFETY: no memory is touched.
-    let root = unsafe { libc::geteuid() } == 0;
-    let own = if root { &["--mount"][..] } else { &["--map-root-user", "--mount"] };
-    if !run(Command::new("unshare").args(own).arg("true"), LIMIT).status.success() {
-        skip::skip("no mount namespaces here: machine-wide use was not tried");
-        return None;
-    }
-    let library = victim::flightline().with_file_name("libflightline.so");
-    let recorder = victim::flightline().display();
     let root = folder.join("root");
-    let conf = format!(
-        "repository = {}\nrate=1000 \nprogram = {recorder}\nallow = nginx\n{allow}\n",
-        root.display()
-    );
-    std::fs::write(folder.join("conf"), conf).unwrap();
-    std::fs::write(folder.join("preload"), format!("{}\n", library.display())).unwrap();
-    let script = format!(
-        "cp -a /etc etc && cp preload etc/ld.so.preload && cp conf etc/flightline.conf && \
-         chmod 644 etc/flightline.conf && mount --bind etc /etc && {script}"
-    );
-    let mut command = Command::new("unshare");
-    command.args(own).args(["sh", "-c", &script]).current_dir(folder).stdin(Stdio::null());
-    Some(run(&mut command, LIMIT).expect_success(&format!("{command:?}")))
+    let settings = format!("repository = {}\nrate=1000 \nallow = nginx\n{allow}", root.display());
+    let mut command = machine::shell(folder, &settings, script)?;
+    Some(run(command.stdin(Stdio::null()), LIMIT).expect_success(&format!("{command:?}")))
 }
 
 #[test]

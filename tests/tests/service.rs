@@ -136,9 +136,13 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        for child in flightline_tests::run::children(self.0.id()) {
-            signal(child, libc::SIGKILL);
+        let mut found = vec![self.0.id()];
+        let mut at = 0;
+        while let Some(&parent) = found.get(at) {
+            found.extend(flightline_tests::run::children(parent));
+            at += 1;
         }
+        found.into_iter().skip(1).for_each(|child| signal(child, libc::SIGKILL));
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -338,6 +342,48 @@ fn a_run_that_is_cancelled_keeps_what_there_is() {
 }
 
 #[test]
+fn what_a_program_starts_is_a_target_too() {
+    let _turn = turn();
+    let service = Service::profiling();
+    let script = format!("{0} -c '{PYTHON}' & {0} -c '{PYTHON}' & wait", python());
+    let agent = service.agent(&["--label", "app=cart"], &["sh", "-c", &script]);
+    let named = |name: &str| -> Vec<Value> {
+        let list = service.get("/v1/targets").json();
+        let of = list["targets"].as_array().unwrap().iter();
+        of.filter(|target| target["name"].as_str().unwrap().starts_with(name)).cloned().collect()
+    };
+    let workers = until(LIMIT, "two workers", || Some(named("python")).filter(|found| found.len() == 2));
+    assert_eq!(named("sh").len(), 1);
+    assert!(workers.iter().all(|worker| worker["labels"]["app"] == "cart"), "{workers:?}");
+    // Each for itself, both at once, and from within.
+    let ids: Vec<&Value> = workers.iter().map(|worker| &worker["id"]).collect();
+    let group = service.post("/v1/runs", &json!({"targets": ids, "mode": "CPU", "duration": 1}));
+    for run in group.json()["runs"].as_array().unwrap() {
+        let ended = service.ended(run["id"].as_str().unwrap());
+        assert_eq!(ended["status"], "FINISHED", "{ended}");
+        assert!(!service.recording(run["id"].as_str().unwrap()).samples.is_empty());
+    }
+    // The first to end does not take the others with it.
+    let first = workers[0]["pid"].as_u64().unwrap();
+    signal(u32::try_from(first).unwrap(), libc::SIGKILL);
+    let states = || {
+        let found = named("python");
+        let states: Vec<_> = found.iter().map(|target| target["state"] == "LIVE").collect();
+        states.iter().filter(|live| **live).count()
+    };
+    until(LIMIT, "the end of one", || (states() == 1).then_some(()));
+    drop(agent);
+    // Or it is left alone, however long.
+    let service = Service::profiling();
+    let _agent =
+        service.agent(&["--no-children"], &["sh", "-c", &format!("{} -c '{PYTHON}'; true", python())]);
+    let shell = service.joined(|_| true);
+    let run = service.ended(&service.begin(&shell, "OFF_CPU", 4));
+    assert_eq!((&run["status"], &shell["name"]), (&json!("FINISHED"), &json!("sh")), "{run}");
+    assert_eq!(service.get("/v1/targets").json()["targets"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn who_dies_is_told_and_others_run_on() {
     let _turn = turn();
     let service = Service::profiling();
@@ -442,13 +488,19 @@ fn what_is_recorded_all_the_time_is_drawn_by_the_clock_and_makes_room_for_a_run(
     );
     let compared = service.get(&both);
     assert!(compared.status == 200 && compared.body.starts_with(b"<!DOCTYPE html>"), "{}", compared.text());
-    // A run has the program for itself, and then it goes on.
-    let run = service.ended(&service.begin(&target, "WALL", 1));
+    // A run has the program for itself; meanwhile this goes on from outside.
+    let run = service.ended(&service.begin(&target, "WALL", 5));
     assert_eq!(run["status"], "FINISHED", "{run}");
-    let finished = run["finishedTime"].as_i64().unwrap();
+    let (began, finished) = (run["triggerTime"].as_i64().unwrap(), run["finishedTime"].as_i64().unwrap());
     until(LIMIT, "what came after the run", || {
         (service.get(&path).json()["to"].as_i64()? > finished).then_some(())
     });
+    if skip::perf_allowed(false) {
+        let meanwhile = drawn(began + 2_000, began + 5_000);
+        assert!(meanwhile >= 30, "{meanwhile} samples at 99 a second in 3 s of the run");
+    } else {
+        skip::skip("perf_event_open is not allowed: what is recorded all the time beside a run");
+    }
     // What was recorded last comes when the program has ended.
     signal(agent.program(), libc::SIGKILL);
     until(LIMIT, "the end", || {
@@ -605,6 +657,57 @@ fn other_sites_other_names_and_strangers_are_refused() {
     let mut everywhere = Command::new(flightline());
     let done = run(everywhere.args(["serve", "--listen", "0.0.0.0:0", "--dir"]).arg(token.path()), LIMIT);
     assert!(done.code() == 1 && done.stderr.contains("--token-file"), "{}", done.stderr);
+}
+
+/// Over TLS, with a certificate that nobody else believes; and the token is changed while the agent runs.
+#[test]
+fn agents_and_shells_come_encrypted_and_find_a_new_token() {
+    let _place = beside();
+    let folder = TempDir::with_prefix("flightline-tls-").unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) =
+        (file("cert.pem", &made.cert.pem()), file("key.pem", &made.signing_key.serialize_pem()));
+    let token = file("token", "the first token of this service\n");
+    let tls = ["--tls-cert", &certificate, "--tls-key", &key, "--token-file", &token];
+    let mut service = Service::start(&[&["--profiling", "--heartbeat", "1s"][..], &tls[..]].concat());
+    let url = format!("https://127.0.0.1:{}", service.port);
+    let remote = |options: &[&str], words: &[&str]| {
+        let mut command = Command::new(flightline());
+        run(command.args(["remote", "--url", &url]).args(options).args(words).stdin(Stdio::null()), LIMIT)
+    };
+    let ours = ["--ca-file", certificate.as_str(), "--token-file", token.as_str()];
+    let mut agent = Command::new(flightline());
+    agent.args(["agent", "--join", &url]).args(ours).args(["--", python(), "-c", PYTHON]);
+    let _agent = Agent(spawn(agent.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())));
+    let live = || {
+        let listed = remote(&ours, &["targets", "--json"]);
+        let list: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+        list["targets"].as_array()?.iter().find(|target| target["state"] == "LIVE").cloned()
+    };
+    let target = until(LIMIT, "a target", live);
+    let fetched = folder.path().join("run.jfr");
+    let words =
+        ["profile", target["id"].as_str().unwrap(), "--duration", "1s", "-o", fetched.to_str().unwrap()];
+    let profiled = remote(&ours, &words);
+    assert_eq!(profiled.code(), 0, "{}", profiled.stderr);
+    assert!(!Recording::read(&fetched).unwrap().samples.is_empty());
+    for (options, why) in [
+        (&ours[2..], "certificate"),
+        (&ours[..2], "--token-file"),
+        (&["--ca-file", token.as_str()], "no certificate in it"),
+    ] {
+        let refused = remote(options, &["targets"]);
+        assert!(refused.code() != 0 && refused.stderr.contains(why), "{why}: {}", refused.stderr);
+    }
+    // The same service with another token; the agent finds it where the first stood.
+    file("token", "the second token of this service\n");
+    service.restart();
+    assert_eq!(until(LIMIT, "the target again", live)["id"], target["id"]);
 }
 
 #[test]

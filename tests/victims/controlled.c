@@ -3,10 +3,16 @@
 //   fork           prints the id of a child that obeys in its place; the parent waits for it
 //   exec           executes itself again
 //   restrict       gives up system calls it does not need (no_new_privs and an empty filter)
+//   title          writes over its arguments and its environment, as programs do that change their title
 //   poll           waits in poll(2) without limit until standard input can be read, and says how often it was interrupted
 //   end CODE       ends
 // It says how many of its reads and waits ended with EINTR: none may.
+// With -DJOIN and the library it joins the profiling service that its first argument names.
 #define _GNU_SOURCE
+#ifdef JOIN
+#define FLIGHTLINE_LINKED
+#include "../../recorder/preload/include/flightline.h"
+#endif
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -112,10 +118,31 @@ static void restrict_calls(void) {
     printf("restricted %d\n", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &all));
 }
 
+extern char **environ;
+static void write_title(char **argv) {
+    char *end = argv[0];
+    for (char **word = argv; *word; word++) end = *word + strlen(*word);
+    for (char **word = environ; *word; word++)
+        // What was set later is elsewhere.
+        if (*word == end + 1) end = *word + strlen(*word);
+    memset(argv[0], 0, (size_t)(end - argv[0]));
+    strcpy(argv[0], "title");
+    printf("titled %d\n", getpid());
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     setvbuf(stdout, 0, _IOLBF, 0);
     start_workers();
+#ifdef JOIN
+    struct flightline_join_options bad = {.size = 4};
+    struct flightline_join_options o = {.size = sizeof o, .service = argv[1], .labels = "zone=eu-3"};
+    errno = 77;
+    printf("refused %d\n", flightline_join(&bad) == -EINVAL && flightline_join(0) == -EINVAL);
+    printf("joined %d\n", flightline_join(&o));
+    printf("again %d\n", flightline_join(&o) == -EALREADY);
+    printf("errno %d\n", errno);
+#endif
     printf("ready %d\n", getpid());
     char text[128], name[32];
     while (line(text, sizeof text)) {
@@ -139,6 +166,8 @@ int main(int argc, char **argv) {
             printf("child %d\n", getpid());
         } else if (!strcmp(text, "exec")) {
             execl("/proc/self/exe", argv[0], (char *)0);
+        } else if (!strcmp(text, "title")) {
+            write_title(argv);
         } else if (!strcmp(text, "restrict")) {
             restrict_calls();
         } else if (!strcmp(text, "poll")) {

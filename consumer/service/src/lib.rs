@@ -12,6 +12,7 @@
 pub mod clock;
 pub mod core;
 mod fault;
+pub mod forward;
 pub mod http;
 mod id;
 pub mod ingest;

@@ -205,6 +205,11 @@ impl From<flightline_consumer::Error> for Error {
             E::NoSuchEvent { asked, present } if present.is_empty() => Self::Refused(format!(
                 "There are no events of {asked}, nor others with stacks: record for longer, or in another mode."
             )),
+            E::NoSuchEvent { asked, .. } if asked == "cpu" => Self::Refused(
+                "No CPU time was sampled: it waited, or worked too little. Record for longer, or WALL or OFF_CPU to see what it waits \
+                 for."
+                    .into(),
+            ),
             E::NoSuchEvent { asked, present } => {
                 let types = present.into_iter().map(|name| (name, 1)).collect();
                 let offered = flightline_consumer::fold::offered(&types).join(", ");

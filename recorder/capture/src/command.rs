@@ -49,18 +49,27 @@ pub fn listen() {
         at = new;
         STACK.store(at, Release);
     }
-    name_stack(at, LISTENING);
+    name_stack(at, Some(LISTENING));
     PID.store(sys::getpid(), Release);
 }
 
-/// Kernels that keep no names are made up for by the environment, see the drain's `control`.
-fn name_stack(at: usize, name: &str) {
+/// Shows in `/proc/<pid>/maps` whether this process listens. Kernels that keep no names of memory show the names of
+/// files: there the guard below the stack is the page of an anonymous one.
+fn name_stack(at: usize, name: Option<&str>) {
     let mut text = Text::<32>::new();
-    text.put(name.as_bytes());
+    text.put(name.unwrap_or("flightline").as_bytes());
     let (set, what) = (libc::PR_SET_VMA as usize, libc::PR_SET_VMA_ANON_NAME as usize);
     let args = [set, what, at + GUARD, STACK_BYTES, text.as_ptr() as usize, 0];
     // SAFETY: the kernel reads a NUL-terminated name.
-    let _ = unsafe { os::syscall(libc::SYS_prctl, args) };
+    if unsafe { os::syscall(libc::SYS_prctl, args) }.is_ok() {
+        return;
+    }
+    let file = match name {
+        Some(_) => os::anonymous_file(&text).ok(),
+        None => None,
+    };
+    // SAFETY: the guard, which nobody reads or writes.
+    let _ = unsafe { os::map_over(at, file.as_ref(), GUARD, libc::PROT_NONE, libc::MAP_PRIVATE) };
 }
 
 /// Listens no more: the program gets its signal handlers back.
@@ -68,7 +77,7 @@ pub fn stop_listening() {
     PID.store(0, Release);
     match STACK.load(Relaxed) {
         0 => {}
-        at => name_stack(at, "flightline"),
+        at => name_stack(at, None),
     }
 }
 

@@ -51,6 +51,21 @@ pub fn open(path: &CStr, flags: c_int, mode: u32) -> Result<Fd, c_int> {
     Ok(Fd(fd as c_int))
 }
 
+/// A file without a directory, memfd_create(2).
+pub fn anonymous_file<const N: usize>(name: &Text<N>) -> Result<Fd, c_int> {
+    // Kernels before 6.3 do not know that it is never executed, and later ones complain if that is not said.
+    let mut made = Err(libc::EINVAL);
+    for flags in [libc::MFD_CLOEXEC | libc::MFD_NOEXEC_SEAL, libc::MFD_CLOEXEC] {
+        let args = [name.as_ptr() as usize, flags as usize, 0, 0, 0, 0];
+        // SAFETY: the name is NUL-terminated and lives across the call.
+        made = unsafe { syscall(libc::SYS_memfd_create, args) };
+        if made != Err(libc::EINVAL) {
+            break;
+        }
+    }
+    Ok(Fd(made? as c_int))
+}
+
 /// read(2), retried on EINTR.
 pub fn read(fd: &Fd, to: &mut [u8]) -> Result<usize, c_int> {
     loop {

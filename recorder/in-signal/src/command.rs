@@ -19,5 +19,5 @@ pub const MAILBOX_DIRS: [&str; 2] = ["/dev/shm", "/tmp"];
 pub const MAILBOX_PREFIX: &str = "flightline-join-";
 /// Longest contents of a mailbox: the path of a session directory as the program sees it.
 pub const MAILBOX_BYTES: usize = 255;
-/// Name of the memory by which a listening process is recognised in `/proc/<pid>/maps`, where the kernel has names.
+/// Name, of memory or of an anonymous file, by which a listening process is recognised in `/proc/<pid>/maps`.
 pub const LISTENING: &str = "flightline listens";

@@ -49,6 +49,24 @@ int flightline_dump(void);
 /* 1 while this process is recorded by this library, else 0. Thread-safe, async-signal-safe. */
 int flightline_active(void);
 
+/* Set everything to zero, then size and what you want; what is NULL is taken from the environment. Later versions add members at the end. */
+struct flightline_join_options {
+    size_t size;            /* sizeof(struct flightline_join_options) */
+    const char *service;    /* address, as "http://127.0.0.1:7070", which is the default; FLIGHTLINE_JOIN */
+    const char *token_file; /* file whose first line is the service's token; FLIGHTLINE_JOIN_TOKEN_FILE */
+    const char *ca_file;    /* certificates (PEM) that the service's is signed by; FLIGHTLINE_JOIN_CA_FILE */
+    const char *labels;     /* as "zone=eu-1,role=jobmanager"; FLIGHTLINE_LABELS */
+    uint32_t rate_hz;       /* record CPU time all the time, too, at this rate, 1 to 1000; 0: only when asked; FLIGHTLINE_JOIN_RATE */
+    uint32_t reserved;      /* 0 */
+    const char *program;    /* path of the flightline program; NULL: FLIGHTLINE_BIN, beside the library, PATH */
+};
+
+/* Has a profiling service (flightline serve) record this process whenever it is asked to, from now until it ends. An agent process
+ * is started, which is no child of this one, and is not waited for; whether the service is there is its affair, it tries again.
+ * Thread-safe; not async-signal-safe; not between fork and exec of a multi-threaded process.
+ * -EALREADY: it has joined.  -ENOENT: no flightline program found.  -ENOEXEC: it cannot be run.  -EINVAL: size, or rate. */
+int flightline_join(const struct flightline_join_options *options);
+
 /* -- Spans: what a thread is working at ---------------------------------------------------------------------------------
  *
  * Samples know the span they were taken in; of spans with samples the recording has name, begin, end and labels. Needs no recording

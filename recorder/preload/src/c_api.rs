@@ -9,7 +9,7 @@ use flightline_capture::session::{self, Refused};
 use flightline_in_signal::clock;
 use flightline_in_signal::layout::SessionPage;
 
-use crate::helper::{self, Settings};
+use crate::helper::{self, Service, Settings};
 use crate::real::{KeepErrno, publish};
 
 /// `struct flightline_options`: grows at its end, `size` says how much of it the caller knows.
@@ -49,27 +49,12 @@ fn text<'a>(word: *const c_char) -> Option<&'a CStr> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flightline_start(options: *const Options) -> c_int {
     let _errno = KeepErrno::new();
-    // SAFETY: the first word is the size in every version.
-    if options.is_null() || unsafe { (*options).size } < core::mem::offset_of!(Options, rate_hz) {
+    // SAFETY: all-zero is no options at all.
+    let mut known: Options = unsafe { core::mem::zeroed() };
+    // SAFETY: by the contract.
+    let given = unsafe { copy_known(options, &mut known) };
+    if !given || known.size < core::mem::offset_of!(Options, rate_hz) {
         return -libc::EINVAL;
-    }
-    let mut known = Options {
-        size: 0,
-        output: core::ptr::null(),
-        rate_hz: 0,
-        reserved: 0,
-        engine: core::ptr::null(),
-        program: core::ptr::null(),
-        events: core::ptr::null(),
-        repository: core::ptr::null(),
-        max_age: core::ptr::null(),
-        max_size: core::ptr::null(),
-        labels: core::ptr::null(),
-    };
-    // SAFETY: the size was checked; no more than both sides know is copied.
-    unsafe {
-        let bytes = (*options).size.min(size_of::<Options>());
-        core::ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut known).cast(), bytes);
     }
     if known.rate_hz > 10_000 || known.reserved != 0 {
         return -libc::EINVAL;
@@ -115,6 +100,67 @@ pub unsafe extern "C" fn flightline_start(options: *const Options) -> c_int {
         });
         started.map_or_else(|errno| -errno, |()| 0)
     })
+}
+
+/// `struct flightline_join_options`: grows at its end.
+#[repr(C)]
+pub struct JoinOptions {
+    size: usize,
+    service: *const c_char,
+    token_file: *const c_char,
+    ca_file: *const c_char,
+    labels: *const c_char,
+    rate_hz: u32,
+    reserved: u32,
+    program: *const c_char,
+}
+
+/// Has a profiling service record this process when it is asked to; see `flightline.h`.
+///
+/// # Safety
+/// `options` is null or points at `size` bytes of a `struct flightline_join_options`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flightline_join(options: *const JoinOptions) -> c_int {
+    let _errno = KeepErrno::new();
+    // SAFETY: all-zero is no options at all.
+    let mut known: JoinOptions = unsafe { core::mem::zeroed() };
+    // SAFETY: by the contract.
+    if !unsafe { copy_known(options, &mut known) } || known.rate_hz > 1_000 || known.reserved != 0 {
+        return -libc::EINVAL;
+    }
+    let mut rate = Text::<16>::new();
+    rate.number(known.rate_hz.into());
+    let rate = if known.rate_hz == 0 { None } else { rate.cstr().ok() };
+    let word = |word| text(word).filter(|text| !text.is_empty());
+    let service = Service {
+        options: [word(known.service), word(known.token_file), word(known.ca_file), rate, word(known.labels)],
+        program: word(known.program).or_else(|| os::env(c"FLIGHTLINE_BIN")),
+        silent: false,
+    };
+    publish();
+    DOOR.with(|| {
+        if helper::has_joined() {
+            return -libc::EALREADY;
+        }
+        flightline_capture::wait_for_commands();
+        service.start_agent().map_or_else(|errno| -errno, |()| 0)
+    })
+}
+
+/// Copies what both sides know of a structure whose first word is its size. `false` if there is none.
+///
+/// # Safety
+/// `from` is null or points at as many bytes as its first word says; all bytes make a valid `T`.
+unsafe fn copy_known<T>(from: *const T, to: &mut T) -> bool {
+    if from.is_null() {
+        return false;
+    }
+    // SAFETY: by the contract; no more than both sides know is copied.
+    unsafe {
+        let size = from.cast::<usize>().read();
+        core::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut *to).cast(), size.min(size_of::<T>()));
+        size >= size_of::<usize>()
+    }
 }
 
 /// Waits until `done`, at most `ms`.

@@ -15,7 +15,7 @@ use flightline_in_signal::sys;
 use crate::machine::{Config, Program};
 
 mod joined;
-pub use joined::join_service;
+pub use joined::{Service, has_joined, join_service};
 
 /// Longest wait for the drain's session, ms.
 const READY_MS: i32 = 500;
@@ -122,7 +122,7 @@ pub fn start_from_environment() -> bool {
     true
 }
 
-/// Starts a recording if the machine's settings want this program to be recorded.
+/// Starts a recording if the machine's settings want this program to be recorded; or joins the service they name.
 pub fn start_by_machine() {
     let (Some(config), Some(program)) = (Config::read(), Program::own()) else { return };
     if !config.allows(&program) {
@@ -130,6 +130,8 @@ pub fn start_by_machine() {
     }
     if let Some(settings) = Settings::by(|option| config.value(option.name), true) {
         start(&Settings { program: config.value(b"program"), ..settings });
+    } else {
+        joined::join_by_machine(&config);
     }
 }
 

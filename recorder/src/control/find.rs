@@ -55,41 +55,34 @@ pub fn find(pid: u32) -> Result<Found, Error> {
         },
         _ => no_process(),
     })?;
-    let (mut condition, was_recorded) = of_maps(&maps, &|path| is_open(path));
+    let mut condition = of_maps(&maps, &|path| is_open(path));
     if condition == Condition::NotLoaded
         && let Some(dir) = session::of_drain(pid)
     {
         condition = Condition::Recorded(dir);
     }
-    // Where the kernel keeps no names of memory: it was started to wait, or has been recorded. SIGPROF has a handler then,
-    // which is ours, because the object keeps the program's own behind it.
-    if condition == Condition::Deaf && (was_recorded || asked_to_wait(&proc)) && super::threads::catches(pid)
-    {
-        condition = Condition::Waiting;
-    }
     Ok(Found { pid, name, owner: (meta.uid(), meta.gid()), condition })
 }
 
-/// The condition, and whether the process still maps a session that is over.
-fn of_maps(maps: &str, open: &dyn Fn(&Path) -> bool) -> (Condition, bool) {
-    let (mut loaded, mut listens, mut was_recorded) = (false, false, false);
+fn of_maps(maps: &str, open: &dyn Fn(&Path) -> bool) -> Condition {
+    let (mut loaded, mut listens) = (false, false);
+    // By the name of memory or, where the kernel keeps none, of an anonymous file.
+    let names = [format!("[anon:{LISTENING}]"), format!("/memfd:{LISTENING} (deleted)")];
     for line in maps.lines() {
-        listens |= line.ends_with(&format!("[anon:{LISTENING}]"));
+        listens |= names.iter().any(|name| line.ends_with(name));
         let Some(path) = line.find('/').map(|at| Path::new(&line[at..])) else { continue };
         let file = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
         loaded |= file.starts_with("libflightline");
         let Some(dir) = path.parent().filter(|dir| session::is_named(dir)) else { continue };
         if file == SESSION_FILE && open(dir) {
-            return (Condition::Recorded(dir.to_owned()), true);
+            return Condition::Recorded(dir.to_owned());
         }
-        was_recorded |= file.strip_suffix(" (deleted)").unwrap_or(file) == SESSION_FILE;
     }
-    let condition = match (loaded, listens) {
+    match (loaded, listens) {
         (_, true) => Condition::Waiting,
         (true, false) => Condition::Deaf,
         (false, false) => Condition::NotLoaded,
-    };
-    (condition, was_recorded)
+    }
 }
 
 /// Whether a session still records. One whose drain was killed is over: its programs are told so.
@@ -101,12 +94,6 @@ fn is_open(dir: &Path) -> bool {
     !seen.stopped()
 }
 
-fn asked_to_wait(proc: &Path) -> bool {
-    let environment = fs::read(proc.join("environ")).unwrap_or_default();
-    let asks = |word: &[u8]| word == b"FLIGHTLINE=dormant" || word.starts_with(b"FLIGHTLINE_JOIN=");
-    environment.split(|b| *b == 0).any(asks)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,24 +102,26 @@ mod tests {
     fn maps_tell() {
         let lib = "7f0000000000-7f0000001000 r-xp 00000000 fe:00 12 /opt/lib/libflightline.so\n";
         let listens = "7f0000100000-7f0000110000 rw-p 00000000 00:00 0 [anon:flightline listens]\n";
+        let file = "7f0000100000-7f0000101000 ---p 00000000 00:01 9 /memfd:flightline listens (deleted)\n";
         let session =
             "7f0000200000-7f0000202000 rw-s 00000000 00:18 3 /dev/shm/flightline-0-0123456789abcdef/session";
         let other = "7f0000200000-7f0000202000 rw-s 00000000 00:18 3 /home/x/session\n";
         let dir = PathBuf::from("/dev/shm/flightline-0-0123456789abcdef");
         let table = [
-            (String::new(), (Condition::NotLoaded, false)),
-            (other.to_owned(), (Condition::NotLoaded, false)),
-            (lib.to_owned(), (Condition::Deaf, false)),
-            (format!("{lib}{listens}"), (Condition::Waiting, false)),
-            (format!("{lib}{listens}{session}\n"), (Condition::Recorded(dir.clone()), true)),
-            (format!("{lib}{listens}{session} (deleted)\n"), (Condition::Waiting, true)),
-            (format!("{lib}{session} (deleted)\n"), (Condition::Deaf, true)),
+            (String::new(), Condition::NotLoaded),
+            (other.to_owned(), Condition::NotLoaded),
+            (lib.to_owned(), Condition::Deaf),
+            (format!("{lib}{listens}"), Condition::Waiting),
+            (format!("{lib}{file}"), Condition::Waiting),
+            (format!("{lib}{file}{session}\n"), Condition::Recorded(dir.clone())),
+            (format!("{lib}{listens}{session} (deleted)\n"), Condition::Waiting),
+            (format!("{lib}{session} (deleted)\n"), Condition::Deaf),
         ];
         for (maps, expected) in table {
             assert_eq!(of_maps(&maps, &|d| d == dir), expected, "{maps}");
         }
         let over = of_maps(&format!("{lib}{session}\n"), &|_| false);
-        assert_eq!(over, (Condition::Deaf, true), "a session that is over");
+        assert_eq!(over, Condition::Deaf, "a session that is over");
     }
 
     #[test]

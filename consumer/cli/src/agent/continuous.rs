@@ -1,7 +1,7 @@
 //! `--continuous`: a process is recorded all the time, and finished chunks go to the service.
 //!
-//! A program that waits to be recorded is recorded by itself, and by one recorder at a time: a run makes this one stop, and it goes on when the run
-//! is over. The window has a gap there.
+//! A program that waits to be recorded is recorded by itself, and by one recorder at a time. While a run needs that place, this recording goes on from
+//! outside, where that is permitted; where it is not, the window has a gap.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jfr_format::header::{self, ChunkHeader};
 use nix::sys::signal::{Signal, kill};
@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 
 use super::link::Link;
 use super::perform::{last_words, own};
-use super::process::Process;
+use super::process::{Process, outside};
 use crate::record::say;
 
 /// How often finished chunks are looked for.
@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const CHUNK_AGE: &str = "10s";
 /// What the recorder may leave on this disk: what a service that is away misses is bounded.
 const MOST: &str = "64m";
+/// How long a program has to join its recorder.
+const JOINED: Duration = Duration::from_secs(6);
 /// How long a recorder that cannot go on is left alone.
 const PAUSE: Duration = Duration::from_secs(30);
 
@@ -44,19 +46,28 @@ fn always(process: &Process, rate: f64, link: &Link) {
     };
     let mut sent = HashSet::new();
     let mut told = false;
-    while !link.is_over() && process.is_there() {
-        let mut recorder = match start(process, rate, folder.path()) {
+    // Not any more if it takes no commands, as while all its threads sleep.
+    let mut from_within = true;
+    let over = || link.is_over() || !process.is_there();
+    while !over() {
+        let place = Place::of(process, link, from_within);
+        if place == Place::None {
+            sleep(LOOK);
+            continue;
+        }
+        let (began, mut joined) = (Instant::now(), false);
+        let mut recorder = match start(process, rate, folder.path(), place) {
             Ok(recorder) => recorder,
             Err(error) => return say(&error),
         };
         let ended = loop {
             send(folder.path(), link, &mut sent);
+            // What it executes has not joined this recorder.
+            let was = std::mem::replace(&mut joined, process.is_recorded());
+            let left =
+                !joined && (was || place == Place::Best && began.elapsed() > JOINED && process.waits());
             match recorder.try_wait() {
-                Ok(None) if link.is_busy() && process.waits() => {
-                    stop(&mut recorder);
-                    break false;
-                }
-                Ok(None) if link.is_over() || !process.is_there() => {
+                Ok(None) if over() || left || Place::of(process, link, from_within) != place => {
                     stop(&mut recorder);
                     break false;
                 }
@@ -65,33 +76,69 @@ fn always(process: &Process, rate: f64, link: &Link) {
             }
         };
         send(folder.path(), link, &mut sent);
-        if ended && process.is_there() && !link.is_over() {
-            if !std::mem::replace(&mut told, true) {
-                let why = last_words(&fs::read(folder.path().join(WORDS)).unwrap_or_default());
-                say(&format!("{} ({}) is not recorded all the time: {why}", process.name, process.pid));
-            }
-            sleep(PAUSE);
+        // A run that took the place at the same moment is no failure.
+        if !ended || over() || Place::of(process, link, from_within) != place {
+            continue;
         }
-        while link.is_busy() && !link.is_over() {
+        if place == Place::Best && process.waits() && outside().is_ok() {
+            from_within = false;
+            continue;
+        }
+        if !std::mem::replace(&mut told, true) {
+            let why = last_words(&fs::read(folder.path().join(WORDS)).unwrap_or_default());
+            say(&format!("{} ({}) is not recorded all the time: {why}", process.name, process.pid));
+        }
+        let until = Instant::now() + PAUSE;
+        while !over() && Instant::now() < until {
             sleep(LOOK);
+        }
+    }
+}
+
+/// From where the process is recorded all the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// By itself, or from outside if it does not wait for it.
+    Best,
+    /// From outside: the other place is taken, or cannot be had.
+    Outside,
+    /// From nowhere: it is taken, and outside is not permitted.
+    None,
+}
+
+impl Place {
+    fn of(process: &Process, link: &Link, from_within: bool) -> Place {
+        match link.is_busy() && process.waits() {
+            false if from_within => Place::Best,
+            false => Place::Outside,
+            true if outside().is_ok() => Place::Outside,
+            true => Place::None,
         }
     }
 }
 
 /// The recorder completes its chunk.
 fn stop(recorder: &mut Child) {
-    let _ = kill(Pid::from_raw(i32::try_from(recorder.id()).unwrap_or(0)), Signal::SIGINT);
+    let _ = kill(Pid::from_raw(i32::try_from(recorder.id()).unwrap_or(0)), Signal::SIGTERM);
     let _ = recorder.wait();
 }
 
 const WORDS: &str = "words";
 
-fn start(process: &Process, rate: f64, folder: &Path) -> Result<Child, String> {
+fn start(process: &Process, rate: f64, folder: &Path, place: Place) -> Result<Child, String> {
     let said = File::create(folder.join(WORDS));
     let said = said.map_err(|error| format!("cannot keep what the recorder says: {error}"))?;
     let mut command = own()?;
-    command.args(["record", "-p", &process.pid.to_string(), "--rate", &rate.to_string(), "--repository"]);
-    command.arg(folder.join("chunks")).args(["--chunk-age", CHUNK_AGE, "--max-size", MOST]);
+    command.args(["record", "-p", &process.pid.to_string(), "--rate", &rate.to_string()]);
+    if place == Place::Outside {
+        command.arg("--outside");
+    }
+    command.arg("--repository").arg(folder.join("chunks")).args([
+        "--chunk-age",
+        CHUNK_AGE,
+        "--max-size",
+        MOST,
+    ]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
     command.spawn().map_err(|error| format!("cannot run our own command: {error}"))
 }

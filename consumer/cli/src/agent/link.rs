@@ -59,6 +59,8 @@ struct State {
     ended: Option<String>,
     /// That has been told.
     told: bool,
+    /// The service did not answer the last time.
+    away: bool,
 }
 
 impl Link {
@@ -83,6 +85,7 @@ impl Link {
                         say(&format!("{} ({}) has joined again", self.process.name, self.process.pid));
                     }
                     (pause, told_away) = (PAUSES.0, false);
+                    self.state().away = false;
                     if commands.commands.is_empty() {
                         sleep(LEAST_WAIT.saturating_sub(began.elapsed()));
                     }
@@ -98,6 +101,7 @@ impl Link {
                     if let Refused::Status(404 | 401, _) = refused {
                         self.state().forgotten = true;
                     }
+                    self.state().away = matches!(refused, Refused::Unreachable(_));
                     if !told_away && !matches!(refused, Refused::Status(404, _)) {
                         say(&format!("{refused} Trying again until it is there."));
                         told_away = true;
@@ -304,11 +308,14 @@ impl Link {
 
     /// Tells the end of the process; what was being recorded is sent first.
     pub fn end(&self, why: &str) {
-        let waits = |state: &mut State| !state.orders.is_idle() || state.always;
+        // The program's status waits for us: not for a service that is away, unless somebody asked for what was being recorded.
+        let waits = |state: &mut State| !state.orders.is_idle() || state.always && !state.away;
         let waited = self.changed.wait_timeout_while(self.state(), LAST_RUN, waits);
         drop(waited);
-        self.state().told = true;
-        let Some(known) = self.state().known.clone() else { return };
+        let mut state = self.state();
+        state.told = true;
+        let Some(known) = state.known.clone().filter(|_| !state.away) else { return };
+        drop(state);
         let gone = json(&Gone { message: why.to_owned() });
         let path = format!("/agents/{}/gone", known.target);
         let _ = self.client.call_within(Some(FAREWELL), Method::POST, &path, Some(&known.secret), Some(gone));

@@ -5,10 +5,12 @@
 //! link.rs       hello, commands, reports, uploads         orders.rs    which commands count, and when
 //! work.rs       what a run is to record, checked          perform.rs   a run: our own command as a child, then its file
 //! continuous.rs what is recorded all the time             scratch.rs   directories for recordings on their way
+//! family.rs     what the processes start
 //! ```
 //! The recorded process knows nothing of it: it holds no connection and waits for nobody.
 
 mod continuous;
+mod family;
 mod link;
 mod orders;
 mod perform;
@@ -21,7 +23,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, ValueHint};
@@ -33,6 +36,7 @@ use crate::attach;
 use crate::record::{EMBEDDED, say};
 use crate::remote::client::Client;
 use crate::signals::Signals;
+use family::Family;
 use link::Link;
 use process::Process;
 
@@ -44,15 +48,20 @@ Examples:
   flightline agent --join https://prof:7070 --token-file token --label zone=eu-1 -- ./server
   LD_PRELOAD=libflightline.so FLIGHTLINE_JOIN=http://127.0.0.1:7070 ./server   starts one itself
 
-The program is preloaded and waits to be recorded: it gets no thread, descriptor or connection. All talking is done by this \
-process, which comes to the service and asks for commands. Service, token and certificates are also taken from FLIGHTLINE_JOIN, \
-FLIGHTLINE_JOIN_TOKEN_FILE and FLIGHTLINE_JOIN_CA_FILE. Exit status: that of the program, 126 or 127 if it cannot be run; with -p: 0 \
+What the processes start joins, too, each process by itself (--no-children). The program is preloaded and waits to be recorded: it gets no thread, descriptor or connection. All talking is done by this \
+process, which comes to the service and asks for commands. Service, token, certificates and the rate of --continuous are also \
+taken from FLIGHTLINE_JOIN, FLIGHTLINE_JOIN_TOKEN_FILE, FLIGHTLINE_JOIN_CA_FILE and FLIGHTLINE_JOIN_RATE. Exit status: that of the program, 126 or 127 if it cannot be run; with -p: 0 \
 when all have ended.";
 
 /// The environment of an agent, which is not its program's: that would start one of its own.
-const JOIN: [&str; 3] = ["FLIGHTLINE_JOIN", "FLIGHTLINE_JOIN_TOKEN_FILE", "FLIGHTLINE_JOIN_CA_FILE"];
+const JOIN: [&str; 4] =
+    ["FLIGHTLINE_JOIN", "FLIGHTLINE_JOIN_TOKEN_FILE", "FLIGHTLINE_JOIN_CA_FILE", "FLIGHTLINE_JOIN_RATE"];
 /// How long a program that was just started has to become itself.
 const SETTLING: Duration = Duration::from_secs(1);
+/// How often is looked for processes that were started: what is found twice joins.
+const GROWING: Duration = Duration::from_secs(1);
+/// So many join beside the first.
+const MOST: usize = 64;
 /// How often is looked whether a process has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -77,6 +86,12 @@ pub struct AgentArgs {
     /// Record CPU time all the time, too, at this rate: the service keeps the last while of it
     #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = "19", value_parser = rate)]
     continuous: Option<f64>,
+    /// The same, as the environment has it
+    #[arg(long, value_name = "HZ", hide = true, env = JOIN[3], value_parser = rate)]
+    rate: Option<f64>,
+    /// Leave what the processes start alone. Else each process of it that lives for a second or two is a target of its own, 64 at a time
+    #[arg(long)]
+    no_children: bool,
     /// Running processes: their ids, or the name of all processes of a program
     #[arg(
         short,
@@ -89,6 +104,13 @@ pub struct AgentArgs {
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
+}
+
+impl AgentArgs {
+    /// How often is sampled all the time.
+    fn rate(&self) -> Option<f64> {
+        self.continuous.or(self.rate)
+    }
 }
 
 /// Runs until the processes have ended, or a signal comes.
@@ -108,8 +130,7 @@ pub fn run(args: &AgentArgs) -> std::process::ExitCode {
 }
 
 fn act(args: &AgentArgs) -> anyhow::Result<u8> {
-    let token = args.token_file.as_deref().map(crate::serve::token).transpose()?;
-    let client = Arc::new(Client::new(&args.join, token, args.ca_file.as_deref())?);
+    let client = Arc::new(Client::new(&args.join, args.token_file.as_deref(), args.ca_file.as_deref())?);
     scratch::sweep();
     if args.command.is_empty() {
         return watch(args, &client, &Signals::of_user()?);
@@ -118,19 +139,18 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
     let mut child = start(args)?;
     let signals = Signals::of_user()?;
     // It is there until it is waited for, even if it has ended; then there is nothing to be recorded.
-    let agent = match Process::of(child.id(), &args.label, args.interrupt) {
-        Ok(process) => {
-            process.settle(SETTLING);
-            Some(Joined::new(process, &client, args.continuous)?)
-        }
-        Err(_) => None,
-    };
-    let status = wait(&mut child, &signals)?;
-    if let Some(agent) = agent {
-        let why = ended(status);
-        agent.link.last(&why, false);
-        agent.link.end(&why);
+    let root = child.id();
+    let mut crew = Crew::new(args, &client);
+    if let Ok(process) = Process::of(root, &args.label, args.interrupt) {
+        process.settle(SETTLING);
+        crew.join(process)?;
     }
+    let status = wait(&mut child, &signals, &mut crew)?;
+    let why = ended(status);
+    crew.end(
+        |pid| if pid == root { &why } else { "its agent was ended, with the program that started it" },
+        false,
+    );
     Ok(match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(1),
         (None, Some(signal)) => u8::try_from(128 + signal).unwrap_or(1),
@@ -142,25 +162,96 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
 fn watch(args: &AgentArgs, client: &Arc<Client>, signals: &Signals) -> anyhow::Result<u8> {
     let pids = attach::pids(&args.pid)?;
     let of = |pid| Process::of(pid, &args.label, args.interrupt);
-    let processes = pids.into_iter().map(of).collect::<Result<Vec<_>, _>>()?;
-    let agents = processes.into_iter().map(|process| Joined::new(process, client, args.continuous));
-    let mut agents = agents.collect::<anyhow::Result<Vec<_>>>()?;
-    while !agents.is_empty() {
+    let mut crew = Crew::new(args, client);
+    for process in pids.into_iter().map(of).collect::<Result<Vec<_>, _>>()? {
+        crew.join(process)?;
+    }
+    while !crew.members.is_empty() {
         if signals.wait(Some(LOOK)).is_some() {
-            end(&agents, "its agent was ended", true);
             break;
         }
-        let (run, over): (Vec<_>, Vec<_>) = agents.into_iter().partition(|agent| agent.process.is_there());
-        end(&over, "it has ended", false);
-        agents = run;
+        crew.look(None);
     }
+    crew.end(|_| "its agent was ended", true);
     Ok(0)
 }
 
-/// Tells the end of several, who wait for nothing at the same time.
-fn end(agents: &[Joined], why: &str, stop: bool) {
-    agents.iter().for_each(|agent| agent.link.last(why, stop));
-    agents.iter().for_each(|agent| agent.link.end(why));
+/// The processes of an agent: those it was started for, and what these have started.
+struct Crew<'a> {
+    args: &'a AgentArgs,
+    client: &'a Arc<Client>,
+    members: Vec<Joined>,
+    family: Family,
+    looked: Instant,
+    /// Members that have ended, and whose end is being told.
+    farewells: Vec<JoinHandle<()>>,
+    /// That there are more than [`MOST`].
+    told: bool,
+}
+
+impl<'a> Crew<'a> {
+    fn new(args: &'a AgentArgs, client: &'a Arc<Client>) -> Self {
+        let (members, farewells) = (Vec::new(), Vec::new());
+        Self {
+            args,
+            client,
+            members,
+            family: Family::default(),
+            looked: Instant::now(),
+            farewells,
+            told: false,
+        }
+    }
+
+    fn join(&mut self, process: Process) -> anyhow::Result<()> {
+        self.members.push(Joined::new(process, self.client, self.args.rate())?);
+        Ok(())
+    }
+
+    /// Who has ended, and who has been started. `root`: its end is told by somebody who knows how it ended.
+    fn look(&mut self, root: Option<u32>) {
+        let is_over = |member: &Joined| Some(member.process.pid) != root && !member.process.is_there();
+        let (over, members) = std::mem::take(&mut self.members).into_iter().partition(is_over);
+        self.members = members;
+        self.farewells.retain(|farewell| !farewell.is_finished());
+        // Others are not to wait for it.
+        self.farewells.extend(Vec::<Joined>::into_iter(over).map(|member| {
+            std::thread::spawn(move || {
+                member.link.last("it has ended", false);
+                member.link.end("it has ended");
+            })
+        }));
+        if self.args.no_children || self.looked.elapsed() < GROWING {
+            return;
+        }
+        self.looked = Instant::now();
+        let roots: Vec<u32> = self.members.iter().map(|member| member.process.pid).collect();
+        for pid in self.family.grown(&roots) {
+            if self.members.len() > MOST {
+                if !std::mem::replace(&mut self.told, true) {
+                    say(&format!("more than {MOST} processes have been started; those beyond do not join"));
+                }
+                break;
+            }
+            if let Ok(process) = Process::of(pid, &self.args.label, self.args.interrupt)
+                && let Err(error) = self.join(process)
+            {
+                say(&format!("process {pid} does not join: {error}"));
+            }
+        }
+    }
+
+    /// Tells the end of all, each for itself, and waits until that is done.
+    fn end<'w>(&mut self, why: impl Fn(u32) -> &'w str, stop: bool) {
+        self.members.iter().for_each(|member| member.link.last(why(member.process.pid), stop));
+        std::thread::scope(|scope| {
+            for member in self.members.drain(..) {
+                let why = why(member.process.pid);
+                scope.spawn(move || member.link.end(why));
+            }
+        });
+        self.farewells.drain(..).for_each(|farewell| drop(farewell.join()));
+    }
 }
 
 /// A process, and its connection.
@@ -205,12 +296,13 @@ fn start(args: &AgentArgs) -> anyhow::Result<Child> {
 }
 
 /// Until it ends; signals are passed on, but for those that a terminal gave to both of us.
-fn wait(child: &mut Child, signals: &Signals) -> anyhow::Result<ExitStatus> {
+fn wait(child: &mut Child, signals: &Signals, crew: &mut Crew<'_>) -> anyhow::Result<ExitStatus> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
+        crew.look(Some(child.id()));
         if let Some((signal, false)) = signals.next(Some(LOOK))
             && let Ok(signal) = Signal::try_from(signal)
         {

@@ -71,7 +71,9 @@ impl Run<'_> {
             match self.within(folder) {
                 Ok(recorder) => return self.follow(recorder, folder, &why_outside),
                 // A program whose threads all sleep takes no command; its CPU time can be seen all the same.
-                Err(why) if self.work.mode == Mode::Cpu && outside().is_ok() && !self.is_recorded() => {
+                Err(why)
+                    if self.work.mode == Mode::Cpu && outside().is_ok() && !self.process.is_recorded() =>
+                {
                     why_outside = why;
                 }
                 Err(why) => return Err(why),
@@ -85,11 +87,6 @@ impl Run<'_> {
     fn options(&self) -> Vec<String> {
         let labels = self.process.given.iter().map(|(name, value)| format!("--label={name}={value}"));
         self.work.options().into_iter().chain(labels).collect()
-    }
-
-    fn is_recorded(&self) -> bool {
-        let found = control::find(self.process.pid);
-        found.is_ok_and(|found| matches!(found.condition, Condition::Recorded(_)))
     }
 
     /// By the program itself, which waits for it.

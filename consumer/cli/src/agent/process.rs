@@ -103,6 +103,12 @@ impl Process {
         self.within().is_ok()
     }
 
+    /// Whether a recorder records it from within.
+    pub fn is_recorded(&self) -> bool {
+        let found = control::find(self.pid);
+        found.is_ok_and(|found| matches!(found.condition, control::Condition::Recorded(_)))
+    }
+
     /// What it is now.
     pub fn condition(&self) -> Condition {
         Condition { name: read(&format!("/proc/{}/comm", self.pid)), waits: self.waits() }

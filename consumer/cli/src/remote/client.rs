@@ -1,7 +1,8 @@
 //! Calls of the service's paths.
 
 use std::io::{Cursor, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -19,7 +20,9 @@ const LONGEST_ANSWER: u64 = 64 << 20;
 pub struct Client {
     agent: Agent,
     base: String,
-    token: Option<String>,
+    token: Mutex<Option<String>>,
+    /// Where it stands, so that a new one is found there.
+    token_file: Option<PathBuf>,
 }
 
 /// Why a call failed.
@@ -43,11 +46,13 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Client {
-    /// Of an address like `http://127.0.0.1:7070`. `authority`: whose certificates are believed, as PEM.
+    /// Of an address like `http://127.0.0.1:7070`. `token_file`: its first line is the service's token. `authority`: whose certificates
+    /// are believed, as PEM.
     ///
     /// # Errors
-    /// The address is none; the certificates cannot be read.
-    pub fn new(base: &str, token: Option<String>, authority: Option<&Path>) -> Result<Self> {
+    /// The address is none; token or certificates cannot be read.
+    pub fn new(base: &str, token_file: Option<&Path>, authority: Option<&Path>) -> Result<Self> {
+        let token = Mutex::new(token_file.map(crate::serve::token).transpose()?);
         if !base.starts_with("http://") && !base.starts_with("https://") {
             bail!("{base} is no address of a service: give http://HOST:PORT or https://HOST:PORT");
         }
@@ -72,7 +77,8 @@ impl Client {
             }
             None => config,
         };
-        Ok(Self { agent: config.build().into(), base: base.trim_end_matches('/').to_owned(), token })
+        let (base, token_file) = (base.trim_end_matches('/').to_owned(), token_file.map(Path::to_owned));
+        Ok(Self { agent: config.build().into(), base, token, token_file })
     }
 
     /// Sends a request; `secret` is an agent's.
@@ -102,7 +108,8 @@ impl Client {
         body: Option<SendBody<'_>>,
     ) -> Result<Response<Body>, Refused> {
         let mut request = Request::builder().method(method).uri(format!("{}/v1{path}", self.base));
-        if let Some(token) = &self.token {
+        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(token) = &token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         if let Some(secret) = secret {
@@ -127,7 +134,13 @@ impl Client {
         let status = response.status().as_u16();
         let body = response.body_mut().with_config().limit(1 << 16).read_to_vec().unwrap_or_default();
         let said = serde_json::from_slice::<Errors>(&body).map(|errors| errors.errors.join(" "));
-        let hint = if status == 401 && self.token.is_none() { " Give it with --token-file." } else { "" };
+        let hint = if status == 401 && token.is_none() { " Give it with --token-file." } else { "" };
+        if status == 401
+            && let Some(Ok(new)) = self.token_file.as_deref().map(crate::serve::token)
+        {
+            // Who tries again does so with what stands there now.
+            *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
+        }
         let said = said.unwrap_or_else(|_| format!("{} answers {status}", self.base));
         Err(Refused::Status(status, crate::talk::plain(&said) + hint))
     }

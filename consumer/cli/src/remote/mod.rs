@@ -156,8 +156,7 @@ enum Format {
 
 /// Asks.
 pub fn run(args: &RemoteArgs) -> Result<Outcome> {
-    let token = args.token_file.as_deref().map(crate::serve::token).transpose()?;
-    let client = Client::new(&args.url, token, args.ca_file.as_deref())?;
+    let client = Client::new(&args.url, args.token_file.as_deref(), args.ca_file.as_deref())?;
     match &args.action {
         Action::Targets => {
             let targets: Targets = client.get("/targets")?;

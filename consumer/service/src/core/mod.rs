@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
+use crate::forward::Forward;
 use crate::settings::Settings;
 use crate::store::{Kept, Store};
 use crate::window;
@@ -39,6 +40,7 @@ pub struct Core {
     clock: Arc<dyn Clock>,
     store: Store,
     windows: Windows,
+    forward: Forward,
     state: Mutex<State>,
 }
 
@@ -115,7 +117,8 @@ impl Core {
             ..window::Limits::default()
         };
         let (windows, kept) = Windows::open(&path.join("windows"), limits, clock.utc())?;
-        let core = Self { settings, clock, store, windows, state: Mutex::default() };
+        let forward = Forward::new(&settings.forward, &settings.log)?;
+        let core = Self { settings, clock, store, windows, forward, state: Mutex::default() };
         let mut broken_off = Vec::new();
         {
             let mut state = core.state();
@@ -146,6 +149,11 @@ impl Core {
 
     fn now(&self) -> Moment {
         Moment::now(&*self.clock)
+    }
+
+    /// What passes on what agents record.
+    pub fn forward(&self) -> &Forward {
+        &self.forward
     }
 
     /// UTC ms.

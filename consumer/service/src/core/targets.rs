@@ -33,8 +33,9 @@ impl Core {
         check_labels(&hello.labels)?;
         let fresh = id::secret().map_err(|error| Fault::internal("make a secret", error))?;
         let now = self.now();
+        let id = self.state().id_of(&hello);
+        self.make_room_for(&id)?;
         let mut state = self.state();
-        let id = state.id_of(&hello);
         let before = state.targets.get(&id).and_then(|joined| joined.agent.as_ref());
         if let Some(agent) = before {
             let known = secret.is_some_and(|secret| id::same(secret, &agent.secret));
@@ -44,15 +45,6 @@ impl Core {
                     "Another agent has this process; end it first, or try again in a while.",
                 ));
             }
-        }
-        if !state.targets.contains_key(&id) && state.targets.len() >= self.settings.max_targets {
-            let gone = state.longest_gone();
-            let Some(gone) = gone else {
-                let sentence =
-                    format!("There are {} targets already; raise --max-targets.", self.settings.max_targets);
-                return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence));
-            };
-            state.targets.remove(&gone);
         }
         let run = state.running(&id);
         let target = Target {
@@ -205,6 +197,26 @@ impl Core {
         })
     }
 
+    /// Of more targets than may be, the one that is gone for longest is forgotten, with its history.
+    ///
+    /// # Errors
+    /// All are there, or its files cannot be removed.
+    pub(super) fn make_room_for(&self, id: &str) -> Result<(), Fault> {
+        let gone = {
+            let state = self.state();
+            if state.targets.contains_key(id) || state.targets.len() < self.settings.max_targets {
+                return Ok(());
+            }
+            state.longest_gone()
+        };
+        let most = self.settings.max_targets;
+        let full = || {
+            let sentence = format!("There are {most} targets already; raise --max-targets.");
+            Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence)
+        };
+        self.forget(&gone.ok_or_else(full)?)
+    }
+
     /// Forgets a target that is gone, with its history.
     ///
     /// # Errors
@@ -251,6 +263,7 @@ impl Core {
         }
         self.overdue();
         self.drop_pulled();
+        self.forward.look();
         self.windows.look(self.now().utc);
     }
 
@@ -305,12 +318,13 @@ impl State {
         true
     }
 
-    /// Of the targets that are gone and have no history, the one not heard of for longest.
+    /// Of the targets that are gone, the one not heard of for longest; those without runs first.
     fn longest_gone(&self) -> Option<String> {
         let gone = |joined: &&Joined| joined.target.state == TargetState::Gone;
-        let bare = |joined: &&Joined| self.histories.get(&joined.target.id).is_none_or(VecDeque::is_empty);
-        let of = self.targets.values().filter(gone).filter(bare);
-        of.min_by_key(|joined| joined.target.last_seen).map(|joined| joined.target.id.clone())
+        let runs = |id: &str| self.histories.get(id).is_some_and(|runs| !runs.is_empty());
+        let of = self.targets.values().filter(gone);
+        of.min_by_key(|joined| (runs(&joined.target.id), joined.target.last_seen))
+            .map(|joined| joined.target.id.clone())
     }
 }
 

@@ -422,8 +422,15 @@ fn no_more_targets_come_than_may_and_those_that_are_gone_make_room() {
     let (one, _two) = (bench.agent(1), bench.agent(2));
     assert_eq!(bench.core.hello(hello(3), None).unwrap_err().status, 429);
     bench.core.gone(&one.target, &one.secret, "exit").unwrap();
-    bench.agent(3);
+    let three = bench.agent(3);
     assert!(bench.core.target(&one.target).is_err());
+    // With all that was recorded of it.
+    bench.whole(&three, 10);
+    assert_eq!(bench.files().len(), 2);
+    bench.core.gone(&three.target, &three.secret, "exit").unwrap();
+    bench.agent(4);
+    assert!(bench.core.target(&three.target).is_err() && bench.files().is_empty(), "{:?}", bench.files());
+    assert!(bench.core.history(&three.target).is_err());
 }
 
 /// What is recorded all the time is there by the clock, after a restart too, and goes with its target.

@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::targets::{no_target, short};
 use super::{Core, Joined, check_labels};
 use crate::fault::Fault;
+use crate::forward::{Content, Item};
 use crate::id;
 use crate::ingest::App;
 use crate::pictures::{NotWhole, Source, check};
@@ -145,11 +146,17 @@ impl Core {
         self.heard(target, secret)?;
         self.has_room()?;
         let of = self.target(target)?;
-        let mut chunk = Chunk::of_bytes(chunks).map_err(flawed)?;
+        let mut chunk = Chunk::of_bytes(chunks.clone()).map_err(flawed)?;
         let now = self.now().utc;
         let window =
             self.windows.made(&of, now).map_err(|error| Fault::internal("keep the chunks", error))?;
-        lock(&window).put(&mut chunk, now).map_err(refused)
+        lock(&window).put(&mut chunk, now).map_err(refused)?;
+        if !self.forward.is_empty() {
+            let (from, until) = (chunk.checked().first_ms, chunk.checked().last_ms);
+            let (bytes, labels) = (chunk.checked().bytes, wire::Labels::new());
+            self.forward.offer(Item { content: Content::Bytes(chunks), bytes, of, labels, from, until });
+        }
+        Ok(())
     }
 
     /// Takes a recording that a profiler of its own pushes; its target is known by name and labels.
@@ -165,12 +172,8 @@ impl Core {
         let can = |mode| Capability { mode, available: false, reason: reason.clone() };
         let id = id::of_target(&app.name, 0, &format!("pushed/{}", app.text()));
         let target = {
+            self.make_room_for(&id)?;
             let mut state = self.state();
-            if !state.targets.contains_key(&id) && state.targets.len() >= self.settings.max_targets {
-                let sentence =
-                    format!("There are {} targets already; raise --max-targets.", state.targets.len());
-                return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence));
-            }
             let joined = state.targets.entry(id.clone()).or_insert_with(|| {
                 let target = Target {
                     id,

@@ -1,18 +1,38 @@
 //! Has a profiling service record this program when it is asked to: an agent beside us comes to the service, we wait for its
 //! commands like any program that waits to be recorded.
 
-use core::ffi::c_char;
+use core::ffi::{CStr, c_char};
 
 use flightline_capture::os::{self, Text};
 use flightline_in_signal::sys;
 
 use super::{Ready, detach, find, publish, read_session};
-use crate::machine::Program;
+use crate::machine::{Config, Program};
 
 /// Address of the service. The agent reads it, and what else is meant for it, in the environment itself.
-const SERVICE: &core::ffi::CStr = c"FLIGHTLINE_JOIN";
+const SERVICE: &CStr = c"FLIGHTLINE_JOIN";
 /// The process that an agent was started for, so that what it executes and starts gets no second one.
-const JOINED: &core::ffi::CStr = c"FLIGHTLINE_JOINED";
+const JOINED: &CStr = c"FLIGHTLINE_JOINED";
+
+/// An option of `flightline agent`, and what it is called in the machine's settings.
+const OPTIONS: [(&CStr, &[u8]); 5] = [
+    (c"--join", b"join"),
+    (c"--token-file", b"join-token-file"),
+    (c"--ca-file", b"join-ca-file"),
+    (c"--rate", b"join-rate"),
+    (c"--label", b"labels"),
+];
+
+/// What an agent is told; what is not given it reads in the environment.
+#[derive(Default)]
+pub struct Service<'a> {
+    /// Options of `flightline agent`, in the order of service, token, authority, rate of what is recorded all the time, labels.
+    pub options: [Option<&'a CStr>; OPTIONS.len()],
+    /// Path of the `flightline` program.
+    pub program: Option<&'a CStr>,
+    /// Nobody looks at this program's stderr.
+    pub silent: bool,
+}
 
 /// `true` if the environment names a service; then this program waits for commands. An agent is started if there is none yet.
 pub fn join_service() -> bool {
@@ -28,37 +48,82 @@ pub fn join_service() -> bool {
     if listed == Some(false) {
         return true;
     }
-    flightline_capture::wait_for_commands();
-    let mut pid = Text::<24>::new();
-    pid.number(sys::getpid().into());
-    let joined = os::env(JOINED);
     // What a program that has joined starts is part of it, unless it is asked for by name.
-    let part = joined.is_some_and(|of| of.to_bytes() == pid.bytes() || listed.is_none());
-    if !part && let Err(errno) = start_agent(&pid) {
-        let mut number = Text::<24>::new();
-        number.number(errno.unsigned_abs().into());
-        os::say(&[
-            b"cannot join the profiling service: no agent process (error ",
-            number.bytes(),
-            b"); set FLIGHTLINE_BIN to the flightline program",
-        ]);
+    let part = if listed.is_none() { os::env(JOINED).is_some() } else { has_joined() };
+    flightline_capture::wait_for_commands();
+    if !part {
+        let service = Service { program: os::env(c"FLIGHTLINE_BIN"), ..Service::default() };
+        if let Err(errno) = service.start_agent() {
+            tell(errno);
+        }
     }
     true
 }
 
-fn start_agent(pid: &Text<24>) -> Result<(), i32> {
-    let program = find(os::env(c"FLIGHTLINE_BIN")).ok_or(libc::ENOENT)?;
-    let program = program.cstr()?;
-    publish(JOINED.to_bytes(), pid.bytes());
-    let words = [program, c"agent", c"--pid", pid.cstr()?];
-    let mut argv = [core::ptr::null::<c_char>(); 5];
-    for (to, word) in argv.iter_mut().zip(words) {
-        *to = word.as_ptr();
+/// By the machine's settings, which allow this program. `true` if they name a service.
+pub fn join_by_machine(config: &Config) -> bool {
+    let mut service = Service { program: config.value(b"program"), silent: true, ..Service::default() };
+    for (to, (_, name)) in service.options.iter_mut().zip(OPTIONS) {
+        *to = config.value(name);
     }
-    let reader = detach(program, &argv, Ready::Begun, false)?;
-    match read_session(&reader) {
-        // The agent has begun, or is about to: nobody waits for it, nor it for the service.
-        Ok(_) | Err(libc::EPROTO | libc::ETIMEDOUT) => Ok(()),
-        Err(errno) => Err(errno),
+    if service.options.first().is_none_or(Option::is_none) {
+        return false;
+    }
+    flightline_capture::wait_for_commands();
+    if !has_joined()
+        && let Err(errno) = service.start_agent()
+        && os::env(c"FLIGHTLINE_DEBUG").is_some()
+    {
+        tell(errno);
+    }
+    true
+}
+
+/// Whether this process has an agent, perhaps from when it was another program.
+pub fn has_joined() -> bool {
+    os::env(JOINED).is_some_and(|of| of.to_bytes() == own_pid().bytes())
+}
+
+fn own_pid() -> Text<24> {
+    let mut pid = Text::new();
+    pid.number(sys::getpid().into());
+    pid
+}
+
+fn tell(errno: i32) {
+    let mut number = Text::<24>::new();
+    number.number(errno.unsigned_abs().into());
+    os::say(&[
+        b"cannot join the profiling service: no agent process (error ",
+        number.bytes(),
+        b"); set FLIGHTLINE_BIN to the flightline program",
+    ]);
+}
+
+impl Service<'_> {
+    /// Starts an agent for this process.
+    ///
+    /// # Errors
+    /// An errno: `ENOENT` without a `flightline` program, `ENOEXEC` if it cannot be run.
+    pub fn start_agent(&self) -> Result<(), i32> {
+        let program = find(self.program).ok_or(libc::ENOENT)?;
+        let program = program.cstr()?;
+        let pid = own_pid();
+        publish(JOINED.to_bytes(), pid.bytes());
+        let given = OPTIONS.iter().zip(&self.options);
+        let given = given.flat_map(|((option, _), value)| [value.map(|_| *option), *value]);
+        let words = [program, c"agent"].map(Some).into_iter().chain(given);
+        let words = words.chain([c"--pid", pid.cstr()?].map(Some)).flatten();
+        let mut argv = [core::ptr::null::<c_char>(); 5 + 2 * OPTIONS.len()];
+        // One entry stays null: the end.
+        for (to, word) in argv.iter_mut().zip(words) {
+            *to = word.as_ptr();
+        }
+        let reader = detach(program, &argv, Ready::Begun, self.silent)?;
+        match read_session(&reader) {
+            // The agent has begun, or is about to: nobody waits for it, nor it for the service.
+            Ok(_) | Err(libc::EPROTO | libc::ETIMEDOUT) => Ok(()),
+            Err(errno) => Err(errno),
+        }
     }
 }
