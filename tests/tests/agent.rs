@@ -313,6 +313,33 @@ fn what_runs_already_is_recorded_from_outside() {
     });
 }
 
+/// Nobody would end it.
+#[test]
+fn a_recorder_ends_with_its_agent_however_that_ends() {
+    if !skip::perf_allowed(false) {
+        return skip::skip("perf_event_open is not allowed: an agent that records from outside");
+    }
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let stub = Stub::default();
+    let victim = Controlled::start(&mut Command::new(program()));
+    let mut command = Command::new(victim::flightline());
+    command.args(["agent", "--join", &stub.url(), "--continuous", "-p", &victim.pid.to_string()]);
+    let mut agent = spawn(command.env("TMPDIR", folder.path()).stderr(Stdio::null()));
+    let recorders = |agent: u32| -> Vec<u32> {
+        let of = format!("\0--agent\0{agent}\0");
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let words = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        pids.filter(|&pid| words(pid).windows(of.len()).any(|part| part == of.as_bytes())).collect()
+    };
+    until(LIMIT, "the recorder", || recorders(agent.id()).first().copied());
+    signal(agent.id(), libc::SIGKILL);
+    wait(&mut agent, LIMIT, "the agent's end");
+    until(LIMIT, "the recorder's end", || recorders(agent.id()).is_empty().then_some(()));
+    victim.end(0);
+}
+
 #[test]
 fn a_program_that_sleeps_is_recorded_from_outside_or_woken_if_it_may_be() {
     if !skip::perf_allowed(false) {

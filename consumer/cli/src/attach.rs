@@ -15,6 +15,21 @@ pub struct AttachArgs {
     /// Also what waits to be recorded (`record --dormant`): it takes no command then, which it cannot where all its threads sleep
     #[arg(long, requires = "pid")]
     pub outside: bool,
+    /// The agent that this recorder works for: it ends with it, however that ends
+    #[arg(long, hide = true, requires = "pid", value_name = "PID")]
+    pub agent: Option<i32>,
+}
+
+impl AttachArgs {
+    /// Has this process end properly when its agent ends.
+    pub fn end_with_agent(&self) {
+        let Some(agent) = self.agent else { return };
+        let told = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
+        if told.is_ok() && nix::unistd::getppid().as_raw() != agent {
+            // It ended before.
+            let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM);
+        }
+    }
 }
 
 fn refusal(problem: String) -> Error {

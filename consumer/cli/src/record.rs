@@ -362,6 +362,7 @@ pub fn is_usage(error: &Error) -> bool {
 }
 
 fn record_command(args: &RecordArgs) -> Result<u8, Error> {
+    args.attach.end_with_agent();
     let settings = args.off_cpu.add_to(args.sampling.settings()?, &args.sampling)?;
     let settings = Settings { outside: args.attach.outside, ..settings };
     // Each process's own environment is asked; what stands in ours shall not be wrong in silence.

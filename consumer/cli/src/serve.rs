@@ -131,14 +131,14 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
     }
     let tls =
         args.tls_cert.clone().zip(args.tls_key.clone()).map(|(certificate, key)| Tls { certificate, key });
-    if tls.is_none() && !args.listen.ip().is_loopback() && args.log_format == LogFormat::Text {
+    if tls.is_none() && !args.listen.ip().is_loopback() && !args.is_json() {
         talk::warning("without --tls-cert the token and all recordings can be read on their way");
     }
     if args.heartbeat < Duration::from_secs(1) {
         bail!("--heartbeat is a second or more");
     }
     let log = args.log().context("cannot write a log")?;
-    let as_json = args.log_format == LogFormat::Json;
+    let as_json = args.is_json();
     let directory = match &args.dir {
         Some(directory) => directory.clone(),
         None => home()?,
@@ -163,7 +163,6 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
     };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let ready = |address: SocketAddr, unreadable: Vec<String>| {
-        // Lines of JSON alone are all lines of JSON.
         if as_json {
             let tell = |why: &String| log.tell(Level::Warn, "history", &[("why", why.into())]);
             unreadable.iter().for_each(tell);
@@ -173,7 +172,8 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         let off = if args.profiling { "" } else { "; profiling on demand is off, --profiling turns it on" };
         talk::note(format_args!("{scheme}://{address}, history in {}{off}", directory.display()));
     };
-    let served = serve::until_told(args.listen, &directory, settings, tls.as_ref(), args.agents()?, ready);
+    let served =
+        serve::until_told(args.listen, &directory, settings, tls.as_ref(), args.agents(&log)?, ready);
     served.with_context(|| format!("cannot serve with {}", directory.display()))?;
     if !as_json {
         talk::note("ended");
@@ -191,7 +191,7 @@ impl ServeArgs {
         ] {
             let Some(target) = target else { continue };
             let headers = file.as_deref().map(headers).transpose()?.unwrap_or_default();
-            if !headers.is_empty() && !target.is_encrypted() && self.log_format == LogFormat::Text {
+            if !headers.is_empty() && !target.is_encrypted() && !self.is_json() {
                 talk::warning(format_args!(
                     "headers for {target} can be read on their way, as it is not https://"
                 ));
@@ -199,6 +199,11 @@ impl ServeArgs {
             all.push(To::new(kind, target.clone(), headers));
         }
         Ok(all)
+    }
+
+    /// Lines of JSON alone are all lines of JSON.
+    fn is_json(&self) -> bool {
+        self.log_format == LogFormat::Json
     }
 
     fn log(&self) -> std::io::Result<Log> {
@@ -216,7 +221,7 @@ impl ServeArgs {
     }
 
     /// How agents for processes of this machine are started.
-    fn agents(&self) -> Result<Option<Agents>> {
+    fn agents(&self, log: &Log) -> Result<Option<Agents>> {
         if !self.local {
             return Ok(None);
         }
@@ -228,7 +233,7 @@ impl ServeArgs {
         if let Some(certificate) = &self.tls_cert {
             arguments.extend(["--ca-file".into(), certificate.into()]);
         }
-        Ok(Some(Agents { program, arguments }))
+        Ok(Some(Agents { program, arguments, told: self.is_json().then(|| log.clone()) }))
     }
 }
 

@@ -30,6 +30,8 @@ use bytes::Bytes;
 use flightline_consumer::amount;
 
 pub use contexts::Contexts;
+#[cfg(fuzzing)]
+pub(crate) use contexts::read as contexts_of;
 use making::Making;
 pub use otlp::{Received, otlp};
 pub use push::{Push, push};

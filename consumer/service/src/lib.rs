@@ -13,6 +13,8 @@ pub mod clock;
 pub mod core;
 mod fault;
 pub mod forward;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod http;
 mod id;
 pub mod ingest;

@@ -16,8 +16,9 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep, interval, sleep, timeout};
@@ -82,9 +83,10 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
     let tls = tls.map(acceptor).transpose()?;
-    let (connections, patience, log) = (settings.connections, settings.patience, settings.log.clone());
+    let (connections, patience) = (room_for(settings.connections), settings.patience);
+    let log = settings.log.clone();
     let (core, unreadable) = Core::open(directory, settings, Arc::new(Machine::default()))?;
-    let listener = TcpListener::bind(address).await.map_err(|error| {
+    let listener = listen(address).map_err(|error| {
         Error::new(
             error.kind(),
             format!("cannot listen at {address}: {error}; give --listen another address"),
@@ -105,6 +107,24 @@ pub async fn serve(
     log.tell(Level::Info, "ended", &[]);
     log.flush();
     Ok(())
+}
+
+/// Agents that lost their service all come back at once; who finds no place before the door tries again a second later.
+const BEFORE_THE_DOOR: u32 = 4096;
+
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BEFORE_THE_DOOR)
+}
+
+/// Descriptors as many as are permitted, of which connections may have half: windows of targets hold one each, and files are open for a while.
+fn room_for(connections: usize) -> usize {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return connections };
+    let wanted = hard.min(1 << 16).max(soft);
+    let permitted = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard).map_or(soft, |()| wanted);
+    connections.min(usize::try_from(permitted / 2).unwrap_or(usize::MAX)).max(1)
 }
 
 /// Who was not heard of is looked for each half second, beside the threads that answer.
@@ -193,7 +213,7 @@ async fn talk<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(64 << 10).max_headers(64);
+    http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(32 << 10).max_headers(64);
     let stream = TokioIo::new(Patient { stream, patience, waiting: None });
     // A connection that breaks is the client's business.
     let _ = watcher.watch(http.serve_connection(stream, TowerToHyperService::new(service))).await;

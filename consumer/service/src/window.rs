@@ -8,10 +8,13 @@
 //! never more than the bound: room is made before anything is written, by chunks that were whole already.
 
 mod line;
+#[cfg(fuzzing)]
+pub(crate) mod names;
+#[cfg(not(fuzzing))]
 mod names;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use line::{Line, Timeline};
-pub use store::{Bounds, Chunk, Error, Limits, Part, Window};
+pub use store::{Bounds, Chunk, Error, Limits, MOST_SELECTED, Part, Window};

@@ -1,6 +1,6 @@
 //! What a drain tells of itself.
 
-use flightline_in_signal::layout::{event_kind, loss};
+use flightline_in_signal::layout::{engine, event_kind, loss};
 use serde_json::{Value, json};
 
 use crate::loss::{Report, engine_name};
@@ -29,7 +29,8 @@ pub(crate) fn of_report(report: &Report) -> Value {
         "threads": report.threads,
         "threadsWithoutSlot": report.no_slot,
         "processesRefused": report.refused,
-        "engine": report.engine.map(|(code, _)| engine_name(code)),
+        // Null while none is chosen.
+        "engine": report.engine.filter(|(code, _)| *code != engine::AUTO).map(|(code, _)| engine_name(code)),
     })
 }
 

@@ -348,6 +348,8 @@ impl Drain {
         for process in self.processes.iter_mut().filter(|p| !p.book.over) {
             process.book.threads.read_slots(&process.file, self.period_ns);
             sum.add(process);
+            // It may have chosen since the last second.
+            sum.engine(process.file.engine());
             let ring = process.file.ring();
             let mut one = Report::default();
             one.add(process);

@@ -130,6 +130,10 @@ fn start(process: &Process, rate: f64, folder: &Path, place: Place) -> Result<Ch
     let said = said.map_err(|error| format!("cannot keep what the recorder says: {error}"))?;
     let mut command = own()?;
     command.args(["record", "-p", &process.pid.to_string(), "--rate", &rate.to_string()]);
+    command.args(["--agent", &std::process::id().to_string()]);
+    if process.alone {
+        command.arg("--no-follow");
+    }
     if place == Place::Outside {
         command.arg("--outside");
     }

@@ -86,7 +86,8 @@ impl Run<'_> {
     /// What is recorded, and the labels that our own options gave.
     fn options(&self) -> Vec<String> {
         let labels = self.process.given.iter().map(|(name, value)| format!("--label={name}={value}"));
-        self.work.options().into_iter().chain(labels).collect()
+        let alone = self.process.alone.then(|| "--no-follow".to_owned());
+        self.work.options().into_iter().chain(labels).chain(alone).collect()
     }
 
     /// By the program itself, which waits for it.
@@ -135,6 +136,7 @@ impl Run<'_> {
         let words = words.map_err(|error| format!("cannot keep what the recorder says: {error}"))?;
         let mut command = own()?;
         command.args(["record", "-p", &self.process.pid.to_string(), "--outside"]);
+        command.args(["--agent", &std::process::id().to_string()]);
         command.args(["--duration", &format!("{}s", self.work.duration), "-o"]).arg(folder.join(FILE));
         if self.work.mode == Mode::OffCpu {
             command.args(["--off-cpu", "--wakeups"]);

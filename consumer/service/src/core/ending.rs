@@ -15,6 +15,9 @@ use crate::log::Level;
 use crate::store::{Kept, Upload};
 use crate::wire::{Progress, Run, Status};
 
+/// Bytes a second with which agents reckon.
+const SLOWEST: u64 = 64 << 10;
+
 /// A recording that comes from an agent. If it is dropped before it is complete, its run goes on waiting.
 #[derive(Debug)]
 pub struct Delivery {
@@ -161,6 +164,9 @@ impl Core {
                         set.delivery_timeout.as_secs()
                     )
                 }
+                Phase::Recording | Phase::Delivering if now >= over + self.longest_delivery() => {
+                    "Its agent did not bring the recording to an end.".to_owned()
+                }
                 Phase::Delivering if silent >= set.delivery_timeout => {
                     format!("Nothing of its recording came for {} s.", set.delivery_timeout.as_secs())
                 }
@@ -169,6 +175,11 @@ impl Core {
             late.push((run.id.clone(), why));
         }
         late.iter().for_each(|(run, why)| self.fail(run, why));
+    }
+
+    /// How long after a run's time its recording may come at all: an agent that goes on and on about it holds a place.
+    fn longest_delivery(&self) -> Duration {
+        self.settings.delivery_timeout * 4 + Duration::from_secs(self.settings.max_recording / SLOWEST)
     }
 
     /// A run's recording and the run.

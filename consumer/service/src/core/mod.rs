@@ -4,11 +4,14 @@
 //! each as the run is by then ([`Store::describe`]).
 
 mod asked;
+#[cfg(test)]
+mod bounds;
 mod ending;
 mod runs;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod together;
 mod windows;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -27,6 +30,7 @@ use crate::window;
 use crate::wire::{Limits, Numbered, Run, State as TargetState, Status, Target};
 
 pub use asked::{Asked, check_labels};
+pub use together::Together;
 pub use windows::Kept as WindowKept;
 use windows::Windows;
 

@@ -61,6 +61,7 @@ impl Core {
             modes: capabilities(hello.modes),
             run,
             continuous: None,
+            load: None,
         };
         // What was not heard yet is told again; numbers go on.
         let earlier = state.targets.remove(&id).and_then(|joined| joined.agent);
@@ -136,7 +137,15 @@ impl Core {
             state.targets.keys().filter_map(|id| state.target(id)).collect()
         };
         targets.iter_mut().for_each(|target| target.continuous = self.windows.bounds(&target.id));
-        Targets { profiling: self.settings.profiling, limits: self.limits(), targets }
+        Targets { profiling: self.settings.profiling, local: false, limits: self.limits(), targets }
+    }
+
+    /// How many targets are there, and how many are gone.
+    pub fn census(&self) -> (u64, u64) {
+        let state = self.state();
+        let all = state.targets.len() as u64;
+        let live = state.targets.values().filter(|joined| joined.target.state == TargetState::Live).count();
+        (live as u64, all - live as u64)
     }
 
     /// One target.
@@ -294,8 +303,13 @@ impl State {
     /// A process keeps its id when it becomes another program by exec.
     fn id_of(&self, hello: &Hello) -> String {
         let id = id::of_target(&hello.name, hello.pid, &hello.key);
-        let tail = |id: &str| id.rsplitn(3, '-').take(2).map(str::to_owned).collect::<Vec<_>>();
-        let known = self.targets.keys().find(|known| tail(known) == tail(&id));
+        if self.targets.contains_key(&id) {
+            return id;
+        }
+        // All are looked at, when thousands come at once for each of them: nothing is made of an id.
+        let name = id.rsplitn(3, '-').last().map_or(0, str::len);
+        let tail = id.get(name..).unwrap_or_default();
+        let known = self.targets.keys().find(|known| known.ends_with(tail));
         known.cloned().unwrap_or(id)
     }
 

@@ -24,26 +24,26 @@ impl Clock for Hands {
     }
 }
 
-struct Bench {
-    core: Arc<Core>,
+pub(super) struct Bench {
+    pub(super) core: Arc<Core>,
     hands: Arc<Hands>,
-    folder: tempfile::TempDir,
+    pub(super) folder: tempfile::TempDir,
 }
 
 impl Bench {
-    fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let hands = Arc::new(Hands { utc: AtomicI64::new(1_700_000_000_000), ..Hands::default() });
         let core = Core::open(folder.path(), settings, hands.clone()).unwrap().0;
         Self { core, hands, folder }
     }
 
-    fn pass(&self, seconds: u64) {
+    pub(super) fn pass(&self, seconds: u64) {
         self.hands.running.fetch_add(seconds * 1000, SeqCst);
         self.hands.utc.fetch_add(i64::try_from(seconds).unwrap() * 1000, SeqCst);
     }
 
-    fn agent(&self, pid: u32) -> Welcome {
+    pub(super) fn agent(&self, pid: u32) -> Welcome {
         self.core.hello(hello(pid), None).unwrap()
     }
 
@@ -55,12 +55,12 @@ impl Bench {
         commands.commands.into_iter().map(|numbered| numbered.command).collect()
     }
 
-    fn started(&self, agent: &Welcome, run: &Run) {
+    pub(super) fn started(&self, agent: &Welcome, run: &Run) {
         let progress = Progress::Started { effective_mode: String::new(), message: String::new() };
         self.core.progress(&agent.target, &agent.secret, &run.id, progress).unwrap();
     }
 
-    fn deliver(&self, agent: &Welcome, run: &Run, bytes: usize) -> Result<(), Fault> {
+    pub(super) fn deliver(&self, agent: &Welcome, run: &Run, bytes: usize) -> Result<(), Fault> {
         let mut delivery = self.core.deliver(&agent.target, &agent.secret, &run.id)?;
         delivery.file().unwrap().write_all(&vec![7; bytes]).unwrap();
         let (message, ended) = Default::default();
@@ -87,11 +87,11 @@ impl Bench {
     }
 }
 
-fn on() -> Settings {
+pub(super) fn on() -> Settings {
     Settings { profiling: true, min_free: 0, ..Settings::default() }
 }
 
-fn hello(pid: u32) -> Hello {
+pub(super) fn hello(pid: u32) -> Hello {
     let modes = [Mode::Cpu, Mode::Itimer, Mode::Wall].map(|mode| Capability {
         mode,
         available: true,
@@ -109,7 +109,7 @@ fn hello(pid: u32) -> Hello {
     }
 }
 
-fn asked(duration: u64) -> Asked {
+pub(super) fn asked(duration: u64) -> Asked {
     let (labels, interval) = (BTreeMap::new(), None);
     Asked { mode: Mode::Cpu, duration, interval, engines: vec![], labels, targets: vec![], pulled: false }
 }

@@ -28,6 +28,10 @@ use crate::wire::{self, Capability, State as TargetState, Target};
 
 /// Whose a window is, beside its chunks.
 const TARGET: &str = "target.json";
+/// Steps of what is told of how busy a target is, and their length, ms: ten minutes.
+pub(super) const LOAD_STEPS: i64 = 60;
+pub(super) const LOAD_STEP: i64 = 10_000;
+
 /// Larger than any description of a target.
 const LONGEST_DESCRIPTION: u64 = 1 << 20;
 
@@ -36,7 +40,42 @@ const LONGEST_DESCRIPTION: u64 = 1 << 20;
 pub(super) struct Windows {
     dir: OwnedFd,
     limits: Limits,
-    open: Mutex<BTreeMap<String, Arc<Mutex<Window>>>>,
+    open: Mutex<BTreeMap<String, Arc<Held>>>,
+}
+
+/// A window, and what is told of it without waiting for who writes to it.
+#[derive(Debug)]
+struct Held {
+    window: Mutex<Window>,
+    bounds: Mutex<Option<Bounds>>,
+    /// The last [`LOAD_STEPS`] of it.
+    recent: Mutex<Option<Timeline>>,
+}
+
+impl Held {
+    fn new(window: Window) -> Arc<Self> {
+        let (bounds, recent) = (Mutex::new(window.bounds()), Mutex::new(recent(&window)));
+        Arc::new(Self { window: Mutex::new(window), bounds, recent })
+    }
+
+    /// Does something with the window, which may wait for the disk.
+    fn with<T>(&self, work: impl FnOnce(&mut Window) -> T) -> T {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = window.changes();
+        let done = work(&mut window);
+        if window.changes() != before {
+            *self.bounds.lock().unwrap_or_else(PoisonError::into_inner) = window.bounds();
+            *self.recent.lock().unwrap_or_else(PoisonError::into_inner) = recent(&window);
+        }
+        done
+    }
+}
+
+/// Samples a second up to the end of what there is, in steps that begin at multiples of their length.
+fn recent(window: &Window) -> Option<Timeline> {
+    let end = (window.bounds()?.to.div_euclid(LOAD_STEP) + 1).saturating_mul(LOAD_STEP);
+    let from = end.saturating_sub(LOAD_STEPS * LOAD_STEP);
+    Some(window.timeline(from, end, usize::try_from(LOAD_STEPS).unwrap_or(1)))
 }
 
 /// What there is of a target.
@@ -67,23 +106,23 @@ impl Windows {
             let Ok(target) = described(&dir) else { continue };
             if target.id == id {
                 let window = Window::open(dir, limits, now).map_err(io::Error::other)?;
-                windows.all().insert(id.to_owned(), Arc::new(Mutex::new(window)));
+                windows.all().insert(id.to_owned(), Held::new(window));
                 targets.push(target);
             }
         }
         Ok((windows, targets))
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Mutex<Window>>>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Held>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, target: &str) -> Option<Arc<Mutex<Window>>> {
+    fn of(&self, target: &str) -> Option<Arc<Held>> {
         self.all().get(target).cloned()
     }
 
     /// The window of a target, made if there is none.
-    fn made(&self, target: &Target, now: i64) -> io::Result<Arc<Mutex<Window>>> {
+    fn made(&self, target: &Target, now: i64) -> io::Result<Arc<Held>> {
         let mut all = self.all();
         if let Some(window) = all.get(&target.id) {
             return Ok(Arc::clone(window));
@@ -100,21 +139,32 @@ impl Windows {
         file.write_all(&serde_json::to_vec(target)?)?;
         renameat(&dir, temporary, &dir, TARGET)?;
         let window = Window::open(dir, self.limits, now).map_err(io::Error::other)?;
-        let window = Arc::new(Mutex::new(window));
+        let window = Held::new(window);
         all.insert(id.to_owned(), Arc::clone(&window));
         Ok(window)
     }
 
     /// What is kept of a target.
     pub(super) fn bounds(&self, target: &str) -> Option<Bounds> {
-        let window = self.of(target)?;
-        lock(&window).bounds()
+        let held = self.of(target)?;
+        *held.bounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something of an interval is kept of a target.
+    pub(super) fn overlaps(&self, target: &str, from: i64, to: i64) -> bool {
+        self.of(target).is_some_and(|window| window.with(|window| window.overlaps(from, to)))
+    }
+
+    /// Samples a second of a target in the last [`LOAD_STEPS`] of what there is.
+    pub(super) fn recent(&self, target: &str) -> Option<Timeline> {
+        let held = self.of(target)?;
+        held.recent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Removes all that is kept of a target.
     pub(super) fn forget(&self, target: &str) -> Result<(), Error> {
         let Some(window) = self.all().remove(target) else { return Ok(()) };
-        lock(&window).clear()?;
+        window.with(Window::clear)?;
         let dir = openat(&self.dir, target, directory(), Mode::empty())?;
         let _ = unlinkat(&dir, TARGET, UnlinkatFlags::NoRemoveDir);
         // What somebody else put there stays.
@@ -124,14 +174,16 @@ impl Windows {
 
     /// Removes what is too old; counts a chunk of each window that was there before a restart.
     pub(super) fn look(&self, now: i64) {
-        let windows: Vec<Arc<Mutex<Window>>> = self.all().values().cloned().collect();
+        let windows: Vec<Arc<Held>> = self.all().values().cloned().collect();
         for window in windows {
             // A disk that refuses now is asked again the next time.
-            let _ = lock(&window).expire(now);
-            let next = lock(&window).uncounted();
+            let next = window.with(|window| {
+                let _ = window.expire(now);
+                window.uncounted()
+            });
             if let Ok(Some((number, source))) = next {
                 let found = check(&source);
-                let _ = lock(&window).counted(number, found);
+                let _ = window.with(|window| window.counted(number, found));
             }
         }
     }
@@ -144,13 +196,13 @@ impl Core {
     /// The agent is none of ours, they are not whole, or there is no room.
     pub fn put(&self, target: &str, secret: &str, chunks: Bytes) -> Result<(), Fault> {
         self.heard(target, secret)?;
-        self.has_room()?;
         let of = self.target(target)?;
+        self.has_room_for(target)?;
         let mut chunk = Chunk::of_bytes(chunks.clone()).map_err(flawed)?;
         let now = self.now().utc;
         let window =
             self.windows.made(&of, now).map_err(|error| Fault::internal("keep the chunks", error))?;
-        lock(&window).put(&mut chunk, now).map_err(refused)?;
+        self.keep(&window, &mut chunk, now)?;
         if !self.forward.is_empty() {
             let (from, until) = (chunk.checked().first_ms, chunk.checked().last_ms);
             let (bytes, labels) = (chunk.checked().bytes, wire::Labels::new());
@@ -159,18 +211,36 @@ impl Core {
         Ok(())
     }
 
+    /// A full disk has no room for another window.
+    fn has_room_for(&self, target: &str) -> Result<(), Fault> {
+        if self.windows.of(target).is_some() { Ok(()) } else { self.has_room() }
+    }
+
+    /// Keeps a chunk. Where the disk has no room any more, a window does not grow: its oldest goes for what comes.
+    fn keep(&self, window: &Held, chunk: &mut Chunk, now: i64) -> Result<(), Fault> {
+        let room = self.has_room();
+        window.with(|window| {
+            if let Err(fault) = room
+                && !window.give_way(chunk.checked().bytes).map_err(refused)?
+            {
+                return Err(fault);
+            }
+            window.put(chunk, now).map_err(refused)
+        })
+    }
+
     /// Takes a recording that a profiler of its own pushes; its target is known by name and labels.
     ///
     /// # Errors
     /// It is not whole, or there is no room.
     pub fn pushed(&self, app: &App, recording: Bytes) -> Result<(), Fault> {
         check_labels(&app.labels)?;
-        self.has_room()?;
+        let id = id::of_target(&app.name, 0, &format!("pushed/{}", app.text()));
+        self.has_room_for(&id)?;
         let mut chunk = Chunk::of_bytes(recording).map_err(flawed)?;
         let now = self.now();
         let reason = "it is recorded by a profiler of its own, which pushes what it has".to_owned();
         let can = |mode| Capability { mode, available: false, reason: reason.clone() };
-        let id = id::of_target(&app.name, 0, &format!("pushed/{}", app.text()));
         let target = {
             self.make_room_for(&id)?;
             let mut state = self.state();
@@ -189,6 +259,7 @@ impl Core {
                     modes: wire::Mode::ALL.map(can).to_vec(),
                     run: None,
                     continuous: None,
+                    load: None,
                 };
                 Joined { target, agent: None, pushed: None }
             });
@@ -202,7 +273,7 @@ impl Core {
             .windows
             .made(&target, now.utc)
             .map_err(|error| Fault::internal("keep the recording", error))?;
-        lock(&window).put(&mut chunk, now.utc).map_err(refused)
+        self.keep(&window, &mut chunk, now.utc)
     }
 
     /// What is kept of a target, as `steps` steps of a time line.
@@ -211,11 +282,14 @@ impl Core {
     /// There is no such target, or nothing.
     pub fn window(&self, target: &str, steps: usize) -> Result<Kept, Fault> {
         let window = self.windows.of(target).ok_or_else(|| self.nothing_kept(target))?;
-        let window = lock(&window);
-        let bounds = window.bounds().ok_or_else(|| self.nothing_kept(target))?;
-        let end = bounds.to.saturating_add(1);
-        let (chunks, timeline) = (window.chunks(bounds.from, end), window.timeline(bounds.from, end, steps));
-        Ok(Kept { bounds, chunks, timeline })
+        let kept = window.with(|window| {
+            let bounds = window.bounds()?;
+            let end = bounds.to.saturating_add(1);
+            let (chunks, timeline) =
+                (window.chunks(bounds.from, end), window.timeline(bounds.from, end, steps));
+            Some(Kept { bounds, chunks, timeline })
+        });
+        kept.ok_or_else(|| self.nothing_kept(target))
     }
 
     /// The files with what was recorded in an interval, UTC ms.
@@ -228,7 +302,7 @@ impl Core {
             return Err(Fault::bad("Say `from` and `to` in UTC ms, the one before the other."));
         }
         let window = self.windows.of(target).ok_or_else(|| self.nothing_kept(target))?;
-        let sources = lock(&window).select(from, to).map_err(refused)?;
+        let sources = window.with(|window| window.select(from, to)).map_err(refused)?;
         if sources.is_empty() {
             return Err(Fault::missing(
                 "Nothing is kept of that time; GET the window says from when to when there is.",
@@ -268,10 +342,6 @@ fn refused(error: Error) -> Fault {
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     Fault::new(status, error.to_string())
-}
-
-fn lock(window: &Mutex<Window>) -> MutexGuard<'_, Window> {
-    window.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn directory() -> OFlag {

@@ -90,6 +90,7 @@ fn item() -> Item {
         modes: Vec::new(),
         run: None,
         continuous: None,
+        load: None,
     };
     let bytes = recording();
     Item {

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::told::Told;
-use super::{App, body, page, pprof};
+use super::{App, body, held, page, pprof};
 use crate::fault::Fault;
 use crate::id;
 
@@ -22,7 +22,7 @@ const COOKIE: &str = "flightline";
 pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let told = Told::of(&request);
     let mut response = match checked(&app, &request) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => held::bounded(&app.answers, next.run(request).await).await,
         Err(fault) => fault.into_response(),
     };
     app.counts.answered(response.status());

@@ -5,6 +5,7 @@ mod body;
 mod files;
 mod flink;
 mod guard;
+mod held;
 mod observe;
 mod page;
 mod pprof;
@@ -29,10 +30,12 @@ use crate::core::Core;
 use crate::fault::Fault;
 use crate::local::Local;
 
+#[cfg(fuzzing)]
+pub(crate) use range::range_of;
 pub use told::Peer;
 
-/// Bodies of up to 16 MiB that are held at once.
-const MOST_BODIES: usize = 16;
+/// What bodies that are not small may hold together, in units of [`crate::settings::SMALL_BODY`]: 256 MiB.
+const ROOM_FOR_BODIES: usize = 4096;
 
 /// Messages of up to 16 MiB that are read at once; each may take a gigabyte while it is.
 const MOST_MESSAGES: usize = 2;
@@ -44,10 +47,12 @@ pub struct App {
     pub core: Arc<Core>,
     /// How many pictures may still be made at once.
     pub pictures: Arc<Semaphore>,
-    /// How many bodies that are not small may still be held at once.
+    /// How much more of bodies that are not small may be held.
     pub bodies: Arc<Semaphore>,
     /// How many messages of other profilers may still be read at once.
     pub messages: Arc<Semaphore>,
+    /// How much more may be held of answers that are being fetched.
+    pub answers: Arc<Semaphore>,
     /// What a browser has after it said the token.
     pub session: Arc<str>,
     /// Whether clients come by TLS.
@@ -65,12 +70,13 @@ impl App {
     /// The kernel has no random numbers.
     pub fn new(core: Arc<Core>, tls: bool, local: Option<Arc<Local>>) -> std::io::Result<Self> {
         let pictures = Arc::new(Semaphore::new(core.settings.pictures.max(1)));
-        let bodies = Arc::new(Semaphore::new(MOST_BODIES));
+        let bodies = Arc::new(Semaphore::new(ROOM_FOR_BODIES));
         Ok(Self {
             core,
             pictures,
             bodies,
             messages: Arc::new(Semaphore::new(MOST_MESSAGES)),
+            answers: held::room(),
             session: crate::id::secret()?.into(),
             tls,
             local,
@@ -111,6 +117,7 @@ pub fn router(app: App) -> Router {
         .route("/agents/{target}/runs/{run}/recording", put(agents::recording))
         .route("/targets/{target}/window", get(files::window))
         .route("/targets/{target}/window/files/{format}", get(files::of_window))
+        .route("/window/files/{format}", get(files::of_label))
         .route("/agents/{target}/chunks", post(agents::chunks))
         .route("/ingest", post(pushed::ingest))
         .route("/agents/{target}/gone", post(agents::gone));

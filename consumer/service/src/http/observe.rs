@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::App;
 use crate::fault::Fault;
-use crate::wire::{State as TargetState, Status};
+use crate::wire::Status;
 
 /// What was answered.
 #[derive(Debug, Default)]
@@ -39,8 +39,7 @@ pub async fn ready(State(app): State<App>) -> Result<&'static str, Fault> {
 
 /// As Prometheus reads it.
 pub async fn metrics(State(app): State<App>) -> Response {
-    let targets = app.core.targets().targets;
-    let of = |state| targets.iter().filter(|target| target.state == state).count();
+    let (live, gone) = app.core.census();
     let mut text = String::new();
     let mut put = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
         let _ = writeln!(
@@ -52,8 +51,7 @@ pub async fn metrics(State(app): State<App>) -> Response {
         }
     };
     let label = |name: &str, value: &str| format!("{{{name}=\"{value}\"}}");
-    let states = [("live", TargetState::Live), ("gone", TargetState::Gone)];
-    let states = states.map(|(name, state)| (label("state", name), of(state) as u64));
+    let states = [("live", live), ("gone", gone)].map(|(name, count)| (label("state", name), count));
     put("targets", "gauge", "Processes that can be recorded, or could.", &states);
     let runs = app.core.totals();
     let of = |status| (label("status", &format!("{status:?}").to_lowercase()), runs.by_status(status));

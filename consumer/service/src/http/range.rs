@@ -95,6 +95,15 @@ fn part(range: &str, length: u64) -> Part {
     }
 }
 
+/// From where to where, if a part is sent.
+#[cfg(fuzzing)]
+pub(crate) fn range_of(range: &str, length: u64) -> Option<(u64, u64)> {
+    match part(range, length) {
+        Part::From(from, to) => Some((from, to)),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,7 +31,7 @@ pub(super) struct One {
     pub(super) labels: HashMap<i64, i64>,
 }
 
-pub(super) fn read(packed: &Bytes) -> Result<Contexts, Error> {
+pub(crate) fn read(packed: &Bytes) -> Result<Contexts, Error> {
     let bytes = body::unpacked(packed.clone(), MOST, "The part `labels`")?;
     let snapshot = Snapshot::decode(bytes)
         .map_err(|error| Error::Bad(format!("The part `labels` cannot be read: {error}.")))?;

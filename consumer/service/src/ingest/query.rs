@@ -1,7 +1,7 @@
 //! What stands behind the `?` of Pyroscope's `/ingest`.
 
 use super::{Error, cut, label};
-use crate::settings::LONGEST_TEXT;
+use crate::settings::{LONGEST_LABEL, LONGEST_TEXT};
 use crate::wire::Labels;
 
 /// Longest query.
@@ -31,12 +31,15 @@ impl App {
             None => (text, ""),
             Some((name, labels)) => (name, labels.strip_suffix('}').ok_or_else(form)?),
         };
-        let mut app = Self { name: cut(name.trim(), LONGEST_TEXT), labels: Labels::new() };
+        // Blanks go last: what is cut away before may have hidden some.
+        let name = cut(name, LONGEST_TEXT).trim().to_owned();
+        let mut app = Self { name, labels: Labels::new() };
         if app.name.is_empty() || app.name.contains('}') {
             return Err(form());
         }
         for pair in labels.split(',').filter(|pair| !pair.trim().is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(form)?;
+            let [key, value] = [key, value].map(|text| cut(text.trim(), LONGEST_LABEL));
             label(&mut app.labels, key.trim(), value.trim());
         }
         Ok(app)
@@ -157,6 +160,9 @@ mod tests {
         for other in ["", "{a=b}", "shop{a=b", "shop{a}", "shop}", "shop{a=b}x", "\u{1}\n"] {
             assert!(App::parse(other).is_err(), "{other:?}");
         }
+        // A blank behind what is cut away would make another name of it the next time.
+        let hidden = App::parse("\u{1} shop {\u{1} k =\u{2} v\u{1} }").unwrap();
+        assert_eq!((hidden.text(), hidden), ("shop{k=v}".into(), App::parse("shop{k=v}").unwrap()));
         let many: String = (0..10_000).map(|i| format!("k{i}={},", "v".repeat(10))).collect();
         let app = App::parse(&format!("a{{{many}}}")).unwrap();
         assert_eq!(app.labels.len(), crate::settings::MOST_LABELS);

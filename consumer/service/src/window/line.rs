@@ -1,7 +1,5 @@
 //! Samples by time, in bounded memory.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 /// Steps of a line that are held; beyond that they get twice as long.
@@ -15,32 +13,54 @@ const LONGEST: i64 = STEP << 30;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     step: i64,
-    /// By number of the step since 1970.
-    counts: BTreeMap<i64, u64>,
+    /// By number of the step since 1970, in order: there is one of these for each chunk that is kept, so it is small.
+    counts: Vec<(i64, u64)>,
 }
 
 impl Default for Line {
     fn default() -> Self {
-        Self { step: STEP, counts: BTreeMap::new() }
+        Self { step: STEP, counts: Vec::new() }
     }
 }
 
 impl Line {
     /// Counts samples at a moment, UTC ms.
     pub fn add(&mut self, at: i64, samples: u64) {
-        let count = self.counts.entry(at.div_euclid(self.step)).or_default();
-        *count = count.saturating_add(samples);
+        let step = at.div_euclid(self.step);
+        // Mostly in the last step or behind it.
+        let place = match self.counts.last() {
+            Some(&(last, _)) if last == step => Ok(self.counts.len() - 1),
+            Some(&(last, _)) if last < step => Err(self.counts.len()),
+            _ => self.counts.binary_search_by_key(&step, |&(at, _)| at),
+        };
+        match place {
+            Ok(place) => {
+                if let Some((_, count)) = self.counts.get_mut(place) {
+                    *count = count.saturating_add(samples);
+                }
+            }
+            Err(place) => self.counts.insert(place, (step, samples)),
+        }
         while self.counts.len() > MOST && self.step < LONGEST {
             self.step *= 2;
-            for (at, samples) in std::mem::take(&mut self.counts) {
-                let count = self.counts.entry(at.div_euclid(2)).or_default();
-                *count = count.saturating_add(samples);
-            }
+            self.counts.iter_mut().for_each(|(at, _)| *at = at.div_euclid(2));
+            self.counts.dedup_by(|next, first| {
+                let same = next.0 == first.0;
+                if same {
+                    first.1 = first.1.saturating_add(next.1);
+                }
+                same
+            });
         }
         // Moments ages apart, of a clock made to do harm.
-        while self.counts.len() > MOST {
-            self.counts.pop_first();
+        if self.counts.len() > MOST {
+            self.counts.remove(0);
         }
+    }
+
+    /// The same, in no more memory than it needs.
+    pub fn kept(&self) -> Self {
+        Self { step: self.step, counts: self.counts.clone() }
     }
 
     /// Whether there are no samples.
@@ -50,12 +70,12 @@ impl Line {
 
     /// All samples.
     pub fn total(&self) -> u64 {
-        self.counts.values().fold(0, |sum, &count| sum.saturating_add(count))
+        self.counts.iter().fold(0, |sum, &(_, count)| sum.saturating_add(count))
     }
 
     /// Steps with samples, as (begin, end, samples), UTC ms.
-    fn steps(&self) -> impl Iterator<Item = (i64, i64, u64)> + '_ {
-        self.counts.iter().map(|(&at, &samples)| {
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (i64, i64, u64)> + '_ {
+        self.counts.iter().map(|&(at, samples)| {
             let begin = at.saturating_mul(self.step);
             (begin, begin.saturating_add(self.step), samples)
         })

@@ -6,7 +6,7 @@ use std::io;
 pub(super) const LATEST: i64 = 253_402_300_799_999;
 
 /// `<from ms>-<to ms>-<random>.jfr`.
-pub(super) fn of_chunk(from: i64, to: i64, random: u64) -> String {
+pub fn of_chunk(from: i64, to: i64, random: u64) -> String {
     format!("{from}-{to}-{random:016x}.jfr")
 }
 
@@ -15,12 +15,13 @@ pub(super) fn of_part(random: u64) -> String {
     format!("{random:016x}.tmp")
 }
 
-/// From and to, if it is the name of a chunk.
-pub(super) fn chunk(name: &str) -> Option<(i64, i64)> {
+/// From, to and the random number, if it is the name of a chunk.
+pub fn chunk(name: &str) -> Option<(i64, i64, u64)> {
     let mut parts = name.strip_suffix(".jfr")?.split('-');
     let (from, to, random) = (parts.next()?, parts.next()?, parts.next()?);
     let (from, to) = (moment(from)?, moment(to)?);
-    (parts.next().is_none() && is_random(random) && from <= to).then_some((from, to))
+    let number = u64::from_str_radix(random, 16).ok()?;
+    (parts.next().is_none() && is_random(random) && from <= to).then_some((from, to, number))
 }
 
 /// Whether it is the name of something that was not complete.
@@ -52,8 +53,8 @@ mod tests {
     fn only_names_of_ours_are_names() {
         let name = of_chunk(0, LATEST, 7);
         assert_eq!(name, "0-253402300799999-0000000000000007.jfr");
-        assert_eq!(chunk(&name), Some((0, LATEST)));
-        assert_eq!(chunk(&of_chunk(5, 5, u64::MAX)), Some((5, 5)));
+        assert_eq!(chunk(&name), Some((0, LATEST, 7)));
+        assert_eq!(chunk(&of_chunk(5, 5, u64::MAX)), Some((5, 5, u64::MAX)));
         assert!(is_part(&of_part(random().unwrap())));
         for other in [
             "",

@@ -21,7 +21,9 @@ use super::names;
 use crate::pictures::{Checked, NotWhole, Source, check, check_bytes};
 
 /// Chunks that are opened at once.
-const MOST_SELECTED: usize = 512;
+pub const MOST_SELECTED: usize = 512;
+/// How far what was counted of a chunk may reach beyond it, ms.
+const MARGIN: i64 = 60_000;
 /// Steps of a time line.
 const MOST_STEPS: usize = 2000;
 
@@ -150,12 +152,19 @@ pub struct Part {
 struct Entry {
     /// Numbers go up.
     number: u64,
-    name: String,
+    /// Of its name, which is made of this and of its times.
+    random: u64,
     part: Part,
     /// When it came, UTC ms by our clock.
     came: i64,
     /// `None` until it has been counted again after a restart.
     line: Option<Line>,
+}
+
+impl Entry {
+    fn name(&self) -> String {
+        names::of_chunk(self.part.from, self.part.to, self.random)
+    }
 }
 
 /// The latest chunks of one target.
@@ -167,6 +176,10 @@ pub struct Window {
     entries: VecDeque<Entry>,
     bytes: u64,
     next: u64,
+    /// Nothing came before this, UTC ms: who looks twice a second whether something is too old need not look at all of it.
+    oldest: i64,
+    /// There is none from before a restart that has not been counted.
+    counted: bool,
 }
 
 impl Window {
@@ -176,7 +189,15 @@ impl Window {
     /// # Errors
     /// The directory cannot be read, or what is too much or was not complete cannot be removed.
     pub fn open(dir: OwnedFd, limits: Limits, now: i64) -> Result<Self, Error> {
-        let mut window = Self { dir, limits, entries: VecDeque::new(), bytes: 0, next: 0 };
+        let mut window = Self {
+            dir,
+            limits,
+            entries: VecDeque::new(),
+            bytes: 0,
+            next: 0,
+            oldest: i64::MAX,
+            counted: false,
+        };
         let listed =
             openat(&window.dir, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
         let mut found = Vec::new();
@@ -185,12 +206,12 @@ impl Window {
             let Ok(name) = entry.file_name().to_str() else { continue };
             if names::is_part(name) {
                 window.remove_file(name)?;
-            } else if let Some((from, to)) = names::chunk(name)
+            } else if let Some((from, to, random)) = names::chunk(name)
                 && let Some((bytes, came)) = window.measure(name)?
             {
                 found.push(Entry {
                     number: 0,
-                    name: name.to_owned(),
+                    random,
                     part: Part { from, to, bytes },
                     // A clock that was set back does not keep it any longer.
                     came: came.min(now),
@@ -198,7 +219,7 @@ impl Window {
                 });
             }
         }
-        found.sort_by(|a, b| (a.came, a.part.to, &a.name).cmp(&(b.came, b.part.to, &b.name)));
+        found.sort_by_key(|entry| (entry.came, entry.part.to, entry.random));
         for entry in found {
             window.push(entry);
         }
@@ -222,7 +243,8 @@ impl Window {
         self.trim(bytes, 1, now)?;
         let (from, to) =
             (chunk.checked.first_ms.min(names::LATEST), chunk.checked.last_ms.min(names::LATEST));
-        let name = names::of_chunk(from, to.max(from), names::random()?);
+        let random = names::random()?;
+        let name = names::of_chunk(from, to.max(from), random);
         let part = names::of_part(names::random()?);
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut file = File::from(openat(&self.dir, part.as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
@@ -236,12 +258,27 @@ impl Window {
         }
         self.push(Entry {
             number: 0,
-            name,
+            random,
             part: Part { from, to: to.max(from), bytes },
             came: now,
-            line: Some(chunk.checked.line.clone()),
+            line: Some(chunk.checked.line.kept()),
         });
         Ok(())
+    }
+
+    /// Removes the oldest of as many bytes as are to come, so that not more is kept than now. False if there are not so many.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn give_way(&mut self, bytes: u64) -> Result<bool, Error> {
+        let most = self.bytes;
+        if most < bytes {
+            return Ok(false);
+        }
+        while !self.entries.is_empty() && self.bytes.saturating_add(bytes) > most {
+            self.remove(0)?;
+        }
+        Ok(true)
     }
 
     /// Removes what has been here for too long.
@@ -278,6 +315,17 @@ impl Window {
         Ok(sources)
     }
 
+    /// Differs when something has come, gone or been counted since.
+    pub fn changes(&self) -> (u64, usize, usize) {
+        let uncounted = self.entries.iter().filter(|entry| entry.line.is_none()).count();
+        (self.next, self.entries.len(), uncounted)
+    }
+
+    /// Whether something overlaps an interval, whose end is not part of it. UTC ms.
+    pub fn overlaps(&self, from: i64, to: i64) -> bool {
+        self.entries.iter().any(|entry| entry.part.from < to && entry.part.to >= from)
+    }
+
     /// From when to when there is something; `None` if there is nothing.
     pub fn bounds(&self) -> Option<Bounds> {
         let parts = || self.entries.iter().map(|entry| entry.part);
@@ -297,7 +345,9 @@ impl Window {
     /// Samples a second over an interval, in at most so many steps.
     pub fn timeline(&self, from: i64, to: i64, steps: usize) -> Timeline {
         let mut timeline = Timeline::new(from, to, steps.clamp(1, MOST_STEPS));
-        for line in self.entries.iter().filter_map(|entry| entry.line.as_ref()) {
+        // A line goes a step beyond its chunk at most, which for a chunk of minutes is a second.
+        let near = |entry: &&Entry| entry.part.from < to && entry.part.to.saturating_add(MARGIN) >= from;
+        for line in self.entries.iter().filter(near).filter_map(|entry| entry.line.as_ref()) {
             timeline.add(line);
         }
         for entry in self.entries.iter().filter(|entry| entry.line.is_none()) {
@@ -312,6 +362,9 @@ impl Window {
     /// # Errors
     /// The disk refuses.
     pub fn uncounted(&mut self) -> Result<Option<(u64, Source)>, Error> {
+        if self.counted {
+            return Ok(None);
+        }
         while let Some(number) =
             self.entries.iter().find(|entry| entry.line.is_none()).map(|entry| entry.number)
         {
@@ -320,6 +373,7 @@ impl Window {
                 None => self.forget(number),
             }
         }
+        self.counted = true;
         Ok(None)
     }
 
@@ -332,7 +386,7 @@ impl Window {
         match found {
             Ok(checked) => {
                 if let Some(entry) = self.entries.get_mut(at) {
-                    entry.line = Some(checked.line);
+                    entry.line = Some(checked.line.kept());
                 }
                 Ok(())
             }
@@ -353,6 +407,7 @@ impl Window {
 
     fn push(&mut self, entry: Entry) {
         self.bytes = self.bytes.saturating_add(entry.part.bytes);
+        self.oldest = self.oldest.min(entry.came);
         self.entries.push_back(Entry { number: self.next, ..entry });
         self.next += 1;
     }
@@ -361,8 +416,11 @@ impl Window {
     fn trim(&mut self, bytes: u64, files: usize, now: i64) -> Result<(), Error> {
         let age = i64::try_from(self.limits.age.as_millis()).unwrap_or(i64::MAX);
         // Clocks may have been set back: what came last does not say how old those before it are.
-        while let Some(at) = self.entries.iter().position(|entry| now.saturating_sub(entry.came) > age) {
-            self.remove(at)?;
+        if now.saturating_sub(self.oldest) > age {
+            while let Some(at) = self.entries.iter().position(|entry| now.saturating_sub(entry.came) > age) {
+                self.remove(at)?;
+            }
+            self.oldest = self.entries.iter().map(|entry| entry.came).min().unwrap_or(i64::MAX);
         }
         while !self.entries.is_empty()
             && (self.bytes.saturating_add(bytes) > self.limits.bytes
@@ -376,7 +434,7 @@ impl Window {
     fn remove(&mut self, at: usize) -> Result<(), Error> {
         let Some(entry) = self.entries.get(at) else { return Ok(()) };
         let number = entry.number;
-        self.remove_file(&entry.name)?;
+        self.remove_file(&entry.name())?;
         self.forget(number);
         Ok(())
     }
@@ -410,7 +468,7 @@ impl Window {
     /// The file of an entry, if it is as it was.
     fn open_entry(&self, number: u64) -> Result<Option<Source>, Error> {
         let Some(entry) = self.entries.iter().find(|entry| entry.number == number) else { return Ok(None) };
-        let file = self.open_file(&entry.name)?;
+        let file = self.open_file(&entry.name())?;
         Ok(file.filter(|file| file.metadata().is_ok_and(|metadata| metadata.len() == entry.part.bytes)))
     }
 

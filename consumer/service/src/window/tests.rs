@@ -190,6 +190,22 @@ fn a_chunk_that_is_not_whole_or_too_large_changes_nothing() {
 }
 
 #[test]
+fn what_gives_way_keeps_no_more_than_before() {
+    let dir = TempDir::new().unwrap();
+    let mut kept = window(dir.path(), Limits::default(), 0);
+    assert!(!kept.give_way(1).unwrap(), "there is nothing that could go");
+    for start in 0..4 {
+        put(&mut kept, chunk(1_700_000_000_000 + start * 100, 100, 5000), 0).unwrap();
+    }
+    assert!(!kept.give_way(20_001).unwrap());
+    assert_eq!(on_disk(dir.path()), (20_000, 4));
+    assert!(kept.give_way(5001).unwrap());
+    put(&mut kept, chunk(1_700_000_000_900, 100, 5001), 0).unwrap();
+    assert_eq!(on_disk(dir.path()), (15_001, 3));
+    assert_eq!(kept.bounds().unwrap().from, 1_700_000_000_200);
+}
+
+#[test]
 fn files_are_kept_as_bytes_are() {
     let dir = TempDir::new().unwrap();
     let mut kept = window(dir.path(), Limits::default(), 0);

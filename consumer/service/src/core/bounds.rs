@@ -1,0 +1,65 @@
+//! Tests: agents that take places and room.
+
+use super::tests::{Bench, asked, on};
+use crate::clock::Machine;
+use crate::core::Core;
+use crate::settings::Settings;
+use crate::wire::Status;
+
+/// An agent that tells again and again that it has begun, or begins to send, does not hold a place for ever.
+#[test]
+fn a_run_that_is_told_of_and_never_brought_is_given_up() {
+    let bench = Bench::new(Settings { max_recording: 1 << 20, ..on() });
+    let agent = bench.agent(1);
+    let run = bench.core.create(&agent.target, &asked(30)).unwrap();
+    // 40 s until it is to be there, two minutes to bring it, a second for each 64 KiB.
+    let longest = 40 + 120 + 16;
+    let mut delivery = None;
+    for second in (0..longest - 5).step_by(5) {
+        if second % 2 == 0 {
+            delivery = None;
+            bench.started(&agent, &run);
+        } else {
+            delivery = Some(bench.core.deliver(&agent.target, &agent.secret, &run.id).unwrap());
+        }
+        bench.pass(5);
+        bench.core.heard(&agent.target, &agent.secret).unwrap();
+        bench.core.look();
+        assert_eq!(bench.core.run(&run.id).unwrap().status, Status::Running, "after {second} s");
+    }
+    bench.pass(5);
+    bench.core.heard(&agent.target, &agent.secret).unwrap();
+    bench.core.look();
+    let run = bench.core.run(&run.id).unwrap();
+    assert_eq!(
+        (run.status, &*run.message),
+        (Status::Failed, "Its agent did not bring the recording to an end.")
+    );
+    assert!(delivery.is_none_or(|delivery| !delivery.goes_on()));
+    bench.core.create(&agent.target, &asked(30)).unwrap();
+}
+
+/// Windows that are there go on with what they have, and no other begins.
+#[test]
+fn a_full_disk_lets_no_window_grow() {
+    let path = format!("{}recordings/flightline.jfr", crate::pictures::tests::FIXTURES);
+    let bytes = std::fs::read(path).unwrap();
+    let Bench { core, folder, .. } = Bench::new(on());
+    let hello = |pid: u32| super::tests::hello(pid);
+    let agent = core.hello(hello(1), None).unwrap();
+    for _ in 0..3 {
+        core.put(&agent.target, &agent.secret, bytes.clone().into()).unwrap();
+    }
+    let kept = core.window(&agent.target, 1).unwrap().bounds.bytes;
+    drop(core);
+    let full = Settings { min_free: u64::MAX, ..on() };
+    let core = Core::open(folder.path(), full, std::sync::Arc::new(Machine::default())).unwrap().0;
+    let agents = [1, 2].map(|pid| core.hello(hello(pid), None).unwrap());
+    for _ in 0..5 {
+        core.put(&agents[0].target, &agents[0].secret, bytes.clone().into()).unwrap();
+        assert_eq!(core.window(&agents[0].target, 1).unwrap().bounds.bytes, kept);
+    }
+    let refused = core.put(&agents[1].target, &agents[1].secret, bytes.into()).unwrap_err();
+    assert_eq!(refused.status, 507);
+    assert!(core.window(&agents[1].target, 1).is_err());
+}

@@ -1,0 +1,414 @@
+//! Clients and agents of the profiling service that are slow, lie, leave, or are many: others are served meanwhile, memory, files and
+//! descriptors stay within bounds. What one alone can send is in `service.rs`; how long slow ones are waited for, in
+//! `consumer/service/src/http/body.rs`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use flightline_tests::http::{Answer, read, send};
+use flightline_tests::run::{beside, spawn, until};
+use flightline_tests::victim::flightline;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// A whole recording.
+const RECORDING: &[u8] = include_bytes!("../../fixtures/recordings/ap-native-cpu.jfr");
+
+struct Service {
+    child: Child,
+    port: u16,
+    folder: TempDir,
+}
+
+impl Service {
+    fn start(options: &[&str]) -> Self {
+        let folder = TempDir::with_prefix("flightline-hostile-").unwrap();
+        let mut command = Command::new(flightline());
+        command.args(["serve", "--profiling", "--listen", "127.0.0.1:0", "--min-free", "1m", "--dir"]);
+        command.arg(folder.path().join("history")).args(options).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = spawn(command.stderr(Stdio::piped()));
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        // Its pipe stays open.
+        std::thread::spawn(move || {
+            said.lines().for_each(|line| eprintln!("serve: {}", line.unwrap_or_default()))
+        });
+        let port = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
+        Self { child, port: port.expect(&line), folder }
+    }
+
+    #[track_caller]
+    fn get(&self, path: &str) -> Answer {
+        send(self.port, "GET", path, &[], b"")
+    }
+
+    #[track_caller]
+    fn post(&self, path: &str, body: &Value) -> Answer {
+        send(self.port, "POST", path, &[], body.to_string().as_bytes())
+    }
+
+    fn agent(&self, pid: u32) -> Agent {
+        let welcome = self.post("/v1/agents", &hello(pid)).json();
+        let word = |name: &str| welcome[name].as_str().unwrap_or_else(|| panic!("{welcome}")).to_owned();
+        Agent { target: word("target"), header: format!("X-Flightline-Agent: {}", word("secret")) }
+    }
+
+    #[track_caller]
+    fn chunks(&self, agent: &Agent, bytes: &[u8]) -> Answer {
+        send(self.port, "POST", &format!("/v1/agents/{}/chunks", agent.target), &[&agent.header], bytes)
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream
+    }
+
+    /// Says the bytes and no more; gives the answer, if there is one.
+    fn raw(&self, bytes: &[u8]) -> Option<Answer> {
+        let mut stream = self.connect();
+        // Who is refused early closes the door.
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut stream = BufReader::new(stream);
+        let there = stream.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+        there.then(|| read(&mut stream))
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        let text = self.get("/metrics").text();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("flightline_service_{name} ")));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
+    }
+
+    /// What the kernel says of its memory at most, MB.
+    fn peak(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap() / 1024
+    }
+
+    fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// Names of all files below its directory.
+    fn files(&self) -> Vec<String> {
+        fn below(path: &Path, found: &mut Vec<String>) {
+            for entry in std::fs::read_dir(path).unwrap().map(Result::unwrap) {
+                match entry.file_type().unwrap().is_dir() {
+                    true => below(&entry.path(), found),
+                    false => found.push(entry.file_name().into_string().unwrap()),
+                }
+            }
+        }
+        let mut found = Vec::new();
+        below(&self.folder.path().join("history"), &mut found);
+        found
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Agent {
+    target: String,
+    header: String,
+}
+
+fn hello(pid: u32) -> Value {
+    json!({"protocol": 1, "key": format!("h/b/{pid}/1"), "name": "simulated", "host": "h", "pid": pid, "startTime": 1,
+        "modes": [{"mode": "CPU", "available": true}]})
+}
+
+fn head(path: &str, more: &str) -> Vec<u8> {
+    format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n\r\n").into_bytes()
+}
+
+#[test]
+fn who_sends_slowly_holds_nobody_up() {
+    let _place = beside();
+    let service = Service::start(&[]);
+    let agents: Vec<Agent> = (1..=8).map(|pid| service.agent(pid)).collect();
+    let mut held = Vec::new();
+    for number in 0..100usize {
+        let agent = &agents[number % agents.len()];
+        // A head that does not end; bodies that were announced as large, begun, and then stand still.
+        let mut slow = service.connect();
+        slow.write_all(&head("/v1/runs", "X-Slow: 1")[..40]).unwrap();
+        held.push(slow);
+        for path in [format!("/v1/agents/{}/chunks", agent.target), "/ingest?name=x&format=jfr".into()] {
+            let mut slow = service.connect();
+            slow.write_all(&head(&path, &format!("{}\r\nContent-Length: 16777216", agent.header))).unwrap();
+            slow.write_all(&vec![b'F'; 96 << 10]).unwrap();
+            held.push(slow);
+        }
+    }
+    // None of them is done, and who has something whole to say is heard.
+    let agent = &agents[0];
+    let large = RECORDING.repeat(16);
+    assert!(large.len() > 256 << 10);
+    assert_eq!(service.chunks(agent, &large).status, 204);
+    assert_eq!(service.get("/v1/targets").json()["targets"].as_array().unwrap().len(), 8);
+    let run =
+        service.post(&format!("/v1/targets/{}/runs", agent.target), &json!({"mode": "CPU", "duration": 1}));
+    assert_eq!(run.status, 202, "{}", run.text());
+    let commands = format!("/v1/agents/{}/commands?after=0", agent.target);
+    let told = send(service.port, "GET", &commands, &[&agent.header], b"").json();
+    assert_eq!(told["commands"][0]["run"], run.json()["id"]);
+    // Three hundred times what has come is little.
+    assert!(service.peak() < 300, "{} MB", service.peak());
+    let with_them = service.descriptors();
+    assert!(with_them >= held.len(), "{with_them}");
+    drop(held);
+    until(LIMIT, "their places to be free", || (service.descriptors() < with_them - 250).then_some(()));
+}
+
+#[test]
+fn ten_thousand_targets_and_who_does_not_fetch_their_list() {
+    let _place = beside();
+    let service = Service::start(&["--max-targets", "10000", "--heartbeat", "60s"]);
+    std::thread::scope(|scope| {
+        for part in 0..4u32 {
+            let service = &service;
+            scope.spawn(move || {
+                let mut stream = BufReader::new(service.connect());
+                for pid in (1 + part..=10_000).step_by(4) {
+                    let body = hello(pid).to_string();
+                    let request = head("/v1/agents", &format!("Content-Length: {}", body.len()));
+                    stream.get_mut().write_all(&[&request, body.as_bytes()].concat()).unwrap();
+                    assert_eq!(read(&mut stream).status, 200, "{pid}");
+                }
+            });
+        }
+    });
+    let more = service.post("/v1/agents", &hello(10_001));
+    assert!(more.status == 429 && more.sentence().contains("--max-targets"), "{}", more.text());
+    // Who is there may come again.
+    assert_eq!(service.post("/v1/targets/x/runs", &json!({"mode": "CPU", "duration": 1})).status, 404);
+    let list = service.get("/v1/targets");
+    assert_eq!(list.json()["targets"].as_array().unwrap().len(), 10_000);
+    assert!(service.get("/metrics").text().contains("targets{state=\"live\"} 10000"));
+    let before = service.peak();
+    // Each list has megabytes. More ask for it than there is room for, and nobody takes it.
+    let size = list.body.len();
+    assert!(size > 6 << 20, "{size}");
+    let room = (256 << 20) / size;
+    let ask = b"GET /v1/targets HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut waiting = Vec::new();
+    let mut answers = [0, 0];
+    for _ in 0..room + 8 {
+        let mut stream = service.connect();
+        takes_little(&stream);
+        stream.write_all(ask).unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        match &first[9..] {
+            b"200" => answers[0] += 1,
+            b"503" => answers[1] += 1,
+            other => panic!("{:?}", String::from_utf8_lossy(other)),
+        }
+        waiting.push(stream);
+    }
+    assert!(answers[0] + 1 >= room && answers[1] > 0, "{answers:?} of {size} bytes");
+    assert!(service.peak() < before + 400, "{} MB, {before} before", service.peak());
+    // What is small is answered; when they have left, so is what is large.
+    assert_eq!(service.get("/healthz").status, 200);
+    assert_eq!(service.get("/v1/targets").status, 503);
+    drop(waiting);
+    until(LIMIT, "the list", || (service.get("/v1/targets").status == 200).then_some(()));
+}
+
+/// The kernel would take megabytes for who does not read.
+fn takes_little(stream: &TcpStream) {
+    let bytes: libc::c_int = 4096;
+    let (at, length) = ((&raw const bytes).cast(), size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: an open socket, and a number that is there during the call.
+    let set = unsafe { libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, at, length) };
+    assert_eq!(set, 0);
+}
+
+/// The same bytes, each time they are unpacked.
+fn bomb(mebibytes: usize) -> Vec<u8> {
+    let packed = Command::new("sh").args(["-c", "head -c 1048576 /dev/zero | gzip -9n"]).output().unwrap();
+    assert!(packed.status.success());
+    packed.stdout.repeat(mebibytes)
+}
+
+#[test]
+fn who_lies_about_what_comes_is_told_so() {
+    let _place = beside();
+    let service = Service::start(&[]);
+    let (agent, other) = (service.agent(1), service.agent(2));
+    let path = format!("/v1/agents/{}/chunks", agent.target);
+    let with = |more: &str, body: &[u8]| {
+        let head = head(&path, &format!("{}\r\n{more}", agent.header));
+        service.raw(&[&head, body].concat())
+    };
+    // Announced more than comes, less than comes, and both ways at once.
+    let short = with("Content-Length: 100000", RECORDING).expect("an answer");
+    assert_eq!(short.status, 400, "{}", short.text());
+    let long = with("Content-Length: 100", RECORDING).expect("an answer");
+    assert_eq!(long.status, 422, "{}", long.text());
+    for lie in [
+        "Content-Length: 5\r\nContent-Length: 6",
+        "Content-Length: -1",
+        "Content-Length: 99999999999999999999",
+    ] {
+        let answer = with(lie, RECORDING);
+        assert!(answer.as_ref().is_some_and(|answer| answer.status == 400), "{lie}: {answer:?}");
+    }
+    // Pieces that do not end.
+    let piece = [b"10000\r\n".as_slice(), &[b'F'; 65536], b"\r\n"].concat();
+    for (path, pieces) in [(path.as_str(), 300), ("/ingest?name=x&format=jfr", 300), ("/v1/agents", 3)] {
+        let head = head(path, &format!("{}\r\nTransfer-Encoding: chunked", agent.header));
+        let mut stream = service.connect();
+        stream.write_all(&head).unwrap();
+        // It closes the door on the way.
+        let _ = (0..pieces).try_for_each(|_| stream.write_all(&piece));
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        // The answer can be lost behind what was still being said; never is it taken.
+        let said = String::from_utf8_lossy(&answer);
+        assert!(answer.is_empty() || said.starts_with("HTTP/1.1 413"), "{path}: {said}");
+    }
+    // What is packed, again and again; parts without end; no recording; somebody else's name.
+    let ingest = "/ingest?name=x&format=jfr";
+    let answer = send(service.port, "POST", ingest, &[], &bomb(4096));
+    assert!(answer.status == 413, "{}", answer.text());
+    let form = ["Content-Type: multipart/form-data; boundary=b"];
+    let part = "--b\r\nContent-Disposition: form-data; name=\"labels\"\r\n\r\nx\r\n";
+    for body in
+        [part.repeat(100_000), "--b\r\n".repeat(1_000_000), format!("--b\r\n{}", "a: b\r\n".repeat(500_000))]
+    {
+        let answer = send(service.port, "POST", ingest, &form, body.as_bytes());
+        assert_eq!(answer.status, 400, "{}", answer.text());
+    }
+    assert_eq!(service.chunks(&agent, b"no recording").status, 422);
+    let stranger = Agent { target: other.target.clone(), header: agent.header.clone() };
+    assert_eq!(service.chunks(&stranger, RECORDING).status, 404);
+    assert!(service.peak() < 350, "{} MB", service.peak());
+    assert!(
+        service.files().iter().all(|name| !name.ends_with(".jfr") && !name.ends_with(".tmp")),
+        "{:?}",
+        service.files()
+    );
+    let refused = service.metric("answers_total{code=\"4xx\"}");
+    assert!(refused >= 10, "{refused}");
+    assert_eq!(service.metric("answers_total{code=\"5xx\"}"), 0);
+    assert_eq!(service.chunks(&agent, RECORDING).status, 204);
+}
+
+#[test]
+fn times_of_no_clock_are_kept_and_can_be_asked_for() {
+    let _place = beside();
+    let service = Service::start(&[]);
+    for (pid, start) in (1..).zip([i64::MIN, -1, 0, 9_000_000_000_000_000_000, i64::MAX - 1, i64::MAX]) {
+        let agent = service.agent(pid);
+        let mut chunk = RECORDING.to_vec();
+        // Where a chunk says when it begins, ns since 1970.
+        chunk[32..40].copy_from_slice(&start.to_be_bytes());
+        let answer = service.chunks(&agent, &chunk);
+        assert!(matches!(answer.status, 204 | 422), "{start}: {}", answer.text());
+        if answer.status == 422 {
+            continue;
+        }
+        let kept = service.get(&format!("/v1/targets/{}/window", agent.target));
+        assert_eq!(kept.status, 200, "{start}: {}", kept.text());
+        let kept = kept.json();
+        let (from, to) = (kept["from"].as_i64().unwrap(), kept["to"].as_i64().unwrap());
+        assert!((0..=253_402_300_799_999).contains(&from) && from <= to, "{start}: {kept}");
+        assert!(kept["timeline"]["rates"].as_array().unwrap().len() <= 300, "{start}");
+        for (from, to) in [(from, to.saturating_add(1)), (i64::MIN, i64::MAX)] {
+            let path = format!("/v1/targets/{}/window/files/folded?from={from}&to={to}", agent.target);
+            let status = service.get(&path).status;
+            assert!(matches!(status, 200 | 422), "{start}: {status}");
+        }
+    }
+    assert_eq!(service.metric("answers_total{code=\"5xx\"}"), 0);
+    assert_eq!(service.get("/v1/targets").json()["targets"].as_array().unwrap().len(), 6);
+}
+
+#[test]
+fn who_leaves_in_the_midst_leaves_nothing_behind() {
+    let _place = beside();
+    let service = Service::start(&["--heartbeat", "60s"]);
+    let agent = service.agent(1);
+    assert_eq!(service.chunks(&agent, RECORDING).status, 204);
+    let create = json!({"mode": "CPU", "duration": 1});
+    let run = service.post(&format!("/v1/targets/{}/runs", agent.target), &create).json()["id"].clone();
+    let run = run.as_str().unwrap();
+    let delivery = format!("/v1/agents/{}/runs/{run}/recording", agent.target);
+    let put = |body: &[u8]| send(service.port, "PUT", &delivery, &[&agent.header], body);
+    let before = service.descriptors();
+    let requests: Vec<Vec<u8>> = [
+        format!("PUT {delivery} HTTP/1.1\r\nHost: localhost\r\n{}\r\nContent-Length: 99999\r\n\r\nFLR", agent.header),
+        format!("POST /v1/agents/{}/chunks HTTP/1.1\r\nHost: localhost\r\n{}\r\nContent-Length: 99999\r\n\r\nFLR", agent.target, agent.header),
+        format!("GET /v1/agents/{}/commands?after=9 HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n", agent.target, agent.header),
+        format!("GET /v1/targets/{}/window/files/html?from=0&to=99999999999999 HTTP/1.1\r\nHost: localhost\r\n\r\n", agent.target),
+        "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{\"mode\"".into(),
+        "GET /v1/targets HTTP/1.1\r\nHo".into(),
+    ]
+    .map(String::into_bytes)
+    .to_vec();
+    for round in 0..30 {
+        for request in &requests {
+            let mut stream = service.connect();
+            stream.write_all(request).unwrap();
+            // Some wait until it has begun with them.
+            if round % 3 == 0 {
+                stream.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+                let _ = stream.read(&mut [0; 64]);
+            }
+        }
+    }
+    until(LIMIT, "all connections to be over", || (service.descriptors() <= before + 2).then_some(()));
+    // The run still waits for its recording, and gets it.
+    assert_eq!(service.get(&format!("/v1/runs/{run}")).json()["status"], "RUNNING");
+    let done = until(LIMIT, "the half recording to be given up", || {
+        Some(put(RECORDING)).filter(|answer| answer.status != 409)
+    });
+    assert_eq!(done.status, 204, "{}", done.text());
+    assert_eq!(service.get(&format!("/v1/runs/{run}")).json()["status"], "FINISHED");
+    let files = service.files();
+    assert_eq!(files.iter().filter(|name| name.ends_with(".jfr")).count(), 2, "{files:?}");
+    assert!(files.iter().all(|name| !name.ends_with(".tmp")), "{files:?}");
+    assert_eq!(service.metric("answers_total{code=\"5xx\"}"), 0);
+}
+
+#[test]
+fn labels_are_taken_up_to_their_bounds() {
+    let _place = beside();
+    let service = Service::start(&[]);
+    let labels = |count: usize, letters: usize| -> Value {
+        let label = |number: usize| (format!("{number:0letters$}"), json!("ü".repeat(letters)));
+        Value::Object((0..count).map(label).collect())
+    };
+    let with = |labels: Value| {
+        let mut hello = hello(1);
+        hello["key"] = json!(format!("h/b/1/{}", labels.as_object().unwrap().len()));
+        hello["labels"] = labels;
+        service.post("/v1/agents", &hello)
+    };
+    assert_eq!(with(labels(32, 256)).status, 200);
+    let list = service.get("/v1/targets").json();
+    assert_eq!(list["targets"][0]["labels"], labels(32, 256));
+    for (count, letters) in [(33, 1), (1, 257), (1000, 4)] {
+        let answer = with(labels(count, letters));
+        assert!(answer.status == 400 && answer.sentence().contains("32 `labels`"), "{}", answer.text());
+    }
+    assert_eq!(with(json!({"": "x"})).status, 400);
+    // What is longer than a body may be is not even looked at.
+    assert_eq!(with(labels(32, 1024)).status, 413);
+    assert_eq!(service.get("/v1/targets").json()["targets"].as_array().unwrap().len(), 1);
+}
