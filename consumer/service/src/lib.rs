@@ -12,6 +12,7 @@
 pub mod clock;
 pub mod core;
 mod fault;
+pub mod forward;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod http;

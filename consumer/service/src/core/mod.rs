@@ -23,6 +23,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
+use crate::forward::Forward;
 use crate::settings::Settings;
 use crate::store::{Kept, Store};
 use crate::window;
@@ -43,6 +44,7 @@ pub struct Core {
     clock: Arc<dyn Clock>,
     store: Store,
     windows: Windows,
+    forward: Forward,
     state: Mutex<State>,
 }
 
@@ -121,7 +123,8 @@ impl Core {
             ..window::Limits::default()
         };
         let (windows, kept) = Windows::open(&path.join("windows"), limits, clock.utc())?;
-        let core = Self { settings, clock, store, windows, state: Mutex::default() };
+        let forward = Forward::new(&settings.forward, &settings.log)?;
+        let core = Self { settings, clock, store, windows, forward, state: Mutex::default() };
         let mut broken_off = Vec::new();
         {
             let mut state = core.state();
@@ -152,6 +155,11 @@ impl Core {
 
     fn now(&self) -> Moment {
         Moment::now(&*self.clock)
+    }
+
+    /// What passes on what agents record.
+    pub fn forward(&self) -> &Forward {
+        &self.forward
     }
 
     /// UTC ms.

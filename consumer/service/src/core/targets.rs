@@ -273,6 +273,7 @@ impl Core {
         }
         self.overdue();
         self.drop_pulled();
+        self.forward.look();
         self.windows.look(self.now().utc);
     }
 
