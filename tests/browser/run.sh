@@ -13,7 +13,7 @@ cargo build -q --manifest-path "$root/Cargo.toml" -p flightline-tests --bin trac
 target=${CARGO_TARGET_DIR:-$root/target}
 work=$target/browser
 mkdir -p "$work"
-cp "$here"/package.json "$here"/package-lock.json "$here"/*.mjs "$work"
+cp "$here"/package.json "$here"/package-lock.json "$here"/*.mjs "$here"/*.py "$work"
 (cd "$work" && npm ci --no-audit --no-fund --silent)
 FLIGHTLINE=$target/debug/flightline
 TRACE_RECORDING=$target/debug/trace_recording

@@ -257,7 +257,7 @@ test("how often is asked: every second while something runs, else every five, ev
   await page.evaluate(() => {
     const ask = window.fetch, set = window.setTimeout;
     window.counted = { asked: 0, timers: 0 };
-    window.fetch = (path, ...more) => { window.counted.asked += path === "v1/targets"; return ask(path, ...more); };
+    window.fetch = (path, ...more) => { window.counted.asked += /^v1\/targets(\?|$)/.test(path); return ask(path, ...more); };
     window.setTimeout = (...of) => { window.counted.timers++; return set(...of); };
   });
   /** Does something, and says how often the service was asked then; each answer has been dealt with when the next question is due some time. */

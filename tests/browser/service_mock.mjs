@@ -56,7 +56,7 @@ export class Service {
   find(id) { return this.targets.find((each) => each.id === id); }
 
   async serve(request, response) {
-    const url = new URL(request.url, this.url), path = url.pathname.replace(/^(?!\/v1\/)\/(targets|runs|processes|compare|session)/, "/v1/$1");
+    const url = new URL(request.url, this.url), path = url.pathname.replace(/^(?!\/v1\/)\/(targets|runs|processes|window|compare|session)/, "/v1/$1");
     let text = "";
     for await (const part of request) text += part;
     const body = text ? JSON.parse(text) : null, seen = { method: request.method, path, query: url.search, body, headers: request.headers };
@@ -81,12 +81,13 @@ export class Service {
     if (this.token && !(headers.cookie || "").includes(`flightline=${this.token}`)) return no(401, "A token is needed: send it as Authorization: Bearer TOKEN.");
     if (!this.profiling && path !== "/v1/targets") return no(404, "Profiling on demand is off.");
     const [, , kind, id, what, which] = path.split("/").map(decodeURIComponent);
-    if (kind === "targets" && !id && method === "GET") return [200, { profiling: this.profiling, limits: this.limits, targets: this.targets }];
+    if (kind === "targets" && !id && method === "GET") return [200, { profiling: this.profiling, local: !!this.processes, limits: this.limits, targets: this.targets }];
     if (kind === "targets" && !id && method === "POST") { this.adopted.push(body.pid); return [202, {}]; }
     if (kind === "processes") return this.processes ? [200, { processes: this.processes }] : no(404, "Start the service with --local to watch processes of this machine.");
     if (kind === "targets") return what === "window" ? this.window(id, which, path.split("/")[6], query, no) : this.ofTarget(id, what, method, body, no);
     if (kind === "runs" && !id) return method === "GET" ? this.allRuns(query.get("group")) : this.group(body);
     if (kind === "runs") return this.ofRun(id, what, which, method, query, no);
+    if (kind === "window") return this.file(query.get("label"), what, query);
     if (kind === "compare") return [200, this.bytes.html, { "Content-Type": TYPES.html, "Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'" }];
     return no(404, "There is no such path.");
   }
@@ -95,6 +96,9 @@ export class Service {
     if (!kept) return no(404, `Nothing is kept of ${id}.`);
     if (files !== "files") return [200, kept];
     if (!(Number(query.get("from")) < Number(query.get("to")))) return no(400, "Say from and to in UTC ms.");
+    return this.file(id, format, query);
+  }
+  file(id, format, query) {
     const inline = query.get("view") === "1";
     return [200, this.bytes[format] || `${format} of ${id}`, {
       "Content-Type": TYPES[format] || "application/octet-stream", ...(inline ? {} : { "Content-Disposition": `attachment; filename="${id}.${format}"` }),

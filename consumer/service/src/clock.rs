@@ -77,6 +77,23 @@ fn parts(utc: i64) -> [i64; 7] {
     [year, month, day, seconds / 3600, seconds / 60 % 60, seconds % 60, ms]
 }
 
+/// An interval of UTC ms as people say it: `2026-11-23 14:03:10–14:03:20 UTC`. Of what is shorter than 2 s also the ms.
+pub fn spoken(from: i64, to: i64) -> String {
+    let finely = to.saturating_sub(from) < 2000;
+    let parts = |utc: i64| {
+        let (year, month, day) = civil(utc.div_euclid(86_400_000));
+        let of_day = utc.rem_euclid(86_400_000);
+        let (seconds, ms) = (of_day / 1000, of_day % 1000);
+        let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let ms = if finely { format!(".{ms:03}") } else { String::new() };
+        (format!("{year:04}-{month:02}-{day:02}"), format!("{hours:02}:{minutes:02}:{seconds:02}{ms}"))
+    };
+    let ((day, begin), (last, end)) = (parts(from), parts(to));
+    let last = if last == day { String::new() } else { format!(" {last} ") };
+    let dash = if last.is_empty() { "–" } else { " –" };
+    format!("{day} {begin}{dash}{last}{end} UTC")
+}
+
 /// Year, month and day of days since 1970: Gregorian years of 400 have 146,097 days, counted from March.
 fn civil(days: i64) -> (i64, i64, i64) {
     let from_march = days + 719_468;
@@ -100,6 +117,15 @@ mod tests {
         assert_eq!(stamp(951_782_400_000), "2000-02-29_00_00_00_000");
         assert_eq!(stamp(1_795_420_800_001), "2026-11-23_08_00_00_001");
         assert_eq!(stamp(-1), "1969-12-31_23_59_59_999");
+    }
+
+    #[test]
+    fn intervals_are_said_as_people_do() {
+        let at = 1_795_420_800_000;
+        assert_eq!(spoken(at, at + 10_999), "2026-11-23 08:00:00–08:00:10 UTC");
+        assert_eq!(spoken(at + 1, at + 2), "2026-11-23 08:00:00.001–08:00:00.002 UTC");
+        assert_eq!(spoken(at, at + 86_400_000), "2026-11-23 08:00:00 – 2026-11-24 08:00:00 UTC");
+        assert!(spoken(i64::MIN, i64::MAX).ends_with(" UTC"));
     }
 
     #[test]

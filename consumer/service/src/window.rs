@@ -17,4 +17,4 @@ mod store;
 mod tests;
 
 pub use line::{Line, Timeline};
-pub use store::{Bounds, Chunk, Error, Limits, Part, Window};
+pub use store::{Bounds, Chunk, Error, Limits, MOST_SELECTED, Part, Window};

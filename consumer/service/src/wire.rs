@@ -335,8 +335,23 @@ pub struct Target {
     /// The run that goes on.
     pub run: Option<String>,
     /// What is kept of what is recorded all the time.
-    #[serde(default, skip_deserializing)]
+    #[serde(default)]
     pub continuous: Option<Bounds>,
+    /// How busy it was of late, if it is recorded all the time and that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
+}
+
+/// Samples of CPU time by steps of time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Load {
+    /// When the first step begins, UTC ms.
+    pub from: i64,
+    /// Length of a step, ms.
+    pub step: i64,
+    /// Samples in each; null where not all of the step is kept and counted.
+    pub samples: Vec<Option<u32>>,
 }
 
 /// What can be asked for at most.
@@ -361,6 +376,9 @@ pub struct Limits {
 pub struct Targets {
     /// Whether runs can be asked for.
     pub profiling: bool,
+    /// Whether processes of the service's machine are offered.
+    #[serde(default)]
+    pub local: bool,
     /// What can be asked for at most.
     pub limits: Limits,
     /// In order of names.

@@ -48,6 +48,7 @@ const SCRIPT: &[&str] = &[
     include_str!("profile/menu.js"),
     include_str!("profile/derived.js"),
     include_str!("profile/warm.js"),
+    include_str!("profile/framed.js"),
     include_str!("profile/page.js"),
 ];
 

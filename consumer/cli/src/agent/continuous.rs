@@ -131,6 +131,9 @@ fn start(process: &Process, rate: f64, folder: &Path, place: Place) -> Result<Ch
     let mut command = own()?;
     command.args(["record", "-p", &process.pid.to_string(), "--rate", &rate.to_string()]);
     command.args(["--agent", &std::process::id().to_string()]);
+    if process.alone {
+        command.arg("--no-follow");
+    }
     if place == Place::Outside {
         command.arg("--outside");
     }

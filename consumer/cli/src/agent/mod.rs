@@ -89,7 +89,8 @@ pub struct AgentArgs {
     /// The same, as the environment has it
     #[arg(long, value_name = "HZ", hide = true, env = JOIN[3], value_parser = rate)]
     rate: Option<f64>,
-    /// Leave what the processes start alone. Else each process of it that lives for a second or two is a target of its own, 64 at a time
+    /// Record what the processes start with them, as part of them. Else each process that they start is a target of its own if it lives for a
+    /// second or two, 64 at a time
     #[arg(long)]
     no_children: bool,
     /// Running processes: their ids, or the name of all processes of a program
@@ -110,6 +111,10 @@ impl AgentArgs {
     /// How often is sampled all the time.
     fn rate(&self) -> Option<f64> {
         self.continuous.or(self.rate)
+    }
+
+    fn process(&self, pid: u32) -> Result<Process, Error> {
+        Process::of(pid, &self.label, self.interrupt, !self.no_children)
     }
 }
 
@@ -141,7 +146,7 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
     // It is there until it is waited for, even if it has ended; then there is nothing to be recorded.
     let root = child.id();
     let mut crew = Crew::new(args, &client);
-    if let Ok(process) = Process::of(root, &args.label, args.interrupt) {
+    if let Ok(process) = args.process(root) {
         process.settle(SETTLING);
         crew.join(process)?;
     }
@@ -161,9 +166,8 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
 /// For processes that run already.
 fn watch(args: &AgentArgs, client: &Arc<Client>, signals: &Signals) -> anyhow::Result<u8> {
     let pids = attach::pids(&args.pid)?;
-    let of = |pid| Process::of(pid, &args.label, args.interrupt);
     let mut crew = Crew::new(args, client);
-    for process in pids.into_iter().map(of).collect::<Result<Vec<_>, _>>()? {
+    for process in pids.into_iter().map(|pid| args.process(pid)).collect::<Result<Vec<_>, _>>()? {
         crew.join(process)?;
     }
     while !crew.members.is_empty() {
@@ -233,7 +237,7 @@ impl<'a> Crew<'a> {
                 }
                 break;
             }
-            if let Ok(process) = Process::of(pid, &self.args.label, self.args.interrupt)
+            if let Ok(process) = self.args.process(pid)
                 && let Err(error) = self.join(process)
             {
                 say(&format!("process {pid} does not join: {error}"));

@@ -86,7 +86,8 @@ impl Run<'_> {
     /// What is recorded, and the labels that our own options gave.
     fn options(&self) -> Vec<String> {
         let labels = self.process.given.iter().map(|(name, value)| format!("--label={name}={value}"));
-        self.work.options().into_iter().chain(labels).collect()
+        let alone = self.process.alone.then(|| "--no-follow".to_owned());
+        self.work.options().into_iter().chain(labels).chain(alone).collect()
     }
 
     /// By the program itself, which waits for it.

@@ -22,6 +22,8 @@ pub struct Process {
     pub given: Vec<(String, String)>,
     /// A wait of it may be ended early, so that it takes a command.
     pub interrupt: bool,
+    /// What it starts is recorded apart, not with it.
+    pub alone: bool,
 }
 
 /// What may change while a process lives.
@@ -38,13 +40,21 @@ impl Process {
     ///
     /// # Errors
     /// There is none of this number.
-    pub fn of(pid: u32, given: &[(String, String)], interrupt: bool) -> Result<Self, Error> {
+    pub fn of(pid: u32, given: &[(String, String)], interrupt: bool, alone: bool) -> Result<Self, Error> {
         let none = || Error::Setting { name: "pid", problem: format!("there is no process {pid}") };
         let started = started(pid).ok_or_else(none)?;
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).map_err(|_| none())?;
         let labels = labels::of_process(pid, comm.trim_end(), given);
         let labels = labels.into_iter().filter(|(name, _)| name != "host").collect();
-        Ok(Self { pid, name: comm.trim_end().to_owned(), started, labels, given: given.to_vec(), interrupt })
+        Ok(Self {
+            pid,
+            name: comm.trim_end().to_owned(),
+            started,
+            labels,
+            given: given.to_vec(),
+            interrupt,
+            alone,
+        })
     }
 
     /// Whether it still is.
@@ -199,7 +209,7 @@ mod tests {
     #[test]
     fn a_process_is_the_same_until_it_ends() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let process = Process::of(child.id(), &[("zone".into(), "eu".into())], false).unwrap();
+        let process = Process::of(child.id(), &[("zone".into(), "eu".into())], false, true).unwrap();
         assert!(process.is_there());
         let (one, two) = (process.hello(), process.hello());
         assert_eq!((one.key, one.start_time), (two.key, two.start_time));
@@ -212,6 +222,6 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!process.is_there());
-        assert!(Process::of(child.id(), &[], false).is_err());
+        assert!(Process::of(child.id(), &[], false, true).is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod client;
 mod text;
+mod window;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ Examples:
   flightline remote runs redis-server; flightline remote cancel RUN; flightline remote delete RUN
   flightline remote get RUN --format jfr -o run.jfr                  also html, folded, pprof, otlp
   flightline remote compare BEFORE AFTER -o diff.html
+  flightline remote window cart --from -5m -o now.html               what is recorded all the time (agent --continuous)
+  flightline remote compare version=1.1@.. version=1.2@-10m.. -o diff.html   all targets with a label against others
   flightline remote --url https://prof.example:7070 --token-file token targets --json
 
 A target is named by its id, or by its name, label or PID if that is one target's only. The address is also taken from FLIGHTLINE_SERVICE.";
@@ -77,11 +80,13 @@ enum Action {
         #[arg(required = true)]
         runs: Vec<String>,
     },
-    /// Fetch a picture of what changed from one run to another
+    /// Fetch an interval of what is recorded all the time, or tell what there is
+    Window(window::WindowArgs),
+    /// Fetch a picture of what changed from one run or interval to another
     Compare {
-        /// Run before
+        /// Run before, or TARGET@FROM..TO or KEY=VALUE@FROM..TO of what is recorded all the time
         before: String,
-        /// Run after
+        /// The same after
         after: String,
         /// Which events
         #[arg(short, long, value_name = "EVENT")]
@@ -154,6 +159,19 @@ enum Format {
     Otlp,
 }
 
+impl Format {
+    /// As it stands in addresses.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Html => "html",
+            Self::Jfr => "jfr",
+            Self::Folded => "folded",
+            Self::Pprof => "pprof",
+            Self::Otlp => "otlp",
+        }
+    }
+}
+
 /// Asks.
 pub fn run(args: &RemoteArgs) -> Result<Outcome> {
     let client = Client::new(&args.url, args.token_file.as_deref(), args.ca_file.as_deref())?;
@@ -203,10 +221,11 @@ pub fn run(args: &RemoteArgs) -> Result<Outcome> {
         Action::Compare { before, after, event, output } => {
             let event = event.as_deref().map(word).transpose()?;
             let event = event.map_or(String::new(), |event| format!("&event={event}"));
-            let path =
-                format!("/compare/html?before=run:{}&after=run:{}{event}", word(before)?, word(after)?);
+            let (before, after) = (window::side(&client, before)?, window::side(&client, after)?);
+            let path = format!("/compare/html?before={before}&after={after}{event}");
             save(&client, &path, output)
         }
+        Action::Window(asked) => window::run(args, &client, asked),
         Action::Forget { target } => {
             client.delete::<Target>(&format!("/targets/{}", word(target)?))?;
             Ok(Outcome::Whole)
@@ -316,13 +335,7 @@ fn fetch(
     event: Option<&str>,
     output: &std::path::Path,
 ) -> Result<Outcome> {
-    let name = match format {
-        Format::Html => "html",
-        Format::Jfr => "jfr",
-        Format::Folded => "folded",
-        Format::Pprof => "pprof",
-        Format::Otlp => "otlp",
-    };
+    let name = format.name();
     let event = event.map(word).transpose()?.map_or(String::new(), |event| format!("?event={event}"));
     save(client, &format!("/runs/{}/files/{name}{event}", word(run)?), output)
 }

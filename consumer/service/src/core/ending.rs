@@ -10,8 +10,9 @@ use axum::http::StatusCode;
 use super::runs::{file_name, no_run};
 use super::{Core, Phase, millis};
 use crate::fault::Fault;
+use crate::forward::{Content, Item};
 use crate::log::Level;
-use crate::store::Upload;
+use crate::store::{Kept, Upload};
 use crate::wire::{Progress, Run, Status};
 
 /// Bytes a second with which agents reckon.
@@ -114,6 +115,18 @@ impl Core {
         // A disk that cannot be written leaves the run as broken off by a restart, which it nearly is.
         let _ = self.describe(run);
         self.roll(&target);
+    }
+
+    /// Hands a run that has ended to whoever gets what is recorded; one that was pulled has gone to who asked for it.
+    fn pass_on(&self, id: &str) {
+        if self.forward.is_empty() {
+            return;
+        }
+        let kept = self.state().runs.get(id).filter(|entry| !entry.pulled).map(|entry| entry.kept.clone());
+        let Some((Kept { run, of }, Ok(file))) = kept.zip(Some(self.store.recording(id))) else { return };
+        let (content, bytes) = (Content::File(file), run.bytes);
+        let (from, until) = (run.trigger_time, run.finished_time);
+        self.forward.offer(Item { content, bytes, of, labels: run.labels, from, until });
     }
 
     fn tell_end(&self, run: &Run) {
@@ -241,6 +254,7 @@ impl Delivery {
             run.target.clone()
         };
         core.describe(&self.run).map_err(|error| Fault::internal("write the run's description", error))?;
+        core.pass_on(&self.run);
         core.roll(&target);
         Ok(())
     }

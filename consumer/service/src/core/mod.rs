@@ -11,6 +11,7 @@ mod runs;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod together;
 mod windows;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -22,12 +23,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
+use crate::forward::Forward;
 use crate::settings::Settings;
 use crate::store::{Kept, Store};
 use crate::window;
 use crate::wire::{Limits, Numbered, Run, State as TargetState, Status, Target};
 
 pub use asked::{Asked, check_labels};
+pub use together::Together;
 pub use windows::Kept as WindowKept;
 use windows::Windows;
 
@@ -41,6 +44,7 @@ pub struct Core {
     clock: Arc<dyn Clock>,
     store: Store,
     windows: Windows,
+    forward: Forward,
     state: Mutex<State>,
 }
 
@@ -119,7 +123,8 @@ impl Core {
             ..window::Limits::default()
         };
         let (windows, kept) = Windows::open(&path.join("windows"), limits, clock.utc())?;
-        let core = Self { settings, clock, store, windows, state: Mutex::default() };
+        let forward = Forward::new(&settings.forward, &settings.log)?;
+        let core = Self { settings, clock, store, windows, forward, state: Mutex::default() };
         let mut broken_off = Vec::new();
         {
             let mut state = core.state();
@@ -150,6 +155,11 @@ impl Core {
 
     fn now(&self) -> Moment {
         Moment::now(&*self.clock)
+    }
+
+    /// What passes on what agents record.
+    pub fn forward(&self) -> &Forward {
+        &self.forward
     }
 
     /// UTC ms.

@@ -61,6 +61,7 @@ impl Core {
             modes: capabilities(hello.modes),
             run,
             continuous: None,
+            load: None,
         };
         // What was not heard yet is told again; numbers go on.
         let earlier = state.targets.remove(&id).and_then(|joined| joined.agent);
@@ -137,7 +138,7 @@ impl Core {
             state.targets.keys().filter_map(|id| state.target(id)).collect()
         };
         targets.iter_mut().for_each(|target| target.continuous = self.windows.bounds(&target.id));
-        Targets { profiling: self.settings.profiling, limits: self.limits(), targets }
+        Targets { profiling: self.settings.profiling, local: false, limits: self.limits(), targets }
     }
 
     /// How many targets are there, and how many are gone.
@@ -272,6 +273,7 @@ impl Core {
         }
         self.overdue();
         self.drop_pulled();
+        self.forward.look();
         self.windows.look(self.now().utc);
     }
 

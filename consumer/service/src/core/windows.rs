@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::targets::{no_target, short};
 use super::{Core, Joined, check_labels};
 use crate::fault::Fault;
+use crate::forward::{Content, Item};
 use crate::id;
 use crate::ingest::App;
 use crate::pictures::{NotWhole, Source, check};
@@ -27,6 +28,10 @@ use crate::wire::{self, Capability, State as TargetState, Target};
 
 /// Whose a window is, beside its chunks.
 const TARGET: &str = "target.json";
+/// Steps of what is told of how busy a target is, and their length, ms: ten minutes.
+pub(super) const LOAD_STEPS: i64 = 60;
+pub(super) const LOAD_STEP: i64 = 10_000;
+
 /// Larger than any description of a target.
 const LONGEST_DESCRIPTION: u64 = 1 << 20;
 
@@ -45,12 +50,14 @@ pub(super) struct Windows {
 struct Held {
     window: Mutex<Window>,
     bounds: Mutex<Option<Bounds>>,
+    /// The last [`LOAD_STEPS`] of it.
+    recent: Mutex<Option<Timeline>>,
 }
 
 impl Held {
     fn new(window: Window) -> Arc<Self> {
-        let bounds = Mutex::new(window.bounds());
-        Arc::new(Self { window: Mutex::new(window), bounds })
+        let (bounds, recent) = (Mutex::new(window.bounds()), Mutex::new(recent(&window)));
+        Arc::new(Self { window: Mutex::new(window), bounds, recent })
     }
 
     /// Does something with the window, which may wait for the disk.
@@ -60,9 +67,17 @@ impl Held {
         let done = work(&mut window);
         if window.changes() != before {
             *self.bounds.lock().unwrap_or_else(PoisonError::into_inner) = window.bounds();
+            *self.recent.lock().unwrap_or_else(PoisonError::into_inner) = recent(&window);
         }
         done
     }
+}
+
+/// Samples a second up to the end of what there is, in steps that begin at multiples of their length.
+fn recent(window: &Window) -> Option<Timeline> {
+    let end = (window.bounds()?.to.div_euclid(LOAD_STEP) + 1).saturating_mul(LOAD_STEP);
+    let from = end.saturating_sub(LOAD_STEPS * LOAD_STEP);
+    Some(window.timeline(from, end, usize::try_from(LOAD_STEPS).unwrap_or(1)))
 }
 
 /// What there is of a target.
@@ -141,6 +156,17 @@ impl Windows {
         *held.bounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether something of an interval is kept of a target.
+    pub(super) fn overlaps(&self, target: &str, from: i64, to: i64) -> bool {
+        self.of(target).is_some_and(|window| window.with(|window| window.overlaps(from, to)))
+    }
+
+    /// Samples a second of a target in the last [`LOAD_STEPS`] of what there is.
+    pub(super) fn recent(&self, target: &str) -> Option<Timeline> {
+        let held = self.of(target)?;
+        held.recent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Removes all that is kept of a target.
     pub(super) fn forget(&self, target: &str) -> Result<(), Error> {
         let _turn = self.making.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,11 +205,17 @@ impl Core {
         self.heard(target, secret)?;
         let of = self.target(target)?;
         self.has_room_for(target)?;
-        let mut chunk = Chunk::of_bytes(chunks).map_err(flawed)?;
+        let mut chunk = Chunk::of_bytes(chunks.clone()).map_err(flawed)?;
         let now = self.now().utc;
         let window =
             self.windows.made(&of, now).map_err(|error| Fault::internal("keep the chunks", error))?;
-        self.keep(&window, &mut chunk, now)
+        self.keep(&window, &mut chunk, now)?;
+        if !self.forward.is_empty() {
+            let (from, until) = (chunk.checked().first_ms, chunk.checked().last_ms);
+            let (bytes, labels) = (chunk.checked().bytes, wire::Labels::new());
+            self.forward.offer(Item { content: Content::Bytes(chunks), bytes, of, labels, from, until });
+        }
+        Ok(())
     }
 
     /// A full disk has no room for another window.
@@ -234,6 +266,7 @@ impl Core {
                     modes: wire::Mode::ALL.map(can).to_vec(),
                     run: None,
                     continuous: None,
+                    load: None,
                 };
                 Joined { target, agent: None, pushed: None }
             });

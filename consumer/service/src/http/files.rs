@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::range::{Whole, answer};
 use super::{App, Asking, Named, apart, nothing};
-use crate::clock::stamp;
+use crate::clock::{spoken, stamp};
 use crate::fault::Fault;
 use crate::pictures::{self, Format, Outcome, Side, Source, Wanted};
 use crate::wire::{Run, Target};
@@ -96,21 +96,59 @@ pub struct Interval {
 pub async fn of_window(
     State(app): State<App>,
     Named((target, format)): Named<(String, String)>,
-    Asking(Interval { from, to, view, event }): Asking<Interval>,
+    Asking(asked): Asking<Interval>,
 ) -> Result<Response, Fault> {
-    let format = Format::named(&format).ok_or_else(nothing)?;
     let core = app.core.clone();
+    let (from, to) = (asked.from, asked.to);
     let (sources, of) = apart(move || core.interval(&target, from, to)).await?;
-    let event = event.filter(|event| !event.is_empty());
+    let stem = of.id.clone();
+    interval(&app, &format, asked, sources, &called(&of), &stem).await
+}
+
+#[derive(Debug, Deserialize)]
+pub struct LabelledInterval {
+    label: String,
+    from: i64,
+    to: i64,
+    view: Option<u8>,
+    event: Option<String>,
+}
+
+/// The same of all targets with a label, as one.
+pub async fn of_label(
+    State(app): State<App>,
+    Named(format): Named<String>,
+    Asking(asked): Asking<LabelledInterval>,
+) -> Result<Response, Fault> {
+    let LabelledInterval { label, from, to, view, event } = asked;
+    let core = app.core.clone();
+    let named = label.clone();
+    let together = apart(move || {
+        let (key, value) = key_and_value(&named)?;
+        core.together(key, value, from, to)
+    })
+    .await?;
+    interval(&app, &format, Interval { from, to, view, event }, together.sources, &together.of, &label).await
+}
+
+async fn interval(
+    app: &App,
+    format: &str,
+    Interval { from, to, view, event }: Interval,
+    sources: Vec<Source>,
+    of: &str,
+    stem: &str,
+) -> Result<Response, Fault> {
+    let format = Format::named(format).ok_or_else(nothing)?;
     let wanted = Wanted {
-        event,
-        title: interval_title(&of, from, to),
+        event: event.filter(|event| !event.is_empty()),
+        title: format!("{of}, {}", spoken(from, to)),
         from_ms: Some(from),
         to_ms: Some(to),
         ..Wanted::default()
     };
-    let made = draw(&app, move |out| pictures::make(format, &sources, &wanted, out)).await?;
-    let name = format!("{}_{}_{}.{}", of.id, stamp(from), stamp(to), format.ending());
+    let made = draw(app, move |out| pictures::make(format, &sources, &wanted, out)).await?;
+    let name = format!("{stem}_{}_{}.{}", stamp(from), stamp(to), format.ending());
     picture(format, made, &name, view == Some(1))
 }
 
@@ -141,7 +179,12 @@ struct Compared {
 }
 
 impl Compared {
-    /// `run:ID` or `window:TARGET:FROM:TO`.
+    fn part(recordings: Vec<Source>, of: &str, from: i64, to: i64) -> Self {
+        let title = format!("{of}, {}", spoken(from, to));
+        Self { recordings, range: Some((from, to)), title, event: None }
+    }
+
+    /// `run:ID`, `window:TARGET:FROM:TO` or `windows:KEY=VALUE:FROM:TO`.
     fn of(app: &App, word: &str) -> Result<Self, Fault> {
         let parts: Vec<&str> = word.split(':').collect();
         match parts[..] {
@@ -154,12 +197,18 @@ impl Compared {
             ["window", target, from, to] => {
                 let (Ok(from), Ok(to)) = (from.parse(), to.parse()) else { return Err(unclear()) };
                 let (recordings, of) = app.core.interval(target, from, to)?;
-                Ok(Self {
-                    recordings,
-                    range: Some((from, to)),
-                    title: interval_title(&of, from, to),
-                    event: None,
-                })
+                Ok(Self::part(recordings, &called(&of), from, to))
+            }
+            ["windows", ..] => {
+                // A label may have colons in it.
+                let mut ends = word.rsplitn(3, ':');
+                let (Some(to), Some(from), Some(rest)) = (ends.next(), ends.next(), ends.next()) else {
+                    return Err(unclear());
+                };
+                let (Ok(from), Ok(to)) = (from.parse(), to.parse()) else { return Err(unclear()) };
+                let (key, value) = key_and_value(rest.strip_prefix("windows:").ok_or_else(unclear)?)?;
+                let together = app.core.together(key, value, from, to)?;
+                Ok(Self::part(together.sources, &together.of, from, to))
             }
             _ => Err(unclear()),
         }
@@ -172,7 +221,9 @@ impl Compared {
 }
 
 fn unclear() -> Fault {
-    Fault::bad("Say what is compared, as ?before=run:ID&after=run:ID, or window:TARGET:FROM:TO with UTC ms.")
+    Fault::bad(
+        "Say what is compared, as ?before=run:ID&after=run:ID, or window:TARGET:FROM:TO or windows:KEY=VALUE:FROM:TO with UTC ms.",
+    )
 }
 
 /// Two runs, or intervals of what is recorded all the time, as one picture of what changed.
@@ -191,8 +242,14 @@ pub async fn compared(
     picture(Format::Html, page, "compared.html", true)
 }
 
-fn interval_title(of: &Target, from: i64, to: i64) -> String {
-    format!("{} ({}) {} – {} UTC", of.name, of.id, stamp(from), stamp(to))
+/// Others may have the same name.
+fn called(of: &Target) -> String {
+    if of.pid == 0 { of.name.clone() } else { format!("{} ({})", of.name, of.pid) }
+}
+
+fn key_and_value(label: &str) -> Result<(&str, &str), Fault> {
+    let parts = label.split_once('=').filter(|(key, _)| !key.is_empty());
+    parts.ok_or_else(|| Fault::bad("Say the label of the targets as KEY=VALUE."))
 }
 
 /// Makes something when its turn has come: only a few are made at once, as each takes a processor and memory.

@@ -30,16 +30,15 @@ use crate::core::Core;
 use crate::fault::Fault;
 use crate::local::Local;
 
+#[cfg(fuzzing)]
+pub(crate) use range::range_of;
+pub use told::Peer;
+
 /// What bodies that are not small may hold together, in units of [`crate::settings::SMALL_BODY`]: 256 MiB.
 const ROOM_FOR_BODIES: usize = 4096;
 
 /// Chunks that are given to the disk at once: where it is slow, others find threads that may wait.
 const MOST_KEEPING: usize = 64;
-
-#[cfg(fuzzing)]
-pub(crate) use range::range_of;
-
-pub use told::Peer;
 
 /// Messages of up to 16 MiB that are read at once; each may take a gigabyte while it is.
 const MOST_MESSAGES: usize = 2;
@@ -53,12 +52,10 @@ pub struct App {
     pub pictures: Arc<Semaphore>,
     /// How much more of bodies that are not small may be held.
     pub bodies: Arc<Semaphore>,
-    /// How many chunks may still be given to the disk at once.
-    pub keeping: Arc<Semaphore>,
-    /// How much more may be held of answers that are being fetched.
-    pub answers: Arc<Semaphore>,
     /// How many messages of other profilers may still be read at once.
     pub messages: Arc<Semaphore>,
+    /// How much more may be held of answers that are being fetched.
+    pub answers: Arc<Semaphore>,
     /// What a browser has after it said the token.
     pub session: Arc<str>,
     /// Whether clients come by TLS.
@@ -81,9 +78,8 @@ impl App {
             core,
             pictures,
             bodies,
-            answers: held::room(),
-            keeping: Arc::new(Semaphore::new(MOST_KEEPING)),
             messages: Arc::new(Semaphore::new(MOST_MESSAGES)),
+            answers: held::room(),
             session: crate::id::secret()?.into(),
             tls,
             local,
@@ -124,6 +120,7 @@ pub fn router(app: App) -> Router {
         .route("/agents/{target}/runs/{run}/recording", put(agents::recording))
         .route("/targets/{target}/window", get(files::window))
         .route("/targets/{target}/window/files/{format}", get(files::of_window))
+        .route("/window/files/{format}", get(files::of_label))
         .route("/agents/{target}/chunks", post(agents::chunks))
         .route("/ingest", post(pushed::ingest))
         .route("/agents/{target}/gone", post(agents::gone));

@@ -12,8 +12,26 @@ use crate::fault::Fault;
 use crate::local::Adopt;
 use crate::wire::{History, Run, Runs};
 
-pub async fn targets(State(app): State<App>) -> Response {
-    json(StatusCode::OK, &app.core.targets())
+#[derive(Debug, Deserialize)]
+pub struct Listing {
+    /// Whether to tell how busy targets are.
+    load: Option<u8>,
+}
+
+pub async fn targets(
+    State(app): State<App>,
+    Asking(Listing { load }): Asking<Listing>,
+) -> Result<Response, Fault> {
+    let mut targets = app.core.targets();
+    targets.local = app.local.is_some();
+    if load == Some(1) {
+        targets = apart(move || {
+            app.core.tell_loads(&mut targets);
+            Ok(targets)
+        })
+        .await?;
+    }
+    Ok(json(StatusCode::OK, &targets))
 }
 
 /// Processes of this machine that can be taken on.

@@ -1,6 +1,6 @@
 // What is shown, as the fragment of the address has it: a link that can be shared, and that the browser goes back to.
 
-const ONE = ["group", "run", "window", "event", "before", "after", "q", "by"];
+const ONE = ["group", "run", "window", "label", "live", "look", "event", "before", "after", "q", "by"];
 
 // Such a part of a path would lead elsewhere.
 const isId = (text) => text !== "" && !/^\.+$/.test(text);
@@ -10,6 +10,7 @@ export function read(text) {
   const state = { targets: [...new Set(parts.getAll("target"))].filter(isId) };
   for (const key of ONE) state[key] = parts.get(key) ?? "";
   if (!/^\d{1,15}-\d{1,15}$/.test(state.window)) state.window = "";
+  if (!/^[1-9]\d{1,4}$/.test(state.live)) state.live = "";
   for (const key of ["group", "run"]) if (!isId(state[key])) state[key] = "";
   return state;
 }

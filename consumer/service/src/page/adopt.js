@@ -84,11 +84,6 @@ export function adoption({ added, problem }) {
   byId("adopt-open").addEventListener("click", open);
   return {
     /** Only a service that was started for it has processes to offer. */
-    async offer() {
-      try {
-        await ask(paths.processes);
-        hide(byId("adopt-open"), false);
-      } catch { hide(byId("adopt-open"), true); }
-    },
+    offer(local) { hide(byId("adopt-open"), !local); },
   };
 }

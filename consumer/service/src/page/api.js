@@ -41,6 +41,7 @@ const part = encodeURIComponent;
 
 export const paths = {
   targets: "v1/targets",
+  loads: "v1/targets?load=1",
   target: (id) => `v1/targets/${part(id)}`,
   runs: "v1/runs",
   runsOf: (target) => `v1/targets/${part(target)}/runs`,
@@ -51,6 +52,7 @@ export const paths = {
   view: (id, event) => `v1/runs/${part(id)}/files/html?view=1${event ? `&event=${part(event)}` : ""}`,
   window: (target) => `v1/targets/${part(target)}/window`,
   windowFile: (target, format, { from, to }, more = "") => `v1/targets/${part(target)}/window/files/${part(format)}?from=${from}&to=${to}${more}`,
+  labelFile: (label, format, { from, to }, more = "") => `v1/window/files/${part(format)}?label=${part(label)}&from=${from}&to=${to}${more}`,
   compare: (before, after) => `v1/compare/html?before=${part(before)}&after=${part(after)}`,
   session: "v1/session",
   processes: "v1/processes",

@@ -11,8 +11,15 @@ const KEYS = [
     [["r"], "to the runs", "runs"],
     [["t"], "to the targets", "targets"],
     [["="], "compare A and B", "compare"],
+    [["l"], "live: the last minutes of a target that is recorded all the time; there: to what is newest", "live"],
     [["Escape"], "close, dismiss, go back", "back"],
     [["?"], "these keys", "help"],
+  ]],
+  ["Picture", [
+    [["z"], "freeze it, or let it go on", "freeze"],
+    [["S", "J", "F"], "save exactly this: HTML, JFR, folded stacks", "save"],
+    [["y"], "share: copy an address that shows the same", "share"],
+    [["[", "]"], "earlier, later", "step"],
   ]],
   ["Targets", [
     [["j", "k", "↓", "↑"], "next, the one before"],

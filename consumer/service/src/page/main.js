@@ -8,6 +8,8 @@ import { byId, element, hide, mark, tell, typing } from "./dom.js";
 import { runForm } from "./form.js";
 import { actionOf, tellKeys } from "./keys.js";
 import { eventsOf, FORMATS, ownEvent, STATUS } from "./modes.js";
+import { liveView } from "./live.js";
+import { risen, timesText } from "./load.js";
 import { poller } from "./poll.js";
 import { fileLinks } from "./row.js";
 import { runTable } from "./runs.js";
@@ -15,10 +17,11 @@ import { session } from "./session.js";
 import { targetList } from "./targets.js";
 import { moment, plain, prose, seconds } from "./text.js";
 import { dismiss, toast } from "./toasts.js";
+import { versionsForm } from "./versions.js";
 import { viewer } from "./viewer.js";
 import { windowName, windowStrip } from "./window.js";
 
-const REMEMBERED = 100, WINDOW_MS = 5000, EXPECTED_MS = 15_000;
+const REMEMBERED = 100, WINDOW_MS = 5000, LOADS_MS = 8000, EXPECTED_MS = 15_000, LIVE_SECONDS = 300;
 
 // --- What is known
 let targets = [], limits = null, profiling = null, failing = null, enter = false;
@@ -26,6 +29,8 @@ let targets = [], limits = null, profiling = null, failing = null, enter = false
 let expected = { pid: 0, until: 0 };
 // Where there is no room for both sides: whether several are still being chosen.
 let choosing = false;
+// How busy targets are is asked for less often than whether they are there.
+let loads = { asked: 0, of: new Map() };
 const lists = new Map(), singles = new Map(), windows = new Map();
 const where = address(() => {
   render();
@@ -81,9 +86,10 @@ async function poll(signal) {
   const state = where.state, key = scope(state);
   const open = looked(state);
   asked = wanted(state);
+  const now = Date.now(), busy = !(now - loads.asked < LOADS_MS);
   const going = alwaysOn(state), due = going && !(Date.now() - windows.get(going)?.asked < WINDOW_MS);
   const [all, runs, kept, ...single] = await Promise.all([
-    settle(ask(paths.targets, { signal })), settle(ask(pathOf(state), { signal })), due ? settle(ask(paths.window(going), { signal })) : {},
+    settle(ask(busy ? paths.loads : paths.targets, { signal })), settle(ask(pathOf(state), { signal })), due ? settle(ask(paths.window(going), { signal })) : {},
     ...open.filter((id) => !lists.get(key)?.runs.some((run) => run.id === id)).map((id) => settle(ask(paths.run(id), { signal })).then((result) => ({ ...result, id }))),
   ]);
   if (signal.aborted) return true;
@@ -94,7 +100,12 @@ async function poll(signal) {
     login.needed();
     return true;
   }
-  if (all.value) ({ targets, limits, profiling } = { targets: all.value.targets || [], limits: all.value.limits, profiling: all.value.profiling !== false });
+  if (all.value) {
+    ({ targets, limits, profiling } = { targets: all.value.targets || [], limits: all.value.limits, profiling: all.value.profiling !== false });
+    if (busy) loads = { asked: now, of: new Map(targets.map(({ id, load }) => [id, load])) };
+    else for (const target of targets) target.load = loads.of.get(target.id);
+    local.offer(all.value.local === true);
+  }
   else if (no(all.error, 404)) profiling = false;
   else trouble = all.error;
   if (runs.value) remember(lists, key, { runs: runs.value.profilingList || runs.value.runs || [] });
@@ -173,7 +184,7 @@ function cancelCurrent() {
 }
 
 // --- Showing
-const NOTHING = { run: "", window: "", event: "", before: "", after: "" };
+const NOTHING = { run: "", window: "", label: "", live: "", look: "", event: "", before: "", after: "" };
 function choose(ids, open = false) {
   choosing = !open;
   where.go({ targets: ids, group: "", ...NOTHING }, open);
@@ -201,8 +212,14 @@ const table = runTable({
   group: (run) => where.link({ ...NOTHING, targets: [], group: run.group }), open: (run) => where.link({ ...NOTHING, group: "", targets: [run.target] }),
   placeOf, cancel, remove, sides: (run) => pair.sides(`run:${run.id}`), compare: (run, which) => pair.put({ ref: `run:${run.id}`, name: () => nameOf(run) }, which),
 });
-const picture = viewer({ closed: close });
-const login = session({ letIn: () => { polling.start(); local.offer(); } });
+const picture = viewer({ closed: close, key: pictureKey, moved: () => { if (live.on) render(); } });
+const live = liveView({ redraw: () => render(), held: () => picture.held });
+const together = versionsForm({
+  view: (label, { from, to }) => where.go({ ...NOTHING, label, window: `${from}-${to}` }), compare: (before, after) => where.go({ ...NOTHING, before, after }),
+});
+byId("window-live").addEventListener("click", () => goLive());
+const goLive = () => where.go({ ...NOTHING, live: String(LIVE_SECONDS) });
+const login = session({ letIn: () => polling.start() });
 const local = adoption({
   problem: toast,
   added(pid) {
@@ -243,31 +260,54 @@ function showRuns() {
 }
 /** What a side of a comparison is called. */
 function sideName(ref) {
-  const [, id, from, to] = /^window:(.*):(\d+):(\d+)$/.exec(ref) || [], run = known(idOf(ref));
+  const [, kind, id, from, to] = /^(windows?):(.*):(\d+):(\d+)$/s.exec(ref) || [], run = known(idOf(ref));
+  if (kind === "windows") return `${plain(id)} · ${windowName({ from: Number(from), to: Number(to) })}`;
   if (id === undefined) return run ? nameOf(run) : plain(ref);
   return [plain(targets.find((target) => target.id === id)?.name ?? id), placeOf({ target: id }), windowName({ from: Number(from), to: Number(to) })].filter(Boolean).join(" · ");
 }
+const FILES = (range, fileOf, more) => FORMATS.map(([format, words]) => {
+  const link = element("a", { href: fileOf(format, range, format === "jfr" ? "" : more), textContent: words, download: "" });
+  link.dataset.format = format;
+  return link;
+});
 /** A part of what is recorded all the time. It stays what it is, however the window goes on, until another one is asked for. */
-function showWindow(id, range) {
-  const { told } = windows.get(id) || {}, length = range.to - range.from, { event } = where.state;
-  const at = (from) => ({ window: `${Math.round(from)}-${Math.round(from + length)}` });
-  const more = event ? `&event=${encodeURIComponent(event)}` : "";
+function showWindow(id, range, goesOn = false) {
+  const { told } = windows.get(id) || {}, length = range.to - range.from, { event, look } = where.state;
+  const at = (from) => ({ live: "", look: "", window: `${Math.round(from)}-${Math.round(from + length)}` });
+  const more = event ? `&event=${encodeURIComponent(event)}` : "", fileOf = (...of) => paths.windowFile(id, ...of);
   strip.choose(id, range);
   picture.show({
-    title: sideName(refOf(id, range)), path: paths.windowFile(id, "html", range, `&view=1${more}`),
+    title: sideName(refOf(id, range)), path: fileOf("html", range, `&view=1${more}`), look, goesOn,
+    address: (place) => where.link({ ...at(range.from), look: place }),
     steps: [
       { words: "‹ Earlier", off: !told || range.from <= told.from, act: () => where.go(at(range.from - length), false) },
       { words: "Later ›", off: !told || range.to >= told.to, act: () => where.go(at(range.from + length), false) },
       { words: "Latest", off: !told || range.to >= told.to, act: () => where.go(at(told.to - length), false) },
     ],
-    links: FORMATS.map(([format, words]) => element("a", { href: paths.windowFile(id, format, range, format === "jfr" ? "" : more), textContent: words, download: "" })),
+    links: FILES(range, fileOf, more),
   });
 }
+/** The same of all targets with a label. */
+function showTogether(label, range) {
+  const { event, look } = where.state, more = event ? `&event=${encodeURIComponent(event)}` : "", fileOf = (...of) => paths.labelFile(label, ...of);
+  picture.show({
+    title: `${plain(label)} · ${windowName(range)}`, path: fileOf("html", range, `&view=1${more}`), look, address: (place) => where.link({ look: place }), links: FILES(range, fileOf, more),
+  });
+}
+function showLive(id) {
+  const range = live.range(id, Number(where.state.live) * 1000, windows.get(id)?.told);
+  if (range) showWindow(id, range, true);
+  else picture.show({ title: "Live", path: null, text: failing ? "" : targets.length && !alwaysOn(where.state) ? "Nothing is recorded of it all the time; flightline agent --continuous does." : "…" });
+}
 function showPicture() {
+  if (!where.state.live) live.end();
   const { run: id, before, after, event } = where.state;
   if (before && after) {
-    return picture.show({ title: `${sideName(before)} → ${sideName(after)}`, path: paths.compare(before, after) });
+    return picture.show({ title: `${sideName(before)} → ${sideName(after)}`, path: paths.compare(before, after), look: where.state.look, address: (look) => where.link({ look }) });
   }
+  const { label, window: part, live: lasts, targets: [only] } = where.state;
+  if (label && part) return showTogether(label, partOf(where.state));
+  if (lasts && only && where.state.targets.length === 1) return showLive(only);
   if (where.state.window && where.state.targets.length === 1) return showWindow(where.state.targets[0], partOf(where.state));
   if (!id) return picture.hide();
   const run = known(id);
@@ -279,8 +319,18 @@ function showPicture() {
     path: there ? paths.view(id, asked) : null,
     text: run.status === "RUNNING" ? `${elapsed} of ${run.duration} s. The picture is drawn when it ends.` : `${STATUS[run.status] || plain(run.status)}. ${run.message || "There is no recording."}`,
     events: events.map((name, i) => ({ name, words: plain(name) || "off-CPU", pressed: name === at, act: () => where.go({ event: i ? name : "" }, false) })),
-    links: fileLinks(run, asked),
+    links: fileLinks(run, asked), look: where.state.look, address: (look) => where.link({ look }),
   });
+}
+/** That the shown target is busier than it was, and the way to what it is busy with. */
+function showRisen(id, told) {
+  const rise = told && risen(targets.find((target) => target.id === id)?.load);
+  hide(byId("window-risen"), !rise);
+  if (!rise) return;
+  const length = Math.min(LIVE_SECONDS * 1000, Math.max(told.to - rise.since, 60_000));
+  tell(byId("risen-words"), `CPU time ${timesText(rise.times)} since ${moment(rise.since)}`);
+  const [before, after] = [{ from: Math.max(told.from, rise.since - length), to: rise.since }, { from: rise.since, to: Math.max(rise.since + 1, told.to) }];
+  mark(byId("risen-open"), "href", where.link({ ...NOTHING, before: refOf(id, before), after: refOf(id, after) }));
 }
 function showState() {
   const of = failing && (failing.error instanceof Unreachable ? `Cannot reach the service since ${moment(failing.since)} – trying again`
@@ -304,6 +354,8 @@ function render() {
   pair.show();
   const going = alwaysOn(where.state), told = going && windows.get(going)?.told;
   strip.show(going, told && told.to > told.from ? told : null);
+  showRisen(going, told);
+  together.show(targets, !group && ids.length !== 1);
   showRuns();
   showPicture();
   mark(byId("split"), "inert", picture.open ? "" : null);
@@ -322,8 +374,22 @@ const actions = {
     if (picture.open) close();
     else if (!dismiss() && !byId("side").contains(document.activeElement)) list.focus();
   },
+  live() {
+    if (live.on) live.forward();
+    else if (!picture.open && alwaysOn(where.state)) goLive();
+  },
+  freeze: () => { if (live.on) live.toggle(); },
+  share: () => picture.share(),
+  save: (key) => picture.save({ S: "html", J: "jfr", F: "folded" }[key]),
+  step: (key) => picture.step(key === "[" ? 0 : 1),
   help: () => byId("help").showModal(),
 };
+const OF_PICTURE = ["freeze", "share", "save", "step"];
+/** A key that the picture has no use for. */
+function pictureKey(key) {
+  const action = picture.open && actionOf({ key });
+  if (action === "live" || OF_PICTURE.includes(action)) actions[action](key);
+}
 document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey || document.querySelector("dialog[open]")) return;
   const action = actionOf(event), at = document.activeElement;
@@ -331,9 +397,9 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") at.blur();
     return;
   }
-  if (picture.open ? action === "back" || action === "help" : action) {
+  if (picture.open ? ["back", "help", "live", ...OF_PICTURE].includes(action) : action && !OF_PICTURE.includes(action)) {
     event.preventDefault();
-    return actions[action]();
+    return actions[action](event.key);
   }
   if (picture.open) return;
   if (byId("targets") === at ? list.key(event) : at.closest("#runs-body") ? table.key(event) : (event.key === "j" || event.key === "k") && (list.focus(), list.key(event))) event.preventDefault();
@@ -345,4 +411,3 @@ byId("show-chosen").addEventListener("click", () => { choosing = false; render()
 tellKeys();
 render();
 polling.start();
-local.offer();

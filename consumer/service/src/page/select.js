@@ -1,4 +1,5 @@
 // Which targets are listed, in which order, in which groups.
+import { risen } from "./load.js";
 import { plain } from "./text.js";
 
 const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
@@ -17,7 +18,7 @@ function haystack(target) {
   const known = haystacks.get(target);
   if (known !== undefined) return known;
   const made = [
-    target.name, target.host, target.pid, target.state, target.run ? "recording" : "", target.id,
+    target.name, target.host, target.pid, target.state, target.run ? "recording" : "", risen(target.load) ? "risen" : "", target.id,
     ...Object.entries(target.labels || {}).map(([key, value]) => `${key}=${value} ${key}:${value}`),
   ].join("\n").toLowerCase();
   haystacks.set(target, made);

@@ -1,7 +1,8 @@
 // The list of targets: one cursor, any number chosen.
 import { byId, element, hide, mark, tell } from "./dom.js";
 import { grouped, groupings, inOrder, matching } from "./select.js";
-import { count, labelsOf, plain } from "./text.js";
+import { outline, risen, timesText } from "./load.js";
+import { count, labelsOf, moment, plain } from "./text.js";
 import { windowed } from "./windowed.js";
 
 const ROW = 46, HEAD = 30;
@@ -15,7 +16,8 @@ export function targetList({ choose, filter, entered }) {
   function row() {
     const box = element("span", { className: "box" }), dot = element("span", { className: "dot" }), name = element("bdi", { className: "name" });
     const busy = element("span", { className: "busy" }), pid = element("span", { className: "pid" }), under = element("span", { className: "under" });
-    const made = element("div", { className: "target" }, box, dot, name, busy, pid, under);
+    const spark = byId("spark").content.firstElementChild.cloneNode(true);
+    const made = element("div", { className: "target" }, box, dot, name, busy, pid, under, spark);
     made.setAttribute("role", "option");
     box.setAttribute("aria-hidden", "true");
     let at = null;
@@ -24,18 +26,22 @@ export function targetList({ choose, filter, entered }) {
       const gone = target.state === "GONE", text = plain(target.name), labels = labelsOf(target.labels).map(([key, value]) => `${key}=${value}`);
       if (!numbers.has(target.id)) numbers.set(target.id, `target-${numbers.size}`);
       mark(made, "id", numbers.get(target.id));
-      mark(made, "class", "target" + (gone ? " gone" : "") + (target.id === cursor ? " current" : "") + (chosen.has(target.id) ? " chosen" : ""));
+      const rise = gone ? null : risen(target.load);
+      mark(made, "class", "target" + (gone ? " gone" : "") + (rise ? " risen" : "") + (target.id === cursor ? " current" : "") + (chosen.has(target.id) ? " chosen" : ""));
       mark(made, "aria-selected", chosen.has(target.id));
       mark(made, "aria-setsize", listed.length);
       mark(made, "aria-posinset", index + 1);
       tell(name, text || "(no name)");
       tell(pid, String(target.pid));
-      tell(busy, target.run ? "recording" : gone ? "gone" : "");
+      tell(busy, target.run ? "recording" : gone ? "gone" : rise ? `↑ ${timesText(rise.times)}` : "");
+      mark(busy, "class", rise && !target.run ? "busy risen" : "busy");
+      hide(spark, gone || !target.load);
+      if (target.load && !gone) mark(spark.firstElementChild, "d", outline(target.load));
       mark(dot, "class", "dot " + (gone ? "gone" : target.run ? "running" : "live"));
       // What its group is about is above it; the keys are in the title.
       const values = Object.keys(target.labels || {}).filter((key) => `label:${key}` !== by.value).map((key) => plain(target.labels[key]));
       tell(under, [by.value === "host" ? "" : plain(target.host), ...values].filter(Boolean).join(" · "));
-      mark(made, "title", [text, `pid ${target.pid} on ${plain(target.host)}`, gone ? `gone: ${plain(target.gone) || "not heard of any more"}` : "live", ...labels].join("\n"));
+      mark(made, "title", [text, `pid ${target.pid} on ${plain(target.host)}`, gone ? `gone: ${plain(target.gone) || "not heard of any more"}` : "live", ...(rise ? [`CPU time ${timesText(rise.times)} since ${moment(rise.since)}`] : []), ...labels].join("\n"));
     };
     made.addEventListener("mousedown", (event) => { if (event.shiftKey) event.preventDefault(); });
     made.addEventListener("click", (event) => {

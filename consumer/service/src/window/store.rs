@@ -14,14 +14,16 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::line::{Line, Timeline};
 use super::names;
 use crate::pictures::{Checked, NotWhole, Source, check, check_bytes};
 
 /// Chunks that are opened at once.
-const MOST_SELECTED: usize = 512;
+pub const MOST_SELECTED: usize = 512;
+/// How far what was counted of a chunk may reach beyond it, ms.
+const MARGIN: i64 = 60_000;
 /// Steps of a time line.
 const MOST_STEPS: usize = 2000;
 
@@ -123,7 +125,7 @@ impl Chunk {
 }
 
 /// What is kept, from when to when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bounds {
     /// When the earliest of it began, UTC ms.
@@ -313,9 +315,15 @@ impl Window {
         Ok(sources)
     }
 
-    /// Differs when something has come or gone since.
-    pub fn changes(&self) -> (u64, usize) {
-        (self.next, self.entries.len())
+    /// Differs when something has come, gone or been counted since.
+    pub fn changes(&self) -> (u64, usize, usize) {
+        let uncounted = self.entries.iter().filter(|entry| entry.line.is_none()).count();
+        (self.next, self.entries.len(), uncounted)
+    }
+
+    /// Whether something overlaps an interval, whose end is not part of it. UTC ms.
+    pub fn overlaps(&self, from: i64, to: i64) -> bool {
+        self.entries.iter().any(|entry| entry.part.from < to && entry.part.to >= from)
     }
 
     /// From when to when there is something; `None` if there is nothing.
@@ -337,7 +345,9 @@ impl Window {
     /// Samples a second over an interval, in at most so many steps.
     pub fn timeline(&self, from: i64, to: i64, steps: usize) -> Timeline {
         let mut timeline = Timeline::new(from, to, steps.clamp(1, MOST_STEPS));
-        for line in self.entries.iter().filter_map(|entry| entry.line.as_ref()) {
+        // A line goes a step beyond its chunk at most, which for a chunk of minutes is a second.
+        let near = |entry: &&Entry| entry.part.from < to && entry.part.to.saturating_add(MARGIN) >= from;
+        for line in self.entries.iter().filter(near).filter_map(|entry| entry.line.as_ref()) {
             timeline.add(line);
         }
         for entry in self.entries.iter().filter(|entry| entry.line.is_none()) {

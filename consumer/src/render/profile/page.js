@@ -28,7 +28,10 @@
     canvas: byId("canvas"), scroller: byId("scroller"), spacer: byId("spacer"), tip: byId("tip"), say,
     drawn: (from, span) => strip.window(from, span),
     zoomed: (box) => { if (!applying) change({ zoom: handles.path(graph.tree, box) }); },
-    focused: (box) => { current = box < 0 || graph.tree.of && graph.tree.of[box] < 0 ? -1 : graph.tree.label[box]; },
+    focused: (box) => {
+      current = box < 0 || graph.tree.of && graph.tree.of[box] < 0 ? -1 : graph.tree.label[box];
+      outer.changed();
+    },
     opened: (box) => opened(() => graph.tree)(box), asked: ask(() => ({ graph, scroller: byId("scroller") })),
   });
   const pane = (id) => {
@@ -60,6 +63,10 @@
   const linked = linkedGraphs({
     into: byId("three"), tip: byId("tip"), say,
     zoomed: (box) => change({ zoom: handles.path(base(), box) }), focused: (box) => { if (box >= 0) current = base().label[box]; }, opened: (box) => opened(base)(box),
+  });
+  const outer = framed({
+    scroller: byId("scroller"), text: () => stateText(state, first), path: () => inGraph() && graph.focused >= 0 ? handles.path(graph.tree, graph.focused) : [],
+    looked: () => state.view !== first.view || !!(state.zoom.length || state.q || state.filters.length || state.time || state.at || state.threads.length),
   });
   const graphs = [graph, callers, callees];
   const shown = () => ({ sandwich: document.activeElement === byId("callees") ? callees : callers, three: linked.current }[state.view] || graph);
@@ -105,6 +112,7 @@
     tellMatches();
     if (times) showHeat();
     applying = false;
+    outer.changed();
   }
   function showGraph() {
     const of = state.view === "reverse" ? reverse() : drawn();
@@ -349,7 +357,7 @@
     if (at === byId("outline") && tree.key(event)) return;
     const viewer = { scroller: graph, callers, callees }[at.id] || linked.at(at);
     if (viewer && (event.key.startsWith("Arrow") || event.key === "Enter")) { viewer.key(event); return; }
-    if (!action) return;
+    if (!action) return event.ctrlKey || event.metaKey || event.altKey ? undefined : outer.key(event);
     event.preventDefault();
     // A page that shows this one in a frame hears of the Escape for which there is nothing to do here.
     if (event.key === "Escape" && byId("reset").hidden && window.parent !== window) window.parent.postMessage("flightline:escape", "*");
@@ -426,6 +434,7 @@
   apply();
   say("\u00a0");
   if (inGraph() && !state.zoom.length) graph.toBranch();
+  outer.begin(graph.inverted, (path) => { if (inGraph()) graph.focus(handles.follow(graph.tree, path)); });
   document.documentElement.dataset.ready = "";
   warmUp(trees[0], names.length);
 })().catch((error) => {

@@ -1,0 +1,182 @@
+//! What is recorded all the time, from a shell: of one target, or of all with a label.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueHint};
+use flightline_consumer::time_range::Bound;
+use flightline_service::wire::{Bounds, Target, Targets};
+use serde::Serialize;
+
+use super::client::Client;
+use super::{Format, RemoteArgs, by_name, meant, save, word};
+use crate::Outcome;
+use crate::talk::{bytes, plain};
+
+#[derive(Debug, Args)]
+pub struct WindowArgs {
+    /// Target, or KEY=VALUE: all targets with this label as one
+    of: String,
+    /// From when on: 2026-11-23T14:03:10Z, -5m (before the end), 30s (after the beginning)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<Bound>,
+    /// Up to when
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    to: Option<Bound>,
+    /// In which format [default: by the name of the output]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Which events
+    #[arg(short, long, value_name = "EVENT")]
+    event: Option<String>,
+    /// Where to; `-` is standard output. Without it and --format what there is is told
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+}
+
+/// Whose window.
+enum Whose {
+    One(Box<Target>),
+    /// All with this label, how many they are, and what there is of them together.
+    Labelled(String, usize),
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    of: &'a str,
+    targets: usize,
+    #[serde(flatten)]
+    bounds: Bounds,
+}
+
+pub fn run(args: &RemoteArgs, client: &Client, asked: &WindowArgs) -> Result<Outcome> {
+    let (whose, bounds) = find(client, &asked.of)?;
+    let format = asked.format.or_else(|| asked.output.as_ref().and_then(|path| by_name(path)));
+    let Some(format) = format else {
+        if asked.output.is_some() {
+            bail!("say in which --format: html, jfr, folded, pprof or otlp");
+        }
+        let targets = if let Whose::Labelled(_, count) = whose { count } else { 1 };
+        let told = Told { of: &asked.of, targets, bounds };
+        return args.tell(&told, || describe(&told));
+    };
+    let (from, to) = interval(bounds, asked.from, asked.to)?;
+    let event = asked.event.as_deref().map(word).transpose()?;
+    let event = event.map_or(String::new(), |event| format!("&event={event}"));
+    let path = match &whose {
+        Whose::One(target) => {
+            format!("/targets/{}/window/files/{}?from={from}&to={to}{event}", target.id, format.name())
+        }
+        Whose::Labelled(label, _) => {
+            let label = escaped(label);
+            format!("/window/files/{}?label={label}&from={from}&to={to}{event}", format.name())
+        }
+    };
+    save(client, &path, &asked.output.clone().unwrap_or_else(|| PathBuf::from("-")))
+}
+
+/// A side of a comparison as the service has it: a run, or `TARGET@FROM..TO`.
+pub fn side(client: &Client, text: &str) -> Result<String> {
+    let Some((of, times)) = text.rsplit_once('@') else { return Ok(format!("run:{}", word(text)?)) };
+    let Some((from, to)) = times.split_once("..") else {
+        bail!("{} says no interval: give TARGET@FROM..TO, as cart@-5m.. or version=1.2@..", plain(text));
+    };
+    let bound = |text: &str| if text.is_empty() { Ok(None) } else { text.parse().map(Some) };
+    let (whose, bounds) = find(client, of)?;
+    let (from, to) = interval(bounds, bound(from)?, bound(to)?)?;
+    Ok(match whose {
+        Whose::One(target) => format!("window:{}:{from}:{to}", target.id),
+        Whose::Labelled(label, _) => format!("windows:{}:{from}:{to}", escaped(&label)),
+    })
+}
+
+fn find(client: &Client, of: &str) -> Result<(Whose, Bounds)> {
+    let Some((key, value)) = of.split_once('=').filter(|(key, _)| !key.is_empty()) else {
+        let target = meant(client, of)?;
+        let Some(bounds) = target.continuous else {
+            bail!("nothing is recorded of {} all the time; `flightline agent --continuous` does", plain(of));
+        };
+        return Ok((Whose::One(Box::new(target)), bounds));
+    };
+    let Targets { targets, .. } = client.get("/targets")?;
+    let with = |target: &&Target| target.labels.get(key).is_some_and(|has| has == value);
+    let kept: Vec<Bounds> = targets.iter().filter(with).filter_map(|target| target.continuous).collect();
+    let together = kept.iter().copied().reduce(|a, b| Bounds {
+        from: a.from.min(b.from),
+        to: a.to.max(b.to),
+        bytes: a.bytes.saturating_add(b.bytes),
+    });
+    let Some(bounds) = together else {
+        bail!("no target with the label {} is recorded all the time", plain(of));
+    };
+    Ok((Whose::Labelled(of.to_owned(), kept.len()), bounds))
+}
+
+/// UTC ms; the end is not part of it.
+fn interval(bounds: Bounds, from: Option<Bound>, to: Option<Bound>) -> Result<(i64, i64)> {
+    let nanos = |ms: i64| ms.saturating_mul(1_000_000);
+    let (start, end) = (nanos(bounds.from), nanos(bounds.to.saturating_add(1)));
+    let at = |bound: Option<Bound>, or| bound.map_or(or, |bound| bound.at(start, end)).div_euclid(1_000_000);
+    let (from, to) = (at(from, start), at(to, end));
+    if from >= to {
+        bail!(
+            "nothing lies between these times; there is something from {} to {} UTC ms",
+            bounds.from,
+            bounds.to
+        );
+    }
+    Ok((from, to))
+}
+
+fn describe(told: &Told<'_>) -> String {
+    let mut text = String::new();
+    let seconds = (told.bounds.to - told.bounds.from) / 1000;
+    let _ = writeln!(
+        text,
+        "{}: {} {}, {} to {} UTC ms ({seconds} s), {}",
+        plain(told.of),
+        told.targets,
+        if told.targets == 1 { "target" } else { "targets" },
+        told.bounds.from,
+        told.bounds.to,
+        bytes(told.bounds.bytes)
+    );
+    text
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_window() {
+        let bounds = Bounds { from: 1_000_000, to: 1_059_999, bytes: 1 };
+        let of = |from: &str, to: &str| {
+            let bound = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
+            interval(bounds, bound(from), bound(to)).ok()
+        };
+        assert_eq!(of("", ""), Some((1_000_000, 1_060_000)));
+        assert_eq!(of("-10s", ""), Some((1_050_000, 1_060_000)));
+        assert_eq!(of("10s", "-10s"), Some((1_010_000, 1_050_000)));
+        assert_eq!(of("1970-01-01T00:16:50Z", ""), Some((1_010_000, 1_060_000)));
+        assert_eq!(of("-10s", "10s"), None);
+    }
+
+    #[test]
+    fn a_label_says_nothing_else_in_an_address() {
+        assert_eq!(escaped("a=b:c&d é"), "a%3Db%3Ac%26d%20%C3%A9");
+    }
+}

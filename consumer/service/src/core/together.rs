@@ -1,0 +1,218 @@
+//! What is recorded all the time of several targets: those with a label as one, and how busy each of them is.
+
+use axum::http::StatusCode;
+
+use super::targets::short;
+use super::windows::{LOAD_STEP, LOAD_STEPS};
+use super::{Core, State};
+use crate::fault::Fault;
+use crate::pictures::Source;
+use crate::window::MOST_SELECTED;
+use crate::wire::{Load, Target, Targets};
+
+/// Targets that are drawn as one.
+const MOST_TOGETHER: usize = 64;
+/// What there is of an interval of several targets.
+#[derive(Debug)]
+pub struct Together {
+    /// The files.
+    pub sources: Vec<Source>,
+    /// Whose, in words.
+    pub of: String,
+}
+
+impl Core {
+    /// The files with what was recorded in an interval, UTC ms, of all targets with a label. Those of which nothing is kept of that time are
+    /// not in it, which its words tell.
+    ///
+    /// # Errors
+    /// There is nothing, or too much.
+    pub fn together(&self, key: &str, value: &str, from: i64, to: i64) -> Result<Together, Fault> {
+        if from >= to {
+            return Err(Fault::bad("Say `from` and `to` in UTC ms, the one before the other."));
+        }
+        let label = short(&format!("{key}={value}"));
+        let ids = self.state().labelled(key, value);
+        if ids.is_empty() {
+            return Err(Fault::missing(format!(
+                "No target has the label {label}; GET /v1/targets tells which there are."
+            )));
+        }
+        let with = ids.len();
+        let there: Vec<String> = ids.into_iter().filter(|id| self.windows.overlaps(id, from, to)).collect();
+        if there.len() > MOST_TOGETHER {
+            return Err(too_large(format!(
+                "{} targets have the label {label} and something of that time, and at most {MOST_TOGETHER} are drawn as one: \
+                 choose a label that fewer have.",
+                there.len()
+            )));
+        }
+        let mut sources = Vec::new();
+        let mut of = 0;
+        for id in &there {
+            // One that was forgotten meanwhile is one of which nothing is kept.
+            let found = match self.interval(id, from, to) {
+                Ok((found, _)) => found,
+                Err(fault) if fault.status == StatusCode::NOT_FOUND => continue,
+                Err(fault) => return Err(fault),
+            };
+            of += 1;
+            sources.extend(found);
+            if sources.len() > MOST_SELECTED {
+                return Err(too_large(format!(
+                    "The interval has more than {MOST_SELECTED} chunks of the targets with the label {label}, which is the most that is \
+                     looked at at once: choose a shorter interval."
+                )));
+            }
+        }
+        if sources.is_empty() {
+            return Err(Fault::missing(format!(
+                "Nothing is kept of that time of a target with the label {label}; GET their windows say from when to when there is."
+            )));
+        }
+        let of = match (of, with) {
+            (1, 1) => "1 target".to_owned(),
+            (of, with) if of == with => format!("{of} targets"),
+            (of, with) => format!("{of} of {with} targets"),
+        };
+        Ok(Together { sources, of: format!("{label} ({of})") })
+    }
+
+    /// Adds to each target how busy it was in the last ten minutes, as far as it is recorded all the time.
+    pub fn tell_loads(&self, targets: &mut Targets) {
+        let end = self.now().utc.div_euclid(LOAD_STEP).saturating_mul(LOAD_STEP);
+        for target in &mut targets.targets {
+            target.load = self.load(target, end);
+        }
+    }
+
+    fn load(&self, target: &Target, end: i64) -> Option<Load> {
+        let bounds = target.continuous?;
+        let from = end.saturating_sub(LOAD_STEPS * LOAD_STEP);
+        let line = self.windows.recent(&target.id)?;
+        let samples: Vec<Option<u32>> = (0..LOAD_STEPS)
+            .map(|at| {
+                // What only a part of a step is known of would look like less.
+                let begin = from.saturating_add(at * LOAD_STEP);
+                let known = begin >= bounds.from && begin.saturating_add(LOAD_STEP) <= bounds.to;
+                let step =
+                    usize::try_from((begin - line.from).div_euclid(LOAD_STEP)).ok().filter(|_| known)?;
+                let rate = line.rates.get(step).copied().flatten()?;
+                Some((rate * LOAD_STEP as f64 / 1000.0).round() as u32)
+            })
+            .collect();
+        samples.iter().any(Option::is_some).then_some(Load { from, step: LOAD_STEP, samples })
+    }
+}
+
+impl State {
+    fn labelled(&self, key: &str, value: &str) -> Vec<String> {
+        let with = |target: &&Target| target.labels.get(key).is_some_and(|has| has == value);
+        self.targets
+            .values()
+            .map(|joined| &joined.target)
+            .filter(with)
+            .map(|target| target.id.clone())
+            .collect()
+    }
+}
+
+fn too_large(sentence: String) -> Fault {
+    Fault::new(StatusCode::PAYLOAD_TOO_LARGE, sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::tests::{Bench, hello, on};
+    use super::*;
+    use crate::pictures::tests::FIXTURES;
+    use crate::pictures::{Format, Wanted, check_bytes, make};
+    use crate::window::Bounds;
+    use crate::wire::Hello;
+
+    fn joined(bench: &Bench, pid: u32, version: &str) -> String {
+        let labels = BTreeMap::from([("version".to_owned(), version.to_owned())]);
+        bench.core.hello(Hello { labels, ..hello(pid) }, None).unwrap().target
+    }
+
+    /// A target of this version of which a recording is kept.
+    fn kept(bench: &Bench, pid: u32, version: &str) -> (String, Bounds) {
+        let labels = BTreeMap::from([("version".to_owned(), version.to_owned())]);
+        let agent = bench.core.hello(Hello { labels, ..hello(pid) }, None).unwrap();
+        let bytes = std::fs::read(format!("{FIXTURES}recordings/flightline.jfr")).unwrap();
+        bench.core.put(&agent.target, &agent.secret, bytes.into()).unwrap();
+        let bounds = bench.core.target(&agent.target).unwrap().continuous.unwrap();
+        (agent.target, bounds)
+    }
+
+    fn samples(sources: &[Source]) -> u64 {
+        let wanted = Wanted { event: Some("cpu".into()), ..Wanted::default() };
+        make(Format::Folded, sources, &wanted, &mut Vec::new()).unwrap().total
+    }
+
+    #[test]
+    fn targets_with_a_label_are_drawn_as_one_and_what_is_not_in_it_is_told() {
+        let bench = Bench::new(on());
+        let (one, bounds) = kept(&bench, 1, "1:2");
+        kept(&bench, 2, "1:2");
+        kept(&bench, 3, "2");
+        let (from, to) = (bounds.from, bounds.to + 1);
+        let both = bench.core.together("version", "1:2", from, to).unwrap();
+        assert_eq!((both.sources.len(), both.of.as_str()), (2, "version=1:2 (2 targets)"));
+        let alone = bench.core.interval(&one, from, to).unwrap().0;
+        assert!(samples(&alone) > 0);
+        assert_eq!(samples(&both.sources), 2 * samples(&alone));
+        joined(&bench, 4, "1:2");
+        assert_eq!(
+            bench.core.together("version", "1:2", from, to).unwrap().of,
+            "version=1:2 (2 of 3 targets)"
+        );
+        let fails = |key, value, from, to| bench.core.together(key, value, from, to).unwrap_err().status;
+        assert_eq!(fails("version", "3", from, to), 404);
+        assert_eq!(fails("other", "2", from, to), 404);
+        assert_eq!(fails("version", "2", to + 1, to + 2), 404);
+        assert_eq!(fails("version", "2", to, from), 400);
+    }
+
+    #[test]
+    fn no_more_targets_are_drawn_as_one_than_may_be() {
+        let bench = Bench::new(on());
+        let most = MOST_TOGETHER as u32;
+        let (_, bounds) = kept(&bench, 1, "1");
+        (2..=most).for_each(|pid| drop(kept(&bench, pid, "1")));
+        let ask = || bench.core.together("version", "1", bounds.from, bounds.to + 1);
+        assert_eq!(ask().unwrap().sources.len(), MOST_TOGETHER);
+        kept(&bench, most + 1, "1");
+        let fault = ask().unwrap_err();
+        assert!(fault.status == 413 && fault.sentence.contains("at most 64"), "{fault:?}");
+    }
+
+    #[test]
+    fn how_busy_a_target_is_is_told_of_steps_that_are_known_whole() {
+        let bench = Bench::new(on());
+        let agent = bench.core.hello(hello(1), None).unwrap();
+        joined(&bench, 2, "1");
+        // The one in the middle lies in a step all of which is known, the others at both ends.
+        let mut counted = Vec::new();
+        for name in ["jdk17", "ap-java-multichunk", "ap-native-mem"] {
+            let bytes: bytes::Bytes =
+                std::fs::read(format!("{FIXTURES}recordings/{name}.jfr")).unwrap().into();
+            counted.push(check_bytes(bytes.clone()).unwrap().line.total());
+            bench.core.put(&agent.target, &agent.secret, bytes).unwrap();
+        }
+        let bounds = bench.core.target(&agent.target).unwrap().continuous.unwrap();
+        let ahead = u64::try_from(bounds.to - bench.core.utc()).unwrap();
+        bench.pass(ahead / 1000 + 60);
+        let mut targets = bench.core.targets();
+        assert!(targets.targets.iter().all(|target| target.load.is_none()), "only where it is asked for");
+        bench.core.tell_loads(&mut targets);
+        let told: Vec<_> = targets.targets.iter().filter_map(|target| target.load.as_ref()).collect();
+        let [load] = told[..] else { panic!("{told:?}") };
+        assert_eq!((load.samples.len(), load.step, load.from % load.step), (60, LOAD_STEP, 0));
+        let known: Vec<u32> = load.samples.iter().copied().flatten().collect();
+        assert!(counted[1] > 0);
+        assert_eq!(known, [u32::try_from(counted[1]).unwrap()]);
+    }
+}
