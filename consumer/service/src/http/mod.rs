@@ -54,6 +54,8 @@ pub struct App {
     pub bodies: Arc<Semaphore>,
     /// How many messages of other profilers may still be read at once.
     pub messages: Arc<Semaphore>,
+    /// How many chunks may still be given to the disk at once.
+    pub keeping: Arc<Semaphore>,
     /// How much more may be held of answers that are being fetched.
     pub answers: Arc<Semaphore>,
     /// What a browser has after it said the token.
@@ -80,6 +82,7 @@ impl App {
             bodies,
             messages: Arc::new(Semaphore::new(MOST_MESSAGES)),
             answers: held::room(),
+            keeping: Arc::new(Semaphore::new(MOST_KEEPING)),
             session: crate::id::secret()?.into(),
             tls,
             local,
