@@ -64,6 +64,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
 
   // Who has the pointer in it looks at it.
   await page.mouse.move(500, 400);
+  await page.locator("#live[data-waits=true]").waitFor();
   const read = await frames(page).elementHandle();
   await later(page, "redis-server", NOW + 20_000);
   await page.locator("#live-newest", { hasText: "1 newer chunk: show" }).waitFor();
@@ -81,6 +82,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   const current = (in_) => in_.locator("#details").textContent();
   assert.match(await current(frame), /^Function: deep \(60 samples/);
   await page.mouse.move(500, 10);
+  await page.locator("#live[data-waits=true]").waitFor();
   service.bytes.html = html("main;work;deep 30\nmain;rest 70\nmain;new 100\n");
   await later(page, "redis-server", NOW + 30_000);
   await page.locator("#live-newest", { hasText: "2 newer chunks: show" }).waitFor();
@@ -139,6 +141,7 @@ test("live: frozen by a key it stays until it is let go; what cannot be drawn ta
   // Without a clipboard the address is there to be copied.
   await page.evaluate(() => Object.defineProperty(navigator, "clipboard", { value: undefined }));
   await page.keyboard.press("y");
+  await page.locator("#share").waitFor();
   assert.match(await page.inputValue("#share"), new RegExp(`#target=redis-server&window=${NOW - 40_000}-${NOW + 20_000}$`));
   assert.equal(await page.evaluate(() => document.activeElement.id), "share");
   await page.keyboard.press("Escape");
