@@ -169,6 +169,7 @@ test("a target that got busier is told, since when, and compared with before", a
   await page.fill("#search", "risen");
   assert.deepEqual(await page.locator("#targets .name").allTextContents(), ["busier"]);
   await visible(page, "busier").click();
+  await page.locator("#window-risen").waitFor();
   assert.match(await page.locator("#risen-words").textContent(), /^CPU time 3\.8× since .*07:58:00$/);
   await page.click("#risen-open");
   await picture(page);
