@@ -129,13 +129,19 @@ impl Service {
     fn start(options: &Options, dir: &std::path::Path) -> Result<Self, Box<dyn Error>> {
         let mut command = Command::new("taskset");
         command.args(["-c", &options.cpus]).arg(&options.flightline);
-        command.args(["serve", "--profiling", "--listen", "127.0.0.1:0", "--max-targets", "100000", "--dir"]);
-        command.arg(dir).args(["--window-size", &options.window.to_string()]);
+        command.args(["serve", "--profiling", "--listen", "127.0.0.1:0", "--max-targets", "100000"]);
+        // Each agent that joins is a line.
+        command
+            .args(["--log-level", "warn", "--dir"])
+            .arg(dir)
+            .args(["--window-size", &options.window.to_string()]);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let mut said = BufReader::new(child.stderr.take().ok_or("no stderr")?);
         let mut line = String::new();
         said.read_line(&mut line)?;
-        let address = line.split("://").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
+        let port = line.split("127.0.0.1:").nth(1).unwrap_or_default();
+        let port = port.split(|c: char| !c.is_ascii_digit()).next().and_then(|port| port.parse().ok());
+        let address = port.map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         // Its pipe stays open.
         std::thread::spawn(move || said.lines().for_each(|line| eprintln!("{}", line.unwrap_or_default())));
         Ok(Self { child, address: address.ok_or(line)? })

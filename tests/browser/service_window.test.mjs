@@ -37,6 +37,11 @@ async function later(page, id, to) {
   await page.evaluate(() => { const now = Date.now; Date.now = () => now() + 10_000; });
   await service.told(page);
 }
+/** The picture that is there now has the keyboard: while one takes another's place a browser may lose a key. */
+const keyboard = async (page) => (await picture(page)).locator("html").evaluate(() => new Promise((done) => {
+  const look = () => document.hasFocus() ? done() : requestAnimationFrame(look);
+  look();
+}));
 const html = (text) => readFileSync(drawn(text));
 const frames = (page) => page.locator("#viewer-frame iframe:not(.coming)");
 
@@ -98,6 +103,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   await page.locator("#live-newest").waitFor({ state: "hidden" });
 
   // Shared: the same interval for ever, and the place in it.
+  await keyboard(page);
   await page.keyboard.press("y");
   await page.locator(".toast", { hasText: "copied" }).waitFor();
   const link = await page.evaluate(() => navigator.clipboard.readText());
@@ -139,6 +145,7 @@ test("live: frozen by a key it stays until it is let go; what cannot be drawn ta
   await page.waitForFunction((frame) => !frame.isConnected, first);
   assert.match(await page.locator("#viewer-title").textContent(), /08:00:20$/);
   // Without a clipboard the address is there to be copied.
+  await keyboard(page);
   await page.evaluate(() => Object.defineProperty(navigator, "clipboard", { value: undefined }));
   await page.keyboard.press("y");
   await page.locator("#share").waitFor();

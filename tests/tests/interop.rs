@@ -277,3 +277,66 @@ fn the_log_is_a_line_of_json_for_each_thing_and_keeps_secrets() {
         requests.iter().find(|r| r["method"] == "POST" && r["target"] == json!(target) && r["status"] == 202);
     assert_eq!(create.expect("the request for the run")["level"], "info");
 }
+
+#[test]
+fn what_is_recorded_is_passed_on_with_its_labels() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (token, headers) =
+        (file("token", TOKEN), file("headers", &format!("# of the other\nAuthorization: Bearer {TOKEN}\n")));
+    let other = Served::start(&["--token-file", &token]);
+    let url = other.url();
+    let mut options =
+        vec!["--profiling", "--heartbeat", "1s", "--forward-otlp", &url, "--forward-otlp-headers", &headers];
+    options.extend(["--forward-pyroscope", &url, "--forward-pyroscope-headers", &headers]);
+    let mut service = Served::start(&options);
+    let _agent = service.agent(&["--label", "service=shop", "--label", "zone=eu-1"], &WORKS);
+    let target = service.target(|target| target["labels"]["service"] == "shop");
+    // What is pulled goes to who asked for it.
+    assert!(!pulled(&service, &service.get("/debug/pprof/profile?seconds=1")).is_empty());
+    let path = format!("/v1/targets/{}/runs", target["id"].as_str().unwrap());
+    let asked = json!({"mode": "CPU", "duration": 1, "labels": {"why": "test"}}).to_string();
+    let begun = send(service.port, "POST", &path, &["Content-Type: application/json"], asked.as_bytes());
+    assert_eq!(begun.status, 202, "{}", begun.text());
+    let run = begun.json()["id"].as_str().unwrap().to_owned();
+    let counts = |to: &str| {
+        let metrics = service.get("/metrics").text();
+        let value = |result: &str| {
+            let name = format!("flightline_service_forwarded_total{{to=\"{to}\",result=\"{result}\"}} ");
+            let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("a metric");
+            line.parse::<u64>().unwrap()
+        };
+        ["sent", "failed", "dropped", "rejected"].map(value)
+    };
+    for to in ["pyroscope", "otlp"] {
+        until(LIMIT, "it is passed on", || Some(counts(to)).filter(|counts| *counts != [0; 4]));
+        assert_eq!(counts(to), [1, 0, 0, 0], "{to}");
+    }
+    let bearer = format!("Authorization: Bearer {TOKEN}");
+    let list = send(other.port, "GET", "/v1/targets", &[&bearer], b"").json();
+    let targets: Vec<&Value> = list["targets"].as_array().unwrap().iter().collect();
+    assert_eq!(targets.len(), 2, "as a recording and as OTLP: {list}");
+    let whole = service.get(&format!("/v1/runs/{run}/files/folded?event=cpu"));
+    for target in targets {
+        assert_eq!(target["name"], "shop");
+        assert_eq!((&target["labels"]["zone"], &target["labels"]["why"]), (&json!("eu-1"), &json!("test")));
+        let window = format!("/v1/targets/{}/window", target["id"].as_str().unwrap());
+        let bounds = send(other.port, "GET", &window, &[&bearer], b"").json();
+        let (from, to) = (bounds["from"].as_i64().unwrap(), bounds["to"].as_i64().unwrap() + 1);
+        let path = format!("{window}/files/folded?event=cpu&from={from}&to={to}");
+        let came = send(other.port, "GET", &path, &[&bearer], b"");
+        let sorted = |answer: &Answer| {
+            let mut lines: Vec<String> = answer.text().lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&came), sorted(&whole));
+    }
+    service.end();
+    assert!(!service.lines().iter().any(|line| line.contains(TOKEN)));
+}

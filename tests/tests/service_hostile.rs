@@ -39,7 +39,8 @@ impl Service {
         std::thread::spawn(move || {
             said.lines().for_each(|line| eprintln!("serve: {}", line.unwrap_or_default()))
         });
-        let port = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
+        let digits = line.split("127.0.0.1:").nth(1).unwrap_or_default();
+        let port = digits.split(|c: char| !c.is_ascii_digit()).next().and_then(|port| port.parse().ok());
         Self { child, port: port.expect(&line), folder }
     }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
+use flightline_export::send::Target;
 use flightline_recorder::settings::text::{bytes, duration};
+use flightline_service::forward::{Kind, To};
 use flightline_service::local::Agents;
 use flightline_service::log::{self, Level, Log};
 use flightline_service::serve::{self, Tls};
@@ -83,6 +85,18 @@ pub struct ServeArgs {
     /// Within this time agents are heard of; after twice that a target is gone
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     heartbeat: Duration,
+    /// Pass on what agents record to this Pyroscope, with labels: http://HOST:4040 or https://HOST
+    #[arg(long, value_name = "URL", value_parser = Target::pyroscope)]
+    forward_pyroscope: Option<Target>,
+    /// File with headers for it, a line each, as `Authorization: Bearer …` or `X-Scope-OrgID: …`
+    #[arg(long, value_name = "FILE", requires = "forward_pyroscope", value_hint = ValueHint::FilePath)]
+    forward_pyroscope_headers: Option<PathBuf>,
+    /// Pass on what agents record to this receiver of OTLP profiles: http://HOST:4318, grpc://HOST:4317, with TLS https:// and grpcs://
+    #[arg(long, value_name = "URL", value_parser = Target::parse)]
+    forward_otlp: Option<Target>,
+    /// File with headers for it, a line each
+    #[arg(long, value_name = "FILE", requires = "forward_otlp", value_hint = ValueHint::FilePath)]
+    forward_otlp_headers: Option<PathBuf>,
     /// What is told of joining and going processes, of runs, and of requests: text, or an object of JSON on each line
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: LogFormat,
@@ -117,14 +131,14 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
     }
     let tls =
         args.tls_cert.clone().zip(args.tls_key.clone()).map(|(certificate, key)| Tls { certificate, key });
-    if tls.is_none() && !args.listen.ip().is_loopback() {
+    if tls.is_none() && !args.listen.ip().is_loopback() && !args.is_json() {
         talk::warning("without --tls-cert the token and all recordings can be read on their way");
     }
     if args.heartbeat < Duration::from_secs(1) {
         bail!("--heartbeat is a second or more");
     }
     let log = args.log().context("cannot write a log")?;
-    let as_json = args.log_format == LogFormat::Json;
+    let as_json = args.is_json();
     let directory = match &args.dir {
         Some(directory) => directory.clone(),
         None => home()?,
@@ -144,11 +158,11 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         token,
         hosts: args.host.clone(),
         log: log.clone(),
+        forward: args.forward()?,
         ..Settings::default()
     };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let ready = |address: SocketAddr, unreadable: Vec<String>| {
-        // Lines of JSON alone are all lines of JSON.
         if as_json {
             let tell = |why: &String| log.tell(Level::Warn, "history", &[("why", why.into())]);
             unreadable.iter().for_each(tell);
@@ -158,7 +172,8 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         let off = if args.profiling { "" } else { "; profiling on demand is off, --profiling turns it on" };
         talk::note(format_args!("{scheme}://{address}, history in {}{off}", directory.display()));
     };
-    let served = serve::until_told(args.listen, &directory, settings, tls.as_ref(), args.agents()?, ready);
+    let served =
+        serve::until_told(args.listen, &directory, settings, tls.as_ref(), args.agents(&log)?, ready);
     served.with_context(|| format!("cannot serve with {}", directory.display()))?;
     if !as_json {
         talk::note("ended");
@@ -167,6 +182,30 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
 }
 
 impl ServeArgs {
+    /// Where what agents record is passed on to.
+    fn forward(&self) -> Result<Vec<To>> {
+        let mut all = Vec::new();
+        for (kind, target, file) in [
+            (Kind::Pyroscope, &self.forward_pyroscope, &self.forward_pyroscope_headers),
+            (Kind::Otlp, &self.forward_otlp, &self.forward_otlp_headers),
+        ] {
+            let Some(target) = target else { continue };
+            let headers = file.as_deref().map(headers).transpose()?.unwrap_or_default();
+            if !headers.is_empty() && !target.is_encrypted() && !self.is_json() {
+                talk::warning(format_args!(
+                    "headers for {target} can be read on their way, as it is not https://"
+                ));
+            }
+            all.push(To::new(kind, target.clone(), headers));
+        }
+        Ok(all)
+    }
+
+    /// Lines of JSON alone are all lines of JSON.
+    fn is_json(&self) -> bool {
+        self.log_format == LogFormat::Json
+    }
+
     fn log(&self) -> std::io::Result<Log> {
         let format = match self.log_format {
             LogFormat::Text => log::Format::Text,
@@ -182,7 +221,7 @@ impl ServeArgs {
     }
 
     /// How agents for processes of this machine are started.
-    fn agents(&self) -> Result<Option<Agents>> {
+    fn agents(&self, log: &Log) -> Result<Option<Agents>> {
         if !self.local {
             return Ok(None);
         }
@@ -194,8 +233,27 @@ impl ServeArgs {
         if let Some(certificate) = &self.tls_cert {
             arguments.extend(["--ca-file".into(), certificate.into()]);
         }
-        Ok(Some(Agents { program, arguments }))
+        Ok(Some(Agents { program, arguments, told: self.is_json().then(|| log.clone()) }))
     }
+}
+
+/// Headers of a file, a line each: secrets stand on no command line.
+fn headers(path: &Path) -> Result<Vec<(String, String)>> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read headers of {}", path.display()))?;
+    let mut headers = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        match line.split_once(':') {
+            Some((name, value)) => headers.push((name.trim().to_lowercase(), value.trim().to_owned())),
+            // What stands there may be a secret.
+            None => bail!("{}: line {number} is no header: write `Name: value`", path.display()),
+        }
+    }
+    Ok(headers)
 }
 
 /// The first line of a file that is nobody else's to read.

@@ -4,7 +4,7 @@
 //! agent (beside a process) ──HTTP──▶ http ─▶ core (targets, runs) ─▶ store (history on disk)
 //! browser, curl, `flightline remote` ──▶ http ─▶ core, pictures (recording → page, folded stacks, pprof, OTLP)
 //! ```
-//! Agents come to the service, ask for commands and bring recordings; the service connects to nobody, and starts nothing but
+//! Agents come to the service, ask for commands and bring recordings; the service connects to nobody (but whom [`forward`] sends to), and starts nothing but
 //! agents for processes of its own machine, if it was told to ([`local`]).
 
 #![forbid(unsafe_code)]
@@ -12,6 +12,7 @@
 pub mod clock;
 pub mod core;
 mod fault;
+pub mod forward;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod http;

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use axum::http::StatusCode;
@@ -14,12 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::check_labels;
 use crate::fault::Fault;
+use crate::log::{Level, Log};
 use crate::wire::Labels;
 
 /// Agents at a time.
 const MOST_AGENTS: usize = 256;
 /// Processes that are listed.
 const MOST_PROCESSES: usize = 16_384;
+/// Bytes of a line that an agent says.
+const LONGEST_LINE: u64 = 4096;
 /// Bytes of a command line that are told.
 const LONGEST_COMMAND: u64 = 300;
 
@@ -30,6 +33,8 @@ pub struct Agents {
     pub program: PathBuf,
     /// Its arguments up to there.
     pub arguments: Vec<OsString>,
+    /// Where what it says goes, instead of our own stderr: lines of JSON are no place for it.
+    pub told: Option<Log>,
 }
 
 impl Agents {
@@ -125,8 +130,15 @@ impl Local {
             let mut command = Command::new(&self.agents.program);
             command.args(&self.agents.arguments).args(["-p", &asked.pid.to_string()]);
             command.args(asked.labels.iter().map(|(key, value)| format!("--label={key}={value}")));
+            if self.agents.told.is_some() {
+                command.stderr(Stdio::piped());
+            }
             let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-            children.push((asked.pid, child.map_err(|error| Fault::internal("start an agent", error))?));
+            let mut child = child.map_err(|error| Fault::internal("start an agent", error))?;
+            if let (Some(log), Some(said)) = (&self.agents.told, child.stderr.take()) {
+                tell(log.clone(), asked.pid, said);
+            }
+            children.push((asked.pid, child));
             Ok(())
         })
     }
@@ -156,6 +168,23 @@ impl Drop for Local {
     }
 }
 
+/// Tells what an agent says, until it has ended.
+fn tell(log: Log, pid: u32, said: ChildStderr) {
+    let mut said = BufReader::new(said);
+    let work = move || {
+        let mut line = Vec::new();
+        // A line that does not end is told in pieces.
+        while (&mut said).take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            let text = String::from_utf8_lossy(&line);
+            let fields = [("pid", u64::from(pid).into()), ("said", text.trim_end().into())];
+            log.tell(Level::Info, "agent", &fields);
+            line.clear();
+        }
+    };
+    // Without a thread it says what it says to nobody.
+    let _ = std::thread::Builder::new().name("agent".into()).spawn(work);
+}
+
 impl Process {
     fn of(pid: u32, user: u32) -> Option<Self> {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned();
@@ -174,6 +203,20 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::Format;
+
+    struct Telling(std::sync::mpsc::Sender<String>);
+
+    impl std::io::Write for Telling {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _ = self.0.send(String::from_utf8_lossy(bytes).into_owned());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
 
     fn adopt(local: &Local, pid: u32, labels: &[(&str, &str)]) -> Result<(), u16> {
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -185,9 +228,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let said = folder.path().join("said");
         // Stands for our own command: tells its arguments, and stays.
-        let script = format!("printf '%s\\n' \"$@\" > {}; exec sleep 60", said.display());
+        let script = format!("printf '%s\\n' \"$@\" > {}; echo joined >&2; exec sleep 60", said.display());
+        let (shown, lines) = std::sync::mpsc::channel();
+        let log = Log::new(Format::Json, Level::Info, Telling(shown)).unwrap();
         let arguments = ["-c".into(), script.into(), "agent".into()].to_vec();
-        let local = Local::new(Agents { program: "/bin/sh".into(), arguments });
+        let local = Local::new(Agents { program: "/bin/sh".into(), arguments, told: Some(log) });
         let mut process = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = process.id();
         // A process that has just been made is not yet what it will be.
@@ -212,6 +257,8 @@ mod tests {
             }
         };
         assert_eq!(words, format!("-p\n{pid}\n--label=why=`id`;$(id) --join=http://evil\n"));
+        let line = lines.recv().unwrap();
+        assert!(line.contains(&format!("\"event\":\"agent\",\"pid\":{pid},\"said\":\"joined\"")), "{line}");
         let agent = local.with(|children| children[0].1.id());
         drop(local);
         assert!(!fs::exists(format!("/proc/{agent}")).unwrap(), "agents end with the service");

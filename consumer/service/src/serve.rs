@@ -97,10 +97,13 @@ pub async fn serve(
     let app = App::new(Arc::clone(&core), tls.is_some(), local.clone())?;
     ready(address, unreadable);
     log.tell(Level::Info, "serving", &[("address", (&address.to_string()).into())]);
+    let passing = Arc::clone(&core);
     let looking = tokio::spawn(look(core, local));
     let doors = Doors { router: router(app), tls, patience, room: Arc::new(Semaphore::new(connections)) };
     doors.open(listener, stop).await;
     looking.abort();
+    // What is on its way may arrive.
+    let _ = tokio::task::spawn_blocking(move || passing.forward().finish(Duration::from_secs(5))).await;
     log.tell(Level::Info, "ended", &[]);
     log.flush();
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::forward::To;
 use crate::log::Log;
 
 /// What can be set.
@@ -45,6 +46,8 @@ pub struct Settings {
     pub patience: Duration,
     /// Where is told what happens.
     pub log: Log,
+    /// Where what agents record is passed on to.
+    pub forward: Vec<To>,
 }
 
 impl Default for Settings {
@@ -69,6 +72,7 @@ impl Default for Settings {
             connections: 8192,
             patience: Duration::from_secs(30),
             log: Log::default(),
+            forward: Vec::new(),
         }
     }
 }

@@ -77,7 +77,9 @@ impl Link {
     pub fn talk(&self) {
         let mut pause = PAUSES.0;
         let mut told_away = false;
-        while !self.state().told {
+        let is_over = |state: &State| state.told || state.ended.is_some() && state.orders.is_idle();
+        // What has ended is not introduced once more.
+        while !is_over(&self.state()) {
             let began = Instant::now();
             match self.known().and_then(|welcome| self.ask(&welcome)) {
                 Ok(commands) => {

@@ -33,6 +33,8 @@ struct State {
     waiting: VecDeque<Request>,
     bytes: usize,
     closed: bool,
+    /// The thread has ended.
+    over: bool,
     /// When to give up.
     end: Option<Instant>,
     report: Report,
@@ -102,14 +104,28 @@ impl Sender {
         self.shared.lock().report.clone()
     }
 
-    /// Waits until all is sent, `limit` at most; the rest is dropped.
-    pub fn finish(mut self, limit: Duration) -> (Report, Vec<String>) {
-        {
-            let mut state = self.shared.lock();
-            state.closed = true;
-            state.end = Instant::now().checked_add(limit);
-            self.shared.changed.notify_all();
+    /// Waits until all is sent, `limit` at most; the rest is dropped. Nothing is to be handed over any more.
+    pub fn end(&self, limit: Duration) {
+        let mut state = self.close(limit);
+        // A try goes on beyond the limit at most by what it may take.
+        let most = Instant::now().checked_add(limit.saturating_add(Duration::from_secs(1)));
+        while !state.over && most.is_none_or(|most| Instant::now() < most) {
+            let wait = Duration::from_millis(100);
+            state = self.shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    fn close(&self, limit: Duration) -> MutexGuard<'_, State> {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.end = Instant::now().checked_add(limit);
+        self.shared.changed.notify_all();
+        state
+    }
+
+    /// The same, with what became of all.
+    pub fn finish(mut self, limit: Duration) -> (Report, Vec<String>) {
+        drop(self.close(limit));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -206,4 +222,6 @@ fn work(shared: &Shared, transport: &mut dyn Transport, settings: &Settings) {
             }
         }
     }
+    shared.lock().over = true;
+    shared.changed.notify_all();
 }

@@ -10,8 +10,9 @@ use axum::http::StatusCode;
 use super::runs::{file_name, no_run};
 use super::{Core, Phase, millis};
 use crate::fault::Fault;
+use crate::forward::{Content, Item};
 use crate::log::Level;
-use crate::store::Upload;
+use crate::store::{Kept, Upload};
 use crate::wire::{Progress, Run, Status};
 
 /// Bytes a second with which agents reckon.
@@ -114,6 +115,18 @@ impl Core {
         // A disk that cannot be written leaves the run as broken off by a restart, which it nearly is.
         let _ = self.describe(run);
         self.roll(&target);
+    }
+
+    /// Hands a run that has ended to whoever gets what is recorded; one that was pulled has gone to who asked for it.
+    fn pass_on(&self, id: &str) {
+        if self.forward.is_empty() {
+            return;
+        }
+        let kept = self.state().runs.get(id).filter(|entry| !entry.pulled).map(|entry| entry.kept.clone());
+        let Some((Kept { run, of }, Ok(file))) = kept.zip(Some(self.store.recording(id))) else { return };
+        let (content, bytes) = (Content::File(file), run.bytes);
+        let (from, until) = (run.trigger_time, run.finished_time);
+        self.forward.offer(Item { content, bytes, of, labels: run.labels, from, until });
     }
 
     fn tell_end(&self, run: &Run) {
@@ -219,13 +232,17 @@ impl Delivery {
         let Some(upload) = self.upload.take() else { return Err(ended()) };
         upload.sync().map_err(|error| Fault::internal("write the recording", error))?;
         let core = Arc::clone(&self.core);
+        // Before it is seen to have ended, so that its file is there by then; a laden disk lets even a renaming wait, and nobody else with it.
+        upload.complete().map_err(|error| Fault::internal("keep the recording", error))?;
         let target = {
             let now = core.now().running;
             let mut state = core.state();
             let entry = state.runs.get_mut(&self.run).filter(|entry| entry.phase == Phase::Delivering);
-            let entry = entry.ok_or_else(ended)?;
-            // A renaming; done here, so that who sees the run as ended finds its file.
-            upload.complete().map_err(|error| Fault::internal("keep the recording", error))?;
+            let Some(entry) = entry else {
+                drop(state);
+                let _ = core.store.remove_recording(&self.run);
+                return Err(ended());
+            };
             let (status, said) = delivered.told(entry.stopping, &entry.kept.run);
             entry.end(status, &said, now);
             let run = &mut entry.kept.run;
@@ -237,6 +254,7 @@ impl Delivery {
             run.target.clone()
         };
         core.describe(&self.run).map_err(|error| Fault::internal("write the run's description", error))?;
+        core.pass_on(&self.run);
         core.roll(&target);
         Ok(())
     }

@@ -23,6 +23,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
+use crate::forward::Forward;
 use crate::settings::Settings;
 use crate::store::{Kept, Store};
 use crate::window;
@@ -43,12 +44,15 @@ pub struct Core {
     clock: Arc<dyn Clock>,
     store: Store,
     windows: Windows,
+    forward: Forward,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     targets: BTreeMap<String, Joined>,
+    /// Ids of targets by what of them is not a name; perhaps also of some that are no more.
+    tails: HashMap<String, String>,
     runs: HashMap<String, Entry>,
     /// Runs of each target, oldest first; of targets without an agent too.
     histories: HashMap<String, VecDeque<String>>,
@@ -119,7 +123,8 @@ impl Core {
             ..window::Limits::default()
         };
         let (windows, kept) = Windows::open(&path.join("windows"), limits, clock.utc())?;
-        let core = Self { settings, clock, store, windows, state: Mutex::default() };
+        let forward = Forward::new(&settings.forward, &settings.log)?;
+        let core = Self { settings, clock, store, windows, forward, state: Mutex::default() };
         let mut broken_off = Vec::new();
         {
             let mut state = core.state();
@@ -150,6 +155,11 @@ impl Core {
 
     fn now(&self) -> Moment {
         Moment::now(&*self.clock)
+    }
+
+    /// What passes on what agents record.
+    pub fn forward(&self) -> &Forward {
+        &self.forward
     }
 
     /// UTC ms.
@@ -183,6 +193,7 @@ impl State {
         let gone = "not heard of since the service was started".to_owned();
         let of = Target { state: TargetState::Gone, gone, run: None, ..kept.of.clone() };
         self.targets.entry(target.clone()).or_insert(Joined { target: of, agent: None, pushed: None });
+        self.remember(&target);
         self.histories.entry(target).or_default().push_back(id.clone());
         let entry =
             Entry { kept, began, phase: Phase::Over, news: began.running, stopping: false, pulled: false };

@@ -83,6 +83,7 @@ impl Core {
             ],
         );
         state.targets.insert(id.clone(), Joined { target, agent: Some(agent), pushed: None });
+        state.remember(&id);
         let heartbeat_seconds = self.settings.heartbeat.as_secs().max(1);
         Ok(Welcome { target: id, secret: fresh, heartbeat_seconds })
     }
@@ -272,6 +273,7 @@ impl Core {
         }
         self.overdue();
         self.drop_pulled();
+        self.forward.look();
         self.windows.look(self.now().utc);
     }
 
@@ -305,11 +307,17 @@ impl State {
         if self.targets.contains_key(&id) {
             return id;
         }
-        // All are looked at, when thousands come at once for each of them: nothing is made of an id.
-        let name = id.rsplitn(3, '-').last().map_or(0, str::len);
-        let tail = id.get(name..).unwrap_or_default();
-        let known = self.targets.keys().find(|known| known.ends_with(tail));
+        let known = self.tails.get(tail(&id)).filter(|known| self.targets.contains_key(*known));
         known.cloned().unwrap_or(id)
+    }
+
+    /// Lets a target be found by what of its id does not change: when thousands come at once, not all are looked at for each of them.
+    pub(super) fn remember(&mut self, id: &str) {
+        if self.tails.len() > 2 * self.targets.len() + 64 {
+            let Self { tails, targets, .. } = self;
+            tails.retain(|_, id| targets.contains_key(id));
+        }
+        self.tails.insert(tail(id).to_owned(), id.to_owned());
     }
 
     fn target(&self, id: &str) -> Option<Target> {
@@ -339,6 +347,12 @@ impl State {
         of.min_by_key(|joined| (runs(&joined.target.id), joined.target.last_seen))
             .map(|joined| joined.target.id.clone())
     }
+}
+
+/// Number and key of the process in an id, without its name.
+fn tail(id: &str) -> &str {
+    let name = id.rsplitn(3, '-').last().map_or(0, str::len);
+    id.get(name..).unwrap_or_default()
 }
 
 /// Who pushes recordings does so at least so often: Pyroscope's clients every 10 or 15 s.

@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::targets::{no_target, short};
 use super::{Core, Joined, check_labels};
 use crate::fault::Fault;
+use crate::forward::{Content, Item};
 use crate::id;
 use crate::ingest::App;
 use crate::pictures::{NotWhole, Source, check};
@@ -197,11 +198,17 @@ impl Core {
         self.heard(target, secret)?;
         let of = self.target(target)?;
         self.has_room_for(target)?;
-        let mut chunk = Chunk::of_bytes(chunks).map_err(flawed)?;
+        let mut chunk = Chunk::of_bytes(chunks.clone()).map_err(flawed)?;
         let now = self.now().utc;
         let window =
             self.windows.made(&of, now).map_err(|error| Fault::internal("keep the chunks", error))?;
-        self.keep(&window, &mut chunk, now)
+        self.keep(&window, &mut chunk, now)?;
+        if !self.forward.is_empty() {
+            let (from, until) = (chunk.checked().first_ms, chunk.checked().last_ms);
+            let (bytes, labels) = (chunk.checked().bytes, wire::Labels::new());
+            self.forward.offer(Item { content: Content::Bytes(chunks), bytes, of, labels, from, until });
+        }
+        Ok(())
     }
 
     /// A full disk has no room for another window.
@@ -320,6 +327,7 @@ impl Core {
             let gone = "not heard of since the service was started".to_owned();
             let id = target.id.clone();
             let target = Target { state: TargetState::Gone, gone, run: None, ..target };
+            state.remember(&id);
             state.targets.entry(id).or_insert(Joined { target, agent: None, pushed: None });
         }
     }

@@ -62,6 +62,23 @@ pub async fn metrics(State(app): State<App>) -> Response {
     let answered: Vec<_> =
         answered.map(|(class, n)| (label("code", &format!("{}xx", class + 1)), n.load(Relaxed))).collect();
     put("answers_total", "counter", "Answers by class of status.", &answered);
+    let (mut messages, mut waiting) = (Vec::new(), Vec::new());
+    for (kind, counts) in app.core.forward().counts() {
+        let to = kind.name();
+        let of = |result: &str, n| (format!("{{to=\"{to}\",result=\"{result}\"}}"), n);
+        messages.extend([
+            of("sent", counts.sent),
+            of("retried", counts.retries),
+            of("failed", counts.failed),
+            of("dropped", counts.dropped),
+            of("rejected", counts.rejected),
+        ]);
+        waiting.push((label("to", to), counts.waiting));
+    }
+    if !waiting.is_empty() {
+        put("forwarded_total", "counter", "What became of what is passed on to other systems.", &messages);
+        put("forward_waiting_bytes", "gauge", "Recordings that wait to be passed on.", &waiting);
+    }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }
 

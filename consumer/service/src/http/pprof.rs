@@ -133,10 +133,12 @@ async fn answer(app: App, target: String, profile: &str, seconds: Option<String>
     };
     let body = json!({"mode": known.mode.name(), "duration": duration}).to_string();
     let asked = Asked { pulled: true, ..Asked::parse(body.as_bytes(), &app.core.settings)? };
-    let core = app.core.clone();
-    let run = apart(move || core.create(&target, &asked)).await?;
-    // Who goes away before the end drops this, and so ends the run.
-    let waiting = Waiting { app, run: Some(run.id) };
+    // Who goes away before the end drops this, and so ends the run; also while it is being made.
+    let waiting = apart(move || {
+        let run = app.core.create(&target, &asked)?;
+        Ok(Waiting { app, run: Some(run.id) })
+    })
+    .await?;
     let made = waiting.profile(known).await?;
     waiting.done().await;
     Response::builder()

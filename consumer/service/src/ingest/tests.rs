@@ -43,12 +43,12 @@ fn of(format: &str, body: impl Into<Bytes>) -> Result<Ingested, Error> {
 fn what_is_pushed_can_be_taken_in() {
     let app = App::parse("shop.cart{env=test,version=1.2}").unwrap();
     let Push { query, content_type, body } =
-        push(&app, 1_700_000_000_500, 1_700_000_010_200, &recording()).unwrap();
+        push(&app, 1_700_000_000_500, 1_700_000_010_200, Some(19), &recording()).unwrap();
     let took = ingest(&query, Some(&content_type), body.into(), 0, Limits::default()).unwrap();
     assert_eq!((took.from, took.until), (1_700_000_000_000, 1_700_000_011_000));
     assert_eq!((took.app, took.recording), (app.clone(), Some(recording())));
     assert!(took.contexts.is_empty());
-    let empty = push(&app, 5, 5, b"").unwrap();
+    let empty = push(&app, 5, 5, None, b"").unwrap();
     assert!(empty.query.contains("from=0&until=1"), "{}", empty.query);
 }
 

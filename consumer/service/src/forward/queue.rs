@@ -1,0 +1,218 @@
+//! What waits for a receiver, and the thread that sends it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use flightline_export::send::Sender;
+
+use super::{Kind, To, made};
+use crate::log::{Level, Log};
+use crate::wire::{Labels, Target};
+
+/// Recordings that may wait: each holds a descriptor or bytes.
+const MOST_ITEMS: usize = 512;
+/// How often it is told at most that something was dropped.
+const TELL: Duration = Duration::from_secs(10);
+
+/// A recording to be passed on.
+#[derive(Debug)]
+pub struct Item {
+    /// It.
+    pub content: Content,
+    /// Of its bytes.
+    pub bytes: u64,
+    /// Whose it is.
+    pub of: Target,
+    /// What it is told apart by beside its target's labels.
+    pub labels: Labels,
+    /// When it begins, UTC ms.
+    pub from: i64,
+    /// When it ends.
+    pub until: i64,
+}
+
+/// A recording.
+#[derive(Debug)]
+pub enum Content {
+    /// At hand.
+    Bytes(Bytes),
+    /// On the disk, where its name may be gone by now.
+    File(File),
+}
+
+/// What became of recordings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages that the receiver took.
+    pub sent: u64,
+    /// Tries beyond the first one of each.
+    pub retries: u64,
+    /// Messages that the receiver did not take.
+    pub failed: u64,
+    /// Recordings for which there was no room, or that could not be made into messages.
+    pub dropped: u64,
+    /// Of what was taken, profiles that the receiver rejected.
+    pub rejected: u64,
+    /// Bytes of recordings that wait.
+    pub waiting: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Arc<Item>>,
+    bytes: u64,
+    /// One is being made into messages.
+    busy: bool,
+    closed: bool,
+    dropped: u64,
+    /// Of them, how many have been told.
+    told: u64,
+    last_told: Option<Instant>,
+    messages: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// One receiver's.
+#[derive(Debug)]
+pub(super) struct Queue {
+    to: To,
+    shared: Arc<Shared>,
+    sender: Arc<Sender>,
+    log: Log,
+}
+
+impl Queue {
+    pub(super) fn new(to: &To, log: &Log) -> io::Result<Self> {
+        let sender = Arc::new(Sender::new(&to.target, to.settings.clone()).map_err(io::Error::other)?);
+        let shared = Arc::new(Shared::default());
+        let (of_thread, by, kind, most) =
+            (Arc::clone(&shared), Arc::clone(&sender), to.kind, to.target.most_bytes());
+        let work = move || of_thread.work(&by, kind, most);
+        std::thread::Builder::new().name("forward".into()).spawn(work)?;
+        Ok(Self { to: to.clone(), shared, sender, log: log.clone() })
+    }
+
+    pub(super) fn offer(&self, item: Arc<Item>) {
+        let mut state = self.shared.lock();
+        let full = state.bytes.saturating_add(item.bytes) > self.to.most || state.waiting.len() >= MOST_ITEMS;
+        // One that is larger than all the room is sent too, alone.
+        if state.closed || full && !state.waiting.is_empty() {
+            state.dropped += 1;
+            return;
+        }
+        state.bytes = state.bytes.saturating_add(item.bytes);
+        state.waiting.push_back(item);
+        self.shared.changed.notify_all();
+    }
+
+    pub(super) fn look(&self) {
+        let mut messages = self.sender.messages();
+        let dropped = {
+            let mut state = self.shared.lock();
+            messages.append(&mut state.messages);
+            let news = state.dropped - state.told;
+            let due = state.last_told.is_none_or(|told| told.elapsed() >= TELL) || state.closed;
+            if news > 0 && due {
+                state.told = state.dropped;
+                state.last_told = Some(Instant::now());
+                news
+            } else {
+                0
+            }
+        };
+        let (to, address) = (self.to.kind.name(), self.to.target.to_string());
+        for message in &messages {
+            let fields = [("to", to.into()), ("address", (&address).into()), ("why", message.into())];
+            self.log.tell(Level::Warn, "not forwarded", &fields);
+        }
+        if dropped > 0 {
+            let fields = [("to", to.into()), ("address", (&address).into()), ("recordings", dropped.into())];
+            self.log.tell(Level::Warn, "dropped, as too much waits to be forwarded", &fields);
+        }
+    }
+
+    pub(super) fn counts(&self) -> (Kind, Counts) {
+        let report = self.sender.report();
+        let state = self.shared.lock();
+        let counts = Counts {
+            sent: report.requests,
+            retries: report.retries,
+            failed: report.failed,
+            dropped: state.dropped.saturating_add(report.dropped),
+            rejected: report.rejected,
+            waiting: state.bytes,
+        };
+        (self.to.kind, counts)
+    }
+
+    pub(super) fn finish(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let mut state = self.shared.lock();
+        state.closed = true;
+        self.shared.changed.notify_all();
+        while state.busy || !state.waiting.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.dropped += state.waiting.len() as u64 + u64::from(state.busy);
+        state.waiting.clear();
+        drop(state);
+        self.sender.end(end.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self, sender: &Sender, kind: Kind, most: usize) {
+        while let Some(item) = self.take() {
+            let sent = made::send(&item, kind, most, sender);
+            let mut state = self.lock();
+            state.busy = false;
+            if let Err(why) = sent {
+                state.dropped += 1;
+                state.told += 1;
+                if state.messages.len() < 16 {
+                    state.messages.push(format!("{}: {why}", item.of.id));
+                }
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    fn take(&self) -> Option<Arc<Item>> {
+        let mut state = self.lock();
+        loop {
+            if let Some(item) = state.waiting.pop_front() {
+                state.bytes = state.bytes.saturating_sub(item.bytes);
+                state.busy = true;
+                return Some(item);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
