@@ -37,6 +37,11 @@ async function later(page, id, to) {
   await page.evaluate(() => { const now = Date.now; Date.now = () => now() + 10_000; });
   await service.told(page);
 }
+/** The picture that is there now has the keyboard: while one takes another's place a browser may lose a key. */
+const keyboard = async (page) => (await picture(page)).locator("html").evaluate(() => new Promise((done) => {
+  const look = () => document.hasFocus() ? done() : requestAnimationFrame(look);
+  look();
+}));
 const html = (text) => readFileSync(drawn(text));
 const frames = (page) => page.locator("#viewer-frame iframe:not(.coming)");
 
@@ -64,6 +69,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
 
   // Who has the pointer in it looks at it.
   await page.mouse.move(500, 400);
+  await page.locator("#live[data-waits=true]").waitFor();
   const read = await frames(page).elementHandle();
   await later(page, "redis-server", NOW + 20_000);
   await page.locator("#live-newest", { hasText: "1 newer chunk: show" }).waitFor();
@@ -81,6 +87,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   const current = (in_) => in_.locator("#details").textContent();
   assert.match(await current(frame), /^Function: deep \(60 samples/);
   await page.mouse.move(500, 10);
+  await page.locator("#live[data-waits=true]").waitFor();
   service.bytes.html = html("main;work;deep 30\nmain;rest 70\nmain;new 100\n");
   await later(page, "redis-server", NOW + 30_000);
   await page.locator("#live-newest", { hasText: "2 newer chunks: show" }).waitFor();
@@ -96,6 +103,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   await page.locator("#live-newest").waitFor({ state: "hidden" });
 
   // Shared: the same interval for ever, and the place in it.
+  await keyboard(page);
   await page.keyboard.press("y");
   await page.locator(".toast", { hasText: "copied" }).waitFor();
   const link = await page.evaluate(() => navigator.clipboard.readText());
@@ -137,8 +145,10 @@ test("live: frozen by a key it stays until it is let go; what cannot be drawn ta
   await page.waitForFunction((frame) => !frame.isConnected, first);
   assert.match(await page.locator("#viewer-title").textContent(), /08:00:20$/);
   // Without a clipboard the address is there to be copied.
+  await keyboard(page);
   await page.evaluate(() => Object.defineProperty(navigator, "clipboard", { value: undefined }));
   await page.keyboard.press("y");
+  await page.locator("#share").waitFor();
   assert.match(await page.inputValue("#share"), new RegExp(`#target=redis-server&window=${NOW - 40_000}-${NOW + 20_000}$`));
   assert.equal(await page.evaluate(() => document.activeElement.id), "share");
   await page.keyboard.press("Escape");
@@ -166,6 +176,7 @@ test("a target that got busier is told, since when, and compared with before", a
   await page.fill("#search", "risen");
   assert.deepEqual(await page.locator("#targets .name").allTextContents(), ["busier"]);
   await visible(page, "busier").click();
+  await page.locator("#window-risen").waitFor();
   assert.match(await page.locator("#risen-words").textContent(), /^CPU time 3\.8× since .*07:58:00$/);
   await page.click("#risen-open");
   await picture(page);

@@ -90,13 +90,12 @@ fn targets_with_a_label_are_drawn_and_compared_as_one() {
         );
     }
     // The same from a shell.
-    let folder = tempfile::tempdir().unwrap();
     let (code, said, error) = remote(&service, &["window", "version=1:1"]);
     assert!(code == 0 && said.starts_with("version=1:1: 2 targets, "), "{said}{error}");
     let (code, folded, error) =
         remote(&service, &["window", "version=1:1", "--format", "folded", "--event", "cpu"]);
     assert_eq!((code, folded.lines().map(value).sum()), (0, of("1:1")), "{error}");
-    let difference = folder.path().join("diff.html");
+    let difference = service.folder.path().join("diff.html");
     let words = ["compare", "version=1:1@..", "version=2@-1h..", "-o", difference.to_str().unwrap()];
     let (code, _, error) = remote(&service, &words);
     assert!(code == 0 && std::fs::read(&difference).unwrap().starts_with(b"<!DOCTYPE html>"), "{error}");

@@ -16,9 +16,10 @@ export function liveView({ redraw, held }) {
     range(id, length, told) {
       if (of !== `${id} ${length}`) [of, shown, frozen] = [`${id} ${length}`, null, false];
       const waits = frozen || held();
-      if (told && (!shown || told.to > shown.to && !waits)) shown = { from: told.to - length, to: told.to };
+      if (told && (!shown || told.to > shown.to && !waits)) shown = { from: Math.max(told.from, told.to - length), to: told.to };
       const newer = shown && told ? (told.chunks || []).filter(({ to }) => to > shown.to).length : 0;
       hide(byId("live"), false);
+      mark(byId("live"), "data-waits", waits);
       mark(freeze, "aria-pressed", frozen);
       hide(newest, !newer);
       tell(newest, newer ? `${count(newer, "newer chunk")}: show` : "");

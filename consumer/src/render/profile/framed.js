@@ -8,13 +8,13 @@ function framed({ scroller, text, path, looked }) {
   let home = null, asked = false, told = "";
   // From the root on: what is above it grows.
   const ofRoot = (inverted) => Math.round(inverted ? scroller.scrollTop : scroller.scrollHeight - scroller.clientHeight - scroller.scrollTop);
-  let inverted = false;
+  let inverted = false, over = false;
   function tell() {
     asked = false;
     const scrolled = Math.abs(ofRoot(inverted) - home) > 2, parts = new URLSearchParams(text()), on = path();
     if (on.length) parts.set("on", joined(on));
     if (scrolled) parts.set("top", ofRoot(inverted));
-    const now = { flightline: "state", state: parts.toString(), held: scrolled || on.length > 0 || looked() };
+    const now = { flightline: "state", state: parts.toString(), held: over || scrolled || on.length > 0 || looked() };
     if (JSON.stringify(now) === told) return;
     told = JSON.stringify(now);
     window.parent.postMessage(now, "*");
@@ -24,6 +24,13 @@ function framed({ scroller, text, path, looked }) {
     asked = true;
     requestAnimationFrame(tell);
   };
+  const pointed = (now) => () => {
+    if (over === now) return;
+    over = now;
+    changed();
+  };
+  document.documentElement.addEventListener("mousemove", pointed(true));
+  document.documentElement.addEventListener("mouseleave", pointed(false));
   return {
     changed,
     key({ key }) { if (outside && key.length === 1) window.parent.postMessage({ flightline: "key", key }, "*"); },
