@@ -283,6 +283,11 @@ fn effective(mode: Mode, status: &Value, why_outside: &str, without_perf: &str) 
 pub fn own() -> Result<Command, String> {
     let program: PathBuf =
         std::env::current_exe().map_err(|error| format!("cannot find our own command: {error}"))?;
+    // One that was replaced while we run has left its name to its successor.
+    let program = match program.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
+        Some(path) if !program.exists() => PathBuf::from(path),
+        _ => program,
+    };
     let mut command = Command::new(program);
     // What is meant for recorded programs is not meant for a recorder.
     for name in ["LD_PRELOAD", "FLIGHTLINE", "FLIGHTLINE_SESSION", "FLIGHTLINE_LABELS"] {
