@@ -14,7 +14,7 @@ use crate::load::VARIED;
 use crate::model::{EventKind, Id, Model, SampleKey, Stack, Unit, Weight};
 use crate::tree::Tree;
 use folder::Folder;
-pub(crate) use folder::label;
+pub use folder::label;
 pub(crate) use functions::{Function, Functions, functions};
 
 /// What widths measure.

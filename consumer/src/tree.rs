@@ -82,8 +82,8 @@ struct Growing {
     own: u64,
 }
 
-/// Stands for "no parent" and "no child".
-pub(crate) const NONE: u32 = u32::MAX;
+/// Stands for "no parent" and "no child": what is put there is put below all.
+pub const NONE: u32 = u32::MAX;
 
 impl Builder {
     /// The handle of `label`, new or known.
@@ -114,7 +114,7 @@ impl Builder {
     }
 
     /// The node `label` on `parent`, new or known; on [`NONE`] it is a root.
-    pub(crate) fn child(&mut self, parent: u32, label: LabelId) -> u32 {
+    pub fn child(&mut self, parent: u32, label: LabelId) -> u32 {
         let next = self.nodes.len() as u32;
         *self.children.entry((parent, label.0)).or_insert_with(|| {
             self.nodes.push(Growing { label, parent, own: 0 });
@@ -134,8 +134,8 @@ impl Builder {
         self.labels
     }
 
-    /// Adds to the weight of the stacks that end at `node`.
-    pub(crate) fn weigh(&mut self, node: u32, weight: u64) {
+    /// Adds to the weight of the stacks that end at `node`; at [`NONE`] of those without frames.
+    pub fn weigh(&mut self, node: u32, weight: u64) {
         let own = match self.nodes.get_mut(node as usize) {
             Some(node) => &mut node.own,
             None => &mut self.own_of_root,

@@ -44,6 +44,7 @@ Examples:
   flightline flame run.jfr --cpi -o cpi.html                    cycles, coloured by cycles per instruction
   perf record -e cycles,instructions -g ./prog; perf script | flightline flame - --cpi -o cpi.svg
   flightline record -o - -- ./server | flightline flame - -o x.svg
+  flightline flame --store DIR --where \"service = 'api'\" -o api.html   of a store's samples; --help behind it tells more
   perf script | stackcollapse-perf.pl | flightline flame - -o x.html";
 
 const FOLD_EXAMPLES: &str = "\
@@ -132,6 +133,12 @@ pub enum Command {
     /// What was spent in which spans of tracing: by name, endpoint, trace or label; one trace; slow against usual ones
     #[command(after_help = crate::spans::EXAMPLES)]
     Spans(Box<crate::spans::SpansArgs>),
+    /// Ask a store of samples in SQL
+    #[command(after_help = crate::store::EXAMPLES)]
+    Sql(crate::store::PassedOn),
+    /// Fill, compare, keep small a store of samples of many recordings: `flightline store --help`
+    #[command(after_help = crate::store::EXAMPLES)]
+    Store(crate::store::PassedOn),
     /// The profiling service: record any of many processes from a web page
     #[cfg(feature = "service")]
     #[command(after_help = crate::serve::EXAMPLES)]

@@ -48,6 +48,7 @@ mod slower;
 mod spans;
 mod stacks;
 mod status;
+mod store;
 mod stream;
 mod stream_args;
 mod summary;
@@ -79,6 +80,9 @@ pub enum Outcome {
 }
 
 fn main() -> ExitCode {
+    if let Some(status) = store::flame_of_store() {
+        return status;
+    }
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Record(args) => return record::run(&args),
@@ -106,6 +110,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "export")]
         Command::Export(args) => export::run(&args),
         Command::Spans(args) => spans::run(&args),
+        Command::Sql(args) => return store::run(Some("sql"), &args),
+        Command::Store(args) => return store::run(None, &args),
         #[cfg(feature = "service")]
         Command::Serve(args) => serve::run(&args),
         #[cfg(feature = "service")]

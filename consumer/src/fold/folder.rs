@@ -236,7 +236,7 @@ impl<'m> Folder<'m> {
 }
 
 /// What is written on the boxes of a frame.
-pub(crate) fn label(frame: &Frame, options: &FoldOptions) -> Label {
+pub fn label(frame: &Frame, options: &FoldOptions) -> Label {
     let Frame { function, class, kind, line } = frame;
     let library = kind.in_library();
     let mut text = match (class.is_empty(), library) {

@@ -1,0 +1,107 @@
+//! `flightline sql`, `flightline store`, `flightline flame --store`: what needs the SQL engine is a command of its own, `flightline-sql`, as
+//! cargo's and git's further commands are, so that building this one stays short.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::anyhow;
+use clap::Args;
+
+use crate::talk;
+
+/// The command that answers.
+const PROGRAM: &str = "flightline-sql";
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline sql 'SELECT service, count(*) FROM samples GROUP BY service' --store DIR
+  flightline sql --help
+  flightline store --help
+  flightline flame --store DIR --where \"service = 'api'\" -o flame.html";
+
+/// Arguments that are passed on as they are.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub struct PassedOn {
+    /// Arguments of flightline-sql
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    arguments: Vec<OsString>,
+}
+
+/// Starts the engine's `command`, or what the arguments name if there is none.
+pub fn run(command: Option<&str>, passed_on: &PassedOn) -> ExitCode {
+    let command = command.map(OsString::from);
+    become_engine(command.into_iter().chain(passed_on.arguments.iter().cloned()))
+}
+
+/// Draws from a store if the arguments of `flightline` say so: then they are not those of a recording.
+pub fn flame_of_store() -> Option<ExitCode> {
+    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    is_flame_of_store(&arguments).then(|| become_engine(arguments.into_iter()))
+}
+
+fn is_flame_of_store(arguments: &[OsString]) -> bool {
+    let [command, rest @ ..] = arguments else { return false };
+    let names_store =
+        |argument: &OsString| argument == "--store" || argument.as_encoded_bytes().starts_with(b"--store=");
+    command == "flame" && rest.iter().take_while(|&argument| argument != "--").any(names_store)
+}
+
+fn become_engine(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let places = places(env::current_exe().ok().as_deref(), env::var_os("PATH").as_deref());
+    let found = places.iter().find(|place| place.is_file());
+    let error = match found {
+        Some(found) => {
+            let error = Command::new(found).args(arguments).exec();
+            anyhow!(error).context(format!("cannot start {}", found.display()))
+        }
+        None => anyhow!(
+            "stores are asked by the command {PROGRAM}, which is neither beside this one nor in libexec/flightline nor on PATH: \
+             `cargo build --release -p flightline-store` builds it"
+        ),
+    };
+    talk::error(&error);
+    ExitCode::FAILURE
+}
+
+/// Where the engine may be: beside this program, where packages put what people do not call, on PATH.
+fn places(program: Option<&Path>, path: Option<&OsStr>) -> Vec<PathBuf> {
+    let beside = program.and_then(Path::parent);
+    let libexec = beside.and_then(Path::parent).map(|root| root.join("libexec/flightline"));
+    let folders = beside.map(Path::to_owned).into_iter().chain(libexec);
+    let on_path = path.map(|path| env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
+    // An empty part of PATH is the folder that one happens to be in.
+    let on_path = on_path.into_iter().filter(|folder| folder.is_absolute());
+    folders.chain(on_path).map(|folder| folder.join(PROGRAM)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_flame_graph_of_a_store_is_passed_on() {
+        let is = |text: &str| {
+            let arguments: Vec<OsString> = text.split(' ').map(OsString::from).collect();
+            is_flame_of_store(&arguments)
+        };
+        assert!(is("flame --store x -o y.html") && is("flame -o y --store=x"));
+        assert!(!is("flame run.jfr") && !is("record -- flame --store x") && !is("flame -- --store"));
+        assert!(!is("flame --stored x") && !is("fold --store x"));
+    }
+
+    #[test]
+    fn the_engine_beside_this_program_comes_first() {
+        let places = places(Some(Path::new("/opt/f/bin/flightline")), Some(OsStr::new("/a::rel:/b")));
+        let want = [
+            "/opt/f/bin/flightline-sql",
+            "/opt/f/libexec/flightline/flightline-sql",
+            "/a/flightline-sql",
+            "/b/flightline-sql",
+        ];
+        assert_eq!(places, want.map(PathBuf::from));
+    }
+}

@@ -1,0 +1,82 @@
+//! `flightline sql`
+
+use std::io::{self, IsTerminal, Read};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use datafusion::arrow::csv;
+use datafusion::arrow::json::LineDelimitedWriter;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::execution::SendableRecordBatchStream;
+use flightline_store::query::{OpenOptions, Session};
+use futures::TryStreamExt;
+
+use crate::args::{RowFormat, SqlArgs, StoreArgs};
+use crate::output::{self, Output};
+
+/// Longest question.
+const LONGEST: u64 = 1 << 20;
+
+/// Opens a store with the user's own tables.
+pub async fn open(args: &StoreArgs) -> Result<Session> {
+    let options = OpenOptions { threads: args.threads, ..OpenOptions::default() };
+    let session = Session::open(&args.store, &options).await?;
+    for (name, file) in &args.tables {
+        session.add_table(name, file).await?;
+    }
+    Ok(session)
+}
+
+/// Answers a question.
+pub async fn run(args: &SqlArgs) -> Result<()> {
+    let mut sql = args.sql.clone();
+    if sql == "-" {
+        sql.clear();
+        io::stdin().take(LONGEST).read_to_string(&mut sql).context("cannot read the question")?;
+    }
+    let session = open(&args.store).await?;
+    let mut rows = session.stream(&sql).await?;
+    if args.format == RowFormat::Table {
+        return table(rows, &args.output).await;
+    }
+    let schema = rows.schema();
+    let mut out = Output::begin(&args.output)?;
+    let mut first = true;
+    while let Some(batch) = rows.try_next().await? {
+        write(&batch, args.format, first, &mut out)?;
+        first = false;
+    }
+    if first {
+        write(&RecordBatch::new_empty(schema), args.format, true, &mut out)?;
+    }
+    out.finish()
+}
+
+fn write(batch: &RecordBatch, format: RowFormat, first: bool, out: &mut Output) -> Result<()> {
+    if format == RowFormat::Ndjson {
+        let mut writer = LineDelimitedWriter::new(out);
+        writer.write(batch)?;
+        return Ok(writer.finish()?);
+    }
+    Ok(csv::WriterBuilder::new().with_header(first).build(out).write(batch)?)
+}
+
+async fn table(rows: SendableRecordBatchStream, to: &Path) -> Result<()> {
+    let schema = rows.schema();
+    let mut batches: Vec<RecordBatch> = rows.try_collect().await?;
+    if batches.is_empty() {
+        batches.push(RecordBatch::new_empty(schema));
+    }
+    let text = pretty_format_batches(&batches)?.to_string();
+    let tame = to.as_os_str() == "-" && io::stdout().is_terminal();
+    output::text(to, |out| {
+        for line in text.lines() {
+            match tame {
+                true => writeln!(out, "{}", output::plain(line))?,
+                false => writeln!(out, "{line}")?,
+            }
+        }
+        Ok(())
+    })
+}

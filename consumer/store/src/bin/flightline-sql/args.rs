@@ -1,0 +1,272 @@
+//! The command line as clap sees it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use flightline_store::query::dialect::Engine;
+use regex::Regex;
+
+/// Ask a store of samples: SQL, flame graphs, differences, shares over time.
+#[derive(Debug, Parser)]
+#[command(name = "flightline-sql", version, arg_required_else_help = true, subcommand_required = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const SQL_EXAMPLES: &str = "\
+Examples:
+  flightline sql 'SELECT service, event_type, count(*) FROM samples GROUP BY ALL' --store DIR
+  flightline sql --store DIR --table tasks=tasks.csv \"SELECT t.task, t.seconds, count(*) AS samples
+    FROM samples s JOIN tasks t ON s.label_task = t.task WHERE t.seconds > 10 GROUP BY ALL ORDER BY 3 DESC\"
+
+Tables: samples, stacks, nodes, frames; `flightline store info --store DIR` lists their columns. Questions cannot change anything.";
+
+const FLAME_EXAMPLES: &str = "\
+Examples:
+  flightline flame --store DIR --where \"service = 'api' AND day = '2026-01-31'\" -o flame.html
+  flightline flame --store DIR --where \"label_task IN (SELECT task FROM tasks WHERE seconds > 10)\" --table tasks=tasks.csv -o slow.html
+  flightline flame --store DIR --min-percent 1 -o flame.json      for d3-flame-graph, without what is narrower than 1 %
+  flightline flame --store DIR --sql --engine spark               the same as SQL, for other engines";
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Answer a question in SQL
+    #[command(after_help = SQL_EXAMPLES)]
+    Sql(SqlArgs),
+    /// Draw a flame graph of any samples: HTML, SVG, d3-flame-graph's JSON or folded text by the output's name
+    #[command(after_help = FLAME_EXAMPLES)]
+    Flame(FlameArgs),
+    /// Compare two sets of samples, function by function
+    Diff(DiffArgs),
+    /// The functions that samples fell in most
+    Top(TopArgs),
+    /// What share a function had, over time and by version, host or any other label
+    Share(ShareArgs),
+    /// What is in a store: tables, columns, rows
+    Info(InfoArgs),
+}
+
+/// The store that is asked.
+#[derive(Args, Debug)]
+pub struct StoreArgs {
+    /// The store: a directory, or a URL as s3://bucket/path
+    #[arg(long, value_name = "DIR", env = "FLIGHTLINE_STORE", value_hint = ValueHint::DirPath)]
+    pub store: String,
+    /// A table of your own to join with: CSV, TSV, Parquet or JSON lines
+    #[arg(long = "table", value_name = "NAME=FILE", value_parser = table, value_hint = ValueHint::FilePath)]
+    pub tables: Vec<(String, PathBuf)>,
+    /// Threads to work with; as many as there are processors
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+}
+
+/// Which samples, and what they weigh.
+#[derive(Args, Debug)]
+pub struct SelectArgs {
+    /// Condition on samples, as "service = 'x' AND day = '2026-01-31'"
+    #[arg(long = "where", value_name = "CONDITION", default_value = "", hide_default_value = true)]
+    pub condition: String,
+    /// Add up what samples stand for (ns, bytes) instead of counting them
+    #[arg(long)]
+    pub total: bool,
+    /// Put the library before native functions: lib.so`function
+    #[arg(long)]
+    pub modules: bool,
+    /// Lines of the source apart
+    #[arg(long)]
+    pub lines: bool,
+}
+
+/// `flightline sql`
+#[derive(Args, Debug)]
+pub struct SqlArgs {
+    /// The question; `-` reads it from standard input
+    pub sql: String,
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// How rows are written
+    #[arg(long, value_enum, default_value_t)]
+    pub format: RowFormat,
+    /// Output
+    #[arg(short, long, default_value = "-", value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+}
+
+/// `flightline flame --store`
+#[derive(Args, Debug)]
+pub struct FlameArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Leave out boxes that have less than this share of the chosen samples, and tell how much that was
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "0", hide_default_value = true)]
+    pub min_percent: f64,
+    /// Output; what is written goes by its ending: .html, .svg, .json (d3-flame-graph), else folded text
+    #[arg(short, long, default_value = "-", value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+    /// What is written, whatever the output is called
+    #[arg(long, value_enum)]
+    pub format: Option<TreeFormat>,
+    /// Do not draw: print the SQL of the boxes
+    #[arg(long)]
+    pub sql: bool,
+    /// Whose SQL
+    #[arg(long, value_enum, default_value = "datafusion", requires = "sql")]
+    pub engine: EngineArg,
+}
+
+/// `flightline store diff`
+#[derive(Args, Debug)]
+pub struct DiffArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Condition on samples of the first profile, beside --where
+    #[arg(long, value_name = "CONDITION")]
+    pub before: String,
+    /// Condition on samples of the second profile, beside --where
+    #[arg(long, value_name = "CONDITION")]
+    pub after: String,
+    /// Compare weights as they are, not as shares
+    #[arg(long)]
+    pub no_normalize: bool,
+    /// Functions told
+    #[arg(long, default_value_t = 20)]
+    pub limit: usize,
+    /// Output; what is written goes by its ending: .html, .svg, .folded, else a table
+    #[arg(short, long, default_value = "-", value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+}
+
+/// `flightline store top`
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Functions told
+    #[arg(short = 'n', long, default_value_t = 20)]
+    pub limit: usize,
+    /// By the samples that a function was in, not by those that ended in it
+    #[arg(long)]
+    pub inclusive: bool,
+}
+
+/// `flightline store share`
+#[derive(Args, Debug)]
+pub struct ShareArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Functions whose name matches this
+    #[arg(long, value_name = "REGEX")]
+    pub function: Regex,
+    /// What shares are told apart by: a column of samples, or an expression
+    #[arg(long, value_name = "COLUMN", default_value = "service")]
+    pub by: String,
+    /// Seconds of a row
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    pub every: u64,
+}
+
+/// `flightline store info`
+#[derive(Args, Debug)]
+pub struct InfoArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum RowFormat {
+    /// For people; all rows are held
+    #[default]
+    Table,
+    /// Comma-separated, with a line of names
+    Csv,
+    /// A JSON object a line
+    Ndjson,
+}
+
+/// How a tree is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TreeFormat {
+    /// One page
+    Html,
+    /// A picture
+    Svg,
+    /// d3-flame-graph's JSON
+    D3,
+    /// `root;caller;leaf count`
+    Folded,
+}
+
+/// Whose SQL is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EngineArg {
+    /// Apache DataFusion: what this command is
+    #[value(name = "datafusion")]
+    DataFusion,
+    /// DuckDB
+    #[value(name = "duckdb")]
+    DuckDb,
+    /// Apache Spark
+    Spark,
+    /// Trino
+    Trino,
+    /// Apache Hive
+    Hive,
+    /// ClickHouse
+    #[value(name = "clickhouse")]
+    ClickHouse,
+}
+
+impl From<EngineArg> for Engine {
+    fn from(engine: EngineArg) -> Self {
+        match engine {
+            EngineArg::DataFusion => Self::DataFusion,
+            EngineArg::DuckDb => Self::DuckDb,
+            EngineArg::Spark => Self::Spark,
+            EngineArg::Trino => Self::Trino,
+            EngineArg::Hive => Self::Hive,
+            EngineArg::ClickHouse => Self::ClickHouse,
+        }
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
+    let number = number.filter(|number| (0.0..=100.0).contains(number));
+    number.ok_or_else(|| "give a share of all, as 1 or 0.5%".into())
+}
+
+fn table(text: &str) -> Result<(String, PathBuf), String> {
+    let named = text.split_once('=').filter(|(name, file)| !name.is_empty() && !file.is_empty());
+    let (name, file) = named.ok_or("give a name and a file, as tasks=tasks.csv")?;
+    Ok((name.to_owned(), file.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+        for wrong in ["101", "-1", "x", "NaN"] {
+            assert!(percent(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(percent("0.5%"), Ok(0.5));
+        assert!(table("=x").is_err() && table("x=").is_err());
+        assert_eq!(table("a=b=c"), Ok(("a".to_owned(), "b=c".into())));
+    }
+}

@@ -1,0 +1,83 @@
+//! `flightline store diff`
+
+use std::io::Write;
+
+use anyhow::{Result, bail};
+use flightline_consumer::difference::{By, Change, Difference, Row, Scale};
+use flightline_consumer::render::PictureOptions;
+use flightline_consumer::render::difference::{self, DifferenceOptions};
+use flightline_consumer::render::svg::SvgOptions;
+use flightline_store::query::session::condition;
+use flightline_store::query::tree::Dictionary;
+
+use crate::args::DiffArgs;
+use crate::{answer, flame, output};
+
+/// Compares.
+pub async fn run(args: &DiffArgs) -> Result<()> {
+    let session = answer::open(&args.store).await?;
+    let dictionary = Dictionary::read(&session, &args.select.names(false)).await?;
+    let both =
+        |one: &str| anyhow::Ok(format!("{} AND {}", condition(&args.select.condition)?, condition(one)?));
+    let before = flame::tree(&session, &dictionary, &both(&args.before)?, &args.select).await?;
+    let after = flame::tree(&session, &dictionary, &both(&args.after)?, &args.select).await?;
+    for (tree, which) in [(&before, &args.before), (&after, &args.after)] {
+        if tree.total == 0 {
+            bail!("no sample in {} is one where {which}", args.store.store);
+        }
+    }
+    let scale = if args.no_normalize { Scale::By(1.0) } else { Scale::Normalized };
+    let mut difference = Difference::new(&before, &after, scale);
+    if args.select.total {
+        let counted = crate::args::SelectArgs {
+            condition: String::new(),
+            total: false,
+            modules: args.select.modules,
+            lines: args.select.lines,
+        };
+        for (at, (which, tree)) in [(&args.before, &before), (&args.after, &after)].into_iter().enumerate() {
+            let samples = flame::tree(&session, &dictionary, &both(which)?, &counted).await?;
+            difference.per_sample[at] = tree.total as f64 / samples.total.max(1) as f64;
+        }
+    }
+    let title = format!("{} → {}", args.before, args.after);
+    let totals = difference.totals(!args.no_normalize);
+    let common = PictureOptions { title, subtitle: Some(totals), inverted: false };
+    let options = DifferenceOptions {
+        svg: SvgOptions { picture: common, ..SvgOptions::default() },
+        ..DifferenceOptions::default()
+    };
+    let mut picture = Vec::new();
+    match args.output.extension().and_then(|ending| ending.to_str()) {
+        Some("html" | "htm") => difference::page(&difference, &options, &mut picture)?,
+        Some("svg") => difference::svg(&difference, &options, &mut picture)?,
+        Some("folded" | "collapsed") => difference::folded(&difference, &mut picture)?,
+        _ => return output::text(&args.output, |out| table(args, &difference, out)),
+    }
+    output::document(&args.output, &picture)
+}
+
+/// The functions that changed most.
+fn table(args: &DiffArgs, difference: &Difference, out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "{} → {}", args.before, args.after)?;
+    writeln!(out, "{}", difference.totals(!args.no_normalize))?;
+    let rows = difference.functions(By::Either);
+    let changed = |row: &&Row| row.own.delta() != 0.0 || row.total.delta() != 0.0;
+    let share = |weight: f64| weight / difference.whole() * 100.0;
+    let part = |change: Change| {
+        let mark = if change.noise && change.delta() != 0.0 { '~' } else { ' ' };
+        let [before, after, delta] = [change.before, change.after, change.delta()].map(share);
+        format!("{before:>7.2}% {after:>7.2}% {delta:>+7.2}%{mark}")
+    };
+    let heading = format!("{:>8} {:>8} {:>8} ", "before", "after", "change");
+    writeln!(out, "\n{:^27}  {:^27}\n{heading}  {heading}  function", "self", "inclusive")?;
+    for row in rows.iter().filter(changed).take(args.limit) {
+        writeln!(out, "{}  {}  {}", part(row.own), part(row.total), output::plain(&row.label.text))?;
+    }
+    let left = rows.iter().filter(changed).count().saturating_sub(args.limit);
+    if left > 0 {
+        writeln!(out, "{left} more changed (--limit)")?;
+    }
+    writeln!(out, "~ within {} standard deviations of what chance does", difference.sigmas)?;
+    Ok(())
+}

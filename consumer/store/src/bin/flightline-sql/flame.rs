@@ -1,0 +1,115 @@
+//! `flightline flame --store`
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use flightline_consumer::amount::amount;
+use flightline_consumer::convert::d3;
+use flightline_consumer::fold::FoldOptions;
+use flightline_consumer::folded;
+use flightline_consumer::render::svg::SvgOptions;
+use flightline_consumer::render::{PictureOptions, html, svg};
+use flightline_consumer::tree::Tree;
+use flightline_store::query::Session;
+use flightline_store::query::dialect;
+use flightline_store::query::prune::prune;
+use flightline_store::query::tree::{Dictionary, MISSING, grow};
+use flightline_store::query::weights::Measure;
+
+use crate::args::{FlameArgs, SelectArgs, TreeFormat};
+use crate::{answer, output};
+
+impl SelectArgs {
+    /// What samples weigh.
+    pub fn measure(&self) -> Measure {
+        if self.total { Measure::Value } else { Measure::Samples }
+    }
+
+    /// How frames are named, as by `flightline flame` and `fold`: on a page functions of different libraries are apart.
+    pub fn names(&self, page: bool) -> FoldOptions {
+        let (lines, modules) = (self.lines, self.modules);
+        FoldOptions { lines, modules, split_modules: page && !modules, ..FoldOptions::default() }
+    }
+
+    /// The condition, for people.
+    pub fn title(&self) -> &str {
+        if self.condition.is_empty() { "all samples" } else { &self.condition }
+    }
+}
+
+/// The tree of the samples for which `condition` holds.
+pub async fn tree(
+    session: &Session,
+    dictionary: &Dictionary,
+    condition: &str,
+    select: &SelectArgs,
+) -> Result<Tree> {
+    let measure = select.measure();
+    let unit = measure.unit();
+    let grown = grow(session, dictionary, condition, measure).await?;
+    if grown.missing > 0 {
+        output::note(format_args!(
+            "{} are of stacks that the store does not have: {MISSING} in what is drawn",
+            amount(grown.missing, unit)
+        ));
+    }
+    Ok(grown.tree)
+}
+
+/// Draws a flame graph.
+pub async fn run(args: &FlameArgs) -> Result<()> {
+    let select = &args.select;
+    if args.sql {
+        let sql = dialect::flame(args.engine.into(), &select.condition, select.measure(), args.min_percent)?;
+        return output::text(&args.output, |out| Ok(writeln!(out, "{sql}")?));
+    }
+    let format = args.format.unwrap_or_else(|| format_of(&args.output));
+    let session = answer::open(&args.store).await?;
+    let dictionary = Dictionary::read(&session, &select.names(format == TreeFormat::Html)).await?;
+    let tree = tree(&session, &dictionary, &select.condition, select).await?;
+    let mut told = vec![amount(tree.total, &tree.unit)];
+    let tree = if args.min_percent > 0.0 {
+        let (left, pruned) = prune(&tree, args.min_percent);
+        told.push(format!(
+            "pruned {:.1} %: {} boxes narrower than {} %",
+            pruned.percent, pruned.boxes, args.min_percent
+        ));
+        left
+    } else {
+        tree
+    };
+    if tree.total == 0 {
+        bail!("no sample in {} is one where {}", args.store.store, select.title());
+    }
+    let (read, passed_over) = session.tables().files();
+    output::note(format_args!("{}; {read} files read, {passed_over} passed over", told.join("; ")));
+    let options = PictureOptions {
+        title: select.title().to_owned(),
+        subtitle: Some(told.join(" · ")),
+        inverted: false,
+    };
+    let mut picture = Vec::new();
+    match format {
+        TreeFormat::Html => html::write(&tree, &options, &mut picture)?,
+        TreeFormat::Svg => {
+            let options = SvgOptions { picture: options, ..SvgOptions::default() };
+            svg::write(&tree, &options, &mut picture)?;
+        }
+        TreeFormat::D3 => d3::write(&tree, &mut picture)?,
+        TreeFormat::Folded => folded::write(&tree, &mut picture)?,
+    }
+    match format {
+        TreeFormat::Html | TreeFormat::Svg => output::document(&args.output, &picture),
+        TreeFormat::D3 | TreeFormat::Folded => output::text(&args.output, |out| Ok(out.write_all(&picture)?)),
+    }
+}
+
+fn format_of(path: &Path) -> TreeFormat {
+    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+    match ending.as_ref().and_then(|ending| ending.to_str()) {
+        Some("html" | "htm") => TreeFormat::Html,
+        Some("svg") => TreeFormat::Svg,
+        Some("json") => TreeFormat::D3,
+        _ => TreeFormat::Folded,
+    }
+}

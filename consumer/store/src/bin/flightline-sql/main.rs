@@ -1,0 +1,60 @@
+//! `flightline-sql`: what `flightline sql`, `flightline store` and `flightline flame --store` start. A command of its own, as the engine is larger than all
+//! else together.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod args;
+mod difference;
+mod flame;
+mod info;
+mod output;
+mod share;
+mod top;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader of our output has seen enough.
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", told(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.context("cannot start threads")?;
+    runtime.block_on(async {
+        match command {
+            Command::Sql(args) => answer::run(args).await,
+            Command::Flame(args) => flame::run(args).await,
+            Command::Diff(args) => difference::run(args).await,
+            Command::Top(args) => top::run(args).await,
+            Command::Share(args) => share::run(args).await,
+            Command::Info(args) => info::run(args).await,
+        }
+    })
+}
+
+/// An error with its causes in one line, each once.
+fn told(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| {
+        let cause = cause.to_string();
+        match text.contains(&cause) {
+            _ if text.is_empty() => cause,
+            true => text,
+            false => format!("{text}: {cause}"),
+        }
+    })
+}

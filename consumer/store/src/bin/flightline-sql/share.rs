@@ -1,0 +1,44 @@
+//! `flightline store share`
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use flightline_store::query::share::{Question, shares};
+use flightline_store::query::tree::Dictionary;
+
+use crate::args::ShareArgs;
+use crate::{answer, output};
+
+/// Tells the share of a function over time, as CSV.
+pub async fn run(args: &ShareArgs) -> Result<()> {
+    let session = answer::open(&args.store).await?;
+    let dictionary = Dictionary::read(&session, &args.select.names(false)).await?;
+    let question = Question {
+        filter: &args.select.condition,
+        by: &args.by,
+        every: args.every,
+        measure: args.select.measure(),
+    };
+    let wanted = |label: &flightline_consumer::tree::Label| args.function.is_match(&label.text);
+    let shares = shares(&session, &dictionary, &question, wanted).await?;
+    if shares.is_empty() {
+        bail!("no sample in {} is one where {}", args.store.store, args.select.title());
+    }
+    output::text(Path::new("-"), |out| {
+        writeln!(out, "begin,{},of_function,total,percent", quoted(&args.by))?;
+        for ((begin, of_what), share) in &shares {
+            let (of, total, percent) = (share.of_function, share.total, share.percent());
+            writeln!(out, "{begin},{},{of},{total},{percent:.4}", quoted(of_what))?;
+        }
+        Ok(())
+    })
+}
+
+/// A field of CSV.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}

@@ -1,0 +1,36 @@
+//! `flightline store top`
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use flightline_store::query::tree::Dictionary;
+
+use crate::args::TopArgs;
+use crate::{answer, flame, output};
+
+/// Tells the functions that samples fell in most.
+pub async fn run(args: &TopArgs) -> Result<()> {
+    let session = answer::open(&args.store).await?;
+    let dictionary = Dictionary::read(&session, &args.select.names(false)).await?;
+    let tree = flame::tree(&session, &dictionary, &args.select.condition, &args.select).await?;
+    if tree.total == 0 {
+        bail!("no sample in {} is one where {}", args.store.store, args.select.title());
+    }
+    let mut rows = tree.by_label();
+    rows.retain(|&(_, _, total)| total > 0);
+    rows.sort_by(|&(a, own_a, total_a), &(b, own_b, total_b)| {
+        let by = if args.inclusive { total_b.cmp(&total_a) } else { own_b.cmp(&own_a) };
+        let [a, b] = [a, b].map(|label| &tree.labels[label.index()]);
+        by.then(total_b.cmp(&total_a)).then_with(|| a.in_order(b))
+    });
+    let share = |weight: u64| weight as f64 * 100.0 / tree.total as f64;
+    output::text(Path::new("-"), |out| {
+        writeln!(out, "{} {} where {}", tree.total, tree.unit, args.select.title())?;
+        writeln!(out, "{:>12} {:>8} {:>12} {:>8}  function", "self", "", "inclusive", "")?;
+        for &(label, own, total) in rows.iter().take(args.limit) {
+            let name = output::plain(&tree.labels[label.index()].text);
+            writeln!(out, "{own:>12} {:>7.2}% {total:>12} {:>7.2}%  {name}", share(own), share(total))?;
+        }
+        Ok(())
+    })
+}

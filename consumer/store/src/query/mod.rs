@@ -1,0 +1,18 @@
+//! Questions: SQL on the tables of a store, and flame graphs of any of its samples.
+//!
+//! ```text
+//! files (which there are) ─► table (left out what cannot match) ─► session: SQL
+//!                                                 └─► weights by stack ─► tree ─► prune ─► pictures of flightline-consumer
+//! ```
+
+pub mod dialect;
+pub mod files;
+mod once;
+pub mod prune;
+pub mod session;
+pub mod share;
+pub mod table;
+pub mod tree;
+pub mod weights;
+
+pub use session::{OpenOptions, Session};

@@ -1,0 +1,114 @@
+//! Of rows with the same id one: an id is a hash of what the row says, so rows with the same id are the same.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, BooleanArray, Int64Array, RecordBatch};
+use datafusion::arrow::compute::filter_record_batch;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, exec_err, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{Distribution, EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, InputDistributionRequirements, Partitioning, PlanProperties,
+};
+use futures::StreamExt;
+use jfr_format::pool::KeyHash;
+
+/// Lets rows through whose id it has not seen.
+#[derive(Debug)]
+pub struct OncePerId {
+    input: Arc<dyn ExecutionPlan>,
+    id: usize,
+    columns: usize,
+    properties: Arc<PlanProperties>,
+}
+
+impl OncePerId {
+    /// Of `input` the first `columns`, by the id in its column `id`.
+    ///
+    /// # Errors
+    /// `input` has fewer columns.
+    pub fn try_new(input: Arc<dyn ExecutionPlan>, id: usize, columns: usize) -> Result<Self> {
+        let kept: Vec<usize> = (0..columns).collect();
+        let schema = Arc::new(input.schema().project(&kept)?);
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Ok(Self { input, id, columns, properties: Arc::new(properties) })
+    }
+}
+
+impl DisplayAs for OncePerId {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OncePerId: id={}", self.input.schema().field(self.id).name())
+    }
+}
+
+impl ExecutionPlan for OncePerId {
+    fn name(&self) -> &str {
+        "OncePerId"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        InputDistributionRequirements::new(vec![Distribution::SinglePartition])
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 1]>::try_from(children) {
+            Ok([input]) => Ok(Arc::new(Self::try_new(input, self.id, self.columns)?)),
+            Err(children) => internal_err!("OncePerId has one input, not {}", children.len()),
+        }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let (id, columns) = (self.id, self.columns);
+        let mut seen: HashSet<i64, KeyHash> = HashSet::default();
+        let rows = self.input.execute(partition, context)?;
+        let rows = rows.map(move |batch| first_of(&batch?, id, columns, &mut seen));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+    }
+}
+
+/// The rows whose id was not seen before.
+fn first_of(
+    batch: &RecordBatch,
+    id: usize,
+    columns: usize,
+    seen: &mut HashSet<i64, KeyHash>,
+) -> Result<RecordBatch> {
+    let Some(ids) = batch.column(id).as_any().downcast_ref::<Int64Array>() else {
+        return exec_err!("column {} is no 64-bit id", batch.schema_ref().field(id).name());
+    };
+    let fresh: BooleanArray = ids.iter().map(|id| Some(id.is_none_or(|id| seen.insert(id)))).collect();
+    let kept: Vec<usize> = (0..columns).collect();
+    let batch = batch.project(&kept)?;
+    if fresh.true_count() == fresh.len() {
+        return Ok(batch);
+    }
+    Ok(filter_record_batch(&batch, &fresh)?)
+}

@@ -1,0 +1,147 @@
+//! A store opened for questions.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use datafusion::datasource::file_format::options::{CsvReadOptions, JsonReadOptions, ParquetReadOptions};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{DataFrame, SQLOptions, SessionConfig, SessionContext};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::files::{self, Tables};
+
+/// Memory that a query may take before it goes on on disk.
+const MEMORY: usize = 2 << 30;
+
+/// How a store is opened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Threads to work with; as many as there are processors.
+    pub threads: Option<usize>,
+    /// Bytes that a query may hold.
+    pub memory: Option<usize>,
+}
+
+/// A store and who answers.
+pub struct Session {
+    context: SessionContext,
+    tables: Tables,
+}
+
+impl Session {
+    /// Opens the store in a directory, or at a URL of an object store.
+    ///
+    /// # Errors
+    /// There is no store, or it cannot be read.
+    pub async fn open(store: &str, options: &OpenOptions) -> Result<Self> {
+        let mut config = SessionConfig::new().with_information_schema(true);
+        if let Some(threads) = options.threads {
+            config = config.with_target_partitions(threads.max(1));
+        }
+        config.options_mut().execution.parquet.pushdown_filters = true;
+        let pool = FairSpillPool::new(options.memory.unwrap_or(MEMORY));
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc()?;
+        let context = SessionContext::new_with_config_rt(config, runtime);
+        let tables = files::open(store, &context).await?;
+        for (name, table) in tables.all() {
+            context.register_table(name, Arc::new(table.clone()))?;
+        }
+        Ok(Self { context, tables })
+    }
+
+    /// Adds a table of the user's own: `name=file`, CSV, Parquet or JSON by its ending.
+    ///
+    /// # Errors
+    /// It cannot be read, or has a name that the store uses.
+    pub async fn add_table(&self, name: &str, file: &Path) -> Result<()> {
+        if self.tables.all().any(|(taken, _)| taken == name) {
+            bail!("{name} is a table of the store: give {} another name", file.display());
+        }
+        let path = file.to_str().with_context(|| format!("{} is no text", file.display()))?;
+        if !path.contains("://") && !file.exists() {
+            bail!("there is no file {path}");
+        }
+        let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or("");
+        let cannot = || format!("cannot read {path} as a table");
+        match ending.to_ascii_lowercase().as_str() {
+            "csv" => self.context.register_csv(name, path, CsvReadOptions::new()).await,
+            "tsv" => {
+                let options = CsvReadOptions::new().delimiter(b'\t').file_extension("tsv");
+                self.context.register_csv(name, path, options).await
+            }
+            "parquet" => self.context.register_parquet(name, path, ParquetReadOptions::default()).await,
+            "json" | "ndjson" | "jsonl" => {
+                let mut options = JsonReadOptions::default();
+                options.file_extension = ending;
+                self.context.register_json(name, path, options).await
+            }
+            _ => bail!("{path}: tables are read from .csv, .tsv, .parquet, .json and .ndjson"),
+        }
+        .with_context(cannot)
+    }
+
+    /// Plans a question. Nothing can be changed by one.
+    ///
+    /// # Errors
+    /// It is no SQL, or asks for what there is not.
+    pub async fn plan(&self, sql: &str) -> Result<DataFrame> {
+        let only_read =
+            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+        Ok(self.context.sql_with_options(sql, only_read).await?)
+    }
+
+    /// Answers a question piece by piece.
+    ///
+    /// # Errors
+    /// As [`Session::plan`].
+    pub async fn stream(&self, sql: &str) -> Result<SendableRecordBatchStream> {
+        Ok(self.plan(sql).await?.execute_stream().await?)
+    }
+
+    /// The tables.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// DataFusion's own.
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+}
+
+/// A condition on samples as it is put into a question; empty holds for all.
+///
+/// # Errors
+/// It is not one condition of SQL.
+pub fn condition(text: &str) -> Result<String> {
+    if text.trim().is_empty() {
+        return Ok("true".to_owned());
+    }
+    let cannot = || format!("{text:?} is no condition of SQL, as service = 'x' AND day = '2026-01-31'");
+    let mut parser = Parser::new(&GenericDialect {}).try_with_sql(text).with_context(cannot)?;
+    let expression = parser.parse_expr().with_context(cannot)?;
+    if parser.peek_token().token != Token::EOF {
+        bail!("{}: there is more behind it", cannot());
+    }
+    Ok(format!("({expression})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_cannot_become_more_than_one() {
+        assert_eq!(condition("a = 1 or b = 'x;y'").unwrap(), "(a = 1 OR b = 'x;y')");
+        assert_eq!(condition(" ").unwrap(), "true");
+        assert_eq!(condition("true -- or not").unwrap(), "(true)");
+        for more in ["true) OR (true", "true; DROP TABLE samples", "true GROUP BY a", "select", "'"] {
+            assert!(condition(more).is_err(), "{more}");
+        }
+    }
+}

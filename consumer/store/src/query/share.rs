@@ -1,0 +1,93 @@
+//! What share of samples a function had, over time and by something else: a version, a host.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use datafusion::arrow::array::{Array, StringArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::DataType;
+use flightline_consumer::tree::Label;
+use futures::TryStreamExt;
+
+use super::session::{Session, condition};
+use super::tree::Dictionary;
+use super::weights::{Measure, ids};
+
+/// Rows that are kept.
+const MOST: usize = 1_000_000;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question<'q> {
+    /// Condition on samples.
+    pub filter: &'q str,
+    /// What shares are told apart by: a column, or an expression of some.
+    pub by: &'q str,
+    /// Seconds of a row.
+    pub every: u64,
+    /// What samples weigh.
+    pub measure: Measure,
+}
+
+/// What there was of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Weight of the stacks it was in.
+    pub of_function: u64,
+    /// Weight of all.
+    pub total: u64,
+}
+
+impl Share {
+    /// In percent.
+    pub fn percent(&self) -> f64 {
+        if self.total == 0 { 0.0 } else { self.of_function as f64 * 100.0 / self.total as f64 }
+    }
+}
+
+/// Shares by begin (seconds since 1970) and by what they are told apart by.
+pub type Shares = BTreeMap<(i64, String), Share>;
+
+/// The shares of the functions whose label is `wanted`.
+///
+/// # Errors
+/// The question is none, the store cannot be read, or there are too many rows.
+pub async fn shares(
+    session: &Session,
+    dictionary: &Dictionary,
+    question: &Question<'_>,
+    wanted: impl Fn(&Label) -> bool,
+) -> Result<Shares> {
+    let Question { every, measure, .. } = *question;
+    if every == 0 {
+        bail!("a row lasts one second at least");
+    }
+    let (filter, by, sum) = (condition(question.filter)?, condition(question.by)?, measure.sql());
+    // Whole seconds since 1970: the same in every engine.
+    let begin = format!("(CAST(floor(extract(epoch FROM ts) / {every}) AS BIGINT) * {every})");
+    let sql = format!(
+        "SELECT {begin} AS begin, CAST({by} AS VARCHAR) AS of_what, stack_id, {sum} AS weight \
+         FROM samples WHERE {filter} GROUP BY 1, 2, 3"
+    );
+    let mut has = dictionary.stacks_with(wanted);
+    let mut shares = Shares::new();
+    let mut rows = session.stream(&sql).await?;
+    while let Some(batch) = rows.try_next().await? {
+        let [begins, stacks, sums] = [ids(&batch, 0)?, ids(&batch, 2)?, ids(&batch, 3)?];
+        let of_what = cast(batch.column(1), &DataType::Utf8)?;
+        let Some(of_what) = of_what.as_any().downcast_ref::<StringArray>() else { bail!("{by} is no text") };
+        for row in 0..batch.num_rows() {
+            let name = if of_what.is_valid(row) { of_what.value(row) } else { "" };
+            let share = shares.entry((begins.value(row), name.to_owned())).or_default();
+            let weight = if sums.is_valid(row) { u64::try_from(sums.value(row)).unwrap_or(0) } else { 0 };
+            share.total = share.total.saturating_add(weight);
+            if stacks.is_valid(row) && has(stacks.value(row)) {
+                share.of_function = share.of_function.saturating_add(weight);
+            }
+        }
+        if shares.len() > MOST {
+            bail!("more than {MOST} rows: let a row last longer, or tell fewer things apart");
+        }
+    }
+    Ok(shares)
+}

@@ -1,0 +1,311 @@
+//! Questions to stores of what is in real recordings.
+
+mod kit;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use datafusion::arrow::array::{Array, AsArray};
+use datafusion::arrow::datatypes::{Int16Type, Int64Type};
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use flightline_consumer::fold::{FoldOptions, fold};
+use flightline_consumer::folded;
+use flightline_consumer::model::Frame;
+use flightline_consumer::tree::Tree;
+use flightline_store::query::dialect::{self, Engine};
+use flightline_store::query::share::{Question, Share, shares};
+use flightline_store::query::tree::{Dictionary, MISSING, grow};
+use flightline_store::query::weights::Measure;
+use flightline_store::query::{OpenOptions, Session};
+use futures::TryStreamExt;
+use kit::Sample;
+
+/// A day that samples are of, in µs since 1970.
+const DAY: i64 = 1_767_225_600_000_000; // 2026-01-01
+
+fn text(tree: &Tree) -> String {
+    let mut out = Vec::new();
+    folded::write(tree, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+async fn open(store: &Path) -> Session {
+    Session::open(store.to_str().unwrap(), &OpenOptions::default()).await.unwrap()
+}
+
+async fn unopened(store: &Path) -> String {
+    match Session::open(store.to_str().unwrap(), &OpenOptions::default()).await {
+        Ok(_) => panic!("it is opened"),
+        Err(error) => format!("{error:#}"),
+    }
+}
+
+async fn answer(session: &Session, sql: &str) -> String {
+    let batches: Vec<_> = session.stream(sql).await.unwrap().try_collect().await.unwrap();
+    let table = pretty_format_batches(&batches).unwrap().to_string();
+    let rows = table.lines().filter(|line| line.starts_with('|')).skip(1);
+    let cells = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join(","));
+    cells.collect::<Vec<_>>().join("\n")
+}
+
+async fn refusal(session: &Session, sql: &str) -> String {
+    match session.stream(sql).await {
+        Err(error) => format!("{error:#}"),
+        Ok(rows) => match rows.try_collect::<Vec<_>>().await {
+            Err(error) => error.to_string(),
+            Ok(rows) => panic!("{sql} is answered: {rows:?}"),
+        },
+    }
+}
+
+/// A store of a recording, its samples written by two who do not know of each other.
+fn written_by_two(store: &Path, samples: &[Sample]) {
+    let (odd, even): (Vec<_>, Vec<_>) = samples.iter().cloned().enumerate().partition(|(at, _)| at % 2 == 1);
+    for (writer, half) in [("odd", odd), ("even", even)] {
+        let half: Vec<Sample> = half.into_iter().map(|(_, sample)| sample).collect();
+        kit::write(store, writer, "2026-01-01", "java", &half);
+    }
+}
+
+#[tokio::test]
+async fn a_flame_graph_of_the_store_is_that_of_the_recording() {
+    let mut compared = 0;
+    for name in
+        ["jdk25.jfr", "jdk17-multichunk.jfr", "ap-java-cpu.jfr", "ap-native-mem.jfr", "flightline.jfr"]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let model = kit::model(&kit::fixture(name));
+        written_by_two(folder.path(), &kit::samples(&model, DAY));
+        let session = open(folder.path()).await;
+        for (_, kind) in model.kinds.iter() {
+            for lines in [false, true] {
+                let events = vec![kind.name.to_string()];
+                let options = FoldOptions { lines, events, ..FoldOptions::default() };
+                let want = text(&fold(&model, &options).unwrap());
+                let dictionary = Dictionary::read(&session, &options).await.unwrap();
+                let filter = format!("event_type = '{}'", kind.name);
+                let grown = grow(&session, &dictionary, &filter, Measure::Samples).await.unwrap();
+                assert_eq!(text(&grown.tree), want, "{name}: {}", kind.name);
+                assert_eq!(grown.missing, 0);
+                compared += want.lines().count();
+            }
+        }
+    }
+    assert!(compared > 1000, "{compared}");
+}
+
+/// Samples of each box, by all that there is to say of the frames that lead to it.
+fn boxes(samples: &[Sample]) -> BTreeMap<String, i64> {
+    let mut boxes = BTreeMap::new();
+    for sample in samples {
+        let mut path = String::new();
+        for frame in &sample.stack {
+            path += &format!(";{}|{}|{}|{}", frame.class, frame.function, frame.line, kit::kind(frame.kind));
+            *boxes.entry(path.clone()).or_default() += 1;
+        }
+    }
+    boxes
+}
+
+#[tokio::test]
+async fn the_portable_sql_counts_each_box_once_whoever_wrote_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let samples = kit::samples(&kit::model(&kit::fixture("jdk25.jfr")), DAY);
+    written_by_two(folder.path(), &samples);
+    let session = open(folder.path()).await;
+    for percent in [0.0, 1.0] {
+        let sql = dialect::flame(Engine::DataFusion, "", Measure::Samples, percent).unwrap();
+        let mut paths = BTreeMap::from([(0, String::new())]);
+        let mut seen = BTreeMap::new();
+        let mut rows = session.stream(&sql).await.unwrap();
+        while let Some(batch) = rows.try_next().await.unwrap() {
+            let number = |at: usize| batch.column(at).as_primitive::<Int64Type>();
+            let cast = |at: usize| {
+                let to = datafusion::arrow::datatypes::DataType::Utf8;
+                datafusion::arrow::compute::cast(batch.column(at), &to).unwrap()
+            };
+            let [classes, methods, lines, kinds] = [cast(3), cast(4), cast(5), cast(6)];
+            for row in 0..batch.num_rows() {
+                let [class, method, line, kind] =
+                    [&classes, &methods, &lines, &kinds].map(|column| column.as_string::<i32>().value(row));
+                let path = format!("{};{class}|{method}|{line}|{kind}", paths[&number(0).value(row)]);
+                let depth = batch.column(2).as_primitive::<Int16Type>().value(row);
+                assert_eq!(path.split(';').count(), depth as usize + 1);
+                assert!(paths.insert(number(1).value(row), path.clone()).is_none(), "{path} is there once");
+                seen.insert(path, number(7).value(row));
+            }
+        }
+        let mut want = boxes(&samples);
+        want.retain(|_, count| *count as f64 * 100.0 / samples.len() as f64 >= percent);
+        assert!(want.len() > 20);
+        assert_eq!(seen, want);
+    }
+    for (table, id) in [("nodes", "node_id"), ("stacks", "stack_id")] {
+        // With and without the id among what is asked for.
+        let distinct = answer(&session, &format!("SELECT count(DISTINCT {id}) FROM {table}")).await;
+        assert_eq!(answer(&session, &format!("SELECT count(*) FROM {table}")).await, distinct);
+        let (_, rows, _) = session.tables().get(table).unwrap().size();
+        assert!(rows > distinct.parse::<u64>().unwrap(), "both writers wrote some of {table}");
+    }
+}
+
+/// A stack of functions, root first.
+fn stack(functions: &str) -> Vec<Frame> {
+    let frame = |function: &str| Frame {
+        function: function.into(),
+        class: "".into(),
+        kind: flightline_consumer::model::FrameKind::Native,
+        line: 0,
+    };
+    functions.split(';').map(frame).collect()
+}
+
+fn sample(ts: i64, functions: &str, labels: &[(&str, &str)]) -> Sample {
+    let labels = labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    Sample { ts, event: "jdk.ExecutionSample".to_owned(), stack: stack(functions), labels }
+}
+
+/// Two days, two services, versions and tasks.
+fn small(store: &Path) {
+    let at = |day: i64, second: i64| DAY + (day * 86_400 + second) * 1_000_000;
+    let v1 = [("version", "1"), ("task", "a")];
+    let v2 = [("version", "2"), ("task", "b")];
+    kit::write(
+        store,
+        "w1",
+        "2026-01-01",
+        "api",
+        &[
+            sample(at(0, 0), "main;serve;parse", &v1),
+            sample(at(0, 10), "main;serve", &v1),
+            sample(at(0, 3599), "main;idle", &v1),
+            sample(at(0, 3600), "main;serve;parse", &v2),
+        ],
+    );
+    kit::write(store, "w2", "2026-01-01", "db", &[sample(at(0, 1), "main;query", &[])]);
+    kit::write(
+        store,
+        "w3",
+        "2026-01-02",
+        "api",
+        &[sample(at(1, 0), "main;serve;parse", &v2), sample(at(1, 1), "main;serve;parse;alloc", &v2)],
+    );
+}
+
+#[tokio::test]
+async fn files_that_cannot_match_are_passed_over_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    for (filter, rows, read) in [
+        ("day = '2026-01-01'", 5, 2),
+        ("service = 'db'", 1, 1),
+        ("day = '2026-01-02' AND service = 'api'", 2, 1),
+        ("day >= '2026-01-02' OR service = 'db'", 3, 2),
+        ("ts < TIMESTAMP '2026-01-01T00:00:01Z'", 1, 1),
+        ("ts >= TIMESTAMP '2026-01-01T01:00:00Z'", 3, 2),
+        ("service = 'none'", 0, 0),
+        ("label_version = '2'", 3, 3),
+    ] {
+        let session = open(folder.path()).await;
+        let sql = format!("SELECT count(*) FROM samples WHERE {filter}");
+        assert_eq!(answer(&session, &sql).await, rows.to_string(), "{filter}");
+        let tally = session.tables().get("samples").unwrap().tally().files();
+        assert_eq!(tally, (read, 3 - read), "{filter}");
+    }
+}
+
+#[tokio::test]
+async fn a_label_that_some_files_lack_is_null_there() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let session = open(folder.path()).await;
+    let by_version = "SELECT label_version, count(*) FROM samples GROUP BY 1 ORDER BY 1 NULLS FIRST";
+    assert_eq!(answer(&session, by_version).await, ",1\n1,3\n2,3");
+}
+
+#[tokio::test]
+async fn samples_are_chosen_by_tables_of_the_users_own() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let session = open(folder.path()).await;
+    let tasks = folder.path().join("tasks.csv");
+    fs::write(&tasks, "task,seconds\na,3\nb,30\n").unwrap();
+    session.add_table("tasks", &tasks).await.unwrap();
+    let slow = "label_task IN (SELECT task FROM tasks WHERE seconds > 10)";
+    let dictionary = Dictionary::read(&session, &FoldOptions::default()).await.unwrap();
+    let grown = grow(&session, &dictionary, slow, Measure::Samples).await.unwrap();
+    assert_eq!(text(&grown.tree), "main;serve;parse 2\nmain;serve;parse;alloc 1\n");
+    let by_value = grow(&session, &dictionary, slow, Measure::Value).await.unwrap();
+    assert_eq!(text(&by_value.tree), "main;serve;parse 20\nmain;serve;parse;alloc 10\n");
+    let joined = "SELECT t.task, t.seconds, count(*) FROM samples s JOIN tasks t ON s.label_task = t.task GROUP BY 1, 2 ORDER BY 1";
+    assert_eq!(answer(&session, joined).await, "a,3,3\nb,30,3");
+    let error = session.add_table("samples", &tasks).await.unwrap_err();
+    assert!(error.to_string().contains("samples is a table of the store"), "{error}");
+    let error = session.add_table("x", Path::new("/none.csv")).await.unwrap_err();
+    assert!(error.to_string().contains("no file /none.csv"), "{error}");
+}
+
+#[tokio::test]
+async fn shares_of_a_function_by_version_over_time() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let session = open(folder.path()).await;
+    let dictionary = Dictionary::read(&session, &FoldOptions::default()).await.unwrap();
+    let question =
+        Question { filter: "service = 'api'", by: "label_version", every: 3600, measure: Measure::Samples };
+    let of_parse = shares(&session, &dictionary, &question, |label| &*label.text == "parse").await.unwrap();
+    let hour = |hour: i64| DAY / 1_000_000 + hour * 3600;
+    let row = |at: i64, version: &str, of_function: u64, total: u64| {
+        ((hour(at), version.to_owned()), Share { of_function, total })
+    };
+    assert_eq!(of_parse, BTreeMap::from([row(0, "1", 1, 3), row(1, "2", 1, 1), row(24, "2", 2, 2)]));
+}
+
+#[tokio::test]
+async fn questions_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let session = open(folder.path()).await;
+    let out = folder.path().join("out.csv");
+    for sql in [
+        format!("COPY samples TO '{}'", out.display()),
+        "INSERT INTO frames SELECT * FROM frames".to_owned(),
+        format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{}'", out.display()),
+        "CREATE TABLE t AS SELECT 1".to_owned(),
+        "DROP TABLE samples".to_owned(),
+        "SET datafusion.execution.batch_size = 1".to_owned(),
+    ] {
+        let told = refusal(&session, &sql).await;
+        assert!(told.contains("not supported"), "{sql}: {told}");
+    }
+    assert!(!out.exists());
+    let told = refusal(&session, "SELECT label_none FROM samples").await;
+    assert!(told.contains("label_none"), "{told}");
+}
+
+#[tokio::test]
+async fn what_is_damaged_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let torn = folder.path().join("samples/day=2026-01-01/service=db/torn.parquet");
+    fs::write(&torn, b"PAR1 and no more").unwrap();
+    let told = unopened(folder.path()).await;
+    assert!(told.contains("torn.parquet is no whole Parquet file"), "{told}");
+    // What is being written, and manifests, are no data.
+    fs::rename(&torn, torn.with_file_name(".torn.parquet")).unwrap();
+    fs::write(folder.path().join("samples/_manifest-1.json"), "{}").unwrap();
+    let session = open(folder.path()).await;
+    assert_eq!(answer(&session, "SELECT count(*) FROM samples").await, "7");
+
+    fs::remove_file(folder.path().join("nodes/w3.parquet")).unwrap();
+    let session = open(folder.path()).await;
+    let dictionary = Dictionary::read(&session, &FoldOptions::default()).await.unwrap();
+    let grown = grow(&session, &dictionary, "day = '2026-01-02'", Measure::Samples).await.unwrap();
+    assert_eq!(text(&grown.tree), format!("{MISSING} 1\nmain;serve;parse 1\n"));
+    assert_eq!((grown.missing, grown.tree.total), (1, 2));
+
+    fs::remove_dir_all(folder.path().join("samples")).unwrap();
+    assert!(unopened(folder.path()).await.contains("is no store"));
+    assert!(unopened(Path::new("/none")).await.contains("there is no store /none"));
+}
