@@ -24,24 +24,20 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// Stacks taken apart: their id and each node on the way to their end.
+    /// The paths of `found` taken apart: a row for each node on the way to a stack's end.
     fn apart(self) -> &'static str {
         match self {
-            Self::DataFusion | Self::DuckDb => "SELECT stack_id, unnest(prefix_ids) AS node_id FROM stacks",
-            Self::Spark => "SELECT stack_id, explode(prefix_ids) AS node_id FROM stacks",
-            Self::Trino => {
-                "SELECT stack_id, node_id FROM stacks CROSS JOIN UNNEST(prefix_ids) AS prefix (node_id)"
-            }
-            Self::Hive => {
-                "SELECT stack_id, node_id FROM stacks LATERAL VIEW explode(prefix_ids) prefix AS node_id"
-            }
-            Self::ClickHouse => "SELECT stack_id, arrayJoin(prefix_ids) AS node_id FROM stacks",
+            Self::DataFusion | Self::DuckDb => "SELECT n, unnest(prefix_ids) AS node_id FROM found",
+            Self::Spark => "SELECT n, explode(prefix_ids) AS node_id FROM found",
+            Self::Trino => "SELECT n, node_id FROM found CROSS JOIN UNNEST(prefix_ids) AS path (node_id)",
+            Self::Hive => "SELECT n, node_id FROM found LATERAL VIEW explode(prefix_ids) path AS node_id",
+            Self::ClickHouse => "SELECT n, arrayJoin(prefix_ids) AS node_id FROM found",
         }
     }
 }
 
 /// The boxes of a flame graph with at least `percent` of the samples for which `filter` holds: `parent_id`, `node_id`, `depth`, the frame, `num`.
-/// The same stack may be in several files: DISTINCT counts it once.
+/// Stacks, nodes and frames may be in several files, as writers do not ask each other: DISTINCT takes each once, of nodes and frames where few are left.
 ///
 /// # Errors
 /// The condition is none.
@@ -50,14 +46,13 @@ pub fn flame(engine: Engine, filter: &str, measure: Measure, percent: f64) -> Re
     Ok(format!(
         "WITH s AS (SELECT stack_id, {sum} AS n FROM samples WHERE {filter} GROUP BY stack_id),
  total AS (SELECT sum(n) AS n FROM s),
- prefixes AS (SELECT DISTINCT stack_id, node_id FROM ({apart}) taken_apart),
- boxes AS (SELECT prefixes.node_id, sum(s.n) AS num FROM s JOIN prefixes ON s.stack_id = prefixes.stack_id
-  GROUP BY prefixes.node_id),
- named AS (SELECT DISTINCT nodes.node_id, nodes.parent_id, nodes.depth, frames.class_name, frames.method_name, frames.line, frames.type
-  FROM nodes JOIN frames ON nodes.frame_hash = frames.frame_hash)
-SELECT named.parent_id, boxes.node_id, named.depth, named.class_name, named.method_name, named.line, named.type, boxes.num
-FROM boxes CROSS JOIN total JOIN named ON boxes.node_id = named.node_id
+ once AS (SELECT DISTINCT stack_id, prefix_ids FROM stacks),
+ found AS (SELECT s.n AS n, once.prefix_ids AS prefix_ids FROM s JOIN once ON s.stack_id = once.stack_id),
+ steps AS ({apart}),
+ boxes AS (SELECT node_id, sum(n) AS num FROM steps GROUP BY node_id)
+SELECT DISTINCT nodes.parent_id, boxes.node_id, nodes.depth, frames.class_name, frames.method_name, frames.line, frames.type, boxes.num
+FROM boxes CROSS JOIN total JOIN nodes ON boxes.node_id = nodes.node_id JOIN frames ON nodes.frame_hash = frames.frame_hash
 WHERE boxes.num * 100.0 / total.n >= {percent:?}
-ORDER BY named.depth, boxes.num DESC, boxes.node_id"
+ORDER BY depth, num DESC, node_id"
     ))
 }

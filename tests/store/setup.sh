@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The engines that conformance.py asks beside our own, from PyPI, in target/store-engines. Spark needs a JDK of 17 or newer.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+place=target/store-engines
+[ -x "$place/bin/python" ] || python3 -m venv "$place"
+"$place/bin/pip" install --quiet --disable-pip-version-check 'duckdb>=1.4' 'pyspark>=4,<5'
+"$place/bin/pip" freeze --disable-pip-version-check | grep -iE '^(duckdb|pyspark)='
