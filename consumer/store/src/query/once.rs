@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, BooleanArray, Int64Array, RecordBatch};
 use datafusion::arrow::compute::filter_record_batch;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{Distribution, EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::filter_pushdown::{FilterDescription, FilterPushdownPhase};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, InputDistributionRequirements, Partitioning, PlanProperties,
@@ -83,6 +85,16 @@ impl ExecutionPlan for OncePerId {
             Ok([input]) => Ok(Arc::new(Self::try_new(input, self.id, self.columns)?)),
             Err(children) => internal_err!("OncePerId has one input, not {}", children.len()),
         }
+    }
+
+    /// Rows with the same id are the same, so it does not matter whether they are chosen before or after.
+    fn gather_filters_for_pushdown(
+        &self,
+        _: FilterPushdownPhase,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        _: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        FilterDescription::from_children(filters, &self.children())
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {

@@ -190,10 +190,8 @@ impl TableProvider for StoreTable {
             global: state.config_options().execution.parquet.clone(),
             ..TableParquetOptions::default()
         };
-        let mut source = ParquetSource::new(self.schema.clone()).with_table_parquet_options(options);
-        if let Some(predicate) = predicate {
-            source = source.with_predicate(predicate);
-        }
+        // Filters on rows come from the optimizer.
+        let source = ParquetSource::new(self.schema.clone()).with_table_parquet_options(options);
         let scan = FileScanConfigBuilder::new(self.url.clone(), Arc::new(source))
             .with_file_groups(groups)
             .with_statistics(statistics)
