@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use datafusion::arrow::array::{Array, AsArray};
+use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{Int16Type, Int64Type};
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use flightline_consumer::fold::{FoldOptions, fold};

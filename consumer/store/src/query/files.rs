@@ -5,13 +5,13 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::object_store::local::LocalFileSystem;
 use datafusion::object_store::path::Path;
-use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, parse_url_opts};
-use datafusion::parquet::arrow::arrow_reader::ArrowReaderMetadata;
-use datafusion::parquet::arrow::async_reader::ParquetObjectReader;
+use datafusion::object_store::{ObjectMeta, ObjectStore, parse_url_opts};
+use datafusion::parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use datafusion::parquet::file::statistics::Statistics;
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt};
@@ -146,10 +146,9 @@ fn decoded(text: &str) -> String {
 /// What the files say of themselves: all columns that any of them has, how many rows, from when to when.
 async fn footers(place: &Place, files: Vec<(ObjectMeta, Vec<String>)>) -> Result<(SchemaRef, Vec<DataFile>)> {
     let read = |(meta, partition): (ObjectMeta, Vec<String>)| async move {
-        let mut reader =
-            ParquetObjectReader::new(place.store.clone(), meta.location.clone()).with_file_size(meta.size);
         let torn = || format!("{} is no whole Parquet file; move it away to read the others", meta.location);
-        let footer = ArrowReaderMetadata::load_async(&mut reader, Default::default()).await;
+        let footer = DFParquetMetadata::new(place.store.as_ref(), &meta).fetch_metadata().await;
+        let footer = ArrowReaderMetadata::try_new(footer.with_context(torn)?, ArrowReaderOptions::new());
         let footer = footer.with_context(torn)?;
         let rows = u64::try_from(footer.metadata().file_metadata().num_rows()).unwrap_or(0);
         let times = times(&footer);
@@ -179,8 +178,8 @@ async fn footers(place: &Place, files: Vec<(ObjectMeta, Vec<String>)>) -> Result
 
 /// First and last time of a file, by the statistics of its row groups.
 fn times(footer: &ArrowReaderMetadata) -> Option<(i64, i64)> {
-    let (at, field) = footer.schema().fields().find("ts")?;
-    if !matches!(field.data_type(), DataType::Timestamp(..)) || at >= footer.schema().fields().len() {
+    let (_, field) = footer.schema().fields().find("ts")?;
+    if !matches!(field.data_type(), DataType::Timestamp(TimeUnit::Microsecond, _)) {
         return None;
     }
     let groups = footer.metadata().row_groups();

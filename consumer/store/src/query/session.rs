@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(condition("a = 1 or b = 'x;y'").unwrap(), "(a = 1 OR b = 'x;y')");
         assert_eq!(condition(" ").unwrap(), "true");
         assert_eq!(condition("true -- or not").unwrap(), "(true)");
-        for more in ["true) OR (true", "true; DROP TABLE samples", "true GROUP BY a", "select", "'"] {
+        for more in ["true) OR (true", "true; DROP TABLE samples", "true GROUP BY a", "select 1", "'"] {
             assert!(condition(more).is_err(), "{more}");
         }
     }

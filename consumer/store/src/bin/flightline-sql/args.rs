@@ -64,7 +64,7 @@ pub struct StoreArgs {
 }
 
 /// Which samples, and what they weigh.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct SelectArgs {
     /// Condition on samples, as "service = 'x' AND day = '2026-01-31'"
     #[arg(long = "where", value_name = "CONDITION", default_value = "", hide_default_value = true)]

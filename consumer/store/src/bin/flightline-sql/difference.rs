@@ -10,7 +10,7 @@ use flightline_consumer::render::svg::SvgOptions;
 use flightline_store::query::session::condition;
 use flightline_store::query::tree::Dictionary;
 
-use crate::args::DiffArgs;
+use crate::args::{DiffArgs, SelectArgs};
 use crate::{answer, flame, output};
 
 /// Compares.
@@ -29,12 +29,7 @@ pub async fn run(args: &DiffArgs) -> Result<()> {
     let scale = if args.no_normalize { Scale::By(1.0) } else { Scale::Normalized };
     let mut difference = Difference::new(&before, &after, scale);
     if args.select.total {
-        let counted = crate::args::SelectArgs {
-            condition: String::new(),
-            total: false,
-            modules: args.select.modules,
-            lines: args.select.lines,
-        };
+        let counted = SelectArgs { total: false, ..args.select.clone() };
         for (at, (which, tree)) in [(&args.before, &before), (&args.after, &after)].into_iter().enumerate() {
             let samples = flame::tree(&session, &dictionary, &both(which)?, &counted).await?;
             difference.per_sample[at] = tree.total as f64 / samples.total.max(1) as f64;
