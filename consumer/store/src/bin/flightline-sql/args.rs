@@ -52,7 +52,7 @@ pub enum Command {
 /// The store that is asked.
 #[derive(Args, Debug)]
 pub struct StoreArgs {
-    /// The store: a directory, or a URL as s3://bucket/path
+    /// The store: a directory
     #[arg(long, value_name = "DIR", env = "FLIGHTLINE_STORE", value_hint = ValueHint::DirPath)]
     pub store: String,
     /// A table of your own to join with: CSV, TSV, Parquet or JSON lines
