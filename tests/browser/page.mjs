@@ -1,5 +1,5 @@
 // A page in a browser; what it asks for and complains of is collected.
-import { mkdtempSync } from "node:fs";
+import { mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before } from "node:test";
@@ -7,25 +7,55 @@ import { chromium } from "playwright-core";
 
 export const flightline = process.env.FLIGHTLINE;
 export const folder = mkdtempSync(join(tmpdir(), "pages-"));
-const contexts = [];
-let browser;
+let contexts = [];
+let server, browser;
 
-before(async () => {
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu"] });
-});
-after(() => browser.close());
+async function launch() {
+  server = await chromium.launchServer({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu"] });
+  browser = await chromium.connect(server.wsEndpoint());
+}
+before(launch);
+after(async () => { if (!await within(10_000, server.close())) await server.kill(); });
+
+/** What becomes of a promise, or nothing if it takes too long. */
+async function within(ms, promise) {
+  let timer;
+  const late = new Promise((done) => { timer = setTimeout(done, ms, null); });
+  return Promise.race([promise.then((value) => value ?? true), late]).finally(() => clearTimeout(timer));
+}
+
+/** A page of its own. A browser that has stopped answering, which Chromium does once in some hundred runs, is begun anew, and that is told. */
+async function fresh(options) {
+  const made = async () => {
+    const context = await browser.newContext(options);
+    return { context, page: await context.newPage() };
+  };
+  const first = await within(60_000, made());
+  if (first) return first;
+  console.error("*** Chromium has not made a page for a minute; another one was started ***");
+  await server.kill();
+  contexts = [];
+  await launch();
+  return made();
+}
 
 /** Closes all pages: those that ask again and again are not to go on behind the next test. */
-export const leave = () => Promise.all(contexts.splice(0).map((context) => context.close()));
+export const leave = () => within(30_000, Promise.all(contexts.splice(0).map((context) => context.close())));
+
+/** What was downloaded, each byte a letter. */
+export async function fetched(download) {
+  const file = join(mkdtempSync(join(folder, "fetched-")), "file");
+  await download.saveAs(file);
+  return readFileSync(file, "latin1");
+}
 
 /** Opens a file: `requests` other than for the page itself and `errors` are collected. */
 export const visit = (file, colorScheme = "light", hash = "", more = {}) => go("file://" + file + hash, { colorScheme, ...more });
 
 /** The same of any address; `prepare(page)` comes before it. */
 export async function go(url, { prepare = () => {}, colorScheme = "light", ...more } = {}) {
-  const context = await browser.newContext({ viewport: { width: 1000, height: 700 }, colorScheme, ...more });
+  const { context, page } = await fresh({ viewport: { width: 1000, height: 700 }, colorScheme, ...more });
   contexts.push(context);
-  const page = await context.newPage();
   page.requests = [];
   page.errors = [];
   page.on("request", (request) => page.requests.push(request.url()));

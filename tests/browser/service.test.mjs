@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
 import { drawn } from "./flame.mjs";
-import { flightline, folder, leave } from "./page.mjs";
+import { fetched, flightline, folder, leave } from "./page.mjs";
 import { NOW, run, Service, target } from "./service_mock.mjs";
 
 let service;
@@ -473,7 +473,7 @@ test("the picture opens in the page, apart from it, and each file is what it is 
   for (const [format, name, magic] of [["html", /\.html$/, /^<!DOCTYPE html>/], ["jfr", /\.jfr$/, /^FLR\0/], ["folded", /\.txt$/, /^\S.* \d+\n/], ["pprof", /\.pb\.gz$/, /^\x1f\x8b/], ["otlp", /\.pb$/, /^\n/]]) {
     const [download] = await Promise.all([page.waitForEvent("download"), rows(page).first().locator(`[data-format=${format}]`).click()]);
     assert.match(download.suggestedFilename(), name);
-    assert.match(readFileSync(await download.path(), "latin1"), magic, format);
+    assert.match(await fetched(download), magic, format);
   }
   await rows(page).first().getByRole("link", { name: /^View/ }).click();
   const frame = await picture(page);

@@ -4,7 +4,7 @@ import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, test } from "node:test";
-import { folder, go, leave } from "./page.mjs";
+import { fetched, folder, go, leave } from "./page.mjs";
 import { Agent, serve } from "./service_agent.mjs";
 
 afterEach(leave);
@@ -51,7 +51,7 @@ test("a process joins, is profiled from the page, and what it did is seen there"
 
   for (const [format, magic] of [["html", /^<!DOCTYPE html>/], ["jfr", /^FLR\0/], ["folded", /^\S.* \d+\n/], ["pprof", /^\x1f\x8b/], ["otlp", /^\n/]]) {
     const [download] = await Promise.all([page.waitForEvent("download"), rows(page).first().locator(`[data-format=${format}]`).click()]);
-    assert.match(readFileSync(await download.path(), "latin1"), magic, format);
+    assert.match(await fetched(download), magic, format);
   }
   await rows(page).first().getByRole("link", { name: /^View/ }).click();
   const frame = await picture(page);

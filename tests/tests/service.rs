@@ -148,6 +148,15 @@ impl Drop for Agent {
     }
 }
 
+/// A program whose agent is killed; ended with the test.
+struct Orphan(u32);
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        signal(self.0, libc::SIGKILL);
+    }
+}
+
 fn begin(folder: &Path, options: &[String], port: u16) -> (Child, u16) {
     let mut command = Command::new(flightline());
     command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--min-free", "1m", "--dir"]);
@@ -408,6 +417,7 @@ fn who_dies_is_told_and_others_run_on() {
         until(LIMIT, "a second of each run", || (service.run(run)["elapsed"].as_u64()? > 1500).then_some(()));
     }
     // The program of one, the agent of another.
+    let orphan = Orphan(agents[1].program());
     signal(agents[0].program(), libc::SIGKILL);
     signal(agents[1].0.id(), libc::SIGKILL);
     let killed = service.ended(&runs[0]);
@@ -427,6 +437,7 @@ fn who_dies_is_told_and_others_run_on() {
         wait(&mut agents[0].0, LIMIT, "the agent of a program that was killed")
     };
     assert_eq!(status.code(), Some(128 + libc::SIGKILL));
+    drop(orphan);
 }
 
 #[test]
