@@ -16,7 +16,7 @@ use flightline_consumer::tree::Tree;
 use flightline_store::query::dialect::{self, Engine};
 use flightline_store::query::share::{Question, Share, shares};
 use flightline_store::query::tree::{Dictionary, MISSING, grow};
-use flightline_store::query::weights::Measure;
+use flightline_store::query::weights::{Choice, Measure};
 use flightline_store::query::{OpenOptions, Session};
 use futures::TryStreamExt;
 use kit::Sample;
@@ -68,6 +68,11 @@ fn written_by_two(store: &Path, samples: &[Sample]) {
     }
 }
 
+/// Samples of the store for which the condition holds.
+fn of(filter: &str, measure: Measure) -> Choice<'_> {
+    Choice { table: "samples", filter, measure }
+}
+
 #[tokio::test]
 async fn a_flame_graph_of_the_store_is_that_of_the_recording() {
     let mut compared = 0;
@@ -83,9 +88,9 @@ async fn a_flame_graph_of_the_store_is_that_of_the_recording() {
                 let events = vec![kind.name.to_string()];
                 let options = FoldOptions { lines, events, ..FoldOptions::default() };
                 let want = text(&fold(&model, &options).unwrap());
-                let dictionary = Dictionary::read(&session, &options).await.unwrap();
+                let dictionary = Dictionary::read(&session, "samples", "", &options).await.unwrap();
                 let filter = format!("event_type = '{}'", kind.name);
-                let grown = grow(&session, &dictionary, &filter, Measure::Samples).await.unwrap();
+                let grown = grow(&session, &dictionary, of(&filter, Measure::Samples)).await.unwrap();
                 assert_eq!(text(&grown.tree), want, "{name}: {}", kind.name);
                 assert_eq!(grown.missing, 0);
                 compared += want.lines().count();
@@ -115,7 +120,7 @@ async fn the_portable_sql_counts_each_box_once_whoever_wrote_it() {
     written_by_two(folder.path(), &samples);
     let session = open(folder.path()).await;
     for percent in [0.0, 1.0] {
-        let sql = dialect::flame(Engine::DataFusion, "", Measure::Samples, percent).unwrap();
+        let sql = dialect::flame(Engine::DataFusion, of("", Measure::Samples), percent).unwrap();
         let mut paths = BTreeMap::from([(0, String::new())]);
         let mut seen = BTreeMap::new();
         let mut rows = session.stream(&sql).await.unwrap();
@@ -233,10 +238,10 @@ async fn samples_are_chosen_by_tables_of_the_users_own() {
     fs::write(&tasks, "task,seconds\na,3\nb,30\n").unwrap();
     session.add_table("tasks", &tasks).await.unwrap();
     let slow = "label_task IN (SELECT task FROM tasks WHERE seconds > 10)";
-    let dictionary = Dictionary::read(&session, &FoldOptions::default()).await.unwrap();
-    let grown = grow(&session, &dictionary, slow, Measure::Samples).await.unwrap();
+    let dictionary = Dictionary::read(&session, "samples", "", &FoldOptions::default()).await.unwrap();
+    let grown = grow(&session, &dictionary, of(slow, Measure::Samples)).await.unwrap();
     assert_eq!(text(&grown.tree), "main;serve;parse 2\nmain;serve;parse;alloc 1\n");
-    let by_value = grow(&session, &dictionary, slow, Measure::Value).await.unwrap();
+    let by_value = grow(&session, &dictionary, of(slow, Measure::Value)).await.unwrap();
     assert_eq!(text(&by_value.tree), "main;serve;parse 20\nmain;serve;parse;alloc 10\n");
     let joined = "SELECT t.task, t.seconds, count(*) FROM samples s JOIN tasks t ON s.label_task = t.task GROUP BY 1, 2 ORDER BY 1";
     assert_eq!(answer(&session, joined).await, "a,3,3\nb,30,3");
@@ -251,9 +256,9 @@ async fn shares_of_a_function_by_version_over_time() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());
     let session = open(folder.path()).await;
-    let dictionary = Dictionary::read(&session, &FoldOptions::default()).await.unwrap();
+    let dictionary = Dictionary::read(&session, "samples", "", &FoldOptions::default()).await.unwrap();
     let question =
-        Question { filter: "service = 'api'", by: "label_version", every: 3600, measure: Measure::Samples };
+        Question { choice: of("service = 'api'", Measure::Samples), by: "label_version", every: 3600 };
     let of_parse = shares(&session, &dictionary, &question, |label| &*label.text == "parse").await.unwrap();
     let hour = |hour: i64| DAY / 1_000_000 + hour * 3600;
     let row = |at: i64, version: &str, of_function: u64, total: u64| {
@@ -300,8 +305,8 @@ async fn what_is_damaged_is_named() {
 
     fs::remove_file(folder.path().join("nodes/w3.parquet")).unwrap();
     let session = open(folder.path()).await;
-    let dictionary = Dictionary::read(&session, &FoldOptions::default()).await.unwrap();
-    let grown = grow(&session, &dictionary, "day = '2026-01-02'", Measure::Samples).await.unwrap();
+    let dictionary = Dictionary::read(&session, "samples", "", &FoldOptions::default()).await.unwrap();
+    let grown = grow(&session, &dictionary, of("day = '2026-01-02'", Measure::Samples)).await.unwrap();
     assert_eq!(text(&grown.tree), format!("{MISSING} 1\nmain;serve;parse 1\n"));
     assert_eq!((grown.missing, grown.tree.total), (1, 2));
 

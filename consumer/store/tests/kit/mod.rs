@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, Int16Array, Int32Array, Int64Array, ListBuilder, PrimitiveBuilder, RecordBatch, StringArray,
+    ArrayRef, Int32Array, Int64Array, ListBuilder, PrimitiveBuilder, RecordBatch, StringArray,
     TimestampMicrosecondArray,
 };
 use datafusion::arrow::datatypes::{Field, Int64Type, Schema};
@@ -73,7 +73,7 @@ pub fn write(store: &Path, writer: &str, day: &str, service: &str, samples: &[Sa
             let hash = id(frame);
             frames.insert(hash, frame.clone());
             let node = id(&(parent, hash));
-            nodes.insert(node, (parent, hash, depth as i16 + 1));
+            nodes.insert(node, (parent, hash, depth as i32 + 1));
             prefixes.push(node);
             parent = node;
         }
@@ -88,6 +88,7 @@ pub fn write(store: &Path, writer: &str, day: &str, service: &str, samples: &[Sa
         ("ts".into(), Arc::new(ts.with_timezone("UTC"))),
         ("stack_id".into(), Arc::new(Int64Array::from(ids))),
         ("event_type".into(), text(&|sample| Some(sample.event.clone()))),
+        ("samples".into(), Arc::new(Int64Array::from(vec![1; samples.len()]))),
         ("value".into(), Arc::new(Int64Array::from(vec![10; samples.len()]))),
     ];
     let mut keys: Vec<&String> = samples.iter().flat_map(|sample| sample.labels.keys()).collect();
@@ -108,15 +109,15 @@ pub fn write(store: &Path, writer: &str, day: &str, service: &str, samples: &[Sa
         ("stack_id".into(), numbers(stacks.keys().copied().collect())),
         ("prefix_ids".into(), Arc::new(prefixes.finish()) as ArrayRef),
     ];
-    file(&store.join(format!("stacks/{writer}.parquet")), columns);
-    let depths: Int16Array = nodes.values().map(|&(_, _, depth)| Some(depth)).collect();
+    file(&store.join(format!("stacks/day={day}/service={service}/{writer}.parquet")), columns);
+    let depths: Int32Array = nodes.values().map(|&(_, _, depth)| Some(depth)).collect();
     let columns = vec![
         ("node_id".into(), numbers(nodes.keys().copied().collect())),
         ("parent_id".into(), numbers(nodes.values().map(|node| node.0).collect())),
         ("frame_hash".into(), numbers(nodes.values().map(|node| node.1).collect())),
         ("depth".into(), Arc::new(depths) as ArrayRef),
     ];
-    file(&store.join(format!("nodes/{writer}.parquet")), columns);
+    file(&store.join(format!("nodes/day={day}/service={service}/{writer}.parquet")), columns);
     let text = |of: fn(&Frame) -> &str| -> ArrayRef {
         Arc::new(frames.values().map(|frame| Some(of(frame))).collect::<StringArray>())
     };
@@ -128,7 +129,7 @@ pub fn write(store: &Path, writer: &str, day: &str, service: &str, samples: &[Sa
         ("line".into(), Arc::new(lines) as ArrayRef),
         ("type".into(), text(|frame| kind(frame.kind))),
     ];
-    file(&store.join(format!("frames/{writer}.parquet")), columns);
+    file(&store.join(format!("frames/day={day}/service={service}/{writer}.parquet")), columns);
 }
 
 fn file(path: &Path, columns: Vec<(String, ArrayRef)>) {

@@ -11,7 +11,9 @@ use crate::{answer, flame, output};
 /// Tells the functions that samples fell in most.
 pub async fn run(args: &TopArgs) -> Result<()> {
     let session = answer::open(&args.store).await?;
-    let dictionary = Dictionary::read(&session, &args.select.names(false)).await?;
+    let select = &args.select;
+    let dictionary =
+        Dictionary::read(&session, select.table(), &select.condition, &select.names(false)).await?;
     let tree = flame::tree(&session, &dictionary, &args.select.condition, &args.select).await?;
     if tree.total == 0 {
         bail!("no sample in {} is one where {}", args.store.store, args.select.title());
