@@ -153,7 +153,7 @@ mod tests {
     fn a_label_is_never_called_like_another_column() {
         assert_eq!(label_column("ts"), "label_ts");
         assert_eq!(label_column("http.Method"), "label_http_method");
-        assert_eq!(label_column("é'\"; DROP"), "label_______drop");
+        assert_eq!(label_column("é'\"; DROP"), "label______drop");
         for table in Table::ALL {
             assert!(
                 columns(table).iter().all(|field| !field.name().starts_with(LABEL) && field.name() != LABELS)

@@ -80,8 +80,7 @@ impl Session {
             }
             "parquet" => self.context.register_parquet(name, path, ParquetReadOptions::default()).await,
             "json" | "ndjson" | "jsonl" => {
-                let mut options = JsonReadOptions::default();
-                options.file_extension = ending;
+                let options = JsonReadOptions { file_extension: ending, ..JsonReadOptions::default() };
                 self.context.register_json(name, path, options).await
             }
             _ => bail!("{path}: tables are read from .csv, .tsv, .parquet, .json and .ndjson"),

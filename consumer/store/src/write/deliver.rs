@@ -174,7 +174,7 @@ impl Writer {
     }
 
     async fn deliver(&self, chunks: &[Chunk<'_>], added: &mut Added) -> Result<()> {
-        let Some(first) = chunks.first() else { return Ok(()) };
+        let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else { return Ok(()) };
         let ids: Vec<Id> = chunks.iter().map(|chunk| chunk.id).collect();
         let mut parts = Parts::new(self, first.day, self.delivery_id(&ids));
         let mut feed = Feed::new(self.feed_options());
@@ -188,31 +188,37 @@ impl Writer {
         let at = |offset: u64| begins.partition_point(|&begin| begin <= offset).saturating_sub(1);
         let mut now = 0;
         parts.rows.chunk(ids[now]);
-        for piece in chunks.iter().flat_map(|chunk| chunk.bytes.chunks(PIECE)).map(Some).chain([None]) {
-            match piece {
-                Some(piece) => feed.push(piece),
-                None => feed.close(),
-            }
-            while let Some(item) = feed.next() {
-                match item {
-                    Item::ChunkStart(start) if at(start.offset) != now => {
-                        now = at(start.offset);
+        for chunk in chunks {
+            let end = if chunk.offset == last.offset { Some(None) } else { None };
+            for piece in chunk.bytes.chunks(PIECE).map(Some).chain(end) {
+                match piece {
+                    Some(piece) => feed.push(piece),
+                    None => feed.close(),
+                }
+                while let Some(item) = feed.next() {
+                    match item {
+                        Item::ChunkStart(start) if at(start.offset) != now => {
+                            now = at(start.offset);
+                            parts.rows.chunk(ids[now]);
+                        }
+                        Item::Sample(sample) => parts.rows.sample(&sample, &self.shared),
+                        Item::Loss(loss) => parts.rows.loss(&loss),
+                        Item::Warning(warning) => {
+                            let of = at(warning.offset);
+                            let byte = chunks[of].offset + warning.offset.saturating_sub(begins[of]);
+                            added.warn(format!("byte {byte}: {}", warning.message));
+                        }
+                        _ => {}
+                    }
+                    if parts.rows.full() {
+                        parts.rows.settle(|event| feed.period(event));
+                        parts.put(added).await?;
                         parts.rows.chunk(ids[now]);
                     }
-                    Item::Sample(sample) => parts.rows.sample(&sample, &self.shared),
-                    Item::Loss(loss) => parts.rows.loss(&loss),
-                    Item::Warning(warning) => {
-                        let in_recording = chunks.get(at(warning.offset)).map_or(0, |chunk| chunk.offset)
-                            + warning.offset.saturating_sub(begins[at(warning.offset)]);
-                        added.warn(format!("byte {in_recording}: {}", warning.message));
-                    }
-                    _ => {}
-                }
-                if parts.rows.full() {
-                    parts.put(added).await?;
-                    parts.rows.chunk(ids[now]);
                 }
             }
+            // What samples stand for may be told behind them.
+            parts.rows.settle(|event| feed.period(event));
         }
         parts.finish(added).await?;
         added.chunks += chunks.len() as u64;

@@ -131,6 +131,8 @@ pub(super) struct Rows {
     known_contexts: HashMap<Arc<SpanContext>, u32, KeyHash>,
     known_threads: HashMap<(u32, Option<i64>), u32, KeyHash>,
     plain: Option<u32>,
+    /// Rows of chunks that are over.
+    settled: usize,
 }
 
 /// What all samples of a delivery share.
@@ -185,6 +187,19 @@ impl Rows {
             unit: sample.weight.unit,
         };
         self.rows.push(row);
+    }
+
+    /// Samples of the present chunk last as long as `period` says, in ns, if nothing else is known of them.
+    pub(super) fn settle(&mut self, period: impl Fn(&str) -> Option<u64>) {
+        let of_chunk = self.settled.min(self.rows.len());
+        let mut periods: HashMap<u32, Option<i64>, KeyHash> = HashMap::default();
+        for row in self.rows[of_chunk..].iter_mut().filter(|row| row.unit == Unit::Samples) {
+            let event = &self.events.all[row.event as usize];
+            if let Some(period) = *periods.entry(row.event).or_insert_with(|| period(event).map(number)) {
+                (row.value, row.unit) = (period.saturating_mul(row.samples), Unit::Nanoseconds);
+            }
+        }
+        self.settled = self.rows.len();
     }
 
     pub(super) fn loss(&mut self, loss: &live::Loss) {

@@ -129,9 +129,12 @@ pub struct SelectArgs {
     /// Lines of the source apart
     #[arg(long)]
     pub lines: bool,
+    /// Samples of this type, by name or as cpu, wall, alloc, …; else what --where says, or the best type there is, CPU samples first
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
     /// Ask sums by time instead of samples: fewer rows, without the labels that they do not have
     #[arg(long, value_name = "TIME", value_enum)]
-    pub by: Option<Sums>,
+    pub sums: Option<Sums>,
 }
 
 /// Sums of samples.

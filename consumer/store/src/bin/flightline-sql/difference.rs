@@ -11,13 +11,14 @@ use flightline_store::query::session::condition;
 use flightline_store::query::tree::Dictionary;
 
 use crate::args::{DiffArgs, SelectArgs};
+use crate::choice::condition_of;
 use crate::{answer, flame, output};
 
 /// Compares.
 pub async fn run(args: &DiffArgs) -> Result<()> {
     let session = answer::open(&args.store).await?;
-    let both =
-        |one: &str| anyhow::Ok(format!("{} AND {}", condition(&args.select.condition)?, condition(one)?));
+    let of_type = condition_of(&session, &args.select).await?;
+    let both = |one: &str| anyhow::Ok(format!("{of_type} AND {}", condition(one)?));
     let either = both(&format!("{} OR {}", condition(&args.before)?, condition(&args.after)?))?;
     let dictionary =
         Dictionary::read(&session, args.select.table(), &either, &args.select.names(false)).await?;

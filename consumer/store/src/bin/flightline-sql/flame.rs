@@ -18,6 +18,7 @@ use flightline_store::query::tree::{Dictionary, MISSING, grow};
 use flightline_store::query::weights::{Choice, Measure};
 
 use crate::args::{FlameArgs, SelectArgs, Sums, TreeFormat};
+use crate::choice::{condition_alone, condition_of};
 use crate::{answer, output};
 
 impl SelectArgs {
@@ -28,7 +29,7 @@ impl SelectArgs {
 
     /// The table that is asked.
     pub fn table(&self) -> &'static str {
-        match self.by {
+        match self.sums {
             None => Table::Samples,
             Some(Sums::Minute) => Table::Minutes,
             Some(Sums::Hour) => Table::Hours,
@@ -76,14 +77,16 @@ pub async fn tree(
 pub async fn run(args: &FlameArgs) -> Result<()> {
     let select = &args.select;
     if args.sql {
-        let sql = dialect::flame(args.engine.into(), select.choice(&select.condition), args.min_percent)?;
+        let sql =
+            dialect::flame(args.engine.into(), select.choice(&condition_alone(select)?), args.min_percent)?;
         return output::text(&args.output, |out| Ok(writeln!(out, "{sql}")?));
     }
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
     let session = answer::open(&args.store).await?;
     let names = select.names(format == TreeFormat::Html);
-    let dictionary = Dictionary::read(&session, select.table(), &select.condition, &names).await?;
-    let tree = tree(&session, &dictionary, &select.condition, select).await?;
+    let condition = condition_of(&session, select).await?;
+    let dictionary = Dictionary::read(&session, select.table(), &condition, &names).await?;
+    let tree = tree(&session, &dictionary, &condition, select).await?;
     let mut told = vec![amount(tree.total, &tree.unit)];
     let tree = if args.min_percent > 0.0 {
         let (left, pruned) = prune(&tree, args.min_percent);

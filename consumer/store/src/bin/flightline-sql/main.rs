@@ -6,6 +6,7 @@
 mod add;
 mod answer;
 mod args;
+mod choice;
 mod difference;
 mod flame;
 mod info;
