@@ -106,6 +106,11 @@ impl Place {
         })
     }
 
+    /// A file beside the tables.
+    pub(crate) fn root_file(&self, name: &str) -> Path {
+        self.root.clone().join(name)
+    }
+
     /// Puts a file where there is none, or one of the same content. It is there as a whole, and stays if the machine fails.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod difference;
 mod flame;
 mod info;
 mod live;
+mod maintain;
 mod output;
 mod share;
 mod top;
@@ -41,6 +42,7 @@ fn run(command: &Command) -> Result<()> {
     runtime.block_on(async {
         match command {
             Command::Add(args) => add::run(args).await,
+            Command::Maintain(args) => maintain::run(args).await,
             Command::Sql(args) => answer::run(args).await,
             Command::Flame(args) => flame::run(args).await,
             Command::Diff(args) => difference::run(args).await,
