@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::parquet::arrow::ArrowWriter;
@@ -75,7 +76,8 @@ pub(super) async fn file(
     let mut count = 0;
     while let Some(batch) = rows.try_next().await? {
         count += batch.num_rows() as u64;
-        let batch = batch.with_schema(of_file.clone()).context("a row lacks what every row has")?;
+        let batch = RecordBatch::try_new(of_file.clone(), batch.columns().to_vec());
+        let batch = batch.context("a row lacks what every row has")?;
         writer.write(&batch)?;
     }
     Ok((writer.into_inner()?, count))

@@ -49,12 +49,14 @@ pub async fn open(at: &str, context: &SessionContext) -> Result<Tables> {
     let place = Place::open(at)?;
     context.register_object_store(place.url().as_ref(), place.object_store().clone());
     let mut tables = BTreeMap::new();
+    let mut there = 0;
     for of in Table::ALL {
         let listed = place.list(of, None).await?;
-        if of == Table::Samples && listed.is_empty() {
-            bail!("{at} is no store: it has no Parquet file in {}/", of.name());
-        }
+        there += listed.len();
         tables.insert(of.name(), read(&place, of, listed).await?.table(&place, of));
+    }
+    if there == 0 {
+        bail!("{at} is no store: there is no Parquet file in {}/ and the like", Table::Samples.name());
     }
     Ok(Tables(tables))
 }
