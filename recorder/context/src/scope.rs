@@ -209,16 +209,19 @@ impl Scope {
         InScope { scope: self, token: self.activate(), not_send: PhantomData }
     }
 
-    fn activate(&self) -> u64 {
+    /// Enters it without a guard; a token for [`Scope::leave`], 0 if it could not be entered.
+    pub fn activate(&self) -> u64 {
         let Some(inner) = &self.inner else { return 0 };
         let attrs = inner.labels.bytes();
         enter_scope(&Entering { context: &inner.context, name: inner.name, attrs, owner: 0 }, &inner.keys)
     }
 
-    fn leave(&self, token: u64) {
-        if let (Some(inner), Some(ended)) = (&self.inner, exit(token)) {
-            inner.samples.fetch_add(ended.samples, Relaxed);
-        }
+    /// Leaves it on the thread that got this token; `false` if there is nothing of that token on this one.
+    pub fn leave(&self, token: u64) -> bool {
+        let Some(inner) = &self.inner else { return false };
+        let Some(ended) = exit(token) else { return false };
+        inner.samples.fetch_add(ended.samples, Relaxed);
+        true
     }
 
     /// Whether it has labels to give: `false` if no recorder was in the process when it began.

@@ -1,0 +1,201 @@
+//! Scopes: each sample carries the labels of the task attempt that it was taken in, whatever took it, and no other's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use flightline_consumer::live::{Feed, Item, Options};
+use flightline_tests::record::{Record, Recorded};
+use flightline_tests::run::{run, turn};
+use flightline_tests::spans::{self, Span};
+use flightline_tests::victim;
+use serde_json::Value;
+
+const CONTEXT: &str = "flightline.SampleContext";
+const SAMPLES: [&str; 3] = ["jdk.ExecutionSample", "profiler.WallClockSample", "profiler.Malloc"];
+const LIMIT: Duration = Duration::from_secs(60);
+const NAMES: [&str; 4] = ["zero", "one", "two", "three"];
+
+/// Labels by thread and time.
+fn contexts(path: &Path) -> HashMap<(u64, i64), Value> {
+    let labels = |context: &Span| match context.field("labels") {
+        "" => Value::Null,
+        text => serde_json::from_str(text).unwrap(),
+    };
+    let contexts = spans::read(path, &[CONTEXT]);
+    contexts.into_iter().map(|c| ((c.tid, c.number("startTime")), labels(&c))).collect()
+}
+
+fn json(path: &Path, arguments: &[&str]) -> Value {
+    let mut told = Command::new(victim::flightline());
+    let told = run(told.args(arguments).arg(path), LIMIT).expect_success("flightline").stdout_text();
+    serde_json::from_str(&told).unwrap()
+}
+
+/// Of a function's name `in_task_2`: what it is in, and the task.
+fn place(name: &str) -> Option<(&str, usize)> {
+    let (place, task) = name.strip_prefix("in_")?.rsplit_once('_')?;
+    Some((place, task.parse().ok()?))
+}
+
+/// What a sample's labels must be, of who was in such a function.
+fn check(labels: &Value, place: &str, task: usize) {
+    assert_eq!(labels["dag"], "dag_7", "{labels}");
+    assert_eq!(labels["task"], format!("task_{task}"), "{labels}");
+    assert_eq!(labels["only"], NAMES[task], "{labels}");
+    assert_eq!(labels["step"].as_str(), (place == "step").then_some("sort"), "{labels}");
+    assert_eq!(labels.as_object().unwrap().len(), if place == "step" { 5 } else { 4 }, "{labels}");
+}
+
+fn recorded(events: &str, rounds: &str) -> Recorded {
+    let record = Record::new().option("-e").option(events);
+    record.run(env!("CARGO_BIN_EXE_scopes_victim"), &[rounds]).expect_code(0)
+}
+
+/// No allowance at the edges: the functions are called within their scope, so a sample that has one in its stack was taken in it.
+#[test]
+fn labels_of_parallel_attempts_never_mix() {
+    let _turn = turn();
+    let recorded = recorded("cpu@1ms,wall@2ms,alloc@4k", "12");
+    let contexts = contexts(&recorded.path);
+    let mut right: BTreeMap<String, u64> = BTreeMap::new();
+    let mut attempts: BTreeMap<(usize, String), Vec<i64>> = BTreeMap::new();
+    for sample in spans::read(&recorded.path, &SAMPLES) {
+        let labels = contexts.get(&(sample.tid, sample.number("startTime")));
+        let found = sample.frames.iter().find_map(|frame| place(&frame.method));
+        let Some((place, task)) = found else {
+            if sample.has("in_none") && labels.is_some() {
+                assert!(labels.unwrap().get("task").is_none(), "{sample:?} {labels:?}");
+            }
+            continue;
+        };
+        let labels = labels.unwrap_or_else(|| panic!("without labels: {sample:?}"));
+        check(labels, place, task);
+        *right.entry(format!("{place} {}", sample.event)).or_default() += 1;
+        let number = labels["attempt"].as_str().unwrap().to_owned();
+        attempts.entry((task, number)).or_default().push(sample.number("startTime"));
+    }
+    println!("{right:?}; samples of {} attempts", attempts.len());
+    for place in ["task", "step"] {
+        for event in SAMPLES {
+            let seen = right.get(&format!("{place} {event}")).copied().unwrap_or(0);
+            assert!(seen >= 20, "{seen} of {event} in {place}");
+        }
+    }
+    assert_eq!(attempts.len(), 48, "{attempts:?}");
+
+    // Each attempt is told once when it ends, with its labels, and all of its samples lie between its begin and its end.
+    let ended = spans::read(&recorded.path, &["flightline.Span"]);
+    let mut told: BTreeMap<(usize, String), i64> = BTreeMap::new();
+    let mut others: BTreeMap<&str, usize> = BTreeMap::new();
+    for span in &ended {
+        let labels: Value = serde_json::from_str(span.field("labels")).unwrap_or_default();
+        let task = labels["only"].as_str().and_then(|only| NAMES.iter().position(|name| *name == only));
+        match (span.field("name"), task, labels.get("step")) {
+            ("scope", Some(task), None) => {
+                check(&labels, "task", task);
+                let number = labels["attempt"].as_str().unwrap().to_owned();
+                assert!(
+                    told.insert((task, number), span.number("samples")).is_none(),
+                    "told twice: {labels}"
+                );
+            }
+            (name, ..) => *others.entry(name).or_default() += 1,
+        }
+    }
+    assert_eq!(told.keys().collect::<Vec<_>>(), attempts.keys().collect::<Vec<_>>());
+    assert!(told.values().all(|samples| *samples > 0), "{told:?}");
+    assert_eq!((others["job"], others["scope"]), (1, 49), "48 steps, and one of too many labels: {others:?}");
+
+    // Who follows a recording, and who adds up by a label, has the same.
+    let mut feed = Feed::new(Options::default());
+    feed.push(&std::fs::read(&recorded.path).unwrap());
+    feed.close();
+    let mut cpu: BTreeMap<String, u64> = BTreeMap::new();
+    while let Some(item) = feed.next() {
+        let Item::Sample(sample) = item else { continue };
+        let Some(context) = &sample.span else { continue };
+        let frames = sample.stack.as_ref().map_or(&[][..], |stack| &stack.frames);
+        let Some((_, task)) = frames.iter().find_map(|frame| place(&frame.function)) else { continue };
+        assert_eq!(*context.labels["task"], format!("task_{task}"));
+        *cpu.entry(context.labels["attempt"].to_string()).or_default() += 1;
+    }
+    assert_eq!(cpu.len(), 12, "{cpu:?}");
+    let told = json(&recorded.path, &["spans", "--json", "--by", "label=task"]);
+    for task in 0..4 {
+        let key = format!("task_{task}");
+        let row = told["rows"].as_array().unwrap().iter().find(|row| row["key"] == key.as_str());
+        // Twelve attempts of 3 + 3 + 2 + 1 + 1 ms, and what begins and ends threads.
+        let ns = row.and_then(|row| row["spent"]["cpuNanos"].as_u64()).unwrap_or(0);
+        assert!((100_000_000..240_000_000).contains(&ns), "{key}: {ns} ns: {told}");
+    }
+}
+
+/// What finds no place is told to the program, and in the recording beside what did.
+#[test]
+fn labels_without_place_are_told() {
+    let _turn = turn();
+    let recorded = recorded("cpu@1ms", "1");
+    let text = recorded.finished.stdout_text();
+    assert!(text.contains("attempts 4\n"), "{text}");
+    let left_out = text.lines().find_map(|line| line.strip_prefix("flightline.labels_left_out ")).unwrap();
+    // 14 of 42 bytes are 588.
+    assert_eq!(left_out, "9986");
+    let contexts = contexts(&recorded.path);
+    let full: Vec<&Value> = contexts.values().filter(|labels| labels.get("key_0").is_some()).collect();
+    assert!(full.len() >= 5, "{} samples", full.len());
+    for labels in full {
+        assert_eq!(labels["flightline.labels_left_out"], "9986");
+        assert_eq!(labels.as_object().unwrap().len(), 15, "{labels}");
+    }
+}
+
+/// Nobody records: the same program does the same.
+#[test]
+fn without_a_recorder_there_is_nothing() {
+    let finished = run(Command::new(env!("CARGO_BIN_EXE_scopes_victim")).arg("1"), LIMIT);
+    assert_eq!(
+        finished.expect_success("the victim").stdout_text(),
+        "attempts 4\nflightline.labels_left_out 0\n"
+    );
+}
+
+/// The same from C: two threads at their attempts, one of which has help from a third, and labels that make no sense.
+#[test]
+fn from_c() {
+    let _turn = turn();
+    let include = format!("-I{}", preload().join("include").display());
+    let program = victim::c("scopes_c", &["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", &include]);
+    run(Command::new(&program).args(["1", "without"]), LIMIT).expect_success("without the library");
+    let record = Record::new().option("-e").option("cpu@1ms");
+    let recorded = record.run(program, &["15", "with"]).expect_code(0);
+    let contexts = contexts(&recorded.path);
+    let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
+    for sample in spans::read(&recorded.path, &SAMPLES[..1]) {
+        let functions = ["in_first", "in_second", "in_odd", "in_none"];
+        let Some(function) = functions.into_iter().find(|name| sample.has(name)) else { continue };
+        let labels = contexts.get(&(sample.tid, sample.number("startTime"))).unwrap_or(&Value::Null);
+        *seen.entry(function).or_default() += 1;
+        match function {
+            "in_none" => assert_eq!(*labels, Value::Null, "{sample:?}"),
+            "in_odd" => assert_eq!(*labels, odd_labels()),
+            _ => assert_eq!(*labels, serde_json::json!({ "task": &function[3..], "attempt": "0" })),
+        }
+    }
+    println!("{seen:?}");
+    assert!(seen["in_first"] > 80 && seen["in_second"] > 40 && seen["in_odd"] > 8, "{seen:?}");
+}
+
+/// What is left of them.
+fn odd_labels() -> Value {
+    let long = format!("{}…", "v".repeat(252));
+    serde_json::json!({
+        "none": "", "empty": "", "half": "a\u{fffd}", "control": "\u{1}\"\\\n", "long": long,
+        "flightline.labels_left_out": "4"
+    })
+}
+
+fn preload() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../recorder/preload")
+}
