@@ -187,6 +187,41 @@ fn from_c() {
     assert!(seen["in_first"] > 80 && seen["in_second"] > 40 && seen["in_odd"] > 8, "{seen:?}");
 }
 
+/// The examples, whose task has a helper on another thread.
+#[test]
+fn from_cpp_and_python() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("spans");
+    let mut compiler = Command::new("g++");
+    compiler.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
+    compiler.arg(format!("-I{}", preload().join("include").display())).arg("-o").arg(&program);
+    compiler.arg(preload().join("examples/spans.cpp")).args(["-lpthread", "-ldl"]);
+    run(&mut compiler, LIMIT).expect_success("g++");
+    let python = preload().join("examples/spans.py");
+    let python = python.to_str().unwrap();
+    for (program, arguments) in
+        [(program.as_path(), &["30000000"][..]), (Path::new("python3"), &[python, "300000"])]
+    {
+        let recorded = Record::new().option("-e").option("cpu@1ms").run(program, arguments).expect_code(0);
+        let contexts = contexts(&recorded.path);
+        let (mut by_thread, mut without) = (BTreeMap::new(), 0);
+        for ((tid, _), labels) in &contexts {
+            if labels["task"] != "charge" {
+                without += 1;
+                continue;
+            }
+            // On the thread that began it, in a span that has a label of its own.
+            let inherited = serde_json::json!({ "tenant": "acme", "task": "charge", "attempt": "0" });
+            assert_eq!(*labels, inherited);
+            *by_thread.entry(tid).or_insert(0) += 1;
+        }
+        println!("{by_thread:?}, {without} without");
+        assert!(by_thread.len() == 2 && by_thread.values().all(|seen| *seen >= 5), "{by_thread:?}");
+        assert!(without >= 5, "{without}");
+    }
+}
+
 /// What is left of them.
 fn odd_labels() -> Value {
     let long = format!("{}…", "v".repeat(252));
