@@ -234,3 +234,89 @@ fn odd_labels() -> Value {
 fn preload() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../recorder/preload")
 }
+
+/// A job as of Hive on Tez, recorded by itself and by somebody else: the slow attempt stands out, its stacks say why, and whatever
+/// the table says of an attempt, the samples say, too.
+#[test]
+fn a_job_of_task_attempts() {
+    let _turn = turn();
+    let job = env!("CARGO_BIN_EXE_task_attempts");
+    let folder = tempfile::tempdir().unwrap();
+    let (own, table) = (folder.path().join("own.jfr"), folder.path().join("tasks.csv"));
+    let arguments = ["--size", "20000", "--events", "cpu@1ms"];
+    let mut alone = Command::new(job);
+    alone.env("FLIGHTLINE_BIN", victim::flightline()).args(arguments).arg(&own).arg(&table);
+    run(&mut alone, LIMIT).expect_success("the job");
+    of_job(&own, &table);
+    let table_name = table.to_str().unwrap();
+    let outside =
+        Record::new().option("-e").option("cpu@1ms").run(job, &["--size", "20000", "-", table_name]);
+    of_job(&outside.expect_code(0).path, &table);
+}
+
+fn of_job(recording: &Path, table: &Path) {
+    let table = std::fs::read_to_string(table).unwrap();
+    let mut lines = table.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let head = lines.next().unwrap();
+    assert_eq!(
+        head.join(" "),
+        "application vertex task attempt host start_ms end_ms seconds state input_records"
+    );
+    let rows: HashMap<String, Vec<String>> = lines.map(|line| (line[3].clone(), line)).collect();
+    assert_eq!(rows.len(), 25);
+    let failed: Vec<&String> = rows.values().filter(|row| row[8] == "FAILED").map(|row| &row[3]).collect();
+    assert_eq!(failed, ["attempt_1763856000000_0042_1_01_000005_0"]);
+    let (contexts, mut samples) = (contexts(recording), HashMap::<String, [u64; 2]>::new());
+    let mut helped = 0;
+    for sample in spans::read(recording, &SAMPLES[..1]) {
+        let labels = contexts.get(&(sample.tid, sample.number("startTime"))).unwrap_or(&Value::Null);
+        // Rust's names are whole paths.
+        let has = |name: &str| sample.has(&format!("task_attempts::{name}"));
+        let vertex = match ["parse_pages", "sort_and_spill", "merge_partition"].map(has) {
+            [true, ..] | [_, true, _] => "Map 1",
+            [.., true] => "Reducer 2",
+            _ => continue,
+        };
+        let row = &rows[labels["attempt"].as_str().unwrap_or_else(|| panic!("{labels}: {sample:?}"))];
+        assert_eq!(labels["vertex"], vertex);
+        for (at, key) in ["application", "vertex", "task", "attempt", "host"].iter().enumerate() {
+            assert_eq!(labels[key], row[at]);
+        }
+        assert_eq!(labels["dag"], "dag_1763856000000_0042_1");
+        assert_eq!(labels["session"], "session_1763856000000");
+        assert_eq!(labels["step"].as_str(), has("fetch").then_some("fetch"));
+        helped += u64::from(labels["step"] == "fetch");
+        let of = samples.entry(row[3].clone()).or_default();
+        of[usize::from(has("fits"))] += 1;
+    }
+    let [elsewhere, fitting] = samples["attempt_1763856000000_0042_1_00_000007_0"];
+    println!(
+        "{} attempts with samples; the slow one: {fitting} in fits, {elsewhere} elsewhere",
+        samples.len()
+    );
+    assert!(fitting > 50 && fitting > 9 * elsewhere && helped > 10, "{samples:?} {helped}");
+    let told = json(recording, &["spans", "--json", "--by", "label=attempt"]);
+    let mut spent: Vec<(u64, &str)> = told["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row["key"].as_str().is_some_and(|key| key.starts_with("attempt_")))
+        .map(|row| (row["spent"]["cpuNanos"].as_u64().unwrap(), row["key"].as_str().unwrap()))
+        .collect();
+    spent.sort();
+    let [.., second, first] = spent[..] else { panic!("{told}") };
+    assert_eq!(first.1, "attempt_1763856000000_0042_1_00_000007_0");
+    assert!(first.0 > 3 * second.0, "{first:?} {second:?}");
+    // Each attempt is told when it ends, with or without samples.
+    let ended = spans::read(recording, &["flightline.Span"]);
+    let mut attempts: Vec<String> = ended
+        .iter()
+        .filter_map(|span| serde_json::from_str::<Value>(span.field("labels")).ok())
+        .filter(|labels| labels.get("step").is_none())
+        .filter_map(|labels| labels["attempt"].as_str().map(str::to_owned))
+        .collect();
+    attempts.sort();
+    let mut all: Vec<&String> = rows.keys().collect();
+    all.sort();
+    assert_eq!(attempts.iter().collect::<Vec<_>>(), all);
+}
