@@ -247,14 +247,15 @@ fn a_job_of_task_attempts() {
     let mut alone = Command::new(job);
     alone.env("FLIGHTLINE_BIN", victim::flightline()).args(arguments).arg(&own).arg(&table);
     run(&mut alone, LIMIT).expect_success("the job");
-    of_job(&own, &table);
+    // Who records itself finds threads within 10 ms of their start, which is most of what a helper lives.
+    of_job(&own, &table, 1);
     let table_name = table.to_str().unwrap();
     let outside =
         Record::new().option("-e").option("cpu@1ms").run(job, &["--size", "20000", "-", table_name]);
-    of_job(&outside.expect_code(0).path, &table);
+    of_job(&outside.expect_code(0).path, &table, 10);
 }
 
-fn of_job(recording: &Path, table: &Path) {
+fn of_job(recording: &Path, table: &Path, least_helped: u64) {
     let table = std::fs::read_to_string(table).unwrap();
     let mut lines = table.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
     let head = lines.next().unwrap();
@@ -291,10 +292,10 @@ fn of_job(recording: &Path, table: &Path) {
     }
     let [elsewhere, fitting] = samples["attempt_1763856000000_0042_1_00_000007_0"];
     println!(
-        "{} attempts with samples; the slow one: {fitting} in fits, {elsewhere} elsewhere",
+        "{} attempts, {helped} samples by helpers; the slow one: {fitting} in fits, {elsewhere} elsewhere",
         samples.len()
     );
-    assert!(fitting > 50 && fitting > 9 * elsewhere && helped > 10, "{samples:?} {helped}");
+    assert!(fitting > 50 && fitting > 9 * elsewhere && helped >= least_helped, "{samples:?} {helped}");
     let told = json(recording, &["spans", "--json", "--by", "label=attempt"]);
     let mut spent: Vec<(u64, &str)> = told["rows"]
         .as_array()

@@ -171,18 +171,31 @@ impl Filling {
 impl Scope {
     /// Begins a scope of the name `scope` that no thread is in yet. Of one key the last value counts, also where one scope is begun
     /// within another; at most [`SCOPE_LABELS_MAX`] labels of its own, 600 bytes of values with two more for each.
+    #[inline]
     pub fn new<K: AsRef<str>, V: fmt::Display>(labels: impl IntoIterator<Item = (K, V)>) -> Scope {
         Scope::named("scope", labels)
     }
 
     /// The same with a name: what work this is of, such as `task attempt`. `flightline spans` adds up by it.
+    #[inline]
     pub fn named<K: AsRef<str>, V: fmt::Display>(
         name: &'static str,
         labels: impl IntoIterator<Item = (K, V)>,
     ) -> Scope {
-        if recorder().is_none() {
-            return Scope { inner: None };
+        // Filled in its place: it is too large to be moved without need.
+        let mut scope = Scope { inner: None };
+        if !recorder().is_none() {
+            scope.begin(name, labels);
         }
+        scope
+    }
+
+    #[inline(never)]
+    fn begin<K: AsRef<str>, V: fmt::Display>(
+        &mut self,
+        name: &'static str,
+        labels: impl IntoIterator<Item = (K, V)>,
+    ) {
         let tells_left_out = key_index(LEFT_OUT).ok();
         let mut filling = Filling::inherited(tells_left_out);
         for (key, value) in labels {
@@ -200,7 +213,7 @@ impl Scope {
         let context = new_context(current().as_ref());
         let labels = Labels::from_bytes(record.labels());
         let (start_ns, samples) = (beginning(), AtomicU32::new(0));
-        Scope { inner: Some(Inner { context, name, labels, keys, left_out, start_ns, samples }) }
+        self.inner = Some(Inner { context, name, labels, keys, left_out, start_ns, samples });
     }
 
     /// Enters it on this thread until the guard is dropped. What other scopes the thread is in does not count meanwhile: samples carry
@@ -312,8 +325,14 @@ pub struct ActiveScope {
 /// // … work: each sample has both labels …
 /// drop(attempt);
 /// ```
+#[inline]
 pub fn scope<K: AsRef<str>, V: fmt::Display>(labels: impl IntoIterator<Item = (K, V)>) -> ActiveScope {
-    ActiveScope::of(Scope::new(labels))
+    let mut here = ActiveScope { scope: Scope { inner: None }, token: 0, not_send: PhantomData };
+    if !recorder().is_none() {
+        here.scope.begin("scope", labels);
+        here.token = here.scope.activate();
+    }
+    here
 }
 
 impl ActiveScope {
