@@ -67,6 +67,10 @@ fn turn() -> MutexGuard<'static, ()> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     set_recorder(&RECORDER);
     MODE.store(mode::SAMPLED, Relaxed);
+    // One test fills the table of keys, which is the process's.
+    for key in ["application", "attempt", "vertex", "rows", "part", "dag", "task", "only", "step"] {
+        assert!(keys::index(key).is_some());
+    }
     told();
     turn
 }
