@@ -167,6 +167,19 @@ pub fn event_names(names: &[String]) -> Vec<String> {
     full
 }
 
+/// The full names of the types that `name` stands for where these were recorded: of an alias the first group of which there is one.
+pub fn taken(name: &str, events: &BTreeMap<String, u64>) -> Vec<String> {
+    let there = |event: &&str| events.get(*event).is_some_and(|&count| count > 0);
+    match ALIASES.iter().find(|(alias, _)| *alias == name) {
+        Some((_, groups)) => {
+            let found = groups.iter().map(|group| group.iter().copied().filter(|event| there(event)));
+            let found = found.map(|group| group.map(str::to_owned).collect::<Vec<_>>());
+            found.into_iter().find(|group| !group.is_empty()).unwrap_or_default()
+        }
+        None => spellings(name).into_iter().filter(|event| there(&event.as_str())).collect(),
+    }
+}
+
 /// The short name of the group that an event type is in, if it is in one.
 pub fn alias_of(event: &str) -> Option<&'static str> {
     let among = |groups: &[&[&str]]| groups.iter().any(|group| group.contains(&event));

@@ -1,6 +1,15 @@
 //! The store: samples of many recordings with their labels, as Parquet that any engine reads.
+//!
+//! ```text
+//! recordings, streams ─► write ─► TABLE/day=…/service=…/*.parquet ─► query ─► rows, flame graphs
+//!                                       ▲ maintain: compaction, sums by time, retention
+//! ```
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "sql")]
+pub mod footer;
+pub mod layout;
+pub mod place;
 pub mod query;
+pub mod schema;
+pub mod write;

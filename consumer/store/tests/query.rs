@@ -7,46 +7,25 @@ use std::fs;
 use std::path::Path;
 
 use datafusion::arrow::array::AsArray;
-use datafusion::arrow::datatypes::{Int16Type, Int64Type};
-use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::arrow::datatypes::{Int32Type, Int64Type};
 use flightline_consumer::fold::{FoldOptions, fold};
-use flightline_consumer::folded;
 use flightline_consumer::model::Frame;
-use flightline_consumer::tree::Tree;
 use flightline_store::query::dialect::{self, Engine};
 use flightline_store::query::share::{Question, Share, shares};
 use flightline_store::query::tree::{Dictionary, MISSING, grow};
-use flightline_store::query::weights::Measure;
+use flightline_store::query::weights::{Choice, Measure};
 use flightline_store::query::{OpenOptions, Session};
 use futures::TryStreamExt;
-use kit::Sample;
+use kit::{Sample, answer, open, text};
 
 /// A day that samples are of, in µs since 1970.
 const DAY: i64 = 1_767_225_600_000_000; // 2026-01-01
-
-fn text(tree: &Tree) -> String {
-    let mut out = Vec::new();
-    folded::write(tree, &mut out).unwrap();
-    String::from_utf8(out).unwrap()
-}
-
-async fn open(store: &Path) -> Session {
-    Session::open(store.to_str().unwrap(), &OpenOptions::default()).await.unwrap()
-}
 
 async fn unopened(store: &Path) -> String {
     match Session::open(store.to_str().unwrap(), &OpenOptions::default()).await {
         Ok(_) => panic!("it is opened"),
         Err(error) => format!("{error:#}"),
     }
-}
-
-async fn answer(session: &Session, sql: &str) -> String {
-    let batches: Vec<_> = session.stream(sql).await.unwrap().try_collect().await.unwrap();
-    let table = pretty_format_batches(&batches).unwrap().to_string();
-    let rows = table.lines().filter(|line| line.starts_with('|')).skip(1);
-    let cells = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join(","));
-    cells.collect::<Vec<_>>().join("\n")
 }
 
 async fn refusal(session: &Session, sql: &str) -> String {
@@ -68,6 +47,11 @@ fn written_by_two(store: &Path, samples: &[Sample]) {
     }
 }
 
+/// Samples of the store for which the condition holds.
+fn of(filter: &str, measure: Measure) -> Choice<'_> {
+    Choice { table: "samples", filter, measure }
+}
+
 #[tokio::test]
 async fn a_flame_graph_of_the_store_is_that_of_the_recording() {
     let mut compared = 0;
@@ -83,9 +67,9 @@ async fn a_flame_graph_of_the_store_is_that_of_the_recording() {
                 let events = vec![kind.name.to_string()];
                 let options = FoldOptions { lines, events, ..FoldOptions::default() };
                 let want = text(&fold(&model, &options).unwrap());
-                let dictionary = Dictionary::read(&session, &options).await.unwrap();
+                let dictionary = Dictionary::read(&session, "samples", "", &options).await.unwrap();
                 let filter = format!("event_type = '{}'", kind.name);
-                let grown = grow(&session, &dictionary, &filter, Measure::Samples).await.unwrap();
+                let grown = grow(&session, &dictionary, of(&filter, Measure::Samples)).await.unwrap();
                 assert_eq!(text(&grown.tree), want, "{name}: {}", kind.name);
                 assert_eq!(grown.missing, 0);
                 compared += want.lines().count();
@@ -115,7 +99,7 @@ async fn the_portable_sql_counts_each_box_once_whoever_wrote_it() {
     written_by_two(folder.path(), &samples);
     let session = open(folder.path()).await;
     for percent in [0.0, 1.0] {
-        let sql = dialect::flame(Engine::DataFusion, "", Measure::Samples, percent).unwrap();
+        let sql = dialect::flame(Engine::DataFusion, of("", Measure::Samples), percent).unwrap();
         let mut paths = BTreeMap::from([(0, String::new())]);
         let mut seen = BTreeMap::new();
         let mut rows = session.stream(&sql).await.unwrap();
@@ -130,7 +114,7 @@ async fn the_portable_sql_counts_each_box_once_whoever_wrote_it() {
                 let [class, method, line, kind] =
                     [&classes, &methods, &lines, &kinds].map(|column| column.as_string::<i32>().value(row));
                 let path = format!("{};{class}|{method}|{line}|{kind}", paths[&number(0).value(row)]);
-                let depth = batch.column(2).as_primitive::<Int16Type>().value(row);
+                let depth = batch.column(2).as_primitive::<Int32Type>().value(row);
                 assert_eq!(path.split(';').count(), depth as usize + 1);
                 assert!(paths.insert(number(1).value(row), path.clone()).is_none(), "{path} is there once");
                 seen.insert(path, number(7).value(row));
@@ -233,10 +217,10 @@ async fn samples_are_chosen_by_tables_of_the_users_own() {
     fs::write(&tasks, "task,seconds\na,3\nb,30\n").unwrap();
     session.add_table("tasks", &tasks).await.unwrap();
     let slow = "label_task IN (SELECT task FROM tasks WHERE seconds > 10)";
-    let dictionary = Dictionary::read(&session, &FoldOptions::default()).await.unwrap();
-    let grown = grow(&session, &dictionary, slow, Measure::Samples).await.unwrap();
+    let dictionary = Dictionary::read(&session, "samples", "", &FoldOptions::default()).await.unwrap();
+    let grown = grow(&session, &dictionary, of(slow, Measure::Samples)).await.unwrap();
     assert_eq!(text(&grown.tree), "main;serve;parse 2\nmain;serve;parse;alloc 1\n");
-    let by_value = grow(&session, &dictionary, slow, Measure::Value).await.unwrap();
+    let by_value = grow(&session, &dictionary, of(slow, Measure::Value)).await.unwrap();
     assert_eq!(text(&by_value.tree), "main;serve;parse 20\nmain;serve;parse;alloc 10\n");
     let joined = "SELECT t.task, t.seconds, count(*) FROM samples s JOIN tasks t ON s.label_task = t.task GROUP BY 1, 2 ORDER BY 1";
     assert_eq!(answer(&session, joined).await, "a,3,3\nb,30,3");
@@ -251,9 +235,9 @@ async fn shares_of_a_function_by_version_over_time() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());
     let session = open(folder.path()).await;
-    let dictionary = Dictionary::read(&session, &FoldOptions::default()).await.unwrap();
+    let dictionary = Dictionary::read(&session, "samples", "", &FoldOptions::default()).await.unwrap();
     let question =
-        Question { filter: "service = 'api'", by: "label_version", every: 3600, measure: Measure::Samples };
+        Question { choice: of("service = 'api'", Measure::Samples), by: "label_version", every: 3600 };
     let of_parse = shares(&session, &dictionary, &question, |label| &*label.text == "parse").await.unwrap();
     let hour = |hour: i64| DAY / 1_000_000 + hour * 3600;
     let row = |at: i64, version: &str, of_function: u64, total: u64| {
@@ -292,16 +276,16 @@ async fn what_is_damaged_is_named() {
     fs::write(&torn, b"PAR1 and no more").unwrap();
     let told = unopened(folder.path()).await;
     assert!(told.contains("torn.parquet is no whole Parquet file"), "{told}");
-    // What is being written, and manifests, are no data.
+    // What is being written, and caches, are no data.
     fs::rename(&torn, torn.with_file_name(".torn.parquet")).unwrap();
-    fs::write(folder.path().join("samples/_manifest-1.json"), "{}").unwrap();
+    fs::write(folder.path().join("samples/_cache.json"), "{}").unwrap();
     let session = open(folder.path()).await;
     assert_eq!(answer(&session, "SELECT count(*) FROM samples").await, "7");
 
-    fs::remove_file(folder.path().join("nodes/w3.parquet")).unwrap();
+    fs::remove_file(folder.path().join("nodes/day=2026-01-02/service=api/w3.parquet")).unwrap();
     let session = open(folder.path()).await;
-    let dictionary = Dictionary::read(&session, &FoldOptions::default()).await.unwrap();
-    let grown = grow(&session, &dictionary, "day = '2026-01-02'", Measure::Samples).await.unwrap();
+    let dictionary = Dictionary::read(&session, "samples", "", &FoldOptions::default()).await.unwrap();
+    let grown = grow(&session, &dictionary, of("day = '2026-01-02'", Measure::Samples)).await.unwrap();
     assert_eq!(text(&grown.tree), format!("{MISSING} 1\nmain;serve;parse 1\n"));
     assert_eq!((grown.missing, grown.tree.total), (1, 2));
 

@@ -103,7 +103,8 @@ impl Recording {
         self.bytes.len() as u64
     }
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    /// All of it.
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::session::condition;
-use super::weights::Measure;
+use super::weights::Choice;
 
 /// Who is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,15 +36,16 @@ impl Engine {
     }
 }
 
-/// The boxes of a flame graph with at least `percent` of the samples for which `filter` holds: `parent_id`, `node_id`, `depth`, the frame, `num`.
+/// The boxes of a flame graph with at least `percent` of the samples chosen: `parent_id`, `node_id`, `depth`, the frame, `num`.
 /// Stacks, nodes and frames may be in several files, as writers do not ask each other: DISTINCT takes each once, of nodes and frames where few are left.
 ///
 /// # Errors
 /// The condition is none.
-pub fn flame(engine: Engine, filter: &str, measure: Measure, percent: f64) -> Result<String> {
-    let (filter, sum, apart) = (condition(filter)?, measure.sql(), engine.apart());
+pub fn flame(engine: Engine, choice: Choice<'_>, percent: f64) -> Result<String> {
+    let (table, filter, sum) = (choice.table, condition(choice.filter)?, choice.measure.sql());
+    let apart = engine.apart();
     Ok(format!(
-        "WITH s AS (SELECT stack_id, {sum} AS n FROM samples WHERE {filter} GROUP BY stack_id),
+        "WITH s AS (SELECT stack_id, {sum} AS n FROM {table} WHERE {filter} GROUP BY stack_id),
  total AS (SELECT sum(n) AS n FROM s),
  once AS (SELECT DISTINCT stack_id, prefix_ids FROM stacks),
  found AS (SELECT s.n AS n, once.prefix_ids AS prefix_ids FROM s JOIN once ON s.stack_id = once.stack_id),

@@ -1,13 +1,17 @@
 //! A store opened for questions.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::file_format::options::{CsvReadOptions, JsonReadOptions, ParquetReadOptions};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::expr_rewriter::unnormalize_cols;
 use datafusion::prelude::{DataFrame, SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -76,8 +80,7 @@ impl Session {
             }
             "parquet" => self.context.register_parquet(name, path, ParquetReadOptions::default()).await,
             "json" | "ndjson" | "jsonl" => {
-                let mut options = JsonReadOptions::default();
-                options.file_extension = ending;
+                let options = JsonReadOptions { file_extension: ending, ..JsonReadOptions::default() };
                 self.context.register_json(name, path, options).await
             }
             _ => bail!("{path}: tables are read from .csv, .tsv, .parquet, .json and .ndjson"),
@@ -101,6 +104,25 @@ impl Session {
     /// As [`Session::plan`].
     pub async fn stream(&self, sql: &str) -> Result<SendableRecordBatchStream> {
         Ok(self.plan(sql).await?.execute_stream().await?)
+    }
+
+    /// The folders that may have rows of `table` for which the condition holds.
+    ///
+    /// # Errors
+    /// It is no condition on that table.
+    pub async fn folders(&self, table: &str, filter: &str) -> Result<BTreeSet<Vec<String>>> {
+        let sql = format!("SELECT * FROM {table} WHERE {}", condition(filter)?);
+        let (state, plan) = self.plan(&sql).await?.into_parts();
+        let mut filters = Vec::new();
+        state.optimize(&plan)?.apply(|node| {
+            if let LogicalPlan::TableScan(scan) = node
+                && scan.table_name.table() == table
+            {
+                filters.extend(unnormalize_cols(scan.filters.iter().cloned()));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(self.tables.get(table)?.folders(&state, &filters)?)
     }
 
     /// The tables.

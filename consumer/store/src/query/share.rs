@@ -11,7 +11,7 @@ use futures::TryStreamExt;
 
 use super::session::{Session, condition};
 use super::tree::Dictionary;
-use super::weights::{Measure, ids};
+use super::weights::{Choice, ids};
 
 /// Rows that are kept.
 const MOST: usize = 1_000_000;
@@ -19,14 +19,12 @@ const MOST: usize = 1_000_000;
 /// What is asked.
 #[derive(Clone, Debug)]
 pub struct Question<'q> {
-    /// Condition on samples.
-    pub filter: &'q str,
+    /// Which samples, and what they weigh.
+    pub choice: Choice<'q>,
     /// What shares are told apart by: a column, or an expression of some.
     pub by: &'q str,
     /// Seconds of a row.
     pub every: u64,
-    /// What samples weigh.
-    pub measure: Measure,
 }
 
 /// What there was of a function.
@@ -58,16 +56,17 @@ pub async fn shares(
     question: &Question<'_>,
     wanted: impl Fn(&Label) -> bool,
 ) -> Result<Shares> {
-    let Question { every, measure, .. } = *question;
+    let Question { every, choice, .. } = *question;
     if every == 0 {
         bail!("a row lasts one second at least");
     }
-    let (filter, by, sum) = (condition(question.filter)?, condition(question.by)?, measure.sql());
+    let (filter, by, sum) = (condition(choice.filter)?, condition(question.by)?, choice.measure.sql());
+    let table = choice.table;
     // Whole seconds since 1970: the same in every engine.
     let begin = format!("(CAST(floor(extract(epoch FROM ts) / {every}) AS BIGINT) * {every})");
     let sql = format!(
         "SELECT {begin} AS begin, CAST({by} AS VARCHAR) AS of_what, stack_id, {sum} AS weight \
-         FROM samples WHERE {filter} GROUP BY 1, 2, 3"
+         FROM {table} WHERE {filter} GROUP BY 1, 2, 3"
     );
     let mut has = dictionary.stacks_with(wanted);
     let mut shares = Shares::new();

@@ -1,6 +1,6 @@
 //! A table of the store as DataFusion sees it: exactly the files that are handed over, those left out that cannot have what is asked for.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,6 +11,7 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::config::TableParquetOptions;
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Column, DFSchema, Result, ScalarValue, Statistics};
 use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
@@ -24,15 +25,20 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::object_store::ObjectMeta;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column as PhysicalColumn;
+use datafusion::physical_expr::{self, PhysicalExpr};
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::union::UnionExec;
 
 use super::once::OncePerId;
+use crate::schema::TIME;
 
-/// The column of times that files are pruned by.
-const TIME: &str = "ts";
+/// The column by which rows of chunks are left out.
+const CHUNK: &str = "chunk";
 
 /// A file of a table.
 #[derive(Clone, Debug)]
@@ -45,6 +51,8 @@ pub struct DataFile {
     pub rows: u64,
     /// First and last time in it, in µs since 1970, if it has times.
     pub times: Option<(i64, i64)>,
+    /// Chunks whose rows are another file's.
+    pub except: Vec<i64>,
 }
 
 /// What queries have read.
@@ -114,6 +122,26 @@ impl StoreTable {
         (self.files.len() as u64, sum(|file| file.rows), sum(|file| file.meta.size))
     }
 
+    /// The folders, by the values of what they are partitioned by, that may have rows for which all of `filters` hold. Filters that ask other
+    /// tables hold everywhere.
+    ///
+    /// # Errors
+    /// A filter is none of this table's.
+    pub fn folders(&self, state: &dyn Session, filters: &[Expr]) -> Result<BTreeSet<Vec<String>>> {
+        let of_table = DFSchema::try_from(self.schema())?;
+        let plain = filters.iter().filter(|filter| !asks_others(filter)).cloned();
+        let predicate =
+            conjunction(plain).map(|filter| state.create_physical_expr(filter, &of_table)).transpose()?;
+        Ok(self.kept(predicate.as_ref()).into_iter().map(|file| file.partition.clone()).collect())
+    }
+
+    /// The same with the files of these folders only.
+    #[must_use]
+    pub fn of_folders(mut self, folders: &BTreeSet<Vec<String>>) -> Self {
+        self.files = self.files.iter().filter(|file| folders.contains(&file.partition)).cloned().collect();
+        self
+    }
+
     /// The files that may have rows for which `predicate` holds.
     fn kept(&self, predicate: Option<&Arc<dyn PhysicalExpr>>) -> Vec<&DataFile> {
         let pruning = predicate.and_then(|predicate| {
@@ -178,11 +206,41 @@ impl TableProvider for StoreTable {
             let projected = schema.project(&columns[..wanted])?;
             return Ok(Arc::new(EmptyExec::new(Arc::new(projected))));
         }
-        let rows: u64 = kept.iter().map(|file| file.rows).sum();
-        let mut statistics = Statistics::new_unknown(&schema);
+        let (whole, parts): (Vec<&DataFile>, Vec<&DataFile>) =
+            kept.into_iter().partition(|file| file.except.is_empty());
+        let limit = limit.filter(|_| filters.is_empty() && id_at.is_none());
+        let mut scans: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
+        if !whole.is_empty() {
+            scans.push(self.scan_of(state, &whole, &columns, limit)?);
+        }
+        for file in parts {
+            scans.push(self.scan_of_part(state, file, &columns)?);
+        }
+        let scan = match scans.len() {
+            1 => scans.swap_remove(0),
+            _ => UnionExec::try_new(scans)?,
+        };
+        match id_at {
+            Some(id_at) => Ok(Arc::new(OncePerId::try_new(scan, id_at, wanted)?)),
+            None => Ok(scan),
+        }
+    }
+}
+
+impl StoreTable {
+    /// Rows of some files.
+    fn scan_of(
+        &self,
+        state: &dyn Session,
+        files: &[&DataFile],
+        columns: &[usize],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let rows: u64 = files.iter().map(|file| file.rows).sum();
+        let mut statistics = Statistics::new_unknown(&self.schema());
         // Good enough for the order of joins; a count reads the files, as what is known of them may be wrong.
         statistics.num_rows = Precision::Inexact(rows as usize);
-        let of_files: Vec<PartitionedFile> = kept.into_iter().map(partitioned).collect();
+        let of_files: Vec<PartitionedFile> = files.iter().map(|file| self.partitioned(file)).collect();
         let groups = FileGroup::new(of_files).split_files(state.config().target_partitions());
         let options = TableParquetOptions {
             global: state.config_options().execution.parquet.clone(),
@@ -193,21 +251,51 @@ impl TableProvider for StoreTable {
         let scan = FileScanConfigBuilder::new(self.url.clone(), Arc::new(source))
             .with_file_groups(groups)
             .with_statistics(statistics)
-            .with_projection_indices(Some(columns))?
-            .with_limit(limit.filter(|_| filters.is_empty() && id_at.is_none()))
+            .with_projection_indices(Some(columns.to_vec()))?
+            .with_limit(limit)
             .build();
-        let scan: Arc<dyn ExecutionPlan> = DataSourceExec::from_data_source(scan);
-        match id_at {
-            Some(id_at) => Ok(Arc::new(OncePerId::try_new(scan, id_at, wanted)?)),
-            None => Ok(scan),
-        }
+        Ok(DataSourceExec::from_data_source(scan))
+    }
+
+    /// Rows of a file without those of chunks that are another file's.
+    fn scan_of_part(
+        &self,
+        state: &dyn Session,
+        file: &DataFile,
+        columns: &[usize],
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = self.schema();
+        let chunk = schema.index_of(CHUNK)?;
+        let mut with_chunk = columns.to_vec();
+        let at = columns.iter().position(|&column| column == chunk).unwrap_or_else(|| {
+            with_chunk.push(chunk);
+            columns.len()
+        });
+        let scan = self.scan_of(state, &[file], &with_chunk, None)?;
+        let column: Arc<dyn PhysicalExpr> = Arc::new(PhysicalColumn::new(CHUNK, at));
+        let others = file.except.iter().map(|&chunk| physical_expr::expressions::lit(chunk)).collect();
+        let of_file = physical_expr::expressions::in_list(column, others, &true, &scan.schema())?;
+        let kept: Arc<dyn ExecutionPlan> = Arc::new(FilterExec::try_new(of_file, scan)?);
+        let wanted = |at: usize| {
+            let name = schema.field(columns[at]).name();
+            (Arc::new(PhysicalColumn::new(name, at)) as Arc<dyn PhysicalExpr>, name.clone())
+        };
+        let wanted: Vec<_> = (0..columns.len()).map(wanted).collect();
+        Ok(Arc::new(ProjectionExec::try_new(wanted, kept)?))
+    }
+
+    fn partitioned(&self, file: &DataFile) -> PartitionedFile {
+        let value = |value: &String| wrap_partition_value_in_dict(ScalarValue::Utf8(Some(value.clone())));
+        let values = file.partition.iter().take(self.partitioned_by.len()).map(value).collect();
+        PartitionedFile::new_from_meta(file.meta.clone()).with_partition_values(values)
     }
 }
 
-fn partitioned(file: &DataFile) -> PartitionedFile {
-    let value = |value: &String| wrap_partition_value_in_dict(ScalarValue::Utf8(Some(value.clone())));
-    let values = file.partition.iter().map(value).collect();
-    PartitionedFile::new_from_meta(file.meta.clone()).with_partition_values(values)
+/// Whether an expression has a question in it.
+fn asks_others(expression: &Expr) -> bool {
+    let asks =
+        |part: &Expr| Ok(matches!(part, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_)));
+    expression.exists(asks).unwrap_or(true)
 }
 
 /// What is known of files without opening them.

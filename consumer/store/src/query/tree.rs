@@ -19,7 +19,7 @@ use jfr_format::pool::KeyHash;
 
 use super::session::Session;
 use super::table::StoreTable;
-use super::weights::{Measure, Weights, ids, weights};
+use super::weights::{Choice, Weights, ids, weights};
 
 /// Stands for a stack whose frames the store does not have.
 pub const MISSING: &str = "[not in the store]";
@@ -46,14 +46,15 @@ pub struct Grown {
 }
 
 impl Dictionary {
-    /// Reads what the store knows of stacks.
+    /// Reads what the store knows of the stacks of samples of `table` for which `filter` may hold.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub async fn read(session: &Session, options: &FoldOptions) -> Result<Self> {
+    /// The condition is none, or the store cannot be read.
+    pub async fn read(session: &Session, table: &str, filter: &str, options: &FoldOptions) -> Result<Self> {
         let context = session.context();
         let mut dictionary = Self::default();
-        let nodes = session.tables().get("nodes")?;
+        let folders = session.folders(table, filter).await?;
+        let nodes = &session.tables().get("nodes")?.clone().of_folders(&folders);
         for_each(context, nodes, &["node_id", "parent_id", "frame_hash"], |batch| {
             let [nodes, parents, frames] = [ids(batch, 0)?, ids(batch, 1)?, ids(batch, 2)?];
             dictionary.nodes.reserve(batch.num_rows());
@@ -64,7 +65,7 @@ impl Dictionary {
             Ok(())
         })
         .await?;
-        let frames = session.tables().get("frames")?;
+        let frames = &session.tables().get("frames")?.clone().of_folders(&folders);
         let columns = ["frame_hash", "class_name", "method_name", "type", "line"];
         for_each(context, frames, &columns, |batch| {
             let (hashes, lines) = (ids(batch, 0)?, ids(batch, 4)?);
@@ -134,17 +135,12 @@ impl Dictionary {
     }
 }
 
-/// The tree of the samples for which `filter` holds.
+/// The tree of the samples chosen.
 ///
 /// # Errors
 /// The condition is none, or the store cannot be read.
-pub async fn grow(
-    session: &Session,
-    dictionary: &Dictionary,
-    filter: &str,
-    measure: Measure,
-) -> Result<Grown> {
-    dictionary.tree(&weights(session, filter, measure).await?, measure.unit())
+pub async fn grow(session: &Session, dictionary: &Dictionary, choice: Choice<'_>) -> Result<Grown> {
+    dictionary.tree(&weights(session, choice).await?, choice.measure.unit())
 }
 
 struct Growing<'d> {

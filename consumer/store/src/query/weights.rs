@@ -26,7 +26,7 @@ impl Measure {
     /// The sum, as SQL says it.
     pub fn sql(self) -> &'static str {
         match self {
-            Self::Samples => "count(*)",
+            Self::Samples => "sum(samples)",
             Self::Value => "sum(value)",
         }
     }
@@ -38,6 +38,17 @@ impl Measure {
             Self::Value => "value",
         }
     }
+}
+
+/// Which samples, and what they weigh.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<'q> {
+    /// `samples`, or one of its sums by time.
+    pub table: &'q str,
+    /// A condition on its rows; empty: all.
+    pub filter: &'q str,
+    /// What they weigh.
+    pub measure: Measure,
 }
 
 /// Weights by stack.
@@ -63,13 +74,13 @@ impl Weights {
     }
 }
 
-/// The weights of the samples for which `condition` holds.
+/// The weights of the samples chosen.
 ///
 /// # Errors
 /// The condition is none, or the store cannot be read.
-pub async fn weights(session: &Session, filter: &str, measure: Measure) -> Result<Weights> {
-    let (filter, sum) = (condition(filter)?, measure.sql());
-    let sql = format!("SELECT stack_id, {sum} AS weight FROM samples WHERE {filter} GROUP BY stack_id");
+pub async fn weights(session: &Session, choice: Choice<'_>) -> Result<Weights> {
+    let (table, filter, sum) = (choice.table, condition(choice.filter)?, choice.measure.sql());
+    let sql = format!("SELECT stack_id, {sum} AS weight FROM {table} WHERE {filter} GROUP BY stack_id");
     let mut rows = session.stream(&sql).await?;
     let mut weights = Weights::default();
     while let Some(batch) = rows.try_next().await? {

@@ -1,4 +1,6 @@
-//! Stores of what is in real recordings, written plainly.
+//! Stores of what is in real recordings, written plainly; and what is asked of them.
+
+#![allow(dead_code)] // each test uses some
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -7,14 +9,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, Int16Array, Int32Array, Int64Array, ListBuilder, PrimitiveBuilder, RecordBatch, StringArray,
+    ArrayRef, Int32Array, Int64Array, ListBuilder, PrimitiveBuilder, RecordBatch, StringArray,
     TimestampMicrosecondArray,
 };
 use datafusion::arrow::datatypes::{Field, Int64Type, Schema};
+use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::parquet::arrow::ArrowWriter;
 use flightline_consumer::fold::{NO_STACK, TRUNCATED};
+use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, load};
 use flightline_consumer::model::{Frame, FrameKind, Model, SampleKey};
+use flightline_consumer::tree::Tree;
+use flightline_store::query::{OpenOptions, Session};
+use futures::TryStreamExt;
 use jfr_format::read::Input;
 
 /// A recording of the fixtures.
@@ -25,6 +32,20 @@ pub fn fixture(name: &str) -> PathBuf {
 /// What is in it.
 pub fn model(path: &Path) -> Model {
     load(&mut Input::open(path).unwrap(), &LoadOptions::default(), |_| {}).unwrap().model
+}
+
+/// The same with source lines.
+pub fn model_with_lines(path: &Path) -> Model {
+    let options = LoadOptions { lines: true, ..LoadOptions::default() };
+    load(&mut Input::open(path).unwrap(), &options, |_| {}).unwrap().model
+}
+
+/// Complains of the first line that differs: texts of thousands tell nobody anything.
+pub fn same(got: &str, want: &str, of: &str) {
+    if let Some((got, want)) = got.lines().zip(want.lines()).find(|(got, want)| got != want) {
+        panic!("{of}:\n got {got}\nwant {want}");
+    }
+    assert_eq!(got.lines().count(), want.lines().count(), "{of}");
 }
 
 /// One sample.
@@ -73,7 +94,7 @@ pub fn write(store: &Path, writer: &str, day: &str, service: &str, samples: &[Sa
             let hash = id(frame);
             frames.insert(hash, frame.clone());
             let node = id(&(parent, hash));
-            nodes.insert(node, (parent, hash, depth as i16 + 1));
+            nodes.insert(node, (parent, hash, depth as i32 + 1));
             prefixes.push(node);
             parent = node;
         }
@@ -88,6 +109,7 @@ pub fn write(store: &Path, writer: &str, day: &str, service: &str, samples: &[Sa
         ("ts".into(), Arc::new(ts.with_timezone("UTC"))),
         ("stack_id".into(), Arc::new(Int64Array::from(ids))),
         ("event_type".into(), text(&|sample| Some(sample.event.clone()))),
+        ("samples".into(), Arc::new(Int64Array::from(vec![1; samples.len()]))),
         ("value".into(), Arc::new(Int64Array::from(vec![10; samples.len()]))),
     ];
     let mut keys: Vec<&String> = samples.iter().flat_map(|sample| sample.labels.keys()).collect();
@@ -108,15 +130,15 @@ pub fn write(store: &Path, writer: &str, day: &str, service: &str, samples: &[Sa
         ("stack_id".into(), numbers(stacks.keys().copied().collect())),
         ("prefix_ids".into(), Arc::new(prefixes.finish()) as ArrayRef),
     ];
-    file(&store.join(format!("stacks/{writer}.parquet")), columns);
-    let depths: Int16Array = nodes.values().map(|&(_, _, depth)| Some(depth)).collect();
+    file(&store.join(format!("stacks/day={day}/service={service}/{writer}.parquet")), columns);
+    let depths: Int32Array = nodes.values().map(|&(_, _, depth)| Some(depth)).collect();
     let columns = vec![
         ("node_id".into(), numbers(nodes.keys().copied().collect())),
         ("parent_id".into(), numbers(nodes.values().map(|node| node.0).collect())),
         ("frame_hash".into(), numbers(nodes.values().map(|node| node.1).collect())),
         ("depth".into(), Arc::new(depths) as ArrayRef),
     ];
-    file(&store.join(format!("nodes/{writer}.parquet")), columns);
+    file(&store.join(format!("nodes/day={day}/service={service}/{writer}.parquet")), columns);
     let text = |of: fn(&Frame) -> &str| -> ArrayRef {
         Arc::new(frames.values().map(|frame| Some(of(frame))).collect::<StringArray>())
     };
@@ -128,7 +150,7 @@ pub fn write(store: &Path, writer: &str, day: &str, service: &str, samples: &[Sa
         ("line".into(), Arc::new(lines) as ArrayRef),
         ("type".into(), text(|frame| kind(frame.kind))),
     ];
-    file(&store.join(format!("frames/{writer}.parquet")), columns);
+    file(&store.join(format!("frames/day={day}/service={service}/{writer}.parquet")), columns);
 }
 
 fn file(path: &Path, columns: Vec<(String, ArrayRef)>) {
@@ -160,4 +182,42 @@ pub fn kind(kind: FrameKind) -> &'static str {
         FrameKind::Marker => "marker",
         FrameKind::Unknown => "unknown",
     }
+}
+
+/// As folded text.
+pub fn text(tree: &Tree) -> String {
+    let mut out = Vec::new();
+    folded::write(tree, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// Opens a store.
+pub async fn open(store: &Path) -> Session {
+    Session::open(store.to_str().unwrap(), &OpenOptions::default()).await.unwrap()
+}
+
+/// The rows of an answer, with commas between their values.
+pub async fn answer(session: &Session, sql: &str) -> String {
+    let batches: Vec<_> = session.stream(sql).await.unwrap().try_collect().await.unwrap();
+    let table = pretty_format_batches(&batches).unwrap().to_string();
+    let rows = table.lines().filter(|line| line.starts_with('|')).skip(1);
+    let cells = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join(","));
+    cells.collect::<Vec<_>>().join("\n")
+}
+
+/// The files of a store.
+pub fn files(store: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![store.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push(path.strip_prefix(store).unwrap().to_owned()),
+            }
+        }
+    }
+    found.sort();
+    found
 }

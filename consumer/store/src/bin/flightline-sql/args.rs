@@ -36,6 +36,9 @@ pub enum Command {
     /// Answer a question in SQL
     #[command(after_help = SQL_EXAMPLES)]
     Sql(SqlArgs),
+    /// Take in recordings, repositories and streams
+    #[command(after_help = ADD_EXAMPLES)]
+    Add(AddArgs),
     /// Draw a flame graph of any samples: HTML, SVG, d3-flame-graph's JSON or folded text by the output's name
     #[command(after_help = FLAME_EXAMPLES)]
     Flame(FlameArgs),
@@ -47,6 +50,54 @@ pub enum Command {
     Share(ShareArgs),
     /// What is in a store: tables, columns, rows
     Info(InfoArgs),
+}
+
+const ADD_EXAMPLES: &str = "\
+Examples:
+  flightline store add --store DIR --service api run.jfr
+  flightline store add --store DIR --service api --label host=h7 --label version=1.4 /var/lib/flightline/api
+  flightline store add --store DIR --service api --live unix:/run/api.sock       rows every 10 s, until the stream ends
+  flightline store add --store s3://bucket/profiles --service api run.jfr        keys from AWS_ACCESS_KEY_ID, …
+
+What is in the store already is passed over, so taking in a directory again takes in what is new. Chunks that are still being written are
+left out; so is one whose program died less than a minute ago.";
+
+/// `flightline store add`
+#[derive(Args, Debug)]
+pub struct AddArgs {
+    /// Recordings, or directories of them
+    #[arg(value_name = "RECORDING", required_unless_present = "live", value_hint = ValueHint::AnyPath)]
+    pub recordings: Vec<PathBuf>,
+    /// The store: a directory, which is made if it is not there, or a URL, as s3://bucket/path
+    #[arg(long, value_name = "DIR", env = "FLIGHTLINE_STORE", value_hint = ValueHint::DirPath)]
+    pub store: String,
+    /// Whose samples they are
+    #[arg(long, value_name = "NAME")]
+    pub service: String,
+    /// A label of all of them: NAME=VALUE
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    pub labels: Vec<(String, String)>,
+    /// Samples of these types only, by name or as cpu, wall, alloc, …
+    #[arg(short, long = "event", value_name = "EVENT", value_delimiter = ',')]
+    pub events: Vec<String>,
+    /// Leave out source lines: fewer stacks
+    #[arg(long)]
+    pub no_lines: bool,
+    /// Take in chunks that nobody has ended, too: what comes behind counts as another chunk
+    #[arg(long)]
+    pub unfinished: bool,
+    /// Recordings taken in at a time; as many as there are processors
+    #[arg(short, long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Take in a stream as it comes: unix:PATH, tcp:HOST:PORT, fd:N, a pipe's path, or `-`
+    #[arg(long, value_name = "STREAM", conflicts_with = "recordings")]
+    pub live: Option<String>,
+    /// Seconds between files of a stream
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600), requires = "live")]
+    pub every: u64,
+    /// Tell the result as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The store that is asked.
@@ -78,6 +129,23 @@ pub struct SelectArgs {
     /// Lines of the source apart
     #[arg(long)]
     pub lines: bool,
+    /// Samples of this type, by name or as cpu, wall, alloc, …; else what --where says, or the best type there is, CPU samples first
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+    /// Ask sums by time instead of samples: fewer rows, without the labels that they do not have
+    #[arg(long, value_name = "TIME", value_enum)]
+    pub sums: Option<Sums>,
+}
+
+/// Sums of samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sums {
+    /// By minute
+    Minute,
+    /// By hour
+    Hour,
+    /// By day
+    Day,
 }
 
 /// `flightline sql`
@@ -245,6 +313,12 @@ fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
     let number = number.filter(|number| (0.0..=100.0).contains(number));
     number.ok_or_else(|| "give a share of all, as 1 or 0.5%".into())
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let named = text.split_once('=').filter(|(name, _)| !name.trim().is_empty());
+    let (name, value) = named.ok_or("give a name and a value, as host=h7")?;
+    Ok((name.trim().to_owned(), value.to_owned()))
 }
 
 fn table(text: &str) -> Result<(String, PathBuf), String> {

@@ -11,14 +11,17 @@ use flightline_store::query::session::condition;
 use flightline_store::query::tree::Dictionary;
 
 use crate::args::{DiffArgs, SelectArgs};
+use crate::choice::condition_of;
 use crate::{answer, flame, output};
 
 /// Compares.
 pub async fn run(args: &DiffArgs) -> Result<()> {
     let session = answer::open(&args.store).await?;
-    let dictionary = Dictionary::read(&session, &args.select.names(false)).await?;
-    let both =
-        |one: &str| anyhow::Ok(format!("{} AND {}", condition(&args.select.condition)?, condition(one)?));
+    let of_type = condition_of(&session, &args.select).await?;
+    let both = |one: &str| anyhow::Ok(format!("{of_type} AND {}", condition(one)?));
+    let either = both(&format!("{} OR {}", condition(&args.before)?, condition(&args.after)?))?;
+    let dictionary =
+        Dictionary::read(&session, args.select.table(), &either, &args.select.names(false)).await?;
     let before = flame::tree(&session, &dictionary, &both(&args.before)?, &args.select).await?;
     let after = flame::tree(&session, &dictionary, &both(&args.after)?, &args.select).await?;
     for (tree, which) in [(&before, &args.before), (&after, &args.after)] {

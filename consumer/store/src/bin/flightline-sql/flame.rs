@@ -10,19 +10,37 @@ use flightline_consumer::folded;
 use flightline_consumer::render::svg::SvgOptions;
 use flightline_consumer::render::{PictureOptions, html, svg};
 use flightline_consumer::tree::Tree;
+use flightline_store::layout::Table;
 use flightline_store::query::Session;
 use flightline_store::query::dialect;
 use flightline_store::query::prune::prune;
 use flightline_store::query::tree::{Dictionary, MISSING, grow};
-use flightline_store::query::weights::Measure;
+use flightline_store::query::weights::{Choice, Measure};
 
-use crate::args::{FlameArgs, SelectArgs, TreeFormat};
+use crate::args::{FlameArgs, SelectArgs, Sums, TreeFormat};
+use crate::choice::{condition_alone, condition_of};
 use crate::{answer, output};
 
 impl SelectArgs {
     /// What samples weigh.
     pub fn measure(&self) -> Measure {
         if self.total { Measure::Value } else { Measure::Samples }
+    }
+
+    /// The table that is asked.
+    pub fn table(&self) -> &'static str {
+        match self.sums {
+            None => Table::Samples,
+            Some(Sums::Minute) => Table::Minutes,
+            Some(Sums::Hour) => Table::Hours,
+            Some(Sums::Day) => Table::Days,
+        }
+        .name()
+    }
+
+    /// The samples of it for which `filter` holds.
+    pub fn choice<'q>(&self, filter: &'q str) -> Choice<'q> {
+        Choice { table: self.table(), filter, measure: self.measure() }
     }
 
     /// How frames are named, as by `flightline flame` and `fold`: on a page functions of different libraries are apart.
@@ -44,9 +62,8 @@ pub async fn tree(
     condition: &str,
     select: &SelectArgs,
 ) -> Result<Tree> {
-    let measure = select.measure();
-    let unit = measure.unit();
-    let grown = grow(session, dictionary, condition, measure).await?;
+    let unit = select.measure().unit();
+    let grown = grow(session, dictionary, select.choice(condition)).await?;
     if grown.missing > 0 {
         output::note(format_args!(
             "{} are of stacks that the store does not have: {MISSING} in what is drawn",
@@ -60,13 +77,16 @@ pub async fn tree(
 pub async fn run(args: &FlameArgs) -> Result<()> {
     let select = &args.select;
     if args.sql {
-        let sql = dialect::flame(args.engine.into(), &select.condition, select.measure(), args.min_percent)?;
+        let sql =
+            dialect::flame(args.engine.into(), select.choice(&condition_alone(select)?), args.min_percent)?;
         return output::text(&args.output, |out| Ok(writeln!(out, "{sql}")?));
     }
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
     let session = answer::open(&args.store).await?;
-    let dictionary = Dictionary::read(&session, &select.names(format == TreeFormat::Html)).await?;
-    let tree = tree(&session, &dictionary, &select.condition, select).await?;
+    let names = select.names(format == TreeFormat::Html);
+    let condition = condition_of(&session, select).await?;
+    let dictionary = Dictionary::read(&session, select.table(), &condition, &names).await?;
+    let tree = tree(&session, &dictionary, &condition, select).await?;
     let mut told = vec![amount(tree.total, &tree.unit)];
     let tree = if args.min_percent > 0.0 {
         let (left, pruned) = prune(&tree, args.min_percent);

@@ -3,11 +3,14 @@
 
 #![forbid(unsafe_code)]
 
+mod add;
 mod answer;
 mod args;
+mod choice;
 mod difference;
 mod flame;
 mod info;
+mod live;
 mod output;
 mod share;
 mod top;
@@ -37,6 +40,7 @@ fn run(command: &Command) -> Result<()> {
     let runtime = runtime.context("cannot start threads")?;
     runtime.block_on(async {
         match command {
+            Command::Add(args) => add::run(args).await,
             Command::Sql(args) => answer::run(args).await,
             Command::Flame(args) => flame::run(args).await,
             Command::Diff(args) => difference::run(args).await,

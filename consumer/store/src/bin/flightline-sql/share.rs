@@ -7,18 +7,16 @@ use flightline_store::query::share::{Question, shares};
 use flightline_store::query::tree::Dictionary;
 
 use crate::args::ShareArgs;
+use crate::choice::condition_of;
 use crate::{answer, output};
 
 /// Tells the share of a function over time, as CSV.
 pub async fn run(args: &ShareArgs) -> Result<()> {
     let session = answer::open(&args.store).await?;
-    let dictionary = Dictionary::read(&session, &args.select.names(false)).await?;
-    let question = Question {
-        filter: &args.select.condition,
-        by: &args.by,
-        every: args.every,
-        measure: args.select.measure(),
-    };
+    let select = &args.select;
+    let condition = condition_of(&session, select).await?;
+    let dictionary = Dictionary::read(&session, select.table(), &condition, &select.names(false)).await?;
+    let question = Question { choice: select.choice(&condition), by: &args.by, every: args.every };
     let wanted = |label: &flightline_consumer::tree::Label| args.function.is_match(&label.text);
     let shares = shares(&session, &dictionary, &question, wanted).await?;
     if shares.is_empty() {

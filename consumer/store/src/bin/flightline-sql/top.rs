@@ -6,13 +6,16 @@ use anyhow::{Result, bail};
 use flightline_store::query::tree::Dictionary;
 
 use crate::args::TopArgs;
+use crate::choice::condition_of;
 use crate::{answer, flame, output};
 
 /// Tells the functions that samples fell in most.
 pub async fn run(args: &TopArgs) -> Result<()> {
     let session = answer::open(&args.store).await?;
-    let dictionary = Dictionary::read(&session, &args.select.names(false)).await?;
-    let tree = flame::tree(&session, &dictionary, &args.select.condition, &args.select).await?;
+    let select = &args.select;
+    let condition = condition_of(&session, select).await?;
+    let dictionary = Dictionary::read(&session, select.table(), &condition, &select.names(false)).await?;
+    let tree = flame::tree(&session, &dictionary, &condition, select).await?;
     if tree.total == 0 {
         bail!("no sample in {} is one where {}", args.store.store, args.select.title());
     }

@@ -1,0 +1,108 @@
+//! What a file of samples says of itself, in its footer: of which chunks it is, and what it replaces. No other place knows, so nothing can
+//! contradict it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// The key in the footer.
+pub const KEY: &str = "flightline";
+
+/// An id of 64 bits, written in hexadecimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Id(pub u64);
+
+impl std::fmt::Display for Id {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl From<Id> for String {
+    fn from(id: Id) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for Id {
+    type Error = std::num::ParseIntError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        u64::from_str_radix(&text, 16).map(Self)
+    }
+}
+
+/// What a file is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Chunks that it has rows of, by the delivery that they came with.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub chunks: BTreeMap<Id, Vec<Id>>,
+    /// Deliveries that are in the store as a whole, since this file is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub complete: Vec<Id>,
+    /// Names of files of the same folder that are in this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaces: Vec<String>,
+    /// Labels that are columns, by what they were called before characters were replaced.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Told {
+    /// As it stands in a footer.
+    ///
+    /// # Errors
+    /// None that is known of.
+    pub fn text(&self) -> Result<String> {
+        serde_json::to_string(self).context("cannot write what a file is made of")
+    }
+
+    /// Out of a footer.
+    ///
+    /// # Errors
+    /// It is not what we write.
+    pub fn parse(text: &str) -> Result<Self> {
+        serde_json::from_str(text).context("the footer does not say what the file is made of")
+    }
+
+    /// The chunks of deliveries that are in the store as a whole.
+    pub fn chunks_complete(&self) -> impl Iterator<Item = Id> {
+        self.complete.iter().filter_map(|delivery| self.chunks.get(delivery)).flatten().copied()
+    }
+
+    /// Adds what another file says of the same folder.
+    pub fn merge(&mut self, other: Self) {
+        for (delivery, chunks) in other.chunks {
+            let known = self.chunks.entry(delivery).or_default();
+            known.extend(chunks);
+            known.sort_unstable();
+            known.dedup();
+        }
+        self.complete.extend(other.complete);
+        self.complete.sort_unstable();
+        self.complete.dedup();
+        self.labels.extend(other.labels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_only_whole_deliveries_count() {
+        let told = Told {
+            chunks: BTreeMap::from([(Id(1), vec![Id(10), Id(u64::MAX)]), (Id(2), vec![Id(20)])]),
+            complete: vec![Id(1), Id(3)],
+            replaces: vec!["a.parquet".to_owned()],
+            labels: BTreeMap::new(),
+        };
+        assert_eq!(Told::parse(&told.text().unwrap()).unwrap(), told);
+        assert_eq!(told.chunks_complete().collect::<Vec<_>>(), [Id(10), Id(u64::MAX)]);
+        assert_eq!(Told::parse("{}").unwrap(), Told::default());
+        assert!(Told::parse("{\"complete\":[\"x\"]}").is_err());
+    }
+}

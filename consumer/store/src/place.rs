@@ -1,0 +1,211 @@
+//! Where a store is: a directory or an object store. Files come whole or not at all, and are listed and read by the same calls everywhere.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use futures::TryStreamExt;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, parse_url_opts};
+
+use crate::footer::{self, Told};
+use crate::layout::{Day, Partition, SUFFIX, Table, decoded};
+
+/// A store's place.
+#[derive(Clone, Debug)]
+pub struct Place {
+    url: ObjectStoreUrl,
+    store: Arc<dyn ObjectStore>,
+    root: Path,
+    /// As the user says it.
+    shown: String,
+    /// The directory, if it is one.
+    local: Option<PathBuf>,
+}
+
+/// A file of a table, as it is listed.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// Where, how large.
+    pub meta: ObjectMeta,
+    /// The folder it is in.
+    pub partition: Partition,
+}
+
+impl Listed {
+    /// Its name in its folder.
+    pub fn name(&self) -> &str {
+        self.meta.location.filename().unwrap_or_default()
+    }
+}
+
+impl Place {
+    /// The store `at`: a directory, or the URL of an object store, whose keys come from the environment.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn open(at: &str) -> Result<Self> {
+        if !at.contains("://") {
+            let root = FilePath::new(at).canonicalize().with_context(|| format!("there is no store {at}"))?;
+            return Ok(Self {
+                url: ObjectStoreUrl::local_filesystem(),
+                store: Arc::new(LocalFileSystem::new()),
+                root: Path::from_absolute_path(&root).with_context(|| format!("cannot name {at}"))?,
+                shown: at.to_owned(),
+                local: Some(root),
+            });
+        }
+        let url = url::Url::parse(at).with_context(|| format!("{at} is no URL"))?;
+        // Keys of the environment are in capitals, as AWS_ACCESS_KEY_ID; those of the store's options are not.
+        let options = std::env::vars().map(|(key, value)| (key.to_ascii_lowercase(), value));
+        let (store, root) = parse_url_opts(&url, options).with_context(|| {
+            format!("cannot reach {at}; keys come from the environment, as AWS_ACCESS_KEY_ID")
+        })?;
+        let server = ObjectStoreUrl::parse(&url[..url::Position::BeforePath])?;
+        Ok(Self { url: server, store: Arc::from(store), root, shown: at.to_owned(), local: None })
+    }
+
+    /// The same, where a directory is made if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn create(at: &str) -> Result<Self> {
+        if !at.contains("://") {
+            fs::create_dir_all(at).with_context(|| format!("cannot make the store {at}"))?;
+        }
+        Self::open(at)
+    }
+
+    /// As the user says it.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// The store that paths are of.
+    pub fn url(&self) -> &ObjectStoreUrl {
+        &self.url
+    }
+
+    /// What reads and writes.
+    pub fn object_store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    /// Where a file of a table is.
+    pub fn path(&self, table: Table, partition: &Partition, file: &str) -> Path {
+        let below = format!("{}/{}/{file}", table.name(), partition.folder());
+        // Values of folders have no character that a path would change.
+        below.split('/').fold(self.root.clone(), |path, part| {
+            Path::parse(format!("{path}/{part}")).unwrap_or_else(|_| path.join(part))
+        })
+    }
+
+    /// Puts a file where there is none, or one of the same content. It is there as a whole, and stays if the machine fails.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
+        let cannot = || format!("cannot write {path} in {}", self.shown);
+        if self.local.is_some() {
+            let to = FilePath::new("/").join(path.as_ref());
+            return tokio::task::spawn_blocking(move || put_file(&to, &bytes)).await?.with_context(cannot);
+        }
+        self.store.put(path, bytes.into()).await.with_context(cannot)?;
+        Ok(())
+    }
+
+    /// Removes a file; that it is not there is no error.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub async fn remove(&self, path: &Path) -> Result<()> {
+        match self.store.delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("cannot remove {path} of {}", self.shown)),
+        }
+    }
+
+    /// The data files of a table, of one folder if a partition is given.
+    ///
+    /// # Errors
+    /// The store cannot be read, or a file is where none belongs.
+    pub async fn list(&self, table: Table, partition: Option<&Partition>) -> Result<Vec<Listed>> {
+        let of_table = self.root.clone().join(table.name());
+        let folder = match partition {
+            Some(partition) => {
+                let file = self.path(table, partition, "x");
+                Path::parse(file.as_ref().trim_end_matches("/x")).unwrap_or(of_table.clone())
+            }
+            None => of_table.clone(),
+        };
+        let mut listed = self.store.list(Some(&folder));
+        let mut files = Vec::new();
+        while let Some(meta) =
+            listed.try_next().await.with_context(|| format!("cannot list {}", self.shown))?
+        {
+            let Some(below) = meta.location.prefix_match(&of_table) else { continue };
+            let parts: Vec<String> = below.map(|part| part.as_ref().to_owned()).collect();
+            let Some((file, folders)) = parts.split_last() else { continue };
+            // As every engine does: caches and what is being written.
+            if parts.iter().any(|part| part.starts_with(['_', '.'])) || !file.ends_with(SUFFIX) {
+                continue;
+            }
+            let value = |name: &str| {
+                let of = |part: &String| part.strip_prefix(name)?.strip_prefix('=').map(decoded);
+                folders.iter().find_map(of)
+            };
+            let (Some(day), Some(service)) = (value("day").as_deref().and_then(Day::parse), value("service"))
+            else {
+                bail!("{} is in no folder day=YYYY-MM-DD/service=NAME: move it away", meta.location);
+            };
+            files.push(Listed { meta, partition: Partition { day, service } });
+        }
+        files.sort_by(|a, b| a.meta.location.cmp(&b.meta.location));
+        Ok(files)
+    }
+
+    /// The footer of a file, and what it says of what the file is made of.
+    ///
+    /// # Errors
+    /// It is no whole Parquet file.
+    pub async fn footer(&self, meta: &ObjectMeta) -> Result<(ArrowReaderMetadata, Told)> {
+        let torn = || format!("{} is no whole Parquet file; move it away to read the others", meta.location);
+        let footer = DFParquetMetadata::new(self.store.as_ref(), meta).fetch_metadata().await;
+        let footer = ArrowReaderMetadata::try_new(footer.with_context(torn)?, ArrowReaderOptions::new());
+        let footer = footer.with_context(torn)?;
+        let entries = footer.metadata().file_metadata().key_value_metadata();
+        let told = entries.into_iter().flatten().find(|entry| entry.key == footer::KEY);
+        let told = match told.and_then(|entry| entry.value.as_deref()) {
+            Some(text) => Told::parse(text).with_context(torn)?,
+            None => Told::default(),
+        };
+        Ok((footer, told))
+    }
+}
+
+/// Writes beside, then renames: the name is of a whole file always.
+fn put_file(to: &FilePath, bytes: &[u8]) -> Result<()> {
+    let folder = to.parent().context("no folder")?;
+    fs::create_dir_all(folder)?;
+    let mut beside = tempfile::Builder::new().prefix("_").suffix(".partial").tempfile_in(folder)?;
+    beside.write_all(bytes)?;
+    beside.as_file().sync_all()?;
+    readable(beside.as_file())?;
+    beside.persist(to)?;
+    // The name too.
+    File::open(folder)?.sync_all()?;
+    Ok(())
+}
+
+/// Temporary files are for their owner only; others than the writer read a store, as the directory allows.
+fn readable(file: &File) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+
+    Ok(file.set_permissions(fs::Permissions::from_mode(0o644))?)
+}

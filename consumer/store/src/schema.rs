@@ -1,0 +1,163 @@
+//! Columns of the tables, and how they are encoded.
+//!
+//! Times are µs, UTC, as differences; all else is of dictionaries (checked by measuring: `consumer/docs/store.md`). No Arrow schema is put into
+//! the files: engines see plain Parquet types.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use datafusion::parquet::basic::{Compression, Encoding, ZstdLevel};
+use datafusion::parquet::file::metadata::KeyValue;
+use datafusion::parquet::file::properties::WriterProperties;
+
+use crate::footer;
+use crate::layout::Table;
+
+/// The column of times.
+pub const TIME: &str = "ts";
+/// Begins the names of columns that are labels, so that none can be called like another column.
+pub const LABEL: &str = "label_";
+/// The column with the labels that have none of their own: text by text.
+pub const LABELS: &str = "labels";
+/// Labels of a file that have a column each; the others are in [`LABELS`].
+pub const MOST_LABELS: usize = 64;
+/// Rows of a row group.
+pub const GROUP: usize = 250_000;
+/// Bytes of a column's dictionary: beyond, values are written as they are.
+const DICTIONARY: usize = 16 << 20;
+
+/// Type of times.
+pub fn time() -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+}
+
+/// Type of [`LABELS`].
+pub fn map() -> DataType {
+    let entry = |name: &str, nullable| Arc::new(Field::new(name, DataType::Utf8, nullable));
+    let entries = DataType::Struct(vec![entry("key", false), entry("value", true)].into());
+    DataType::Map(Arc::new(Field::new("key_value", entries, false)), false)
+}
+
+fn list() -> DataType {
+    DataType::List(Arc::new(Field::new("element", DataType::Int64, true)))
+}
+
+/// The columns of a table that each file of it has, in order. Samples and their sums have labels beside.
+pub fn columns(table: Table) -> Vec<Field> {
+    use DataType::{Boolean, Int32, Int64, Utf8};
+    let has = |name: &str, of: DataType| Field::new(name, of, false);
+    let may = |name: &str, of: DataType| Field::new(name, of, true);
+    match table {
+        Table::Samples => vec![
+            has(TIME, time()),
+            has("stack_id", Int64),
+            has("event_type", Utf8),
+            may("variant", Utf8),
+            may("state", Utf8),
+            may("thread", Utf8),
+            may("tid", Int64),
+            has("samples", Int64),
+            has("value", Int64),
+            has("unit", Utf8),
+            may("duration_ns", Int64),
+            may("span_id", Utf8),
+            may("root_span_id", Utf8),
+            may("trace_id", Utf8),
+            has("chunk", Int64),
+        ],
+        Table::Minutes | Table::Hours | Table::Days => vec![
+            has(TIME, time()),
+            has("stack_id", Int64),
+            has("event_type", Utf8),
+            may("variant", Utf8),
+            may("state", Utf8),
+            has("samples", Int64),
+            has("value", Int64),
+            has("unit", Utf8),
+        ],
+        Table::Stacks => vec![
+            has("stack_id", Int64),
+            has("depth", Int32),
+            has("truncated", Boolean),
+            has("prefix_ids", list()),
+        ],
+        Table::Nodes => {
+            vec![
+                has("node_id", Int64),
+                has("parent_id", Int64),
+                has("frame_hash", Int64),
+                has("depth", Int32),
+            ]
+        }
+        Table::Frames => vec![
+            has("frame_hash", Int64),
+            has("class_name", Utf8),
+            has("method_name", Utf8),
+            has("line", Int32),
+            has("type", Utf8),
+        ],
+        Table::Losses => vec![
+            has(TIME, time()),
+            has("told_by", Utf8),
+            has("cause", Utf8),
+            may("event_type", Utf8),
+            may("thread", Utf8),
+            may("events", Int64),
+            may("bytes", Int64),
+            may("cpu_ns", Int64),
+            has("chunk", Int64),
+        ],
+    }
+}
+
+/// The column of a label: lower case, as some engines do not tell cases apart, and what no engine needs to quote.
+pub fn label_column(key: &str) -> String {
+    let plain = |c: char| match c.to_ascii_lowercase() {
+        c @ ('a'..='z' | '0'..='9') => c,
+        _ => '_',
+    };
+    LABEL.chars().chain(key.chars().map(plain)).collect()
+}
+
+/// The schema of these columns.
+pub fn schema(fields: Vec<Field>) -> Arc<Schema> {
+    Arc::new(Schema::new(fields))
+}
+
+/// How files are written; `told` goes into the footer.
+pub fn properties(table: Table, told: Option<String>) -> WriterProperties {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_created_by(format!("flightline {}", env!("CARGO_PKG_VERSION")))
+        .set_max_row_group_row_count(Some(GROUP))
+        .set_dictionary_page_size_limit(DICTIONARY);
+    // No value is there twice.
+    if let Some(id) = table.id() {
+        properties = properties.set_column_dictionary_enabled(id.into(), false);
+    }
+    if matches!(table, Table::Samples | Table::Losses) {
+        properties = properties
+            .set_column_dictionary_enabled(TIME.into(), false)
+            .set_column_encoding(TIME.into(), Encoding::DELTA_BINARY_PACKED);
+    }
+    properties
+        .set_key_value_metadata(told.map(|told| vec![KeyValue::new(footer::KEY.to_owned(), told)]))
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_never_called_like_another_column() {
+        assert_eq!(label_column("ts"), "label_ts");
+        assert_eq!(label_column("http.Method"), "label_http_method");
+        assert_eq!(label_column("é'\"; DROP"), "label______drop");
+        for table in Table::ALL {
+            assert!(
+                columns(table).iter().all(|field| !field.name().starts_with(LABEL) && field.name() != LABELS)
+            );
+        }
+    }
+}

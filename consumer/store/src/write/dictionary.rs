@@ -1,0 +1,168 @@
+//! What stacks are: ids are hashes of what they stand for, so writers need not ask each other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use flightline_consumer::fold::{NO_STACK, TRUNCATED};
+use flightline_consumer::live;
+use flightline_consumer::model::FrameKind;
+use jfr_format::pool::KeyHash;
+use twox_hash::XxHash3_64;
+
+/// The parent of first frames.
+pub(crate) const ROOT: i64 = 0;
+
+/// A frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) function: Arc<str>,
+    /// Java class, or library.
+    pub(crate) class: Arc<str>,
+    pub(crate) kind: FrameKind,
+    /// 0 if not known.
+    pub(crate) line: i32,
+}
+
+impl Frame {
+    fn marker(text: &str) -> Self {
+        Self { function: text.into(), class: "".into(), kind: FrameKind::Marker, line: 0 }
+    }
+
+    /// Its id: of its type, class and function, each ended by a zero byte, and its line.
+    fn id(&self, bytes: &mut Vec<u8>) -> i64 {
+        bytes.clear();
+        for text in [kind_name(self.kind), &self.class, &self.function] {
+            bytes.extend_from_slice(text.as_bytes());
+            bytes.push(0);
+        }
+        bytes.extend_from_slice(&self.line.to_le_bytes());
+        id_of(bytes)
+    }
+}
+
+/// A frame on its parent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    pub(crate) parent: i64,
+    pub(crate) frame: i64,
+    pub(crate) depth: i32,
+}
+
+/// A stack.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    /// The node it ends in.
+    pub(crate) id: i64,
+    pub(crate) truncated: bool,
+    /// Nodes from the root on.
+    pub(crate) path: Box<[i64]>,
+}
+
+/// Stacks by small numbers, and what they are of.
+#[derive(Debug, Default)]
+pub(crate) struct Dictionary {
+    pub(crate) frames: HashMap<i64, Frame, KeyHash>,
+    pub(crate) nodes: HashMap<i64, Node, KeyHash>,
+    pub(crate) stacks: Vec<Stack>,
+    by_id: HashMap<i64, u32, KeyHash>,
+    /// By where the stack of the present chunk is; held, so that no other is there.
+    met: HashMap<usize, (Arc<live::Stack>, u32), KeyHash>,
+    none: Option<u32>,
+    /// Nodes of all paths.
+    steps: usize,
+    bytes: Vec<u8>,
+}
+
+impl Dictionary {
+    /// The number of a sample's stack. Lines are left out if `lines` is not set.
+    pub(crate) fn stack(&mut self, stack: Option<&Arc<live::Stack>>, lines: bool) -> u32 {
+        let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else {
+            return match self.none {
+                Some(none) => none,
+                None => {
+                    let none = self.add([Frame::marker(NO_STACK)].into_iter(), false);
+                    *self.none.insert(none)
+                }
+            };
+        };
+        let at = Arc::as_ptr(stack).addr();
+        if let Some(&(_, known)) = self.met.get(&at) {
+            return known;
+        }
+        let frames = stack.frames.iter().rev().map(|frame| Frame {
+            function: frame.function.clone(),
+            class: if frame.kind.in_library() { frame.module.clone() } else { frame.class.clone() },
+            kind: frame.kind,
+            line: if lines { frame.line } else { 0 },
+        });
+        let cut = stack.truncated.then(|| Frame::marker(TRUNCATED));
+        let number = self.add(cut.into_iter().chain(frames), stack.truncated);
+        self.met.insert(at, (stack.clone(), number));
+        number
+    }
+
+    /// Stacks of the chunk are not met again.
+    pub(crate) fn chunk_ends(&mut self) {
+        self.met.clear();
+    }
+
+    /// Nodes of all stacks, which memory goes by.
+    pub(crate) fn steps(&self) -> usize {
+        self.steps
+    }
+
+    fn add(&mut self, frames: impl Iterator<Item = Frame>, truncated: bool) -> u32 {
+        let mut path = Vec::new();
+        let mut parent = ROOT;
+        let mut bytes = std::mem::take(&mut self.bytes);
+        for frame in frames {
+            let of_frame = frame.id(&mut bytes);
+            let node = node_id(parent, of_frame);
+            self.frames.entry(of_frame).or_insert(frame);
+            let depth = path.len() as i32 + 1;
+            self.nodes.entry(node).or_insert(Node { parent, frame: of_frame, depth });
+            path.push(node);
+            parent = node;
+        }
+        self.bytes = bytes;
+        if let Some(&known) = self.by_id.get(&parent) {
+            return known;
+        }
+        let number = self.stacks.len() as u32;
+        self.steps += path.len();
+        self.stacks.push(Stack { id: parent, truncated, path: path.into() });
+        self.by_id.insert(parent, number);
+        number
+    }
+}
+
+/// The id of a frame on a parent: of both ids, little-endian.
+pub(crate) fn node_id(parent: i64, frame: i64) -> i64 {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&parent.to_le_bytes());
+    bytes[8..].copy_from_slice(&frame.to_le_bytes());
+    id_of(&bytes)
+}
+
+/// XXH3 of 64 bits; 0 is no id.
+fn id_of(bytes: &[u8]) -> i64 {
+    match XxHash3_64::oneshot(bytes).cast_signed() {
+        ROOT => 1,
+        id => id,
+    }
+}
+
+/// What the store calls a kind of frame.
+pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
+    match kind {
+        FrameKind::Native => "native",
+        FrameKind::Kernel => "kernel",
+        FrameKind::Interpreted => "interpreted",
+        FrameKind::Compiled => "compiled",
+        FrameKind::Inlined => "inlined",
+        FrameKind::NativeInlined => "native-inlined",
+        FrameKind::Jit => "jit",
+        FrameKind::Marker => "marker",
+        FrameKind::Unknown => "unknown",
+    }
+}

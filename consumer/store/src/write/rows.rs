@@ -1,0 +1,298 @@
+//! Samples as rows, as they come: texts by small numbers, what many samples share once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use flightline_consumer::live;
+use flightline_consumer::model::{Thread, Unit};
+use flightline_consumer::spans::SpanContext;
+use jfr_format::pool::KeyHash;
+
+use super::dictionary::Dictionary;
+use super::labels::Labels;
+use crate::footer::Id;
+
+/// Stands for no text, thread or context.
+pub(super) const NONE: u32 = u32::MAX;
+/// Rows of a file: what is behind them goes to another one of the delivery.
+const MOST_ROWS: usize = 2 << 20;
+/// Nodes of paths, texts and labels of contexts, which memory goes by as well.
+const MOST_STEPS: usize = 16 << 20;
+const MOST_TEXTS: usize = 1 << 20;
+const MOST_CONTEXTS: usize = 1 << 18;
+
+/// A sample.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    /// µs since 1970.
+    pub(super) ts: i64,
+    pub(super) samples: i64,
+    pub(super) value: i64,
+    /// ns; below 0 if not told.
+    pub(super) duration: i64,
+    pub(super) stack: u32,
+    pub(super) event: u32,
+    pub(super) variant: u32,
+    pub(super) state: u32,
+    pub(super) thread: u32,
+    pub(super) context: u32,
+    /// Place in the delivery's chunks.
+    pub(super) chunk: u32,
+    pub(super) unit: Unit,
+}
+
+/// Something that did not come.
+#[derive(Debug)]
+pub(super) struct Lost {
+    pub(super) ts: i64,
+    pub(super) told_by: Arc<str>,
+    pub(super) cause: Arc<str>,
+    pub(super) event: Option<Arc<str>>,
+    pub(super) thread: Option<Arc<str>>,
+    pub(super) events: Option<i64>,
+    pub(super) bytes: Option<i64>,
+    pub(super) cpu: Option<i64>,
+    pub(super) chunk: u32,
+}
+
+/// A thread: its name by number, and its id.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Who {
+    pub(super) name: u32,
+    pub(super) tid: Option<i64>,
+}
+
+/// What samples of a span share.
+#[derive(Debug, Default)]
+pub(super) struct Context {
+    pub(super) span: Option<String>,
+    pub(super) root: Option<String>,
+    pub(super) trace: Option<String>,
+    /// Columns of labels and their texts.
+    pub(super) labels: Vec<(usize, u32)>,
+    /// Labels that have no column.
+    pub(super) others: BTreeMap<String, String>,
+}
+
+/// Each text once.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    pub(super) all: Vec<Arc<str>>,
+    known: HashMap<Arc<str>, u32, KeyHash>,
+    /// The last one asked for: mostly many of one come in a row.
+    last: Option<(Arc<str>, u32)>,
+}
+
+impl Texts {
+    pub(super) fn number(&mut self, text: &Arc<str>) -> u32 {
+        if let Some((last, number)) = &self.last
+            && Arc::ptr_eq(last, text)
+        {
+            return *number;
+        }
+        let number = match self.known.get(text) {
+            Some(&known) => known,
+            None => {
+                let number = self.all.len() as u32;
+                self.all.push(text.clone());
+                self.known.insert(text.clone(), number);
+                number
+            }
+        };
+        self.last = Some((text.clone(), number));
+        number
+    }
+
+    fn maybe(&mut self, text: Option<&Arc<str>>) -> u32 {
+        text.map_or(NONE, |text| self.number(text))
+    }
+}
+
+/// Rows that are not in a file yet.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    pub(super) rows: Vec<Row>,
+    pub(super) lost: Vec<Lost>,
+    pub(super) dictionary: Dictionary,
+    pub(super) events: Texts,
+    pub(super) variants: Texts,
+    pub(super) states: Texts,
+    pub(super) names: Texts,
+    pub(super) values: Texts,
+    pub(super) threads: Vec<Who>,
+    pub(super) contexts: Vec<Context>,
+    pub(super) labels: Labels,
+    /// The chunks that rows are of.
+    pub(super) chunks: Vec<Id>,
+    /// By where they are, as long as their chunk lasts; held, so that no other is there.
+    met_threads: HashMap<usize, (Arc<Thread>, u32), KeyHash>,
+    met_contexts: HashMap<usize, (Arc<SpanContext>, u32), KeyHash>,
+    /// By content, over chunks.
+    known_contexts: HashMap<Arc<SpanContext>, u32, KeyHash>,
+    known_threads: HashMap<(u32, Option<i64>), u32, KeyHash>,
+    plain: Option<u32>,
+    /// Rows of chunks that are over.
+    settled: usize,
+}
+
+/// What all samples of a delivery share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shared {
+    pub(super) labels: Vec<(String, Arc<str>)>,
+    pub(super) lines: bool,
+}
+
+impl Rows {
+    /// What comes is of the chunk `id`.
+    pub(super) fn chunk(&mut self, id: Id) {
+        self.keys_change();
+        self.chunks.push(id);
+    }
+
+    /// What was met is not met again.
+    pub(super) fn keys_change(&mut self) {
+        self.met_threads.clear();
+        self.met_contexts.clear();
+        self.dictionary.chunk_ends();
+    }
+
+    /// Whether there is enough for a file.
+    pub(super) fn full(&self) -> bool {
+        self.rows.len() >= MOST_ROWS
+            || self.lost.len() >= MOST_ROWS
+            || self.dictionary.steps() >= MOST_STEPS
+            || self.contexts.len() >= MOST_CONTEXTS
+            || [&self.names, &self.values, &self.variants].iter().any(|texts| texts.all.len() >= MOST_TEXTS)
+    }
+
+    /// Whether there is nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.lost.is_empty()
+    }
+
+    pub(super) fn sample(&mut self, sample: &live::Sample, shared: &Shared) {
+        let thread = sample.thread.as_ref().map_or(NONE, |thread| self.thread(thread));
+        let row = Row {
+            ts: sample.time.epoch_nanos.div_euclid(1000),
+            samples: number(sample.weight.samples),
+            value: number(sample.weight.value),
+            duration: sample.duration_nanos.map_or(-1, number),
+            stack: self.dictionary.stack(sample.stack.as_ref(), shared.lines),
+            event: self.events.number(&sample.event),
+            variant: self.variants.maybe(sample.variant.as_ref()),
+            state: self.states.maybe(sample.state.as_ref()),
+            thread,
+            context: self.context(sample, shared),
+            chunk: self.chunks.len().saturating_sub(1) as u32,
+            unit: sample.weight.unit,
+        };
+        self.rows.push(row);
+    }
+
+    /// Samples of the present chunk last as long as `period` says, in ns, if nothing else is known of them.
+    pub(super) fn settle(&mut self, period: impl Fn(&str) -> Option<u64>) {
+        let of_chunk = self.settled.min(self.rows.len());
+        let mut periods: HashMap<u32, Option<i64>, KeyHash> = HashMap::default();
+        for row in self.rows[of_chunk..].iter_mut().filter(|row| row.unit == Unit::Samples) {
+            let event = &self.events.all[row.event as usize];
+            if let Some(period) = *periods.entry(row.event).or_insert_with(|| period(event).map(number)) {
+                (row.value, row.unit) = (period.saturating_mul(row.samples), Unit::Nanoseconds);
+            }
+        }
+        self.settled = self.rows.len();
+    }
+
+    pub(super) fn loss(&mut self, loss: &live::Loss) {
+        self.lost.push(Lost {
+            ts: loss.time.epoch_nanos.div_euclid(1000),
+            told_by: loss.told_by.clone(),
+            cause: loss.cause.clone(),
+            event: loss.event_type.clone(),
+            thread: loss.thread.as_ref().map(|thread| thread.name().into()),
+            events: loss.events.map(number),
+            bytes: loss.bytes.map(number),
+            cpu: loss.cpu_nanos.map(number),
+            chunk: self.chunks.len().saturating_sub(1) as u32,
+        });
+    }
+
+    fn thread(&mut self, thread: &Arc<Thread>) -> u32 {
+        let at = Arc::as_ptr(thread).addr();
+        if let Some(&(_, known)) = self.met_threads.get(&at) {
+            return known;
+        }
+        let name = self.names.number(&thread.name().into());
+        let tid = (thread.os_id != 0).then_some(thread.os_id);
+        let threads = &mut self.threads;
+        let number = *self.known_threads.entry((name, tid)).or_insert_with(|| {
+            threads.push(Who { name, tid });
+            threads.len() as u32 - 1
+        });
+        self.met_threads.insert(at, (thread.clone(), number));
+        number
+    }
+
+    /// The number of what a sample shares with others of its span.
+    fn context(&mut self, sample: &live::Sample, shared: &Shared) -> u32 {
+        let Some(span) = &sample.span else {
+            if let Some(id) = sample.span_id {
+                return self.span_alone(id, shared);
+            }
+            return match self.plain {
+                Some(plain) => plain,
+                None => {
+                    let plain = self.add(Context::default(), &BTreeMap::new(), shared);
+                    *self.plain.insert(plain)
+                }
+            };
+        };
+        let at = Arc::as_ptr(span).addr();
+        if let Some(&(_, known)) = self.met_contexts.get(&at) {
+            return known;
+        }
+        let known = self.known_contexts.get(span).copied();
+        let number = known.unwrap_or_else(|| {
+            let id = |key: flightline_consumer::spans::SpanKey| {
+                Some(key.id()).filter(|&id| id != 0).map(|id| format!("{id:016x}"))
+            };
+            let context = Context {
+                span: id(span.span),
+                root: id(span.local_root),
+                trace: span.trace.is_some().then(|| span.trace.to_string()),
+                ..Context::default()
+            };
+            let number = self.add(context, &span.labels, shared);
+            self.known_contexts.insert(span.clone(), number);
+            number
+        });
+        // Where a sample tells its span itself, each has one of its own.
+        if self.met_contexts.len() < MOST_CONTEXTS {
+            self.met_contexts.insert(at, (span.clone(), number));
+        }
+        number
+    }
+
+    fn span_alone(&mut self, id: u64, shared: &Shared) -> u32 {
+        self.add(Context { span: Some(format!("{id:016x}")), ..Context::default() }, &BTreeMap::new(), shared)
+    }
+
+    /// A sample's own labels come before those that all share.
+    fn add(&mut self, mut context: Context, own: &BTreeMap<Arc<str>, Arc<str>>, shared: &Shared) -> u32 {
+        let of_all = shared.labels.iter().filter(|(key, _)| !own.contains_key(key.as_str()));
+        let of_all = of_all.map(|(key, value)| (key.as_str(), value));
+        for (key, value) in of_all.chain(own.iter().map(|(key, value)| (&**key, value))) {
+            match self.labels.column(key) {
+                Some(column) => context.labels.push((column, self.values.number(value))),
+                None => {
+                    context.others.insert(key.to_owned(), value.to_string());
+                }
+            }
+        }
+        self.contexts.push(context);
+        self.contexts.len() as u32 - 1
+    }
+}
+
+fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
