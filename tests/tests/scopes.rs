@@ -248,10 +248,63 @@ fn a_job_of_task_attempts() {
     run(&mut alone, LIMIT).expect_success("the job");
     // Who records itself finds threads within 10 ms of their start, which is most of what a helper lives.
     of_job(&own, &table, 1);
+    a_recording_for_each(&own, &table);
     let table_name = table.to_str().unwrap();
     let outside =
         Record::new().option("-e").option("cpu@1ms").run(job, &["--size", "20000", "-", table_name]);
     of_job(&outside.expect_code(0).path, &table, 10);
+}
+
+/// Samples and spans of a recording by attempt; what has none is left out.
+fn by_attempt(recording: &Path) -> BTreeMap<String, [usize; 2]> {
+    let mut found: BTreeMap<String, [usize; 2]> = BTreeMap::new();
+    let contexts = contexts(recording);
+    for sample in spans::read(recording, &SAMPLES[..1]) {
+        let labels = contexts.get(&(sample.tid, sample.number("startTime")));
+        if let Some(attempt) = labels.and_then(|labels| labels["attempt"].as_str()) {
+            found.entry(attempt.to_owned()).or_default()[0] += 1;
+        }
+    }
+    for span in spans::read(recording, &["flightline.Span"]) {
+        let labels: Value = serde_json::from_str(span.field("labels")).unwrap_or_default();
+        if let Some(attempt) = labels["attempt"].as_str() {
+            found.entry(attempt.to_owned()).or_default()[1] += 1;
+        }
+    }
+    found
+}
+
+/// `cut --label` makes a recording for each attempt: together they have all of the samples, none twice, and nothing of another's.
+fn a_recording_for_each(recording: &Path, table: &Path) {
+    let all = by_attempt(recording);
+    let table = std::fs::read_to_string(table).unwrap();
+    let part = recording.with_file_name("part.jfr");
+    let cut = |label: &str| {
+        let mut cut = Command::new(victim::flightline());
+        cut.args(["cut", "--force", "--label", label, "-o"]).arg(&part).arg(recording);
+        run(&mut cut, LIMIT)
+    };
+    let mut attempts = 0;
+    for attempt in table.lines().skip(1).filter_map(|line| line.split(',').nth(3)) {
+        cut(&format!("attempt={attempt}")).expect_success("cut");
+        let (has, whole) = (by_attempt(&part), all[attempt]);
+        assert_eq!(has, BTreeMap::from([(attempt.to_owned(), whole)]));
+        let samples = spans::read(&part, &[SAMPLES[0], CONTEXT]);
+        assert_eq!(samples.len(), 2 * whole[0], "a sample and its context, nothing else's");
+        assert_eq!(
+            spans::read(&part, &["flightline.SampleLoss"]).is_empty(),
+            spans::read(recording, &["flightline.SampleLoss"]).is_empty()
+        );
+        attempts += 1;
+    }
+    assert_eq!((attempts, all.len()), (25, 25));
+    let none = cut("attempt=none");
+    assert_eq!(none.code(), 1);
+    assert!(
+        none.stderr.contains("no sample with the label attempt=none: `flightline spans --by label=attempt`"),
+        "{}",
+        none.stderr
+    );
 }
 
 fn of_job(recording: &Path, table: &Path, least_helped: u64) {
