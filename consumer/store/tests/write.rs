@@ -40,9 +40,9 @@ fn all() -> Vec<String> {
 
 #[tokio::test]
 async fn flame_graphs_of_all_recordings_are_those_of_the_store() {
-    let folder = tempfile::tempdir().unwrap();
     let (mut compared, mut kinds) = (0, 0);
     for name in all() {
+        let folder = tempfile::tempdir().unwrap();
         let added = add(folder.path(), options(&name), &read(&name)).await;
         assert!(added.chunks > 0 && added.known == 0, "{name}: {added:?}");
         let path = kit::fixture(&name);
