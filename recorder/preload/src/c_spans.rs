@@ -149,10 +149,12 @@ impl fmt::Display for Lossy<'_> {
 
 /// Key and value; no key, or one that is not UTF-8, is one that is left out, and no value an empty one.
 fn label_of(label: &ScopeLabel) -> (&str, Lossy<'_>) {
-    // SAFETY: null or C strings, by the contract of `flightline_scope_begin`.
-    let bytes = |word: *const c_char| match word.is_null() {
-        true => &[][..],
-        false => unsafe { CStr::from_ptr(word) }.to_bytes(),
+    let bytes = |word: *const c_char| {
+        if word.is_null() {
+            return &[][..];
+        }
+        // SAFETY: a C string, by the contract of `flightline_scope_begin`.
+        unsafe { CStr::from_ptr(word) }.to_bytes()
     };
     (core::str::from_utf8(bytes(label.key)).unwrap_or_default(), Lossy(bytes(label.value)))
 }
@@ -169,7 +171,8 @@ pub unsafe extern "C" fn flightline_scope_begin(
 ) -> c_int {
     let _errno = KeepErrno::new();
     // SAFETY: by the caller.
-    if scope.is_null() || unsafe { (*scope).size } < size_of::<ScopeRoom>() || labels.is_null() && count != 0 {
+    if scope.is_null() || unsafe { (*scope).size } < size_of::<ScopeRoom>() || labels.is_null() && count != 0
+    {
         return -libc::EINVAL;
     }
     // SAFETY: by the caller.
