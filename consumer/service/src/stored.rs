@@ -1,14 +1,15 @@
 //! Questions to a store of samples. They are answered by `flightline-sql`, a command of its own: it is started for each, with arguments and never by a shell,
 //! and killed if it takes too long, says too much, or nobody waits for it any more.
 
-pub mod choice;
+pub(crate) mod choice;
 mod kept;
-pub mod offered;
-pub mod question;
+mod offered;
+pub(crate) mod question;
 
 use std::ffi::OsString;
 use std::io::Result;
 use std::os::unix::fs::symlink;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,7 +61,7 @@ impl Place {
 
 /// An answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// What the command wrote.
     pub body: Bytes,
     /// What it told beside it: how much was read, passed over and pruned.
@@ -99,7 +100,7 @@ impl Stored {
     ///
     /// # Errors
     /// The command refuses, is busy, fails, or goes beyond its bounds.
-    pub async fn ask(&self, question: &question::Question) -> std::result::Result<Answer, Fault> {
+    pub(crate) async fn ask(&self, question: &question::Question) -> std::result::Result<Answer, Fault> {
         if let Some(answer) = self.kept().find(question) {
             return Ok(answer);
         }
@@ -212,7 +213,15 @@ impl Ended {
             return Ok(Answer { body: self.body.into(), told });
         }
         if self.status.code().is_none() {
-            let sentence = format!("flightline-sql was killed ({}); choose fewer samples.", self.status);
+            let sentence = match self.status.signal() {
+                Some(9) => {
+                    "flightline-sql was killed, mostly for want of memory: choose fewer samples.".to_owned()
+                }
+                _ => format!(
+                    "flightline-sql broke down ({}); the service's machine may tell why.",
+                    self.status
+                ),
+            };
             return Err(Fault::new(StatusCode::INTERNAL_SERVER_ERROR, sentence));
         }
         // What went before an error is no part of it.

@@ -16,7 +16,7 @@ const MOST_LABELS: usize = 64;
 
 /// A value that can be chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Offer {
+pub(crate) struct Offer {
     /// `None`: what samples are that have none.
     value: Option<String>,
     /// How many samples have it.
@@ -25,7 +25,7 @@ pub struct Offer {
 
 /// What all that is in a store can be restricted to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Whole {
+pub(crate) struct Whole {
     services: Vec<Offer>,
     /// Latest first.
     days: Vec<Offer>,
@@ -35,7 +35,7 @@ pub struct Whole {
 
 /// What a choice can be restricted to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Part {
+pub(crate) struct Part {
     /// Samples that are chosen.
     samples: u64,
     days: Vec<Offer>,
@@ -45,7 +45,7 @@ pub struct Part {
 
 /// A label with its values, those with most samples first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Label {
+pub(crate) struct Label {
     key: String,
     values: Vec<Offer>,
     /// Whether it has others.
@@ -77,7 +77,7 @@ impl Stored {
     ///
     /// # Errors
     /// As [`Stored::ask`].
-    pub async fn whole(&self) -> Result<Whole, Fault> {
+    pub(crate) async fn whole(&self) -> Result<Whole, Fault> {
         let all = Choice::default();
         let sql = [
             values("service", "service", &all, "n DESC, v", MOST),
@@ -103,7 +103,7 @@ impl Stored {
     ///
     /// # Errors
     /// As [`Stored::ask`].
-    pub async fn part(&self, choice: &Choice) -> Result<Part, Fault> {
+    pub(crate) async fn part(&self, choice: &Choice) -> Result<Part, Fault> {
         let mut keys: Vec<String> =
             self.rows(COLUMNS.to_owned()).await?.iter().filter_map(Row::label).collect();
         keys.sort();

@@ -94,7 +94,12 @@ async fn what_the_command_says_is_told() {
         ),
         ("printf 'error: a\\033[31m\\nb.\\n' >&2; exit 2", 422, "The store answers: a?[31m b."),
         ("exit 1", 422, "The store answers: nothing, but failed."),
-        ("kill -9 $$", 500, "flightline-sql was killed (signal: 9 (SIGKILL)); choose fewer samples."),
+        ("kill -9 $$", 500, "flightline-sql was killed, mostly for want of memory: choose fewer samples."),
+        (
+            "kill -6 $$",
+            500,
+            "flightline-sql broke down (signal: 6 (SIGABRT)); the service's machine may tell why.",
+        ),
     ] {
         let bench = Bench::new(script);
         let fault = bench.stored().ask(&flame("x")).await.unwrap_err();
