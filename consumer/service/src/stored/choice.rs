@@ -205,7 +205,7 @@ fn day(ms: i64) -> String {
 }
 
 fn timestamp(ms: i64) -> String {
-    format!("TIMESTAMP '{}'", iso(ms).trim_end_matches('Z').replace('T', " "))
+    format!("TIMESTAMP '{}'", iso(ms).trim_end_matches('Z').trim_end_matches(".000").replace('T', " "))
 }
 
 /// The command refuses what is no condition as a whole; this is that `free` does not end the brackets around it, and so take back the rest.
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(
             condition(&[("from", "1795420800001"), ("to", "1795478400000"), ("where", "a OR b -- c")]),
             "day >= '2026-11-23' AND ts >= TIMESTAMP '2026-11-23 08:00:00.001' AND \
-             day <= '2026-11-23' AND ts < TIMESTAMP '2026-11-24 00:00:00.000' AND (a OR b -- c\n)"
+             day <= '2026-11-23' AND ts < TIMESTAMP '2026-11-24 00:00:00' AND (a OR b -- c\n)"
         );
     }
 
