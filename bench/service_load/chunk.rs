@@ -1,11 +1,10 @@
 //! What an agent sends: a chunk as `flightline record` writes it, of a program that is like no other agent's.
 
 use std::error::Error;
-use std::io;
 
 use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::schema::{self, frame_type, thread_state};
-use jfr_format::write::{ChunkWriter, ClockLine, Geometry, Output, WriteError};
+use jfr_format::write::{ChunkWriter, ClockLine, Geometry, WriteError};
 
 /// Threads that compute all the time.
 const THREADS: u64 = 8;
@@ -30,7 +29,7 @@ pub fn chunk(agent: u64, end: i64) -> Result<Vec<u8>, Box<dyn Error + Send + Syn
         ticks_per_second: 1_000_000_000,
     };
     let mut random = Random((agent + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mut out = Memory(Vec::with_capacity(400 << 10));
+    let mut out = Vec::with_capacity(400 << 10);
     let mut chunk = ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0))?;
     constants(&mut chunk, agent, &mut random)?;
     for number in 0..SAMPLES {
@@ -52,7 +51,7 @@ pub fn chunk(agent: u64, end: i64) -> Result<Vec<u8>, Box<dyn Error + Send + Syn
         }
     }
     chunk.finish(Ticks(LENGTH), true, &mut out)?;
-    Ok(out.0)
+    Ok(out)
 }
 
 fn constants(chunk: &mut ChunkWriter, agent: u64, random: &mut Random) -> Result<(), WriteError> {
@@ -97,21 +96,5 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0 % end.max(1)
-    }
-}
-
-struct Memory(Vec<u8>);
-
-impl Output for Memory {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn patch(&mut self, at: FileOffset, bytes: &[u8]) -> io::Result<()> {
-        let at = at.0 as usize;
-        let place = self.0.get_mut(at..at + bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        place.copy_from_slice(bytes);
-        Ok(())
     }
 }

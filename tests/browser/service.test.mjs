@@ -7,6 +7,7 @@ import { afterEach, beforeEach, test } from "node:test";
 import { drawn } from "./flame.mjs";
 import { fetched, flightline, folder, leave } from "./page.mjs";
 import { NOW, run, Service, target } from "./service_mock.mjs";
+import { complaints, picture, visible } from "./service_page.mjs";
 
 let service;
 beforeEach(async () => { service = await new Service().start(); });
@@ -15,19 +16,10 @@ afterEach(async () => {
   service.stop();
 });
 
-/** What scripts complain of; that a request was answered with an error is said by the browser itself. */
-const complaints = (page) => page.errors.filter((error) => !error.startsWith("Failed to load resource"));
 const names = (page) => page.locator("#targets .name").allTextContents();
 const rows = (page) => page.locator("#runs-body tr");
-const visible = (page, text) => page.locator("#targets .target", { hasText: text });
 /** A flame graph as the service would send it. */
 const html = () => readFileSync(drawn("main;work 60\nmain;rest 40\n"));
-/** The picture in the page, when it has been drawn. */
-async function picture(page) {
-  const frame = page.frameLocator("#viewer-frame iframe");
-  await frame.locator("html[data-ready]").waitFor({ state: "attached" });
-  return frame;
-}
 /** All formats of one recording, as our own command makes them. */
 function files() {
   const recording = join(process.env.RECORDINGS, "ap-java-cpu.jfr"), made = (name) => join(folder, name);

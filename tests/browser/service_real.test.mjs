@@ -6,18 +6,12 @@ import { join } from "node:path";
 import { afterEach, test } from "node:test";
 import { fetched, folder, go, leave } from "./page.mjs";
 import { Agent, serve } from "./service_agent.mjs";
+import { complaints, picture, visible } from "./service_page.mjs";
 
 afterEach(leave);
 const recording = (name) => readFileSync(join(process.env.RECORDINGS, name));
-const complaints = (page) => page.errors.filter((error) => !error.startsWith("Failed to load resource"));
 const rows = (page) => page.locator("#runs-body tr");
-const visible = (page, text) => page.locator("#targets .target", { hasText: text });
 const history = () => mkdtempSync(join(folder, "history-"));
-async function picture(page) {
-  const frame = page.frameLocator("#viewer-frame iframe");
-  await frame.locator("html[data-ready]").waitFor({ state: "attached" });
-  return frame;
-}
 
 test("a process joins, is profiled from the page, and what it did is seen there", async () => {
   const service = await serve("--profiling", "--listen", "127.0.0.1:0", "--dir", history());

@@ -11,6 +11,7 @@ import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { flightline, folder, go, leave } from "./page.mjs";
 import { serve } from "./service_agent.mjs";
+import { picture } from "./service_page.mjs";
 
 const ENDING = [];
 after(async () => {
@@ -42,11 +43,6 @@ async function until(what, is, every = 500) {
     if (found) return found;
     await new Promise((done) => setTimeout(done, every));
   }
-}
-async function picture(page) {
-  const frame = page.frameLocator("#viewer-frame iframe:not(.coming)");
-  await frame.locator("html[data-ready]").waitFor({ state: "attached" });
-  return frame;
 }
 const say = (text) => console.log(`${new Date().toISOString().slice(11, 19)} ${text}`);
 const shot = async (page, name) => { if (process.env.SHOTS) await page.screenshot({ path: join(process.env.SHOTS, `${name}.png`) }); };

@@ -5,6 +5,7 @@ import { afterEach, beforeEach, test } from "node:test";
 import { drawn } from "./flame.mjs";
 import { leave } from "./page.mjs";
 import { NOW, Service, target } from "./service_mock.mjs";
+import { complaints, picture, visible } from "./service_page.mjs";
 
 let service;
 beforeEach(async () => { service = await new Service().start(); });
@@ -12,13 +13,6 @@ afterEach(async () => {
   await leave();
   service.stop();
 });
-const complaints = (page) => page.errors.filter((error) => !error.startsWith("Failed to load resource"));
-const visible = (page, text) => page.locator("#targets .target", { hasText: text });
-async function picture(page) {
-  const frame = page.frameLocator("#viewer-frame iframe:not(.coming)");
-  await frame.locator("html[data-ready]").waitFor({ state: "attached" });
-  return frame;
-}
 /** Ten-second chunks up to `to`, of which the last 5 minutes are kept. */
 function keep(id, to) {
   const chunks = Array.from({ length: 30 }, (_, i) => ({ from: to - (30 - i) * 10_000, to: to - (29 - i) * 10_000, bytes: 1000 }));

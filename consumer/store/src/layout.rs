@@ -149,16 +149,18 @@ pub fn check_service(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A value as the name of a folder: characters that not every file system, object store and engine takes are written as %XX.
+/// A value as the name of a folder: ASCII characters that not every file system, object store and engine takes are written as %XX. All others
+/// stay as they are, since Hive and Spark read each %XX as a character of its own.
 pub fn encoded(value: &str) -> String {
     use std::fmt::Write;
 
-    value.bytes().fold(String::new(), |mut text, byte| {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' => text.push(char::from(byte)),
-            _ => {
-                let _ = write!(text, "%{byte:02X}"); // to a String
+    value.chars().fold(String::new(), |mut text, c| {
+        match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-' => text.push(c),
+            c if c.is_ascii() => {
+                let _ = write!(text, "%{:02X}", u32::from(c)); // to a String
             }
+            c => text.push(c),
         }
         text
     })
@@ -199,10 +201,8 @@ mod tests {
         for value in ["api", "a/b", "a=b c", "../x", "%41", "é\u{1}", "'\"*?"] {
             let folder = encoded(value);
             assert_eq!(decoded(&folder), value);
-            assert!(
-                folder.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-%".contains(&byte)),
-                "{folder}"
-            );
+            let plain = |c: char| c.is_ascii_alphanumeric() || "._-%".contains(c) || !c.is_ascii();
+            assert!(folder.chars().all(plain), "{folder}");
         }
     }
 

@@ -39,7 +39,7 @@ pub fn map() -> DataType {
 }
 
 fn list() -> DataType {
-    DataType::List(Arc::new(Field::new("element", DataType::Int64, false)))
+    DataType::List(Arc::new(Field::new("element", DataType::Int64, true)))
 }
 
 /// The columns of a table that each file of it has, in order. Samples and their sums have labels beside.

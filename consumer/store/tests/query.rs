@@ -7,46 +7,25 @@ use std::fs;
 use std::path::Path;
 
 use datafusion::arrow::array::AsArray;
-use datafusion::arrow::datatypes::{Int16Type, Int64Type};
-use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::arrow::datatypes::{Int32Type, Int64Type};
 use flightline_consumer::fold::{FoldOptions, fold};
-use flightline_consumer::folded;
 use flightline_consumer::model::Frame;
-use flightline_consumer::tree::Tree;
 use flightline_store::query::dialect::{self, Engine};
 use flightline_store::query::share::{Question, Share, shares};
 use flightline_store::query::tree::{Dictionary, MISSING, grow};
 use flightline_store::query::weights::{Choice, Measure};
 use flightline_store::query::{OpenOptions, Session};
 use futures::TryStreamExt;
-use kit::Sample;
+use kit::{Sample, answer, open, text};
 
 /// A day that samples are of, in µs since 1970.
 const DAY: i64 = 1_767_225_600_000_000; // 2026-01-01
-
-fn text(tree: &Tree) -> String {
-    let mut out = Vec::new();
-    folded::write(tree, &mut out).unwrap();
-    String::from_utf8(out).unwrap()
-}
-
-async fn open(store: &Path) -> Session {
-    Session::open(store.to_str().unwrap(), &OpenOptions::default()).await.unwrap()
-}
 
 async fn unopened(store: &Path) -> String {
     match Session::open(store.to_str().unwrap(), &OpenOptions::default()).await {
         Ok(_) => panic!("it is opened"),
         Err(error) => format!("{error:#}"),
     }
-}
-
-async fn answer(session: &Session, sql: &str) -> String {
-    let batches: Vec<_> = session.stream(sql).await.unwrap().try_collect().await.unwrap();
-    let table = pretty_format_batches(&batches).unwrap().to_string();
-    let rows = table.lines().filter(|line| line.starts_with('|')).skip(1);
-    let cells = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join(","));
-    cells.collect::<Vec<_>>().join("\n")
 }
 
 async fn refusal(session: &Session, sql: &str) -> String {
@@ -135,7 +114,7 @@ async fn the_portable_sql_counts_each_box_once_whoever_wrote_it() {
                 let [class, method, line, kind] =
                     [&classes, &methods, &lines, &kinds].map(|column| column.as_string::<i32>().value(row));
                 let path = format!("{};{class}|{method}|{line}|{kind}", paths[&number(0).value(row)]);
-                let depth = batch.column(2).as_primitive::<Int16Type>().value(row);
+                let depth = batch.column(2).as_primitive::<Int32Type>().value(row);
                 assert_eq!(path.split(';').count(), depth as usize + 1);
                 assert!(paths.insert(number(1).value(row), path.clone()).is_none(), "{path} is there once");
                 seen.insert(path, number(7).value(row));
@@ -297,13 +276,13 @@ async fn what_is_damaged_is_named() {
     fs::write(&torn, b"PAR1 and no more").unwrap();
     let told = unopened(folder.path()).await;
     assert!(told.contains("torn.parquet is no whole Parquet file"), "{told}");
-    // What is being written, and manifests, are no data.
+    // What is being written, and caches, are no data.
     fs::rename(&torn, torn.with_file_name(".torn.parquet")).unwrap();
-    fs::write(folder.path().join("samples/_manifest-1.json"), "{}").unwrap();
+    fs::write(folder.path().join("samples/_cache.json"), "{}").unwrap();
     let session = open(folder.path()).await;
     assert_eq!(answer(&session, "SELECT count(*) FROM samples").await, "7");
 
-    fs::remove_file(folder.path().join("nodes/w3.parquet")).unwrap();
+    fs::remove_file(folder.path().join("nodes/day=2026-01-02/service=api/w3.parquet")).unwrap();
     let session = open(folder.path()).await;
     let dictionary = Dictionary::read(&session, "samples", "", &FoldOptions::default()).await.unwrap();
     let grown = grow(&session, &dictionary, of("day = '2026-01-02'", Measure::Samples)).await.unwrap();

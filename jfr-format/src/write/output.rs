@@ -84,6 +84,21 @@ impl Output for FileOutput {
     }
 }
 
+/// A recording in memory.
+impl Output for Vec<u8> {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn patch(&mut self, at: FileOffset, bytes: &[u8]) -> io::Result<()> {
+        let at = usize::try_from(at.0).unwrap_or(usize::MAX);
+        let place = at.checked_add(bytes.len()).and_then(|end| self.get_mut(at..end));
+        place.ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
 /// Anything that takes bytes in order; for [`Geometry::Fixed`](super::Geometry::Fixed) only.
 #[derive(Debug)]
 pub struct StreamOutput<W> {

@@ -62,10 +62,10 @@ fn always(process: &Process, rate: f64, link: &Link) {
         };
         let ended = loop {
             send(folder.path(), link, &mut sent);
-            // What it executes has not joined this recorder.
+            // What it executes has not joined this recorder. From outside it is seen all the same.
             let was = std::mem::replace(&mut joined, process.is_recorded());
             let left =
-                !joined && (was || place == Place::Best && began.elapsed() > JOINED && process.waits());
+                place == Place::Best && !joined && (was || began.elapsed() > JOINED && process.waits());
             match recorder.try_wait() {
                 Ok(None) if over() || left || Place::of(process, link, from_within) != place => {
                     stop(&mut recorder);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::metadata::Declared;
 use jfr_format::schema::{self, thread_state};
-use jfr_format::write::{ChunkWriter, ClockLine, Geometry, Output, WriteError};
+use jfr_format::write::{ChunkWriter, ClockLine, Geometry, WriteError};
 
 use super::making::{Making, Measure, Sample};
 use super::{Error, Limits};
@@ -44,7 +44,7 @@ pub(super) fn recording(
     }
     let mut writing = Writing::new(making, from, until).map_err(flawed)?;
     writing.all().map_err(flawed)?;
-    let bytes = writing.out.0;
+    let bytes = writing.out;
     if bytes.len() > limits.recording {
         return Err(Error::too_large("The recording that it makes", limits.recording));
     }
@@ -59,27 +59,10 @@ fn of_writer(error: WriteError) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-#[derive(Default)]
-struct Memory(Vec<u8>);
-
-impl Output for Memory {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn patch(&mut self, at: FileOffset, bytes: &[u8]) -> io::Result<()> {
-        let at = usize::try_from(at.0).unwrap_or(usize::MAX);
-        let place = at.checked_add(bytes.len()).and_then(|end| self.0.get_mut(at..end));
-        place.ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(bytes);
-        Ok(())
-    }
-}
-
 struct Writing<'a> {
     making: &'a Making,
     chunk: ChunkWriter,
-    out: Memory,
+    out: Vec<u8>,
     /// ns since 1970.
     from: i64,
     length: i64,
@@ -104,7 +87,7 @@ impl<'a> Writing<'a> {
         Ok(Self {
             making,
             chunk: chunk.map_err(of_writer)?,
-            out: Memory::default(),
+            out: Vec::new(),
             from,
             length: until - from,
             spread: 0,

@@ -200,7 +200,7 @@ fn dictionary(dictionary: &Dictionary, rows: &[Row]) -> Result<[Vec<u8>; 3]> {
         Ok(vec![Arc::new(ids) as ArrayRef, Arc::new(parents), Arc::new(frames), Arc::new(depths)])
     });
     let of_stacks = pieces(&stacks).map(|part| {
-        let element = Field::new("element", DataType::Int64, false);
+        let element = Field::new("element", DataType::Int64, true);
         let mut paths = ListBuilder::new(PrimitiveBuilder::<Int64Type>::new()).with_field(element);
         for stack in part {
             paths.values().append_slice(&stack.path);

@@ -1,4 +1,6 @@
-//! Stores of what is in real recordings, written plainly.
+//! Stores of what is in real recordings, written plainly; and what is asked of them.
+
+#![allow(dead_code)] // each test uses some
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,10 +13,15 @@ use datafusion::arrow::array::{
     TimestampMicrosecondArray,
 };
 use datafusion::arrow::datatypes::{Field, Int64Type, Schema};
+use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::parquet::arrow::ArrowWriter;
 use flightline_consumer::fold::{NO_STACK, TRUNCATED};
+use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, load};
 use flightline_consumer::model::{Frame, FrameKind, Model, SampleKey};
+use flightline_consumer::tree::Tree;
+use flightline_store::query::{OpenOptions, Session};
+use futures::TryStreamExt;
 use jfr_format::read::Input;
 
 /// A recording of the fixtures.
@@ -25,6 +32,20 @@ pub fn fixture(name: &str) -> PathBuf {
 /// What is in it.
 pub fn model(path: &Path) -> Model {
     load(&mut Input::open(path).unwrap(), &LoadOptions::default(), |_| {}).unwrap().model
+}
+
+/// The same with source lines.
+pub fn model_with_lines(path: &Path) -> Model {
+    let options = LoadOptions { lines: true, ..LoadOptions::default() };
+    load(&mut Input::open(path).unwrap(), &options, |_| {}).unwrap().model
+}
+
+/// Complains of the first line that differs: texts of thousands tell nobody anything.
+pub fn same(got: &str, want: &str, of: &str) {
+    if let Some((got, want)) = got.lines().zip(want.lines()).find(|(got, want)| got != want) {
+        panic!("{of}:\n got {got}\nwant {want}");
+    }
+    assert_eq!(got.lines().count(), want.lines().count(), "{of}");
 }
 
 /// One sample.
@@ -161,4 +182,42 @@ pub fn kind(kind: FrameKind) -> &'static str {
         FrameKind::Marker => "marker",
         FrameKind::Unknown => "unknown",
     }
+}
+
+/// As folded text.
+pub fn text(tree: &Tree) -> String {
+    let mut out = Vec::new();
+    folded::write(tree, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// Opens a store.
+pub async fn open(store: &Path) -> Session {
+    Session::open(store.to_str().unwrap(), &OpenOptions::default()).await.unwrap()
+}
+
+/// The rows of an answer, with commas between their values.
+pub async fn answer(session: &Session, sql: &str) -> String {
+    let batches: Vec<_> = session.stream(sql).await.unwrap().try_collect().await.unwrap();
+    let table = pretty_format_batches(&batches).unwrap().to_string();
+    let rows = table.lines().filter(|line| line.starts_with('|')).skip(1);
+    let cells = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join(","));
+    cells.collect::<Vec<_>>().join("\n")
+}
+
+/// The files of a store.
+pub fn files(store: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![store.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push(path.strip_prefix(store).unwrap().to_owned()),
+            }
+        }
+    }
+    found.sort();
+    found
 }

@@ -1,0 +1,261 @@
+//! Real recordings through the writer: what the store says must be what the recordings say.
+
+mod kit;
+
+use std::fs;
+use std::path::Path;
+
+use flightline_consumer::fold::{FoldOptions, Measure as Folded, fold};
+use flightline_consumer::model::Model;
+use flightline_store::place::Place;
+use flightline_store::query::tree::{Dictionary, grow};
+use flightline_store::query::weights::{Choice, Measure};
+use flightline_store::write::{Added, Options, Writer, chunks};
+use kit::{answer, open, text};
+
+fn options(service: &str) -> Options {
+    Options { service: service.to_owned(), unfinished: true, ..Options::default() }
+}
+
+fn place(store: &Path) -> Place {
+    Place::create(store.to_str().unwrap()).unwrap()
+}
+
+async fn add(store: &Path, options: Options, recording: &[u8]) -> Added {
+    Writer::new(place(store), options).unwrap().add(recording).await.unwrap()
+}
+
+fn read(name: &str) -> Vec<u8> {
+    fs::read(kit::fixture(name)).unwrap()
+}
+
+/// All recordings of the fixtures.
+fn all() -> Vec<String> {
+    let entries = fs::read_dir(kit::fixture(".")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".jfr")).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn flame_graphs_of_all_recordings_are_those_of_the_store() {
+    let (mut compared, mut kinds) = (0, 0);
+    for name in all() {
+        let folder = tempfile::tempdir().unwrap();
+        let added = add(folder.path(), options(&name), &read(&name)).await;
+        assert!(added.chunks > 0 && added.known == 0, "{name}: {added:?}");
+        let path = kit::fixture(&name);
+        let (model, with_lines) = (kit::model(&path), kit::model_with_lines(&path));
+        if model.samples.is_empty() {
+            continue;
+        }
+        let session = open(folder.path()).await;
+        for (_, kind) in model.kinds.iter() {
+            kinds += 1;
+            for (lines, folded, measure) in [
+                (false, Folded::Samples, Measure::Samples),
+                (true, Folded::Samples, Measure::Samples),
+                (false, Folded::Total, Measure::Value),
+            ] {
+                let variant = kind.variant.as_ref();
+                let events = vec![variant.unwrap_or(&kind.name).to_string()];
+                let how = FoldOptions { lines, events, measure: folded, ..FoldOptions::default() };
+                let Ok(want) = fold(if lines { &with_lines } else { &model }, &how) else { continue };
+                let mut filter = format!("service = '{name}' AND event_type = '{}'", kind.name);
+                if let Some(variant) = variant {
+                    filter += &format!(" AND variant = '{variant}'");
+                }
+                if folded == Folded::Total && !one_unit(&model, &kind.name) {
+                    continue;
+                }
+                let dictionary = Dictionary::read(&session, "samples", &filter, &how).await.unwrap();
+                let grown =
+                    grow(&session, &dictionary, Choice { table: "samples", filter: &filter, measure }).await;
+                let grown = grown.unwrap();
+                // Pictures of recordings count where nothing is to be added up.
+                if folded == Folded::Total && grown.tree.total == 0 {
+                    continue;
+                }
+                kit::same(&text(&grown.tree), &text(&want), &format!("{name}: {} {folded:?}", kind.name));
+                assert_eq!(grown.missing, 0);
+                compared += want.nodes.len();
+            }
+        }
+    }
+    assert!(kinds > 100 && compared > 20_000, "{kinds} {compared}");
+}
+
+/// Whether all that is known of a type is in one unit: what has none is not added up by anyone.
+fn one_unit(model: &Model, event: &str) -> bool {
+    let units: Vec<_> = model
+        .kinds
+        .iter()
+        .filter(|(_, kind)| *kind.name == *event)
+        .map(|(_, kind)| (kind.unit, kind.period_nanos))
+        .collect();
+    units.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+#[tokio::test]
+async fn what_comes_again_is_there_once_in_whatever_company() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = read("jdk17-multichunk.jfr");
+    let parts: Vec<usize> = chunks(&recording).unwrap().iter().map(|chunk| chunk.bytes.len()).collect();
+    assert!(parts.len() >= 3);
+    let whole = tempfile::tempdir().unwrap();
+    let all = add(whole.path(), options("a"), &recording).await;
+
+    // The first chunk, all, all again, the last one alone.
+    let mut sum = add(folder.path(), options("a"), &recording[..parts[0]]).await;
+    let rest = add(folder.path(), options("a"), &recording).await;
+    assert_eq!((rest.known, rest.chunks), (1, parts.len() as u64 - 1));
+    sum.add(rest);
+    let again = add(folder.path(), options("a"), &recording).await;
+    assert_eq!((again.known, again.chunks, again.rows, again.files), (parts.len() as u64, 0, 0, 0));
+    let last = recording.len() - parts.last().unwrap();
+    assert_eq!(add(folder.path(), options("a"), &recording[last..]).await.known, 1);
+    assert_eq!(sum.rows, all.rows);
+    assert_eq!(counts(folder.path()).await, counts(whole.path()).await);
+    // Of another service it is something else.
+    assert_eq!(add(folder.path(), options("b"), &recording).await.rows, all.rows);
+}
+
+/// Samples and values by type.
+async fn counts(store: &Path) -> String {
+    let sql = "SELECT event_type, count(*), sum(samples), sum(value), min(ts), max(ts), sum(stack_id % 1000003) FROM samples GROUP BY 1 ORDER BY 1";
+    answer(&open(store).await, sql).await
+}
+
+#[tokio::test]
+async fn a_delivery_that_was_cut_off_is_completed_by_the_next() {
+    let recording = read("jdk17-multichunk.jfr");
+    let whole = tempfile::tempdir().unwrap();
+    add(whole.path(), options("a"), &recording).await;
+    let want = counts(whole.path()).await;
+    let mut files = kit::files(whole.path());
+    // As they are written.
+    files.sort_by_key(|file| {
+        ["frames", "nodes", "stacks", "losses", "samples"].iter().position(|table| file.starts_with(table))
+    });
+    // Whichever files were written before the writer died.
+    for gone in 0..files.len() {
+        let folder = tempfile::tempdir().unwrap();
+        add(folder.path(), options("a"), &recording).await;
+        for file in &files[gone..] {
+            fs::remove_file(folder.path().join(file)).unwrap();
+        }
+        add(folder.path(), options("a"), &recording).await;
+        assert_eq!(kit::files(folder.path()), kit::files(whole.path()));
+        assert_eq!(counts(folder.path()).await, want);
+    }
+}
+
+#[tokio::test]
+async fn two_at_the_same_moment_do_not_make_anything_double() {
+    let recording = read("jdk17-multichunk.jfr");
+    let first = chunks(&recording).unwrap()[0].bytes.len();
+    let whole = tempfile::tempdir().unwrap();
+    add(whole.path(), options("a"), &recording).await;
+    let folder = tempfile::tempdir().unwrap();
+    // Both have looked before any has written: other deliveries with chunks in common.
+    let [one, other] = [(); 2].map(|()| Writer::new(place(folder.path()), options("a")).unwrap());
+    let rest = chunks(&recording).unwrap().len() as u64 - 1;
+    assert_eq!(one.add(&recording[..first]).await.unwrap().chunks, 1);
+    assert_eq!(other.add(&recording[..first]).await.unwrap().known, 1);
+    let last = recording.len() - chunks(&recording).unwrap().last().unwrap().bytes.len();
+    let (one, other) = (one.add(&recording).await.unwrap(), other.add(&recording[last..]).await.unwrap());
+    assert_eq!((one.chunks, other.chunks), (rest, 1));
+    assert_eq!(counts(folder.path()).await, counts(whole.path()).await);
+}
+
+#[tokio::test]
+async fn labels_are_columns_and_none_can_be_mistaken() {
+    let folder = tempfile::tempdir().unwrap();
+    let labels = |host: &str, more: usize| {
+        let own =
+            [("host", host), ("ts", "a label"), ("stack_id", "7"), ("Host", "other"), ("it's", "quoted")];
+        let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let many = (0..more).map(|number| (format!("k{number:05}"), format!("v{number}")));
+        own.into_iter().chain(many).collect::<Vec<_>>()
+    };
+    let recording = read("flightline.jfr");
+    add(folder.path(), Options { labels: labels("h1", 0), ..options("a") }, &recording).await;
+    add(folder.path(), Options { labels: labels("h2", 10_000), ..options("b") }, &recording).await;
+    add(folder.path(), options("c"), &recording).await;
+    let session = open(folder.path()).await;
+    let sql = "SELECT service, label_host, label_ts, label_stack_id, label_it_s, labels['Host'], labels['k09999'], count(*)
+        FROM samples WHERE ts > TIMESTAMP '2000-01-01' GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1";
+    let rows = 98;
+    assert_eq!(
+        answer(&session, sql).await,
+        format!(
+            "a,h1,a label,7,quoted,other,,{rows}\nb,h2,a label,7,quoted,other,v9999,{rows}\nc,,,,,,,{rows}"
+        )
+    );
+    let columns = answer(
+        &session,
+        "SELECT count(*) FROM information_schema.columns WHERE table_name = 'samples' AND column_name LIKE 'label\\_%'",
+    );
+    assert_eq!(columns.await, "64");
+}
+
+#[tokio::test]
+async fn labels_of_spans_are_labels_of_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let of_all = vec![("host".to_owned(), "h1".to_owned())];
+    add(folder.path(), Options { labels: of_all, ..options("a") }, &read("jdk25-spans.jfr")).await;
+    let session = open(folder.path()).await;
+    let hosts = answer(&session, "SELECT label_host, count(*) FROM samples GROUP BY 1").await;
+    assert_eq!(hosts, "h1,110");
+}
+
+#[tokio::test]
+async fn what_is_damaged_is_told_and_the_rest_is_there() {
+    let recording = read("jdk17-multichunk.jfr");
+    let folder = tempfile::tempdir().unwrap();
+    let cut = &recording[..recording.len() - 5000];
+    let left_out = add(folder.path(), Options { unfinished: false, ..options("a") }, cut).await;
+    assert_eq!((left_out.unfinished, left_out.chunks), (1, 2));
+    let all = add(folder.path(), options("a"), cut).await;
+    assert_eq!((all.known, all.chunks), (2, 1));
+    let none = Writer::new(place(folder.path()), options("a")).unwrap().add(b"no recording").await;
+    assert!(format!("{:#}", none.unwrap_err()).contains("does not begin with FLR"));
+    for name in ["", &"x".repeat(300)] {
+        assert!(Writer::new(place(folder.path()), options(name)).is_err());
+    }
+}
+
+#[tokio::test]
+async fn times_that_no_clock_has_are_days_of_their_own_and_too_many_are_refused() {
+    let recording = read("flightline.jfr");
+    let folder = tempfile::tempdir().unwrap();
+    add(folder.path(), options("a"), &recording).await;
+    // The clock of the chunk's header: the same ticks are of another time.
+    for start in [0i64, -1_000_000_000_000, 4_102_444_800_000_000_000] {
+        let mut jumped = recording.clone();
+        jumped[32..40].copy_from_slice(&start.to_be_bytes());
+        add(folder.path(), options("a"), &jumped).await;
+    }
+    let session = open(folder.path()).await;
+    let days =
+        answer(&session, "SELECT day, count(*) FROM samples WHERE day <> '2026-11-10' GROUP BY 1 ORDER BY 1")
+            .await;
+    assert!(days.starts_with("1969-12-31,98\n1970-01-01,98\n"), "{days}");
+    assert!(days.ends_with("2100-01-01,98"), "{days}");
+    // Its ticks are of a tenth of a second.
+    let mut slow = read("jdk17.jfr");
+    slow[56..64].copy_from_slice(&10i64.to_be_bytes());
+    let refused = Writer::new(place(folder.path()), options("a")).unwrap().add(&slow).await.unwrap_err();
+    assert!(format!("{refused:#}").contains("the clock was not right"), "{refused:#}");
+}
+
+#[tokio::test]
+async fn losses_are_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let added = add(folder.path(), options("a"), &read("flightline.jfr")).await;
+    assert!(added.losses > 0);
+    let session = open(folder.path()).await;
+    let told = answer(&session, "SELECT count(*), count(cause), min(service) FROM losses").await;
+    assert_eq!(told, format!("{0},{0},a", added.losses));
+}
