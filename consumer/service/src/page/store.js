@@ -143,7 +143,8 @@ async function run() {
   if (!state.view) {
     picture.hide();
     for (const id of ["rows", "as-sql"]) hide(byId(id), true);
-    return tell(byId("told"), "");
+    mark(byId("told"), "class", null);
+    return tell(byId("told"), whole?.services.length === 0 ? "The store is empty: flightline store add takes recordings into it." : "Choose samples, then Show.");
   }
   const mine = running = new AbortController(), more = { signal: mine.signal, patience: PATIENCE_MS };
   mark(byId("told"), "class", null);
@@ -234,10 +235,9 @@ function usual() {
 async function begin() {
   try { whole = await ask(stored.whole, { patience: PATIENCE_MS }); } catch (error) { return trouble(error); }
   if (!where.state.view && write(draft) === write(adopted(read("")))) draft = usual();
-  if (!whole.services.length) tell(byId("told"), "The store is empty: flightline store add takes recordings into it.");
   render();
   opened = true;
-  if (where.state.view) run();
+  run();
 }
 render();
 begin();
