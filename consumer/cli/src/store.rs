@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::anyhow;
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
 use crate::talk;
@@ -55,23 +55,32 @@ fn is_flame_of_store(arguments: &[OsString]) -> bool {
 }
 
 fn become_engine(called: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let error = match engine() {
+        Ok(engine) => {
+            let error = Command::new(&engine).arg0(called).args(arguments).exec();
+            anyhow!(error).context(format!("cannot start {}", engine.display()))
+        }
+        Err(error) => error,
+    };
+    talk::error(&error);
+    ExitCode::FAILURE
+}
+
+/// The command that answers, where it is.
+///
+/// # Errors
+/// It is nowhere.
+pub fn engine() -> Result<PathBuf> {
     let places = match env::var_os(PLACE) {
         Some(place) => vec![place.into()],
         None => places(env::current_exe().ok().as_deref(), env::var_os("PATH").as_deref()),
     };
-    let found = places.iter().find(|place| place.is_file());
-    let error = match found {
-        Some(found) => {
-            let error = Command::new(found).arg0(called).args(arguments).exec();
-            anyhow!(error).context(format!("cannot start {}", found.display()))
-        }
-        None => anyhow!(
-            "stores are asked by the command {PROGRAM}, which is neither beside this one nor in libexec/flightline nor on PATH ({PLACE} says where else): \
-             `cargo build --release -p flightline-store` builds it"
-        ),
-    };
-    talk::error(&error);
-    ExitCode::FAILURE
+    places.into_iter().find(|place| place.is_file()).with_context(|| {
+        format!(
+            "stores are asked by the command {PROGRAM}, which is neither beside this one nor in libexec/flightline nor on PATH ({PLACE} says where \
+             else): `cargo build --release -p flightline-store` builds it"
+        )
+    })
 }
 
 /// Where the engine may be: beside this program, where packages put what people do not call, on PATH.
