@@ -30,6 +30,8 @@ export class Service {
   constructor() {
     Object.assign(this, {
       targets: [], runs: [], profiling: true, token: null, processes: null, adopted: [], windows: {}, bytes: {}, requests: [], next: 1,
+      /** What a store answers: `whole`, `values(query)`, `told`, `top`, `share`; null: there is none. */
+      store: null,
       limits: { maxDurationSeconds: 300, historySize: 10, historyBytes: 1 << 30, maxConcurrent: 8, heartbeatSeconds: 5 },
       /** What happens instead: a status and sentences, "drop" (the connection ends), or a promise that is waited for first. */
       fault: () => null,
@@ -81,15 +83,25 @@ export class Service {
     if (this.token && !(headers.cookie || "").includes(`flightline=${this.token}`)) return no(401, "A token is needed: send it as Authorization: Bearer TOKEN.");
     if (!this.profiling && path !== "/v1/targets") return no(404, "Profiling on demand is off.");
     const [, , kind, id, what, which] = path.split("/").map(decodeURIComponent);
-    if (kind === "targets" && !id && method === "GET") return [200, { profiling: this.profiling, local: !!this.processes, limits: this.limits, targets: this.targets }];
+    if (kind === "targets" && !id && method === "GET") return [200, { profiling: this.profiling, local: !!this.processes, store: !!this.store, limits: this.limits, targets: this.targets }];
     if (kind === "targets" && !id && method === "POST") { this.adopted.push(body.pid); return [202, {}]; }
     if (kind === "processes") return this.processes ? [200, { processes: this.processes }] : no(404, "Start the service with --local to watch processes of this machine.");
     if (kind === "targets") return what === "window" ? this.window(id, which, path.split("/")[6], query, no) : this.ofTarget(id, what, method, body, no);
     if (kind === "runs" && !id) return method === "GET" ? this.allRuns(query.get("group")) : this.group(body);
     if (kind === "runs") return this.ofRun(id, what, which, method, query, no);
     if (kind === "window") return this.file(query.get("label"), what, query);
+    if (kind === "store") return this.store ? this.ofStore(id, query, no) : no(404, "There is no store; start the service with --store DIR.");
     if (kind === "compare") return [200, this.bytes.html, { "Content-Type": TYPES.html, "Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'" }];
     return no(404, "There is no such path.");
+  }
+  ofStore(what, query, no) {
+    const { store } = this, page = { "Content-Type": TYPES.html, "Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'" };
+    if (!what) return [200, store.whole];
+    if (what === "values") return [200, store.values(query)];
+    if (!["flame", "diff", "top", "share", "sql"].includes(what)) return no(404, "There is no such file.");
+    if (query.get("told") === "1") return [200, { told: store.told, bytes: 1 }];
+    if (what === "sql") return [200, `SELECT '${query.get("engine") || "datafusion"}', '${query.getAll("label")}'\n`, { "Content-Type": TYPES.folded }];
+    return what === "flame" || what === "diff" ? [200, this.bytes.html, page] : [200, store[what], { "Content-Type": TYPES.folded }];
   }
   window(id, files, format, query, no) {
     const kept = this.windows[id];

@@ -14,7 +14,9 @@ use flightline_service::local::Agents;
 use flightline_service::log::{self, Level, Log};
 use flightline_service::serve::{self, Tls};
 use flightline_service::settings::Settings;
+use flightline_service::stored::Place;
 
+use crate::store::engine;
 use crate::{Outcome, talk};
 
 pub const EXAMPLES: &str = "\
@@ -23,6 +25,7 @@ Examples:
   flightline agent --join http://127.0.0.1:7070 -p redis-server       a process that can then be profiled from the page
   flightline remote targets; flightline remote profile redis-server --duration 30s -o redis.html
   curl -d '{\"mode\":\"CPU\",\"duration\":30}' http://127.0.0.1:7070/v1/targets/ID/runs
+  flightline serve --store DIR                                        the page also asks a store (flightline store add)
   flightline serve --profiling --listen 0.0.0.0:7070 --token-file token --tls-cert cert.pem --tls-key key.pem
 
 Without --profiling nothing can be asked for: the page then says so. What answers only on the loopback needs no token; anything else \
@@ -97,6 +100,9 @@ pub struct ServeArgs {
     /// File with headers for it, a line each
     #[arg(long, value_name = "FILE", requires = "forward_otlp", value_hint = ValueHint::FilePath)]
     forward_otlp_headers: Option<PathBuf>,
+    /// Let this store be asked from the page: a directory, or a URL as s3://bucket/path
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    store: Option<OsString>,
     /// What is told of joining and going processes, of runs, and of requests: text, or an object of JSON on each line
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: LogFormat,
@@ -159,6 +165,7 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         hosts: args.host.clone(),
         log: log.clone(),
         forward: args.forward()?,
+        store: args.store()?,
         ..Settings::default()
     };
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -199,6 +206,16 @@ impl ServeArgs {
             all.push(To::new(kind, target.clone(), headers));
         }
         Ok(all)
+    }
+
+    /// The store that can be asked.
+    fn store(&self) -> Result<Option<Place>> {
+        let Some(store) = &self.store else { return Ok(None) };
+        let is_url = store.to_str().is_some_and(|store| store.contains("://"));
+        if !is_url && !Path::new(store).is_dir() {
+            bail!("--store: there is no directory {}; `flightline store add` makes a store", store.display());
+        }
+        Ok(Some(Place::new(engine()?, store.clone())))
     }
 
     /// Lines of JSON alone are all lines of JSON.

@@ -5,7 +5,7 @@
 //! browser, curl, `flightline remote` ──▶ http ─▶ core, pictures (recording → page, folded stacks, pprof, OTLP)
 //! ```
 //! Agents come to the service, ask for commands and bring recordings; the service connects to nobody (but whom [`forward`] sends to), and starts nothing but
-//! agents for processes of its own machine, if it was told to ([`local`]).
+//! agents for processes of its own machine and questions to a store, if it was told to ([`local`], [`stored`]).
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +25,7 @@ pub mod pictures;
 pub mod serve;
 pub mod settings;
 mod store;
+pub mod stored;
 pub mod window;
 pub mod wire;
 

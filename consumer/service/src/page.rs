@@ -6,6 +6,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 /// path that a proxy gives it.
 pub const FILES: &[(&str, &str, &str)] = &[
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    ("/store.html", "text/html; charset=utf-8", include_str!("page/store.html")),
     ("/page/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
     ("/page/about.js", SCRIPT, include_str!("page/about.js")),
     ("/page/address.js", SCRIPT, include_str!("page/address.js")),
@@ -25,6 +26,11 @@ pub const FILES: &[(&str, &str, &str)] = &[
     ("/page/select.js", SCRIPT, include_str!("page/select.js")),
     ("/page/session.js", SCRIPT, include_str!("page/session.js")),
     ("/page/share.js", SCRIPT, include_str!("page/share.js")),
+    ("/page/store.css", "text/css; charset=utf-8", include_str!("page/store.css")),
+    ("/page/store.js", SCRIPT, include_str!("page/store.js")),
+    ("/page/store_address.js", SCRIPT, include_str!("page/store_address.js")),
+    ("/page/store_chart.js", SCRIPT, include_str!("page/store_chart.js")),
+    ("/page/store_side.js", SCRIPT, include_str!("page/store_side.js")),
     ("/page/targets.js", SCRIPT, include_str!("page/targets.js")),
     ("/page/text.js", SCRIPT, include_str!("page/text.js")),
     ("/page/toasts.js", SCRIPT, include_str!("page/toasts.js")),
@@ -54,7 +60,12 @@ mod tests {
         let served: BTreeSet<String> = FILES
             .iter()
             .map(|(path, ..)| {
-                if *path == "/" { "index.html" } else { path.trim_start_matches("/page/") }.to_owned()
+                if *path == "/" {
+                    "index.html"
+                } else {
+                    path.trim_start_matches("/page").trim_start_matches('/')
+                }
+                .to_owned()
             })
             .collect();
         assert_eq!(there, served);

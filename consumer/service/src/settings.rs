@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::forward::To;
 use crate::log::Log;
+use crate::stored::Place;
 
 /// What can be set.
 #[derive(Clone, Debug)]
@@ -48,6 +49,8 @@ pub struct Settings {
     pub log: Log,
     /// Where what agents record is passed on to.
     pub forward: Vec<To>,
+    /// The store that can be asked, if there is one.
+    pub store: Option<Place>,
 }
 
 impl Default for Settings {
@@ -73,6 +76,7 @@ impl Default for Settings {
             patience: Duration::from_secs(30),
             log: Log::default(),
             forward: Vec::new(),
+            store: None,
         }
     }
 }

@@ -379,6 +379,9 @@ pub struct Targets {
     /// Whether processes of the service's machine are offered.
     #[serde(default)]
     pub local: bool,
+    /// Whether a store can be asked.
+    #[serde(default)]
+    pub store: bool,
     /// What can be asked for at most.
     pub limits: Limits,
     /// In order of names.

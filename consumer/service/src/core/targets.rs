@@ -138,7 +138,8 @@ impl Core {
             state.targets.keys().filter_map(|id| state.target(id)).collect()
         };
         targets.iter_mut().for_each(|target| target.continuous = self.windows.bounds(&target.id));
-        Targets { profiling: self.settings.profiling, local: false, limits: self.limits(), targets }
+        let (profiling, store) = (self.settings.profiling, self.settings.store.is_some());
+        Targets { profiling, local: false, store, limits: self.limits(), targets }
     }
 
     /// How many targets are there, and how many are gone.

@@ -1,5 +1,6 @@
 //! What can be had of a run: its recording, and what is made of it.
 
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
@@ -152,7 +153,12 @@ async fn interval(
     picture(format, made, &name, view == Some(1))
 }
 
-fn picture(format: Format, made: Vec<u8>, name: &str, shown: bool) -> Result<Response, Fault> {
+pub(super) fn picture(
+    format: Format,
+    made: impl Into<Body>,
+    name: &str,
+    shown: bool,
+) -> Result<Response, Fault> {
     let disposition = if shown { "inline" } else { "attachment" };
     let response = Response::builder()
         .header(header::CONTENT_TYPE, format.content_type())

@@ -12,6 +12,7 @@ mod pprof;
 mod profiler;
 mod pushed;
 mod range;
+mod stored;
 mod told;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use tokio::sync::Semaphore;
 use crate::core::Core;
 use crate::fault::Fault;
 use crate::local::Local;
+use crate::stored::Stored;
 
 #[cfg(fuzzing)]
 pub(crate) use range::range_of;
@@ -64,6 +66,8 @@ pub struct App {
     pub tls: bool,
     /// Processes of this machine that may be taken on; `None`: none.
     pub local: Option<Arc<Local>>,
+    /// The store that can be asked; `None`: none.
+    pub store: Option<Arc<Stored>>,
     /// What was counted.
     pub counts: Arc<observe::Counts>,
 }
@@ -72,9 +76,10 @@ impl App {
     /// Of a core.
     ///
     /// # Errors
-    /// The kernel has no random numbers.
+    /// The kernel has no random numbers, or there is no room for temporary files.
     pub fn new(core: Arc<Core>, tls: bool, local: Option<Arc<Local>>) -> std::io::Result<Self> {
         let pictures = Arc::new(Semaphore::new(core.settings.pictures.max(1)));
+        let store = core.settings.store.clone().map(Stored::new).transpose()?.map(Arc::new);
         let bodies = Arc::new(Semaphore::new(ROOM_FOR_BODIES));
         Ok(Self {
             core,
@@ -86,6 +91,7 @@ impl App {
             session: crate::id::secret()?.into(),
             tls,
             local,
+            store,
             counts: Arc::default(),
         })
     }
@@ -125,6 +131,13 @@ pub fn router(app: App) -> Router {
         .route("/targets/{target}/window/files/{format}", get(files::of_window))
         .route("/window/files/{format}", get(files::of_label))
         .route("/agents/{target}/chunks", post(agents::chunks))
+        .route("/store", get(stored::whole))
+        .route("/store/values", get(stored::part))
+        .route("/store/flame", get(stored::flame))
+        .route("/store/diff", get(stored::diff))
+        .route("/store/top", get(stored::top))
+        .route("/store/share", get(stored::share))
+        .route("/store/sql", get(stored::sql))
         .route("/ingest", post(pushed::ingest))
         .route("/agents/{target}/gone", post(agents::gone));
     Router::new()

@@ -22,12 +22,12 @@ export function write(state) {
   return "#" + parts;
 }
 
-/** The address: `changed(state)` is told of each change, ours and the browser's. */
-export function address(changed) {
-  let state = read(location.hash);
+/** The address: `changed(state)` is told of each change, ours and the browser's. Another page has other parts. */
+export function address(changed, { read: take, write: put } = { read, write }) {
+  let state = take(location.hash);
   const follow = () => {
-    const now = read(location.hash);
-    if (write(now) === write(state)) return;
+    const now = take(location.hash);
+    if (put(now) === put(state)) return;
     state = now;
     changed(state);
   };
@@ -36,11 +36,16 @@ export function address(changed) {
   return {
     get state() { return state; },
     /** As a link that changes these parts of what is shown. */
-    link: (change) => write({ ...state, ...change }),
+    link: (change) => put({ ...state, ...change }),
+    /** The same without telling of it. */
+    quietly(change) {
+      state = { ...state, ...change };
+      try { history.replaceState(null, "", put(state)); } catch { /* as below */ }
+    },
     /** Goes there; `push`: so that the browser can go back. */
     go(change, push = true) {
-      const next = { ...state, ...change }, text = write(next);
-      if (text === write(state)) return;
+      const next = { ...state, ...change }, text = put(next);
+      if (text === put(state)) return;
       state = next;
       // A browser may refuse to do this too often; what is shown is what was asked for all the same.
       try { history[push ? "pushState" : "replaceState"](null, "", text === "#" ? location.pathname + location.search : text); } catch { /* see above */ }

@@ -15,8 +15,13 @@ export class Unreachable extends Error {}
 const PATIENCE_MS = 15_000;
 
 /** What a path answers as JSON, null if it answers nothing. `signal` gives up. */
-export async function ask(path, { method = "GET", body, signal } = {}) {
-  const late = AbortSignal.timeout(PATIENCE_MS);
+export const ask = async (path, more) => (await said(path, more)).answer;
+
+/** The same of what is no JSON. */
+export const askText = async (path, more) => (await said(path, { ...more, isText: true })).text;
+
+async function said(path, { method = "GET", body, signal, patience = PATIENCE_MS, isText = false } = {}) {
+  const late = AbortSignal.timeout(patience);
   const options = { method, signal: signal ? AbortSignal.any([signal, late]) : late, credentials: "same-origin", cache: "no-cache" };
   if (body !== undefined) Object.assign(options, { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
   let response, text;
@@ -30,8 +35,8 @@ export async function ask(path, { method = "GET", body, signal } = {}) {
   let answer = null;
   try { if (text) answer = JSON.parse(text); } catch { /* told below, or of no use */ }
   if (response.ok) {
-    if (text && answer === null) throw new Unreachable("What answers is not the service.");
-    return answer;
+    if (text && answer === null && !isText) throw new Unreachable("What answers is not the service.");
+    return { answer, text };
   }
   const sentences = Array.isArray(answer?.errors) ? answer.errors.filter((each) => typeof each === "string" && each) : [];
   throw new Refusal(response.status, sentences.length ? sentences : [`The service answered ${response.status} ${response.statusText}`.trim() + "."]);
@@ -57,3 +62,6 @@ export const paths = {
   session: "v1/session",
   processes: "v1/processes",
 };
+
+/** What a store is asked. */
+export const stored = Object.fromEntries([["whole", ""], ...["values", "flame", "diff", "top", "share", "sql"].map((what) => [what, `/${what}`])].map(([what, path]) => [what, `v1/store${path}`]));

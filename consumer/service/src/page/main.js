@@ -105,6 +105,7 @@ async function poll(signal) {
     if (busy) loads = { asked: now, of: new Map(targets.map(({ id, load }) => [id, load])) };
     else for (const target of targets) target.load = loads.of.get(target.id);
     local.offer(all.value.local === true);
+    hide(byId("store-open"), all.value.store !== true);
   }
   else if (no(all.error, 404)) profiling = false;
   else trouble = all.error;

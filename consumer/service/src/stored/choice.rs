@@ -1,0 +1,324 @@
+//! Which samples of a store: what a client chose, as a condition in SQL.
+
+use std::collections::BTreeMap;
+
+use crate::clock::iso;
+use crate::fault::Fault;
+
+/// Values that can be chosen together.
+const MOST_VALUES: usize = 256;
+/// The last moment that has a year of four digits.
+const LAST: i64 = 253_402_300_799_999;
+
+/// Whose SQL; they differ in what texts may have in them, and in the word that takes lists apart, which is the command's business.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    #[default]
+    DataFusion,
+    DuckDb,
+    Spark,
+    Trino,
+    Hive,
+    ClickHouse,
+}
+
+impl Engine {
+    /// By the name that the command gives it.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::DataFusion, Self::DuckDb, Self::Spark, Self::Trino, Self::Hive, Self::ClickHouse]
+            .into_iter()
+            .find(|engine| engine.name() == name)
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DataFusion => "datafusion",
+            Self::DuckDb => "duckdb",
+            Self::Spark => "spark",
+            Self::Trino => "trino",
+            Self::Hive => "hive",
+            Self::ClickHouse => "clickhouse",
+        }
+    }
+
+    /// A text. A backslash is itself in standard SQL only; two quotes are one, except where they are two texts next to each other (Hive).
+    fn literal(self, text: &str) -> String {
+        let text = match self {
+            Self::DataFusion | Self::DuckDb | Self::Trino => text.replace('\'', "''"),
+            Self::ClickHouse => text.replace('\\', r"\\").replace('\'', "''"),
+            Self::Spark | Self::Hive => text.replace('\\', r"\\").replace('\'', r"\u0027"),
+        };
+        format!("'{text}'")
+    }
+}
+
+/// What was chosen; nothing of it: all samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// By column the values of which a sample must have one; `None`: it has none.
+    columns: BTreeMap<String, Vec<Option<String>>>,
+    /// UTC ms, from and until.
+    from: Option<i64>,
+    to: Option<i64>,
+    /// Free text: the command checks that it is one condition.
+    free: String,
+}
+
+impl Choice {
+    /// Takes a parameter; false: it is none of a choice.
+    ///
+    /// # Errors
+    /// Its value makes no sense.
+    pub fn take(&mut self, name: &str, value: &str) -> Result<bool, Fault> {
+        if value.contains('\0') {
+            return Err(Fault::bad("Names and values have no NUL."));
+        }
+        match name {
+            "service" => self.add("service".into(), Some(value))?,
+            "event" => self.add("event_type".into(), Some(value))?,
+            "label" => {
+                let (key, value) = value.split_once('=').ok_or_else(unclear_label)?;
+                self.add(column(key)?, Some(value))?;
+            }
+            "unset" => self.add(column(value)?, None)?,
+            "from" => once(&mut self.from, moment(value)?)?,
+            "to" => once(&mut self.to, moment(value)?)?,
+            "where" if self.free.is_empty() => value.trim().clone_into(&mut self.free),
+            "where" => return Err(Fault::bad("Give where once.")),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn add(&mut self, column: String, value: Option<&str>) -> Result<(), Fault> {
+        if self.columns.values().map(Vec::len).sum::<usize>() >= MOST_VALUES {
+            return Err(Fault::bad(format!("At most {MOST_VALUES} values are chosen together.")));
+        }
+        self.columns.entry(column).or_default().push(value.map(str::to_owned));
+        Ok(())
+    }
+
+    /// Whether the times go forward.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn check(&self) -> Result<(), Fault> {
+        if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
+            return Err(Fault::bad("The time begins before it ends: from is less than to, in UTC ms."));
+        }
+        balanced(&self.free)
+    }
+
+    /// Without what is said of a column, to see what else it could be.
+    #[must_use]
+    pub fn without(&self, column: &str) -> Self {
+        let mut other = self.clone();
+        other.columns.remove(column);
+        other
+    }
+
+    /// What is said of a column alone.
+    #[must_use]
+    pub fn only(&self, column: &str) -> Self {
+        let columns = self.columns.get_key_value(column).map(|(name, values)| (name.clone(), values.clone()));
+        Self { columns: columns.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Without the time.
+    #[must_use]
+    pub fn timeless(&self) -> Self {
+        Self { from: None, to: None, ..self.clone() }
+    }
+
+    /// The condition on samples; empty: none.
+    #[must_use]
+    pub fn condition(&self, engine: Engine) -> String {
+        let mut parts = Vec::new();
+        for (column, values) in &self.columns {
+            let texts: Vec<String> = values.iter().flatten().map(|text| engine.literal(text)).collect();
+            let set = match &texts[..] {
+                [] => None,
+                [one] => Some(format!("{column} = {one}")),
+                _ => Some(format!("{column} IN ({})", texts.join(", "))),
+            };
+            let unset = values.iter().any(Option::is_none).then(|| format!("{column} IS NULL"));
+            parts.extend(match (set, unset) {
+                (Some(set), Some(unset)) => Some(format!("({set} OR {unset})")),
+                (set, unset) => set.or(unset),
+            });
+        }
+        // Folders are called by the day of their samples: by it most files are passed over.
+        if let Some(from) = self.from {
+            parts.push(format!("day >= '{}' AND ts >= {}", day(from), timestamp(from)));
+        }
+        if let Some(to) = self.to {
+            parts.push(format!("day <= '{}' AND ts < {}", day(to - 1), timestamp(to)));
+        }
+        if !self.free.is_empty() {
+            // A line of its own: it may end in a comment.
+            parts.push(format!("({}\n)", self.free));
+        }
+        parts.join(" AND ")
+    }
+}
+
+/// The column that a label has.
+fn column(key: &str) -> Result<String, Fault> {
+    let is_key = |key: &str| key.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
+    match !key.is_empty() && key.len() <= 256 && is_key(key) {
+        true => Ok(format!("label_{key}")),
+        false => Err(unclear_label()),
+    }
+}
+
+/// What a column of samples is called, by which shares can be told apart.
+pub(super) fn by(name: &str) -> Result<String, Fault> {
+    match name {
+        "service" | "day" | "event_type" | "thread" | "state" => Ok(name.to_owned()),
+        _ => column(name.strip_prefix("label:").unwrap_or_default()),
+    }
+}
+
+fn unclear_label() -> Fault {
+    Fault::bad(
+        "Say a label as label=KEY=VALUE (or unset=KEY), with its key as GET /v1/store lists it: a to z, 0 to 9 and _.",
+    )
+}
+
+fn moment(text: &str) -> Result<i64, Fault> {
+    let moment = text.parse().ok().filter(|moment| (0..=LAST).contains(moment));
+    moment.ok_or_else(|| Fault::bad("Say from and to in UTC ms, in years up to 9999."))
+}
+
+fn once<T>(into: &mut Option<T>, value: T) -> Result<(), Fault> {
+    match into.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Fault::bad("Give from and to once.")),
+    }
+}
+
+fn day(ms: i64) -> String {
+    iso(ms).chars().take(10).collect()
+}
+
+fn timestamp(ms: i64) -> String {
+    format!("TIMESTAMP '{}'", iso(ms).trim_end_matches('Z').trim_end_matches(".000").replace('T', " "))
+}
+
+/// The command refuses what is no condition as a whole; this is that `free` does not end the brackets around it, and so take back the rest.
+fn balanced(free: &str) -> Result<(), Fault> {
+    let mut depth = 0_usize;
+    let mut letters = free.chars().peekable();
+    let unbalanced = || Fault::bad("Brackets and quotes in where open and close in pairs.");
+    while let Some(c) = letters.next() {
+        match c {
+            '\'' | '"' | '`' => {
+                // A doubled quote closes and opens again.
+                letters.by_ref().find(|&other| other == c).ok_or_else(unbalanced)?;
+            }
+            '-' if letters.peek() == Some(&'-') => {
+                letters.by_ref().find(|&other| other == '\n');
+            }
+            '/' if letters.peek() == Some(&'*') => {
+                return Err(Fault::bad("Comments as /* … */ are not taken in where."));
+            }
+            '(' => depth += 1,
+            ')' => depth = depth.checked_sub(1).ok_or_else(unbalanced)?,
+            _ => {}
+        }
+    }
+    if depth == 0 { Ok(()) } else { Err(unbalanced()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(parts: &[(&str, &str)]) -> Result<Choice, Fault> {
+        let mut choice = Choice::default();
+        for (name, value) in parts {
+            assert!(choice.take(name, value)?, "{name}");
+        }
+        choice.check().map(|()| choice)
+    }
+
+    fn condition(parts: &[(&str, &str)]) -> String {
+        chosen(parts).unwrap().condition(Engine::DataFusion)
+    }
+
+    #[test]
+    fn what_is_chosen_becomes_a_condition() {
+        assert_eq!(condition(&[]), "");
+        assert_eq!(
+            condition(&[("service", "api"), ("event", "cpu")]),
+            "event_type = 'cpu' AND service = 'api'"
+        );
+        assert_eq!(
+            condition(&[("label", "host=h1"), ("label", "host=h=2"), ("unset", "host"), ("unset", "zone")]),
+            "(label_host IN ('h1', 'h=2') OR label_host IS NULL) AND label_zone IS NULL"
+        );
+        assert_eq!(
+            condition(&[("from", "1795420800001"), ("to", "1795478400000"), ("where", "a OR b -- c")]),
+            "day >= '2026-11-23' AND ts >= TIMESTAMP '2026-11-23 08:00:00.001' AND \
+             day <= '2026-11-23' AND ts < TIMESTAMP '2026-11-24 00:00:00' AND (a OR b -- c\n)"
+        );
+    }
+
+    #[test]
+    fn a_value_stays_a_value_whatever_is_in_it() {
+        for (value, quoted) in [
+            ("' OR 1=1 --", "''' OR 1=1 --'"),
+            ("'; DROP TABLE samples; --", "'''; DROP TABLE samples; --'"),
+            ("''", "''''''"),
+            ("", "''"),
+            (r"\", r"'\'"),
+            ("a\nb", "'a\nb'"),
+            ("$(id) `id`", "'$(id) `id`'"),
+        ] {
+            assert_eq!(condition(&[("service", value)]), format!("service = {quoted}"));
+            let label = format!("k={value}");
+            assert_eq!(condition(&[("label", &label)]), format!("label_k = {quoted}"));
+        }
+        let tricky = chosen(&[("service", r"\' OR 1=1 --")]).unwrap();
+        for (engine, want) in [
+            (Engine::DuckDb, r"service = '\'' OR 1=1 --'"),
+            (Engine::Trino, r"service = '\'' OR 1=1 --'"),
+            (Engine::ClickHouse, r"service = '\\'' OR 1=1 --'"),
+            (Engine::Spark, r"service = '\\\u0027 OR 1=1 --'"),
+            (Engine::Hive, r"service = '\\\u0027 OR 1=1 --'"),
+        ] {
+            assert_eq!(tricky.condition(engine), want, "{engine:?}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for bad in [
+            ("label", "host"),
+            ("label", "Host=x"),
+            ("label", "=x"),
+            ("label", "a b=x"),
+            ("label", "a\" OR 1=1 --=x"),
+            ("unset", "x;y"),
+            ("from", "-1"),
+            ("from", "2026-01-01"),
+            ("to", "253402300800000"),
+            ("service", "a\0b"),
+            ("where", "a) OR (b"),
+            ("where", "(a"),
+            ("where", "'a"),
+            ("where", "a /* ) "),
+        ] {
+            assert_eq!(chosen(&[bad]).unwrap_err().status, 400, "{bad:?}");
+        }
+        assert!(chosen(&[("from", "5"), ("to", "5")]).is_err());
+        assert!(chosen(&[("from", "5"), ("from", "6")]).is_err());
+        let many: Vec<_> = (0..=MOST_VALUES).map(|_| ("service", "x")).collect();
+        assert!(chosen(&many).is_err() && chosen(&many[1..]).is_ok());
+        assert!(chosen(&[("where", "a = ')' AND (b = '''(') AND \"c(\" = 1 -- )")]).is_ok());
+        assert!(!Choice::default().take("engine", "spark").unwrap());
+    }
+}

@@ -1,0 +1,172 @@
+//! What a store has to choose from, asked in SQL.
+
+use serde::{Deserialize, Serialize};
+
+use super::choice::{Choice, Engine};
+use super::question::Question;
+use super::{Answer, Stored};
+use crate::fault::Fault;
+
+/// Services, days and types that are offered.
+const MOST: usize = 500;
+/// Values of a label that are offered: those with most samples.
+const MOST_VALUES: usize = 50;
+/// Labels with columns of their own, as stores have them.
+const MOST_LABELS: usize = 64;
+
+/// A value that can be chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Offer {
+    /// `None`: what samples are that have none.
+    value: Option<String>,
+    /// How many samples have it.
+    samples: u64,
+}
+
+/// What all that is in a store can be restricted to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Whole {
+    services: Vec<Offer>,
+    /// Latest first.
+    days: Vec<Offer>,
+    /// Keys of labels.
+    labels: Vec<String>,
+}
+
+/// What a choice can be restricted to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Part {
+    /// Samples that are chosen.
+    samples: u64,
+    days: Vec<Offer>,
+    events: Vec<Offer>,
+    labels: Vec<Label>,
+}
+
+/// A label with its values, those with most samples first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Label {
+    key: String,
+    values: Vec<Offer>,
+    /// Whether it has others.
+    more: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Row {
+    kind: String,
+    value: Option<String>,
+    n: Option<u64>,
+}
+
+const COLUMNS: &str = "SELECT 'label' AS kind, column_name AS value, 0 AS n FROM information_schema.columns \
+                       WHERE table_name = 'samples' AND starts_with(column_name, 'label_')";
+
+/// The values of a column and how many samples have them.
+fn values(kind: &str, column: &str, choice: &Choice, order: &str, most: usize) -> String {
+    let condition = choice.condition(Engine::default());
+    let filter = if condition.is_empty() { String::new() } else { format!("WHERE {condition}") };
+    format!(
+        "SELECT '{kind}' AS kind, CAST(v AS VARCHAR) AS value, n FROM (SELECT {column} AS v, sum(samples) AS n FROM samples {filter} \
+         GROUP BY {column} ORDER BY {order} LIMIT {most})"
+    )
+}
+
+impl Stored {
+    /// What the store has.
+    ///
+    /// # Errors
+    /// As [`Stored::ask`].
+    pub(crate) async fn whole(&self) -> Result<Whole, Fault> {
+        let all = Choice::default();
+        let sql = [
+            values("service", "service", &all, "n DESC, v", MOST),
+            values("day", "day", &all, "v DESC", MOST),
+            COLUMNS.to_owned(),
+        ];
+        let mut whole = Whole { services: Vec::new(), days: Vec::new(), labels: Vec::new() };
+        for row in self.rows(sql.join(" UNION ALL ")).await? {
+            match row.kind.as_str() {
+                "service" => whole.services.push(row.offer()),
+                "day" => whole.days.push(row.offer()),
+                _ => whole.labels.extend(row.label()),
+            }
+        }
+        whole.services.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.value.cmp(&b.value)));
+        whole.days.sort_by(|a, b| b.value.cmp(&a.value));
+        whole.labels.sort();
+        whole.labels.truncate(MOST_LABELS);
+        Ok(whole)
+    }
+
+    /// What a choice has; of each label what it could be if nothing was said of it.
+    ///
+    /// # Errors
+    /// As [`Stored::ask`].
+    pub(crate) async fn part(&self, choice: &Choice) -> Result<Part, Fault> {
+        let mut keys: Vec<String> =
+            self.rows(COLUMNS.to_owned()).await?.iter().filter_map(Row::label).collect();
+        keys.sort();
+        keys.truncate(MOST_LABELS);
+        let of_day = choice.timeless();
+        let mut sql = vec![
+            values("samples", "'all'", choice, "n", 1),
+            values("day", "day", &of_day, "v DESC", MOST),
+            values("event", "event_type", &choice.without("event_type"), "n DESC, v", MOST),
+        ];
+        for (at, key) in keys.iter().enumerate() {
+            let column = format!("label_{key}");
+            sql.push(values(
+                &format!("{at}"),
+                &column,
+                &choice.without(&column),
+                "n DESC, v",
+                MOST_VALUES + 1,
+            ));
+        }
+        let labels = keys.into_iter().map(|key| Label { key, values: Vec::new(), more: false }).collect();
+        let mut part = Part { samples: 0, days: Vec::new(), events: Vec::new(), labels };
+        for row in self.rows(sql.join(" UNION ALL ")).await? {
+            match row.kind.as_str() {
+                "samples" => part.samples = row.n.unwrap_or(0),
+                "day" => part.days.push(row.offer()),
+                "event" => part.events.push(row.offer()),
+                at => {
+                    if let Some(label) = at.parse::<usize>().ok().and_then(|at| part.labels.get_mut(at)) {
+                        label.values.push(row.offer());
+                    }
+                }
+            }
+        }
+        let most_first = |offers: &mut Vec<Offer>| {
+            offers.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.value.cmp(&b.value)));
+        };
+        part.days.sort_by(|a, b| b.value.cmp(&a.value));
+        most_first(&mut part.events);
+        for label in &mut part.labels {
+            most_first(&mut label.values);
+            label.more = label.values.len() > MOST_VALUES;
+            label.values.truncate(MOST_VALUES);
+        }
+        Ok(part)
+    }
+
+    async fn rows(&self, sql: String) -> Result<Vec<Row>, Fault> {
+        let Answer { body, .. } = self.ask(&Question::Rows(sql)).await?;
+        let lines = body.split(|&c| c == b'\n').filter(|line| !line.is_empty());
+        let rows: Result<Vec<Row>, _> = lines.map(serde_json::from_slice).collect();
+        rows.map_err(|error| Fault::internal("understand what the store answers", error))
+    }
+}
+
+impl Row {
+    fn offer(self) -> Offer {
+        Offer { value: self.value, samples: self.n.unwrap_or(0) }
+    }
+
+    /// A column's key; what no condition can name is not offered.
+    fn label(&self) -> Option<String> {
+        let key = self.value.as_deref()?.strip_prefix("label_")?;
+        Choice::default().take("unset", key).is_ok().then(|| key.to_owned())
+    }
+}

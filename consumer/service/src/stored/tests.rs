@@ -1,0 +1,239 @@
+//! A script stands in for the command.
+
+use std::fs;
+use std::path::Path;
+
+use super::choice::Choice;
+use super::question::{Question, Weighing};
+use super::*;
+
+struct Bench {
+    folder: TempDir,
+    place: Place,
+}
+
+impl Bench {
+    fn new(script: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("flightline-sql");
+        // Another process writes it: while we had it open, a test beside this one might start a program, which then has it open for writing, and so it cannot
+        // be started.
+        let text = format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display());
+        let write = ["-c", "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\""];
+        let written = std::process::Command::new("sh").args(write).arg(&program).arg(text).status();
+        assert!(written.unwrap().success());
+        let place = Place::new(program, "/the store".into());
+        Self { folder, place }
+    }
+
+    fn stored(&self) -> Arc<Stored> {
+        Arc::new(Stored::new(self.place.clone()).unwrap())
+    }
+
+    fn file(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
+    }
+}
+
+fn flame(service: &str) -> Question {
+    let mut choice = Choice::default();
+    choice.take("service", service).unwrap();
+    Question::Flame { choice, weighing: Weighing::default(), min: 1.0 }
+}
+
+/// Waits for something that another process does.
+async fn until(done: impl Fn() -> bool) {
+    while !done() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn is_alive(pid: &str) -> bool {
+    // What is dead but not yet waited for has nothing of this.
+    fs::read(Path::new("/proc").join(pid).join("cmdline")).is_ok_and(|words| !words.is_empty())
+}
+
+#[tokio::test]
+async fn words_come_as_they_are_and_the_same_question_is_answered_once() {
+    let bench = Bench::new(
+        "echo >> runs; for word; do echo \"[$word]\"; done; echo 'flightline: 5 files read' >&2; echo note >&2",
+    );
+    let stored = bench.stored();
+    let value = "';$(touch bad)`touch bad` \"x\" * -- --output=bad";
+    let answer = stored.ask(&flame(value)).await.unwrap();
+    let words = format!(
+        "[flame]\n[--store=/the store]\n[--where=service = '''{}']\n[--min-percent=1]\n[--format=html]\n",
+        &value[1..]
+    );
+    assert_eq!(String::from_utf8(answer.body.to_vec()).unwrap(), words);
+    assert_eq!(*answer.told, ["5 files read", "note"]);
+    assert!(!bench.folder.path().join("bad").exists());
+    stored.ask(&flame(value)).await.unwrap();
+    assert_eq!(bench.file("runs").lines().count(), 1);
+    stored.ask(&flame("other")).await.unwrap();
+    assert_eq!(bench.file("runs").lines().count(), 2);
+}
+
+#[tokio::test]
+async fn a_page_is_written_to_the_name_that_is_given() {
+    let bench = Bench::new(
+        "for word; do case $word in --output=*.html) echo page > \"${word#--output=}\";; esac; done",
+    );
+    let question =
+        Question::Diff { before: Choice::default(), after: Choice::default(), weighing: Weighing::default() };
+    assert_eq!(&bench.stored().ask(&question).await.unwrap().body[..], b"page\n");
+}
+
+#[tokio::test]
+async fn what_the_command_says_is_told() {
+    for (script, status, want) in [
+        (
+            "echo 'flightline: noted' >&2; echo 'error: no sample is one where x' >&2; exit 1",
+            422,
+            "The store answers: no sample is one where x.",
+        ),
+        ("printf 'error: a\\033[31m\\nb.\\n' >&2; exit 2", 422, "The store answers: a?[31m b."),
+        ("exit 1", 422, "The store answers: nothing, but failed."),
+        ("kill -9 $$", 500, "flightline-sql was killed, mostly for want of memory: choose fewer samples."),
+        (
+            "kill -6 $$",
+            500,
+            "flightline-sql broke down (signal: 6 (SIGABRT)); the service's machine may tell why.",
+        ),
+    ] {
+        let bench = Bench::new(script);
+        let fault = bench.stored().ask(&flame("x")).await.unwrap_err();
+        assert_eq!((fault.status.as_u16(), &*fault.sentence), (status, want), "{script}");
+    }
+    let bench = Bench::new("");
+    fs::remove_file(&bench.place.program).unwrap();
+    let fault = bench.stored().ask(&flame("x")).await.unwrap_err();
+    assert!(fault.status == 500 && fault.sentence.contains("cannot start flightline-sql"), "{fault:?}");
+}
+
+#[tokio::test]
+async fn who_says_too_much_is_ended() {
+    // Whether it is written to what is asked for or beside it; the command would go on for ever.
+    let mut bench = Bench::new("echo $$ > pid; exec yes");
+    bench.place.most_bytes = 100_000;
+    let fault = bench.stored().ask(&flame("x")).await.unwrap_err();
+    assert_eq!(fault.status, 413);
+    assert!(!is_alive(bench.file("pid").trim()));
+    let bench = Bench::new("yes | head -c 1000000 >&2; echo done");
+    let answer = bench.stored().ask(&flame("x")).await.unwrap();
+    let told: usize = answer.told.iter().map(String::len).sum();
+    assert!(&answer.body[..] == b"done\n" && told as u64 <= MOST_TOLD, "{told}");
+}
+
+#[tokio::test]
+async fn who_takes_too_long_is_ended() {
+    let mut bench = Bench::new("echo $$ > pid; exec sleep 1000");
+    bench.place.longest = Duration::from_millis(300);
+    let fault = bench.stored().ask(&flame("x")).await.unwrap_err();
+    assert!(fault.status == 504 && fault.sentence.contains("within 0.3 s"), "{fault:?}");
+    let pid = bench.file("pid");
+    assert!(pid.is_empty() || !is_alive(pid.trim()));
+}
+
+#[tokio::test]
+async fn only_so_many_answer_at_a_time_and_who_goes_away_makes_room() {
+    let mut bench = Bench::new("echo $$ >> pids; exec sleep 1000");
+    bench.place.turn = Duration::from_millis(50);
+    let stored = bench.stored();
+    let ask = |service: &'static str| {
+        let stored = Arc::clone(&stored);
+        tokio::spawn(async move { stored.ask(&flame(service)).await })
+    };
+    let asking = [ask("a"), ask("b")];
+    until(|| bench.file("pids").lines().count() == 2).await;
+    let fault = stored.ask(&flame("c")).await.unwrap_err();
+    assert!(fault.status == 503 && fault.sentence.contains("busy"), "{fault:?}");
+    assert_eq!(bench.file("pids").lines().count(), 2);
+    for one in &asking {
+        one.abort();
+    }
+    let pids = bench.file("pids");
+    until(|| !pids.lines().any(is_alive)).await;
+    let asking = ask("d");
+    until(|| bench.file("pids").lines().count() == 3).await;
+    asking.abort();
+}
+
+#[tokio::test]
+async fn no_more_wait_than_there_are_places() {
+    let mut bench = Bench::new("echo $$ >> pids; exec sleep 1000");
+    bench.place.turn = Duration::from_secs(1000);
+    bench.place.at_once = 1;
+    let stored = bench.stored();
+    let ask = |at: usize| {
+        let stored = Arc::clone(&stored);
+        tokio::spawn(async move { stored.ask(&flame(&at.to_string())).await })
+    };
+    let mut asking = vec![ask(0)];
+    until(|| stored.turns.available_permits() == 0 && stored.waiting.available_permits() == MOST_WAITING)
+        .await;
+    asking.extend((1..=MOST_WAITING).map(ask));
+    until(|| stored.waiting.available_permits() == 0).await;
+    assert_eq!(stored.ask(&flame("x")).await.unwrap_err().status, 503);
+    asking.iter().for_each(|one| one.abort());
+}
+
+#[tokio::test]
+async fn what_a_store_has_is_offered() {
+    let bench = Bench::new(
+        r#"echo "$3" >> asked
+case $3 in
+  *"AS kind, CAST"*"'day'"*"'label' AS kind"*) cat <<'END'
+{"kind":"service","value":"small","n":3}
+{"kind":"service","value":"o'shop","n":30}
+{"kind":"day","value":"2026-01-30","n":3}
+{"kind":"day","value":"2026-01-31","n":30}
+{"kind":"label","value":"label_version","n":0}
+{"kind":"label","value":"label_host","n":0}
+{"kind":"label","value":"label_\" OR 1","n":0}
+END
+  ;;
+  *"'samples' AS kind"*) cat <<'END'
+{"kind":"samples","value":"all","n":33}
+{"kind":"day","value":"2026-01-31","n":33}
+{"kind":"event","value":"jdk.ExecutionSample","n":33}
+{"kind":"0","value":"h1","n":1}
+{"kind":"0","n":32}
+{"kind":"7","value":"nobody","n":32}
+END
+  ;;
+  *) echo '{"kind":"label","value":"label_host","n":0}' ;;
+esac"#,
+    );
+    let stored = bench.stored();
+    let whole = serde_json::to_value(stored.whole().await.unwrap()).unwrap();
+    assert_eq!(
+        whole,
+        serde_json::json!({
+            "services": [{"value": "o'shop", "samples": 30}, {"value": "small", "samples": 3}],
+            "days": [{"value": "2026-01-31", "samples": 30}, {"value": "2026-01-30", "samples": 3}],
+            "labels": ["host", "version"],
+        })
+    );
+    let mut choice = Choice::default();
+    for (name, value) in [("service", "o'shop"), ("label", "host=h'1"), ("from", "1000")] {
+        choice.take(name, value).unwrap();
+    }
+    let part = serde_json::to_value(stored.part(&choice).await.unwrap()).unwrap();
+    assert_eq!(part["samples"], 33);
+    assert_eq!(
+        part["labels"],
+        serde_json::json!([{"key": "host", "more": false,
+            "values": [{"value": null, "samples": 32}, {"value": "h1", "samples": 1}]}])
+    );
+    let asked = bench.file("asked");
+    let asked = asked.lines().last().unwrap();
+    // Of a label is asked what else it could be; of days, what other days there are.
+    let of_label = asked.split("UNION ALL").find(|part| part.contains("SELECT label_host")).unwrap();
+    assert!(
+        of_label.contains("service = 'o''shop' AND day >= '1970-01-01'") && !of_label.contains("h''1"),
+        "{of_label}"
+    );
+    let of_day = asked.split("UNION ALL").find(|part| part.contains("SELECT day")).unwrap();
+    assert!(of_day.contains("label_host = 'h''1'") && !of_day.contains("1970"), "{of_day}");
+}
