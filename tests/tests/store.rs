@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use flightline_tests::record::Record;
 use flightline_tests::run::{Finished, run, turn};
-use flightline_tests::victim::{self, Record};
+use flightline_tests::victim;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -36,7 +37,8 @@ fn a_slow_attempt_is_found_by_the_table_of_tasks() {
         .option("-e")
         .option("cpu@1ms")
         .run(job, &["--size", "20000", "-", table.to_str().unwrap()]);
-    let recording = recorded.expect_code(0).path;
+    let recorded = recorded.expect_code(0);
+    let recording = &recorded.path;
     let add = [
         "store",
         "add",
