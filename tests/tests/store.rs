@@ -75,10 +75,13 @@ fn a_slow_attempt_is_found_by_the_table_of_tasks() {
     let top = ["store", "top", "--store", store, "--table", &tasks, "--where", slow, "-n", "1"];
     let top = flightline(&top).expect_success("store top").stdout_text();
     assert!(top.lines().nth(2).unwrap().ends_with("task_attempts::fits"), "{top}");
-    let page = folder.path().join("slow.html");
-    let flame = ["flame", "--store", store, "--table", &tasks, "--where", slow, "-o", page.to_str().unwrap()];
-    flightline(&flame).expect_success("flame --store");
-    assert!(std::fs::read_to_string(page).unwrap().contains("task_attempts::fits"));
+    for (name, has) in [("slow.html", "</html>"), ("slow.folded", ";task_attempts::fits")] {
+        let picture = folder.path().join(name);
+        let flame =
+            ["flame", "--store", store, "--table", &tasks, "--where", slow, "-o", picture.to_str().unwrap()];
+        flightline(&flame).expect_success("flame --store");
+        assert!(std::fs::read_to_string(picture).unwrap().contains(has), "{name}");
+    }
     let refused = flightline(&["sql", "--store", store, "DROP TABLE samples"]);
     assert!(!refused.status.success());
 }
