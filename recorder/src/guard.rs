@@ -55,6 +55,28 @@ impl Recorder {
             in_process: false,
         }
     }
+
+    /// Begins a unit of work, such as a task attempt, and enters it on this thread: until it is dropped each sample of the thread has
+    /// these labels, and so have those of other threads that [enter](flightline_context::Scope::enter) it. Where no recorder is in the
+    /// process, which is so before the first [`Builder::start`] in a program without `libflightline.so`, it does nothing: the labels are
+    /// not even looked at. See [`flightline_context::Scope`], which needs no more than that crate.
+    ///
+    /// ```
+    /// use flightline_recorder::Recorder;
+    /// let attempt = Recorder::scope([("dag", "dag_7"), ("task", "map_000003"), ("attempt", "0")]);
+    /// let handed_on = &*attempt; // a `&Scope`
+    /// std::thread::scope(|threads| {
+    ///     threads.spawn(move || {
+    ///         let _inside = handed_on.enter();
+    ///         // … also with these labels …
+    ///     });
+    /// });
+    /// ```
+    pub fn scope<K: AsRef<str>, V: std::fmt::Display>(
+        labels: impl IntoIterator<Item = (K, V)>,
+    ) -> flightline_context::ActiveScope {
+        flightline_context::scope(labels)
+    }
 }
 
 /// Settings of a recording of the own process.

@@ -60,6 +60,8 @@ mod wall;
 
 pub use drain::Drain;
 pub use error::Error;
+/// Units of work with labels: [`Recorder::scope`].
+pub use flightline_context::{ActiveScope, InScope, Scope};
 pub use guard::{Builder, Recorder, Recording};
 pub use loss::Report;
 pub use service::Service;

@@ -99,6 +99,21 @@ def flame(command, engine, where):
     return subprocess.run(run, check=True, capture_output=True, text=True).stdout
 
 
+def dialects(command, wheres):
+    """That the SQL for engines that are not here is SQL to a parser that knows how they speak; how many were parsed."""
+    import sqlglot
+
+    count = 0
+    for engine in ["trino", "hive", "clickhouse", "duckdb", "spark"]:
+        for where in wheres:
+            sql = flame(command, engine, where)
+            (tree,) = sqlglot.parse(sql, read=engine, error_level=sqlglot.ErrorLevel.RAISE)
+            tables = {table.name for table in tree.find_all(sqlglot.exp.Table)}
+            assert set(TABLES) <= tables, (engine, tables)
+            count += 1
+    return count
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("store")
@@ -108,6 +123,7 @@ def main():
     options = options.parse_args()
     store = str(pathlib.Path(options.store).resolve())
 
+    print(f"{dialects(options.sql, options.where)} questions are SQL to trino, hive, clickhouse, duckdb and spark")
     digests = {}
     for name in options.engines.split(","):
         engine = ENGINES[name](store, options.sql)

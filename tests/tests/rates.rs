@@ -3,7 +3,7 @@
 
 use flightline_tests::record::Record;
 use flightline_tests::run::turn;
-use flightline_tests::{shares, skip, victim};
+use flightline_tests::{shares, skip, spans, victim};
 
 /// Samples by the closing line: `1234 samples, …`. In the recording a sample is repeated by its weight.
 fn taken(stderr: &str) -> f64 {
@@ -43,6 +43,27 @@ fn perf() {
     for hz in [99, 1000, 10_000] {
         rate("perf", hz, 0.75);
     }
+}
+
+/// A recording has the events and the period that it was asked for: 100 ms, as always-on profilers have it, and no CPU samples where
+/// only the wall clock was asked for. Ten seconds of CPU time in four threads, each of which is off by a period at most.
+#[test]
+fn each_recording_has_its_own_period() {
+    let _turn = turn();
+    let program = victim::c("known_answer", victim::OPTIMISED);
+    let recorded = Record::new().option("-e").option("cpu@100ms").run(&program, &["2.5"]).expect_code(0);
+    let (cpu, recording) = (recorded.truth().cpu_ns() as f64, recorded.read());
+    let lost: u64 = recording.losses.iter().map(|l| l.cpu_ns).sum();
+    let told = recording.samples.len() as f64 * 100e6 + lost as f64;
+    eprintln!("cpu@100ms: {} samples, CPU time told/true {:.4}", recording.samples.len(), told / cpu);
+    assert!((told / cpu - 1.0).abs() <= 0.05, "{told} of {cpu} ns");
+    let settings = spans::read(&recorded.path, &["jdk.ActiveSetting"]);
+    let interval = settings.iter().find(|setting| setting.field("name") == "interval");
+    assert_eq!(interval.map(|setting| setting.field("value")), Some("100000000"));
+
+    let wall = Record::new().option("-e").option("wall@100ms").run(&program, &["0.5"]).expect_code(0);
+    let events = wall.read().events;
+    assert!(!events.contains_key("jdk.ExecutionSample") && events.contains_key("profiler.WallClockSample"));
 }
 
 #[test]

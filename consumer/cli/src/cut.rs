@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
-use flightline_consumer::cut;
+use flightline_consumer::cut::{self, Labelled};
 use flightline_consumer::time_range::Bound;
 use jfr_format::edit;
 
@@ -16,11 +16,13 @@ Examples:
   flightline cut run.jfr --from 10 --to 20 -o ten-seconds.jfr
   flightline cut run.jfr --from -30                          the last half minute, to run.cut.jfr
   flightline cut run.jfr --from 2026-11-20T21:44:00Z --to 2026-11-20T21:45:00Z --strict
+  flightline cut job.jfr --label attempt=A7 -o a7.jfr        what was sampled in one task attempt
 
 An event belongs if any part of it lies in the range, whose end is not part of it. What describes the recording is kept \
 too: the machine, the JVM, its flags and properties, settings, libraries, flightline.ClockAnchor. It is taken from the \
 chunks that are left and begin before the range ends and, what the first of these lacks, from the last chunk in front of them \
-that has it. --strict goes by time alone.";
+that has it. --strict goes by time alone. --label keeps samples that were taken in spans with this label, what was told with \
+them, and these spans, of Flightline's recordings; losses stay as they are told of the whole.";
 
 /// Arguments of `cut`.
 #[derive(Debug, Args)]
@@ -34,6 +36,9 @@ pub struct CutArgs {
     /// End, in the same forms
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<Bound>,
+    /// What was sampled in spans with this label alone; given several times, with all of them
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::spans::label)]
+    pub labels: Vec<(String, String)>,
     /// Where to; `-` is standard output [default: FILE with `.cut.jfr` for its ending]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
@@ -53,8 +58,8 @@ pub const CANNOT: &str = "cannot write the recording";
 
 /// Writes a part of a recording.
 pub fn run(args: CutArgs) -> Result<Outcome> {
-    if args.from.is_none() && args.to.is_none() {
-        bail!("give --from, --to or both");
+    if args.from.is_none() && args.to.is_none() && args.labels.is_empty() {
+        bail!("give --from, --to or both, or --label");
     }
     let source = input(&args.input)?;
     let name = talk::shown(&args.input);
@@ -67,12 +72,24 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
     if from >= to {
         bail!("--from is not before --to: nothing lies between them");
     }
+    let labelled = (!args.labels.is_empty()).then(|| Labelled::find(&source, &args.labels));
+    let wanted: Vec<String> = args.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if labelled.as_ref().is_some_and(Labelled::is_full) {
+        bail!("too many samples have the label {}: give --from and --to, too", wanted.join(" "));
+    }
+    if labelled.as_ref().is_some_and(Labelled::is_empty) {
+        let key = args.labels.first().map_or("", |(key, _)| key);
+        bail!(
+            "{name} has no sample with the label {}: `flightline spans --by label={key}` tells which there are",
+            wanted.join(" ")
+        );
+    }
     let path = match &args.output {
         Some(path) => path.clone(),
         None => beside(&args.input, "cut")?,
     };
     let report = output(&path, &[&args.input], args.force, |out| {
-        let report = cut::part(&source, from, to, args.strict, out).context(CANNOT)?;
+        let report = cut::part_of(&source, from, to, args.strict, labelled.as_ref(), out).context(CANNOT)?;
         if report.written == 0 {
             if report.unread > 0 && report.types.is_empty() {
                 bail!(crate::edit::nothing_read(&args.input));

@@ -14,6 +14,8 @@ use crate::talk;
 
 /// The command that answers.
 const PROGRAM: &str = "flightline-sql";
+/// Where it is, if it is nowhere that it is looked for.
+const PLACE: &str = "FLIGHTLINE_SQL";
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -33,14 +35,16 @@ pub struct PassedOn {
 
 /// Starts the engine's `command`, or what the arguments name if there is none.
 pub fn run(command: Option<&str>, passed_on: &PassedOn) -> ExitCode {
+    // As its help is to call it.
+    let called = if command.is_some() { "flightline" } else { "flightline store" };
     let command = command.map(OsString::from);
-    become_engine(command.into_iter().chain(passed_on.arguments.iter().cloned()))
+    become_engine(called, command.into_iter().chain(passed_on.arguments.iter().cloned()))
 }
 
 /// Draws from a store if the arguments of `flightline` say so: then they are not those of a recording.
 pub fn flame_of_store() -> Option<ExitCode> {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
-    is_flame_of_store(&arguments).then(|| become_engine(arguments.into_iter()))
+    is_flame_of_store(&arguments).then(|| become_engine("flightline", arguments.into_iter()))
 }
 
 fn is_flame_of_store(arguments: &[OsString]) -> bool {
@@ -50,10 +54,10 @@ fn is_flame_of_store(arguments: &[OsString]) -> bool {
     command == "flame" && rest.iter().take_while(|&argument| argument != "--").any(names_store)
 }
 
-fn become_engine(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+fn become_engine(called: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let error = match engine() {
         Ok(engine) => {
-            let error = Command::new(&engine).args(arguments).exec();
+            let error = Command::new(&engine).arg0(called).args(arguments).exec();
             anyhow!(error).context(format!("cannot start {}", engine.display()))
         }
         Err(error) => error,
@@ -67,11 +71,14 @@ fn become_engine(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// # Errors
 /// It is nowhere.
 pub fn engine() -> Result<PathBuf> {
-    let places = places(env::current_exe().ok().as_deref(), env::var_os("PATH").as_deref());
+    let places = match env::var_os(PLACE) {
+        Some(place) => vec![place.into()],
+        None => places(env::current_exe().ok().as_deref(), env::var_os("PATH").as_deref()),
+    };
     places.into_iter().find(|place| place.is_file()).with_context(|| {
         format!(
-            "stores are asked by the command {PROGRAM}, which is neither beside this one nor in libexec/flightline nor on PATH: \
-             `cargo build --release -p flightline-store` builds it"
+            "stores are asked by the command {PROGRAM}, which is neither beside this one nor in libexec/flightline nor on PATH ({PLACE} says where \
+             else): `cargo build --release -p flightline-store` builds it"
         )
     })
 }

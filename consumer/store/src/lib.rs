@@ -9,6 +9,7 @@
 
 pub mod footer;
 pub mod layout;
+pub mod maintain;
 pub mod place;
 pub mod query;
 pub mod schema;

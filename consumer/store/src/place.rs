@@ -106,6 +106,11 @@ impl Place {
         })
     }
 
+    /// A file beside the tables.
+    pub(crate) fn root_file(&self, name: &str) -> Path {
+        self.root.clone().join(name)
+    }
+
     /// Puts a file where there is none, or one of the same content. It is there as a whole, and stays if the machine fails.
     ///
     /// # Errors
@@ -186,6 +191,36 @@ impl Place {
             None => Told::default(),
         };
         Ok((footer, told))
+    }
+}
+
+/// Times that something is tried while files become others.
+pub const TRIES: usize = 10;
+
+/// Whether `error` says that a file is not there: it became another one between when it was listed and when it was read. Libraries between us and the
+/// object store keep its words, not always its type.
+pub fn is_gone(error: &anyhow::Error) -> bool {
+    let typed = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(object_store::Error::NotFound { .. }))
+    };
+    let told = |cause: &(dyn std::error::Error + 'static)| {
+        let text = cause.to_string();
+        text.contains("Object at location") && text.contains("not found")
+    };
+    error.chain().any(|cause| typed(cause) || told(cause))
+}
+
+/// Does `what` anew while files that it has listed are gone when it reads them.
+///
+/// # Errors
+/// What it fails of else.
+pub async fn while_files_change<T, F: Future<Output = Result<T>>>(mut what: impl FnMut() -> F) -> Result<T> {
+    let mut tries = 1;
+    loop {
+        match what().await {
+            Err(error) if tries < TRIES && is_gone(&error) => tries += 1,
+            outcome => return outcome,
+        }
     }
 }
 

@@ -16,7 +16,8 @@ fn repository() -> PathBuf {
 /// Runs a command that must succeed; what it wrote.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let told =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}: {told}");
     told
 }
@@ -36,12 +37,19 @@ fn three_engines_give_the_same_rows() {
     if !setup.status.success() {
         let why = String::from_utf8_lossy(&setup.stderr);
         assert!(env::var_os("FLIGHTLINE_NO_SKIP").is_none(), "no engines to compare with: {why}");
-        eprintln!("SKIPPED: three_engines_give_the_same_rows: DuckDB and Spark cannot be installed here: {why}");
+        eprintln!(
+            "SKIPPED: three_engines_give_the_same_rows: DuckDB and Spark cannot be installed here: {why}"
+        );
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("a store");
-    add(&store, "java", &["version=1", "host=h1"], &["jdk17-multichunk.jfr", "ap-java-cpu.jfr", "ap-java-wall.jfr"]);
+    add(
+        &store,
+        "java",
+        &["version=1", "host=h1"],
+        &["jdk17-multichunk.jfr", "ap-java-cpu.jfr", "ap-java-wall.jfr"],
+    );
     // Labels that the others lack; characters that folders and SQL do not take.
     add(&store, "java", &["version=2", "Zone=eu'1"], &["jdk25.jfr", "jdk25-spans.jfr"]);
     add(&store, "a/b c=é%", &["host=h2"], &["ap-native-cpu.jfr", "flightline.jfr", "ap-native-mem.jfr"]);

@@ -289,7 +289,9 @@ async fn what_is_damaged_is_named() {
     assert_eq!(text(&grown.tree), format!("{MISSING} 1\nmain;serve;parse 1\n"));
     assert_eq!((grown.missing, grown.tree.total), (1, 2));
 
-    fs::remove_dir_all(folder.path().join("samples")).unwrap();
+    for table in ["samples", "stacks", "nodes", "frames"] {
+        fs::remove_dir_all(folder.path().join(table)).unwrap();
+    }
     assert!(unopened(folder.path()).await.contains("is no store"));
     assert!(unopened(Path::new("/none")).await.contains("there is no store /none"));
 }

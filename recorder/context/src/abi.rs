@@ -168,6 +168,12 @@ static NONE: Abi = Abi {
 };
 
 impl Abi {
+    /// Whether it stands for none, so that nothing can be recorded.
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        core::ptr::eq(self, &NONE)
+    }
+
     /// Whether nobody wants to be told.
     pub(crate) fn is_off(&self) -> bool {
         // SAFETY: never null, by the description.
@@ -199,7 +205,7 @@ pub fn set_recorder(abi: &'static Abi) {
 
 /// Whether the process's one table of keys is this copy's: it has the recorder, or nobody has.
 pub(crate) fn keys_are_ours() -> bool {
-    OF_THIS_COPY.load(Acquire) || core::ptr::eq(recorder(), &NONE)
+    OF_THIS_COPY.load(Acquire) || recorder().is_none()
 }
 
 /// The recorder; looked for (`dlsym`) by the first call.

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use crate::abi::{NAME_MAX, ScopeEnd, mode, recorder};
 use crate::clock;
 use crate::ids::SpanContext;
+use crate::keys::Keys;
 use crate::labels::Labels;
 #[cfg(doc)]
 use crate::record::ATTRS_MAX;
@@ -55,6 +56,17 @@ impl Ended {
 /// use, or there is no memory. Not for signal handlers.
 #[inline(never)]
 pub fn enter(what: &Entering<'_>) -> u64 {
+    activate(what, None)
+}
+
+/// Enters a scope with exactly these labels, whose keys these are.
+#[inline(never)]
+pub(crate) fn enter_scope(what: &Entering<'_>, keys: &Keys) -> u64 {
+    activate(what, Some(keys))
+}
+
+#[inline(always)]
+fn activate(what: &Entering<'_>, scope: Option<&Keys>) -> u64 {
     let local = local();
     let Some(state) = thread::state(local) else { return 0 };
     // SAFETY: the state and all levels are the calling thread's own; the level above the top is in nobody's use, and what
@@ -97,22 +109,37 @@ pub fn enter(what: &Entering<'_>) -> u64 {
         (*held).car.parent_span_id = context.parent_span_id;
         let mut local_root_span_id = context.local_root_span_id;
         let mut inherited = &[][..];
+        let mut of_scope = None;
+        (*level).in_scope = false;
         // The bottom has no number.
         if (*top).seq != 0 {
             let outer = &*(*top).current;
-            if outer.record.trace_id == context.trace_id {
-                inherited = outer.record.labels();
-                if local_root_span_id == 0 {
-                    local_root_span_id = outer.car.local_root_span_id;
-                }
+            let same_trace = outer.record.trace_id == context.trace_id;
+            if same_trace && local_root_span_id == 0 {
+                local_root_span_id = outer.car.local_root_span_id;
             }
+            if scope.is_none() && (same_trace || (*top).in_scope) {
+                inherited = outer.record.labels();
+            }
+            if (*top).in_scope {
+                (*level).in_scope = true;
+                (*level).scope_keys = (*top).scope_keys;
+                of_scope = (!same_trace).then_some(&(*top).scope_keys);
+            }
+        }
+        if let Some(keys) = scope {
+            (*level).in_scope = true;
+            (*level).scope_keys = *keys;
         }
         if local_root_span_id == 0 {
             local_root_span_id = context.span_id;
         }
         (*held).car.local_root_span_id = local_root_span_id;
         if !inherited.is_empty() || !what.attrs.is_empty() {
-            (*record).set_labels(inherited, what.attrs);
+            match of_scope {
+                None => (*record).set_labels(inherited, what.attrs),
+                Some(keys) => (*record).set_labels_of(keys, inherited, what.attrs),
+            }
         }
         end_fill(held, seq);
         (*level).current = held;
@@ -358,6 +385,32 @@ pub(crate) fn key_index(key: &str) -> Result<u8, LabelError> {
     // SAFETY: a string.
     let index = unsafe { (recorder().key)(key.as_ptr(), key.len()) };
     u8::try_from(index).map_err(|_| LabelError::Key)
+}
+
+/// Name of a key in the process's table.
+pub(crate) fn key_name(index: u8) -> Option<&'static str> {
+    let mut len = 0;
+    // SAFETY: `len` is written only; the answer is a name that stays, of that length.
+    unsafe {
+        let name = (recorder().key_name)(index, &mut len);
+        if name.is_null() {
+            return None;
+        }
+        core::str::from_utf8(core::slice::from_raw_parts(name, len)).ok()
+    }
+}
+
+/// Gives the labels of the calling thread's innermost activation, as in [`Record::attrs`]. They are the thread's own, and change
+/// when it enters or leaves something.
+#[inline(never)]
+pub(crate) fn inherited(take: impl FnOnce(&[u8])) {
+    let state = local().state.load(Relaxed);
+    // SAFETY: the thread's own state and top level; the bottom has no number.
+    unsafe {
+        if !state.is_null() && !(*state).top.is_null() && (*(*state).top).seq != 0 {
+            take((*(*(*state).top).current).record.labels());
+        }
+    }
 }
 
 /// Sets a label of the innermost activation of the calling thread, and of what it will enclose. Values are cut at 255 bytes, between

@@ -30,6 +30,20 @@ static TABLE: Table = Table {
     names: UnsafeCell::new([Name { len: 0, bytes: [0; KEY_MAX] }; KEYS_MAX]),
 };
 
+/// Keys by their indices.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Keys([u64; KEYS_MAX / 64]);
+
+impl Keys {
+    pub(crate) fn insert(&mut self, index: u8) {
+        self.0[usize::from(index / 64)] |= 1 << (index % 64);
+    }
+
+    pub(crate) fn has(&self, index: u8) -> bool {
+        self.0[usize::from(index / 64)] & 1 << (index % 64) != 0
+    }
+}
+
 fn names(len: usize) -> &'static [Name] {
     // SAFETY: in bounds, and complete before `len` said so.
     unsafe { core::slice::from_raw_parts(TABLE.names.get().cast::<Name>(), len.min(KEYS_MAX)) }
@@ -42,7 +56,9 @@ pub fn all() -> impl DoubleEndedIterator<Item = &'static str> {
 }
 
 fn find(key: &str) -> Option<u8> {
-    all().position(|name| name == key).map(|index| index as u8)
+    let known = names(TABLE.len.load(Acquire) as usize);
+    let is = |name: &Name| name.bytes.get(..usize::from(name.len)) == Some(key.as_bytes());
+    known.iter().position(is).map(|index| index as u8)
 }
 
 /// Index of a key in this copy's table; adds it, and publishes the process context anew, if it is not there. `None`: the table is

@@ -5,7 +5,8 @@
 //! the process context of OTEP 4719. So any reader of these proposals sees it, and Flightline's recorder tells with every sample which
 //! span it was taken in, and of every span in which samples were taken when it began and ended.
 //!
-//! [`Span`] makes spans, [`enter_context`] enters those that others make, [`label`] says more of what is active. For `tracing` and
+//! [`Span`] makes spans, [`enter_context`] enters those that others make, [`label`] says more of what is active; [`scope()`] gives all
+//! samples of a unit of work, such as a task attempt, the labels that it is known by. For `tracing` and
 //! OpenTelemetry there is `flightline-tracing`, for C and what calls C `flightline.h`.
 //!
 //! Entering and leaving takes no locks, system calls and heap: some ten nanoseconds, with a recorder some twenty. A thread's first
@@ -28,6 +29,7 @@ pub mod keys;
 mod labels;
 mod process;
 pub mod record;
+mod scope;
 mod span;
 mod sys;
 mod thread;
@@ -40,6 +42,7 @@ pub use context::{
 pub use ids::{RANDOM, SAMPLED, SpanContext};
 pub use labels::Labels;
 pub use process::SCHEMA;
+pub use scope::{ActiveScope, InScope, LEFT_OUT, SCOPE_LABELS_MAX, Scope, VALUE_MAX, scope};
 pub use span::{Entered, Guard, Span, beginning, enter_context, new_context, span_ended};
 
 /// The calling thread's `otel_thread_ctx_v1` of this copy of the crate: [`abi::Abi::slot`] of a recorder in the same binary.

@@ -4,6 +4,8 @@
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 
+use crate::keys::Keys;
+
 /// Bytes of labels in a record: the proposal recommends at most 640 bytes for all of it.
 pub const ATTRS_MAX: usize = 612;
 /// The value of [`Record::valid`] in a record that may be read.
@@ -125,6 +127,17 @@ impl Record {
         labels(attrs)
             .filter(|(key, _)| *key != without)
             .all(|(key, value)| self.put(&[key, value.len() as u8]) && self.put(value))
+    }
+
+    /// Sets the labels to `own` and to those `inherited` ones whose keys are among `keys`, as [`Record::set_labels`].
+    #[cold]
+    pub(crate) fn set_labels_of(&mut self, keys: &Keys, inherited: &[u8], own: &[u8]) {
+        let mut kept = Record::empty();
+        for (key, value) in labels(inherited).filter(|(key, _)| keys.has(*key)) {
+            kept.put(&[key, value.len() as u8]);
+            kept.put(value);
+        }
+        self.set_labels(kept.labels(), own);
     }
 
     /// Sets the labels to `own` and, as far as there is room, to those `inherited` ones whose keys `own` has not.

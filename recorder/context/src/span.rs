@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 
 use crate::abi::{LABELS_MAX, NAME_MAX, SpanEnd, mode, recorder};
 use crate::clock;
-use crate::context::{Entering, LabelError, current, enter, exit};
+use crate::context::{Entering, LabelError, current, enter, exit, key_name};
 use crate::ids::{RANDOM, SAMPLED, SpanContext};
 use crate::labels::Labels;
 use crate::record;
@@ -163,20 +163,20 @@ pub fn span_ended(context: &SpanContext, name: &str, start_ns: u64, samples: u32
     }
 }
 
+/// Tells the recorder of a scope that ended: a unit of work without a sample is one, too.
+pub(crate) fn scope_ended(context: &SpanContext, name: &str, start_ns: u64, samples: u32, attrs: &[u8]) {
+    if start_ns != 0 && !recorder().is_off() {
+        tell(context, name, start_ns, samples, attrs);
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn tell(context: &SpanContext, name: &str, start_ns: u64, samples: u32, attrs: &[u8]) {
     let recorder = recorder();
     let end_ns = clock::now_ns();
     let name = record::cut(name, NAME_MAX);
-    let labels = crate::json::object::<LABELS_MAX>(attrs, |index| {
-        let mut len = 0;
-        // SAFETY: `len` is written only; the answer is a name that stays, of that length.
-        unsafe {
-            let name = (recorder.key_name)(index, &mut len);
-            (!name.is_null()).then(|| core::str::from_utf8(core::slice::from_raw_parts(name, len)).ok())?
-        }
-    });
+    let labels = crate::json::object::<LABELS_MAX>(attrs, key_name);
     let labels = labels.bytes();
     let end = SpanEnd {
         size: size_of::<SpanEnd>() as u32,

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence};
 use crate::abi::{NAME_MAX, Slot, recorder};
 use crate::clock::Clock;
 use crate::ids::Random;
+use crate::keys::Keys;
 use crate::record::Held;
 use crate::sys::{self, PAGE};
 use crate::tls::{Local, local};
@@ -26,6 +27,8 @@ pub(crate) struct Level {
     pub(crate) samples_before: u32,
     /// Whether labels were set in it.
     pub(crate) relabelled: bool,
+    /// Whether it is within a scope, so that `scope_keys` counts.
+    pub(crate) in_scope: bool,
     /// The activation's number, 0 in spare ones and the bottom.
     pub(crate) seq: u64,
     /// What the activation's owner calls it ([`crate::context::Entering::owner`]).
@@ -34,6 +37,8 @@ pub(crate) struct Level {
     pub(crate) held: [Held; 2],
     /// A name whose owner does not keep it ([`crate::begin`]).
     pub(crate) name: [u8; NAME_MAX + 1],
+    /// Labels of these keys are those of a scope: what it encloses has them, of whatever trace.
+    pub(crate) scope_keys: Keys,
 }
 
 /// A thread's state, at the beginning of its first block. All of it reads as zeros in a forked child.

@@ -27,7 +27,14 @@ static void print(const char *where) {
 static void charge(unsigned long n) {
     flightline::span span("charge card");
     print("charge");
+    // A unit of work: each sample has its labels, on a helper's thread, too.
+    flightline::work attempt({{"task", "charge"}, {"attempt", "0"}});
+    std::thread helper([&attempt, n] {
+        flightline::work::inside here(attempt);
+        work(n);
+    });
     work(n);
+    helper.join();
 }
 
 int main(int argc, char **argv) {

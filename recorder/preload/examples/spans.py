@@ -28,6 +28,10 @@ _end = _function("flightline_span_end", ctypes.c_int, ctypes.c_uint64)
 _enter = _function("flightline_enter", ctypes.c_uint64, ctypes.POINTER(Ids))
 _exit = _function("flightline_exit", ctypes.c_int, ctypes.c_uint64)
 _label = _function("flightline_label", ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
+_scope_begin = _function("flightline_scope_begin", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_scope_enter = _function("flightline_scope_enter", ctypes.c_uint64, ctypes.c_void_p)
+_scope_exit = _function("flightline_scope_exit", ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64)
+_scope_end = _function("flightline_scope_end", ctypes.c_int, ctypes.c_void_p)
 _current = _function("flightline_current", ctypes.c_int, ctypes.POINTER(Ids))
 
 
@@ -53,6 +57,31 @@ def scope(ids):
         _exit(token)
 
 
+class Work:
+    """A unit of work with labels, as long as the block: `with Work(task="t", attempt=0) as attempt:`"""
+
+    def __init__(self, **labels):
+        self._room = (ctypes.c_uint64 * 128)(1024)
+        texts = [text.encode() for pair in labels.items() for text in (pair[0], str(pair[1]))]
+        self._labels, self._count = (ctypes.c_char_p * len(texts))(*texts), len(labels)
+
+    def __enter__(self):
+        self.left_out = _scope_begin(self._room, self._labels, self._count)
+        return self
+
+    def __exit__(self, *_):
+        _scope_end(self._room)
+
+    @contextlib.contextmanager
+    def inside(self):
+        """Works at it on another thread, which must be done before the block ends."""
+        token = _scope_enter(self._room)
+        try:
+            yield
+        finally:
+            _scope_exit(self._room, token)
+
+
 def current():
     """Ids of the thread's span; zeros: none."""
     ids = Ids()
@@ -75,7 +104,16 @@ def main():
         show("checkout")
         with span("charge card"):
             show("charge")
-            work(n)
+            with Work(task="charge", attempt=0) as attempt:
+
+                def helps():
+                    with attempt.inside():
+                        work(n)
+
+                helper = threading.Thread(target=helps)
+                helper.start()
+                work(n)
+                helper.join()
         show("checkout")
 
         def elsewhere(ids):

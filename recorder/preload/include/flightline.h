@@ -85,7 +85,41 @@ struct flightline_span_context {
     uint8_t reserved[7];           /* 0 */
 };
 
+/* -- Scopes: labels of a unit of work, as a task attempt is ---------------------------------------------------------------
+ *
+ * Each sample that is taken in a scope carries its labels: on the thread that began it, on others that entered it, and in all spans
+ * within. A scope that is begun within another one has that one's labels, too; of one key the last value counts. When it ends, the
+ * recording has it with begin, end and labels. No heap, whether anybody records or not. */
+
+struct flightline_scope_label {
+    const char *key;   /* UTF-8, 1 to 63 bytes; at most 256 different ones in a process */
+    const char *value; /* UTF-8 (other bytes become U+FFFD); one longer than 255 bytes ends in "..." (U+2026); NULL: empty */
+};
+
+/* Room for a scope, on the stack or anywhere; it must not be moved or copied. Set size and the rest to zero:
+ * `struct flightline_scope scope = FLIGHTLINE_SCOPE_INIT;` */
+struct flightline_scope {
+    size_t size;            /* sizeof(struct flightline_scope) */
+    uint64_t reserved[127]; /* 0 */
+};
+#define FLIGHTLINE_SCOPE_INIT {sizeof(struct flightline_scope), {0}}
+
 #ifdef FLIGHTLINE_LINKED
+
+/* Begins a scope with these labels and enters it on this thread. Returns how many labels are left out (their keys are wrong or too many,
+ * there are more than 64, or more than 600 bytes of values and two for each): samples then have the label flightline.labels_left_out.
+ * -EINVAL: no scope, its size, no labels. */
+int flightline_scope_begin(struct flightline_scope *scope, const struct flightline_scope_label *labels, size_t count);
+
+/* Enters it on another thread, while it lasts. Returns a token, 0 if it cannot be entered. */
+uint64_t flightline_scope_enter(const struct flightline_scope *scope);
+
+/* Leaves it there. -ESRCH: nothing of that token on this thread. */
+int flightline_scope_exit(const struct flightline_scope *scope, uint64_t token);
+
+/* Leaves and ends it, on the thread that began it and when all others have left it. -ESRCH: it is not begun, or not on this thread: then it
+ * goes on. */
+int flightline_scope_end(struct flightline_scope *scope);
 
 /* Begins a span and enters it: a child of the thread's current one, or the first of a new trace. The name is copied (at most 255
  * bytes). Returns a token, 0 if it cannot be entered. */
@@ -138,11 +172,18 @@ FLIGHTLINE_LOOKED_UP(uint64_t, flightline_enter, (const struct flightline_span_c
 FLIGHTLINE_LOOKED_UP(int, flightline_exit, (uint64_t token), (token), -ESRCH)
 FLIGHTLINE_LOOKED_UP(int, flightline_label, (const char *key, const char *value), (key, value), -ESRCH)
 FLIGHTLINE_LOOKED_UP(int, flightline_current, (struct flightline_span_context *context), (context), -ESRCH)
+FLIGHTLINE_LOOKED_UP(int, flightline_scope_begin,
+                     (struct flightline_scope *scope, const struct flightline_scope_label *labels, size_t count),
+                     (scope, labels, count), ((void)scope, (void)labels, (void)count, 0))
+FLIGHTLINE_LOOKED_UP(uint64_t, flightline_scope_enter, (const struct flightline_scope *scope), (scope), 0)
+FLIGHTLINE_LOOKED_UP(int, flightline_scope_exit, (const struct flightline_scope *scope, uint64_t token), (scope, token), -ESRCH)
+FLIGHTLINE_LOOKED_UP(int, flightline_scope_end, (struct flightline_scope *scope), (scope), -ESRCH)
 
 #endif
 
 #ifdef __cplusplus
 }
+#include <initializer_list>
 
 namespace flightline {
 
@@ -174,6 +215,39 @@ class scope {
 
   private:
     uint64_t token_;
+};
+
+/* A unit of work as long as a block is: `flightline::work attempt({{"task", id}, {"attempt", "0"}});` */
+class work {
+  public:
+    explicit work(std::initializer_list<flightline_scope_label> labels) noexcept {
+        left_out_ = flightline_scope_begin(&scope_, labels.begin(), labels.size());
+    }
+    work(const work &) = delete;
+    work &operator=(const work &) = delete;
+    ~work() { flightline_scope_end(&scope_); }
+    /* How many labels found no place. */
+    int left_out() const noexcept { return left_out_; }
+
+    /* Works at it on another thread as long as a block is: `flightline::work::inside here(attempt);` */
+    class inside {
+      public:
+        explicit inside(const work &of) noexcept : of_(&of.scope_), token_(flightline_scope_enter(of_)) {}
+        inside(const inside &) = delete;
+        inside &operator=(const inside &) = delete;
+        ~inside() {
+            if (token_ != 0)
+                flightline_scope_exit(of_, token_);
+        }
+
+      private:
+        const flightline_scope *of_;
+        uint64_t token_;
+    };
+
+  private:
+    flightline_scope scope_ = FLIGHTLINE_SCOPE_INIT;
+    int left_out_ = 0;
 };
 
 } // namespace flightline

@@ -1,8 +1,10 @@
 //! The functions of `flightline.h` that say what a thread is working at.
 
 use core::ffi::{CStr, c_char, c_int};
+use core::fmt;
+use core::mem::MaybeUninit;
 
-use flightline_context::{self as context, Entering, LabelError, SpanContext};
+use flightline_context::{self as context, Entering, LabelError, Scope, SpanContext};
 
 use crate::real::KeepErrno;
 
@@ -105,5 +107,136 @@ pub unsafe extern "C" fn flightline_current(ids: *mut Ids) -> c_int {
     };
     // SAFETY: by the caller.
     unsafe { ids.write(found) };
+    0
+}
+
+/// `struct flightline_scope_label`.
+#[repr(C)]
+pub struct ScopeLabel {
+    key: *const c_char,
+    value: *const c_char,
+}
+
+/// `struct flightline_scope`: room for ours, which the program keeps where it likes.
+#[repr(C, align(8))]
+pub struct ScopeRoom {
+    size: usize,
+    /// [`BEGUN`] while there is a scope in `room`.
+    state: usize,
+    token: u64,
+    room: MaybeUninit<Scope>,
+}
+
+/// Bytes of the structure in the header.
+const SCOPE_BYTES: usize = 1024;
+const BEGUN: usize = usize::from_ne_bytes(*b"flscope1");
+const _: () = assert!(size_of::<ScopeRoom>() <= SCOPE_BYTES && align_of::<Scope>() <= 8);
+
+/// A C string's text, with what is not UTF-8 replaced.
+struct Lossy<'a>(&'a [u8]);
+
+impl fmt::Display for Lossy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            f.write_str(chunk.valid())?;
+            if !chunk.invalid().is_empty() {
+                f.write_str("\u{fffd}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Key and value; no key, or one that is not UTF-8, is one that is left out, and no value an empty one.
+fn label_of(label: &ScopeLabel) -> (&str, Lossy<'_>) {
+    let bytes = |word: *const c_char| {
+        if word.is_null() {
+            return &[][..];
+        }
+        // SAFETY: a C string, by the contract of `flightline_scope_begin`.
+        unsafe { CStr::from_ptr(word) }.to_bytes()
+    };
+    (core::str::from_utf8(bytes(label.key)).unwrap_or_default(), Lossy(bytes(label.value)))
+}
+
+/// Begins a unit of work with labels; see `flightline.h`.
+///
+/// # Safety
+/// `scope` is null or points at a `struct flightline_scope` whose first word is its size; `labels` points at `count` labels of C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flightline_scope_begin(
+    scope: *mut ScopeRoom,
+    labels: *const ScopeLabel,
+    count: usize,
+) -> c_int {
+    let _errno = KeepErrno::new();
+    // SAFETY: by the caller.
+    if scope.is_null() || unsafe { (*scope).size } < size_of::<ScopeRoom>() || labels.is_null() && count != 0
+    {
+        return -libc::EINVAL;
+    }
+    // SAFETY: by the caller.
+    let labels = if count == 0 { &[] } else { unsafe { core::slice::from_raw_parts(labels, count) } };
+    let begun = Scope::new(labels.iter().map(label_of));
+    let left_out = begun.left_out();
+    // SAFETY: as large as it has to be, as its size says; what stood in it before was no scope, by the caller.
+    unsafe {
+        (*scope).room.write(begun);
+        (*scope).state = BEGUN;
+        (*scope).token = (*scope).room.assume_init_ref().activate();
+    }
+    c_int::try_from(left_out).unwrap_or(c_int::MAX)
+}
+
+/// Enters a scope on another thread; see `flightline.h`.
+///
+/// # Safety
+/// `scope` is null or points at a `struct flightline_scope`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flightline_scope_enter(scope: *const ScopeRoom) -> u64 {
+    let _errno = KeepErrno::new();
+    // SAFETY: by the caller.
+    unsafe {
+        if scope.is_null() || (*scope).state != BEGUN {
+            return 0;
+        }
+        (*scope).room.assume_init_ref().activate()
+    }
+}
+
+/// Leaves a scope on such a thread; see `flightline.h`.
+///
+/// # Safety
+/// As [`flightline_scope_enter`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flightline_scope_exit(scope: *const ScopeRoom, token: u64) -> c_int {
+    let _errno = KeepErrno::new();
+    // SAFETY: by the caller.
+    let left = unsafe {
+        !scope.is_null() && (*scope).state == BEGUN && (*scope).room.assume_init_ref().leave(token)
+    };
+    if left { 0 } else { -libc::ESRCH }
+}
+
+/// Leaves and ends a scope; see `flightline.h`.
+///
+/// # Safety
+/// As [`flightline_scope_enter`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flightline_scope_end(scope: *mut ScopeRoom) -> c_int {
+    let _errno = KeepErrno::new();
+    // SAFETY: by the caller; once it is not begun any more, nobody has it.
+    unsafe {
+        if scope.is_null() || (*scope).state != BEGUN {
+            return -libc::ESRCH;
+        }
+        let (token, begun) = ((*scope).token, (*scope).room.assume_init_mut());
+        // 0: the thread had no place for it.
+        if token != 0 && !begun.leave(token) {
+            return -libc::ESRCH;
+        }
+        (*scope).state = 0;
+        (*scope).room.assume_init_drop();
+    }
     0
 }

@@ -49,22 +49,45 @@ pub async fn open(at: &str, context: &SessionContext) -> Result<Tables> {
     let place = Place::open(at)?;
     context.register_object_store(place.url().as_ref(), place.object_store().clone());
     let mut tables = BTreeMap::new();
+    let mut there = 0;
     for of in Table::ALL {
         let listed = place.list(of, None).await?;
-        if of == Table::Samples && listed.is_empty() {
-            bail!("{at} is no store: it has no Parquet file in {}/", of.name());
-        }
-        let (schema, files) = footers(&place, of, listed).await?;
-        // A stack is the same in all folders that have it.
-        let partitioned_by: &[&str] = if of.id().is_some() { &[] } else { &PARTITIONED_BY };
-        let table = StoreTable::new(place.url().clone(), schema, partitioned_by, files);
-        tables.insert(of.name(), of.id().map_or(table.clone(), |id| table.once_per(id)));
+        there += listed.len();
+        tables.insert(of.name(), read(&place, of, listed).await?.table(&place, of));
+    }
+    if there == 0 {
+        bail!("{at} is no store: there is no Parquet file in {}/ and the like", Table::Samples.name());
     }
     Ok(Tables(tables))
 }
 
-/// What the files say of themselves: all columns that any of them has, how many rows, from when to when; without those that are in others.
-async fn footers(place: &Place, of: Table, files: Vec<Listed>) -> Result<(SchemaRef, Vec<DataFile>)> {
+/// What files of a table say of themselves.
+pub(crate) struct Read {
+    /// All columns that any of them has.
+    pub(crate) schema: SchemaRef,
+    /// Those that count.
+    pub(crate) files: Vec<DataFile>,
+    /// What each of these is made of, without chunks whose rows are another's.
+    pub(crate) told: Vec<Told>,
+    /// Those that are in others.
+    pub(crate) replaced: Vec<DataFile>,
+}
+
+impl Read {
+    /// The table of these files.
+    pub(crate) fn table(self, place: &Place, of: Table) -> StoreTable {
+        // A stack is the same in all folders that have it.
+        let partitioned_by: &[&str] = if of.id().is_some() { &[] } else { &PARTITIONED_BY };
+        let table = StoreTable::new(place.url().clone(), self.schema, partitioned_by, self.files);
+        of.id().map_or(table.clone(), |id| table.once_per(id))
+    }
+}
+
+/// Reads the footers of files.
+///
+/// # Errors
+/// One is no whole Parquet file, or has a column that others have as another type.
+pub(crate) async fn read(place: &Place, of: Table, files: Vec<Listed>) -> Result<Read> {
     let read = |file: Listed| async move {
         let (footer, told) = place.footer(&file.meta).await?;
         anyhow::Ok((file, footer, told))
@@ -98,7 +121,7 @@ async fn footers(place: &Place, of: Table, files: Vec<Listed>) -> Result<(Schema
         });
         told.push(of_file);
     }
-    Ok((Arc::new(Schema::new(columns)), in_force(files, &told)))
+    Ok(in_force(Arc::new(Schema::new(columns)), files, told))
 }
 
 /// Whether a column of one file can be read as that of another.
@@ -108,47 +131,42 @@ fn alike(known: &Field, field: &Field) -> bool {
 
 /// The files that count: not those that another one of their folder replaces; and of a chunk that came twice at the same moment only the rows
 /// of one delivery.
-fn in_force(files: Vec<DataFile>, told: &[Told]) -> Vec<DataFile> {
-    let names = files.iter().map(|file| file.meta.location.filename().unwrap_or_default().to_owned());
-    let replaced: BTreeSet<(&[String], &str)> = files
-        .iter()
-        .zip(told)
-        .flat_map(|(file, told)| told.replaces.iter().map(|name| (file.partition.as_slice(), name.as_str())))
+fn in_force(schema: SchemaRef, files: Vec<DataFile>, told: Vec<Told>) -> Read {
+    let folder = |file: &DataFile| file.partition.clone();
+    let replaced: BTreeSet<(Vec<String>, String)> = (files.iter().zip(&told))
+        .flat_map(|(file, told)| told.replaces.iter().map(|name| (folder(file), name.clone())))
         .collect();
-    let kept: Vec<bool> = files
-        .iter()
-        .zip(names)
-        .map(|(file, name)| !replaced.contains(&(file.partition.as_slice(), name.as_str())))
-        .collect();
-    let mut of_chunk: BTreeMap<(&[String], Id), Id> = BTreeMap::new();
-    let alive = || files.iter().zip(told).zip(&kept).filter(|(_, kept)| **kept).map(|(file, _)| file);
-    for (file, told) in alive() {
+    let is_replaced = |file: &DataFile| replaced.contains(&(folder(file), file.name().to_owned()));
+    let (gone, alive): (Vec<_>, Vec<_>) =
+        files.into_iter().zip(told).partition(|(file, _)| is_replaced(file));
+    let mut of_chunk: BTreeMap<(Vec<String>, Id), Id> = BTreeMap::new();
+    for (file, told) in &alive {
         for (&delivery, chunks) in &told.chunks {
             for &chunk in chunks {
-                let by = of_chunk.entry((file.partition.as_slice(), chunk)).or_insert(delivery);
+                let by = of_chunk.entry((folder(file), chunk)).or_insert(delivery);
                 *by = delivery.min(*by);
             }
         }
     }
-    let excepts: Vec<Vec<i64>> = files
-        .iter()
-        .zip(told)
-        .map(|(file, told)| {
-            let others = |delivery: Id, chunk: Id| {
-                of_chunk.get(&(file.partition.as_slice(), chunk)).is_some_and(|&by| by != delivery)
-            };
-            let pairs = told
-                .chunks
-                .iter()
-                .flat_map(|(&delivery, chunks)| chunks.iter().map(move |&chunk| (delivery, chunk)));
-            pairs
-                .filter(|&(delivery, chunk)| others(delivery, chunk))
-                .map(|(_, chunk)| chunk.0.cast_signed())
-                .collect()
-        })
-        .collect();
-    let files = files.into_iter().zip(excepts).zip(kept).filter(|(_, kept)| *kept);
-    files.map(|((file, except), _)| DataFile { except, ..file }).collect()
+    let mut read = Read { schema, files: Vec::new(), told: Vec::new(), replaced: Vec::new() };
+    read.replaced.extend(gone.into_iter().map(|(file, _)| file));
+    for (mut file, mut told) in alive {
+        let of_folder = folder(&file);
+        for (delivery, chunks) in &mut told.chunks {
+            let mut others = Vec::new();
+            chunks.retain(|&chunk| {
+                let own = of_chunk.get(&(of_folder.clone(), chunk)).is_none_or(|by| by == delivery);
+                if !own {
+                    others.push(chunk.0.cast_signed());
+                }
+                own
+            });
+            file.except.extend(others);
+        }
+        read.files.push(file);
+        read.told.push(told);
+    }
+    read
 }
 
 /// First and last time of a file, by the statistics of its row groups.

@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::files::{self, Tables};
+use crate::place::while_files_change;
 
 /// Memory that a query may take before it goes on on disk.
 const MEMORY: usize = 2 << 30;
@@ -51,7 +52,7 @@ impl Session {
         let pool = FairSpillPool::new(options.memory.unwrap_or(MEMORY));
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc()?;
         let context = SessionContext::new_with_config_rt(config, runtime);
-        let tables = files::open(store, &context).await?;
+        let tables = while_files_change(|| files::open(store, &context)).await?;
         for (name, table) in tables.all() {
             context.register_table(name, Arc::new(table.clone()))?;
         }

@@ -55,6 +55,13 @@ pub struct DataFile {
     pub except: Vec<i64>,
 }
 
+impl DataFile {
+    /// Its name in its folder.
+    pub fn name(&self) -> &str {
+        self.meta.location.filename().unwrap_or_default()
+    }
+}
+
 /// What queries have read.
 #[derive(Debug, Default)]
 pub struct Tally {

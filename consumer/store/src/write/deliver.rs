@@ -13,7 +13,7 @@ use super::encode::{Encoded, encode};
 use super::rows::{Rows, Shared};
 use crate::footer::{Id, Told};
 use crate::layout::{Day, Partition, Table, check_service};
-use crate::place::Place;
+use crate::place::{Place, while_files_change};
 
 /// Bytes handed to the reader at a time.
 const PIECE: usize = 1 << 20;
@@ -147,7 +147,7 @@ impl Writer {
         if let Some(known) = known(&self.lock()) {
             return Ok(known);
         }
-        let there = self.there(chunk.day).await?;
+        let there = while_files_change(|| self.there(chunk.day)).await?;
         let mut all = self.lock();
         all.entry(chunk.day).or_default().extend(there);
         Ok(known(&all).unwrap_or(false))

@@ -198,11 +198,16 @@ pub async fn open(store: &Path) -> Session {
 
 /// The rows of an answer, with commas between their values.
 pub async fn answer(session: &Session, sql: &str) -> String {
-    let batches: Vec<_> = session.stream(sql).await.unwrap().try_collect().await.unwrap();
-    let table = pretty_format_batches(&batches).unwrap().to_string();
+    try_answer(session, sql).await.unwrap()
+}
+
+/// The same, if there is an answer.
+pub async fn try_answer(session: &Session, sql: &str) -> anyhow::Result<String> {
+    let batches: Vec<_> = session.stream(sql).await?.try_collect().await?;
+    let table = pretty_format_batches(&batches)?.to_string();
     let rows = table.lines().filter(|line| line.starts_with('|')).skip(1);
     let cells = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join(","));
-    cells.collect::<Vec<_>>().join("\n")
+    Ok(cells.collect::<Vec<_>>().join("\n"))
 }
 
 /// The files of a store.

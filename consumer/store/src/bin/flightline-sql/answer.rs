@@ -9,6 +9,7 @@ use datafusion::arrow::json::LineDelimitedWriter;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::execution::SendableRecordBatchStream;
+use flightline_store::place::{is_gone, while_files_change};
 use flightline_store::query::{OpenOptions, Session};
 use futures::TryStreamExt;
 
@@ -35,17 +36,28 @@ pub async fn run(args: &SqlArgs) -> Result<()> {
         sql.clear();
         io::stdin().take(LONGEST).read_to_string(&mut sql).context("cannot read the question")?;
     }
+    while_files_change(|| ask(args, &sql)).await
+}
+
+async fn ask(args: &SqlArgs, sql: &str) -> Result<()> {
     let session = open(&args.store).await?;
-    let mut rows = session.stream(&sql).await?;
+    let mut rows = session.stream(sql).await?;
     if args.format == RowFormat::Table {
         return table(rows, &args.output).await;
     }
     let schema = rows.schema();
+    // Until something has been written the question can be asked anew.
+    let mut next = rows.try_next().await?;
     let mut out = Output::begin(&args.output)?;
     let mut first = true;
-    while let Some(batch) = rows.try_next().await? {
+    while let Some(batch) = next {
         write(&batch, args.format, first, &mut out)?;
         first = false;
+        let changed = || anyhow::anyhow!("files of the store became others meanwhile: ask again");
+        next = rows.try_next().await.map_err(|error| {
+            let error = error.into();
+            if is_gone(&error) { changed() } else { error }
+        })?;
     }
     if first {
         write(&RecordBatch::new_empty(schema), args.format, true, &mut out)?;

@@ -1,8 +1,10 @@
 //! The command line as clap sees it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use flightline_store::layout::Table;
 use flightline_store::query::dialect::Engine;
 use regex::Regex;
 
@@ -39,6 +41,9 @@ pub enum Command {
     /// Take in recordings, repositories and streams
     #[command(after_help = ADD_EXAMPLES)]
     Add(AddArgs),
+    /// Make few files of many, sums by minute, hour and day, and an end to what is old
+    #[command(after_help = MAINTAIN_EXAMPLES)]
+    Maintain(MaintainArgs),
     /// Draw a flame graph of any samples: HTML, SVG, d3-flame-graph's JSON or folded text by the output's name
     #[command(after_help = FLAME_EXAMPLES)]
     Flame(FlameArgs),
@@ -100,6 +105,45 @@ pub struct AddArgs {
     pub json: bool,
 }
 
+const MAINTAIN_EXAMPLES: &str = "\
+Examples:
+  flightline store maintain --store DIR                                            few files of many; nothing is removed
+  flightline store maintain --store DIR --sums minute,hour,day --keep raw=7d,minute=7d,hour=90d,day=3y
+  flightline store maintain --store DIR --every 10m …                              goes on
+  flightline store maintain --store DIR --keep raw=7d --dry-run                    tells what would go";
+
+/// `flightline store maintain`
+#[derive(Args, Debug)]
+pub struct MaintainArgs {
+    /// The store: a directory or a URL
+    #[arg(long, value_name = "DIR", env = "FLIGHTLINE_STORE", value_hint = ValueHint::DirPath)]
+    pub store: String,
+    /// Add samples up by these times
+    #[arg(long, value_name = "TIME", value_enum, value_delimiter = ',')]
+    pub sums: Vec<Sums>,
+    /// Labels that sums have; else those of at most 32 values in a day
+    #[arg(long = "label", value_name = "NAME")]
+    pub labels: Vec<String>,
+    /// How long rows are kept, as raw=7d,hour=90d; without it nothing is removed. Samples stay until all sums asked for have them
+    #[arg(long, value_name = "WHAT=TIME", value_parser = keep, value_delimiter = ',')]
+    pub keep: Vec<(Table, Duration)>,
+    /// Files of a day and service from which on they become one
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub files: usize,
+    /// Leave files alone that are younger, as 5m
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
+    pub younger: Duration,
+    /// Do it again after this time, until ended
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub every: Option<Duration>,
+    /// Only tell what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Tell what was done as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// The store that is asked.
 #[derive(Args, Debug)]
 pub struct StoreArgs {
@@ -135,6 +179,17 @@ pub struct SelectArgs {
     /// Ask sums by time instead of samples: fewer rows, without the labels that they do not have
     #[arg(long, value_name = "TIME", value_enum)]
     pub sums: Option<Sums>,
+}
+
+impl Sums {
+    /// The table that they are.
+    pub fn table(self) -> Table {
+        match self {
+            Self::Minute => Table::Minutes,
+            Self::Hour => Table::Hours,
+            Self::Day => Table::Days,
+        }
+    }
 }
 
 /// Sums of samples.
@@ -315,6 +370,34 @@ fn percent(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "give a share of all, as 1 or 0.5%".into())
 }
 
+fn keep(text: &str) -> Result<(Table, Duration), String> {
+    let (what, time) = text.split_once('=').ok_or("give what and how long, as raw=7d")?;
+    let table = match what {
+        "raw" => Table::Samples,
+        "minute" => Table::Minutes,
+        "hour" => Table::Hours,
+        "day" => Table::Days,
+        _ => return Err(format!("{what} is not raw, minute, hour or day")),
+    };
+    Ok((table, duration(time)?))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let seconds = match &text[unit..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        "w" => 7 * 86_400,
+        "y" => 365 * 86_400,
+        _ => 0,
+    };
+    let number =
+        text[..unit].parse::<u64>().ok().filter(|_| seconds > 0).and_then(|n| n.checked_mul(seconds));
+    number.map(Duration::from_secs).ok_or_else(|| format!("{text:?} is no time, as 10m, 7d or 3y"))
+}
+
 fn label(text: &str) -> Result<(String, String), String> {
     let named = text.split_once('=').filter(|(name, _)| !name.trim().is_empty());
     let (name, value) = named.ok_or("give a name and a value, as host=h7")?;
@@ -340,6 +423,11 @@ mod tests {
             assert!(percent(wrong).is_err(), "{wrong}");
         }
         assert_eq!(percent("0.5%"), Ok(0.5));
+        for wrong in ["", "d", "7", "-1d", "99999999999999999999d", "7 d", "é"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(keep("hour=90d"), Ok((Table::Hours, Duration::from_secs(90 * 86_400))));
+        assert!(keep("week=1d").is_err() && keep("raw").is_err());
         assert!(table("=x").is_err() && table("x=").is_err());
         assert_eq!(table("a=b=c"), Ok(("a".to_owned(), "b=c".into())));
     }

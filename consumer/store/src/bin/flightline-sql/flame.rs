@@ -29,13 +29,7 @@ impl SelectArgs {
 
     /// The table that is asked.
     pub fn table(&self) -> &'static str {
-        match self.sums {
-            None => Table::Samples,
-            Some(Sums::Minute) => Table::Minutes,
-            Some(Sums::Hour) => Table::Hours,
-            Some(Sums::Day) => Table::Days,
-        }
-        .name()
+        self.sums.map_or(Table::Samples, Sums::table).name()
     }
 
     /// The samples of it for which `filter` holds.

@@ -11,6 +11,7 @@ mod difference;
 mod flame;
 mod info;
 mod live;
+mod maintain;
 mod output;
 mod share;
 mod top;
@@ -21,6 +22,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use args::{Cli, Command};
+use flightline_store::place::while_files_change;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -41,12 +43,13 @@ fn run(command: &Command) -> Result<()> {
     runtime.block_on(async {
         match command {
             Command::Add(args) => add::run(args).await,
+            Command::Maintain(args) => maintain::run(args).await,
             Command::Sql(args) => answer::run(args).await,
-            Command::Flame(args) => flame::run(args).await,
-            Command::Diff(args) => difference::run(args).await,
-            Command::Top(args) => top::run(args).await,
-            Command::Share(args) => share::run(args).await,
-            Command::Info(args) => info::run(args).await,
+            Command::Flame(args) => while_files_change(|| flame::run(args)).await,
+            Command::Diff(args) => while_files_change(|| difference::run(args)).await,
+            Command::Top(args) => while_files_change(|| top::run(args)).await,
+            Command::Share(args) => while_files_change(|| share::run(args)).await,
+            Command::Info(args) => while_files_change(|| info::run(args)).await,
         }
     })
 }

@@ -1,9 +1,13 @@
-//! A part of a recording, by time.
+//! A part of a recording, by time and by the labels of spans.
+
+mod labelled;
 
 use std::io::{self, Write};
 
 use jfr_format::edit::{self, Decision, Filtered, Scope, Source};
 use jfr_format::event::EventRef;
+
+pub use labelled::Labelled;
 
 /// Events that describe the recording, the program or the machine.
 const CONTEXT: &[&str] = &[
@@ -43,13 +47,33 @@ const CONTEXT: &[&str] = &[
 /// # Errors
 /// Those of `out`.
 pub fn part(source: &Source, from: i64, to: i64, strict: bool, out: &mut dyn Write) -> io::Result<Filtered> {
+    part_of(source, from, to, strict, None, out)
+}
+
+/// The same of what has some labels: samples, what was told with them and the spans themselves, what describes the recording, and its
+/// losses, which cannot be told by label.
+///
+/// # Errors
+/// Those of `out`.
+pub fn part_of(
+    source: &Source,
+    from: i64,
+    to: i64,
+    strict: bool,
+    labelled: Option<&Labelled>,
+    out: &mut dyn Write,
+) -> io::Result<Filtered> {
     let mut decide = |event: &EventRef<'_>| {
         let describes = !strict && CONTEXT.contains(&&*event.class().name);
         // What describes the recording spans whole chunks; that is no reason to keep them.
         if describes && event.start_nanos().is_some_and(|start| !(from..to).contains(&start)) {
             if event.chunk().header.start_nanos < to { Decision::Context } else { Decision::Drop }
         } else if within(event, from, to) {
-            Decision::Keep
+            match labelled {
+                None => Decision::Keep,
+                Some(_) if describes => Decision::Context,
+                Some(labelled) => labelled.decide(event),
+            }
         } else {
             Decision::Drop
         }

@@ -1,0 +1,116 @@
+//! What was taken in spans with some labels: a recording of a task attempt's own.
+
+use std::collections::HashSet;
+use std::io;
+
+use jfr_format::edit::{self, Decision, Scope, Source};
+use jfr_format::error::Error;
+use jfr_format::event::{EventRef, Value};
+
+use crate::spans::labels_of;
+
+/// Samples and spans that are kept in mind: 16 bytes each.
+const MOST: usize = 1 << 24;
+
+const SAMPLE_CONTEXT: &str = "flightline.SampleContext";
+/// Events that name a span.
+const OF_SPANS: [&str; 3] = ["flightline.Span", "flightline.OpenSpan", "flightline.SpanScope"];
+/// Flightline's own events that are no thread's describe the recording.
+const OURS: &str = "flightline.";
+
+/// Moments of threads and ids of spans that have all of some labels.
+#[derive(Debug, Default)]
+pub struct Labelled {
+    /// Id of the thread and ns since 1970, of samples, and of spans' begins.
+    moments: HashSet<(i64, i64)>,
+    spans: HashSet<i64>,
+    /// Some are left out: there are too many.
+    full: bool,
+}
+
+impl Labelled {
+    /// Looks for them in a recording of Flightline's.
+    pub fn find(source: &Source, labels: &[(String, String)]) -> Labelled {
+        let mut found = Labelled::default();
+        let mut decide = |event: &EventRef<'_>| {
+            found.look(event, labels);
+            Decision::Drop
+        };
+        // Nothing is written, so nothing fails.
+        let _ = edit::filter(source, Scope::default(), &mut decide, &mut io::sink());
+        found
+    }
+
+    /// Whether nothing has these labels.
+    pub fn is_empty(&self) -> bool {
+        self.moments.is_empty() && self.spans.is_empty()
+    }
+
+    /// Whether there are more than can be kept in mind.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
+    fn look(&mut self, event: &EventRef<'_>, labels: &[(String, String)]) {
+        let name = &*event.class().name;
+        let of_span = OF_SPANS.contains(&name);
+        let told = match name {
+            SAMPLE_CONTEXT => text_in(event, "context", "labels"),
+            _ if of_span => text_of(event.field("labels")),
+            _ => None,
+        };
+        let Some(told) = told else { return };
+        let told = labels_of(&told);
+        let has = |(key, value): &(String, String)| told.get(key.as_str()).is_some_and(|is| **is == **value);
+        if !labels.iter().all(has) {
+            return;
+        }
+        if self.moments.len() >= MOST || self.spans.len() >= MOST {
+            self.full = true;
+            return;
+        }
+        self.moments.extend(moment(event));
+        if of_span {
+            self.spans.extend(number(event, "spanId"));
+        }
+    }
+
+    /// What becomes of an event.
+    pub(super) fn decide(&self, event: &EventRef<'_>) -> Decision {
+        let name = &*event.class().name;
+        if OF_SPANS.contains(&name) {
+            let ours = number(event, "spanId").is_some_and(|span| self.spans.contains(&span));
+            return if ours { Decision::Keep } else { Decision::Drop };
+        }
+        let ours = name.starts_with(OURS);
+        match moment(event) {
+            Some(moment) if self.moments.contains(&moment) => Decision::Keep,
+            // Whose samples were lost nobody knows.
+            Some(_) if ours && name.ends_with("Loss") => Decision::Context,
+            None if ours => Decision::Context,
+            _ => Decision::Drop,
+        }
+    }
+}
+
+/// When which thread was at it; `None`: it is no thread's.
+fn moment(event: &EventRef<'_>) -> Option<(i64, i64)> {
+    let thread =
+        ["eventThread", "sampledThread"].into_iter().find_map(|field| event.field(field).ok().flatten());
+    let thread = thread?.resolved().ok()?.record().ok()??;
+    let id = thread.field("osThreadId").ok()??.as_i64()?;
+    Some((id, event.start_nanos()?))
+}
+
+fn number(event: &EventRef<'_>, field: &str) -> Option<i64> {
+    event.field(field).ok()??.as_i64()
+}
+
+fn text_of(value: Result<Option<Value<'_>>, Error>) -> Option<String> {
+    Some(value.ok()??.text().ok()??.into_owned())
+}
+
+fn text_in(event: &EventRef<'_>, field: &str, inner: &str) -> Option<String> {
+    let record = event.field(field).ok()??.record().ok()??;
+    text_of(record.field(inner))
+}

@@ -1,0 +1,128 @@
+//! What a store needs now and then: few files instead of many, sums of samples by time, and an end to what is old.
+//!
+//! ```text
+//! sums: samples of chunks that no sum has ─► samples_minute, samples_hour, samples_day
+//! compact: files of a folder ─► one that says which it replaces; then these go
+//! retain: days that are too old, of each table by itself; stacks that nothing refers to
+//! ```
+//! One at a time works on a store; writers and readers do not wait for it.
+
+mod compact;
+mod fold;
+mod lock;
+mod retain;
+mod sums;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::layout::{Partition, Table};
+use crate::place::{Listed, Place};
+pub use lock::Lock;
+
+/// What is to be done.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Sums are made by these times.
+    pub sums: Vec<Table>,
+    /// Labels that sums have; none: those of few values.
+    pub labels: Option<Vec<String>>,
+    /// Files of a folder from which on they become one.
+    pub files: usize,
+    /// Files younger than this are left as they are.
+    pub younger: Duration,
+    /// How long rows of a table are kept, from the end of their day on; of those that are not named for good.
+    pub keep: BTreeMap<Table, Duration>,
+    /// Only tell.
+    pub dry_run: bool,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Rows of sums made.
+    pub summed: u64,
+    /// Files that became fewer.
+    pub compacted: u64,
+    /// Files that they became.
+    pub into: u64,
+    /// Files removed as they were too old.
+    pub expired: u64,
+    /// Their bytes.
+    pub expired_bytes: u64,
+    /// Folders that are left as they were, and why.
+    pub failed: Vec<String>,
+    /// What else there is to say.
+    pub notes: Vec<String>,
+}
+
+/// The files of a folder by table.
+pub(crate) type Folder = BTreeMap<Table, Vec<Listed>>;
+
+/// Works on a store.
+#[derive(Debug)]
+pub struct Maintainer {
+    place: Place,
+    options: Options,
+    /// ms since 1970.
+    now: i64,
+}
+
+impl Maintainer {
+    /// Of the store at `place`, as if it were `now`, in ms since 1970.
+    pub fn new(place: Place, options: Options, now: i64) -> Self {
+        Self { place, options, now }
+    }
+
+    /// Makes sums, compacts, and removes what is too old, folder by folder. A folder in which something is wrong is told, and left as it is.
+    ///
+    /// # Errors
+    /// The store cannot be listed, or someone else works on it.
+    pub async fn run(&self) -> Result<Done> {
+        let lock = if self.options.dry_run { None } else { Some(Lock::take(&self.place, self.now).await?) };
+        let outcome = self.all().await;
+        if let Some(lock) = lock {
+            lock.release().await?;
+        }
+        outcome
+    }
+
+    async fn all(&self) -> Result<Done> {
+        let mut folders = self.folders().await?;
+        let mut done = Done::default();
+        let complete = sums::complete(&self.place, &folders).await;
+        for (partition, folder) in &mut folders {
+            if let Err(error) = self.of_folder(partition, folder, &complete, &mut done).await {
+                done.failed.push(format!("{}: {error:#}", partition.folder()));
+            }
+        }
+        Ok(done)
+    }
+
+    async fn folders(&self) -> Result<BTreeMap<Partition, Folder>> {
+        let mut folders: BTreeMap<Partition, Folder> = BTreeMap::new();
+        for table in Table::ALL {
+            for file in self.place.list(table, None).await? {
+                folders.entry(file.partition.clone()).or_default().entry(table).or_default().push(file);
+            }
+        }
+        Ok(folders)
+    }
+
+    async fn of_folder(
+        &self,
+        partition: &Partition,
+        folder: &mut Folder,
+        complete: &BTreeSet<crate::footer::Id>,
+        done: &mut Done,
+    ) -> Result<()> {
+        self.sum(partition, folder, complete, done).await?;
+        let raw_gone = self.retain(partition, folder, done).await?;
+        if raw_gone && !self.options.dry_run {
+            self.forget_stacks(partition, folder, done).await?;
+        }
+        self.compact(partition, folder, done).await
+    }
+}

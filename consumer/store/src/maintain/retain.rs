@@ -1,0 +1,133 @@
+//! An end to what is old.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, bail};
+
+use super::fold::{columns, file, quoted, register, session};
+use super::{Done, Folder, Maintainer};
+use crate::footer::{Id, Told};
+use crate::layout::{Partition, Table};
+use crate::place::Listed;
+use crate::query::files::read;
+use twox_hash::XxHash3_64;
+
+impl Maintainer {
+    /// Removes the files of tables that have been kept for long enough; stacks with the last that refer to them. Whether samples went and sums stay.
+    pub(super) async fn retain(
+        &self,
+        partition: &Partition,
+        folder: &mut Folder,
+        done: &mut Done,
+    ) -> Result<bool> {
+        let had = folder.contains_key(&Table::Samples);
+        let too_old = |table: Table| {
+            let keep = self.options.keep.get(&table)?;
+            let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+            let age = self.now.saturating_sub(partition.day.end() / 1000);
+            (age > keep).then_some(())
+        };
+        let rows = [Table::Samples, Table::Minutes, Table::Hours, Table::Days];
+        for table in rows.into_iter().filter(|&table| too_old(table).is_some()) {
+            if table == Table::Samples {
+                self.are_summed(folder).await?;
+                self.expire(folder.remove(&Table::Losses), done).await?;
+            }
+            self.expire(folder.remove(&table), done).await?;
+        }
+        let left = rows.iter().any(|table| folder.contains_key(table));
+        if !left {
+            for table in Table::DICTIONARY.into_iter().chain([Table::Losses]) {
+                if had || !folder.is_empty() {
+                    self.expire(folder.remove(&table), done).await?;
+                }
+            }
+        }
+        Ok(left && had && !folder.contains_key(&Table::Samples))
+    }
+
+    /// Samples do not go before all sums have them.
+    async fn are_summed(&self, folder: &Folder) -> Result<()> {
+        let Some(raw) = folder.get(&Table::Samples) else { return Ok(()) };
+        let chunks = |told: &[Told]| -> BTreeSet<Id> {
+            told.iter().flat_map(|told| told.chunks.values()).flatten().copied().collect()
+        };
+        let raw = chunks(&read(&self.place, Table::Samples, raw.clone()).await?.told);
+        for &level in &self.options.sums {
+            let there = folder.get(&level).cloned().unwrap_or_default();
+            let left = raw.difference(&chunks(&read(&self.place, level, there).await?.told)).count();
+            if left > 0 && !self.options.dry_run {
+                bail!("samples of {left} chunks stay, as {} lacks them", level.name());
+            }
+        }
+        Ok(())
+    }
+
+    async fn expire(&self, files: Option<Vec<Listed>>, done: &mut Done) -> Result<()> {
+        for file in files.into_iter().flatten() {
+            if !self.options.dry_run {
+                self.place.remove(&file.meta.location).await?;
+            }
+            done.expired += 1;
+            done.expired_bytes += file.meta.size;
+        }
+        Ok(())
+    }
+
+    /// Leaves of stacks, nodes and frames what sums refer to.
+    pub(super) async fn forget_stacks(
+        &self,
+        partition: &Partition,
+        folder: &mut Folder,
+        done: &mut Done,
+    ) -> Result<()> {
+        let context = session(&self.place)?;
+        let mut wanted = Vec::new();
+        for table in Table::SUMS {
+            if let Some(files) = folder.get(&table) {
+                register(&context, &self.place, table, read(&self.place, table, files.clone()).await?)?;
+                wanted.push(format!("SELECT stack_id FROM {}", table.name()));
+            }
+        }
+        let mut all = Vec::new();
+        for table in Table::DICTIONARY {
+            let files = folder.get(&table).cloned().unwrap_or_default();
+            let read = read(&self.place, table, files).await?;
+            all.push((table, read.files.clone(), columns(&read.schema)));
+            register(&context, &self.place, table, read)?;
+        }
+        let stacks = format!("SELECT * FROM stacks WHERE stack_id IN ({})", wanted.join(" UNION "));
+        let nodes = format!("SELECT unnest(prefix_ids) FROM ({stacks})");
+        let nodes = format!("SELECT * FROM nodes WHERE node_id IN ({nodes})");
+        let frames = format!("SELECT * FROM frames WHERE frame_hash IN (SELECT frame_hash FROM ({nodes}))");
+        let mut old = Vec::new();
+        for (table, files, columns) in all {
+            let (rows, order) = match table {
+                Table::Stacks => (&stacks, "stack_id"),
+                Table::Nodes => (&nodes, "depth, node_id"),
+                _ => (&frames, "frame_hash"),
+            };
+            let replaces: Vec<String> = files.iter().map(|file| file.name().to_owned()).collect();
+            if replaces.is_empty() {
+                continue;
+            }
+            let columns: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
+            let sql = format!("SELECT {} FROM ({rows}) ORDER BY {order}", columns.join(", "));
+            let name = format!("g{}.parquet", Id(XxHash3_64::oneshot(replaces.join("/").as_bytes())));
+            let told = Told { replaces, ..Told::default() };
+            let (bytes, _) = file(&context, table, &sql, Some(told.text()?)).await?;
+            self.place.put(&self.place.path(table, partition, &name), bytes).await?;
+            old.extend(files);
+        }
+        // The next ones are made of these: they go when all are made.
+        for file in old {
+            done.expired += 1;
+            done.expired_bytes += file.meta.size;
+            self.place.remove(&file.meta.location).await?;
+        }
+        for table in Table::DICTIONARY {
+            folder.insert(table, self.place.list(table, Some(partition)).await?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! Samples → sums by minute, hour and day, each chunk once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::{Int64Type, Schema};
+use datafusion::prelude::SessionContext;
+use twox_hash::XxHash3_64;
+
+use super::fold::{file, quoted, register, session};
+use super::{Done, Folder, Maintainer};
+use crate::footer::{Id, Told};
+use crate::layout::{Partition, Table};
+use crate::place::Place;
+use crate::query::files::{Read, read};
+use crate::schema::{self, LABEL};
+
+/// Values of a label that sums have.
+const FEW: i64 = 32;
+/// A delivery that has not been completed for so long will not be, ms.
+const SETTLED: i64 = 24 * 3_600_000;
+
+/// Deliveries that are in the store as a whole. Folders that cannot be read are told when their turn comes.
+pub(super) async fn complete(place: &Place, folders: &BTreeMap<Partition, Folder>) -> BTreeSet<Id> {
+    let mut complete = BTreeSet::new();
+    for folder in folders.values() {
+        for file in folder.get(&Table::Samples).into_iter().flatten() {
+            if let Ok((_, told)) = place.footer(&file.meta).await {
+                complete.extend(told.complete);
+            }
+        }
+    }
+    complete
+}
+
+impl Maintainer {
+    /// Adds to the sums what they do not have yet.
+    pub(super) async fn sum(
+        &self,
+        partition: &Partition,
+        folder: &mut Folder,
+        complete: &BTreeSet<Id>,
+        done: &mut Done,
+    ) -> Result<()> {
+        let Some(raw) = folder.get(&Table::Samples).filter(|_| !self.options.sums.is_empty()) else {
+            return Ok(());
+        };
+        let raw = read(&self.place, Table::Samples, raw.clone()).await?;
+        let ready = self.ready(&raw, complete);
+        let chunks: BTreeSet<Id> =
+            raw.told.iter().flat_map(|told| told.chunks.values()).flatten().copied().collect();
+        let of_all = chunks.len();
+        let schema = raw.schema.clone();
+        let mut raw = Some(raw);
+        let mut context = None;
+        for &level in &self.options.sums {
+            let there = folder.get(&level).cloned().unwrap_or_default();
+            let there = read(&self.place, level, there).await?;
+            let summed: BTreeSet<Id> =
+                there.told.iter().flat_map(|told| told.chunks.values()).flatten().copied().collect();
+            let fresh: Vec<Id> = ready.difference(&summed).copied().collect();
+            if fresh.is_empty() {
+                continue;
+            }
+            if let Some(raw) = raw.take() {
+                let session = session(&self.place)?;
+                register(&session, &self.place, Table::Samples, raw)?;
+                context = Some(session);
+            }
+            let Some(context) = &context else { continue };
+            let labels = self.labels(context, &schema, partition, done).await?;
+            let sql = question(level, &labels, &fresh, fresh.len() == of_all);
+            if self.options.dry_run {
+                continue;
+            }
+            let id = Id(XxHash3_64::oneshot(format!("{labels:?} {fresh:?}").as_bytes()));
+            let told = Told { chunks: [(id, fresh)].into(), complete: vec![id], ..Told::default() };
+            let (bytes, rows) = file(context, level, &sql, Some(told.text()?)).await?;
+            let path = self.place.path(level, partition, &format!("s{id}.parquet"));
+            self.place.put(&path, bytes).await?;
+            done.summed += rows;
+            folder.insert(level, self.place.list(level, Some(partition)).await?);
+        }
+        Ok(())
+    }
+
+    /// Chunks of which no more rows will come.
+    fn ready(&self, raw: &Read, complete: &BTreeSet<Id>) -> BTreeSet<Id> {
+        let mut ready = BTreeSet::new();
+        for (file, told) in raw.files.iter().zip(&raw.told) {
+            let settled = self.now.saturating_sub(file.meta.last_modified.timestamp_millis()) >= SETTLED;
+            let of_file = told.chunks.iter().filter(|(delivery, _)| settled || complete.contains(delivery));
+            ready.extend(of_file.flat_map(|(_, chunks)| chunks));
+        }
+        ready
+    }
+
+    /// The columns of labels that sums have.
+    async fn labels(
+        &self,
+        context: &SessionContext,
+        schema: &Schema,
+        partition: &Partition,
+        done: &mut Done,
+    ) -> Result<Vec<String>> {
+        let all =
+            schema.fields().iter().map(|field| field.name().clone()).filter(|name| name.starts_with(LABEL));
+        let all: Vec<String> = all.collect();
+        if let Some(asked) = &self.options.labels {
+            let asked: Vec<String> = asked.iter().map(|key| schema::label_column(key)).collect();
+            return Ok(all.into_iter().filter(|name| asked.contains(name)).collect());
+        }
+        if all.is_empty() {
+            return Ok(all);
+        }
+        let counts: Vec<String> =
+            all.iter().map(|name| format!("count(DISTINCT {})", quoted(name))).collect();
+        let rows =
+            context.sql(&format!("SELECT {} FROM samples", counts.join(", "))).await?.collect().await?;
+        let few = |at: usize| {
+            rows.first().is_some_and(|row| {
+                row.column(at).as_primitive::<Int64Type>().values().first().is_some_and(|&n| n <= FEW)
+            })
+        };
+        let (kept, left): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|&(at, _)| few(at));
+        if !left.is_empty() {
+            let left: Vec<String> = left.into_iter().map(|(_, name)| name).collect();
+            let note = format!(
+                "{}: sums are without {}, which have more than {FEW} values",
+                partition.folder(),
+                left.join(", ")
+            );
+            if !done.notes.contains(&note) {
+                done.notes.push(note);
+            }
+        }
+        Ok(kept.into_iter().map(|(_, name)| name).collect())
+    }
+}
+
+/// The sums of chunks.
+fn question(level: Table, labels: &[String], chunks: &[Id], all: bool) -> String {
+    let seconds = match level {
+        Table::Minutes => 60,
+        Table::Hours => 3600,
+        _ => 86_400,
+    };
+    let labels: String = labels.iter().map(|name| format!(", {}", quoted(name))).collect();
+    let ids: Vec<String> = chunks.iter().map(|id| id.0.cast_signed().to_string()).collect();
+    let which = if all { String::new() } else { format!("WHERE chunk IN ({})", ids.join(", ")) };
+    // Whole seconds since 1970, also before it.
+    let micros = "arrow_cast(ts, 'Int64')";
+    let bucket = format!("{micros} - ({micros} % {seconds}000000 + {seconds}000000) % {seconds}000000");
+    format!(
+        "SELECT arrow_cast({bucket}, 'Timestamp(Microsecond, Some(\"UTC\"))') AS ts, stack_id, event_type, variant, state, \
+         CAST(sum(samples) AS BIGINT) AS samples, CAST(sum(value) AS BIGINT) AS value, unit{labels} \
+         FROM samples {which} GROUP BY 1, stack_id, event_type, variant, state, unit{labels} ORDER BY 1, stack_id"
+    )
+}

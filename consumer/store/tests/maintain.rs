@@ -1,0 +1,413 @@
+//! Compaction, sums and retention: what is asked before and after must be answered alike.
+
+mod kit;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use flightline_store::layout::Table;
+use flightline_store::maintain::{Done, Lock, Maintainer, Options};
+use flightline_store::place::Place;
+use flightline_store::write::{self, Writer, chunks};
+use kit::{answer, open};
+
+const DAY: i64 = 86_400_000;
+/// A time after all recordings of the fixtures, ms.
+const NOW: i64 = 4_000_000_000_000;
+const DAYS: fn(u64) -> Duration = |days| Duration::from_secs(days * 86_400);
+
+fn place(store: &Path) -> Place {
+    Place::create(store.to_str().unwrap()).unwrap()
+}
+
+async fn add(store: &Path, service: &str, labels: &[(&str, &str)], recording: &[u8]) {
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let options =
+        write::Options { service: service.to_owned(), labels, unfinished: true, ..write::Options::default() };
+    Writer::new(place(store), options).unwrap().add(recording).await.unwrap();
+}
+
+fn read(name: &str) -> Vec<u8> {
+    fs::read(kit::fixture(name)).unwrap()
+}
+
+/// A store of several recordings in many files.
+async fn store(at: &Path) {
+    for (number, name) in
+        ["jdk17-multichunk.jfr", "jdk25-multichunk.jfr", "ap-java-multichunk.jfr"].iter().enumerate()
+    {
+        let recording = read(name);
+        for chunk in chunks(&recording).unwrap() {
+            let host = format!("h{}", chunk.id.0 % 3);
+            let mut labels = vec![("host", host.as_str())];
+            labels.extend([("even", "1")].into_iter().filter(|_| number % 2 == 0));
+            add(at, "api", &labels, chunk.bytes).await;
+        }
+    }
+    add(at, "db", &[], &read("ap-native-cpu.jfr")).await;
+    add(at, "db", &[], &read("flightline.jfr")).await;
+}
+
+fn options() -> Options {
+    Options { files: 2, ..Options::default() }
+}
+
+async fn maintain(store: &Path, options: Options) -> Done {
+    let done = Maintainer::new(place(store), options, NOW).run().await.unwrap();
+    assert_eq!(done.failed, [""; 0]);
+    done
+}
+
+/// All that can be said of samples.
+async fn samples(store: &Path) -> String {
+    let sql = "SELECT service, day, event_type, thread, tid, state, unit, label_host, chunk, count(*), sum(samples), sum(value), min(ts), max(ts),
+        sum(stack_id % 1000003), sum(duration_ns) FROM samples GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9";
+    answer(&open(store).await, sql).await
+}
+
+async fn dictionary(store: &Path) -> String {
+    let sql = "SELECT 'stacks', count(*), sum(stack_id % 1000003), sum(depth) FROM stacks UNION ALL SELECT 'nodes', count(*), sum(node_id % 1000003), sum(depth) FROM nodes
+        UNION ALL SELECT 'frames', count(*), sum(frame_hash % 1000003), sum(line) FROM frames ORDER BY 1";
+    answer(&open(store).await, sql).await
+}
+
+fn count(store: &Path, table: &str) -> usize {
+    kit::files(store).iter().filter(|file| file.starts_with(table)).count()
+}
+
+#[tokio::test]
+async fn compaction_changes_nothing_but_the_number_of_files() {
+    let folder = tempfile::tempdir().unwrap();
+    store(folder.path()).await;
+    let (before, names) = (samples(folder.path()).await, dictionary(folder.path()).await);
+    let files = kit::files(folder.path()).len();
+    let dry = maintain(folder.path(), Options { dry_run: true, ..options() }).await;
+    assert_eq!(kit::files(folder.path()).len(), files);
+    let done = maintain(folder.path(), options()).await;
+    assert_eq!((done.compacted, done.into), (dry.compacted, dry.into));
+    assert_eq!(kit::files(folder.path()).len() as u64, files as u64 - done.compacted + done.into);
+    let folders: std::collections::BTreeSet<_> =
+        kit::files(folder.path()).iter().map(|file| file.parent().unwrap().to_owned()).collect();
+    assert_eq!(kit::files(folder.path()).len(), folders.len());
+    assert_eq!(samples(folder.path()).await, before);
+    assert_eq!(dictionary(folder.path()).await, names);
+    assert_eq!(maintain(folder.path(), options()).await, Done::default());
+    // What is in the store is still known.
+    store(folder.path()).await;
+    assert_eq!(kit::files(folder.path()).len(), folders.len());
+    // Young files are left alone.
+    let young = Options { younger: Duration::from_secs(u64::MAX / 2000), ..options() };
+    add(folder.path(), "db", &[], &read("ap-native-wall.jfr")).await;
+    assert_eq!(maintain(folder.path(), young).await.compacted, 0);
+}
+
+#[tokio::test]
+async fn an_interrupted_compaction_is_neither_seen_nor_left() {
+    let folder = tempfile::tempdir().unwrap();
+    store(folder.path()).await;
+    let before = samples(folder.path()).await;
+    let old: BTreeMap<_, _> = kit::files(folder.path())
+        .into_iter()
+        .map(|file| (file.clone(), fs::read(folder.path().join(file)).unwrap()))
+        .collect();
+    maintain(folder.path(), options()).await;
+    let compacted = kit::files(folder.path());
+    // As if the files that were replaced had not been removed, or some of them not.
+    for (number, (file, bytes)) in old.iter().enumerate() {
+        if number % 3 != 0 && !compacted.contains(file) {
+            fs::write(folder.path().join(file), bytes).unwrap();
+        }
+    }
+    assert!(kit::files(folder.path()).len() > compacted.len());
+    assert_eq!(samples(folder.path()).await, before);
+    maintain(folder.path(), options()).await;
+    assert_eq!(kit::files(folder.path()), compacted);
+    assert_eq!(samples(folder.path()).await, before);
+}
+
+#[tokio::test]
+async fn a_chunk_that_came_twice_at_the_same_moment_is_compacted_to_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = read("jdk17-multichunk.jfr");
+    let once = tempfile::tempdir().unwrap();
+    add(once.path(), "api", &[], &recording).await;
+    let options = write::Options { service: "api".to_owned(), unfinished: true, ..write::Options::default() };
+    let first = chunks(&recording).unwrap()[0].bytes.len();
+    let last = recording.len() - chunks(&recording).unwrap().last().unwrap().bytes.len();
+    let [one, other] = [(); 2].map(|()| Writer::new(place(folder.path()), options.clone()).unwrap());
+    // Each has looked what there is before the other one has written more.
+    one.add(&recording[..first]).await.unwrap();
+    other.add(&recording[..first]).await.unwrap();
+    one.add(&recording).await.unwrap();
+    other.add(&recording[last..]).await.unwrap();
+    let sums = |store: &Path| {
+        let store = store.to_owned();
+        async move {
+            let sql = "SELECT chunk, event_type, count(*), sum(value), sum(stack_id % 1000003) FROM samples GROUP BY 1, 2 ORDER BY 1, 2";
+            answer(&open(&store).await, sql).await
+        }
+    };
+    let want = sums(once.path()).await;
+    assert_eq!(sums(folder.path()).await, want);
+    maintain(folder.path(), self::options()).await;
+    assert_eq!(count(folder.path(), "samples"), 1);
+    assert_eq!(sums(folder.path()).await, want);
+    // Not by what our reader leaves out, but in the file.
+    let path = kit::files(folder.path()).into_iter().find(|file| file.starts_with("samples")).unwrap();
+    let session = open(folder.path()).await;
+    session.add_table("plain", &folder.path().join(path)).await.unwrap();
+    let both = answer(&session, "SELECT (SELECT count(*) FROM plain) - (SELECT count(*) FROM samples)").await;
+    assert_eq!(both, "0");
+    let again = Writer::new(place(folder.path()), options).unwrap().add(&recording).await.unwrap();
+    assert_eq!((again.chunks, again.rows), (0, 0));
+}
+
+/// By what sums are told apart, from the samples themselves and from the sums.
+async fn both(store: &Path, table: Table, seconds: u32) -> (String, String) {
+    let session = open(store).await;
+    let keys = "service, day, stack_id, event_type, state, unit, label_host";
+    let time = format!("CAST(floor(extract(epoch FROM ts) / {seconds}) AS BIGINT) * {seconds}");
+    let of = |table: &str| {
+        format!(
+            "SELECT {keys}, {time} AS t, sum(samples), sum(value) FROM {table} GROUP BY {keys}, {time} ORDER BY {keys}, t"
+        )
+    };
+    (answer(&session, &of("samples")).await, answer(&session, &of(table.name())).await)
+}
+
+fn summed() -> Options {
+    Options { sums: Table::SUMS.to_vec(), ..options() }
+}
+
+#[tokio::test]
+async fn sums_equal_the_samples_for_every_key_however_they_came() {
+    let folder = tempfile::tempdir().unwrap();
+    add(folder.path(), "api", &[("host", "h1")], &read("jdk17-multichunk.jfr")).await;
+    let first = maintain(folder.path(), summed()).await;
+    assert!(first.summed > 0);
+    // Late ones, after a compaction.
+    store(folder.path()).await;
+    let late = maintain(folder.path(), summed()).await;
+    assert!(late.summed > 0);
+    assert_eq!(maintain(folder.path(), summed()).await.summed, 0);
+    for (table, seconds) in [(Table::Minutes, 60), (Table::Hours, 3600), (Table::Days, 86_400)] {
+        let (raw, sums) = both(folder.path(), table, seconds).await;
+        kit::same(&sums, &raw, table.name());
+        assert!(raw.lines().count() > 500);
+        let session = open(folder.path()).await;
+        let begins = format!(
+            "SELECT count(*) FROM {} WHERE arrow_cast(ts, 'Int64') % {seconds}000000 <> 0",
+            table.name()
+        );
+        assert_eq!(answer(&session, &begins).await, "0");
+    }
+}
+
+#[tokio::test]
+async fn labels_of_many_values_are_told_and_named_ones_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..40 {
+        add(folder.path(), "api", &[("task", &format!("t{number}")), ("host", "h")], &read("flightline.jfr"))
+            .await;
+        // Other bytes are another chunk.
+        let mut other = read("flightline.jfr");
+        other[39] ^= number + 1;
+        add(folder.path(), "api", &[("task", &format!("t{number}")), ("host", "h")], &other).await;
+    }
+    let done = maintain(folder.path(), Options { sums: vec![Table::Hours], ..options() }).await;
+    assert!(done.notes[0].contains("without label_task"), "{:?}", done.notes);
+    let session = open(folder.path()).await;
+    assert!(session.stream("SELECT label_task FROM samples_hour").await.is_err());
+    let labels = Some(vec!["task".to_owned()]);
+    maintain(folder.path(), Options { sums: vec![Table::Days], labels, ..options() }).await;
+    let session = open(folder.path()).await;
+    let tasks = "SELECT (SELECT count(DISTINCT label_task) FROM samples_day) - (SELECT count(DISTINCT label_task) FROM samples)";
+    assert_eq!(answer(&session, tasks).await, "0");
+}
+
+#[tokio::test]
+async fn what_is_old_goes_and_what_sums_refer_to_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    store(folder.path()).await;
+    maintain(folder.path(), summed()).await;
+    // A sum that does not refer to all: samples of one service alone are in hours.
+    let hours = "SELECT service, event_type, sum(samples), sum(value), count(DISTINCT stack_id) FROM samples_hour GROUP BY 1, 2 ORDER BY 1, 2";
+    let before = answer(&open(folder.path()).await, hours).await;
+    let names = dictionary(folder.path()).await;
+    let keep = |days: &[(Table, u64)]| days.iter().map(|&(table, days)| (table, DAYS(days))).collect();
+
+    let none = maintain(folder.path(), Options { keep: keep(&[(Table::Samples, 36_500)]), ..summed() }).await;
+    assert_eq!(none.expired, 0);
+    let all = [(Table::Samples, 7), (Table::Minutes, 7)];
+    let dry = maintain(folder.path(), Options { keep: keep(&all), dry_run: true, ..summed() }).await;
+    assert!(dry.expired > 0);
+    assert!(count(folder.path(), "samples") > 0);
+    maintain(folder.path(), Options { keep: keep(&all), ..summed() }).await;
+    assert_eq!(
+        (
+            count(folder.path(), "samples"),
+            count(folder.path(), "samples_minute"),
+            count(folder.path(), "losses")
+        ),
+        (0, 0, 0)
+    );
+    assert!(count(folder.path(), "samples_hour") > 0);
+    assert_eq!(answer(&open(folder.path()).await, hours).await, before);
+    assert_eq!(dictionary(folder.path()).await, names);
+
+    let rest = [(Table::Hours, 7), (Table::Days, 7)];
+    maintain(folder.path(), Options { keep: keep(&rest), ..options() }).await;
+    assert_eq!(kit::files(folder.path()), [""; 0].map(std::path::PathBuf::from));
+}
+
+#[tokio::test]
+async fn stacks_that_nothing_refers_to_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = read("jdk17-multichunk.jfr");
+    let all = chunks(&recording).unwrap();
+    add(folder.path(), "api", &[], all[0].bytes).await;
+    maintain(folder.path(), Options { sums: vec![Table::Hours], ..options() }).await;
+    let alone = dictionary(folder.path()).await;
+    add(folder.path(), "api", &[], &recording).await;
+    let with_all = dictionary(folder.path()).await;
+    assert_ne!(alone, with_all);
+    // Sums were not asked for again: the others' stacks are referred to by samples only.
+    let keep = [(Table::Samples, DAYS(1))].into();
+    maintain(folder.path(), Options { keep, ..options() }).await;
+    assert_eq!(dictionary(folder.path()).await, alone);
+}
+
+#[tokio::test]
+async fn samples_stay_until_their_sums_are_there_and_the_future_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    add(folder.path(), "api", &[], &read("flightline.jfr")).await;
+    let mut future = read("flightline.jfr");
+    future[32..40].copy_from_slice(&(NOW * 1_000_000 + 3 * DAY * 1_000_000).to_be_bytes());
+    add(folder.path(), "future", &[], &future).await;
+    let keep = [(Table::Samples, DAYS(1))].into();
+    // A sum that cannot be read.
+    maintain(folder.path(), Options { sums: vec![Table::Hours], ..options() }).await;
+    let sum = kit::files(folder.path()).into_iter().find(|file| file.starts_with("samples_hour")).unwrap();
+    fs::write(folder.path().join(&sum), b"PAR1 torn").unwrap();
+    let options = Options { sums: vec![Table::Hours], keep, ..options() };
+    let done = Maintainer::new(place(folder.path()), options.clone(), NOW).run().await.unwrap();
+    assert!(done.failed[0].contains("no whole Parquet file"), "{:?}", done.failed);
+    assert_eq!((done.failed.len(), done.expired), (1, 0));
+    fs::remove_file(folder.path().join(&sum)).unwrap();
+    let done = maintain(folder.path(), options).await;
+    assert!(done.expired > 0 && done.summed > 0);
+    let left = answer(&open(folder.path()).await, "SELECT DISTINCT service FROM samples").await;
+    assert_eq!(left, "future");
+}
+
+#[tokio::test]
+async fn a_torn_file_stops_its_folder_only() {
+    let folder = tempfile::tempdir().unwrap();
+    store(folder.path()).await;
+    let torn = kit::files(folder.path())
+        .into_iter()
+        .find(|file| file.starts_with("samples") && file.to_str().unwrap().contains("service=api"));
+    let torn = folder.path().join(torn.unwrap());
+    let bytes = fs::read(&torn).unwrap();
+    fs::write(&torn, &bytes[..bytes.len() / 2]).unwrap();
+    let done = Maintainer::new(place(folder.path()), summed(), NOW).run().await.unwrap();
+    let name = torn.file_name().unwrap().to_str().unwrap();
+    assert!(done.failed.len() == 1 && done.failed[0].contains(name), "{:?}", done.failed);
+    assert!(done.summed > 0);
+    assert_eq!(fs::read(&torn).unwrap().len(), bytes.len() / 2);
+}
+
+#[tokio::test]
+async fn one_at_a_time_works_on_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    store(folder.path()).await;
+    let lock = Lock::take(&place(folder.path()), NOW - 60_000).await.unwrap();
+    let told = Maintainer::new(place(folder.path()), options(), NOW).run().await.unwrap_err();
+    assert!(format!("{told:#}").contains("is being worked on"), "{told:#}");
+    lock.release().await.unwrap();
+    // One who died long ago.
+    let _gone = Lock::take(&place(folder.path()), NOW - DAY).await.unwrap();
+    maintain(folder.path(), options()).await;
+    assert!(!folder.path().join("_maintenance").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn eight_writers_a_reader_and_maintenance_at_once() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let recording = Arc::new(read("jdk25-multichunk.jfr"));
+    let writers = 8;
+    let whole = tempfile::tempdir().unwrap();
+    add(whole.path(), "api", &[], &recording).await;
+    let one: u64 = answer(&open(whole.path()).await, "SELECT count(*) FROM samples").await.parse().unwrap();
+    add(folder.path(), "first", &[], &recording).await;
+    let running = Arc::new(AtomicBool::new(true));
+    let compactions = Arc::new(AtomicU64::new(0));
+    let at_work = |what: &'static str| {
+        let (folder, running, compactions) = (folder.clone(), running.clone(), compactions.clone());
+        tokio::spawn(async move {
+            let mut rounds = 0;
+            let mut last = 0;
+            while running.load(Ordering::Relaxed) {
+                if what == "reader" {
+                    let session = open(folder.path()).await;
+                    // What goes while it is read is read anew.
+                    if let Ok(count) = kit::try_answer(&session, "SELECT count(*) FROM samples").await {
+                        let count: u64 = count.parse().unwrap();
+                        assert!(count >= last, "{count} after {last}");
+                        last = count;
+                        rounds += 1;
+                    }
+                } else {
+                    let done = maintain(folder.path(), summed()).await;
+                    compactions.fetch_add(done.compacted, Ordering::Relaxed);
+                    rounds += 1;
+                }
+            }
+            rounds
+        })
+    };
+    let (reader, maintainer) = (at_work("reader"), at_work("maintainer"));
+    // All write, then there is something to compact, then all write again.
+    for round in [0, 1] {
+        let tasks: Vec<_> = (0..writers)
+            .map(|number| {
+                let (folder, recording) = (folder.clone(), recording.clone());
+                tokio::spawn(async move {
+                    for chunk in chunks(&recording).unwrap() {
+                        // Each is of its own bytes: the clock's last digit.
+                        let mut bytes = chunk.bytes.to_vec();
+                        bytes[39] ^= number + writers * round + 1;
+                        add(folder.path(), "api", &[("writer", &number.to_string())], &bytes).await;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        while compactions.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    running.store(false, Ordering::Relaxed);
+    let (read, maintained) = (reader.await.unwrap(), maintainer.await.unwrap());
+    assert!(read > 0 && maintained > 0, "{read} {maintained}");
+    maintain(folder.path(), summed()).await;
+    let session = open(folder.path()).await;
+    assert_eq!(
+        answer(&session, "SELECT count(*) FROM samples").await,
+        ((2 * u64::from(writers) + 1) * one).to_string()
+    );
+    let each =
+        answer(&session, "SELECT count(*) FROM samples WHERE service = 'api' GROUP BY label_writer").await;
+    assert_eq!(each.lines().collect::<Vec<_>>(), vec![(2 * one).to_string(); usize::from(writers)]);
+    let (raw, sums) = (
+        answer(&session, "SELECT sum(samples), sum(value) FROM samples"),
+        answer(&session, "SELECT sum(samples), sum(value) FROM samples_minute"),
+    );
+    assert_eq!(raw.await, sums.await);
+}

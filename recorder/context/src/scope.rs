@@ -1,0 +1,358 @@
+//! Units of work with labels: a task attempt, a job, a tenant's request.
+
+use core::fmt::{self, Write};
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::abi::recorder;
+use crate::context::{Entering, current, enter_scope, exit, inherited, key_index, key_name};
+use crate::ids::SpanContext;
+use crate::keys::Keys;
+use crate::labels::Labels;
+use crate::record::{self, ATTRS_MAX, Record};
+use crate::span::{beginning, new_context, scope_ended};
+
+/// Labels that a scope takes of its own; the process has 256 keys for all.
+pub const SCOPE_LABELS_MAX: usize = 64;
+/// Bytes of the longest value; a longer one ends in `…`.
+pub const VALUE_MAX: usize = 255;
+/// The label that says how many others found no place: present only if there are any.
+pub const LEFT_OUT: &str = "flightline.labels_left_out";
+
+/// Key, length and digits of [`LEFT_OUT`].
+const LEFT_OUT_BYTES: usize = 2 + 10;
+const ROOM: usize = ATTRS_MAX - LEFT_OUT_BYTES;
+
+/// A unit of work with labels that are set once. Each sample that is taken in it carries them, on all threads that have
+/// [entered](Scope::enter) it and in all spans within. It ends when it is dropped, and is then told, with its begin, as a span
+/// with these labels, whether a sample fell in it or not.
+///
+/// Without a recorder in the process a scope is nothing: its labels are not looked at, nothing is allocated or published. Where there
+/// is one that does not record at the moment, labels are kept, so that a recording that begins meanwhile has them; nothing is allocated
+/// then either. [`left_out`](Scope::left_out) tells what found no place.
+///
+/// ```
+/// use flightline_context::Scope;
+/// let attempt = Scope::named("task attempt", [("dag", "dag_7"), ("task", "map_000003")]);
+/// let attempt = &attempt;
+/// std::thread::scope(|threads| {
+///     for part in 0..2 {
+///         threads.spawn(move || {
+///             let _inside = attempt.enter();
+///             let _part = flightline_context::scope([("part", part)]); // `dag`, `task` and `part`
+///         });
+///     }
+/// });
+/// ```
+/// Threads that may outlive the block share it in an `Arc`. A future is in it while it is polled: `poll_fn(|cx| { let _inside =
+/// scope.enter(); future.as_mut().poll(cx) })`.
+pub struct Scope {
+    /// `None`: nobody can record.
+    inner: Option<Inner>,
+}
+
+struct Inner {
+    context: SpanContext,
+    name: &'static str,
+    labels: Labels,
+    keys: Keys,
+    left_out: u32,
+    start_ns: u64,
+    samples: AtomicU32,
+}
+
+/// A text of at most [`VALUE_MAX`] bytes.
+struct Value {
+    bytes: [u8; VALUE_MAX],
+    len: usize,
+    full: bool,
+}
+
+impl Value {
+    fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+
+    fn push(&mut self, part: &str) {
+        self.bytes[self.len..self.len + part.len()].copy_from_slice(part.as_bytes());
+        self.len += part.len();
+    }
+}
+
+impl Write for Value {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        if self.full {
+            return Err(fmt::Error);
+        }
+        if part.len() <= VALUE_MAX - self.len {
+            self.push(part);
+            return Ok(());
+        }
+        const END: &str = "…";
+        self.full = true;
+        let most = VALUE_MAX - END.len();
+        if self.len > most {
+            self.len = self.as_str().floor_char_boundary(most);
+        } else {
+            self.push(&part[..part.floor_char_boundary(most - self.len)]);
+        }
+        self.push(END);
+        Err(fmt::Error)
+    }
+}
+
+/// Labels on their way into a scope.
+struct Filling {
+    record: Record,
+    keys: Keys,
+    taken: usize,
+    left_out: u32,
+}
+
+impl Filling {
+    /// Begins with the labels of what is active on the thread.
+    fn inherited(tells_left_out: Option<u8>) -> Filling {
+        let mut filling = Filling { record: Record::empty(), keys: Keys::default(), taken: 0, left_out: 0 };
+        inherited(|labels| {
+            for (key, value) in record::labels(labels) {
+                let value = core::str::from_utf8(value).unwrap_or_default();
+                if Some(key) == tells_left_out {
+                    filling.left_out = filling.left_out.saturating_add(value.parse().unwrap_or(0));
+                } else if !filling.put(key, value) {
+                    filling.left_out = filling.left_out.saturating_add(1);
+                }
+            }
+        });
+        filling
+    }
+
+    /// Takes a label, in the place of one of the same key; `false` if it has no place. Keys of those are not added to the process's
+    /// table, which has so many and no more.
+    fn take(&mut self, key: &str, value: &impl fmt::Display) -> bool {
+        if self.taken == SCOPE_LABELS_MAX || key == LEFT_OUT {
+            return false;
+        }
+        let mut text = Value { bytes: [0; VALUE_MAX], len: 0, full: false };
+        if write!(text, "{value}").is_err() && !text.full {
+            return false;
+        }
+        let index = match self.fits(text.len) {
+            true => key_index(key).ok(),
+            false => record::labels(self.record.labels()).map(|(i, _)| i).find(|i| key_name(*i) == Some(key)),
+        };
+        let Some(index) = index else { return false };
+        if self.keys.has(index) {
+            let mut without = Record::empty();
+            without.append_without(self.record.labels(), index);
+            if without.labels().len() + 2 + text.len > ROOM {
+                return false;
+            }
+            self.record = without;
+        }
+        self.taken += 1;
+        self.put(index, text.as_str())
+    }
+
+    fn fits(&self, value: usize) -> bool {
+        self.record.labels().len() + 2 + value <= ROOM
+    }
+
+    fn put(&mut self, index: u8, value: &str) -> bool {
+        if !self.fits(value.len()) {
+            return false;
+        }
+        self.keys.insert(index);
+        self.record.append(index, value)
+    }
+}
+
+impl Scope {
+    /// Begins a scope of the name `scope` that no thread is in yet. Of one key the last value counts, also where one scope is begun
+    /// within another; at most [`SCOPE_LABELS_MAX`] labels of its own, 600 bytes of values with two more for each.
+    #[inline]
+    pub fn new<K: AsRef<str>, V: fmt::Display>(labels: impl IntoIterator<Item = (K, V)>) -> Scope {
+        Scope::named("scope", labels)
+    }
+
+    /// The same with a name: what work this is of, such as `task attempt`. `flightline spans` adds up by it.
+    #[inline]
+    pub fn named<K: AsRef<str>, V: fmt::Display>(
+        name: &'static str,
+        labels: impl IntoIterator<Item = (K, V)>,
+    ) -> Scope {
+        // Filled in its place: it is too large to be moved without need.
+        let mut scope = Scope { inner: None };
+        if !recorder().is_none() {
+            scope.begin(name, labels);
+        }
+        scope
+    }
+
+    #[inline(never)]
+    fn begin<K: AsRef<str>, V: fmt::Display>(
+        &mut self,
+        name: &'static str,
+        labels: impl IntoIterator<Item = (K, V)>,
+    ) {
+        let tells_left_out = key_index(LEFT_OUT).ok();
+        let mut filling = Filling::inherited(tells_left_out);
+        for (key, value) in labels {
+            if !filling.take(key.as_ref(), &value) {
+                filling.left_out = filling.left_out.saturating_add(1);
+            }
+        }
+        let Filling { mut record, mut keys, left_out, .. } = filling;
+        if let (Some(key), true) = (tells_left_out, left_out != 0) {
+            let mut digits = Value { bytes: [0; VALUE_MAX], len: 0, full: false };
+            let _ = write!(digits, "{left_out}");
+            record.append(key, digits.as_str());
+            keys.insert(key);
+        }
+        let context = new_context(current().as_ref());
+        let labels = Labels::from_bytes(record.labels());
+        let (start_ns, samples) = (beginning(), AtomicU32::new(0));
+        self.inner = Some(Inner { context, name, labels, keys, left_out, start_ns, samples });
+    }
+
+    /// Enters it on this thread until the guard is dropped. What other scopes the thread is in does not count meanwhile: samples carry
+    /// this one's labels, and those of the scopes that it was begun in.
+    pub fn enter(&self) -> InScope<'_> {
+        InScope { scope: self, token: self.activate(), not_send: PhantomData }
+    }
+
+    /// Enters it without a guard; a token for [`Scope::leave`], 0 if it could not be entered.
+    pub fn activate(&self) -> u64 {
+        let Some(inner) = &self.inner else { return 0 };
+        let attrs = inner.labels.bytes();
+        enter_scope(&Entering { context: &inner.context, name: inner.name, attrs, owner: 0 }, &inner.keys)
+    }
+
+    /// Leaves it on the thread that got this token; `false` if there is nothing of that token on this one.
+    pub fn leave(&self, token: u64) -> bool {
+        let Some(inner) = &self.inner else { return false };
+        let Some(ended) = exit(token) else { return false };
+        inner.samples.fetch_add(ended.samples, Relaxed);
+        true
+    }
+
+    /// Whether it has labels to give: `false` if no recorder was in the process when it began.
+    pub fn is_on(&self) -> bool {
+        self.inner.is_some()
+    }
+
+    /// Labels that found no place: too many or too long ones, keys that are empty, longer than 63 bytes or beyond the process's 256.
+    /// Samples say so by [`LEFT_OUT`].
+    pub fn left_out(&self) -> u32 {
+        self.inner.as_ref().map_or(0, |inner| inner.left_out)
+    }
+
+    /// Samples so far, of the activations that ended.
+    pub fn samples(&self) -> u32 {
+        self.inner.as_ref().map_or(0, |inner| inner.samples.load(Relaxed))
+    }
+
+    /// Its ids, as those of a span, for messages to other processes; `None` if it [is off](Scope::is_on).
+    pub fn context(&self) -> Option<&SpanContext> {
+        self.inner.as_ref().map(|inner| &inner.context)
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        if let Some(inner) = &self.inner {
+            let samples = inner.samples.load(Relaxed);
+            scope_ended(&inner.context, inner.name, inner.start_ns, samples, inner.labels.bytes());
+        }
+    }
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut told = f.debug_struct("Scope");
+        let Some(inner) = &self.inner else { return told.field("is_on", &false).finish() };
+        told.field("name", &inner.name).field("labels", &Names(&inner.labels)).finish_non_exhaustive()
+    }
+}
+
+/// Labels by name.
+struct Names<'a>(&'a Labels);
+
+impl fmt::Debug for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = record::labels(self.0.bytes());
+        let named = named.map(|(key, value)| (key_name(key), core::str::from_utf8(value)));
+        f.debug_map().entries(named.filter_map(|(key, value)| Some((key?, value.ok()?)))).finish()
+    }
+}
+
+/// A scope that this thread is in until this is dropped.
+#[must_use = "the scope is left when the guard is dropped"]
+#[derive(Debug)]
+pub struct InScope<'a> {
+    scope: &'a Scope,
+    token: u64,
+    // The thread's own.
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Drop for InScope<'_> {
+    fn drop(&mut self) {
+        self.scope.leave(self.token);
+    }
+}
+
+/// A scope that the thread which began it is in until it ends. It ends on that thread; others enter the [`Scope`] in it.
+///
+/// ```compile_fail
+/// let here = flightline_context::scope([("task", "a")]);
+/// std::thread::spawn(move || drop(here)); // it is this thread that is in it
+/// ```
+#[must_use = "the scope ends when it is dropped"]
+#[derive(Debug)]
+pub struct ActiveScope {
+    scope: Scope,
+    token: u64,
+    // The thread's own.
+    not_send: PhantomData<*mut ()>,
+}
+
+/// Begins a scope and enters it; see [`Scope`].
+///
+/// ```
+/// let attempt = flightline_context::scope([("task", "map_000003"), ("attempt", "0")]);
+/// // … work: each sample has both labels …
+/// drop(attempt);
+/// ```
+#[inline]
+pub fn scope<K: AsRef<str>, V: fmt::Display>(labels: impl IntoIterator<Item = (K, V)>) -> ActiveScope {
+    let mut here = ActiveScope { scope: Scope { inner: None }, token: 0, not_send: PhantomData };
+    if !recorder().is_none() {
+        here.scope.begin("scope", labels);
+        here.token = here.scope.activate();
+    }
+    here
+}
+
+impl ActiveScope {
+    /// Enters a scope, which ends when this is dropped.
+    pub fn of(scope: Scope) -> ActiveScope {
+        let token = scope.activate();
+        ActiveScope { scope, token, not_send: PhantomData }
+    }
+}
+
+impl Deref for ActiveScope {
+    type Target = Scope;
+
+    fn deref(&self) -> &Scope {
+        &self.scope
+    }
+}
+
+impl Drop for ActiveScope {
+    fn drop(&mut self) {
+        self.scope.leave(self.token);
+    }
+}

@@ -1,0 +1,343 @@
+//! Scopes with a recorder in the process: what a reader of a thread's variable finds, and what the recorder is told.
+
+mod counting;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
+use std::{fmt, thread};
+
+use counting::asked;
+use flightline_context::abi::{Abi, ScopeEnd, Slot, SpanEnd, Switches, VERSION, mode, set_recorder};
+use flightline_context::record::{Record, VALID, labels};
+use flightline_context::{
+    ActiveScope, LEFT_OUT, SCOPE_LABELS_MAX, Scope, Span, SpanContext, VALUE_MAX, enter_context, keys, label,
+    own_slot, scope,
+};
+
+static MODE: AtomicU32 = AtomicU32::new(mode::SAMPLED);
+/// Names, labels and numbers of samples of spans that ended.
+static TOLD: Mutex<Vec<(String, String, u32)>> = Mutex::new(Vec::new());
+static SWITCHES: Switches = Switches { mark: AtomicU64::new(0), word: AtomicUsize::new(0) };
+
+thread_local! {
+    static SAMPLES: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
+}
+
+unsafe extern "C" fn slot() -> *const Slot {
+    own_slot()
+}
+unsafe extern "C" fn samples() -> *const AtomicU32 {
+    SAMPLES.with(|word| &raw const **word)
+}
+unsafe extern "C" fn on_span(end: *const SpanEnd) {
+    // SAFETY: complete for the time of the call, with texts as long as it says.
+    let told = unsafe {
+        let text = |at: *const u8, len: u32| {
+            let bytes = if at.is_null() { &[] } else { std::slice::from_raw_parts(at, len as usize) };
+            String::from_utf8(bytes.to_vec()).unwrap()
+        };
+        let end = &*end;
+        (text(end.name, end.name_len), text(end.labels, end.labels_len), end.samples)
+    };
+    // Not in what is counted.
+    TOLD.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+}
+unsafe extern "C" fn on_scope(_: *const ScopeEnd) {}
+unsafe extern "C" fn switched() {}
+
+static RECORDER: Abi = Abi {
+    size: size_of::<Abi>() as u32,
+    version: VERSION,
+    slot,
+    samples,
+    mode: &raw const MODE,
+    key: keys::own_key,
+    key_name: keys::own_key_name,
+    span: on_span,
+    scope: on_scope,
+    switches: &raw const SWITCHES,
+    switched,
+};
+
+/// Tests take turns: there is one recorder, and one table of keys.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    set_recorder(&RECORDER);
+    MODE.store(mode::SAMPLED, Relaxed);
+    // One test fills the table of keys, which is the process's.
+    for key in ["application", "attempt", "vertex", "rows", "part", "dag", "task", "only", "step"] {
+        assert!(keys::index(key).is_some());
+    }
+    told();
+    turn
+}
+
+fn told() -> Vec<(String, String, u32)> {
+    std::mem::take(&mut *TOLD.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The labels that a sample of this thread would have, `None` if it is in nothing.
+fn seen() -> Option<Vec<(String, String)>> {
+    // SAFETY: what the variable of this thread points at is a record.
+    let record = unsafe { (*own_slot()).context.load(Relaxed).cast::<Record>().as_ref() }?;
+    assert_eq!(record.valid, VALID);
+    let names: Vec<&str> = keys::all().collect();
+    let attrs = labels(&record.attrs[..record.attrs_size.into()]);
+    let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
+    Some(attrs.map(|(key, value)| (names[usize::from(key)].to_owned(), text(value))).collect())
+}
+
+/// The same as `key=value`, in order.
+fn line() -> String {
+    let labels = seen().unwrap_or_default();
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+fn foreign(trace: u8) -> SpanContext {
+    SpanContext { trace_id: [trace; 16], span_id: u64::from(trace), flags: 1, ..SpanContext::default() }
+}
+
+#[test]
+fn nested_scopes_add_and_the_last_value_counts() {
+    let _turn = turn();
+    {
+        let _application = scope([("application", "app_1"), ("attempt", "none")]);
+        assert_eq!(line(), "application=app_1 attempt=none");
+        {
+            let _attempt = scope([("vertex", "Map 1"), ("attempt", "0")]);
+            assert_eq!(line(), "application=app_1 vertex=Map 1 attempt=0");
+            // A span within has them, of the same trace or of another tracer's.
+            let span = Span::new("inner");
+            let inside = span.enter();
+            label("rows", "7").unwrap();
+            assert_eq!(line(), "application=app_1 vertex=Map 1 attempt=0 rows=7");
+            let other = enter_context(&foreign(9));
+            assert_eq!(line(), "application=app_1 vertex=Map 1 attempt=0");
+            let third = enter_context(&foreign(8));
+            assert_eq!(line(), "application=app_1 vertex=Map 1 attempt=0");
+            drop((third, other));
+            drop(inside);
+            // As in order, so by number.
+            let _part = scope([("part", 12)]);
+            assert_eq!(line(), "application=app_1 vertex=Map 1 attempt=0 part=12");
+        }
+        assert_eq!(line(), "application=app_1 attempt=none");
+    }
+    assert_eq!(seen(), None);
+    let names: Vec<String> = told().into_iter().map(|(name, labels, _)| format!("{name} {labels}")).collect();
+    assert_eq!(
+        names,
+        [
+            r#"scope {"application":"app_1","vertex":"Map 1","attempt":"0","part":"12"}"#,
+            r#"scope {"application":"app_1","vertex":"Map 1","attempt":"0"}"#,
+            r#"scope {"application":"app_1","attempt":"none"}"#,
+        ]
+    );
+}
+
+/// Two attempts in one process, each on two threads of a pool that take turns with them.
+#[test]
+fn parallel_attempts_never_mix() {
+    let _turn = turn();
+    let _job = scope([("dag", "d")]);
+    let attempts = ["a", "b"].map(|name| Scope::named("task attempt", [("task", name), ("only", name)]));
+    let together = Barrier::new(4);
+    thread::scope(|threads| {
+        for first in 0..4 {
+            let (attempts, together) = (&attempts, &together);
+            threads.spawn(move || {
+                assert_eq!(seen(), None, "a thread begins with nothing");
+                for round in 0..2000 {
+                    let (of, name) = [(&attempts[0], "a"), (&attempts[1], "b")][(first + round) % 2];
+                    let inside = of.enter();
+                    if round % 50 == 0 {
+                        together.wait();
+                    }
+                    assert_eq!(line(), format!("dag=d task={name} only={name}"));
+                    {
+                        // A step in for the other: exactly its labels, then ours again.
+                        let (other, theirs) = [(&attempts[1], "b"), (&attempts[0], "a")][(first + round) % 2];
+                        let _there = other.enter();
+                        assert_eq!(line(), format!("dag=d task={theirs} only={theirs}"));
+                    }
+                    SAMPLES.with(|word| word.fetch_add(1, Relaxed));
+                    assert_eq!(line(), format!("dag=d task={name} only={name}"));
+                    drop(inside);
+                    assert_eq!(seen(), None);
+                }
+            });
+        }
+    });
+    assert_eq!([attempts[0].samples(), attempts[1].samples()], [4000, 4000]);
+    drop(attempts);
+    let ends = told();
+    assert_eq!(
+        ends.iter().map(|(name, _, samples)| (&**name, *samples)).collect::<Vec<_>>(),
+        [("task attempt", 4000), ("task attempt", 4000)]
+    );
+}
+
+#[test]
+fn handed_on_and_ended_elsewhere() {
+    let _turn = turn();
+    let shared = Arc::new(Scope::new([("task", "t")]));
+    let theirs = shared.clone();
+    let here = shared.enter();
+    thread::spawn(move || {
+        let inside = theirs.enter();
+        assert_eq!(line(), "task=t");
+        drop(inside);
+        assert_eq!(seen(), None);
+        drop(theirs);
+    })
+    .join()
+    .unwrap();
+    assert_eq!(line(), "task=t", "what another thread let go of is still ours");
+    assert!(told().is_empty());
+    drop(here);
+    // The last one ends it, wherever that is; without a sample all the same.
+    thread::spawn(move || drop(shared)).join().unwrap();
+    assert_eq!(told(), [("scope".to_owned(), r#"{"task":"t"}"#.to_owned(), 0)]);
+    assert_eq!(seen(), None);
+    // A scope that was made elsewhere, and a thread that ends in it: the next one begins with nothing.
+    let made = thread::spawn(|| Scope::new([("task", "u")])).join().unwrap();
+    thread::scope(|threads| threads.spawn(|| std::mem::forget(made.enter())).join().unwrap());
+    thread::spawn(|| assert_eq!(seen(), None)).join().unwrap();
+    let _here = ActiveScope::of(made);
+    assert_eq!(line(), "task=u");
+}
+
+#[test]
+fn a_panic_ends_it() {
+    let _turn = turn();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _attempt = scope([("attempt", "0")]);
+        let _inner = scope([("step", "sort")]);
+        assert_eq!(line(), "attempt=0 step=sort");
+        std::panic::resume_unwind(Box::new("the task fails"));
+    }));
+    assert!(panicked.is_err());
+    assert_eq!((seen(), told().len()), (None, 2));
+    let _next = scope([("attempt", "1")]);
+    assert_eq!(line(), "attempt=1");
+}
+
+/// Out of order, as by guards that are kept: nothing of one attempt is left for the next.
+#[test]
+fn left_in_any_order() {
+    let _turn = turn();
+    let first = scope([("task", "1")]);
+    let second = scope([("step", "2")]);
+    drop(first);
+    assert_eq!(line(), "task=1 step=2", "it was begun within the first");
+    drop(second);
+    assert_eq!(seen(), None);
+    let _third = scope([("task", "3")]);
+    assert_eq!(line(), "task=3");
+}
+
+#[test]
+fn nothing_is_allocated_and_a_recording_that_begins_later_has_the_labels() {
+    let _turn = turn();
+    counting::check();
+    MODE.store(mode::OFF, Relaxed);
+    let id = 7_u64;
+    // The first of a thread maps its room, and this recorder's word is on the heap.
+    SAMPLES.with(|word| assert_eq!(word.load(Relaxed), 0));
+    drop(scope([("task", "warm")]));
+    let off = asked(|| {
+        for _ in 0..1000 {
+            let attempt = scope([("task", &id as &dyn fmt::Display), ("vertex", &"Map 1")]);
+            let _inside = attempt.enter();
+            let _inner = scope([("part", id)]);
+        }
+    });
+    assert_eq!((off, told().len()), (0, 0));
+    let attempt = scope([("task", id)]);
+    MODE.store(mode::SAMPLED, Relaxed);
+    assert_eq!(line(), "task=7");
+    // Nobody saw when it began: nothing is told of that.
+    drop(attempt);
+    assert_eq!(told(), []);
+    TOLD.lock().unwrap().reserve(2000);
+    let on = asked(|| (0..1000).for_each(|_| drop(scope([("task", id)]))));
+    // What the test notes down is two texts for each.
+    assert_eq!((on, told().len()), (2000, 1000));
+}
+
+#[test]
+fn what_finds_no_place_is_told() {
+    let _turn = turn();
+    // Long values: cut between characters, and one sees that.
+    let long = "ä".repeat(4000);
+    let cut = scope([("k", &long)]);
+    let value = seen().unwrap()[0].1.clone();
+    assert!(value.ends_with("ä…") && value.len() <= VALUE_MAX && value.len() > VALUE_MAX - 4, "{value}");
+    assert_eq!(cut.left_out(), 0);
+    drop(cut);
+    // In pieces that end anywhere.
+    struct Pieces;
+    impl fmt::Display for Pieces {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(&"x".repeat(254))?;
+            f.write_str("ä")?;
+            f.write_str("never")
+        }
+    }
+    let _pieces = scope([("k", Pieces)]);
+    assert_eq!(seen().unwrap()[0].1, format!("{}…", "x".repeat(252)));
+    drop(_pieces);
+    // A value that cannot be had, keys that cannot be; empty values are values.
+    struct Fails;
+    impl fmt::Display for Fails {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            Err(fmt::Error)
+        }
+    }
+    let bad = scope([("k", &Fails as &dyn fmt::Display), ("", &1), (LEFT_OUT, &1), ("empty", &"")]);
+    assert_eq!((bad.left_out(), line()), (3, format!("empty= {LEFT_OUT}=3")));
+    drop(bad);
+    let key = "k".repeat(64);
+    let bad = scope([(key.as_str(), 1), (&key[1..], 2)]);
+    assert_eq!((bad.left_out(), seen().unwrap().len()), (1, 2));
+    drop(bad);
+    told();
+
+    // Ten thousand: as many as may be, the first ones; the process's table of keys has room for others afterwards.
+    let known = keys::all().count();
+    let many = scope((0..10_000).map(|i| (format!("key_{i}"), i)));
+    assert_eq!(many.left_out() as usize, 10_000 - SCOPE_LABELS_MAX);
+    assert_eq!(keys::all().count(), known + SCOPE_LABELS_MAX);
+    let labels = seen().unwrap();
+    assert_eq!(labels[63], ("key_63".to_owned(), "63".to_owned()));
+    assert_eq!(labels[64], (LEFT_OUT.to_owned(), "9936".to_owned()));
+    {
+        // One within adds up what both had no place for; what is there can be set anew.
+        let within = scope((0..100).map(|i| (format!("key_{}", 2 * i), "again")));
+        assert_eq!(within.left_out(), 9936 + 100 - SCOPE_LABELS_MAX as u32);
+        let labels = seen().unwrap();
+        assert_eq!(labels.iter().filter(|(_, value)| value == "again").count(), SCOPE_LABELS_MAX);
+        assert_eq!(labels.last().unwrap().1, within.left_out().to_string());
+    }
+    drop(many);
+    // 600 bytes: two values of 255, the third does not fit, a short one does; a full scope takes a shorter value of its own key.
+    let full =
+        scope([("a", "x".repeat(255)), ("b", "x".repeat(255)), ("c", "x".repeat(255)), ("d", "y".into())]);
+    assert_eq!((full.left_out(), seen().unwrap().len()), (1, 4));
+    let within = scope([("e", "x".repeat(100)), ("a", "x".repeat(254)), ("b", "short".into())]);
+    let labels = seen().unwrap();
+    let of = |key: &str| labels.iter().find(|(name, _)| name == key).map(|(_, value)| value.len());
+    assert_eq!((within.left_out(), of("a"), of("b"), of("e")), (2, Some(254), Some(5), None));
+    drop((within, full));
+    // Keys without end, as of who puts values into keys: 256 and no more.
+    for i in 0..300 {
+        drop(scope([(format!("wrong_{i}"), i)]));
+    }
+    assert_eq!(keys::all().count(), 256);
+    let late = scope([("task", "t"), ("never seen", "v")]);
+    assert_eq!((late.left_out(), seen().unwrap().last().unwrap().1.as_str()), (1, "1"));
+    assert!(format!("{:?}", *late).contains(r#""task": "t""#));
+}

@@ -1,0 +1,72 @@
+//! Scopes where nobody can record: nothing at all.
+
+mod counting;
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+
+use counting::asked;
+use flightline_context::{Scope, Span, current, own_slot, scope};
+
+/// A value that must not be looked at.
+struct Untouched;
+
+impl fmt::Display for Untouched {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("it is looked at");
+    }
+}
+
+fn published() -> bool {
+    // SAFETY: the calling thread's own variable.
+    !unsafe { (*own_slot()).context.load(Relaxed) }.is_null()
+}
+
+/// KB that are wiped on a fork, as is what threads map that are in something.
+fn mapped_wiped() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut size, mut sum) = (0, 0);
+    for line in maps.lines() {
+        if let Some(kb) = line.strip_prefix("Size:") {
+            size = kb.trim().trim_end_matches(" kB").parse().unwrap();
+        } else if line.starts_with("VmFlags:") && line.contains(" wf") {
+            sum += size;
+        }
+    }
+    sum
+}
+
+#[test]
+fn nothing_is_allocated_and_nothing_looked_at() {
+    counting::check();
+    // Whether there is a recorder is found out once.
+    assert!(!Scope::new([("task", "t")]).is_on());
+    let untouched = (0..10_000).map(|i| -> (&str, Untouched) { panic!("label {i} is made") });
+    let count = asked(|| {
+        let outer = scope(untouched);
+        let inner = Scope::named("inner", [("a", Untouched)]);
+        let inside = inner.enter();
+        assert!(!published() && current().is_none());
+        assert!(!outer.is_on() && inner.context().is_none());
+        assert_eq!((outer.left_out(), inner.samples()), (0, 0));
+        drop(inside);
+        drop((inner, outer));
+        for _ in 0..100_000 {
+            drop(scope([("application", "a"), ("task", "t"), ("attempt", "0")]));
+        }
+    });
+    assert_eq!(count, 0);
+    assert_eq!(flightline_context::keys::all().count(), 0, "no key is known");
+    // On a thread of its own, as threads have some of the C library's.
+    let elsewhere = thread::spawn(|| {
+        let before = mapped_wiped();
+        let _task = scope([("task", "t")]);
+        assert_eq!(mapped_wiped(), before, "no memory is mapped for threads or keys");
+        // As it would be: a span is published whether there is a recorder or not.
+        let span = Span::root("published");
+        let _inside = span.enter();
+        assert!(published() && mapped_wiped() > before);
+    });
+    elsewhere.join().unwrap();
+}
