@@ -99,6 +99,7 @@ fn tables_of_requirements_name_tests_that_exist() {
         include_str!("../../consumer/docs/stream-requirements.md"),
         include_str!("../../consumer/docs/off-cpu-requirements.md"),
         include_str!("../../consumer/docs/service-requirements.md"),
+        include_str!("../../consumer/docs/store-requirements.md"),
     ];
     let (mut seen, mut missing) = (0, Vec::new());
     for line in tables.iter().flat_map(|table| table.lines()) {

@@ -10,11 +10,20 @@ use crate::tree::Tree;
 /// # Errors
 /// `out` cannot be written.
 pub fn write(tree: &Tree, out: &mut impl Write) -> Result<(), Error> {
-    nodes(tree, out).map_err(Error::Write)
+    write_under("root", tree, out)
 }
 
-fn nodes(tree: &Tree, out: &mut impl Write) -> io::Result<()> {
-    write!(out, r#"{{"name":"root","value":{},"unit":{},"children":["#, tree.total, quoted(&tree.unit)?)?;
+/// The same under a root of that name.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn write_under(root: &str, tree: &Tree, out: &mut impl Write) -> Result<(), Error> {
+    nodes(root, tree, out).map_err(Error::Write)
+}
+
+fn nodes(root: &str, tree: &Tree, out: &mut impl Write) -> io::Result<()> {
+    let (root, unit) = (quoted(root)?, quoted(&tree.unit)?);
+    write!(out, r#"{{"name":{root},"value":{},"unit":{unit},"children":["#, tree.total)?;
     let names: Vec<String> = tree.labels.iter().map(|label| quoted(&label.text)).collect::<Result<_, _>>()?;
     // Boxes that are still open.
     let mut open = 0;

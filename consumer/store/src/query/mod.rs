@@ -7,6 +7,7 @@
 
 pub mod dialect;
 pub mod files;
+pub mod hdps;
 mod once;
 pub mod prune;
 pub mod session;

@@ -13,6 +13,7 @@ use flightline_consumer::tree::Tree;
 use flightline_store::layout::Table;
 use flightline_store::query::Session;
 use flightline_store::query::dialect;
+use flightline_store::query::hdps;
 use flightline_store::query::prune::prune;
 use flightline_store::query::tree::{Dictionary, MISSING, grow};
 use flightline_store::query::weights::{Choice, Measure};
@@ -77,7 +78,8 @@ pub async fn run(args: &FlameArgs) -> Result<()> {
     }
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
     let session = answer::open(&args.store).await?;
-    let names = select.names(format == TreeFormat::Html);
+    let mut names = select.names(format == TreeFormat::Html);
+    names.lines |= format == TreeFormat::Hdps;
     let condition = condition_of(&session, select).await?;
     let dictionary = Dictionary::read(&session, select.table(), &condition, &names).await?;
     let tree = tree(&session, &dictionary, &condition, select).await?;
@@ -110,11 +112,14 @@ pub async fn run(args: &FlameArgs) -> Result<()> {
             svg::write(&tree, &options, &mut picture)?;
         }
         TreeFormat::D3 => d3::write(&tree, &mut picture)?,
+        TreeFormat::Hdps => d3::write_under("<ROOT>", &hdps::named(tree), &mut picture)?,
         TreeFormat::Folded => folded::write(&tree, &mut picture)?,
     }
     match format {
         TreeFormat::Html | TreeFormat::Svg => output::document(&args.output, &picture),
-        TreeFormat::D3 | TreeFormat::Folded => output::text(&args.output, |out| Ok(out.write_all(&picture)?)),
+        TreeFormat::D3 | TreeFormat::Hdps | TreeFormat::Folded => {
+            output::text(&args.output, |out| Ok(out.write_all(&picture)?))
+        }
     }
 }
 
