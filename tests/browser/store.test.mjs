@@ -226,7 +226,7 @@ test("by keys, in the whole window, on a narrow screen", async () => {
   await picture(page);
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
   await page.locator("#told").click();
-  await page.keyboard.press("w");
+  await page.keyboard.press("W");
   await page.locator("body.whole").waitFor();
   const box = await page.locator("#viewer").boundingBox();
   assert.deepEqual([box.width, box.height], [400, 700]);
@@ -234,7 +234,7 @@ test("by keys, in the whole window, on a narrow screen", async () => {
   await page.locator("body:not(.whole)").waitFor();
   // What the picture has no use for comes out of it.
   await page.locator("#viewer-frame iframe").focus();
-  await page.keyboard.press("w");
+  await page.keyboard.press("W");
   await page.locator("body.whole").waitFor();
   await page.click("#viewer-close");
   await page.locator("body:not(.whole)").waitFor();

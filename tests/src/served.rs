@@ -30,6 +30,14 @@ impl Served {
     /// # Panics
     /// If it does not start.
     pub fn start(options: &[&str]) -> Self {
+        Self::start_with(options, &[])
+    }
+
+    /// The same with variables in its environment.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_with(options: &[&str], environment: &[(&str, &str)]) -> Self {
         let folder = TempDir::with_prefix("flightline-served-").unwrap();
         let mut command = Command::new(flightline());
         command.args([
@@ -43,6 +51,7 @@ impl Served {
             "--dir",
         ]);
         command.arg(folder.path().join("history")).args(options).stdin(Stdio::null()).stdout(Stdio::null());
+        command.envs(environment.iter().copied());
         let mut child = spawn(command.stderr(Stdio::piped()));
         let said = BufReader::new(child.stderr.take().unwrap());
         let lines = Arc::new(Mutex::new(Vec::new()));

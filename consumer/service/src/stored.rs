@@ -241,4 +241,4 @@ fn plain(line: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -88,3 +88,138 @@ fn text(answer: Answer, told: bool, kind: &'static str) -> Response {
 fn telling(answer: &Answer) -> Response {
     json(StatusCode::OK, &serde_json::json!({ "told": *answer.told, "bytes": answer.body.len() }))
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::extract::Request;
+    use axum::http::HeaderMap;
+    use http_body_util::BodyExt;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpStream;
+    use tower_service::Service;
+
+    use super::*;
+    use crate::clock::Machine;
+    use crate::core::Core;
+    use crate::settings::Settings;
+    use crate::stored::tests::{Bench, is_alive, until};
+
+    const ROUTES: [&str; 7] = ["", "/values", "/flame", "/diff", "/top", "/share", "/sql"];
+
+    async fn get(
+        settings: Settings,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> (StatusCode, HeaderMap, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let core = Core::open(folder.path(), settings, Arc::new(Machine::default())).unwrap().0;
+        let mut router = super::super::router(App::new(core, false, None).unwrap());
+        let mut request = Request::get(path);
+        for (name, value) in [("host", "localhost")].iter().chain(headers) {
+            request = request.header(*name, *value);
+        }
+        let response = router.call(request.body(Body::empty()).unwrap()).await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, headers, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn without_a_store_there_is_none() {
+        for route in ROUTES {
+            let (status, _, body) = get(Settings::default(), &format!("/v1/store{route}"), &[]).await;
+            assert_eq!(status, 404);
+            assert!(body.contains("start the service with --store DIR"), "{route}: {body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_may_not_ask_starts_nothing() {
+        let bench = Bench::new("echo >> runs");
+        let open = Settings { store: Some(bench.place.clone()), ..Settings::default() };
+        let closed = Settings { token: Some("a token of many letters".into()), ..open.clone() };
+        for route in ROUTES {
+            let path = format!("/v1/store{route}?service=x&function=x&b.service=y");
+            assert_eq!(get(closed.clone(), &path, &[]).await.0, 401, "{route}");
+            let (status, ..) = get(closed.clone(), &path, &[("authorization", "Bearer a token")]).await;
+            assert_eq!(status, 401, "{route}");
+        }
+        // The name is another's.
+        let folder = tempfile::tempdir().unwrap();
+        let core = Core::open(folder.path(), open.clone(), Arc::new(Machine::default())).unwrap().0;
+        let mut router = super::super::router(App::new(core, false, None).unwrap());
+        let request = Request::get("/v1/store/flame").header("host", "evil.example").body(Body::empty());
+        assert_eq!(router.call(request.unwrap()).await.unwrap().status(), 403);
+        for bad in [
+            "/store/flame?x=1",
+            "/store/diff?service=a&b.service=a",
+            "/store/share",
+            "/store/flame?from=2&to=1",
+        ] {
+            assert_eq!(get(open.clone(), bad, &[]).await.0, 400, "{bad}");
+        }
+        assert_eq!(bench.file("runs"), "");
+        let token = ("authorization", "Bearer a token of many letters");
+        assert_eq!(get(closed, "/v1/store/top", &[token]).await.0, 200);
+        assert_eq!(bench.file("runs"), "\n");
+    }
+
+    #[tokio::test]
+    async fn a_page_has_an_origin_of_its_own_and_the_rest_is_text() {
+        let bench = Bench::new(
+            "echo 'flightline: pruned 5 %' >&2; for word; do case $word in --output=*) exec > \"${word#--output=}\";; esac; done; echo '<b>'",
+        );
+        let settings = Settings { store: Some(bench.place.clone()), ..Settings::default() };
+        for (path, kind) in [
+            ("flame?", "text/html; charset=utf-8"),
+            ("diff?b.service=x", "text/html; charset=utf-8"),
+            ("top?", TEXT),
+            ("sql?engine=hive", TEXT),
+            ("share?function=x", CSV),
+        ] {
+            let (status, headers, body) = get(settings.clone(), &format!("/store/{path}"), &[]).await;
+            assert_eq!((status.as_u16(), &*body), (200, "<b>\n"), "{path}");
+            assert_eq!(
+                (&headers["content-type"], &headers["x-content-type-options"]),
+                (&kind.parse().unwrap(), &"nosniff".parse().unwrap())
+            );
+            let policy = headers["content-security-policy"].to_str().unwrap();
+            assert_eq!(
+                policy.starts_with("sandbox allow-scripts"),
+                kind.starts_with("text/html"),
+                "{policy}"
+            );
+            let (_, headers, body) = get(settings.clone(), &format!("/store/{path}&told=1"), &[]).await;
+            assert_eq!(
+                (&headers["content-type"], &*body),
+                (&"application/json".parse().unwrap(), r#"{"bytes":4,"told":["pruned 5 %"]}"#)
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn the_command_ends_when_its_client_goes_away() {
+        let bench = Bench::new("echo $$ > pid; exec sleep 1000");
+        let settings = Settings { store: Some(bench.place.clone()), ..Settings::default() };
+        let folder = tempfile::tempdir().unwrap();
+        let (told, address) = tokio::sync::oneshot::channel();
+        let (end, stop) = tokio::sync::oneshot::channel::<()>();
+        let directory = folder.path().to_owned();
+        let serving = tokio::spawn(async move {
+            let ready = |address, _| told.send(address).unwrap();
+            let stop = async { drop(stop.await) };
+            crate::serve::serve("127.0.0.1:0".parse().unwrap(), &directory, settings, None, None, ready, stop)
+                .await
+        });
+        let mut client = TcpStream::connect(address.await.unwrap()).await.unwrap();
+        client.write_all(b"GET /v1/store/flame HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        until(|| bench.file("pid").ends_with('\n')).await;
+        let pid = bench.file("pid");
+        assert!(is_alive(pid.trim()));
+        drop(client);
+        until(|| !is_alive(pid.trim())).await;
+        end.send(()).unwrap();
+        serving.await.unwrap().unwrap();
+    }
+}

@@ -133,7 +133,7 @@ function fill(on) {
 byId("whole").addEventListener("click", () => { fill(true); byId("viewer-close").focus(); });
 function pictureKey(key) {
   if (key === "y") picture.share();
-  else if (key === "w") fill(!document.body.classList.contains("whole"));
+  else if (key === "W") fill(!document.body.classList.contains("whole"));
 }
 
 /** Shows what the address says. */

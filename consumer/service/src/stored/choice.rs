@@ -9,6 +9,8 @@ use crate::fault::Fault;
 const MOST_VALUES: usize = 256;
 /// The last moment that has a year of four digits.
 const LAST: i64 = 253_402_300_799_999;
+/// A day in ms.
+const DAY: i64 = 86_400_000;
 
 /// Whose SQL; they differ in what texts may have in them, and in the word that takes lists apart, which is the command's business.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,18 +152,30 @@ impl Choice {
                 (set, unset) => set.or(unset),
             });
         }
-        // Folders are called by the day of their samples: by it most files are passed over.
-        if let Some(from) = self.from {
-            parts.push(format!("day >= '{}' AND ts >= {}", day(from), timestamp(from)));
-        }
-        if let Some(to) = self.to {
-            parts.push(format!("day <= '{}' AND ts < {}", day(to - 1), timestamp(to)));
-        }
+        parts.extend(self.time());
         if !self.free.is_empty() {
             // A line of its own: it may end in a comment.
             parts.push(format!("({}\n)", self.free));
         }
         parts.join(" AND ")
+    }
+
+    /// Folders are called by the day of their samples: by it most files are passed over. Of whole days it says all.
+    fn time(&self) -> Vec<String> {
+        let first = self.from.map(day);
+        let last = self.to.map(|to| day(to - 1));
+        let is_fine = |moment: &i64| moment % DAY != 0;
+        let days = match (&first, &last) {
+            (Some(first), Some(last)) if first == last => vec![format!("day = '{first}'")],
+            _ => {
+                let first = first.map(|first| format!("day >= '{first}'"));
+                let last = last.map(|last| format!("day <= '{last}'"));
+                first.into_iter().chain(last).collect()
+            }
+        };
+        let from = self.from.filter(is_fine).map(|from| format!("ts >= {}", timestamp(from)));
+        let to = self.to.filter(is_fine).map(|to| format!("ts < {}", timestamp(to)));
+        days.into_iter().chain(from).chain(to).collect()
     }
 }
 
@@ -261,9 +275,26 @@ mod tests {
             "(label_host IN ('h1', 'h=2') OR label_host IS NULL) AND label_zone IS NULL"
         );
         assert_eq!(
-            condition(&[("from", "1795420800001"), ("to", "1795478400000"), ("where", "a OR b -- c")]),
-            "day >= '2026-11-23' AND ts >= TIMESTAMP '2026-11-23 08:00:00.001' AND \
-             day <= '2026-11-23' AND ts < TIMESTAMP '2026-11-24 00:00:00' AND (a OR b -- c\n)"
+            condition(&[("from", "1795420800001"), ("to", "1795507200000"), ("where", "a OR b -- c")]),
+            "day >= '2026-11-23' AND day <= '2026-11-24' AND ts >= TIMESTAMP '2026-11-23 08:00:00.001' AND \
+             ts < TIMESTAMP '2026-11-24 08:00:00' AND (a OR b -- c\n)"
+        );
+    }
+
+    #[test]
+    fn whole_days_are_said_by_their_names() {
+        let midnight = 1_795_392_000_000_i64;
+        let between = |from: i64, to: i64| condition(&[("from", &from.to_string()), ("to", &to.to_string())]);
+        assert_eq!(between(midnight, midnight + DAY), "day = '2026-11-23'");
+        assert_eq!(between(midnight, midnight + 2 * DAY), "day >= '2026-11-23' AND day <= '2026-11-24'");
+        assert_eq!(
+            between(midnight, midnight + 1000),
+            "day = '2026-11-23' AND ts < TIMESTAMP '2026-11-23 00:00:01'"
+        );
+        assert_eq!(condition(&[("from", &midnight.to_string())]), "day >= '2026-11-23'");
+        assert_eq!(
+            condition(&[("to", "1795420800000")]),
+            "day <= '2026-11-23' AND ts < TIMESTAMP '2026-11-23 08:00:00'"
         );
     }
 

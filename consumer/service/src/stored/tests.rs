@@ -7,13 +7,13 @@ use super::choice::Choice;
 use super::question::{Question, Weighing};
 use super::*;
 
-struct Bench {
+pub(crate) struct Bench {
     folder: TempDir,
-    place: Place,
+    pub(crate) place: Place,
 }
 
 impl Bench {
-    fn new(script: &str) -> Self {
+    pub(crate) fn new(script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("flightline-sql");
         // Another process writes it: while we had it open, a test beside this one might start a program, which then has it open for writing, and so it cannot
@@ -30,7 +30,7 @@ impl Bench {
         Arc::new(Stored::new(self.place.clone()).unwrap())
     }
 
-    fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
     }
 }
@@ -42,13 +42,13 @@ fn flame(service: &str) -> Question {
 }
 
 /// Waits for something that another process does.
-async fn until(done: impl Fn() -> bool) {
+pub(crate) async fn until(done: impl Fn() -> bool) {
     while !done() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-fn is_alive(pid: &str) -> bool {
+pub(crate) fn is_alive(pid: &str) -> bool {
     // What is dead but not yet waited for has nothing of this.
     fs::read(Path::new("/proc").join(pid).join("cmdline")).is_ok_and(|words| !words.is_empty())
 }
