@@ -95,3 +95,31 @@ fn without_the_engine_it_is_said_how_to_get_it() {
     assert!(!told.status.success());
     assert!(told.stderr.contains("cargo build --release -p flightline-store"), "{}", told.stderr);
 }
+
+/// Rows for platforms that have each sample as one: threads are chosen as everywhere.
+#[test]
+fn rows_of_chosen_threads() {
+    let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/jdk17.jfr");
+    let rows = |choice: &[&str]| -> Vec<serde_json::Value> {
+        let all = [
+            "export",
+            recording.to_str().unwrap(),
+            "--format",
+            "hdps",
+            "-o",
+            "-",
+            "-e",
+            "cpu",
+            "--attribute",
+            "task_id=t7",
+        ];
+        let all: Vec<&str> = all.iter().chain(choice).copied().collect();
+        let text = flightline(&all).expect_success("export").stdout_text();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let all = rows(&[]);
+    let main = rows(&["--only-thread", r"^\[main "]);
+    assert!(!main.is_empty() && main.len() < all.len(), "{} of {}", main.len(), all.len());
+    assert!(main.iter().all(|row| row["thread"] == "main" && row["task_id"] == "t7"));
+    assert_eq!(main, all.into_iter().filter(|row| row["thread"] == "main").collect::<Vec<_>>());
+}

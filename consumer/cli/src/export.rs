@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use flightline_consumer::live::{Choice, Feed, Item, Options};
 use flightline_export::send::Target;
-use flightline_export::{Attributes, Batch, Collector, Counts, Inferring, otlp, pprof};
+use flightline_export::{Attributes, Batch, Collector, Counts, Inferring, hdps, otlp, pprof};
 use flightline_recorder::settings::text::{bytes, duration};
 use prost::Message;
 use regex::Regex;
@@ -26,6 +26,9 @@ Examples:
   flightline export run.jfr --format otlp-json -o - | jq '.resourceProfiles[0].scopeProfiles[0].profiles[0].sampleType'
   flightline export run.jfr --send http://127.0.0.1:4318
   flightline record -o - -- ./server | flightline export - --send grpc://collector:4317 --attribute deployment.environment=test
+
+  flightline export run.jfr --format hdps -o - | head -1 | jq .
+  flightline export unix:/run/app.sock --send fluentd://127.0.0.1:24224 --tag profiles.app --attribute task_id=t7
 
 Profiles of OTLP are those of v1development: a Collector needs --feature-gates=service.profilesSupport. Samples that were taken in a \
 span link to it. What is lost on the way is told at the end. For chosen or reshaped stacks: flightline convert --format otlp or pprof.
@@ -50,7 +53,8 @@ pub struct ExportArgs {
     /// Write to this file; `-` is standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Send profiles and traces to this receiver of OTLP: http://HOST:4318, grpc://HOST:4317, with TLS https:// and grpcs://
+    /// Send profiles and traces to this receiver of OTLP: http://HOST:4318, grpc://HOST:4317, with TLS https:// and grpcs://; or
+    /// rows as of --format hdps to a Fluentd: fluentd://HOST:24224
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
     send: Option<Target>,
     /// Event types: cpu, wall, alloc, live, lock, io, throw, trace, or the name of a type [default: all]
@@ -68,12 +72,18 @@ pub struct ExportArgs {
     /// Which samples.
     #[command(flatten)]
     samples: SampleArgs,
-    /// An attribute of the resource, as service.name=shop; may be repeated
+    /// An attribute of the resource, as service.name=shop; of rows a label. May be repeated
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = pair)]
     attributes: Vec<(String, String)>,
     /// Send this header too, as authorization='Bearer …'; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair, requires = "send")]
     headers: Vec<(String, String)>,
+    /// With fluentd://: what it routes by
+    #[arg(long, value_name = "TAG", default_value = "flightline", requires = "send")]
+    tag: String,
+    /// With fluentd://: the key that both know is in this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "send")]
+    shared_key_file: Option<PathBuf>,
     /// With https:// and grpcs://: the receiver's certificate is signed by one in this file (PEM) [default: what this machine trusts]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "send")]
     ca_cert: Option<PathBuf>,
@@ -113,6 +123,8 @@ enum Format {
     OtlpTracesJson,
     /// gzipped profile.proto
     Pprof,
+    /// A line of JSON for each sample, with its whole stack, as of Treasure Data's HDPS
+    Hdps,
 }
 
 /// `NAME=VALUE`.
@@ -139,6 +151,9 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
     }
     let path = args.output.as_deref().unwrap_or(Path::new("-"));
     output::refuse_input(path, args.inputs.iter().map(PathBuf::as_path))?;
+    if args.format == Format::Hdps {
+        return rows(args, path);
+    }
     let traces = matches!(args.format, Format::OtlpTraces | Format::OtlpTracesJson);
     let mut inferring = args.inferring(false).filter(|_| traces);
     let outcome = read(args, |item, _| {
@@ -160,6 +175,26 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
         _ => {}
     }
     tell_left_out(&counts, &collector);
+    Ok(outcome)
+}
+
+/// Writes a line for each sample as it comes.
+fn rows(args: &ExportArgs, path: &Path) -> Result<Outcome> {
+    let (mut outcome, mut count) = (Outcome::Whole, 0u64);
+    output::text(path, |out| -> Result<()> {
+        outcome = read(args, |item, _| {
+            if let Item::Sample(sample) = item {
+                serde_json::to_writer(&mut *out, &hdps::row(sample, &args.attributes))?;
+                out.write_all(b"\n")?;
+                count += 1;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    })?;
+    if count == 0 {
+        talk::warning("there are no samples in it");
+    }
     Ok(outcome)
 }
 
@@ -199,6 +234,7 @@ fn write(format: Format, batch: &Batch, path: &Path) -> Result<()> {
             Format::OtlpJson => serde_json::to_writer(out, &otlp::profiles_json(&otlp::profiles(batch))?)?,
             Format::OtlpTracesJson => serde_json::to_writer(out, &otlp::traces_json(&otlp::traces(batch))?)?,
             Format::Pprof => pprof::write(&pprof::profile(batch), out)?,
+            Format::Hdps => bail!("rows are written as they come"),
         }
         Ok(())
     })

@@ -1,9 +1,10 @@
-//! Recordings for other systems: OTLP profiles and traces, pprof.
+//! Recordings for other systems: OTLP profiles and traces, pprof, rows for Fluentd.
 //!
 //! ```text
 //! consumer::live (items) ─► Collector ─► Batch ─┬─► otlp::profiles ─┬─► protobuf, JSON ─► file
 //!                                               ├─► otlp::traces  ──┘        └─► send: HTTP, gRPC
-//!                                               └─► pprof ─► file
+//!                        │                      └─► pprof ─► file
+//!                        └─► hdps: rows ─► JSON ─► file, or send: Fluentd
 //! ```
 //! A crate of its own, so that programs which only read recordings build none of what sending takes.
 
@@ -12,6 +13,7 @@
 mod batch;
 mod collector;
 mod context;
+pub mod hdps;
 mod inferred;
 pub mod otlp;
 pub mod pprof;

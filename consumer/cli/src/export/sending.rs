@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use flightline_consumer::live::{Choice, Item};
+use flightline_export::hdps::Rows;
 use flightline_export::send::{Request, Sender, Settings, Signal, Target};
 use flightline_export::{Collector, Counts, Inferring, otlp};
 use flightline_recorder::sink::stream::{Address, Token};
@@ -22,6 +23,8 @@ const MANY: usize = 50_000;
 struct Sending {
     sender: Sender,
     collector: Collector,
+    /// Instead of what is collected.
+    rows: Option<Rows>,
     inferring: Option<Inferring>,
     most_bytes: usize,
     /// A file can wait; whoever writes a stream cannot.
@@ -31,14 +34,34 @@ struct Sending {
 
 impl Sending {
     fn take(&mut self, item: &Item) {
+        if let Some(rows) = &mut self.rows {
+            return rows.take(item);
+        }
         self.collector.take(item);
         if let Some(inferring) = &mut self.inferring {
             inferring.take(item);
         }
     }
 
+    /// Samples that wait for the next message.
+    fn len(&self) -> usize {
+        self.rows.as_ref().map_or_else(|| self.collector.len(), Rows::len)
+    }
+
     /// Sends what has been collected and begins anew.
     fn cut(&mut self, last: bool) {
+        if let Some(rows) = &mut self.rows {
+            for (body, count) in rows.cut() {
+                self.counts.samples += count;
+                let request = Request { signal: Signal::Rows, body, count };
+                if self.waits {
+                    self.sender.put(request);
+                } else {
+                    self.sender.offer(request);
+                }
+            }
+            return;
+        }
         if let Some(inferring) = &mut self.inferring {
             inferring.give(&mut self.collector, last);
         }
@@ -87,12 +110,15 @@ pub(super) fn run(args: &ExportArgs, target: &Target, collector: Collector) -> R
         queue: usize::try_from(args.queue_size).unwrap_or(usize::MAX),
         headers: args.headers.clone(),
         gzip: !args.no_gzip,
+        tag: args.tag.clone(),
+        shared_key: shared_key(args)?,
         ..Settings::default()
     };
     let sender = Sender::new(target, settings).map_err(|problem| anyhow!(problem))?;
     let mut sending = Sending {
         sender,
         collector,
+        rows: target.is_fluentd().then(|| Rows::new(args.attributes.clone(), target.most_bytes())),
         inferring: args.inferring(address.is_some()),
         most_bytes: target.most_bytes(),
         waits: signals.is_none(),
@@ -102,7 +128,7 @@ pub(super) fn run(args: &ExportArgs, target: &Target, collector: Collector) -> R
         (Some(address), Some(signals)) => follow(args, address, signals, &mut sending)?,
         _ => read(args, |item, _| {
             sending.take(item);
-            if sending.collector.len() >= MANY {
+            if sending.len() >= MANY {
                 sending.cut(false);
                 sending.tell();
             }
@@ -111,6 +137,13 @@ pub(super) fn run(args: &ExportArgs, target: &Target, collector: Collector) -> R
     };
     sending.cut(true);
     finish(args, target, sending, outcome)
+}
+
+fn shared_key(args: &ExportArgs) -> Result<Option<String>> {
+    let Some(path) = &args.shared_key_file else { return Ok(None) };
+    let key =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the key {}", shown(path)))?;
+    Ok(Some(key.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
 /// Follows a stream to its end, or until a signal comes.
@@ -137,7 +170,7 @@ fn follow(args: &ExportArgs, address: &Address, signals: &Signals, sending: &mut
             let now = Instant::now();
             // What has no segments is cut where it is.
             let late = now >= due + args.every;
-            if between && now >= due || late || sending.collector.len() >= MANY {
+            if between && now >= due || late || sending.len() >= MANY {
                 sending.cut(false);
                 due = now + args.every;
             }

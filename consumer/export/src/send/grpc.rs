@@ -93,6 +93,7 @@ impl Transport for Grpc {
             }
             Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
             Signal::Recording(_) => return Err(Failure::lasting("recordings go by HTTP, not gRPC")),
+            Signal::Rows => return Err(Failure::lasting("rows go to fluentd:// only")),
         };
         let mut call = tonic::Request::new(Bytes::from(request.body.clone()));
         *call.metadata_mut() = self.metadata.clone();

@@ -98,6 +98,7 @@ impl Transport for Http {
             Signal::Profiles => ("v1development/profiles".to_owned(), "application/x-protobuf"),
             Signal::Traces => ("v1/traces".to_owned(), "application/x-protobuf"),
             Signal::Recording(form) => (format!("ingest?{}", form.query), form.content_type.as_str()),
+            Signal::Rows => return Err(Failure::lasting("rows go to fluentd:// only")),
         };
         let is_recording = matches!(request.signal, Signal::Recording(_));
         let mut call = self

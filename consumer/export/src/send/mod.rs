@@ -1,5 +1,6 @@
 //! Sending to a collector: a bounded queue, a thread that empties it, and patience with what may pass.
 
+mod fluentd;
 #[cfg(feature = "grpc")]
 mod grpc;
 #[cfg(feature = "http")]
@@ -24,6 +25,8 @@ pub enum Signal {
     Traces,
     /// A recording for Pyroscope's `/ingest`, as it is to be sent.
     Recording(Form),
+    /// Events of Fluentd, one behind the other.
+    Rows,
 }
 
 /// How a recording is sent.
@@ -67,6 +70,10 @@ pub struct Settings {
     pub ca_cert: Option<Vec<u8>>,
     /// Do not ask who the receiver is (HTTP only).
     pub insecure: bool,
+    /// What Fluentd routes by.
+    pub tag: String,
+    /// What a Fluentd and its senders show that they know.
+    pub shared_key: Option<String>,
 }
 
 impl Default for Settings {
@@ -81,6 +88,8 @@ impl Default for Settings {
             gzip: true,
             ca_cert: None,
             insecure: false,
+            tag: "flightline".to_owned(),
+            shared_key: None,
         }
     }
 }

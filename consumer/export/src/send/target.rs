@@ -17,6 +17,7 @@ pub struct Target {
 enum Scheme {
     Http,
     Grpc,
+    Fluentd,
 }
 
 impl Target {
@@ -34,7 +35,7 @@ impl Target {
     /// As of [`parse`](Self::parse); gRPC takes no recordings.
     pub fn pyroscope(text: &str) -> Result<Self, String> {
         match Self::with_ports(text, 4040, 443)? {
-            Self { scheme: Scheme::Grpc, .. } => {
+            Self { scheme: Scheme::Grpc | Scheme::Fluentd, .. } => {
                 Err(format!("{text}: give http://HOST:4040 or https://HOST, as recordings go by HTTP"))
             }
             target => Ok(target),
@@ -50,7 +51,12 @@ impl Target {
             "grpc" => (Scheme::Grpc, 4317, false),
             "https" => (Scheme::Http, encrypted, true),
             "grpcs" => (Scheme::Grpc, 4317, true),
-            other => return Err(format!("{other}:// is none of http://, https://, grpc:// and grpcs://")),
+            "fluentd" => (Scheme::Fluentd, 24224, false),
+            other => {
+                return Err(format!(
+                    "{other}:// is none of http://, https://, grpc://, grpcs:// and fluentd://"
+                ));
+            }
         };
         if tls && cfg!(not(feature = "tls")) {
             return Err(format!(
@@ -66,8 +72,13 @@ impl Target {
         {
             return Err(format!("{text:?} has no host, or one with characters that no host has"));
         }
-        if scheme == Scheme::Grpc && !path.is_empty() {
-            return Err(format!("{text}: gRPC has no paths; give grpc://{host}"));
+        match scheme {
+            Scheme::Http => {}
+            _ if path.is_empty() => {}
+            Scheme::Grpc => return Err(format!("{text}: gRPC has no paths; give grpc://{host}")),
+            Scheme::Fluentd => {
+                return Err(format!("{text}: Fluentd has no paths; give fluentd://{host} and --tag"));
+            }
         }
         let has_port =
             host.rsplit_once(':').is_some_and(|(before, _)| !before.contains(':') || before.ends_with(']'));
@@ -84,6 +95,8 @@ impl Target {
         match self.scheme {
             Scheme::Http => 16 << 20,
             Scheme::Grpc => (4 << 20) - (64 << 10),
+            // Of its buffers' chunks 8 MiB is the default.
+            Scheme::Fluentd => 1 << 20,
         }
     }
 
@@ -91,6 +104,11 @@ impl Target {
     #[cfg(any(feature = "http", feature = "grpc"))]
     pub(super) fn url(&self) -> String {
         format!("http{}://{}", if self.tls { "s" } else { "" }, self.place)
+    }
+
+    /// Whether it takes rows.
+    pub fn is_fluentd(&self) -> bool {
+        self.scheme == Scheme::Fluentd
     }
 
     /// Whether it is reached by TLS.
@@ -109,6 +127,7 @@ impl Target {
             Scheme::Http => Ok(Box::new(super::http::Http::new(self, settings)?)),
             #[cfg(feature = "grpc")]
             Scheme::Grpc => Ok(Box::new(super::grpc::Grpc::new(self, settings)?)),
+            Scheme::Fluentd => Ok(Box::new(super::fluentd::Fluentd::new(&self.place, settings)?)),
             #[allow(unreachable_patterns)] // with both features
             _ => Err(format!("{self}: this program was built without that way of sending")),
         }
@@ -120,6 +139,7 @@ impl fmt::Display for Target {
         let scheme = match self.scheme {
             Scheme::Http => "http",
             Scheme::Grpc => "grpc",
+            Scheme::Fluentd => "fluentd",
         };
         write!(f, "{scheme}{}://{}", if self.tls { "s" } else { "" }, self.place)
     }
