@@ -118,9 +118,10 @@ unsafe extern "C" fn slot() -> *const Slot {
 }
 
 unsafe extern "C" fn samples() -> *const AtomicU32 {
-    // Asked with each span that is entered: no system call. A child that was not told of its fork sees its parent's word, which it
-    // only reads; what it tells is refused.
-    thread::current().map_or(core::ptr::null(), |slot| &raw const slot.span_samples)
+    // Asked with each span that is entered: no system call where threads register themselves. A child that was not told of its fork
+    // sees its parent's word, which it only reads; what it tells is refused.
+    let slot = thread::current().or_else(thread::registered_by_another);
+    slot.map_or(core::ptr::null(), |slot| &raw const slot.span_samples)
 }
 
 unsafe extern "C" fn key(name: *const u8, len: usize) -> i32 {

@@ -248,7 +248,8 @@ impl Scope {
         self.inner.as_ref().map_or(0, |inner| inner.left_out)
     }
 
-    /// Samples so far, of the activations that ended.
+    /// Samples so far, of the activations that ended and that began when the recorder knew their threads: a program that records itself
+    /// finds a thread within 10 ms of its start. Samples have the labels in any case.
     pub fn samples(&self) -> u32 {
         self.inner.as_ref().map_or(0, |inner| inner.samples.load(Relaxed))
     }

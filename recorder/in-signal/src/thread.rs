@@ -114,6 +114,17 @@ pub fn current() -> Option<&'static ThreadSlot> {
     from_word(state, tls::get())
 }
 
+/// The calling thread's slot, if another thread registered it: what a program that records itself does. A system call, and a look at
+/// each slot in use; `None` at once where slots have run out, as a thread without one would look at all of them.
+#[cold]
+pub fn registered_by_another() -> Option<&'static ThreadSlot> {
+    let state = state::get()?;
+    if state.header.no_slot.load(Relaxed) != 0 {
+        return None;
+    }
+    by_tid(state, sys::gettid())
+}
+
 /// Checks that a word is the address of a slot of `state`.
 #[inline]
 fn from_word(state: &'static ProcState, word: usize) -> Option<&'static ThreadSlot> {
