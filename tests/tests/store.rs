@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use flightline_tests::record::Record;
 use flightline_tests::run::{Finished, run, turn};
-use flightline_tests::victim::{self, Record};
+use flightline_tests::victim;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -36,7 +37,8 @@ fn a_slow_attempt_is_found_by_the_table_of_tasks() {
         .option("-e")
         .option("cpu@1ms")
         .run(job, &["--size", "20000", "-", table.to_str().unwrap()]);
-    let recording = recorded.expect_code(0).path;
+    let recorded = recorded.expect_code(0);
+    let recording = &recorded.path;
     let add = [
         "store",
         "add",
@@ -73,10 +75,13 @@ fn a_slow_attempt_is_found_by_the_table_of_tasks() {
     let top = ["store", "top", "--store", store, "--table", &tasks, "--where", slow, "-n", "1"];
     let top = flightline(&top).expect_success("store top").stdout_text();
     assert!(top.lines().nth(2).unwrap().ends_with("task_attempts::fits"), "{top}");
-    let page = folder.path().join("slow.html");
-    let flame = ["flame", "--store", store, "--table", &tasks, "--where", slow, "-o", page.to_str().unwrap()];
-    flightline(&flame).expect_success("flame --store");
-    assert!(std::fs::read_to_string(page).unwrap().contains("task_attempts::fits"));
+    for (name, has) in [("slow.html", "</html>"), ("slow.folded", ";task_attempts::fits")] {
+        let picture = folder.path().join(name);
+        let flame =
+            ["flame", "--store", store, "--table", &tasks, "--where", slow, "-o", picture.to_str().unwrap()];
+        flightline(&flame).expect_success("flame --store");
+        assert!(std::fs::read_to_string(picture).unwrap().contains(has), "{name}");
+    }
     let refused = flightline(&["sql", "--store", store, "DROP TABLE samples"]);
     assert!(!refused.status.success());
 }
