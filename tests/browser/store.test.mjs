@@ -168,6 +168,10 @@ test("a share over time is a line for each group and a table", async () => {
   // A later point is further right, a larger share higher.
   const [[x1, y1], [x2, y2]] = (await page.locator(".chart polyline").first().getAttribute("points")).split(" ").map((point) => point.split(",").map(Number));
   assert.ok(x2 > x1 && y2 < y1);
+  // Letters are as large as elsewhere, also where there is little room.
+  const small = await open(await hash(page), { viewport: { width: 400, height: 700 } });
+  const scale = await small.locator(".chart").evaluate((chart) => chart.getBoundingClientRect().width / chart.viewBox.baseVal.width);
+  assert.ok(scale > 0.8 && scale < 1.25, String(scale));
   assert.deepEqual(complaints(page), []);
 });
 

@@ -63,7 +63,7 @@ mod tests {
                 if *path == "/" {
                     "index.html"
                 } else {
-                    path.trim_start_matches("/page").trim_start_matches('/')
+                    path.strip_prefix("/page").unwrap_or(path).trim_start_matches('/')
                 }
                 .to_owned()
             })

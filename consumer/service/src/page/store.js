@@ -184,7 +184,7 @@ const SHOW = {
   flame: (state, more) => page(stored.flame, sideWords(state.a), state, more),
   diff: (state, more) => page(stored.diff, `${sideWords(state.a)} → ${sideWords(state.b)}`, state, more),
   top: (state, more) => rows(stored.top, state, more, (text) => [element("pre", { textContent: text, tabIndex: 0 })]),
-  share: (state, more) => rows(stored.share, state, more, shareChart),
+  share: (state, more) => rows(stored.share, state, more, (text) => shareChart(text, byId("as-sql").clientWidth)),
 };
 
 // --- As SQL

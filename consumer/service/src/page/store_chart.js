@@ -2,7 +2,7 @@
 import { byId, element } from "./dom.js";
 import { plain } from "./text.js";
 
-const LINES = 8, MOST_ROWS = 2000, WIDE = 900, HIGH = 260, LEFT = 44, RIGHT = 12, TOP = 10, BOTTOM = 24;
+const LINES = 8, MOST_ROWS = 2000, WIDEST = 900, NARROWEST = 300, HIGH = 260, LEFT = 44, RIGHT = 12, TOP = 10, BOTTOM = 24;
 // Its name is an address, which nothing here is to be taken for.
 const SPACE = byId("svg").content.firstElementChild.namespaceURI;
 
@@ -48,20 +48,21 @@ function svg(name, marks, ...children) {
 const called = (name) => plain(name) || "– not set –";
 const iso = (ms) => new Date(ms).toISOString().slice(0, 19).replace("T", " ");
 
-/** Elements that show it. */
-export function shareChart(text) {
+/** Elements that show it in a room of that width. */
+export function shareChart(text, room) {
+  const wide = Math.max(NARROWEST, Math.min(WIDEST, room));
   const groups = sharesOf(text), drawn = groups.slice(0, LINES), all = groups.flatMap(([, points]) => points);
   if (!all.length) return [element("p", { textContent: "There is nothing to show." })];
   const times = all.map(({ at }) => at), first = times.reduce((a, b) => Math.min(a, b)), last = times.reduce((a, b) => Math.max(a, b));
   const highest = all.reduce((most, { percent }) => Math.max(most, percent), 0), top = [1, 2, 5, 10, 20, 50, 100].find((each) => each >= highest) || 100;
-  const x = (at) => LEFT + (WIDE - LEFT - RIGHT) * (last > first ? (at - first) / (last - first) : 0.5);
+  const x = (at) => LEFT + (wide - LEFT - RIGHT) * (last > first ? (at - first) / (last - first) : 0.5);
   const y = (percent) => TOP + (HIGH - TOP - BOTTOM) * (1 - percent / top);
-  const picture = svg("svg", { class: "chart", viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": "Share of the functions over time; the table below has the same" });
+  const picture = svg("svg", { class: "chart", viewBox: `0 0 ${wide} ${HIGH}`, role: "img", "aria-label": "Share of the functions over time; the table below has the same" });
   for (const part of [0, 0.5, 1]) {
     const at = y(top * part);
-    picture.append(svg("line", { class: "grid", x1: LEFT, x2: WIDE - RIGHT, y1: at, y2: at }), svg("text", { x: LEFT - 6, y: at + 4, "text-anchor": "end" }, `${top * part} %`));
+    picture.append(svg("line", { class: "grid", x1: LEFT, x2: wide - RIGHT, y1: at, y2: at }), svg("text", { x: LEFT - 6, y: at + 4, "text-anchor": "end" }, `${top * part} %`));
   }
-  picture.append(svg("text", { x: LEFT, y: HIGH - 6 }, iso(first)), ...last > first ? [svg("text", { x: WIDE - RIGHT, y: HIGH - 6, "text-anchor": "end" }, `${iso(last)} UTC`)] : []);
+  picture.append(svg("text", { x: LEFT, y: HIGH - 6 }, iso(first)), ...last > first ? [svg("text", { x: wide - RIGHT, y: HIGH - 6, "text-anchor": "end" }, `${iso(last)} UTC`)] : []);
   drawn.forEach(([name, points], i) => {
     const sorted = [...points].sort((a, b) => a.at - b.at);
     picture.append(svg("polyline", { class: `line s${i}`, fill: "none", points: sorted.map(({ at, percent }) => `${x(at).toFixed(1)},${y(percent).toFixed(1)}`).join(" ") }));
