@@ -1,4 +1,4 @@
-//! Recordings to fill a store with, to measure it: `cargo run --release -p flightline-store --example make_recordings -- DIR [SAMPLES] [STACKS]`.
+//! Recordings to fill a store with, to measure it: `cargo run --release -p flightline-store --example make_recordings -- DIR [SAMPLES] [STACKS] [HOSTS]`.
 //!
 //! As in the comparison of layouts: 50,000 stacks, zipf(1), 40 frames deep, 12,000 frames, 10 services, 2 days, 20 hosts, 4000 tasks. A recording for
 //! each service, day and host (`DIR/SERVICE/HOST-DAY.jfr`), of 200 threads; a thread works for a task for some 40 samples, then for another one.
@@ -13,7 +13,6 @@ use jfr_format::write::{ChunkWriter, ClockLine, Geometry};
 
 const FRAMES: u64 = 12_000;
 const SERVICES: usize = 10;
-const HOSTS: usize = 20;
 const TASKS: u64 = 4000;
 const THREADS: u64 = 200;
 /// Samples for which a thread works for one task.
@@ -78,14 +77,14 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize, or: usize| arguments.get(at).map_or(Ok(or), |text| text.parse());
     let to = Path::new(arguments.first().ok_or("which folder?")?);
-    let (samples, stacks) = (number(1, 5_000_000)?, number(2, 50_000)?);
+    let (samples, stacks, hosts) = (number(1, 5_000_000)?, number(2, 50_000)?, number(3, 20)?);
     let mut random = Random(1);
     let stacks = Stacks::new(stacks, &mut random);
-    let each = samples / (SERVICES * HOSTS * DAYS.len());
+    let each = samples / (SERVICES * hosts * DAYS.len());
     for service in 0..SERVICES {
         let folder = to.join(format!("svc{service}"));
         fs::create_dir_all(&folder)?;
-        for host in 0..HOSTS {
+        for host in 0..hosts {
             for (number, begin) in DAYS.into_iter().enumerate() {
                 let recording = recording(begin, each, &stacks, &mut random)?;
                 fs::write(folder.join(format!("host{host}-{number}.jfr")), recording)?;

@@ -118,8 +118,8 @@ fn rows_of_chosen_threads() {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
     let all = rows(&[]);
-    let main = rows(&["--only-thread", r"^\[main "]);
+    let main = rows(&["--only-thread", r"^\[cpu-1 "]);
     assert!(!main.is_empty() && main.len() < all.len(), "{} of {}", main.len(), all.len());
-    assert!(main.iter().all(|row| row["thread"] == "main" && row["task_id"] == "t7"));
-    assert_eq!(main, all.into_iter().filter(|row| row["thread"] == "main").collect::<Vec<_>>());
+    assert!(main.iter().all(|row| row["thread"] == "cpu-1" && row["task_id"] == "t7"));
+    assert_eq!(main, all.into_iter().filter(|row| row["thread"] == "cpu-1").collect::<Vec<_>>());
 }

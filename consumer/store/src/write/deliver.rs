@@ -2,9 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use flightline_consumer::live::{self, Feed, Item};
+use jfr_format::pool::KeyHash;
 use object_store::path::Path;
 use twox_hash::XxHash3_64;
 
@@ -19,6 +21,9 @@ use crate::place::{Place, while_files_change};
 const PIECE: usize = 1 << 20;
 /// Footers read at the same time.
 const AT_ONCE: usize = 32;
+/// Stacks that a writer remembers, and for how long: then it writes them again.
+const MOST_STACKS: usize = 4 << 20;
+const REMEMBERED: Duration = Duration::from_secs(3600);
 /// What could not be read that is told of each recording; the rest is counted.
 const MOST_WARNINGS: usize = 8;
 
@@ -102,7 +107,12 @@ pub struct Writer {
     pub(super) shared: Shared,
     /// Chunks that the store has, by day, as far as it was looked.
     known: Mutex<HashMap<Day, HashSet<Id>>>,
+    /// Stacks that this writer has put into the store, and since when they are remembered.
+    stacks: Mutex<(Instant, Stacks)>,
 }
+
+/// By day.
+type Stacks = HashMap<Day, HashSet<i64, KeyHash>>;
 
 impl Writer {
     /// A writer of one service's samples.
@@ -113,7 +123,13 @@ impl Writer {
         check_service(&options.service)?;
         let labels = options.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
         let shared = Shared { labels: labels.collect(), lines: options.lines };
-        Ok(Self { place, options, shared, known: Mutex::default() })
+        Ok(Self {
+            place,
+            options,
+            shared,
+            known: Mutex::default(),
+            stacks: Mutex::new((Instant::now(), Stacks::default())),
+        })
     }
 
     /// Takes in a recording: chunks that the store has are passed over.
@@ -171,6 +187,22 @@ impl Writer {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Day, HashSet<Id>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this writer has put a stack into a day.
+    fn has(&self, day: Day, stack: i64) -> bool {
+        let stacks = self.stacks.lock().unwrap_or_else(PoisonError::into_inner);
+        stacks.1.get(&day).is_some_and(|stacks| stacks.contains(&stack))
+    }
+
+    fn remember(&self, day: Day, fresh: Vec<i64>) {
+        let mut stacks = self.stacks.lock().unwrap_or_else(PoisonError::into_inner);
+        // Days that are over may lose stacks to which nothing refers any more.
+        if stacks.0.elapsed() > REMEMBERED || stacks.1.values().map(HashSet::len).sum::<usize>() > MOST_STACKS
+        {
+            *stacks = (Instant::now(), Stacks::default());
+        }
+        stacks.1.entry(day).or_default().extend(fresh);
     }
 
     async fn deliver(&self, chunks: &[Chunk<'_>], added: &mut Added) -> Result<()> {
@@ -273,7 +305,8 @@ impl<'w> Parts<'w> {
             };
             told.text()
         };
-        let encoded = encode(&mut rows, first.then_some(day), told)?;
+        let known = |day: Day, stack: i64| self.writer.has(day, stack);
+        let encoded = encode(&mut rows, first.then_some(day), known, told)?;
         for of_day in encoded {
             self.put_day(of_day, added).await?;
         }
@@ -289,13 +322,13 @@ impl<'w> Parts<'w> {
         added.losses += of_day.lost;
         // What samples refer to comes before them.
         let dictionary =
-            [(Table::Frames, of_day.frames), (Table::Nodes, of_day.nodes), (Table::Stacks, of_day.stacks)];
-        let dictionary = dictionary.into_iter().filter(|_| of_day.rows > 0);
+            of_day.dictionary.into_iter().flat_map(|files| Table::DICTIONARY.into_iter().zip(files));
         for (table, bytes) in dictionary.chain(of_day.losses.map(|bytes| (Table::Losses, bytes))) {
             added.files += 1;
             added.bytes += bytes.len() as u64;
             place.put(&place.path(table, &partition, &name), bytes).await?;
         }
+        self.writer.remember(of_day.day, of_day.fresh);
         added.files += 1;
         added.bytes += of_day.samples.len() as u64;
         let path = place.path(Table::Samples, &partition, &name);

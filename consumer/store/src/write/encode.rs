@@ -12,7 +12,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Int64Type, Schema
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::arrow::arrow_writer::ArrowWriterOptions;
 
-use super::dictionary::{Dictionary, kind_name};
+use super::dictionary::{Dictionary, Stack, kind_name};
 use super::rows::{Context, Lost, NONE, Row, Rows, Texts};
 use crate::layout::{Day, Table};
 use crate::schema;
@@ -27,9 +27,9 @@ const MOST_DAYS: usize = 62;
 #[derive(Debug)]
 pub(super) struct Encoded {
     pub(super) day: Day,
-    pub(super) frames: Vec<u8>,
-    pub(super) nodes: Vec<u8>,
-    pub(super) stacks: Vec<u8>,
+    /// Stacks that the store may not have yet, by their ids, and frames, nodes and stacks of these.
+    pub(super) fresh: Vec<i64>,
+    pub(super) dictionary: Option<[Vec<u8>; 3]>,
     pub(super) losses: Option<Vec<u8>>,
     pub(super) samples: Vec<u8>,
     pub(super) rows: u64,
@@ -40,6 +40,7 @@ pub(super) struct Encoded {
 pub(super) fn encode(
     rows: &mut Rows,
     always: Option<Day>,
+    known: impl Fn(Day, i64) -> bool,
     told: impl Fn(Day, &Rows) -> Result<String>,
 ) -> Result<Vec<Encoded>> {
     // Mostly they are nearly sorted.
@@ -65,12 +66,11 @@ pub(super) fn encode(
             [rows.rows.partition_point(|row| before(row.ts))..rows.rows.partition_point(|row| after(row.ts))];
         let lost = &rows.lost[rows.lost.partition_point(|lost| before(lost.ts))
             ..rows.lost.partition_point(|lost| after(lost.ts))];
-        let [frames, nodes, stacks] = dictionary(&rows.dictionary, of_day)?;
+        let fresh = fresh(&rows.dictionary, of_day, |id| known(day, id));
         files.push(Encoded {
             day,
-            frames,
-            nodes,
-            stacks,
+            fresh: fresh.iter().map(|stack| stack.id).collect(),
+            dictionary: if fresh.is_empty() { None } else { Some(dictionary(&rows.dictionary, &fresh)?) },
             losses: if lost.is_empty() { None } else { Some(losses(rows, lost)?) },
             samples: samples(rows, of_day, told(day, rows)?)?,
             rows: of_day.len() as u64,
@@ -160,15 +160,20 @@ fn losses(rows: &Rows, lost: &[Lost]) -> Result<Vec<u8>> {
     file(Table::Losses, schema::columns(Table::Losses), None, batches)
 }
 
-/// Frames, nodes and stacks of some rows, each in the order of its ids.
-fn dictionary(dictionary: &Dictionary, rows: &[Row]) -> Result<[Vec<u8>; 3]> {
+/// The stacks of some rows, in the order of their ids, but those that are known.
+fn fresh<'d>(dictionary: &'d Dictionary, rows: &[Row], known: impl Fn(i64) -> bool) -> Vec<&'d Stack> {
     let mut used = vec![false; dictionary.stacks.len()];
     for row in rows {
         used[row.stack as usize] = true;
     }
     let stacks = dictionary.stacks.iter().zip(used).filter(|(_, used)| *used).map(|(stack, _)| stack);
-    let mut stacks: Vec<_> = stacks.collect();
+    let mut stacks: Vec<&Stack> = stacks.filter(|stack| !known(stack.id)).collect();
     stacks.sort_unstable_by_key(|stack| stack.id);
+    stacks
+}
+
+/// Frames, nodes and stacks, each in the order of its ids.
+fn dictionary(dictionary: &Dictionary, stacks: &[&Stack]) -> Result<[Vec<u8>; 3]> {
     let mut nodes: Vec<i64> = stacks.iter().flat_map(|stack| stack.path.iter().copied()).collect();
     nodes.sort_unstable();
     nodes.dedup();
@@ -199,7 +204,7 @@ fn dictionary(dictionary: &Dictionary, rows: &[Row]) -> Result<[Vec<u8>; 3]> {
         let depths = Int32Array::from_iter_values(part.iter().map(|(_, node)| node.depth));
         Ok(vec![Arc::new(ids) as ArrayRef, Arc::new(parents), Arc::new(frames), Arc::new(depths)])
     });
-    let of_stacks = pieces(&stacks).map(|part| {
+    let of_stacks = pieces(stacks).map(|part| {
         let element = Field::new("element", DataType::Int64, true);
         let mut paths = ListBuilder::new(PrimitiveBuilder::<Int64Type>::new()).with_field(element);
         for stack in part {
