@@ -8,7 +8,6 @@ use super::{Done, Folder, Maintainer};
 use crate::footer::{Id, Told};
 use crate::layout::{Partition, Table};
 use crate::place::Listed;
-use crate::query::files::read;
 use crate::schema;
 
 /// Bytes of files that become one, and of a file that stays as it is.
@@ -35,7 +34,7 @@ impl Maintainer {
         files: &[Listed],
         done: &mut Done,
     ) -> Result<()> {
-        let mut whole = read(&self.place, of, files.to_vec()).await?;
+        let mut whole = self.read(of, files.to_vec()).await?;
         if !self.options.dry_run {
             for file in &whole.replaced {
                 self.place.remove(&file.meta.location).await?;

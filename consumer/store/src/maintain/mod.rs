@@ -17,9 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Result;
+use object_store::ObjectMeta;
 
+use crate::footer::Id;
 use crate::layout::{Partition, Table};
 use crate::place::{Listed, Place};
+use crate::query::files::{Read, read};
 pub use lock::Lock;
 
 /// What is to be done.
@@ -68,12 +71,14 @@ pub struct Maintainer {
     options: Options,
     /// ms since 1970.
     now: i64,
+    /// Deliveries that are in the store as a whole.
+    complete: BTreeSet<Id>,
 }
 
 impl Maintainer {
     /// Of the store at `place`, as if it were `now`, in ms since 1970.
     pub fn new(place: Place, options: Options, now: i64) -> Self {
-        Self { place, options, now }
+        Self { place, options, now, complete: BTreeSet::new() }
     }
 
     /// Makes sums, compacts, and removes what is too old, folder by folder. A folder in which something is wrong is told, and left as it is.
@@ -93,8 +98,10 @@ impl Maintainer {
         let mut folders = self.folders().await?;
         let mut done = Done::default();
         let complete = sums::complete(&self.place, &folders).await;
+        let knowing =
+            Self { place: self.place.clone(), options: self.options.clone(), now: self.now, complete };
         for (partition, folder) in &mut folders {
-            if let Err(error) = self.of_folder(partition, folder, &complete, &mut done).await {
+            if let Err(error) = knowing.of_folder(partition, folder, &mut done).await {
                 done.failed.push(format!("{}: {error:#}", partition.folder()));
             }
         }
@@ -111,18 +118,22 @@ impl Maintainer {
         Ok(folders)
     }
 
-    async fn of_folder(
-        &self,
-        partition: &Partition,
-        folder: &mut Folder,
-        complete: &BTreeSet<crate::footer::Id>,
-        done: &mut Done,
-    ) -> Result<()> {
-        self.sum(partition, folder, complete, done).await?;
+    async fn of_folder(&self, partition: &Partition, folder: &mut Folder, done: &mut Done) -> Result<()> {
+        self.sum(partition, folder, done).await?;
         let raw_gone = self.retain(partition, folder, done).await?;
         if raw_gone && !self.options.dry_run {
             self.forget_stacks(partition, folder, done).await?;
         }
         self.compact(partition, folder, done).await
+    }
+
+    /// What files of a table say of themselves.
+    async fn read(&self, of: Table, files: Vec<Listed>) -> Result<Read> {
+        read(&self.place, of, files, &self.complete).await
+    }
+
+    /// Whether a file was last written so many ms ago, or earlier.
+    fn is_older(&self, file: &ObjectMeta, age: i64) -> bool {
+        self.now.saturating_sub(file.last_modified.timestamp_millis()) >= age
     }
 }

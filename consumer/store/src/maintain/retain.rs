@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use anyhow::{Result, bail};
 
 use super::fold::{columns, file, quoted, register, session};
+use super::sums::SETTLED;
 use super::{Done, Folder, Maintainer};
 use crate::footer::{Id, Told};
 use crate::layout::{Partition, Table};
 use crate::place::Listed;
-use crate::query::files::read;
 use twox_hash::XxHash3_64;
 
 impl Maintainer {
@@ -28,6 +28,7 @@ impl Maintainer {
             (age > keep).then_some(())
         };
         let rows = [Table::Samples, Table::Minutes, Table::Hours, Table::Days];
+        let rows_before = rows.iter().any(|table| folder.contains_key(table));
         for table in rows.into_iter().filter(|&table| too_old(table).is_some()) {
             if table == Table::Samples {
                 self.are_summed(folder).await?;
@@ -36,11 +37,14 @@ impl Maintainer {
             self.expire(folder.remove(&table), done).await?;
         }
         let left = rows.iter().any(|table| folder.contains_key(table));
-        if !left {
-            for table in Table::DICTIONARY.into_iter().chain([Table::Losses]) {
-                if had || !folder.is_empty() {
-                    self.expire(folder.remove(&table), done).await?;
-                }
+        // A writer's stacks come before its samples: where there have been no rows they may still come.
+        let settled = |files: &Vec<Listed>| files.iter().all(|file| self.is_older(&file.meta, SETTLED));
+        let dictionary = Table::DICTIONARY.into_iter().chain([Table::Losses]);
+        let forgotten = too_old(Table::Samples).is_some()
+            && dictionary.clone().filter_map(|table| folder.get(&table)).all(settled);
+        if !left && (rows_before || forgotten) {
+            for table in dictionary {
+                self.expire(folder.remove(&table), done).await?;
             }
         }
         Ok(left && had && !folder.contains_key(&Table::Samples))
@@ -52,10 +56,10 @@ impl Maintainer {
         let chunks = |told: &[Told]| -> BTreeSet<Id> {
             told.iter().flat_map(|told| told.chunks.values()).flatten().copied().collect()
         };
-        let raw = chunks(&read(&self.place, Table::Samples, raw.clone()).await?.told);
+        let raw = chunks(&self.read(Table::Samples, raw.clone()).await?.told);
         for &level in &self.options.sums {
             let there = folder.get(&level).cloned().unwrap_or_default();
-            let left = raw.difference(&chunks(&read(&self.place, level, there).await?.told)).count();
+            let left = raw.difference(&chunks(&self.read(level, there).await?.told)).count();
             if left > 0 && !self.options.dry_run {
                 bail!("samples of {left} chunks stay, as {} lacks them", level.name());
             }
@@ -85,14 +89,14 @@ impl Maintainer {
         let mut wanted = Vec::new();
         for table in Table::SUMS {
             if let Some(files) = folder.get(&table) {
-                register(&context, &self.place, table, read(&self.place, table, files.clone()).await?)?;
+                register(&context, &self.place, table, self.read(table, files.clone()).await?)?;
                 wanted.push(format!("SELECT stack_id FROM {}", table.name()));
             }
         }
         let mut all = Vec::new();
         for table in Table::DICTIONARY {
             let files = folder.get(&table).cloned().unwrap_or_default();
-            let read = read(&self.place, table, files).await?;
+            let read = self.read(table, files).await?;
             all.push((table, read.files.clone(), columns(&read.schema)));
             register(&context, &self.place, table, read)?;
         }

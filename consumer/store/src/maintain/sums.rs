@@ -13,13 +13,13 @@ use super::{Done, Folder, Maintainer};
 use crate::footer::{Id, Told};
 use crate::layout::{Partition, Table};
 use crate::place::Place;
-use crate::query::files::{Read, read};
+use crate::query::files::Read;
 use crate::schema::{self, LABEL};
 
 /// Values of a label that sums have.
 const FEW: i64 = 32;
 /// A delivery that has not been completed for so long will not be, ms.
-const SETTLED: i64 = 24 * 3_600_000;
+pub(super) const SETTLED: i64 = 24 * 3_600_000;
 
 /// Deliveries that are in the store as a whole. Folders that cannot be read are told when their turn comes.
 pub(super) async fn complete(place: &Place, folders: &BTreeMap<Partition, Folder>) -> BTreeSet<Id> {
@@ -40,14 +40,13 @@ impl Maintainer {
         &self,
         partition: &Partition,
         folder: &mut Folder,
-        complete: &BTreeSet<Id>,
         done: &mut Done,
     ) -> Result<()> {
         let Some(raw) = folder.get(&Table::Samples).filter(|_| !self.options.sums.is_empty()) else {
             return Ok(());
         };
-        let raw = read(&self.place, Table::Samples, raw.clone()).await?;
-        let ready = self.ready(&raw, complete);
+        let raw = self.read(Table::Samples, raw.clone()).await?;
+        let ready = self.ready(&raw);
         let chunks: BTreeSet<Id> =
             raw.told.iter().flat_map(|told| told.chunks.values()).flatten().copied().collect();
         let of_all = chunks.len();
@@ -56,7 +55,7 @@ impl Maintainer {
         let mut context = None;
         for &level in &self.options.sums {
             let there = folder.get(&level).cloned().unwrap_or_default();
-            let there = read(&self.place, level, there).await?;
+            let there = self.read(level, there).await?;
             let summed: BTreeSet<Id> =
                 there.told.iter().flat_map(|told| told.chunks.values()).flatten().copied().collect();
             let fresh: Vec<Id> = ready.difference(&summed).copied().collect();
@@ -86,11 +85,12 @@ impl Maintainer {
     }
 
     /// Chunks of which no more rows will come.
-    fn ready(&self, raw: &Read, complete: &BTreeSet<Id>) -> BTreeSet<Id> {
+    fn ready(&self, raw: &Read) -> BTreeSet<Id> {
         let mut ready = BTreeSet::new();
         for (file, told) in raw.files.iter().zip(&raw.told) {
-            let settled = self.now.saturating_sub(file.meta.last_modified.timestamp_millis()) >= SETTLED;
-            let of_file = told.chunks.iter().filter(|(delivery, _)| settled || complete.contains(delivery));
+            let settled = self.is_older(&file.meta, SETTLED);
+            let of_file =
+                told.chunks.iter().filter(|(delivery, _)| settled || self.complete.contains(delivery));
             ready.extend(of_file.flat_map(|(_, chunks)| chunks));
         }
         ready

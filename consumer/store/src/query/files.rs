@@ -53,7 +53,7 @@ pub async fn open(at: &str, context: &SessionContext) -> Result<Tables> {
     for of in Table::ALL {
         let listed = place.list(of, None).await?;
         there += listed.len();
-        tables.insert(of.name(), read(&place, of, listed).await?.table(&place, of));
+        tables.insert(of.name(), read(&place, of, listed, &BTreeSet::new()).await?.table(&place, of));
     }
     if there == 0 {
         bail!("{at} is no store: there is no Parquet file in {}/ and the like", Table::Samples.name());
@@ -83,11 +83,16 @@ impl Read {
     }
 }
 
-/// Reads the footers of files.
+/// Reads the footers of files. `complete` are deliveries that are known to be whole, beside those that the files tell.
 ///
 /// # Errors
 /// One is no whole Parquet file, or has a column that others have as another type.
-pub(crate) async fn read(place: &Place, of: Table, files: Vec<Listed>) -> Result<Read> {
+pub(crate) async fn read(
+    place: &Place,
+    of: Table,
+    files: Vec<Listed>,
+    complete: &BTreeSet<Id>,
+) -> Result<Read> {
     let read = |file: Listed| async move {
         let (footer, told) = place.footer(&file.meta).await?;
         anyhow::Ok((file, footer, told))
@@ -121,7 +126,7 @@ pub(crate) async fn read(place: &Place, of: Table, files: Vec<Listed>) -> Result
         });
         told.push(of_file);
     }
-    Ok(in_force(Arc::new(Schema::new(columns)), files, told))
+    Ok(in_force(Arc::new(Schema::new(columns)), files, told, complete))
 }
 
 /// Whether a column of one file can be read as that of another.
@@ -130,8 +135,10 @@ fn alike(known: &Field, field: &Field) -> bool {
 }
 
 /// The files that count: not those that another one of their folder replaces; and of a chunk that came twice at the same moment only the rows
-/// of one delivery.
-fn in_force(schema: SchemaRef, files: Vec<DataFile>, told: Vec<Told>) -> Read {
+/// of one delivery, which is whole if one is.
+fn in_force(schema: SchemaRef, files: Vec<DataFile>, told: Vec<Told>, complete: &BTreeSet<Id>) -> Read {
+    let whole: BTreeSet<Id> = told.iter().flat_map(|told| told.complete.iter().copied()).collect();
+    let rank = |delivery: Id| (!whole.contains(&delivery) && !complete.contains(&delivery), delivery);
     let folder = |file: &DataFile| file.partition.clone();
     let replaced: BTreeSet<(Vec<String>, String)> = (files.iter().zip(&told))
         .flat_map(|(file, told)| told.replaces.iter().map(|name| (folder(file), name.clone())))
@@ -144,7 +151,9 @@ fn in_force(schema: SchemaRef, files: Vec<DataFile>, told: Vec<Told>) -> Read {
         for (&delivery, chunks) in &told.chunks {
             for &chunk in chunks {
                 let by = of_chunk.entry((folder(file), chunk)).or_insert(delivery);
-                *by = delivery.min(*by);
+                if rank(delivery) < rank(*by) {
+                    *by = delivery;
+                }
             }
         }
     }
@@ -183,4 +192,48 @@ fn times(footer: &ArrowReaderMetadata) -> Option<(i64, i64)> {
     };
     let bounds = groups.iter().map(|group| group.column(leaf).statistics().and_then(of_group));
     bounds.collect::<Option<Vec<_>>>()?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::ObjectMeta;
+
+    use super::*;
+
+    fn file(name: &str) -> DataFile {
+        let meta = ObjectMeta {
+            location: format!("samples/day=2026-01-01/service=a/{name}").into(),
+            last_modified: Default::default(),
+            size: 1,
+            e_tag: None,
+            version: None,
+        };
+        DataFile {
+            meta,
+            partition: vec!["2026-01-01".into(), "a".into()],
+            rows: 1,
+            times: None,
+            except: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn of_a_chunk_that_came_twice_the_whole_delivery_counts() {
+        let told = |delivery: u64, chunks: &[u64], complete: bool| Told {
+            chunks: [(Id(delivery), chunks.iter().copied().map(Id).collect())].into(),
+            complete: if complete { vec![Id(delivery)] } else { Vec::new() },
+            ..Told::default()
+        };
+        // 1 was cut off; 5 and 7 are whole.
+        let files = ["1.parquet", "5.parquet", "7.parquet"].map(file).to_vec();
+        let all = vec![told(1, &[10, 20], false), told(5, &[10, 20, 30], true), told(7, &[30, 40], true)];
+        let read = in_force(Arc::new(Schema::empty()), files.clone(), all.clone(), &BTreeSet::new());
+        let except: Vec<&[i64]> = read.files.iter().map(|file| file.except.as_slice()).collect();
+        assert_eq!(except, [&[10, 20][..], &[], &[30]]);
+        assert_eq!(read.told[2].chunks[&Id(7)], [Id(40)]);
+        // Whole by what another folder says.
+        let read = in_force(Arc::new(Schema::empty()), files, all, &[Id(1)].into());
+        let except: Vec<&[i64]> = read.files.iter().map(|file| file.except.as_slice()).collect();
+        assert_eq!(except, [&[][..], &[10, 20], &[30]]);
+    }
 }
