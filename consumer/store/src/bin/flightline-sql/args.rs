@@ -327,7 +327,7 @@ pub enum TreeFormat {
     Svg,
     /// d3-flame-graph's JSON
     D3,
-    /// The same as Treasure Data's HDPS has it: under <ROOT>, boxes called "Class.method: line (Native|Non-native)"
+    /// The same as Treasure Data's HDPS has it: under `<ROOT>`, boxes called "Class.method: line (Native|Non-native)"
     Hdps,
     /// `root;caller;leaf count`
     Folded,
