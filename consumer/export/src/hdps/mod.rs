@@ -89,7 +89,11 @@ impl Shape {
         hash.number(sample.time.epoch_nanos);
         hash.number(thread.0);
         hash.number(thread.1);
-        hash.text(&format!("{:?} {:?} {:?}", sample.duration_nanos, sample.variant, sample.weight));
+        let weight = &sample.weight;
+        for number in [sample.duration_nanos.unwrap_or(u64::MAX), weight.samples, weight.value] {
+            hash.0.update(number.to_le_bytes());
+        }
+        hash.text(sample.variant.as_deref().unwrap_or_default());
         for (name, value) in &sample.fields {
             hash.text(name);
             hash.value(value);
