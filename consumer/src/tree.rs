@@ -86,6 +86,12 @@ struct Growing {
 pub const NONE: u32 = u32::MAX;
 
 impl Builder {
+    /// One with room for so many nodes.
+    pub fn with_room(nodes: usize) -> Self {
+        let children = HashMap::with_capacity_and_hasher(nodes, KeyHash::default());
+        Self { nodes: Vec::with_capacity(nodes), children, ..Self::default() }
+    }
+
     /// The handle of `label`, new or known.
     pub fn label(&mut self, label: Label) -> LabelId {
         if let Some(&id) = self.label_ids.get(&label) {

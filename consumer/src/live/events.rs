@@ -6,6 +6,7 @@ use jfr_format::error::Error;
 use jfr_format::event::{EventRef, Value as Read, constant};
 use jfr_format::read::{Binding, Chunk, Frame};
 
+use super::cache::Cache;
 use super::feed::State;
 use super::item::{ChunkStart, Event, Item, Loss, Sample, Time, Weight};
 use super::plan::{
@@ -77,7 +78,7 @@ pub(super) fn context(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, bindi
     let [ticks, thread, context] = values(chunk, frame, binding)?;
     if (0..3).all(|slot| binding.is_bound(slot))
         && let Some(thread) = state.cache.thread(chunk, thread)?
-        && let Some(context) = span_context(state, chunk, context)?
+        && let Some(context) = span_context(&mut state.cache, chunk, context)?
     {
         let time = state.clock.tick(chunk, ticks as i64).epoch_nanos;
         state.segments.contexts.put(&thread, time, context);
@@ -85,18 +86,22 @@ pub(super) fn context(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, bindi
     unless_unwanted(state, chunk, frame)
 }
 
-fn span_context(state: &mut State, chunk: &Chunk, key: u64) -> Result<Option<Arc<SpanContext>>, Error> {
-    if let Some(known) = state.cache.contexts.get(&key) {
+pub(super) fn span_context(
+    cache: &mut Cache,
+    chunk: &Chunk,
+    key: u64,
+) -> Result<Option<Arc<SpanContext>>, Error> {
+    if let Some(known) = cache.contexts.get(&key) {
         return Ok(Some(known.clone()));
     }
     let found = match chunk.types.by_name("flightline.types.SpanContext") {
         Some((index, _)) => constant(chunk, index, key, 0)?,
         None => None,
     };
-    let Some(Read::Struct(fields)) = found else { return Ok(state.cache.missing(key)) };
-    let fields = Owner::new(&mut state.cache, chunk).fields(&fields, |_| false)?;
+    let Some(Read::Struct(fields)) = found else { return Ok(cache.missing(key)) };
+    let fields = Owner::new(cache, chunk).fields(&fields, |_| false)?;
     let Some(context) = told::context(&fields).map(Arc::new) else { return Ok(None) };
-    state.cache.contexts.insert(key, context.clone());
+    cache.contexts.insert(key, context.clone());
     Ok(Some(context))
 }
 
@@ -182,6 +187,19 @@ fn text_of(fields: &[(Arc<str>, Value)], name: &str) -> Option<Arc<str>> {
 pub(super) fn loss(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: &LossPlan) -> Made {
     let Some(event) = event(chunk, frame) else { return Ok(None) };
     let time = state.clock.tick(chunk, event.start_ticks().unwrap_or(chunk.header.start_ticks.0));
+    // In a chunk that has been damaged its key may stand for another.
+    let trusted = !state.segments.distrusted();
+    Ok(Some(Item::Loss(lost(&mut state.cache, &event, time, plan, trusted)?)))
+}
+
+/// What an event tells of something that is missing; of whose thread only if its key is `trusted`.
+pub(super) fn lost(
+    cache: &mut Cache,
+    event: &EventRef<'_>,
+    time: Time,
+    plan: &LossPlan,
+    trusted: bool,
+) -> Result<Loss, Error> {
     let number = |name: &str| -> Result<Option<u64>, Error> {
         let number = event.field(name)?.and_then(|value| value.as_i64());
         Ok(number.map(|number| u64::try_from(number).unwrap_or(0)))
@@ -189,17 +207,15 @@ pub(super) fn loss(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: &L
     let text = |name: &str| -> Result<Option<Arc<str>>, Error> {
         Ok(event.field(name)?.map_or(Ok(None), |value| value.text())?.map(|text| super::cut(&text)))
     };
-    // In a chunk that has been damaged its key may stand for another.
-    let trusted = !state.segments.distrusted();
     let thread = match event.field("eventThread")? {
-        Some(Read::Reference(thread)) if trusted => state.cache.thread(chunk, thread.key())?,
+        Some(Read::Reference(thread)) if trusted => cache.thread(event.chunk(), thread.key())?,
         _ => None,
     };
     let cause = match plan.cause {
         Cause::Field(name) => text(name)?.unwrap_or_else(|| "unknown".into()),
         Cause::Always(cause) => cause.into(),
     };
-    let loss = Loss {
+    Ok(Loss {
         time,
         told_by: plan.name.into(),
         cause,
@@ -208,8 +224,7 @@ pub(super) fn loss(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: &L
         events: number(plan.events)?,
         bytes: number(plan.bytes)?,
         cpu_nanos: number(plan.cpu)?,
-    };
-    Ok(Some(Item::Loss(loss)))
+    })
 }
 
 pub(super) fn other(

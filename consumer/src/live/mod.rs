@@ -43,6 +43,7 @@ mod contexts;
 mod events;
 mod feed;
 mod item;
+pub mod keyed;
 mod open;
 mod plan;
 mod segments;

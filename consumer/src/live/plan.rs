@@ -158,6 +158,16 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Whether nothing is made of events of a type, as far as can be told without its chunk.
+    pub(super) fn is_none(class: &Class, wanted: &Wanted) -> bool {
+        let name = &*class.name;
+        let told = [SETTING, CONTEXT, SEGMENT].contains(&name) || LOSSES.iter().any(|loss| loss.name == name);
+        let named = || wanted.samples.is_empty() || wanted.samples.iter().any(|of| **of == *name);
+        !(told || is_sample(class) && named())
+    }
+}
+
 impl SamplePlan {
     fn new(chunk: &Chunk, class: &Class) -> Self {
         let Names { thread, count, value, unit, scale, variant } = Names::of(chunk, class);

@@ -12,7 +12,7 @@ use flightline_consumer::fold::{FoldOptions, fold};
 use flightline_consumer::model::Frame;
 use flightline_store::query::dialect::{self, Engine};
 use flightline_store::query::share::{Question, Share, shares};
-use flightline_store::query::tree::{Dictionary, MISSING, grow};
+use flightline_store::query::tree::{MISSING, grow};
 use flightline_store::query::weights::{Choice, Measure};
 use flightline_store::query::{OpenOptions, Session};
 use futures::TryStreamExt;
@@ -67,9 +67,8 @@ async fn a_flame_graph_of_the_store_is_that_of_the_recording() {
                 let events = vec![kind.name.to_string()];
                 let options = FoldOptions { lines, events, ..FoldOptions::default() };
                 let want = text(&fold(&model, &options).unwrap());
-                let dictionary = Dictionary::read(&session, "samples", "", &options).await.unwrap();
                 let filter = format!("event_type = '{}'", kind.name);
-                let grown = grow(&session, &dictionary, of(&filter, Measure::Samples)).await.unwrap();
+                let grown = grow(&session, of(&filter, Measure::Samples), &options).await.unwrap();
                 assert_eq!(text(&grown.tree), want, "{name}: {}", kind.name);
                 assert_eq!(grown.missing, 0);
                 compared += want.lines().count();
@@ -217,10 +216,9 @@ async fn samples_are_chosen_by_tables_of_the_users_own() {
     fs::write(&tasks, "task,seconds\na,3\nb,30\n").unwrap();
     session.add_table("tasks", &tasks).await.unwrap();
     let slow = "label_task IN (SELECT task FROM tasks WHERE seconds > 10)";
-    let dictionary = Dictionary::read(&session, "samples", "", &FoldOptions::default()).await.unwrap();
-    let grown = grow(&session, &dictionary, of(slow, Measure::Samples)).await.unwrap();
+    let grown = grow(&session, of(slow, Measure::Samples), &FoldOptions::default()).await.unwrap();
     assert_eq!(text(&grown.tree), "main;serve;parse 2\nmain;serve;parse;alloc 1\n");
-    let by_value = grow(&session, &dictionary, of(slow, Measure::Value)).await.unwrap();
+    let by_value = grow(&session, of(slow, Measure::Value), &FoldOptions::default()).await.unwrap();
     assert_eq!(text(&by_value.tree), "main;serve;parse 20\nmain;serve;parse;alloc 10\n");
     let joined = "SELECT t.task, t.seconds, count(*) FROM samples s JOIN tasks t ON s.label_task = t.task GROUP BY 1, 2 ORDER BY 1";
     assert_eq!(answer(&session, joined).await, "a,3,3\nb,30,3");
@@ -235,10 +233,10 @@ async fn shares_of_a_function_by_version_over_time() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());
     let session = open(folder.path()).await;
-    let dictionary = Dictionary::read(&session, "samples", "", &FoldOptions::default()).await.unwrap();
     let question =
         Question { choice: of("service = 'api'", Measure::Samples), by: "label_version", every: 3600 };
-    let of_parse = shares(&session, &dictionary, &question, |label| &*label.text == "parse").await.unwrap();
+    let of_parse =
+        shares(&session, &question, &FoldOptions::default(), |label| &*label.text == "parse").await.unwrap();
     let hour = |hour: i64| DAY / 1_000_000 + hour * 3600;
     let row = |at: i64, version: &str, of_function: u64, total: u64| {
         ((hour(at), version.to_owned()), Share { of_function, total })
@@ -284,10 +282,10 @@ async fn what_is_damaged_is_named() {
 
     fs::remove_file(folder.path().join("nodes/day=2026-01-02/service=api/w3.parquet")).unwrap();
     let session = open(folder.path()).await;
-    let dictionary = Dictionary::read(&session, "samples", "", &FoldOptions::default()).await.unwrap();
-    let grown = grow(&session, &dictionary, of("day = '2026-01-02'", Measure::Samples)).await.unwrap();
-    assert_eq!(text(&grown.tree), format!("{MISSING} 1\nmain;serve;parse 1\n"));
-    assert_eq!((grown.missing, grown.tree.total), (1, 2));
+    let filter = "service = 'api' AND label_version = '2'";
+    let grown = grow(&session, of(filter, Measure::Samples), &FoldOptions::default()).await.unwrap();
+    assert_eq!(text(&grown.tree), format!("{MISSING} 1\nmain;serve;parse 2\n"));
+    assert_eq!((grown.missing, grown.tree.total), (1, 3));
 
     for table in ["samples", "stacks", "nodes", "frames"] {
         fs::remove_dir_all(folder.path().join(table)).unwrap();

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! files (which there are) ─► table (left out what cannot match) ─► session: SQL
-//!                                                 └─► weights by stack ─► tree ─► prune ─► pictures of flightline-consumer
+//!                                                 └─► weights by stack ─► paths ─► tree ─► prune ─► pictures of flightline-consumer
 //! ```
 
 pub mod dialect;
 pub mod files;
 pub mod hdps;
 mod once;
+pub mod paths;
 pub mod prune;
 pub mod session;
 pub mod share;

@@ -6,12 +6,13 @@ use anyhow::{Result, bail};
 use datafusion::arrow::array::{Array, StringArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
+use flightline_consumer::fold::FoldOptions;
 use flightline_consumer::tree::Label;
 use futures::TryStreamExt;
 
+use super::paths::Paths;
 use super::session::{Session, condition};
-use super::tree::Dictionary;
-use super::weights::{Choice, ids};
+use super::weights::{Choice, ids, weights};
 
 /// Rows that are kept.
 const MOST: usize = 1_000_000;
@@ -46,14 +47,14 @@ impl Share {
 /// Shares by begin (seconds since 1970) and by what they are told apart by.
 pub type Shares = BTreeMap<(i64, String), Share>;
 
-/// The shares of the functions whose label is `wanted`.
+/// The shares of the functions whose label, made as `options` say, is `wanted`.
 ///
 /// # Errors
 /// The question is none, the store cannot be read, or there are too many rows.
 pub async fn shares(
     session: &Session,
-    dictionary: &Dictionary,
     question: &Question<'_>,
+    options: &FoldOptions,
     wanted: impl Fn(&Label) -> bool,
 ) -> Result<Shares> {
     let Question { every, choice, .. } = *question;
@@ -68,7 +69,9 @@ pub async fn shares(
         "SELECT {begin} AS begin, CAST({by} AS VARCHAR) AS of_what, stack_id, {sum} AS weight \
          FROM {table} WHERE {filter} GROUP BY 1, 2, 3"
     );
-    let mut has = dictionary.stacks_with(wanted);
+    let stacks = weights(session, choice).await?.by_stack.into_keys();
+    let paths = Paths::read(session, table, choice.filter, stacks, options).await?;
+    let has = paths.stacks_with(wanted);
     let mut shares = Shares::new();
     let mut rows = session.stream(&sql).await?;
     while let Some(batch) = rows.try_next().await? {

@@ -149,6 +149,17 @@ impl StoreTable {
         self
     }
 
+    /// A table for each of its files.
+    pub fn each_file(&self) -> Vec<Self> {
+        let of = |file: &DataFile| Self { files: Arc::new([file.clone()]), ..self.clone() };
+        self.files.iter().map(of).collect()
+    }
+
+    /// Notes that so many files did not have to be read.
+    pub fn passed_over(&self, files: usize) {
+        self.tally.passed_over.fetch_add(files as u64, Ordering::Relaxed);
+    }
+
     /// The files that may have rows for which `predicate` holds.
     fn kept(&self, predicate: Option<&Arc<dyn PhysicalExpr>>) -> Vec<&DataFile> {
         let pruning = predicate.and_then(|predicate| {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use flightline_consumer::live::keyed::{self, Keyed};
 use flightline_consumer::live::{self, Feed, Item};
 use jfr_format::pool::KeyHash;
 use object_store::path::Path;
@@ -206,9 +207,58 @@ impl Writer {
     }
 
     async fn deliver(&self, chunks: &[Chunk<'_>], added: &mut Added) -> Result<()> {
-        let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else { return Ok(()) };
+        let Some(first) = chunks.first() else { return Ok(()) };
         let ids: Vec<Id> = chunks.iter().map(|chunk| chunk.id).collect();
         let mut parts = Parts::new(self, first.day, self.delivery_id(&ids));
+        let mut reader = keyed::Reader::new(&self.options.events);
+        let mut plain = 0;
+        for (chunk, &id) in chunks.iter().zip(&ids) {
+            let Some(keyed) = reader.read(chunk.bytes) else { break };
+            self.take_keyed(&keyed, id, &mut parts, added).await?;
+            plain += 1;
+        }
+        if plain < chunks.len() {
+            // What samples stand for may have been told in the chunk before.
+            let from = plain.saturating_sub(1);
+            self.take_others(&chunks[from..], plain - from, &mut parts, added).await?;
+        }
+        parts.finish(added).await?;
+        added.chunks += chunks.len() as u64;
+        self.lock().entry(first.day).or_default().extend(ids);
+        Ok(())
+    }
+
+    /// Takes in a chunk that was read at once.
+    async fn take_keyed(
+        &self,
+        keyed: &Keyed,
+        id: Id,
+        parts: &mut Parts<'_>,
+        added: &mut Added,
+    ) -> Result<()> {
+        parts.rows.chunk(id);
+        for loss in &keyed.losses {
+            parts.rows.loss(loss);
+        }
+        let mut at = 0;
+        while at < keyed.rows.len() {
+            at = parts.rows.keyed(keyed, at, &self.shared);
+            if parts.rows.full() {
+                parts.put(added).await?;
+                parts.rows.chunk(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in chunks item by item, the first `passed` of which only say what the others go on from.
+    async fn take_others(
+        &self,
+        chunks: &[Chunk<'_>],
+        passed: usize,
+        parts: &mut Parts<'_>,
+        added: &mut Added,
+    ) -> Result<()> {
         let mut feed = Feed::new(self.feed_options());
         // Where each begins in what is fed.
         let mut begins: Vec<u64> = Vec::with_capacity(chunks.len());
@@ -219,9 +269,11 @@ impl Writer {
         }
         let at = |offset: u64| begins.partition_point(|&begin| begin <= offset).saturating_sub(1);
         let mut now = 0;
-        parts.rows.chunk(ids[now]);
-        for chunk in chunks {
-            let end = if chunk.offset == last.offset { Some(None) } else { None };
+        if passed == 0 {
+            parts.rows.chunk(chunks[now].id);
+        }
+        for (number, chunk) in chunks.iter().enumerate() {
+            let end = if number + 1 == chunks.len() { Some(None) } else { None };
             for piece in chunk.bytes.chunks(PIECE).map(Some).chain(end) {
                 match piece {
                     Some(piece) => feed.push(piece),
@@ -231,30 +283,28 @@ impl Writer {
                     match item {
                         Item::ChunkStart(start) if at(start.offset) != now => {
                             now = at(start.offset);
-                            parts.rows.chunk(ids[now]);
+                            parts.rows.chunk(chunks[now].id);
                         }
-                        Item::Sample(sample) => parts.rows.sample(&sample, &self.shared),
-                        Item::Loss(loss) => parts.rows.loss(&loss),
                         Item::Warning(warning) => {
                             let of = at(warning.offset);
                             let byte = chunks[of].offset + warning.offset.saturating_sub(begins[of]);
                             added.warn(format!("byte {byte}: {}", warning.message));
                         }
+                        _ if now < passed => {}
+                        Item::Sample(sample) => parts.rows.sample(&sample, &self.shared),
+                        Item::Loss(loss) => parts.rows.loss(&loss),
                         _ => {}
                     }
                     if parts.rows.full() {
                         parts.rows.settle(|event| feed.period(event));
                         parts.put(added).await?;
-                        parts.rows.chunk(ids[now]);
+                        parts.rows.chunk(chunks[now].id);
                     }
                 }
             }
             // What samples stand for may be told behind them.
             parts.rows.settle(|event| feed.period(event));
         }
-        parts.finish(added).await?;
-        added.chunks += chunks.len() as u64;
-        self.lock().entry(first.day).or_default().extend(ids);
         Ok(())
     }
 

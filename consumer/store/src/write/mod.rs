@@ -10,6 +10,7 @@ mod chunks;
 mod deliver;
 mod dictionary;
 mod encode;
+mod keyed;
 mod labels;
 mod rows;
 mod stream;

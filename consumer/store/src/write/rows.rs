@@ -103,7 +103,7 @@ impl Texts {
         number
     }
 
-    fn maybe(&mut self, text: Option<&Arc<str>>) -> u32 {
+    pub(super) fn maybe(&mut self, text: Option<&Arc<str>>) -> u32 {
         text.map_or(NONE, |text| self.number(text))
     }
 }
@@ -132,7 +132,7 @@ pub(super) struct Rows {
     known_threads: HashMap<(u32, Option<i64>), u32, KeyHash>,
     plain: Option<u32>,
     /// Rows of chunks that are over.
-    settled: usize,
+    pub(super) settled: usize,
 }
 
 /// What all samples of a delivery share.
@@ -216,7 +216,7 @@ impl Rows {
         });
     }
 
-    fn thread(&mut self, thread: &Arc<Thread>) -> u32 {
+    pub(super) fn thread(&mut self, thread: &Arc<Thread>) -> u32 {
         let at = Arc::as_ptr(thread).addr();
         if let Some(&(_, known)) = self.met_threads.get(&at) {
             return known;
@@ -234,18 +234,24 @@ impl Rows {
 
     /// The number of what a sample shares with others of its span.
     fn context(&mut self, sample: &live::Sample, shared: &Shared) -> u32 {
-        let Some(span) = &sample.span else {
-            if let Some(id) = sample.span_id {
-                return self.span_alone(id, shared);
+        match (&sample.span, sample.span_id) {
+            (Some(span), _) => self.span(span, shared),
+            (None, Some(id)) => self.span_alone(id, shared),
+            (None, None) => self.no_span(shared),
+        }
+    }
+
+    pub(super) fn no_span(&mut self, shared: &Shared) -> u32 {
+        match self.plain {
+            Some(plain) => plain,
+            None => {
+                let plain = self.add(Context::default(), &BTreeMap::new(), shared);
+                *self.plain.insert(plain)
             }
-            return match self.plain {
-                Some(plain) => plain,
-                None => {
-                    let plain = self.add(Context::default(), &BTreeMap::new(), shared);
-                    *self.plain.insert(plain)
-                }
-            };
-        };
+        }
+    }
+
+    pub(super) fn span(&mut self, span: &Arc<SpanContext>, shared: &Shared) -> u32 {
         let at = Arc::as_ptr(span).addr();
         if let Some(&(_, known)) = self.met_contexts.get(&at) {
             return known;
@@ -293,6 +299,6 @@ impl Rows {
     }
 }
 
-fn number(number: u64) -> i64 {
+pub(super) fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -8,7 +8,7 @@ use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::difference::{self, DifferenceOptions};
 use flightline_consumer::render::svg::SvgOptions;
 use flightline_store::query::session::condition;
-use flightline_store::query::tree::Dictionary;
+use flightline_store::query::weights::weights;
 
 use crate::args::{DiffArgs, SelectArgs};
 use crate::choice::condition_of;
@@ -19,11 +19,9 @@ pub async fn run(args: &DiffArgs) -> Result<()> {
     let session = answer::open(&args.store).await?;
     let of_type = condition_of(&session, &args.select).await?;
     let both = |one: &str| anyhow::Ok(format!("{of_type} AND {}", condition(one)?));
-    let either = both(&format!("{} OR {}", condition(&args.before)?, condition(&args.after)?))?;
-    let dictionary =
-        Dictionary::read(&session, args.select.table(), &either, &args.select.names(false)).await?;
-    let before = flame::tree(&session, &dictionary, &both(&args.before)?, &args.select).await?;
-    let after = flame::tree(&session, &dictionary, &both(&args.after)?, &args.select).await?;
+    let names = args.select.names(false);
+    let before = flame::tree(&session, &both(&args.before)?, &args.select, &names).await?;
+    let after = flame::tree(&session, &both(&args.after)?, &args.select, &names).await?;
     for (tree, which) in [(&before, &args.before), (&after, &args.after)] {
         if tree.total == 0 {
             bail!("no sample in {} is one where {which}", args.store.store);
@@ -34,7 +32,7 @@ pub async fn run(args: &DiffArgs) -> Result<()> {
     if args.select.total {
         let counted = SelectArgs { total: false, ..args.select.clone() };
         for (at, (which, tree)) in [(&args.before, &before), (&args.after, &after)].into_iter().enumerate() {
-            let samples = flame::tree(&session, &dictionary, &both(which)?, &counted).await?;
+            let samples = weights(&session, counted.choice(&both(which)?)).await?;
             difference.per_sample[at] = tree.total as f64 / samples.total.max(1) as f64;
         }
     }

@@ -15,7 +15,7 @@ use flightline_store::query::Session;
 use flightline_store::query::dialect;
 use flightline_store::query::hdps;
 use flightline_store::query::prune::prune;
-use flightline_store::query::tree::{Dictionary, MISSING, grow};
+use flightline_store::query::tree::{MISSING, grow};
 use flightline_store::query::weights::{Choice, Measure};
 
 use crate::args::{FlameArgs, SelectArgs, Sums, TreeFormat};
@@ -50,15 +50,15 @@ impl SelectArgs {
     }
 }
 
-/// The tree of the samples for which `condition` holds.
+/// The tree of the samples for which `condition` holds, frames named as `names` say.
 pub async fn tree(
     session: &Session,
-    dictionary: &Dictionary,
     condition: &str,
     select: &SelectArgs,
+    names: &FoldOptions,
 ) -> Result<Tree> {
     let unit = select.measure().unit();
-    let grown = grow(session, dictionary, select.choice(condition)).await?;
+    let grown = grow(session, select.choice(condition), names).await?;
     if grown.missing > 0 {
         output::note(format_args!(
             "{} are of stacks that the store does not have: {MISSING} in what is drawn",
@@ -81,8 +81,7 @@ pub async fn run(args: &FlameArgs) -> Result<()> {
     let mut names = select.names(format == TreeFormat::Html);
     names.lines |= format == TreeFormat::Hdps;
     let condition = condition_of(&session, select).await?;
-    let dictionary = Dictionary::read(&session, select.table(), &condition, &names).await?;
-    let tree = tree(&session, &dictionary, &condition, select).await?;
+    let tree = tree(&session, &condition, select, &names).await?;
     let mut told = vec![amount(tree.total, &tree.unit)];
     let tree = if args.min_percent > 0.0 {
         let (left, pruned) = prune(&tree, args.min_percent);

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use flightline_store::query::share::{Question, shares};
-use flightline_store::query::tree::Dictionary;
 
 use crate::args::ShareArgs;
 use crate::choice::condition_of;
@@ -15,10 +14,9 @@ pub async fn run(args: &ShareArgs) -> Result<()> {
     let session = answer::open(&args.store).await?;
     let select = &args.select;
     let condition = condition_of(&session, select).await?;
-    let dictionary = Dictionary::read(&session, select.table(), &condition, &select.names(false)).await?;
     let question = Question { choice: select.choice(&condition), by: &args.by, every: args.every };
     let wanted = |label: &flightline_consumer::tree::Label| args.function.is_match(&label.text);
-    let shares = shares(&session, &dictionary, &question, wanted).await?;
+    let shares = shares(&session, &question, &select.names(false), wanted).await?;
     if shares.is_empty() {
         bail!("no sample in {} is one where {}", args.store.store, args.select.title());
     }

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use flightline_store::query::tree::Dictionary;
 
 use crate::args::TopArgs;
 use crate::choice::condition_of;
@@ -14,8 +13,7 @@ pub async fn run(args: &TopArgs) -> Result<()> {
     let session = answer::open(&args.store).await?;
     let select = &args.select;
     let condition = condition_of(&session, select).await?;
-    let dictionary = Dictionary::read(&session, select.table(), &condition, &select.names(false)).await?;
-    let tree = flame::tree(&session, &dictionary, &condition, select).await?;
+    let tree = flame::tree(&session, &condition, select, &select.names(false)).await?;
     if tree.total == 0 {
         bail!("no sample in {} is one where {}", args.store.store, args.select.title());
     }

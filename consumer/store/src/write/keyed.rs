@@ -1,0 +1,112 @@
+//! The samples of a whole chunk as rows: what they share becomes a number of the file once, not with each of them.
+
+use flightline_consumer::live::keyed::{self, Keyed};
+use flightline_consumer::model::Unit;
+
+use super::rows::{NONE, Row, Rows, Shared, number};
+
+/// What the chunk's numbers are in a file.
+struct Numbers {
+    events: Vec<u32>,
+    threads: Vec<u32>,
+    stacks: Vec<u32>,
+    states: Vec<u32>,
+    variants: Vec<u32>,
+    contexts: Vec<u32>,
+    no_stack: u32,
+    no_span: u32,
+}
+
+impl Rows {
+    /// Adds the rows of a chunk from `from` on until there is enough for a file; returns where it stopped.
+    pub(super) fn keyed(&mut self, of: &Keyed, from: usize, shared: &Shared) -> usize {
+        let rest = of.rows.get(from..).unwrap_or_default();
+        if rest.is_empty() {
+            return of.rows.len();
+        }
+        let numbers = self.numbers(of, rest, shared);
+        let mut at = from;
+        // At least some, so that it comes to an end.
+        for part in rest.chunks(1 << 16) {
+            self.rows.reserve(part.len());
+            for row in part {
+                let row = numbers.row(of, row, self.chunks.len().saturating_sub(1) as u32);
+                self.rows.push(row);
+            }
+            at += part.len();
+            if self.full() {
+                break;
+            }
+        }
+        self.settled = self.rows.len();
+        at
+    }
+
+    fn numbers(&mut self, of: &Keyed, rows: &[keyed::Row], shared: &Shared) -> Numbers {
+        // Of what these rows refer to: a part of the chunk may be in another file.
+        let used = |count: usize, place: fn(&keyed::Row) -> u32| {
+            let mut used = vec![false; count];
+            for row in rows {
+                if let Some(used) = used.get_mut(place(row) as usize) {
+                    *used = true;
+                }
+            }
+            used
+        };
+        let stacks = of.stacks.iter().zip(used(of.stacks.len(), |row| row.stack));
+        let contexts = of.contexts.iter().zip(used(of.contexts.len(), |row| row.context));
+        let no_span = self.no_span(shared);
+        Numbers {
+            events: of.kinds.iter().map(|kind| self.events.number(&kind.event)).collect(),
+            threads: of
+                .threads
+                .iter()
+                .map(|thread| thread.as_ref().map_or(NONE, |thread| self.thread(thread)))
+                .collect(),
+            no_stack: self.dictionary.stack(None, shared.lines),
+            stacks: stacks
+                .map(|(stack, used)| match used {
+                    true => self.dictionary.stack(stack.as_ref(), shared.lines),
+                    false => NONE,
+                })
+                .collect(),
+            states: of.states.iter().map(|state| self.states.maybe(state.as_ref())).collect(),
+            variants: of.variants.iter().map(|variant| self.variants.maybe(variant.as_ref())).collect(),
+            contexts: contexts
+                .map(|(span, used)| match span {
+                    Some(span) if used => self.span(span, shared),
+                    _ => no_span,
+                })
+                .collect(),
+            no_span,
+        }
+    }
+}
+
+impl Numbers {
+    #[inline]
+    fn row(&self, of: &Keyed, row: &keyed::Row, chunk: u32) -> Row {
+        let at = |list: &[u32], place: u32, or: u32| list.get(place as usize).copied().unwrap_or(or);
+        let kind = &of.kinds[row.kind as usize];
+        let samples = number(row.samples);
+        let (value, unit) = match (kind.unit, kind.period) {
+            (Unit::Samples, Some(period)) => (number(period).saturating_mul(samples), Unit::Nanoseconds),
+            (Unit::Samples, None) => (samples, Unit::Samples),
+            (unit, _) => (number(row.value), unit),
+        };
+        Row {
+            ts: row.epoch_nanos.div_euclid(1000),
+            samples,
+            value,
+            duration: if kind.lasts { number(row.duration_nanos) } else { -1 },
+            stack: at(&self.stacks, row.stack, self.no_stack),
+            event: self.events[row.kind as usize],
+            variant: at(&self.variants, row.variant, NONE),
+            state: at(&self.states, row.state, NONE),
+            thread: at(&self.threads, row.thread, NONE),
+            context: at(&self.contexts, row.context, self.no_span),
+            chunk,
+            unit,
+        }
+    }
+}
