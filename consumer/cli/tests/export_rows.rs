@@ -251,7 +251,8 @@ fn what_is_not_delivered_is_told_and_an_error() {
     // Nobody there.
     let output = export(&path, &[&SEND[..], &["--send", "fluentd://127.0.0.1:1"]].concat()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(told(&output).contains("nothing could be sent: cannot connect to"), "{}", told(&output));
+    let lost = "nothing could be sent, 5 samples and spans are lost: cannot connect to";
+    assert!(told(&output).contains(lost), "{}", told(&output));
 
     // Takes the first of several messages and wants a key then: another try is no better.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

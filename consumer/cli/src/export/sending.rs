@@ -170,7 +170,7 @@ fn finish(args: &ExportArgs, target: &Target, sending: Sending, outcome: Outcome
     let lost = report.failed + report.dropped;
     if report.requests == 0 && lost > 0 {
         let why = messages.last().map_or("no time was left", String::as_str);
-        bail!("nothing could be sent: {why}");
+        bail!("nothing could be sent, {lost} samples and spans are lost: {why}");
     }
     messages.iter().for_each(talk::warning);
     if report.requests == 0 {
