@@ -1,4 +1,5 @@
-//! What `flightline export` makes, taken by programs we did not write: an OpenTelemetry Collector and `go tool pprof`.
+//! What `flightline export` makes, taken by programs we did not write: an OpenTelemetry Collector, by OTLP and by
+//! Fluentd's protocol, and `go tool pprof`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -102,6 +103,8 @@ struct Collector {
     process: Child,
     grpc: u16,
     http: u16,
+    /// Fluentd's forward protocol.
+    forward: u16,
     folder: tempfile::TempDir,
 }
 
@@ -109,13 +112,14 @@ impl Collector {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         // Given free again a moment before the Collector takes them.
-        let free = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [grpc, http] = free.map(|listener| listener.local_addr().unwrap().port());
+        let free = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [grpc, http, forward] = free.map(|listener| listener.local_addr().unwrap().port());
         let config = format!(
-            "receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:{grpc}'}}, http: {{endpoint: '127.0.0.1:{http}'}}}}}}}}\n\
+            "receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:{grpc}'}}, http: {{endpoint: '127.0.0.1:{http}'}}}}}}, \
+             fluentforward: {{endpoint: '127.0.0.1:{forward}'}}}}\n\
              exporters: {{file: {{path: '{}'}}}}\n\
              service:\n  telemetry: {{metrics: {{level: none}}}}\n  pipelines:\n    \
-             profiles: {{receivers: [otlp], exporters: [file]}}\n    traces: {{receivers: [otlp], exporters: [file]}}\n",
+             profiles: {{receivers: [otlp], exporters: [file]}}\n    logs: {{receivers: [fluentforward], exporters: [file]}}\n    traces: {{receivers: [otlp], exporters: [file]}}\n",
             folder.path().join("out.json").display()
         );
         let path = folder.path().join("config.yaml");
@@ -126,9 +130,12 @@ impl Collector {
             .arg(format!("--config=file:{}", path.display()))
             .arg("--feature-gates=service.profilesSupport");
         let process = spawn(command.stdout(Stdio::null()).stderr(log));
-        let collector = Self { process, grpc, http, folder };
+        let collector = Self { process, grpc, http, forward, folder };
         until(LIMIT, "the Collector listens", || {
-            [grpc, http].iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok()).then_some(())
+            [grpc, http, forward]
+                .iter()
+                .all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok())
+                .then_some(())
         });
         collector
     }
@@ -278,6 +285,71 @@ fn an_opentelemetry_collector_takes_all_there_is() {
     };
     let ways = ["grpc", "http", "http-gzip", "json", "stream"];
     assert_eq!(found, ways.map(|way| (way.to_owned(), expected(way))).into());
+}
+
+/// A value of OTLP as plain JSON.
+fn plain(value: &Value) -> Value {
+    let Some((kind, value)) = value.as_object().and_then(|value| value.iter().next()) else {
+        return Value::Null;
+    };
+    match kind.as_str() {
+        "intValue" => value.as_str().unwrap().parse::<i64>().unwrap().into(),
+        "arrayValue" => list(value, "values").iter().map(plain).collect(),
+        "kvlistValue" => members(list(value, "values")),
+        _ => value.clone(),
+    }
+}
+
+fn members(pairs: &[Value]) -> Value {
+    pairs.iter().map(|pair| (pair["key"].as_str().unwrap().to_owned(), plain(&pair["value"]))).collect()
+}
+
+#[test]
+fn a_foreign_receiver_of_fluentds_protocol_takes_every_row() {
+    if !foreign::ready() {
+        return;
+    }
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jfr");
+    fs::write(&path, recording()).unwrap();
+    let collector = Collector::start();
+    let to = format!("fluentd://127.0.0.1:{}", collector.forward);
+    let label = ["--attribute", "thread=mine"];
+    // As a file in several messages, and as a stream; packed and not.
+    for (input, tag, more) in
+        [(path.as_path(), "file", &["--queue-size", "64k"][..]), (Path::new("-"), "stream", &["--no-gzip"])]
+    {
+        let args = [&["--send", &to, "--tag", tag], &label[..], more].concat();
+        let mut command = export(input, &args);
+        let sent = run(command.stdin(File::open(&path).unwrap()), LIMIT).expect_success("export");
+        let told = format!("{SAMPLES} of {SAMPLES} samples acknowledged");
+        assert!(sent.stderr.contains(&told), "{}", sent.stderr);
+    }
+    let args = [&["--format", "hdps", "-o", "-"], &label[..]].concat();
+    let rows = run(&mut export(&path, &args), LIMIT).expect_success("export of rows").stdout_text();
+    let mut rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let tenants = rows.iter().filter(|row| row["tenant"] == "a" && row["label_thread"] == "mine");
+    assert_eq!((rows.len() as i64, tenants.count() as i64), (SAMPLES, IN_SPANS));
+
+    let id = |row: &Value| row["stack_trace_id"].as_str().unwrap().to_owned();
+    rows.sort_by_key(id);
+    let mut came: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    let mut messages = 0;
+    for message in collector.finish() {
+        let scopes = list(&message, "resourceLogs").iter().flat_map(|of| list(of, "scopeLogs"));
+        for record in scopes.flat_map(|scope| list(scope, "logRecords")) {
+            let mut row = members(list(record, "attributes"));
+            let nanos: i64 = record["timeUnixNano"].as_str().unwrap().parse().unwrap();
+            assert_eq!(row["start_time_millis"], nanos / 1_000_000);
+            let tag = row.as_object_mut().unwrap().remove("fluent.tag").unwrap();
+            came.entry(tag.as_str().unwrap().to_owned()).or_default().push(row);
+        }
+        messages += 1;
+    }
+    assert!(messages > 2);
+    came.values_mut().for_each(|rows| rows.sort_by_key(id));
+    assert_eq!(came, ["file", "stream"].map(|tag| (tag.to_owned(), rows.clone())).into());
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use flightline_consumer::fold::Filter;
 use flightline_consumer::render::svg::MinWidth;
@@ -414,11 +415,20 @@ pub struct SummaryArgs {
     pub jobs: Option<NonZeroUsize>,
 }
 
+/// Ends with the usage of this command.
+pub fn usage(command: &str, kind: ErrorKind, message: &str) -> ! {
+    let mut all = Cli::command();
+    // The name by which the whole command calls it.
+    all.build();
+    match all.find_subcommand_mut(command) {
+        Some(command) => command.error(kind, message).exit(),
+        None => all.error(kind, message).exit(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-
-    use clap::CommandFactory;
 
     use super::*;
 

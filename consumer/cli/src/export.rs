@@ -1,13 +1,15 @@
 //! `flightline export`: recordings and streams for other systems, as files or to a collector.
 
+mod following;
 mod sending;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use flightline_consumer::live::{Choice, Feed, Item, Options};
 use flightline_export::send::Target;
@@ -16,7 +18,7 @@ use flightline_recorder::settings::text::{bytes, duration};
 use prost::Message;
 use regex::Regex;
 
-use crate::args::SampleArgs;
+use crate::args::{SampleArgs, usage};
 use crate::talk::{self, Progress, shown};
 use crate::{Outcome, input, output, range, recover, repository, stream};
 
@@ -78,9 +80,9 @@ pub struct ExportArgs {
     /// Send this header too, as authorization='Bearer …'; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair, requires = "send")]
     headers: Vec<(String, String)>,
-    /// With fluentd://: what it routes by
-    #[arg(long, value_name = "TAG", default_value = "flightline", requires = "send")]
-    tag: String,
+    /// With fluentd://: what it routes by [default: flightline]
+    #[arg(long, value_name = "TAG", requires = "send")]
+    tag: Option<String>,
     /// With fluentd://: the key that both know is in this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "send")]
     shared_key_file: Option<PathBuf>,
@@ -145,6 +147,9 @@ fn time(text: &str) -> Result<Duration, String> {
 
 /// Exports.
 pub fn run(args: &ExportArgs) -> Result<Outcome> {
+    if let Some(why) = args.in_vain() {
+        usage("export", ErrorKind::ArgumentConflict, why);
+    }
     let mut collector = Collector::new(args.attributes.iter().cloned().collect::<Attributes>());
     if let Some(target) = &args.send {
         return sending::run(args, target, collector);
@@ -180,18 +185,31 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
 
 /// Writes a line for each sample as it comes.
 fn rows(args: &ExportArgs, path: &Path) -> Result<Outcome> {
-    let (mut outcome, mut count) = (Outcome::Whole, 0u64);
-    output::text(path, |out| -> Result<()> {
-        outcome = read(args, |item, _| {
-            if let Item::Sample(sample) = item {
-                serde_json::to_writer(&mut *out, &hdps::row(sample, &args.attributes))?;
-                out.write_all(b"\n")?;
-                count += 1;
-            }
-            Ok(())
-        })?;
+    let (mut shape, mut count) = (hdps::Shape::new(args.attributes.clone()), 0u64);
+    let mut each = |item: &Item, out: &mut dyn Write| -> Result<()> {
+        if let Some(row) = shape.row(item) {
+            serde_json::to_writer(&mut *out, &row)?;
+            out.write_all(b"\n")?;
+            count += 1;
+        }
         Ok(())
-    })?;
+    };
+    let mut outcome = Outcome::Whole;
+    match following::followed(args)? {
+        None => output::text(path, |out| -> Result<()> {
+            outcome = read(args, |item, _| each(item, out))?;
+            Ok(())
+        })?,
+        Some((address, signals)) => output::until_signal(path, |out| {
+            let often = Duration::from_secs(1);
+            outcome = following::follow(args, &address, &signals, often, |item| match item {
+                Some(item) => each(item, out),
+                // Whoever reads along has what came.
+                None => Ok(out.flush()?),
+            })?;
+            Ok(())
+        })?,
+    }
     if count == 0 {
         talk::warning("there are no samples in it");
     }
@@ -219,6 +237,25 @@ fn tell_left_out(counts: &Counts, collector: &Collector) {
 }
 
 impl ExportArgs {
+    /// An option that would do nothing with what is asked for.
+    fn in_vain(&self) -> Option<&'static str> {
+        let fluentd = self.send.as_ref().is_some_and(Target::is_fluentd);
+        let rows = fluentd || self.send.is_none() && self.format == Format::Hdps;
+        let what = [
+            (
+                self.inferred && rows,
+                "--inferred is of traces, and rows are of samples: see --format otlp-traces",
+            ),
+            (
+                fluentd && !self.headers.is_empty(),
+                "--header is of HTTP and gRPC; a Fluentd is given --shared-key-file",
+            ),
+            (!fluentd && self.tag.is_some(), "--tag is of --send fluentd://HOST"),
+            (!fluentd && self.shared_key_file.is_some(), "--shared-key-file is of --send fluentd://HOST"),
+        ];
+        what.iter().find(|(given, _)| *given).map(|(_, why)| *why)
+    }
+
     /// What infers spans, if it is wanted.
     fn inferring(&self, stream: bool) -> Option<Inferring> {
         let shortest = i64::try_from(self.min_duration.as_nanos()).unwrap_or(i64::MAX);
@@ -254,7 +291,10 @@ fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> 
         let from: Result<Box<dyn Read>> = if path.as_os_str() == "-" {
             Ok(Box::new(std::io::stdin()))
         } else if stream::address(&path)?.is_some() {
-            bail!("{} does not end: send it with --send, or give its recording", shown(&path));
+            bail!(
+                "{} does not end: give it alone, with --send or --format hdps, or give its recording",
+                shown(&path)
+            );
         } else {
             // Says what is wrong with what is no recording.
             input::recording(&path).and_then(|_| {

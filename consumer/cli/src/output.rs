@@ -43,6 +43,18 @@ where
     if !is_stdout(path) {
         return whole(path, |out| Ok(write(out)?));
     }
+    to_stdout(write)
+}
+
+/// The same for who waits for signals: what came until then is all, and appears under its name.
+pub fn until_signal(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    if is_stdout(path) { to_stdout(write) } else { replace(path, false, write) }
+}
+
+fn to_stdout<E>(write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<()>
+where
+    anyhow::Error: From<E>,
+{
     let mut out = BufWriter::with_capacity(1 << 16, Named(io::stdout().lock()));
     write(&mut out)?;
     Ok(out.flush()?)
@@ -68,6 +80,10 @@ fn named(error: io::Error) -> io::Error {
 /// Lets `write` write a file that appears under its name, or replaces the one that has it, when it is complete: not
 /// at all if there is an error or the program is ended before. Devices and pipes are written to as they are.
 pub fn whole<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
+    replace(path, true, write)
+}
+
+fn replace<T>(path: &Path, mortal: bool, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
     let cannot = || format!("cannot write {}", path.display());
     let before = fs::metadata(path).ok();
     if before.as_ref().is_some_and(|before| !before.is_file()) {
@@ -79,7 +95,10 @@ pub fn whole<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T>) ->
     let mut name = to.file_name().with_context(cannot)?.to_owned();
     name.push(format!(".{}.partial", std::process::id()));
     let partial = to.with_file_name(name);
-    let unfinished = Unfinished::new(&partial)?;
+    if mortal {
+        watch()?;
+    }
+    let unfinished = Unfinished::new(&partial);
     let file = File::create_new(&partial).with_context(cannot)?;
     if let Some(before) = before {
         // Not every file system has permissions.
@@ -115,22 +134,27 @@ fn forget(path: &Path) {
 /// A file that is not to be left behind.
 struct Unfinished<'a>(&'a Path);
 
+/// Has a signal that ends the program remove what is unfinished.
+fn watch() -> Result<()> {
+    static WATCHED: OnceLock<()> = OnceLock::new();
+    if WATCHED.set(()).is_ok() {
+        let signals = Signals::deadly()?;
+        thread::spawn(move || {
+            let Some(signal) = signals.wait(None) else { return };
+            let all = partials().lock().unwrap_or_else(|e| e.into_inner());
+            for path in all.iter() {
+                let _ = fs::remove_file(path);
+            }
+            std::process::exit(128 + signal);
+        });
+    }
+    Ok(())
+}
+
 impl<'a> Unfinished<'a> {
-    fn new(path: &'a Path) -> Result<Self> {
-        static WATCHED: OnceLock<()> = OnceLock::new();
-        if WATCHED.set(()).is_ok() {
-            let signals = Signals::deadly()?;
-            thread::spawn(move || {
-                let Some(signal) = signals.wait(None) else { return };
-                let all = partials().lock().unwrap_or_else(|e| e.into_inner());
-                for path in all.iter() {
-                    let _ = fs::remove_file(path);
-                }
-                std::process::exit(128 + signal);
-            });
-        }
+    fn new(path: &'a Path) -> Self {
         partials().lock().unwrap_or_else(|e| e.into_inner()).push(path.to_owned());
-        Ok(Self(path))
+        Self(path)
     }
 
     fn finished(self) {

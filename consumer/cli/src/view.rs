@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, ValueEnum, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::view::{
     self, Category, Layout, Options, Plan, Table, Truncate, View, Viewer, how_to_record, similar, write_csv,
@@ -15,7 +15,7 @@ use flightline_consumer::view::{
 };
 use jfr_format::read::{Item, Recording, default_jobs};
 
-use crate::args::Cli;
+use crate::args::usage;
 use crate::talk::{self, Progress, shown};
 use crate::{Outcome, input, output, range, repository};
 
@@ -110,14 +110,14 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
             bail!("{}", unknown_name(unknown, view::all().map(|view| view.name)));
         }
         let message = format!("no recording given: flightline view {name} FILE");
-        usage(ErrorKind::MissingRequiredArgument, &message);
+        usage("view", ErrorKind::MissingRequiredArgument, &message);
     }
     if wanted.is_empty() {
-        usage(ErrorKind::InvalidValue, "no view named (flightline view --list tells all)");
+        usage("view", ErrorKind::InvalidValue, "no view named (flightline view --list tells all)");
     }
     if Path::new(name).is_file() && args.inputs.iter().all(|input| !input.is_file()) {
         let message = format!("the view comes first: flightline view {} {name}", args.inputs[0].display());
-        usage(ErrorKind::InvalidValue, &message);
+        usage("view", ErrorKind::InvalidValue, &message);
     }
     range::check(args.from, args.to)?;
     let options = Options {
@@ -160,17 +160,6 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
     }
     write(&args, &tables)?;
     Ok(outcome)
-}
-
-/// Ends with the usage of this command.
-fn usage(kind: ErrorKind, message: &str) -> ! {
-    let mut all = Cli::command();
-    // The name by which the whole command calls it.
-    all.build();
-    match all.find_subcommand_mut("view") {
-        Some(view) => view.error(kind, message).exit(),
-        None => all.error(kind, message).exit(),
-    }
 }
 
 impl Wanted {

@@ -125,8 +125,7 @@ fn messages_are_acknowledged_on_one_connection() {
             got.iter().flat_map(|message| message.rows.clone()).collect::<Vec<_>>(),
             [0, 1, 2, 3, 4, 5]
         );
-        let mut ids: Vec<&str> = got.iter().map(|message| message.id.as_str()).collect();
-        ids.dedup();
+        let ids: std::collections::BTreeSet<&str> = got.iter().map(|message| message.id.as_str()).collect();
         assert_eq!(ids.len(), 3);
     }
 }
@@ -144,7 +143,8 @@ fn what_is_not_acknowledged_comes_again_under_the_same_id() {
         }
         2 => {
             let message = message(stream);
-            let _ = stream.write_all(&[0xc1; 100]);
+            // Lists in lists.
+            let _ = stream.write_all(&[0x91; 100]);
             message.into_iter().collect()
         }
         3 => Vec::new(),
@@ -157,6 +157,71 @@ fn what_is_not_acknowledged_comes_again_under_the_same_id() {
     let first: Vec<&Message> = got.iter().filter(|message| message.rows == [0, 1]).collect();
     assert!(first.len() >= 4 && first.iter().all(|message| message.id == first[0].id), "{got:?}");
     assert_eq!(got.iter().filter(|message| message.rows == [2, 3]).count(), 1);
+}
+
+#[test]
+fn a_receiver_that_takes_one_message_a_connection_is_asked_at_once() {
+    // Whoever waited between tries would not be here before its patience is over.
+    let long = Duration::from_secs(3_600);
+    let (timeout, patience) = (Duration::from_secs(60), Duration::from_secs(60));
+    let without_pauses = Settings { first_pause: long, longest_pause: long, timeout, patience, ..settings() };
+    for asks in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let got = receiver(&listener, 3, move |_, stream| {
+            if asks {
+                assert!(key(stream, "secret", "secret", false));
+            }
+            let message = message(stream);
+            ack(stream, &message.as_ref().unwrap().id);
+            // One that knows nothing of the receiver's wish would wait for the end.
+            let mut rest = Vec::new();
+            if asks {
+                assert_eq!(stream.read_to_end(&mut rest).unwrap(), 0);
+            }
+            message.into_iter().collect()
+        });
+        let settings = Settings { shared_key: asks.then(|| "secret".to_owned()), ..without_pauses.clone() };
+        let (report, messages) = sent(&listener, settings, 3);
+        assert_eq!((report.sent, report.retries), (6, 0), "{messages:?}");
+        let rows: Vec<u64> = got.join().unwrap().into_iter().flat_map(|message| message.rows).collect();
+        assert_eq!(rows, [0, 1, 2, 3, 4, 5]);
+    }
+}
+
+#[test]
+fn a_connection_that_ends_in_the_midst_of_a_message_costs_a_try() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let got = receiver(&listener, 3, |number, stream| match number {
+        0 => {
+            stream.read_exact(&mut [0; 40]).unwrap();
+            Vec::new()
+        }
+        // The first one is taken, of the second a part only.
+        1 => {
+            let message = message(stream).unwrap();
+            ack(stream, &message.id);
+            stream.read_exact(&mut [0; 40]).unwrap();
+            vec![message]
+        }
+        _ => all(stream),
+    });
+    let (report, messages) = sent(&listener, settings(), 2);
+    assert_eq!((report.sent, report.failed, report.retries), (4, 0, 1), "{messages:?}");
+    let rows: Vec<u64> = got.join().unwrap().into_iter().flat_map(|message| message.rows).collect();
+    assert_eq!(rows, [0, 1, 2, 3]);
+}
+
+#[test]
+fn the_same_rows_under_another_tag_are_another_message() {
+    let id = |tag: &str| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let got = receiver(&listener, 1, |_, stream| all(stream));
+        let (report, _) = sent(&listener, Settings { tag: tag.to_owned(), ..settings() }, 1);
+        assert_eq!(report.sent, 2);
+        got.join().unwrap().remove(0).id
+    };
+    assert_eq!(id("a"), id("a"));
+    assert_ne!(id("a"), id("b"));
 }
 
 #[test]
@@ -187,11 +252,11 @@ fn a_receiver_that_never_acknowledges_costs_what_was_given_up_and_no_more() {
 }
 
 /// The receiver's side of the key: whether the sender knew it.
-fn key(stream: &mut TcpStream, key: &str, own: &str) -> bool {
+fn key(stream: &mut TcpStream, key: &str, own: &str, keep: bool) -> bool {
     let options = Value::Map(vec![
         ("nonce".into(), Value::Binary(b"nonce".to_vec())),
         ("auth".into(), "".into()),
-        ("keepalive".into(), true.into()),
+        ("keepalive".into(), keep.into()),
     ]);
     say(stream, &Value::Array(vec!["HELO".into(), options]));
     let Some(ping) = value(stream) else { return false };
@@ -215,7 +280,7 @@ fn both_show_that_they_know_the_key() {
     let with = |key: &str| Settings { shared_key: Some(key.to_owned()), ..settings() };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let got = receiver(&listener, 1, |_, stream| {
-        assert!(key(stream, "secret", "secret"));
+        assert!(key(stream, "secret", "secret", true));
         all(stream)
     });
     let (report, _) = sent(&listener, with("secret"), 2);
@@ -226,7 +291,7 @@ fn both_show_that_they_know_the_key() {
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let got = receiver(&listener, 1, move |_, stream| {
-            key(stream, asked, own);
+            key(stream, asked, own, true);
             message(stream).into_iter().collect()
         });
         let (report, messages) = sent(&listener, with("secret"), 1);
@@ -236,4 +301,47 @@ fn both_show_that_they_know_the_key() {
             "{messages:?}"
         );
     }
+}
+
+#[test]
+fn who_asks_for_a_key_that_was_not_given_is_told_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let got = receiver(&listener, 1, |_, stream| {
+        say(stream, &Value::Array(vec!["HELO".into(), Value::Map(Vec::new())]));
+        message(stream).into_iter().collect()
+    });
+    let (report, messages) = sent(&listener, settings(), 1);
+    assert_eq!((report.failed, report.retries, got.join().unwrap().len()), (2, 0, 1), "{messages:?}");
+    assert!(messages.iter().any(|message| message.contains("--shared-key-file")), "{messages:?}");
+}
+
+#[test]
+fn who_asks_for_a_key_and_goes_away_is_heard_too() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let got = receiver(&listener, 1, |_, stream| {
+        say(stream, &Value::Array(vec!["HELO".into(), Value::Map(Vec::new())]));
+        // Not all of a message that has no room in the sockets.
+        stream.read_exact(&mut [0; 40]).unwrap();
+        stream.shutdown(std::net::Shutdown::Both).unwrap();
+        Vec::new()
+    });
+    let target = Target::parse(&format!("fluentd://{}", listener.local_addr().unwrap())).unwrap();
+    let sender = Sender::new(&target, Settings { gzip: false, ..settings() }).unwrap();
+    let Request { signal, count, .. } = request(0);
+    sender.put(Request { signal, body: vec![0xc0; 16 << 20], count });
+    let (report, messages) = sender.finish(settings().patience);
+    assert_eq!((report.failed, report.retries, got.join().unwrap().len()), (2, 0, 0), "{messages:?}");
+    assert!(messages.iter().any(|message| message.contains("--shared-key-file")), "{messages:?}");
+}
+
+#[test]
+fn a_key_for_who_asks_for_none_is_told() {
+    // Nobody says anything.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let short = Duration::from_millis(300);
+    let key = Some("secret".to_owned());
+    let impatient = Settings { timeout: short, patience: short, shared_key: key, ..settings() };
+    let (report, messages) = sent(&listener, impatient, 1);
+    assert_eq!(report.failed, 2);
+    assert!(messages.iter().any(|message| message.contains("leave --shared-key-file out")), "{messages:?}");
 }

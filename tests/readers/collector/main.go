@@ -1,10 +1,11 @@
-// An OpenTelemetry Collector of two parts: OTLP in, a JSON file out.
+// An OpenTelemetry Collector: OTLP and Fluentd's forward protocol in, a JSON file out.
 package main
 
 import (
 	"log"
 
 	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/fileexporter"
+	"github.com/open-telemetry/opentelemetry-collector-contrib/receiver/fluentforwardreceiver"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
@@ -19,7 +20,7 @@ func main() {
 	settings := otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: "collector", Version: "1"},
 		Factories: func() (otelcol.Factories, error) {
-			receivers, err := otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory())
+			receivers, err := otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory(), fluentforwardreceiver.NewFactory())
 			if err != nil {
 				return otelcol.Factories{}, err
 			}

@@ -1,8 +1,8 @@
 //! Fluentd's forward protocol, version 1, over TCP: entries packed into one message, which the receiver acknowledges by its id.
 //!
-//! A message that is not acknowledged is sent again with the same id, which is a hash of its content: receivers may get it twice and can tell.
+//! A message that is not acknowledged is sent again with the same id, which is a hash of its tag and content: receivers may get it twice and can tell.
 
-use std::io::{Read, Write};
+use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,45 @@ pub(super) struct Fluentd {
     tag: String,
     key: Option<String>,
     gzip: bool,
+    /// On which all went well so far.
     connection: Option<TcpStream>,
+}
+
+/// Why nothing came of a message.
+enum Trouble {
+    /// The receiver ended the connection.
+    Closed,
+    Failed(Failure),
+}
+
+impl Trouble {
+    fn failure(self) -> Failure {
+        match self {
+            Self::Closed => Failure::passing("the connection was closed"),
+            Self::Failed(failure) => failure,
+        }
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => Self::Closed,
+            // What a time-out of a socket is called.
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Self::Failed(over()),
+            _ => Self::Failed(Failure::passing(error.to_string())),
+        }
+    }
+}
+
+fn over() -> Failure {
+    Failure::passing("nothing came in time")
 }
 
 impl Fluentd {
@@ -42,18 +80,19 @@ impl Fluentd {
         })
     }
 
-    fn connect(&self, until: Instant) -> Result<TcpStream, Failure> {
-        let cannot =
-            |error: std::io::Error| Failure::passing(format!("cannot connect to {}: {error}", self.place));
+    /// A connection, and whether it may be kept for more than one message.
+    fn connect(&self, until: Instant) -> Result<(TcpStream, bool), Failure> {
+        let cannot = |error: Error| Failure::passing(format!("cannot connect to {}: {error}", self.place));
         let mut last = None;
         for address in self.place.to_socket_addrs().map_err(cannot)? {
             match TcpStream::connect_timeout(&address, left(until)?) {
                 Ok(mut stream) => {
                     let _ = stream.set_nodelay(true); // a matter of speed
-                    if let Some(key) = &self.key {
-                        self.introduce(&mut stream, key, until)?;
-                    }
-                    return Ok(stream);
+                    let keep = match &self.key {
+                        Some(key) => self.introduce(&mut stream, key, until)?,
+                        None => true,
+                    };
+                    return Ok((stream, keep));
                 }
                 Err(error) => last = Some(error),
             }
@@ -61,16 +100,22 @@ impl Fluentd {
         Err(last.map_or_else(|| Failure::passing(format!("{} has no address", self.place)), cannot))
     }
 
-    /// HELO, PING, PONG: both show that they know the key.
-    fn introduce(&self, stream: &mut TcpStream, key: &str, until: Instant) -> Result<(), Failure> {
+    /// HELO, PING, PONG: both show that they know the key. Whether the connection may be kept.
+    fn introduce(&self, stream: &mut TcpStream, key: &str, until: Instant) -> Result<bool, Failure> {
         let strange = |what: &str| Failure::passing(format!("{}: {what}", self.place));
-        let helo = answer(stream, until).map_err(|error| strange(&format!("no HELO: {}", error.message)))?;
-        let parts = helo.as_array().filter(|parts| parts.first().and_then(Value::as_str) == Some("HELO"));
-        let options = parts.and_then(|parts| parts.get(1)).and_then(Value::as_map);
+        let helo = answer(stream, until).map_err(|trouble| {
+            let why = trouble.failure().message;
+            strange(&format!(
+                "no HELO: {why} (a receiver without a key sends none: leave --shared-key-file out)"
+            ))
+        })?;
+        let options = named(&helo, "HELO").and_then(|parts| parts.get(1)).and_then(Value::as_map);
         let Some(options) = options else { return Err(strange("answers with something else than HELO")) };
-        let nonce =
-            options.iter().find(|(name, _)| name.as_str() == Some("nonce")).map(|(_, value)| bytes(value));
-        let nonce = nonce.unwrap_or_default();
+        let option = |name: &str| {
+            options.iter().find(|(known, _)| known.as_str() == Some(name)).map(|(_, value)| value)
+        };
+        let nonce = option("nonce").map(bytes).unwrap_or_default();
+        let keep = option("keepalive").and_then(Value::as_bool) != Some(false);
         let mut salt = [0; 16];
         let random = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut salt));
         random.map_err(|error| Failure::lasting(format!("cannot read /dev/urandom: {error}")))?;
@@ -91,11 +136,9 @@ impl Fluentd {
             "".into(),
             "".into(),
         ];
-        write(stream, &Value::Array(ping.to_vec()), until)?;
-        let pong = answer(stream, until).map_err(|error| strange(&format!("no PONG: {}", error.message)))?;
-        let Some(parts) =
-            pong.as_array().filter(|parts| parts.first().and_then(Value::as_str) == Some("PONG"))
-        else {
+        let pong = write(stream, &Value::Array(ping.to_vec()), until).and_then(|()| answer(stream, until));
+        let pong = pong.map_err(|trouble| strange(&format!("no PONG: {}", trouble.failure().message)))?;
+        let Some(parts) = named(&pong, "PONG") else {
             return Err(strange("answers with something else than PONG"));
         };
         if parts.get(1).and_then(Value::as_bool) != Some(true) {
@@ -110,11 +153,13 @@ impl Fluentd {
         if parts.get(4).map(bytes).unwrap_or_default() != digest(&theirs).into_bytes() {
             return Err(Failure::lasting(format!("{} does not know the shared key itself", self.place)));
         }
-        Ok(())
+        Ok(keep)
     }
 
     fn message(&self, request: &Request) -> Result<(Value, String), Failure> {
-        let id = hex(&Sha512::digest(&request.body)[..16]);
+        // The same rows under another tag are another message.
+        let hash = Sha512::new().chain_update(&self.tag).chain_update([0]).chain_update(&request.body);
+        let id = hex(&hash.finalize()[..16]);
         let mut options: Vec<(Value, Value)> =
             vec![("chunk".into(), id.as_str().into()), ("size".into(), request.count.into())];
         let entries = if self.gzip {
@@ -129,6 +174,30 @@ impl Fluentd {
             Value::Array(vec![self.tag.as_str().into(), Value::Binary(entries), Value::Map(options)]);
         Ok((message, id))
     }
+
+    /// Sends a message and reads what acknowledges it.
+    fn exchange(
+        &self,
+        stream: &mut TcpStream,
+        (message, id): &(Value, String),
+        until: Instant,
+    ) -> Result<(), Trouble> {
+        let ack = match write(stream, message, until) {
+            // Who does not read on may have said why.
+            Ok(()) | Err(Trouble::Closed) => answer(stream, until)?,
+            Err(trouble) => return Err(trouble),
+        };
+        if self.key.is_none() && named(&ack, "HELO").is_some() {
+            let told = "it asks for a shared key (--shared-key-file names the file with it)";
+            return Err(Failure::lasting(told).into());
+        }
+        let told =
+            ack.as_map().and_then(|members| members.iter().find(|(name, _)| name.as_str() == Some("ack")));
+        if told.map(|(_, value)| bytes(value)).as_deref() != Some(id.as_bytes()) {
+            return Err(Failure::passing("it answers with something else").into());
+        }
+        Ok(())
+    }
 }
 
 impl Transport for Fluentd {
@@ -137,31 +206,41 @@ impl Transport for Fluentd {
             return Err(Failure::lasting("Fluentd takes rows only"));
         }
         let until = Instant::now().checked_add(limit).unwrap_or_else(Instant::now);
-        let (message, id) = self.message(request)?;
-        let mut stream = match self.connection.take() {
-            Some(stream) => stream,
-            None => self.connect(until)?,
+        let message = self.message(request)?;
+        let of_receiver = |trouble: Trouble| {
+            let failure = trouble.failure();
+            Failure {
+                message: format!("{} does not acknowledge: {}", self.place, failure.message),
+                ..failure
+            }
         };
-        write(&mut stream, &message, until)?;
-        let of_receiver = |failure: Failure| Failure {
-            message: format!("{} does not acknowledge: {}", self.place, failure.message),
-            ..failure
-        };
-        let ack = answer(&mut stream, until).map_err(of_receiver)?;
-        let told =
-            ack.as_map().and_then(|members| members.iter().find(|(name, _)| name.as_str() == Some("ack")));
-        if told.map(|(_, value)| bytes(value)).as_deref() != Some(id.as_bytes()) {
-            return Err(Failure::passing(format!("{} acknowledges something else", self.place)));
+        let kept = self.connection.take();
+        if let Some(mut stream) = kept {
+            match self.exchange(&mut stream, &message, until) {
+                Ok(()) => {
+                    self.connection = Some(stream);
+                    return Ok(Accepted::default());
+                }
+                // It took one message a connection, or was started anew: there is no need to wait before the next.
+                Err(Trouble::Closed) => {}
+                Err(trouble) => return Err(of_receiver(trouble)),
+            }
         }
-        // Only a connection on which all is well is used again.
-        self.connection = Some(stream);
+        let (mut stream, keep) = self.connect(until)?;
+        self.exchange(&mut stream, &message, until).map_err(of_receiver)?;
+        self.connection = keep.then_some(stream);
         Ok(Accepted::default())
     }
 }
 
 fn left(until: Instant) -> Result<Duration, Failure> {
     let left = until.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(Failure::passing("time is over")) } else { Ok(left) }
+    if left.is_zero() { Err(over()) } else { Ok(left) }
+}
+
+/// The parts of a message that begins with its name.
+fn named<'v>(value: &'v Value, name: &str) -> Option<&'v Vec<Value>> {
+    value.as_array().filter(|parts| parts.first().and_then(Value::as_str) == Some(name))
 }
 
 fn bytes(value: &Value) -> Vec<u8> {
@@ -171,38 +250,37 @@ fn bytes(value: &Value) -> Vec<u8> {
     }
 }
 
-fn write(stream: &mut TcpStream, value: &Value, until: Instant) -> Result<(), Failure> {
+fn write(stream: &mut TcpStream, value: &Value, until: Instant) -> Result<(), Trouble> {
     let mut message = Vec::new();
     rmpv::encode::write_value(&mut message, value).map_err(|error| Failure::lasting(error.to_string()))?;
     let mut rest = &message[..];
     while !rest.is_empty() {
-        let written = stream.set_write_timeout(Some(left(until)?)).and_then(|()| stream.write(rest));
-        match written {
-            Ok(0) => return Err(Failure::passing("the connection was closed")),
+        let time = left(until)?;
+        match stream.set_write_timeout(Some(time)).and_then(|()| stream.write(rest)) {
+            Ok(0) => return Err(Trouble::Closed),
             Ok(bytes) => rest = &rest[bytes..],
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Failure::passing(error.to_string())),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
 }
 
 /// The next value that the receiver sends.
-fn answer(stream: &mut TcpStream, until: Instant) -> Result<Value, Failure> {
+fn answer(stream: &mut TcpStream, until: Instant) -> Result<Value, Trouble> {
     let (mut received, mut buffer) = (Vec::new(), [0; 1024]);
     loop {
-        let read = stream.set_read_timeout(Some(left(until)?)).and_then(|()| stream.read(&mut buffer));
-        match read {
-            Ok(0) => return Err(Failure::passing("the connection was closed")),
+        let time = left(until)?;
+        match stream.set_read_timeout(Some(time)).and_then(|()| stream.read(&mut buffer)) {
+            Ok(0) => return Err(Trouble::Closed),
             Ok(bytes) => received.extend_from_slice(&buffer[..bytes]),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Failure::passing(error.to_string())),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
         }
         match rmpv::decode::read_value_with_max_depth(&mut &received[..], DEEPEST) {
             Ok(value) => return Ok(value),
-            Err(error)
-                if error.kind() == std::io::ErrorKind::UnexpectedEof && received.len() < MOST_ANSWER => {}
-            Err(_) => return Err(Failure::passing("what it answers is no MessagePack")),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof && received.len() < MOST_ANSWER => {}
+            Err(_) => return Err(Failure::passing("what it answers is no MessagePack").into()),
         }
     }
 }
