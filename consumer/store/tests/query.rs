@@ -10,11 +10,11 @@ use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{Int32Type, Int64Type};
 use flightline_consumer::fold::{FoldOptions, fold};
 use flightline_consumer::model::Frame;
-use flightline_store::query::Session;
 use flightline_store::query::dialect::{self, Engine};
 use flightline_store::query::share::{Question, Share, shares};
 use flightline_store::query::tree::{MISSING, grow};
 use flightline_store::query::weights::{Choice, Measure};
+use flightline_store::query::{OpenOptions, Session};
 use futures::TryStreamExt;
 use kit::{Sample, answer, open, text};
 
@@ -257,6 +257,23 @@ async fn questions_change_nothing() {
     assert!(!out.exists());
     let told = refusal(&session, "SELECT label_none FROM samples").await;
     assert!(told.contains("label_none"), "{told}");
+}
+
+#[tokio::test]
+async fn folders_that_a_condition_leaves_out_are_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    for table in ["samples", "nodes", "frames", "stacks"] {
+        fs::write(folder.path().join(table).join("day=2026-01-01/service=db/torn.parquet"), b"torn").unwrap();
+    }
+    assert!(kit::unopened(folder.path()).await.contains("torn.parquet"));
+    let only = "service = 'api' AND label_version = '2'";
+    let options = OpenOptions { only: only.to_owned(), ..OpenOptions::default() };
+    let session = Session::open(folder.path().to_str().unwrap(), &options).await.unwrap();
+    let grown = grow(&session, of(only, Measure::Samples), &FoldOptions::default()).await.unwrap();
+    assert_eq!(text(&grown.tree), "main;serve;parse 2\nmain;serve;parse;alloc 1\n");
+    // Of samples, nodes and frames: two files read each, two in the folder left out.
+    assert_eq!(session.tables().files(), (6, 6));
 }
 
 #[tokio::test]

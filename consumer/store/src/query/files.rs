@@ -10,9 +10,10 @@ use datafusion::parquet::file::statistics::Statistics;
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt};
 
+use super::folders;
 use super::table::{DataFile, StoreTable};
 use crate::footer::{Id, Told};
-use crate::layout::{PARTITIONED_BY, Table};
+use crate::layout::{PARTITIONED_BY, Partition, Table};
 use crate::place::{Listed, Place};
 use crate::schema;
 
@@ -21,12 +22,16 @@ const AT_ONCE: usize = 32;
 
 /// The tables of a store by name.
 #[derive(Debug)]
-pub struct Tables(BTreeMap<&'static str, StoreTable>);
+pub struct Tables {
+    tables: BTreeMap<&'static str, StoreTable>,
+    /// Files of each that are in folders which were left out.
+    left_out: BTreeMap<&'static str, u64>,
+}
 
 impl Tables {
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &StoreTable)> {
-        self.0.iter().map(|(&name, table)| (name, table))
+        self.tables.iter().map(|(&name, table)| (name, table))
     }
 
     /// One of them.
@@ -34,31 +39,42 @@ impl Tables {
     /// # Errors
     /// The store has none of that name.
     pub fn get(&self, name: &str) -> Result<&StoreTable> {
-        self.0.get(name).with_context(|| format!("the store has no table {name}"))
+        self.tables.get(name).with_context(|| format!("the store has no table {name}"))
     }
 
     /// Files that were read, and that could not have what was asked for, of all tables.
     pub fn files(&self) -> (u64, u64) {
-        let all = self.0.values().map(|table| table.tally().files());
+        let all = self.all().map(|(name, table)| match table.tally().files() {
+            (0, 0) => (0, 0),
+            (read, over) => (read, over + self.left_out.get(name).copied().unwrap_or(0)),
+        });
         all.fold((0, 0), |(read, over), (more_read, more_over)| (read + more_read, over + more_over))
     }
 }
 
-/// Finds the files of the store `at`, and lets `context` read them.
-pub async fn open(at: &str, context: &SessionContext) -> Result<Tables> {
+/// Finds the files of the store `at`, and lets `context` read them: of folders that may have rows for which `only` holds.
+pub async fn open(at: &str, only: &str, context: &SessionContext) -> Result<Tables> {
     let place = Place::open(at)?;
     context.register_object_store(place.url().as_ref(), place.object_store().clone());
-    let mut tables = BTreeMap::new();
-    let mut there = 0;
+    let mut all = Vec::new();
     for of in Table::ALL {
-        let listed = place.list(of, None).await?;
-        there += listed.len();
-        tables.insert(of.name(), read(&place, of, listed, &BTreeSet::new()).await?.table(&place, of));
+        all.push((of, place.list(of, None).await?));
     }
-    if there == 0 {
+    let folders = all.iter().flat_map(|(_, files)| files.iter().map(|file| file.partition.clone()));
+    let folders: BTreeSet<Partition> = folders.collect();
+    if folders.is_empty() {
         bail!("{at} is no store: there is no Parquet file in {}/ and the like", Table::Samples.name());
     }
-    Ok(Tables(tables))
+    let kept = folders::kept(only, folders).await?;
+    let mut tables = Tables { tables: BTreeMap::new(), left_out: BTreeMap::new() };
+    for (of, mut files) in all {
+        let there = files.len();
+        files.retain(|file| kept.contains(&file.partition));
+        tables.left_out.insert(of.name(), (there - files.len()) as u64);
+        let read = read(&place, of, files, &BTreeSet::new()).await?;
+        tables.tables.insert(of.name(), read.table(&place, of));
+    }
+    Ok(tables)
 }
 
 /// What files of a table say of themselves.

@@ -1,12 +1,13 @@
 //! Questions: SQL on the tables of a store, and flame graphs of any of its samples.
 //!
 //! ```text
-//! files (which there are) ─► table (left out what cannot match) ─► session: SQL
+//! folders (by day and service) ─► files (which there are) ─► table (left out what cannot match) ─► session: SQL
 //!                                                 └─► weights by stack ─► paths ─► tree ─► prune ─► pictures of flightline-consumer
 //! ```
 
 pub mod dialect;
 pub mod files;
+mod folders;
 pub mod hdps;
 mod once;
 pub mod paths;

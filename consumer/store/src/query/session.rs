@@ -30,6 +30,8 @@ pub struct OpenOptions {
     pub threads: Option<usize>,
     /// Bytes that a query may hold.
     pub memory: Option<usize>,
+    /// A condition on samples: days and services that it leaves out are not there. Empty: all are.
+    pub only: String,
 }
 
 /// A store and who answers.
@@ -52,7 +54,7 @@ impl Session {
         let pool = FairSpillPool::new(options.memory.unwrap_or(MEMORY));
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc()?;
         let context = SessionContext::new_with_config_rt(config, runtime);
-        let tables = while_files_change(|| files::open(store, &context)).await?;
+        let tables = while_files_change(|| files::open(store, &options.only, &context)).await?;
         for (name, table) in tables.all() {
             context.register_table(name, Arc::new(table.clone()))?;
         }

@@ -21,7 +21,23 @@ const LONGEST: u64 = 1 << 20;
 
 /// Opens a store with the user's own tables.
 pub async fn open(args: &StoreArgs) -> Result<Session> {
-    let options = OpenOptions { threads: args.threads, ..OpenOptions::default() };
+    open_only(args, String::new()).await
+}
+
+/// The same for samples of `table` for which `condition` holds: days and services that it leaves out are not looked at. `columns` are
+/// what else is asked of them.
+pub async fn open_for(args: &StoreArgs, table: &str, condition: &str, columns: &str) -> Result<Session> {
+    if condition.is_empty() {
+        return open(args).await;
+    }
+    let session = open_only(args, condition.to_owned()).await?;
+    let asked = format!("SELECT {columns} FROM {table} WHERE {condition}");
+    // Labels may be there in other folders alone: where they are named there are no such samples, which is no mistake.
+    if session.plan(&asked).await.is_err() { open(args).await } else { Ok(session) }
+}
+
+async fn open_only(args: &StoreArgs, only: String) -> Result<Session> {
+    let options = OpenOptions { threads: args.threads, only, ..OpenOptions::default() };
     let session = Session::open(&args.store, &options).await?;
     for (name, file) in &args.tables {
         session.add_table(name, file).await?;

@@ -16,7 +16,12 @@ use crate::{answer, flame, output};
 
 /// Compares.
 pub async fn run(args: &DiffArgs) -> Result<()> {
-    let session = answer::open(&args.store).await?;
+    let either = format!("({}) OR ({})", args.before, args.after);
+    let asked = match args.select.condition.as_str() {
+        "" => either,
+        of_both => format!("({of_both}) AND ({either})"),
+    };
+    let session = answer::open_for(&args.store, args.select.table(), &asked, "1").await?;
     let of_type = condition_of(&session, &args.select).await?;
     let both = |one: &str| anyhow::Ok(format!("{of_type} AND {}", condition(one)?));
     let names = args.select.names(false);

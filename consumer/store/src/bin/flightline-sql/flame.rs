@@ -77,7 +77,7 @@ pub async fn run(args: &FlameArgs) -> Result<()> {
         return output::text(&args.output, |out| Ok(writeln!(out, "{sql}")?));
     }
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
-    let session = answer::open(&args.store).await?;
+    let session = answer::open_for(&args.store, select.table(), &select.condition, "1").await?;
     let mut names = select.names(format == TreeFormat::Html);
     names.lines |= format == TreeFormat::Hdps;
     let condition = condition_of(&session, select).await?;

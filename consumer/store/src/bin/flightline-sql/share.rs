@@ -11,7 +11,8 @@ use crate::{answer, output};
 
 /// Tells the share of a function over time, as CSV.
 pub async fn run(args: &ShareArgs) -> Result<()> {
-    let session = answer::open(&args.store).await?;
+    let session =
+        answer::open_for(&args.store, args.select.table(), &args.select.condition, &args.by).await?;
     let select = &args.select;
     let condition = condition_of(&session, select).await?;
     let question = Question { choice: select.choice(&condition), by: &args.by, every: args.every };

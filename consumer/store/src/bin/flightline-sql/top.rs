@@ -10,7 +10,7 @@ use crate::{answer, flame, output};
 
 /// Tells the functions that samples fell in most.
 pub async fn run(args: &TopArgs) -> Result<()> {
-    let session = answer::open(&args.store).await?;
+    let session = answer::open_for(&args.store, args.select.table(), &args.select.condition, "1").await?;
     let select = &args.select;
     let condition = condition_of(&session, select).await?;
     let tree = flame::tree(&session, &condition, select, &select.names(false)).await?;
