@@ -1,4 +1,5 @@
-//! Recordings to fill a store with, to measure it: `cargo run --release -p flightline-store --example make_recordings -- DIR [SAMPLES] [STACKS] [HOSTS]`.
+//! Recordings to fill a store with, to measure it: `cargo run --release -p flightline-store --example make_recordings -- DIR [SAMPLES] [STACKS] [HOSTS] [PART]`;
+//! further parts are other samples of the same stacks.
 //!
 //! As in the comparison of layouts: 50,000 stacks, zipf(1), 40 frames deep, 12,000 frames, 10 services, 2 days, 20 hosts, 4000 tasks. A recording for
 //! each service, day and host (`DIR/SERVICE/HOST-DAY.jfr`), of 200 threads; a thread works for a task for some 40 samples, then for another one.
@@ -80,6 +81,7 @@ fn main() -> Result<()> {
     let (samples, stacks, hosts) = (number(1, 5_000_000)?, number(2, 50_000)?, number(3, 20)?);
     let mut random = Random(1);
     let stacks = Stacks::new(stacks, &mut random);
+    let mut random = Random(random.next().wrapping_add(number(4, 0)? as u64));
     let each = samples / (SERVICES * hosts * DAYS.len());
     for service in 0..SERVICES {
         let folder = to.join(format!("svc{service}"));

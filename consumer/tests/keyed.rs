@@ -4,10 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flightline_consumer::live::keyed::{Keyed, Reader};
-use flightline_consumer::live::{Feed, Item, Loss, Options, Sample};
+use flightline_consumer::live::keyed::{self, Keyed, Reader};
+use flightline_consumer::live::{Feed, Item, Loss, Options, Sample, Stack};
 use flightline_consumer::model::Unit;
 use jfr_format::header::ChunkHeader;
+use jfr_format::ids::{FileOffset, Ticks};
+use jfr_format::schema::{self, thread_state};
+use jfr_format::write::{ChunkWriter, ClockLine, Geometry};
 
 fn recordings() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
@@ -104,7 +107,7 @@ fn rows(keyed: &Keyed) -> (Vec<String>, Vec<String>) {
             "{} {} {thread:?} {:?} {:?} {:?} {:?} {} {value} {unit:?} {:?}",
             kind.event,
             row.epoch_nanos,
-            at(&keyed.stacks, row.stack).cloned(),
+            stack(keyed, row.stack),
             at(&keyed.states, row.state).cloned(),
             at(&keyed.variants, row.variant).cloned(),
             kind.lasts.then_some(row.duration_nanos),
@@ -113,6 +116,12 @@ fn rows(keyed: &Keyed) -> (Vec<String>, Vec<String>) {
         )
     });
     (samples.collect(), keyed.losses.iter().map(loss).collect())
+}
+
+fn stack(keyed: &Keyed, place: u32) -> Option<Stack> {
+    let of = keyed.stacks.get(place as usize)?.as_ref()?;
+    let frames = keyed.steps(of).iter().map(|&frame| keyed.frames[frame as usize].clone());
+    Some(Stack { frames: frames.collect(), truncated: of.truncated })
 }
 
 #[test]
@@ -138,4 +147,70 @@ fn a_chunk_at_once_is_what_its_items_are() {
     }
     println!("{plain} chunks, {samples} samples, {in_spans} in spans; the long way: {odd:?}");
     assert!(plain > 20 && samples > 10_000, "{plain} chunks, {samples} samples; the long way: {odd:?}");
+}
+
+/// A chunk whose contexts come before their samples, behind them, once for two of them, and by another name of the thread.
+fn with_contexts() -> Vec<u8> {
+    let line =
+        ClockLine { start_ticks: Ticks(0), start_epoch_ns: 1_000_000_000, ticks_per_second: 1_000_000_000 };
+    let mut out = Vec::new();
+    let mut chunk = ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0)).unwrap();
+    chunk.constant(schema::THREAD_GROUP, 1, |g| _ = g.key(0).string("main (1)")).unwrap();
+    for (key, name, id) in [(1, "worker", 5), (2, "worker-2", 5), (3, "other", 6)] {
+        chunk.constant(schema::THREAD, key, |t| _ = t.string(name).long(id).null().long(0).key(1)).unwrap();
+    }
+    for task in 1..=3u64 {
+        let labels = format!("{{\"task\":\"{task}\"}}");
+        chunk.constant(schema::STRING, task, |s| _ = s.string(&labels)).unwrap();
+        chunk
+            .constant(schema::SPAN_CONTEXT, task, |c| {
+                c.long(task as i64).long(0).long(0).long(0).int(0).key(task);
+            })
+            .unwrap();
+    }
+    let context = |chunk: &mut ChunkWriter, at: i64, thread: u64, task: u64| {
+        chunk
+            .event(schema::SAMPLE_CONTEXT, |e| {
+                e.ticks(Ticks(at)).key(thread).key(task).long(0);
+            })
+            .unwrap();
+    };
+    let sample = |chunk: &mut ChunkWriter, at: i64, thread: u64| {
+        chunk
+            .event(schema::EXECUTION_SAMPLE, |e| {
+                e.ticks(Ticks(at)).key(thread).key(0).key(thread_state::DEFAULT);
+            })
+            .unwrap();
+    };
+    context(&mut chunk, 10, 1, 1);
+    sample(&mut chunk, 10, 1);
+    sample(&mut chunk, 10, 1);
+    sample(&mut chunk, 20, 3);
+    sample(&mut chunk, 30, 1);
+    context(&mut chunk, 30, 2, 2);
+    sample(&mut chunk, 30, 3);
+    context(&mut chunk, 40, 9, 3);
+    sample(&mut chunk, 40, 9);
+    sample(&mut chunk, 50, 3);
+    chunk.finish(Ticks(60), true, &mut out).unwrap();
+    out
+}
+
+#[test]
+fn contexts_are_of_their_thread_and_time_wherever_they_were_told() {
+    let chunk = with_contexts();
+    let keyed = Reader::new(&[]).read(&chunk).unwrap();
+    let task = |row: &keyed::Row| {
+        let context = keyed.contexts.get(row.context as usize)?.as_ref()?;
+        Some(context.labels.get("task")?.to_string())
+    };
+    let tasks: Vec<Option<String>> = keyed.rows.iter().map(task).collect();
+    let of = |task: &str| Some(task.to_owned());
+    assert_eq!(tasks, [of("1"), of("1"), None, of("2"), None, None, None]);
+    assert_eq!(rows(&keyed), items(&chunk));
+    // Too large, cut off, and none.
+    let none = |bytes: &[u8]| Reader::new(&[]).read(bytes).is_none();
+    assert!(none(&chunk[..chunk.len() - 1]) && none(&[]) && none(&vec![0; 65 << 20]));
+    // Of other types nothing is taken.
+    assert_eq!(Reader::new(&["alloc".into()]).read(&chunk).unwrap().rows.len(), 0);
 }

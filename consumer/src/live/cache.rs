@@ -112,7 +112,7 @@ impl Cache {
         Ok(Some(stack))
     }
 
-    fn frame(&mut self, chunk: &Chunk, raw: &RawFrame) -> Result<Frame, Error> {
+    pub(super) fn frame(&mut self, chunk: &Chunk, raw: &RawFrame) -> Result<Frame, Error> {
         if let Some(known) = self.frames.get(raw) {
             return Ok(known.clone());
         }

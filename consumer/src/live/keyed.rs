@@ -9,15 +9,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use jfr_format::error::Error;
 use jfr_format::pool::KeyHash;
-use jfr_format::read::{Batch, Binding, Chunk, Class, Decoder, Delivery, Frame, Interest, Item as Read};
+use jfr_format::read::{
+    Batch, Binding, Chunk, Class, Decoder, Delivery, Frame as Event, Interest, Item as Read,
+};
 
 use super::cache::Cache;
 use super::clock::Clock;
 use super::events::{lost, span_context};
-use super::item::{Loss, Stack, Time};
+use super::item::{Frame, Loss, Time};
 use super::plan::{
     COUNT, DURATION, LossPlan, Plan, SLOTS, STACK, START, STATE, SamplePlan, THREAD, VALUE, VARIANT, Wanted,
 };
+use crate::load::constants::RawFrame;
 use crate::load::settings::Settings;
 use crate::model::{Thread, Unit};
 use crate::spans::SpanContext;
@@ -67,6 +70,15 @@ pub struct KindOf {
     pub period: Option<u64>,
 }
 
+/// A stack: where its frames are in `steps`, innermost first.
+#[derive(Clone, Copy, Debug)]
+pub struct StackOf {
+    begin: usize,
+    end: usize,
+    /// The outermost frames are missing.
+    pub truncated: bool,
+}
+
 /// The samples of a chunk. What its keys do not stand for is `None`.
 #[derive(Debug, Default)]
 pub struct Keyed {
@@ -77,7 +89,11 @@ pub struct Keyed {
     /// Threads.
     pub threads: Vec<Option<Arc<Thread>>>,
     /// Stacks.
-    pub stacks: Vec<Option<Arc<Stack>>>,
+    pub stacks: Vec<Option<StackOf>>,
+    /// Frames, each once.
+    pub frames: Vec<Frame>,
+    /// Places in `frames`, stack after stack.
+    steps: Vec<u32>,
     /// States of threads.
     pub states: Vec<Option<Arc<str>>>,
     /// Which of several things events of a type tell of.
@@ -95,6 +111,37 @@ pub struct Reader {
     clock: Clock,
     /// What samples stood for in the chunk before, if it was of the same recorder.
     before: Vec<(Arc<str>, u64)>,
+}
+
+impl Keyed {
+    fn resolve_stacks(&mut self, chunk: &Chunk, keys: &[u64], cache: &mut Cache) -> Result<(), Error> {
+        let mut frames: HashMap<RawFrame, u32, KeyHash> = HashMap::default();
+        let mut raw = Vec::new();
+        for &key in keys {
+            let begin = self.steps.len();
+            let truncated = cache.constants.stack(chunk, key, &mut raw)?;
+            for frame in &raw {
+                let place = match frames.get(frame) {
+                    Some(&known) => known,
+                    None => {
+                        let place = self.frames.len() as u32;
+                        self.frames.push(cache.frame(chunk, frame)?);
+                        frames.insert(*frame, place);
+                        place
+                    }
+                };
+                self.steps.push(place);
+            }
+            let end = self.steps.len();
+            self.stacks.push(truncated.map(|truncated| StackOf { begin, end, truncated }));
+        }
+        Ok(())
+    }
+
+    /// The places in `frames` of a stack's frames, innermost first.
+    pub fn steps(&self, stack: &StackOf) -> &[u32] {
+        self.steps.get(stack.begin..stack.end).unwrap_or_default()
+    }
 }
 
 /// Keys by small numbers, in the order they come.
@@ -265,7 +312,7 @@ impl Taken {
     fn sample(
         &mut self,
         chunk: &Chunk,
-        frame: &Frame<'_>,
+        frame: &Event<'_>,
         plan: &SamplePlan,
         kind: u32,
     ) -> Result<(), Error> {
@@ -311,7 +358,7 @@ impl Taken {
         cache.begin(chunk);
         let of = |keys: &Keys| keys.all.clone();
         keyed.threads = all(of(&self.threads), |key| cache.thread(chunk, key))?;
-        keyed.stacks = all(of(&self.stacks), |key| cache.stack(chunk, key))?;
+        keyed.resolve_stacks(chunk, &self.stacks.all, &mut cache)?;
         keyed.states = all(of(&self.states), |key| Ok(cache.state(chunk, key)))?;
         keyed.variants = all(of(&self.variants), |key| cache.variant(chunk, key))?;
         keyed.contexts = all(of(&self.contexts), |key| span_context(&mut cache, chunk, key))?;
@@ -359,7 +406,7 @@ fn all<T>(keys: Vec<u64>, mut of: impl FnMut(u64) -> Result<T, Error>) -> Result
     keys.into_iter().map(&mut of).collect()
 }
 
-fn values<const N: usize>(chunk: &Chunk, frame: &Frame<'_>, binding: &Binding) -> Result<[u64; N], Error> {
+fn values<const N: usize>(chunk: &Chunk, frame: &Event<'_>, binding: &Binding) -> Result<[u64; N], Error> {
     binding
         .values_in(chunk, frame)
         .map_err(|fault| Error::from_fault(fault, frame.offset, chunk.index, "an event".to_owned()))

@@ -106,6 +106,11 @@ impl Place {
         })
     }
 
+    /// The directory, if it is one.
+    pub(crate) fn directory(&self) -> Option<&FilePath> {
+        self.local.as_deref()
+    }
+
     /// A file beside the tables.
     pub(crate) fn root_file(&self, name: &str) -> Path {
         self.root.clone().join(name)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use datafusion::parquet::basic::{Compression, Encoding, ZstdLevel};
 use datafusion::parquet::file::metadata::KeyValue;
-use datafusion::parquet::file::properties::WriterProperties;
+use datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use crate::footer;
 use crate::layout::Table;
@@ -139,6 +139,12 @@ pub fn properties(table: Table, told: Option<String>) -> WriterProperties {
         properties = properties
             .set_column_dictionary_enabled(TIME.into(), false)
             .set_column_encoding(TIME.into(), Encoding::DELTA_BINARY_PACKED);
+        // Least and largest say nothing of hashes and of what all parts of a file have; labels and types may leave files out.
+        let telling = |name: &str| [TIME, "event_type", "chunk"].contains(&name);
+        for field in columns(table).iter().filter(|field| !telling(field.name())) {
+            let column = field.name().as_str().into();
+            properties = properties.set_column_statistics_enabled(column, EnabledStatistics::None);
+        }
     }
     properties
         .set_key_value_metadata(told.map(|told| vec![KeyValue::new(footer::KEY.to_owned(), told)]))

@@ -4,6 +4,7 @@ mod kit;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::future::{pending, ready};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,7 +58,7 @@ fn options() -> Options {
 }
 
 async fn maintain(store: &Path, options: Options) -> Done {
-    let done = Maintainer::new(place(store), options, NOW).run().await.unwrap();
+    let done = Maintainer::new(place(store), options, NOW).run(pending()).await.unwrap();
     assert_eq!(done.failed, [""; 0]);
     done
 }
@@ -294,7 +295,7 @@ async fn samples_stay_until_their_sums_are_there_and_the_future_stays() {
     let sum = kit::files(folder.path()).into_iter().find(|file| file.starts_with("samples_hour")).unwrap();
     fs::write(folder.path().join(&sum), b"PAR1 torn").unwrap();
     let options = Options { sums: vec![Table::Hours], keep, ..options() };
-    let done = Maintainer::new(place(folder.path()), options.clone(), NOW).run().await.unwrap();
+    let done = Maintainer::new(place(folder.path()), options.clone(), NOW).run(pending()).await.unwrap();
     assert!(done.failed[0].contains("no whole Parquet file"), "{:?}", done.failed);
     assert_eq!((done.failed.len(), done.expired), (1, 0));
     fs::remove_file(folder.path().join(&sum)).unwrap();
@@ -331,7 +332,7 @@ async fn a_torn_file_stops_its_folder_only() {
     let torn = folder.path().join(torn.unwrap());
     let bytes = fs::read(&torn).unwrap();
     fs::write(&torn, &bytes[..bytes.len() / 2]).unwrap();
-    let done = Maintainer::new(place(folder.path()), summed(), NOW).run().await.unwrap();
+    let done = Maintainer::new(place(folder.path()), summed(), NOW).run(pending()).await.unwrap();
     let name = torn.file_name().unwrap().to_str().unwrap();
     assert!(done.failed.len() == 1 && done.failed[0].contains(name), "{:?}", done.failed);
     assert!(done.summed > 0);
@@ -339,17 +340,154 @@ async fn a_torn_file_stops_its_folder_only() {
 }
 
 #[tokio::test]
-async fn one_at_a_time_works_on_a_store() {
+async fn one_at_a_time_works_on_a_store_and_can_be_told_to_stop() {
     let folder = tempfile::tempdir().unwrap();
     store(folder.path()).await;
-    let lock = Lock::take(&place(folder.path()), NOW - 60_000).await.unwrap();
-    let told = Maintainer::new(place(folder.path()), options(), NOW).run().await.unwrap_err();
-    assert!(format!("{told:#}").contains("is being worked on"), "{told:#}");
-    lock.release().await.unwrap();
-    // One who died long ago.
-    let _gone = Lock::take(&place(folder.path()), NOW - DAY).await.unwrap();
+    let files = kit::files(folder.path());
+    let work = || Maintainer::new(place(folder.path()), options(), NOW);
+    let lock = Lock::take(&place(folder.path())).await.unwrap();
+    let told = work().run(pending()).await.unwrap_err();
+    assert!(format!("{told:#}").contains("is being worked on by process"), "{told:#}");
+    // One who only looks waits for nobody.
+    let dry = Options { dry_run: true, ..options() };
+    assert!(Maintainer::new(place(folder.path()), dry, NOW).run(pending()).await.unwrap().compacted > 0);
+    // Its holder is killed.
+    drop(lock);
+    let before = samples(folder.path()).await;
+    assert!(work().run(ready(())).await.unwrap().stopped);
+    assert_eq!(samples(folder.path()).await, before);
     maintain(folder.path(), options()).await;
-    assert!(!folder.path().join("_maintenance").exists());
+    assert!(kit::files(folder.path()).len() < files.len());
+    assert_eq!(samples(folder.path()).await, before);
+}
+
+#[tokio::test]
+async fn sums_that_would_go_at_once_are_not_made_and_a_dry_run_counts_as_a_real_one() {
+    let folder = tempfile::tempdir().unwrap();
+    store(folder.path()).await;
+    let keep: BTreeMap<_, _> = [(Table::Minutes, DAYS(1))].into();
+    let of = |dry_run| Options { keep: keep.clone(), dry_run, ..summed() };
+    let dry = maintain(folder.path(), of(true)).await;
+    let done = maintain(folder.path(), of(false)).await;
+    assert!(done.summed > 0 && dry.summed == done.summed, "{dry:?} {done:?}");
+    assert_eq!((count(folder.path(), "samples_minute"), done.expired), (0, 0));
+    assert!(count(folder.path(), "samples_hour") > 0);
+    assert_eq!(maintain(folder.path(), of(false)).await.summed, 0);
+    // Samples do not wait for them.
+    let keep = [(Table::Minutes, DAYS(1)), (Table::Samples, DAYS(1))].into();
+    assert!(maintain(folder.path(), Options { keep, ..summed() }).await.expired > 0);
+    assert_eq!(count(folder.path(), "samples"), 0);
+}
+
+#[tokio::test]
+async fn labels_of_sums_are_chosen_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = [&read("flightline.jfr"), &read("ap-native-wall.jfr")];
+    let hours = || Options { sums: vec![Table::Hours], files: usize::MAX, ..options() };
+    add(folder.path(), "api", &[("host", "h1")], first).await;
+    maintain(folder.path(), hours()).await;
+    // The same day, made so: another label, of few values.
+    let mut late = first.clone();
+    late[39] ^= 1;
+    add(folder.path(), "api", &[("host", "h1"), ("zone", "a")], &late).await;
+    add(folder.path(), "other", &[("zone", "a")], second).await;
+    maintain(folder.path(), hours()).await;
+    let session = open(folder.path()).await;
+    let by = |table: &str| {
+        format!("SELECT service, label_host, sum(samples) FROM {table} GROUP BY 1, 2 ORDER BY 1, 2")
+    };
+    assert_eq!(answer(&session, &by("samples_hour")).await, answer(&session, &by("samples")).await);
+    let zones = "SELECT DISTINCT service FROM samples_hour WHERE label_zone IS NOT NULL";
+    assert_eq!(answer(&session, zones).await, "other");
+}
+
+#[tokio::test]
+async fn compacted_files_have_no_more_labels_than_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = read("flightline.jfr");
+    for number in 0..3u8 {
+        let keys: Vec<String> = (0..40).map(|key| format!("k{number}_{key}")).collect();
+        let labels: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "v")).collect();
+        let mut other = recording.clone();
+        other[39] ^= number;
+        add(folder.path(), "api", &labels, &other).await;
+        // Of the same labels.
+        other[39] ^= 64;
+        add(folder.path(), "api", &labels, &other).await;
+    }
+    let of_each = "SELECT count(label_k0_0), count(label_k1_39), count(label_k2_7), count(*) FROM samples";
+    let before = answer(&open(folder.path()).await, of_each).await;
+    maintain(folder.path(), options()).await;
+    assert_eq!(answer(&open(folder.path()).await, of_each).await, before);
+    maintain(folder.path(), options()).await;
+    // 40 and 40 do not fit together.
+    let left: Vec<_> =
+        kit::files(folder.path()).into_iter().filter(|file| file.starts_with("samples")).collect();
+    assert_eq!(left.len(), 3, "{left:?}");
+    let session = open(folder.path()).await;
+    for (number, file) in left.iter().enumerate() {
+        let name = format!("t{number}");
+        session.add_table(&name, &folder.path().join(file)).await.unwrap();
+        let columns = format!(
+            "SELECT count(*) FROM information_schema.columns WHERE table_name = '{name}' AND starts_with(column_name, 'label_')"
+        );
+        assert_eq!(answer(&session, &columns).await, "40");
+    }
+}
+
+#[tokio::test]
+async fn losses_variants_and_odd_days_outlast_maintenance() {
+    let folder = tempfile::tempdir().unwrap();
+    // Of no clock, and of one that is far ahead.
+    for (number, begin) in [0, 4_300_000_000_000_000_000_i64].into_iter().enumerate() {
+        let mut recording = read("ap-native-wall.jfr");
+        recording[32..40].copy_from_slice(&(begin + number as i64).to_be_bytes());
+        add(folder.path(), "odd", &[], &recording).await;
+    }
+    store(folder.path()).await;
+    let variants =
+        "SELECT service, event_type, variant, sum(samples) FROM samples GROUP BY 1, 2, 3 ORDER BY 1, 2, 3";
+    let losses = "SELECT day, service, told_by, cause, sum(events), sum(cpu_ns), count(*) FROM losses GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4";
+    let days = "SELECT DISTINCT day FROM samples WHERE service = 'odd' ORDER BY 1";
+    let all = async |path: &Path| {
+        let session = open(path).await;
+        [answer(&session, variants).await, answer(&session, losses).await, answer(&session, days).await]
+    };
+    let before = all(folder.path()).await;
+    assert!(before[1].lines().count() > 0, "no losses in the fixtures");
+    assert!(before[2].starts_with("1970-01-01") && before[2].contains("2106-"), "{}", before[2]);
+    let done = maintain(folder.path(), summed()).await;
+    assert_eq!(done.failed, [""; 0]);
+    assert_eq!(all(folder.path()).await, before);
+    let of_sums = variants.replace("FROM samples", "FROM samples_day");
+    assert_eq!(answer(&open(folder.path()).await, &of_sums).await, before[0]);
+}
+
+#[tokio::test]
+async fn a_torn_dictionary_or_a_column_of_another_type_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    store(folder.path()).await;
+    for table in ["nodes", "stacks", "frames"] {
+        let file = kit::files(folder.path()).into_iter().find(|file| file.starts_with(table)).unwrap();
+        let path = folder.path().join(&file);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() - 5]).unwrap();
+        let told = kit::unopened(folder.path()).await;
+        assert!(told.contains(file.file_name().unwrap().to_str().unwrap()), "{told}");
+        let done = Maintainer::new(place(folder.path()), options(), NOW).run(pending()).await.unwrap();
+        assert!(
+            done.failed.len() == 1 && done.failed[0].contains("no whole Parquet file"),
+            "{:?}",
+            done.failed
+        );
+        fs::write(&path, &whole).unwrap();
+    }
+    // A file of somebody else's, whose label is a number.
+    let any = kit::files(folder.path()).into_iter().find(|file| file.starts_with("samples")).unwrap();
+    let file = folder.path().join(any).with_file_name("theirs.parquet");
+    kit::one_column(&file, "label_host", 7);
+    let told = kit::unopened(folder.path()).await;
+    assert!(told.contains("theirs.parquet: column label_host is Int64, elsewhere Utf8"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

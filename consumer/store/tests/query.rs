@@ -10,23 +10,16 @@ use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{Int32Type, Int64Type};
 use flightline_consumer::fold::{FoldOptions, fold};
 use flightline_consumer::model::Frame;
+use flightline_store::query::Session;
 use flightline_store::query::dialect::{self, Engine};
 use flightline_store::query::share::{Question, Share, shares};
 use flightline_store::query::tree::{MISSING, grow};
 use flightline_store::query::weights::{Choice, Measure};
-use flightline_store::query::{OpenOptions, Session};
 use futures::TryStreamExt;
 use kit::{Sample, answer, open, text};
 
 /// A day that samples are of, in µs since 1970.
 const DAY: i64 = 1_767_225_600_000_000; // 2026-01-01
-
-async fn unopened(store: &Path) -> String {
-    match Session::open(store.to_str().unwrap(), &OpenOptions::default()).await {
-        Ok(_) => panic!("it is opened"),
-        Err(error) => format!("{error:#}"),
-    }
-}
 
 async fn refusal(session: &Session, sql: &str) -> String {
     match session.stream(sql).await {
@@ -272,7 +265,7 @@ async fn what_is_damaged_is_named() {
     small(folder.path());
     let torn = folder.path().join("samples/day=2026-01-01/service=db/torn.parquet");
     fs::write(&torn, b"PAR1 and no more").unwrap();
-    let told = unopened(folder.path()).await;
+    let told = kit::unopened(folder.path()).await;
     assert!(told.contains("torn.parquet is no whole Parquet file"), "{told}");
     // What is being written, and caches, are no data.
     fs::rename(&torn, torn.with_file_name(".torn.parquet")).unwrap();
@@ -290,6 +283,6 @@ async fn what_is_damaged_is_named() {
     for table in ["samples", "stacks", "nodes", "frames"] {
         fs::remove_dir_all(folder.path().join(table)).unwrap();
     }
-    assert!(unopened(folder.path()).await.contains("is no store"));
-    assert!(unopened(Path::new("/none")).await.contains("there is no store /none"));
+    assert!(kit::unopened(folder.path()).await.contains("is no store"));
+    assert!(kit::unopened(Path::new("/none")).await.contains("there is no store /none"));
 }

@@ -1,13 +1,20 @@
 //! Many files of a folder → one.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use anyhow::Result;
+use datafusion::arrow::datatypes::Schema;
 use twox_hash::XxHash3_64;
 
 use super::fold::{columns, file, quoted, register, session};
+use super::sums::labels_of;
 use super::{Done, Folder, Maintainer};
 use crate::footer::{Id, Told};
 use crate::layout::{Partition, Table};
 use crate::place::Listed;
+use crate::query::files::Read;
+use crate::query::table::DataFile;
 use crate::schema;
 
 /// Bytes of files that become one, and of a file that stays as it is.
@@ -34,58 +41,91 @@ impl Maintainer {
         files: &[Listed],
         done: &mut Done,
     ) -> Result<()> {
-        let mut whole = self.read(of, files.to_vec()).await?;
+        let whole = self.read(of, files.to_vec()).await?;
         if !self.options.dry_run {
             for file in &whole.replaced {
                 self.place.remove(&file.meta.location).await?;
             }
         }
-        let young = i64::try_from(self.options.younger.as_millis()).unwrap_or(i64::MAX);
-        let is_old = |at: i64| self.now.saturating_sub(at) >= young;
-        let mut bytes = 0;
-        let taken: Vec<bool> = whole
-            .files
-            .iter()
-            .map(|file| {
-                let small = file.meta.size < LARGEST / 2 && bytes + file.meta.size <= LARGEST;
-                let taken = small && is_old(file.meta.last_modified.timestamp_millis());
-                bytes += if taken { file.meta.size } else { 0 };
-                taken
-            })
-            .collect();
-        let count = taken.iter().filter(|taken| **taken).count();
-        if count < self.options.files.max(2) {
-            return Ok(());
-        }
-        done.compacted += count as u64;
-        done.into += 1;
-        if self.options.dry_run {
-            return Ok(());
-        }
-        let mut told = Told::default();
-        let mut taken = taken.into_iter();
-        let mut kept = whole.told.into_iter();
-        whole.files.retain(|file| {
-            let (taken, of_file) = (taken.next().unwrap_or(false), kept.next().unwrap_or_default());
-            if taken {
-                told.merge(of_file);
-                told.replaces.push(file.name().to_owned());
+        for group in self.groups(of, &whole).await? {
+            done.compacted += group.len() as u64;
+            done.into += 1;
+            if !self.options.dry_run {
+                self.merge(partition, of, &whole, &group).await?;
             }
-            taken
-        });
-        whole.told = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Which files become one, by their places: as large as a file may be, with as many labels as one has.
+    async fn groups(&self, of: Table, whole: &Read) -> Result<Vec<Vec<usize>>> {
+        #[derive(Default)]
+        struct Group {
+            files: Vec<usize>,
+            bytes: u64,
+            labels: BTreeSet<String>,
+        }
+        let young = i64::try_from(self.options.younger.as_millis()).unwrap_or(i64::MAX);
+        let mut groups: Vec<Group> = Vec::new();
+        for (number, file) in whole.files.iter().enumerate() {
+            let size = file.meta.size;
+            if size >= LARGEST / 2 || !self.is_older(&file.meta, young) {
+                continue;
+            }
+            let own = match of {
+                Table::Samples => labels_of(self.place.footer(&file.meta).await?.0.schema()),
+                _ => BTreeSet::new(),
+            };
+            let fits = |group: &Group| {
+                group.bytes + size <= LARGEST && group.labels.union(&own).count() <= schema::MOST_LABELS
+            };
+            let at = groups.iter().position(fits).unwrap_or_else(|| {
+                groups.push(Group::default());
+                groups.len() - 1
+            });
+            groups[at].files.push(number);
+            groups[at].bytes += size;
+            groups[at].labels.extend(own);
+        }
+        let enough = |group: &Group| group.files.len() >= self.options.files.max(2);
+        Ok(groups.into_iter().filter(enough).map(|group| group.files).collect())
+    }
+
+    /// Makes one file of some.
+    async fn merge(&self, partition: &Partition, of: Table, whole: &Read, group: &[usize]) -> Result<()> {
+        let mut told = Told::default();
+        let mut files = Vec::with_capacity(group.len());
+        for &number in group {
+            told.merge(whole.told[number].clone());
+            told.replaces.push(whole.files[number].name().to_owned());
+            files.push(whole.files[number].clone());
+        }
         told.replaces.sort_unstable();
-        let inputs: Vec<_> = whole.files.iter().map(|file| file.meta.location.clone()).collect();
+        let inputs: Vec<_> = files.iter().map(|file| file.meta.location.clone()).collect();
         let name = format!("c{}.parquet", Id(XxHash3_64::oneshot(told.replaces.join("/").as_bytes())));
-        let sql = rows(of, &columns(&whole.schema));
+        let read = self.narrowed(of, whole, files).await?;
+        let sql = rows(of, &columns(&read.schema));
         let context = session(&self.place)?;
-        register(&context, &self.place, of, whole)?;
+        register(&context, &self.place, of, read)?;
         let (bytes, _) = file(&context, of, &sql, Some(told.text()?)).await?;
         self.place.put(&self.place.path(of, partition, &name), bytes).await?;
         for input in &inputs {
             self.place.remove(input).await?;
         }
         Ok(())
+    }
+
+    /// Some of the files, with the columns that these have.
+    async fn narrowed(&self, of: Table, whole: &Read, files: Vec<DataFile>) -> Result<Read> {
+        let mut there: BTreeSet<String> =
+            schema::columns(of).iter().map(|field| field.name().clone()).collect();
+        for file in &files {
+            let (footer, _) = self.place.footer(&file.meta).await?;
+            there.extend(footer.schema().fields().iter().map(|field| field.name().clone()));
+        }
+        let fields = whole.schema.fields().iter().filter(|field| there.contains(field.name()));
+        let schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
+        Ok(Read { schema, files, told: Vec::new(), replaced: Vec::new() })
     }
 }
 

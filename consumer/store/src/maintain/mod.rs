@@ -57,6 +57,8 @@ pub struct Done {
     pub expired_bytes: u64,
     /// Folders that are left as they were, and why.
     pub failed: Vec<String>,
+    /// It was told to stop before it was through.
+    pub stopped: bool,
     /// What else there is to say.
     pub notes: Vec<String>,
 }
@@ -81,26 +83,32 @@ impl Maintainer {
         Self { place, options, now, complete: BTreeSet::new() }
     }
 
-    /// Makes sums, compacts, and removes what is too old, folder by folder. A folder in which something is wrong is told, and left as it is.
+    /// Makes sums, compacts, and removes what is too old, folder by folder, until `stop` says so. A folder in which something is wrong is told,
+    /// and left as it is.
     ///
     /// # Errors
     /// The store cannot be listed, or someone else works on it.
-    pub async fn run(&self) -> Result<Done> {
-        let lock = if self.options.dry_run { None } else { Some(Lock::take(&self.place, self.now).await?) };
-        let outcome = self.all().await;
+    pub async fn run(&self, stop: impl Future<Output = ()>) -> Result<Done> {
+        let lock = if self.options.dry_run { None } else { Some(Lock::take(&self.place).await?) };
+        // Whatever it is at, is whole or not there.
+        let outcome = tokio::select! {
+            outcome = self.all(lock.as_ref()) => outcome,
+            () = stop => Ok(Done { stopped: true, ..Done::default() }),
+        };
         if let Some(lock) = lock {
             lock.release().await?;
         }
         outcome
     }
 
-    async fn all(&self) -> Result<Done> {
+    async fn all(&self, lock: Option<&Lock>) -> Result<Done> {
         let mut folders = self.folders().await?;
         let mut done = Done::default();
         let complete = sums::complete(&self.place, &folders).await;
         let knowing =
             Self { place: self.place.clone(), options: self.options.clone(), now: self.now, complete };
         for (partition, folder) in &mut folders {
+            lock.map_or(Ok(()), Lock::check)?;
             if let Err(error) = knowing.of_folder(partition, folder, &mut done).await {
                 done.failed.push(format!("{}: {error:#}", partition.folder()));
             }
@@ -130,6 +138,18 @@ impl Maintainer {
     /// What files of a table say of themselves.
     async fn read(&self, of: Table, files: Vec<Listed>) -> Result<Read> {
         read(&self.place, of, files, &self.complete).await
+    }
+
+    /// Whether a table's rows of a day have been kept for long enough.
+    fn is_too_old(&self, table: Table, partition: &Partition) -> bool {
+        let Some(keep) = self.options.keep.get(&table) else { return false };
+        let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        self.now.saturating_sub(partition.day.end() / 1000) > keep
+    }
+
+    /// The sums that are made of a day: not those that would go at once.
+    fn levels(&self, partition: &Partition) -> impl Iterator<Item = Table> {
+        self.options.sums.iter().copied().filter(|&level| !self.is_too_old(level, partition))
     }
 
     /// Whether a file was last written so many ms ago, or earlier.

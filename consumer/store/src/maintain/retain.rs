@@ -21,17 +21,12 @@ impl Maintainer {
         done: &mut Done,
     ) -> Result<bool> {
         let had = folder.contains_key(&Table::Samples);
-        let too_old = |table: Table| {
-            let keep = self.options.keep.get(&table)?;
-            let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
-            let age = self.now.saturating_sub(partition.day.end() / 1000);
-            (age > keep).then_some(())
-        };
+        let too_old = |table: Table| self.is_too_old(table, partition);
         let rows = [Table::Samples, Table::Minutes, Table::Hours, Table::Days];
         let rows_before = rows.iter().any(|table| folder.contains_key(table));
-        for table in rows.into_iter().filter(|&table| too_old(table).is_some()) {
+        for table in rows.into_iter().filter(|&table| too_old(table)) {
             if table == Table::Samples {
-                self.are_summed(folder).await?;
+                self.are_summed(partition, folder).await?;
                 self.expire(folder.remove(&Table::Losses), done).await?;
             }
             self.expire(folder.remove(&table), done).await?;
@@ -40,8 +35,8 @@ impl Maintainer {
         // A writer's stacks come before its samples: where there have been no rows they may still come.
         let settled = |files: &Vec<Listed>| files.iter().all(|file| self.is_older(&file.meta, SETTLED));
         let dictionary = Table::DICTIONARY.into_iter().chain([Table::Losses]);
-        let forgotten = too_old(Table::Samples).is_some()
-            && dictionary.clone().filter_map(|table| folder.get(&table)).all(settled);
+        let forgotten =
+            too_old(Table::Samples) && dictionary.clone().filter_map(|table| folder.get(&table)).all(settled);
         if !left && (rows_before || forgotten) {
             for table in dictionary {
                 self.expire(folder.remove(&table), done).await?;
@@ -51,13 +46,13 @@ impl Maintainer {
     }
 
     /// Samples do not go before all sums have them.
-    async fn are_summed(&self, folder: &Folder) -> Result<()> {
+    async fn are_summed(&self, partition: &Partition, folder: &Folder) -> Result<()> {
         let Some(raw) = folder.get(&Table::Samples) else { return Ok(()) };
         let chunks = |told: &[Told]| -> BTreeSet<Id> {
             told.iter().flat_map(|told| told.chunks.values()).flatten().copied().collect()
         };
         let raw = chunks(&self.read(Table::Samples, raw.clone()).await?.told);
-        for &level in &self.options.sums {
+        for level in self.levels(partition) {
             let there = folder.get(&level).cloned().unwrap_or_default();
             let left = raw.difference(&chunks(&self.read(level, there).await?.told)).count();
             if left > 0 && !self.options.dry_run {

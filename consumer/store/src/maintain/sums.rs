@@ -53,7 +53,7 @@ impl Maintainer {
         let schema = raw.schema.clone();
         let mut raw = Some(raw);
         let mut context = None;
-        for &level in &self.options.sums {
+        for level in self.levels(partition) {
             let there = folder.get(&level).cloned().unwrap_or_default();
             let there = self.read(level, there).await?;
             let summed: BTreeSet<Id> =
@@ -68,9 +68,17 @@ impl Maintainer {
                 context = Some(session);
             }
             let Some(context) = &context else { continue };
-            let labels = self.labels(context, &schema, partition, done).await?;
+            let labels: Vec<String> = if there.files.is_empty() || self.options.labels.is_some() {
+                self.labels(context, &schema, partition, done).await?
+            } else {
+                // Chosen once: the same key has one row, whenever its samples came.
+                let chosen = labels_of(&there.schema).into_iter();
+                chosen.filter(|name| schema.field_with_name(name).is_ok()).collect()
+            };
             let sql = question(level, &labels, &fresh, fresh.len() == of_all);
             if self.options.dry_run {
+                let count = context.sql(&format!("SELECT * FROM ({sql})")).await?.count().await?;
+                done.summed += count as u64;
                 continue;
             }
             let id = Id(XxHash3_64::oneshot(format!("{labels:?} {fresh:?}").as_bytes()));
@@ -137,6 +145,12 @@ impl Maintainer {
         }
         Ok(kept.into_iter().map(|(_, name)| name).collect())
     }
+}
+
+/// The columns of labels in these.
+pub(super) fn labels_of(schema: &Schema) -> BTreeSet<String> {
+    let names = schema.fields().iter().map(|field| field.name());
+    names.filter(|name| name.starts_with(LABEL)).cloned().collect()
 }
 
 /// The sums of chunks.

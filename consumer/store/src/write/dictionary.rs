@@ -76,29 +76,53 @@ pub(crate) struct Dictionary {
 impl Dictionary {
     /// The number of a sample's stack. Lines are left out if `lines` is not set.
     pub(crate) fn stack(&mut self, stack: Option<&Arc<live::Stack>>, lines: bool) -> u32 {
-        let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else {
-            return match self.none {
-                Some(none) => none,
-                None => {
-                    let none = self.add([Frame::marker(NO_STACK)].into_iter(), false);
-                    *self.none.insert(none)
-                }
-            };
-        };
+        let Some(stack) = stack else { return self.no_stack() };
         let at = Arc::as_ptr(stack).addr();
         if let Some(&(_, known)) = self.met.get(&at) {
             return known;
         }
-        let frames = stack.frames.iter().rev().map(|frame| Frame {
+        let frames: Vec<i64> = stack.frames.iter().rev().map(|frame| self.frame(frame, lines)).collect();
+        let number = self.path(frames, stack.truncated);
+        self.met.insert(at, (stack.clone(), number));
+        number
+    }
+
+    /// The number of what samples without a stack have.
+    pub(crate) fn no_stack(&mut self) -> u32 {
+        match self.none {
+            Some(none) => none,
+            None => {
+                let marker = self.id_of_frame(Frame::marker(NO_STACK));
+                let none = self.add([marker].into_iter(), false);
+                *self.none.insert(none)
+            }
+        }
+    }
+
+    /// The id of a frame.
+    pub(crate) fn frame(&mut self, frame: &live::Frame, lines: bool) -> i64 {
+        self.id_of_frame(Frame {
             function: frame.function.clone(),
             class: if frame.kind.in_library() { frame.module.clone() } else { frame.class.clone() },
             kind: frame.kind,
             line: if lines { frame.line } else { 0 },
-        });
-        let cut = stack.truncated.then(|| Frame::marker(TRUNCATED));
-        let number = self.add(cut.into_iter().chain(frames), stack.truncated);
-        self.met.insert(at, (stack.clone(), number));
-        number
+        })
+    }
+
+    /// The number of the stack with these frames, outermost first.
+    pub(crate) fn path(&mut self, frames: impl IntoIterator<Item = i64>, truncated: bool) -> u32 {
+        let mut frames = frames.into_iter().peekable();
+        if frames.peek().is_none() {
+            return self.no_stack();
+        }
+        let cut = truncated.then(|| self.id_of_frame(Frame::marker(TRUNCATED)));
+        self.add(cut.into_iter().chain(frames), truncated)
+    }
+
+    fn id_of_frame(&mut self, frame: Frame) -> i64 {
+        let id = frame.id(&mut self.bytes);
+        self.frames.entry(id).or_insert(frame);
+        id
     }
 
     /// Stacks of the chunk are not met again.
@@ -111,20 +135,16 @@ impl Dictionary {
         self.steps
     }
 
-    fn add(&mut self, frames: impl Iterator<Item = Frame>, truncated: bool) -> u32 {
-        let mut path = Vec::new();
+    fn add(&mut self, frames: impl Iterator<Item = i64>, truncated: bool) -> u32 {
+        let mut path = Vec::with_capacity(frames.size_hint().0);
         let mut parent = ROOT;
-        let mut bytes = std::mem::take(&mut self.bytes);
         for frame in frames {
-            let of_frame = frame.id(&mut bytes);
-            let node = node_id(parent, of_frame);
-            self.frames.entry(of_frame).or_insert(frame);
+            let node = node_id(parent, frame);
             let depth = path.len() as i32 + 1;
-            self.nodes.entry(node).or_insert(Node { parent, frame: of_frame, depth });
+            self.nodes.entry(node).or_insert(Node { parent, frame, depth });
             path.push(node);
             parent = node;
         }
-        self.bytes = bytes;
         if let Some(&known) = self.by_id.get(&parent) {
             return known;
         }

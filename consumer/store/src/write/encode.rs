@@ -16,6 +16,7 @@ use super::dictionary::{Dictionary, Stack, kind_name};
 use super::rows::{Context, Lost, NONE, Row, Rows, Texts};
 use crate::layout::{Day, Table};
 use crate::schema;
+use flightline_consumer::model::Unit;
 
 /// Rows that are encoded at a time.
 const AT_A_TIME: usize = 1 << 16;
@@ -96,13 +97,28 @@ fn samples(rows: &Rows, of_day: &[Row], told: String) -> Result<Vec<u8>> {
         }
     }
     let texts = AllTexts::new(rows);
+    // Numbers of the contexts' ids, which are not told once more with each row.
+    let ids = |of: fn(&Context) -> &Option<String>| -> (Vec<u32>, ArrayRef) {
+        let mut texts: Vec<&str> = Vec::new();
+        let code = |context| match of(context) {
+            Some(id) => {
+                texts.push(id);
+                texts.len() as u32 - 1
+            }
+            None => NONE,
+        };
+        let codes = rows.contexts.iter().map(code).collect();
+        (codes, Arc::new(StringArray::from(texts)))
+    };
+    let (spans, roots, traces) =
+        (ids(|context| &context.span), ids(|context| &context.root), ids(|context| &context.trace));
     let batches = pieces(of_day).map(|part| {
         let numbers =
             |of: fn(&Row) -> i64| -> ArrayRef { Arc::new(Int64Array::from_iter_values(part.iter().map(of))) };
         let thread = |row: &Row| rows.threads.get(row.thread as usize);
         let context = |row: &Row| &rows.contexts[row.context as usize];
-        let of_context = |of: fn(&Context) -> &Option<String>| -> ArrayRef {
-            Arc::new(part.iter().map(|row| of(context(row)).as_deref()).collect::<StringArray>())
+        let of_context = |(codes, ids): &(Vec<u32>, ArrayRef)| {
+            coded(part.iter().map(|row| codes[row.context as usize]), ids)
         };
         let ts = TimestampMicrosecondArray::from_iter_values(part.iter().map(|row| row.ts));
         let mut arrays: Vec<ArrayRef> = vec![
@@ -117,11 +133,11 @@ fn samples(rows: &Rows, of_day: &[Row], told: String) -> Result<Vec<u8>> {
             Arc::new(part.iter().map(|row| thread(row)?.tid).collect::<Int64Array>()),
             numbers(|row| row.samples),
             numbers(|row| row.value),
-            Arc::new(part.iter().map(|row| Some(row.unit.name())).collect::<StringArray>()),
+            coded(part.iter().map(|row| unit_number(row.unit)), &texts.units),
             Arc::new(part.iter().map(|row| Some(row.duration).filter(|&ns| ns >= 0)).collect::<Int64Array>()),
-            of_context(|context| &context.span),
-            of_context(|context| &context.root),
-            of_context(|context| &context.trace),
+            of_context(&spans),
+            of_context(&roots),
+            of_context(&traces),
             Arc::new(Int64Array::from_iter_values(part.iter().map(|row| chunk(rows, row.chunk)))),
         ];
         for column in 0..columns.len() {
@@ -259,12 +275,19 @@ fn file(
     writer.context("no rows")?.into_inner().with_context(cannot)
 }
 
+const UNITS: [Unit; 4] = [Unit::Samples, Unit::Nanoseconds, Unit::Bytes, Unit::Events];
+
+fn unit_number(unit: Unit) -> u32 {
+    UNITS.iter().position(|&of| of == unit).map_or(NONE, |at| at as u32)
+}
+
 struct AllTexts {
     events: ArrayRef,
     variants: ArrayRef,
     states: ArrayRef,
     names: ArrayRef,
     values: ArrayRef,
+    units: ArrayRef,
 }
 
 impl AllTexts {
@@ -278,6 +301,7 @@ impl AllTexts {
             states: all(&rows.states),
             names: all(&rows.names),
             values: all(&rows.values),
+            units: Arc::new(StringArray::from(UNITS.map(Unit::name).to_vec())),
         }
     }
 }

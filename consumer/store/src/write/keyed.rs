@@ -56,6 +56,9 @@ impl Rows {
         let stacks = of.stacks.iter().zip(used(of.stacks.len(), |row| row.stack));
         let contexts = of.contexts.iter().zip(used(of.contexts.len(), |row| row.context));
         let no_span = self.no_span(shared);
+        let no_stack = self.dictionary.no_stack();
+        let mut frames: Vec<Option<i64>> = vec![None; of.frames.len()];
+        let mut ids = Vec::new();
         Numbers {
             events: of.kinds.iter().map(|kind| self.events.number(&kind.event)).collect(),
             threads: of
@@ -63,11 +66,20 @@ impl Rows {
                 .iter()
                 .map(|thread| thread.as_ref().map_or(NONE, |thread| self.thread(thread)))
                 .collect(),
-            no_stack: self.dictionary.stack(None, shared.lines),
+            no_stack,
             stacks: stacks
-                .map(|(stack, used)| match used {
-                    true => self.dictionary.stack(stack.as_ref(), shared.lines),
-                    false => NONE,
+                .map(|(stack, used)| match stack {
+                    Some(stack) if used => {
+                        let dictionary = &mut self.dictionary;
+                        ids.clear();
+                        ids.extend(of.steps(stack).iter().rev().map(|&step| {
+                            *frames[step as usize].get_or_insert_with(|| {
+                                dictionary.frame(&of.frames[step as usize], shared.lines)
+                            })
+                        }));
+                        dictionary.path(ids.iter().copied(), stack.truncated)
+                    }
+                    _ => no_stack,
                 })
                 .collect(),
             states: of.states.iter().map(|state| self.states.maybe(state.as_ref())).collect(),

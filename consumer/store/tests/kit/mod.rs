@@ -163,6 +163,19 @@ fn file(path: &Path, columns: Vec<(String, ArrayRef)>) {
     writer.close().unwrap();
 }
 
+/// A file of one row with one column, a number.
+pub fn one_column(path: &Path, name: &str, value: i64) {
+    file(path, vec![(name.to_owned(), Arc::new(Int64Array::from(vec![value])))]);
+}
+
+/// Why a store is not opened.
+pub async fn unopened(store: &Path) -> String {
+    match Session::open(store.to_str().unwrap(), &OpenOptions::default()).await {
+        Ok(_) => panic!("it is opened"),
+        Err(error) => format!("{error:#}"),
+    }
+}
+
 fn id(of: &impl Hash) -> i64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
@@ -219,6 +232,8 @@ pub fn files(store: &Path) -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             match path.is_dir() {
                 true => folders.push(path),
+                // Who works on it.
+                false if path.ends_with("_maintenance") => {}
                 false => found.push(path.strip_prefix(store).unwrap().to_owned()),
             }
         }

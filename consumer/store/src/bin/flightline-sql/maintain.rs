@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use flightline_consumer::amount::bytes;
 use flightline_store::maintain::{Done, Maintainer, Options};
 use flightline_store::place::Place;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::MaintainArgs;
 use crate::output;
@@ -22,10 +23,28 @@ pub async fn run(args: &MaintainArgs) -> Result<()> {
         keep: args.keep.iter().copied().collect(),
         dry_run: args.dry_run,
     };
+    let (stop, stopping) = tokio::sync::watch::channel(false);
+    let signals = signals()?;
+    tokio::spawn(async move {
+        signals.await;
+        stop.send_replace(true);
+    });
+    let stopped = || {
+        let mut stopping = stopping.clone();
+        async move {
+            // If nobody can say so any more, nobody does.
+            if stopping.wait_for(|stop| *stop).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
     loop {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
-        let done = Maintainer::new(place.clone(), options.clone(), now).run().await?;
+        let done = Maintainer::new(place.clone(), options.clone(), now).run(stopped()).await?;
+        if done.stopped {
+            bail!("stopped before it was through; what was done is whole, and the next run goes on");
+        }
         told(args, &done)?;
         let Some(every) = args.every else {
             return if done.failed.is_empty() {
@@ -36,9 +55,20 @@ pub async fn run(args: &MaintainArgs) -> Result<()> {
         };
         tokio::select! {
             () = tokio::time::sleep(every) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(()),
+            () = stopped() => return Ok(()),
         }
     }
+}
+
+/// Until the process is asked to end.
+fn signals() -> Result<impl Future<Output = ()>> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }
 
 fn told(args: &MaintainArgs, done: &Done) -> Result<()> {
