@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::spawn;
 use std::time::Duration;
 
@@ -154,6 +155,20 @@ fn interrupt(child: &Child) {
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
 }
 
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Ends a child that hangs, as long as what is returned is there.
+fn watched(child: &Child) -> Sender<()> {
+    let (over, wait) = channel();
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    spawn(move || {
+        if wait.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    });
+    over
+}
+
 #[test]
 fn rows_of_a_stream_come_while_it_is_open_and_are_a_whole_file_when_it_is_ended() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,17 +176,19 @@ fn rows_of_a_stream_come_while_it_is_open_and_are_a_whole_file_when_it_is_ended(
 
     let (input, open) = live(folder.path());
     let mut child = export(&input, &args).arg("-").stdout(Stdio::piped()).spawn().unwrap();
+    let over = watched(&child);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let came: Vec<String> = lines.by_ref().take(ROWS.lines().count()).map(Result::unwrap).collect();
     assert_eq!(came, ROWS.lines().collect::<Vec<_>>());
     interrupt(&child);
     assert!(child.wait().unwrap().success() && lines.next().is_none());
-    drop(open.join().unwrap());
+    drop((over, open.join().unwrap()));
     std::fs::remove_file(folder.path().join("socket")).unwrap();
 
     let (input, open) = live(folder.path());
     let to = folder.path().join("rows.ndjson");
     let mut child = export(&input, &args).arg(&to).spawn().unwrap();
+    let over = watched(&child);
     // The file that is not whole yet.
     let partial = folder.path().join(format!("rows.ndjson.{}.partial", child.id()));
     while std::fs::read_to_string(&partial).unwrap_or_default() != ROWS {
@@ -183,7 +200,7 @@ fn rows_of_a_stream_come_while_it_is_open_and_are_a_whole_file_when_it_is_ended(
     assert!(child.wait().unwrap().success());
     assert_eq!(std::fs::read_to_string(&to).unwrap(), ROWS);
     assert!(!partial.exists());
-    drop(open.join().unwrap());
+    drop((over, open.join().unwrap()));
 }
 
 /// The next message: its rows as JSON; acknowledged.
@@ -257,7 +274,7 @@ fn what_is_not_delivered_is_told_and_an_error() {
     // Takes the first of several messages and wants a key then: another try is no better.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("fluentd://{}", listener.local_addr().unwrap());
-    let (tell, taken) = std::sync::mpsc::channel();
+    let (tell, taken) = channel();
     spawn(move || {
         tell.send(message(&mut listener.accept().unwrap().0).unwrap().len()).unwrap();
         let helo = Value::Array(vec!["HELO".into(), Value::Map(Vec::new())]);
@@ -268,7 +285,7 @@ fn what_is_not_delivered_is_told_and_an_error() {
     let few = ["--queue-size", "2000", "--send", &to];
     let output = export(&path, &[&SEND[..3], &few].concat()).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-    let taken = taken.recv().unwrap();
+    let taken = taken.recv_timeout(LIMIT).unwrap();
     assert!((1..5).contains(&taken), "{taken}");
     let summary = format!("{taken} of 5 samples acknowledged, in 1 messages");
     assert!(
