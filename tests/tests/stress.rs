@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use flightline_tests::guest::{self, everything, same};
-use flightline_tests::run::turn;
+use flightline_tests::run::beside;
 use flightline_tests::victim::{self, OPTIMISED};
 
 #[track_caller]
 fn check(program: &Path, cases: &[&[&str]]) {
-    let _turn = turn();
+    // What is compared does not depend on when it gets a processor.
+    let _place = beside();
     same(program, cases, &everything());
 }
 
@@ -83,7 +84,7 @@ fn exceptions() {
 }
 
 #[test]
-fn what_guests_do_under_one_engine() {
+fn what_guests_do_to_processes() {
     let process = victim::c("guest_process", OPTIMISED);
     let cases: Vec<&[&str]> = vec![
         &["storm", "100"],
@@ -105,8 +106,16 @@ fn what_guests_do_under_one_engine() {
         &["memory"],
     ];
     check(&process, &cases);
+}
+
+#[test]
+fn what_guests_do_to_signals() {
     let signals = victim::c("guest_signals", OPTIMISED);
     check(&signals, guest::SIGNALS);
+}
+
+#[test]
+fn what_guests_do_with_threads() {
     let threads = victim::c("guest_threads", &["-O2", "-fomit-frame-pointer", "-Wl,--no-as-needed", "-lm"]);
     let modules: Vec<String> = victim::modules(2).iter().map(|m| m.to_string_lossy().into_owned()).collect();
     let (first, second) = (modules[0].as_str(), modules[1].as_str());
