@@ -130,7 +130,7 @@ impl Builder {
 
     /// A new node on `parent`, of which the caller knows that it has none of that label. [`Builder::child`] does not
     /// find it.
-    pub(crate) fn append(&mut self, parent: u32, label: LabelId) -> u32 {
+    pub fn append(&mut self, parent: u32, label: LabelId) -> u32 {
         self.nodes.push(Growing { label, parent, own: 0 });
         self.nodes.len() as u32 - 1
     }

@@ -148,25 +148,39 @@ impl Keyed {
 #[derive(Debug, Default)]
 struct Keys {
     all: Vec<u64>,
-    known: HashMap<u64, u32, KeyHash>,
-    /// The last one: mostly many come in a row.
-    last: Option<(u64, u32)>,
+    /// Of small keys, which most are: their numbers and one more; 0: not met.
+    small: Vec<u32>,
+    large: HashMap<u64, u32, KeyHash>,
 }
+
+/// Keys whose numbers are found by their place.
+const SMALL: u64 = 1 << 20;
 
 impl Keys {
     #[inline]
     fn number(&mut self, key: u64) -> u32 {
-        if let Some((last, number)) = self.last
-            && last == key
-        {
-            return number;
+        match self.small.get(key as usize) {
+            Some(&number) if number > 0 => number - 1,
+            _ => self.search(key),
         }
+    }
+
+    #[cold]
+    fn search(&mut self, key: u64) -> u32 {
         let next = self.all.len() as u32;
-        let number = *self.known.entry(key).or_insert(next);
+        let number = if key < SMALL {
+            let at = key as usize;
+            if at >= self.small.len() {
+                self.small.resize(at + 1, 0);
+            }
+            self.small[at] = next + 1;
+            next
+        } else {
+            *self.large.entry(key).or_insert(next)
+        };
         if number == next {
             self.all.push(key);
         }
-        self.last = Some((key, number));
         number
     }
 }

@@ -29,6 +29,8 @@ const ROOT: i64 = 0;
 const DEEPEST: usize = 1 << 16;
 /// Files read ahead.
 const AHEAD: usize = 4;
+/// Frames that are found by their hashes alone.
+const MET: usize = 1 << 14;
 /// Rows of a batch: all of most files.
 const AT_A_TIME: usize = 1 << 20;
 /// Guesses where an id is, and rows about each that are looked through.
@@ -86,6 +88,8 @@ struct Search {
     placed: HashMap<i64, u32, KeyHash>,
     /// Numbers of frames.
     frames: HashMap<i64, u32, KeyHash>,
+    /// Frames met last, by their hashes.
+    met: Vec<(i64, u32)>,
     /// Most nodes that end no stack wanted are known by it.
     ends: Sieve,
     /// Rows of the stack that is being placed.
@@ -291,7 +295,8 @@ impl Sieve {
 impl Search {
     fn new(stacks: impl IntoIterator<Item = i64>) -> Self {
         let left: HashSet<i64, KeyHash> = stacks.into_iter().collect();
-        let mut search = Self { ends: Sieve::of(&left), left, ..Self::default() };
+        let met = vec![(0, NONE); MET];
+        let mut search = Self { ends: Sieve::of(&left), left, met, ..Self::default() };
         if search.left.remove(&ROOT) {
             search.paths.ends.insert(ROOT, NONE);
         }
@@ -350,11 +355,17 @@ impl Search {
                 }
             }
         };
-        for &row in self.path.iter().rev() {
-            let next = self.frames.len() as u32;
-            let frame = *self.frames.entry(nodes.frames[row]).or_insert(next);
-            self.paths.steps.push(Step { parent: end, frame });
-            end = u32::try_from(self.paths.steps.len() - 1).context("more than 4 billion nodes")?;
+        let Self { path, frames, met, paths, .. } = self;
+        for &row in path.iter().rev() {
+            let hash = nodes.frames[row];
+            // Most are among those met before, which are found without a search.
+            let slot = &mut met[hash as usize % MET];
+            if slot.0 != hash || slot.1 == NONE {
+                let next = frames.len() as u32;
+                *slot = (hash, *frames.entry(hash).or_insert(next));
+            }
+            paths.steps.push(Step { parent: end, frame: slot.1 });
+            end = u32::try_from(paths.steps.len() - 1).context("more than 4 billion nodes")?;
             steps[row] = end;
         }
         Ok(Some(end))

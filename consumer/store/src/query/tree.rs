@@ -55,22 +55,21 @@ impl Paths {
                 None => missing = missing.saturating_add(weight),
             }
         }
-        let mut labels: Vec<Option<LabelId>> = vec![None; self.labels.len()];
-        let mut boxes: Vec<u32> = Vec::with_capacity(self.steps.len());
+        let (labels, alone) = self.labels(&mut builder);
+        // Boxes, and whether other steps may be in them.
+        let mut boxes: Vec<(u32, bool)> = Vec::with_capacity(self.steps.len());
         for (number, step) in self.steps.iter().enumerate() {
             if !used[number] {
-                boxes.push(tree::NONE);
+                boxes.push((tree::NONE, true));
                 continue;
             }
-            let frame = step.frame as usize;
-            let label = *labels[frame].get_or_insert_with(|| match &self.labels[frame] {
-                Some(label) => builder.label(label.clone()),
-                None => builder.label(marker(MISSING)),
-            });
-            let below = boxes.get(step.parent as usize).copied().unwrap_or(tree::NONE);
-            let of_step = builder.child(below, label);
+            let (below, shared) = boxes.get(step.parent as usize).copied().unwrap_or((tree::NONE, false));
+            let label = labels[step.frame as usize];
+            let shared = shared || !alone[label.index()];
+            // A step that has its box for itself need not look for it: mostly all do.
+            let of_step = if shared { builder.child(below, label) } else { builder.append(below, label) };
             builder.weigh(of_step, own[number]);
-            boxes.push(of_step);
+            boxes.push((of_step, shared));
         }
         for (text, weight) in [(NO_STACK, weights.without), (MISSING, missing)] {
             if weight > 0 {
@@ -79,6 +78,23 @@ impl Paths {
             }
         }
         Grown { tree: builder.finish(unit), missing }
+    }
+
+    /// The labels of frames, and of each whether one frame alone is called so.
+    fn labels(&self, builder: &mut Builder) -> (Vec<LabelId>, Vec<bool>) {
+        let mut alone: Vec<bool> = Vec::new();
+        let mut of_frame = |label: &Option<Label>| {
+            let known = label.as_ref().filter(|label| label.kind != FrameKind::Marker);
+            let id = builder.label(label.clone().unwrap_or_else(|| marker(MISSING)));
+            match alone.get_mut(id.index()) {
+                Some(alone) => *alone = false,
+                // Markers are also put beside all stacks.
+                None => alone.push(known.is_some()),
+            }
+            id
+        };
+        let labels = self.labels.iter().map(&mut of_frame).collect();
+        (labels, alone)
     }
 }
 
