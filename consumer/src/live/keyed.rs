@@ -230,6 +230,8 @@ impl Reader {
         let wanted = self.wanted.clone();
         decoder.select(move |class| interest(class, &wanted));
         let mut taken = Taken::default();
+        // A sample takes some thirty bytes, with what is told beside.
+        taken.keyed.rows.reserve(bytes.len() / 32);
         let mut ended = None;
         for piece in bytes.chunks(PIECE).map(Some).chain([None]) {
             match piece {

@@ -8,8 +8,8 @@ use std::path::Path;
 use flightline_consumer::fold::{FoldOptions, Measure as Folded, fold};
 use flightline_consumer::model::Model;
 use flightline_store::place::Place;
-use flightline_store::query::tree::grow;
-use flightline_store::query::weights::{Choice, Measure};
+use flightline_store::query::paths::Paths;
+use flightline_store::query::weights::{Choice, Measure, weights};
 use flightline_store::write::{Added, Options, Writer, chunks};
 use kit::{answer, open, text};
 
@@ -53,6 +53,9 @@ async fn flame_graphs_of_all_recordings_are_those_of_the_store() {
         let session = open(folder.path()).await;
         for (model, lines) in [(&model, false), (&with_lines, true)] {
             let names = FoldOptions { lines, ..FoldOptions::default() };
+            let all = weights(&session, Choice { table: "samples", filter: "", measure: Measure::Samples });
+            let stacks = all.await.unwrap().by_stack.into_keys();
+            let paths = Paths::read(&session, "samples", "", stacks, &names).await.unwrap();
             for (_, kind) in model.kinds.iter() {
                 kinds += 1;
                 let mut filter = format!("event_type = '{}'", kind.name);
@@ -69,7 +72,7 @@ async fn flame_graphs_of_all_recordings_are_those_of_the_store() {
                         continue;
                     }
                     let choice = Choice { table: "samples", filter: &filter, measure };
-                    let grown = grow(&session, choice, &names).await.unwrap();
+                    let grown = paths.tree(&weights(&session, choice).await.unwrap(), measure.unit());
                     // Pictures of recordings count where nothing is to be added up.
                     if folded == Folded::Total && grown.tree.total == 0 {
                         continue;

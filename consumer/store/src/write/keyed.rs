@@ -3,7 +3,7 @@
 use flightline_consumer::live::keyed::{self, Keyed};
 use flightline_consumer::model::Unit;
 
-use super::rows::{NONE, Row, Rows, Shared, number};
+use super::rows::{MOST_ROWS, NONE, Row, Rows, Shared, number};
 
 /// What the chunk's numbers are in a file.
 struct Numbers {
@@ -26,9 +26,9 @@ impl Rows {
         }
         let numbers = self.numbers(of, rest, shared);
         let mut at = from;
+        self.rows.reserve(rest.len().min(MOST_ROWS));
         // At least some, so that it comes to an end.
         for part in rest.chunks(1 << 16) {
-            self.rows.reserve(part.len());
             for row in part {
                 let row = numbers.row(of, row, self.chunks.len().saturating_sub(1) as u32);
                 self.rows.push(row);

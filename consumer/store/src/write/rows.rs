@@ -15,7 +15,7 @@ use crate::footer::Id;
 /// Stands for no text, thread or context.
 pub(super) const NONE: u32 = u32::MAX;
 /// Rows of a file: what is behind them goes to another one of the delivery.
-const MOST_ROWS: usize = 2 << 20;
+pub(super) const MOST_ROWS: usize = 2 << 20;
 /// Nodes of paths, texts and labels of contexts, which memory goes by as well.
 const MOST_STEPS: usize = 16 << 20;
 const MOST_TEXTS: usize = 1 << 20;
