@@ -14,7 +14,8 @@
 //! * [`cgroup`] makes control groups with little memory.
 //! * [`controlled`] is a victim that works when told to, and `flightline ctl` for it.
 //! * [`crashes`] is a program of which every allocation is known, to be killed; `stepping` stops it between instructions.
-//! * [`foreign`] runs readers that others wrote; [`print_agreement`] compares what they print, read by [`json_events`].
+//! * [`foreign`] runs readers that others wrote; [`print_agreement`] compares what they print, read by [`json_events`];
+//!   [`jfr_tool`] runs the JDK's for many files.
 //! * [`served`] is a profiling service, and what it tells.
 //! * [`span_truth`] is what `span_load` says of its spans, and what a recording says.
 //! * [`spans`] reads what engines beside CPU time record.
@@ -39,6 +40,7 @@ pub mod foreign;
 pub mod guest;
 pub mod http;
 pub mod java_reader;
+pub mod jfr_tool;
 pub mod json_events;
 pub mod machine;
 pub mod malformed;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use flightline_tests::jfr_tool::JfrTool;
 use flightline_tests::run::run;
 use flightline_tests::{foreign, victim};
 use serde_json::Value;
@@ -39,11 +40,9 @@ fn has_later_chunks(file: &Path) -> bool {
     (size as usize) < bytes.len()
 }
 
-fn jdk_text(home: &Path, args: &[&str], file: &Path) -> String {
-    let mut command = foreign::jfr(&home.join("bin/jfr"));
-    command.arg("-J-Dstdout.encoding=UTF-8").args(args).arg(file);
-    command.env("TZ", "UTC").env("LC_ALL", "C.UTF-8");
-    run(&mut command, Duration::from_secs(120)).expect_success("jfr").stdout_text()
+fn jdk_text(jfr: &mut JfrTool, args: &[&str], file: &Path) -> String {
+    let args = [args, &[file.to_str().unwrap()]].concat();
+    jfr.run(&args).expect_success("jfr").stdout_text()
 }
 
 fn our_text(args: &[&str], file: &Path) -> String {
@@ -128,13 +127,13 @@ fn same(what: &str, ours: &[Vec<String>], theirs: &[Vec<String>]) {
 }
 
 /// Compares a recording as it is printed; the number of events.
-fn compare(home: &Path, file: &Path) -> usize {
+fn compare(jfr: &mut JfrTool, file: &Path) -> usize {
     let name = stem(file);
     let later_chunks = has_later_chunks(file);
     let overflowing = OVERFLOWING.contains(&name);
-    let both = |args: &[&str]| {
+    let mut both = |args: &[&str]| {
         let [mut ours, mut theirs] =
-            [our_text(args, file), jdk_text(home, args, file)].map(|text| blocks(&text));
+            [our_text(args, file), jdk_text(jfr, args, file)].map(|text| blocks(&text));
         if later_chunks {
             for block in ours.iter_mut().chain(&mut theirs) {
                 let timed = |line: &String| line.contains("Time = ") || line.contains("recordingStart = ");
@@ -175,10 +174,11 @@ fn compare(home: &Path, file: &Path) -> usize {
 #[test]
 fn fixtures_are_printed_as_the_jdk_prints_them() {
     let Some(home) = foreign::jdk(25) else { return };
+    let mut jfr = JfrTool::start(&home);
     let mut events = 0;
     for file in recordings() {
         if !REFUSED.contains(&stem(&file)) {
-            let count = compare(&home, &file);
+            let count = compare(&mut jfr, &file);
             eprintln!("{}: {count} events", stem(&file));
             events += count;
         }
@@ -201,11 +201,12 @@ fn every_unit_is_printed_as_the_jdk_prints_it() {
         .arg("Formats")
         .arg(&file);
     run(&mut java, Duration::from_secs(120)).expect_success("java Formats");
-    assert!(compare(&home, &file) > 250);
+    let mut jfr = JfrTool::start(&home);
+    assert!(compare(&mut jfr, &file) > 250);
     for choice in [["--events", "t.*"], ["--categories", "Uncategorized"], ["--stack-depth", "0"]] {
         let args = [&["print"], &choice[..]].concat();
         let [mut ours, mut theirs] =
-            [our_text(&args, &file), jdk_text(&home, &args, &file)].map(|text| blocks(&text));
+            [our_text(&args, &file), jdk_text(&mut jfr, &args, &file)].map(|text| blocks(&text));
         assert!(ours.len() > 200, "{choice:?}");
         ours.sort();
         theirs.sort();
@@ -216,6 +217,7 @@ fn every_unit_is_printed_as_the_jdk_prints_it() {
 #[test]
 fn types_are_listed_as_the_jdk_lists_them() {
     let Some(home) = foreign::jdk(25) else { return };
+    let mut jfr = JfrTool::start(&home);
     for file in recordings() {
         let name = stem(&file);
         if REFUSED.contains(&name) {
@@ -228,7 +230,7 @@ fn types_are_listed_as_the_jdk_lists_them() {
                 continue;
             }
             let [mut ours, theirs] =
-                [our_text(choice, &file), jdk_text(&home, choice, &file)].map(|text| blocks(&text));
+                [our_text(choice, &file), jdk_text(&mut jfr, choice, &file)].map(|text| blocks(&text));
             if name == TWO_PRODUCERS {
                 // The JDK lists those of one of the two producers.
                 ours.retain(|block| theirs.contains(block));

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use flightline_tests::jfr_tool::JfrTool;
 use flightline_tests::run::run;
 use flightline_tests::{foreign, victim};
 use serde_json::Value as Json;
 
 /// What both tell. Start in seconds, duration in the nearest number of them, as the JDK has it.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Summary {
     version: String,
     chunks: u64,
@@ -50,13 +51,9 @@ fn ours(file: &Path) -> Summary {
     }
 }
 
-/// What `jfr summary` says; `None` if it fails, or takes longer than anything takes.
-fn theirs(jfr: &Path, file: &Path) -> Option<Summary> {
-    let jfr = foreign::jfr(jfr);
-    let mut command = Command::new("timeout");
-    command.args(["60"]).arg(jfr.get_program()).args(jfr.get_args());
-    command.arg("summary").arg(file).env("TZ", "UTC");
-    let done = run(&mut command, Duration::from_secs(90));
+/// What `jfr summary` says; `None` if it fails.
+fn theirs(jfr: &mut JfrTool, file: &Path) -> Option<Summary> {
+    let done = jfr.run(&["summary", file.to_str().unwrap()]);
     if !done.status.success() {
         return None;
     }
@@ -125,51 +122,66 @@ const OTHER_DURATION: &[&str] = &[
 /// `RecordingFile`.
 const OTHER_TYPES: &[&str] = &["ap-jfrsync"];
 
-#[test]
-fn every_fixture() {
-    let homes = [17, 25].map(|release| Some((release, foreign::jdk(release)?.join("bin/jfr"))));
-    let [Some(old), Some(new)] = homes else { return };
-    let files: Vec<PathBuf> = fixtures("recordings").into_iter().chain(fixtures("cases")).collect();
-    let name = |file: &Path| file.file_stem().unwrap().to_str().unwrap().to_owned();
-    let files: Vec<&PathBuf> = files.iter().filter(|file| !HANGS.contains(&&*name(file))).collect();
+fn name(file: &Path) -> String {
+    file.file_stem().unwrap().to_str().unwrap().to_owned()
+}
+
+/// What differs, and the names of what this JDK refuses.
+fn by_one_jdk(
+    release: u32,
+    home: PathBuf,
+    files: &[&PathBuf],
+    ours: &[Summary],
+) -> (Vec<String>, BTreeSet<String>) {
+    let mut jfr = JfrTool::start(&home);
     let mut wrong = Vec::new();
     let mut refused = BTreeSet::new();
-    for (release, jfr) in [old, new] {
-        for file in &files {
-            let mut ours = ours(file);
-            let theirs = theirs(&jfr, file).inspect(|theirs| {
-                if OTHER_DURATION.contains(&&*name(file)) {
-                    ours.seconds = theirs.seconds;
-                }
-            });
-            match theirs {
-                None => {
-                    refused.insert(name(file));
-                }
-                Some(theirs) if ours == theirs => {}
-                Some(theirs) if OTHER_TYPES.contains(&&*name(file)) => {
-                    let all = |s: &Summary| s.events.values().map(|(count, _)| count).sum::<u64>();
-                    assert_eq!(all(&ours), all(&theirs), "{}", name(file));
-                }
-                Some(theirs) => {
-                    let types: BTreeSet<_> =
-                        ours.events.iter().chain(&theirs.events).map(|(t, _)| t).collect();
-                    let types: Vec<_> = types
-                        .into_iter()
-                        .filter(|t| ours.events.get(*t) != theirs.events.get(*t))
-                        .map(|t| format!("{t}: {:?}, JDK {:?}", ours.events.get(t), theirs.events.get(t)))
-                        .collect();
-                    let of = |s: &Summary| format!("{} {} {} {}", s.version, s.chunks, s.start, s.seconds);
-                    wrong.push(format!(
-                        "{}, JDK {release}: {}, JDK {}; {types:?}",
-                        name(file),
-                        of(&ours),
-                        of(&theirs)
-                    ));
-                }
+    for (file, ours) in files.iter().zip(ours) {
+        let mut ours = ours.clone();
+        let theirs = theirs(&mut jfr, file).inspect(|theirs| {
+            if OTHER_DURATION.contains(&&*name(file)) {
+                ours.seconds = theirs.seconds;
+            }
+        });
+        match theirs {
+            None => {
+                refused.insert(name(file));
+            }
+            Some(theirs) if ours == theirs => {}
+            Some(theirs) if OTHER_TYPES.contains(&&*name(file)) => {
+                let all = |s: &Summary| s.events.values().map(|(count, _)| count).sum::<u64>();
+                assert_eq!(all(&ours), all(&theirs), "{}", name(file));
+            }
+            Some(theirs) => {
+                let types: BTreeSet<_> = ours.events.iter().chain(&theirs.events).map(|(t, _)| t).collect();
+                let types: Vec<_> = types
+                    .into_iter()
+                    .filter(|t| ours.events.get(*t) != theirs.events.get(*t))
+                    .map(|t| format!("{t}: {:?}, JDK {:?}", ours.events.get(t), theirs.events.get(t)))
+                    .collect();
+                let of = |s: &Summary| format!("{} {} {} {}", s.version, s.chunks, s.start, s.seconds);
+                let (o, t) = (of(&ours), of(&theirs));
+                wrong.push(format!("{}, JDK {release}: {o}, JDK {t}; {types:?}", name(file)));
             }
         }
     }
+    (wrong, refused)
+}
+
+#[test]
+fn every_fixture() {
+    let homes = [17, 25].map(|release| Some((release, foreign::jdk(release)?)));
+    let [Some(old), Some(new)] = homes else { return };
+    let files: Vec<PathBuf> = fixtures("recordings").into_iter().chain(fixtures("cases")).collect();
+    let files: Vec<&PathBuf> = files.iter().filter(|file| !HANGS.contains(&&*name(file))).collect();
+    let ours: Vec<Summary> = files.iter().map(|file| ours(file)).collect();
+    let (ours, files) = (&ours[..], &files[..]);
+    let (wrong, refused): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
+        let one_jdk = |(release, home)| scope.spawn(move || by_one_jdk(release, home, files, ours));
+        [old, new].map(one_jdk).into_iter().map(|thread| thread.join().unwrap()).unzip()
+    });
+    let wrong = wrong.concat();
+    let refused: BTreeSet<String> = refused.into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(refused, REFUSED.iter().map(|name| (*name).to_owned()).collect());
 }
