@@ -121,15 +121,7 @@ pub enum Followed<'a> {
 #[track_caller]
 pub fn write_demo() -> Command {
     static EXAMPLE: OnceLock<PathBuf> = OnceLock::new();
-    let example = EXAMPLE.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args(["build", "-q", "-p", "jfr-format", "--example", "write_demo", "--target-dir"]);
-        build.arg(victim::target_dir()).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-        run(&mut build, Duration::from_secs(600)).expect_success("building write_demo");
-        victim::target_dir().join("debug/examples/write_demo")
-    });
-    Command::new(example)
+    Command::new(EXAMPLE.get_or_init(|| victim::example("write_demo")))
 }
 
 /// A line of [`follow`]'s output: when the event was delivered (ns since 1970), and its canonical line.

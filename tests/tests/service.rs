@@ -352,7 +352,7 @@ fn a_run_that_is_cancelled_keeps_what_there_is() {
 
 #[test]
 fn what_a_program_starts_is_a_target_too() {
-    let _turn = turn();
+    let _place = beside();
     let service = Service::profiling();
     let script = format!("{0} -c '{PYTHON}' & {0} -c '{PYTHON}' & wait", python());
     let agent = service.agent(&["--label", "app=cart"], &["sh", "-c", &script]);
@@ -465,7 +465,7 @@ fn a_service_that_comes_back_knows_its_history_and_its_agents() {
 
 #[test]
 fn what_is_recorded_all_the_time_is_drawn_by_the_clock_and_makes_room_for_a_run() {
-    let _turn = turn();
+    let _place = beside();
     let service = Service::profiling();
     let agent = service.agent(&["--continuous=99"], &[python(), "-c", PYTHON]);
     let target = service.joined(|_| true);
