@@ -5,7 +5,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
 
+use crate::layout::SUFFIX;
+
+/// How names of files begin that replace others; deliveries are in hexadecimal.
+const MERGED: char = 'm';
 /// The key in the footer.
 pub const KEY: &str = "flightline";
 
@@ -88,9 +93,35 @@ impl Told {
     }
 }
 
+/// The name of a file that replaces others of its folder. Names sort behind those of what they replace: whoever lists a folder, page by page in
+/// their order, while files become one sees the old ones or the new one, or both, but never neither.
+pub fn merged_name(replaces: &[String]) -> String {
+    let generation = |name: &String| name.strip_prefix(MERGED)?.get(..4)?.parse::<u32>().ok();
+    let generation = replaces.iter().filter_map(generation).max().map_or(0, |last| last + 1).min(9999);
+    let of = Id(XxHash3_64::oneshot(replaces.join("/").as_bytes()));
+    format!("{MERGED}{generation:04}-{of}{SUFFIX}")
+}
+
+/// Whether a file of this name replaces others.
+pub fn is_merged(name: &str) -> bool {
+    name.starts_with(MERGED)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_what_replaces_others_sort_behind_theirs() {
+        let delivered = format!("{}-0000.parquet", Id(u64::MAX));
+        let mut before = vec![delivered.clone()];
+        for _ in 0..12 {
+            let next = merged_name(&[delivered.clone(), before[before.len() - 1].clone()]);
+            assert!(before.iter().all(|name| *name < next), "{before:?} {next}");
+            before.push(next);
+        }
+        assert_eq!(before[12].get(..6), Some("m0011-"));
+    }
 
     #[test]
     fn what_is_written_is_read_and_only_whole_deliveries_count() {

@@ -5,7 +5,9 @@ mod kit;
 use std::collections::BTreeMap;
 use std::fs;
 use std::future::{pending, ready};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,6 +16,9 @@ use flightline_store::layout::Table;
 use flightline_store::maintain::{Done, Lock, Maintainer, Options};
 use flightline_store::place::{Place, is_gone};
 use flightline_store::write::{self, Writer, chunks};
+use jfr_format::ids::{FileOffset, Ticks};
+use jfr_format::schema;
+use jfr_format::write::{ChunkWriter, ClockLine, FieldWriter, Geometry};
 use kit::{answer, open};
 
 const DAY: i64 = 86_400_000;
@@ -361,6 +366,24 @@ async fn one_at_a_time_works_on_a_store_and_can_be_told_to_stop() {
     assert_eq!(samples(folder.path()).await, before);
 }
 
+#[test]
+fn who_maintains_every_so_often_ends_when_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(add(folder.path(), "api", &[], &read("flightline.jfr")));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flightline-sql"));
+    command.arg("maintain").arg("--store").arg(folder.path()).args(["--every", "1h"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    // It has been through once, and waits.
+    let mut told = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    assert!(told.contains("0 rows of sums made"), "{told}");
+    let killed = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(killed.success());
+    assert!(child.wait().unwrap().success());
+    runtime.block_on(Lock::take(&place(folder.path()))).unwrap();
+}
+
 #[tokio::test]
 async fn sums_that_would_go_at_once_are_not_made_and_a_dry_run_counts_as_a_real_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -370,6 +393,7 @@ async fn sums_that_would_go_at_once_are_not_made_and_a_dry_run_counts_as_a_real_
     let dry = maintain(folder.path(), of(true)).await;
     let done = maintain(folder.path(), of(false)).await;
     assert!(done.summed > 0 && dry.summed == done.summed, "{dry:?} {done:?}");
+    assert!(done.notes.iter().any(|note| note.starts_with("samples_minute is not made")), "{done:?}");
     assert_eq!((count(folder.path(), "samples_minute"), done.expired), (0, 0));
     assert!(count(folder.path(), "samples_hour") > 0);
     assert_eq!(maintain(folder.path(), of(false)).await.summed, 0);
@@ -391,7 +415,11 @@ async fn labels_of_sums_are_chosen_once() {
     late[39] ^= 1;
     add(folder.path(), "api", &[("host", "h1"), ("zone", "a")], &late).await;
     add(folder.path(), "other", &[("zone", "a")], second).await;
-    maintain(folder.path(), hours()).await;
+    let done = maintain(folder.path(), hours()).await;
+    assert!(
+        done.notes.len() == 1 && done.notes[0].contains("without label_zone, as those before"),
+        "{done:?}"
+    );
     let session = open(folder.path()).await;
     let by = |table: &str| {
         format!("SELECT service, label_host, sum(samples) FROM {table} GROUP BY 1, 2 ORDER BY 1, 2")
@@ -435,9 +463,28 @@ async fn compacted_files_have_no_more_labels_than_others() {
     }
 }
 
+/// A recording of page faults and branch misses.
+fn of_two_variants() -> Vec<u8> {
+    let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: 1 << 60, ticks_per_second: 1_000_000_000 };
+    let mut out = Vec::new();
+    let mut chunk = ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0)).unwrap();
+    for (key, name) in [(1, "page-faults"), (2, "branch-misses")] {
+        chunk.constant(schema::EVENT_NAME, key, |n| _ = n.string(name)).unwrap();
+    }
+    for number in 0..10 {
+        let write = |e: &mut FieldWriter<'_>| {
+            e.ticks(Ticks(number)).key(0).key(0).key(1 + number as u64 % 2).long(7);
+        };
+        chunk.event(schema::EVENT_SAMPLE, write).unwrap();
+    }
+    chunk.finish(Ticks(20), true, &mut out).unwrap();
+    out
+}
+
 #[tokio::test]
 async fn losses_variants_and_odd_days_outlast_maintenance() {
     let folder = tempfile::tempdir().unwrap();
+    add(folder.path(), "two", &[], &of_two_variants()).await;
     // Of no clock, and of one that is far ahead.
     for (number, begin) in [0, 4_300_000_000_000_000_000_i64].into_iter().enumerate() {
         let mut recording = read("ap-native-wall.jfr");
@@ -455,6 +502,7 @@ async fn losses_variants_and_odd_days_outlast_maintenance() {
     };
     let before = all(folder.path()).await;
     assert!(before[1].lines().count() > 0, "no losses in the fixtures");
+    assert!(before[0].contains("page-faults,5") && before[0].contains("branch-misses,5"), "{}", before[0]);
     assert!(before[2].starts_with("1970-01-01") && before[2].contains("2106-"), "{}", before[2]);
     let done = maintain(folder.path(), summed()).await;
     assert_eq!(done.failed, [""; 0]);

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use datafusion::arrow::datatypes::Schema;
-use twox_hash::XxHash3_64;
 
 use super::fold::{columns, file, quoted, register, session};
 use super::sums::labels_of;
 use super::{Done, Folder, Maintainer};
-use crate::footer::{Id, Told};
+use crate::footer::{Told, merged_name};
 use crate::layout::{Partition, Table};
 use crate::place::Listed;
 use crate::query::files::Read;
@@ -102,13 +101,13 @@ impl Maintainer {
         }
         told.replaces.sort_unstable();
         let inputs: Vec<_> = files.iter().map(|file| file.meta.location.clone()).collect();
-        let name = format!("c{}.parquet", Id(XxHash3_64::oneshot(told.replaces.join("/").as_bytes())));
+        let name = merged_name(&told.replaces);
         let read = self.narrowed(of, whole, files).await?;
         let sql = rows(of, &columns(&read.schema));
         let context = session(&self.place)?;
         register(&context, &self.place, of, read)?;
         let (bytes, _) = file(&context, of, &sql, Some(told.text()?)).await?;
-        self.place.put(&self.place.path(of, partition, &name), bytes).await?;
+        self.put(&self.place.path(of, partition, &name), bytes).await?;
         for input in &inputs {
             self.place.remove(input).await?;
         }

@@ -1,19 +1,19 @@
 //! One at a time works on a store.
 //!
 //! In a directory the kernel keeps the lock, and frees it when its process ends, however that was. In an object store it is an object
-//! that its holder writes anew every minute; where nobody has done so for ten minutes, nobody does any more, and of those who find that
-//! one takes over: each writes only on top of what it has read.
+//! that its holder writes anew every minute, and before each file that it makes; where nobody has done so for ten minutes, by the store's clock, nobody
+//! does any more, and of those who find that one takes over: each writes only on top of what it has read.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::path::Path as FilePath;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::place::Place;
@@ -24,6 +24,8 @@ const NAME: &str = "_maintenance";
 const EVERY: Duration = Duration::from_secs(60);
 /// Whoever has not said so for so long is not there any more, ms.
 const STALE: i64 = 600_000;
+/// What stands there when it was given back.
+const FREE: &str = "free";
 
 /// The right to work on a store.
 #[derive(Debug)]
@@ -32,7 +34,16 @@ pub struct Lock(Held);
 #[derive(Debug)]
 enum Held {
     File(File),
-    Object { place: Box<Place>, path: Path, gone: Arc<AtomicBool>, beat: JoinHandle<()> },
+    Object { object: Arc<Object>, beat: JoinHandle<()> },
+}
+
+/// An object that says who works.
+#[derive(Debug)]
+struct Object {
+    place: Place,
+    path: Path,
+    /// What this process has written last; `None`: another one has taken over.
+    version: Mutex<Option<UpdateVersion>>,
 }
 
 impl Lock {
@@ -50,13 +61,11 @@ impl Lock {
     /// Checks that nobody has taken it over.
     ///
     /// # Errors
-    /// Somebody has, as this process stood still for too long.
-    pub fn check(&self) -> Result<()> {
+    /// Somebody has, as this process stood still for too long; or the store does not answer.
+    pub async fn check(&self) -> Result<()> {
         match &self.0 {
-            Held::Object { gone, place, .. } if gone.load(Ordering::Relaxed) => {
-                bail!("{}: another process has taken over, as this one stood still", place.shown())
-            }
-            Held::File(_) | Held::Object { .. } => Ok(()),
+            Held::File(_) => Ok(()),
+            Held::Object { object, .. } => object.write(owner()).await,
         }
     }
 
@@ -64,15 +73,47 @@ impl Lock {
     ///
     /// # Errors
     /// It cannot be given back: it is free ten minutes later.
-    pub async fn release(self) -> Result<()> {
-        match self.0 {
-            Held::File(file) => Ok(file.set_len(0)?),
-            Held::Object { place, path, gone, beat } => {
+    pub async fn release(&self) -> Result<()> {
+        match &self.0 {
+            Held::File(file) => Ok(file.set_len(0).and_then(|()| file.unlock())?),
+            Held::Object { object, beat } => {
                 beat.abort();
-                let _ = beat.await; // that it was aborted
-                if gone.load(Ordering::Relaxed) { Ok(()) } else { place.remove(&path).await }
+                object.write(FREE.to_owned()).await
             }
         }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Self::Object { beat, .. } = self {
+            beat.abort();
+        }
+    }
+}
+
+impl Object {
+    /// Writes over what this process has written last, and over nothing else.
+    async fn write(&self, text: String) -> Result<()> {
+        let mut version = self.version.lock().await;
+        let Some(last) = version.take() else { return Err(self.taken_over()) };
+        match put(&self.place, &self.path, text, PutMode::Update(last.clone())).await {
+            Ok(next) => *version = Some(next),
+            Err(Error::Precondition { .. } | Error::NotFound { .. }) => return Err(self.taken_over()),
+            Err(error) => {
+                *version = Some(last);
+                return Err(error).with_context(|| format!("cannot write {}", self.path));
+            }
+        }
+        Ok(())
+    }
+
+    fn taken_over(&self) -> anyhow::Error {
+        anyhow::anyhow!("{}: another process has taken over, as this one stood still", self.place.shown())
+    }
+
+    async fn is_mine(&self) -> bool {
+        self.version.lock().await.is_some()
     }
 }
 
@@ -101,11 +142,12 @@ async fn in_object_store(place: &Place, now: i64) -> Result<Held> {
     let path = place.root_file(NAME);
     let mut mode = PutMode::Create;
     for _ in 0..2 {
-        match put(place, &path, now, mode).await {
+        match put(place, &path, owner(), mode).await {
             Ok(version) => {
-                let gone = Arc::new(AtomicBool::new(false));
-                let beat = tokio::spawn(beat(place.clone(), path.clone(), version, gone.clone()));
-                return Ok(Held::Object { place: Box::new(place.clone()), path, gone, beat });
+                let version = Mutex::new(Some(version));
+                let object = Arc::new(Object { place: place.clone(), path, version });
+                let beat = tokio::spawn(beat(object.clone(), EVERY));
+                return Ok(Held::Object { object, beat });
             }
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {}
             Err(Error::NotImplemented { .. }) => {
@@ -113,44 +155,31 @@ async fn in_object_store(place: &Place, now: i64) -> Result<Held> {
             }
             Err(error) => return Err(error).with_context(|| format!("cannot write {path}")),
         }
-        let found = match place.object_store().get(&path).await {
-            Ok(found) => found,
-            // Given back at this moment.
-            Err(Error::NotFound { .. }) => {
-                mode = PutMode::Create;
-                continue;
-            }
-            Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
-        };
+        let cannot = || format!("cannot read {path}");
+        let found = place.object_store().get(&path).await.with_context(cannot)?;
         let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
-        let held = String::from_utf8_lossy(&found.bytes().await?).into_owned();
-        let last = held.split(' ').next().and_then(|last| last.parse::<i64>().ok());
-        if last.is_some_and(|last| now.saturating_sub(last) < STALE) {
-            bail!("{} is being worked on ({held}); if nobody does, wait ten minutes", place.shown());
+        let written = found.meta.last_modified.timestamp_millis();
+        let held = String::from_utf8_lossy(&found.bytes().await.with_context(cannot)?).into_owned();
+        if held != FREE && now.saturating_sub(written) < STALE {
+            bail!("{} is being worked on by {held}; if nobody does, wait ten minutes", place.shown());
         }
         mode = PutMode::Update(version);
     }
     bail!("{} is being worked on by another process", place.shown())
 }
 
-/// Says that the holder is there, until it cannot.
-async fn beat(place: Place, path: Path, mut version: UpdateVersion, gone: Arc<AtomicBool>) {
+/// Says that the holder is there, as long as it is.
+async fn beat(object: Arc<Object>, every: Duration) {
     loop {
-        tokio::time::sleep(EVERY).await;
-        match put(&place, &path, now(), PutMode::Update(version.clone())).await {
-            Ok(next) => version = next,
-            Err(Error::Precondition { .. } | Error::NotFound { .. }) => {
-                gone.store(true, Ordering::Relaxed);
-                return;
-            }
-            // It may answer the next time; if not, someone else takes over, which the time after that tells.
-            Err(_) => {}
+        tokio::time::sleep(every).await;
+        // A store that does not answer may the next time; if not, someone else takes over, which the time after that tells.
+        if object.write(owner()).await.is_err() && !object.is_mine().await {
+            return;
         }
     }
 }
 
-async fn put(place: &Place, path: &Path, now: i64, mode: PutMode) -> object_store::Result<UpdateVersion> {
-    let text = format!("{now} {}", owner());
+async fn put(place: &Place, path: &Path, text: String, mode: PutMode) -> object_store::Result<UpdateVersion> {
     let options = PutOptions { mode, ..PutOptions::default() };
     let put = place.object_store().put_opts(path, text.into_bytes().into(), options).await?;
     Ok(UpdateVersion { e_tag: put.e_tag, version: put.version })
@@ -175,7 +204,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = Place::open(folder.path().to_str().unwrap()).unwrap();
         let lock = Lock::take(&place).await.unwrap();
-        lock.check().unwrap();
+        lock.check().await.unwrap();
         let told = Lock::take(&place).await.unwrap_err().to_string();
         assert!(told.contains("is being worked on by process"), "{told}");
         // As when a process is killed: nobody gave it back.
@@ -184,25 +213,49 @@ mod tests {
         Lock::take(&place).await.unwrap();
     }
 
+    fn object(held: &Held) -> &Arc<Object> {
+        match held {
+            Held::Object { object, .. } => object,
+            Held::File(_) => panic!("{held:?}"),
+        }
+    }
+
     #[tokio::test]
     async fn of_those_who_find_an_object_stale_one_takes_over() {
         let place = Place::open("memory:///store").unwrap();
         let held = Lock(in_object_store(&place, now()).await.unwrap());
+        held.check().await.unwrap();
         let told = in_object_store(&place, now()).await.unwrap_err().to_string();
-        assert!(told.contains("is being worked on (") && told.contains("ten minutes"), "{told}");
-        let later = now() + STALE;
-        let both = tokio::join!(in_object_store(&place, later), in_object_store(&place, later));
-        let (one, two) = (both.0.is_ok(), both.1.is_ok());
-        assert!(one != two, "{one} {two}");
-        // The one that stood still notices when it says that it is there.
-        let Held::Object { gone, path, .. } = &held.0 else { panic!("{held:?}") };
-        let old = UpdateVersion { e_tag: Some("0".into()), version: None };
-        let beat = put(&place, path, now(), PutMode::Update(old)).await.unwrap_err();
-        assert!(matches!(beat, Error::Precondition { .. }), "{beat}");
-        gone.store(true, Ordering::Relaxed);
-        assert!(held.check().unwrap_err().to_string().contains("taken over"));
-        held.release().await.unwrap();
-        // It was not its own to remove.
-        assert!(place.object_store().head(&place.root_file(NAME)).await.is_ok());
+        assert!(told.contains("is being worked on by process") && told.contains("ten minutes"), "{told}");
+        // Two have found it stale: of what they have read each would make its own.
+        let (later, read) = (now() + STALE, object(&held.0).version.lock().await.clone().unwrap());
+        let path = place.root_file(NAME);
+        let second = |who: &str| put(&place, &path, who.to_owned(), PutMode::Update(read.clone()));
+        let both = tokio::join!(second("one"), second("two"));
+        assert!(both.0.is_ok() != both.1.is_ok(), "{both:?}");
+        let taken = Lock(in_object_store(&place, later).await.unwrap());
+        // The one that stood still notices before it writes anything, and gives back nothing that is not its own.
+        beat(object(&held.0).clone(), Duration::ZERO).await;
+        assert!(held.check().await.unwrap_err().to_string().contains("taken over"));
+        assert!(held.release().await.is_err());
+        taken.check().await.unwrap();
+        assert!(in_object_store(&place, now()).await.is_err());
+        taken.release().await.unwrap();
+        in_object_store(&place, now()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_holder_that_says_so_keeps_an_object() {
+        let place = Place::open("memory:///store").unwrap();
+        let held = in_object_store(&place, now()).await.unwrap();
+        let version = object(&held).version.lock().await.clone();
+        let beating = tokio::spawn(beat(object(&held).clone(), Duration::ZERO));
+        while object(&held).version.lock().await.as_ref().map(|v| &v.e_tag)
+            == version.as_ref().map(|v| &v.e_tag)
+        {
+            tokio::task::yield_now().await;
+        }
+        assert!(!beating.is_finished());
+        beating.abort();
     }
 }

@@ -14,10 +14,12 @@ mod retain;
 mod sums;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use object_store::ObjectMeta;
+use object_store::path::Path;
 
 use crate::footer::Id;
 use crate::layout::{Partition, Table};
@@ -63,6 +65,14 @@ pub struct Done {
     pub notes: Vec<String>,
 }
 
+impl Done {
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+}
+
 /// The files of a folder by table.
 pub(crate) type Folder = BTreeMap<Table, Vec<Listed>>;
 
@@ -75,12 +85,13 @@ pub struct Maintainer {
     now: i64,
     /// Deliveries that are in the store as a whole.
     complete: BTreeSet<Id>,
+    lock: Option<Arc<Lock>>,
 }
 
 impl Maintainer {
     /// Of the store at `place`, as if it were `now`, in ms since 1970.
     pub fn new(place: Place, options: Options, now: i64) -> Self {
-        Self { place, options, now, complete: BTreeSet::new() }
+        Self { place, options, now, complete: BTreeSet::new(), lock: None }
     }
 
     /// Makes sums, compacts, and removes what is too old, folder by folder, until `stop` says so. A folder in which something is wrong is told,
@@ -89,10 +100,13 @@ impl Maintainer {
     /// # Errors
     /// The store cannot be listed, or someone else works on it.
     pub async fn run(&self, stop: impl Future<Output = ()>) -> Result<Done> {
-        let lock = if self.options.dry_run { None } else { Some(Lock::take(&self.place).await?) };
+        let lock = match self.options.dry_run {
+            true => None,
+            false => Some(Arc::new(Lock::take(&self.place).await?)),
+        };
         // Whatever it is at, is whole or not there.
         let outcome = tokio::select! {
-            outcome = self.all(lock.as_ref()) => outcome,
+            outcome = self.all(lock.clone()) => outcome,
             () = stop => Ok(Done { stopped: true, ..Done::default() }),
         };
         if let Some(lock) = lock {
@@ -101,14 +115,14 @@ impl Maintainer {
         outcome
     }
 
-    async fn all(&self, lock: Option<&Lock>) -> Result<Done> {
+    async fn all(&self, lock: Option<Arc<Lock>>) -> Result<Done> {
         let mut folders = self.folders().await?;
         let mut done = Done::default();
         let complete = sums::complete(&self.place, &folders).await;
         let knowing =
-            Self { place: self.place.clone(), options: self.options.clone(), now: self.now, complete };
+            Self { place: self.place.clone(), options: self.options.clone(), now: self.now, complete, lock };
         for (partition, folder) in &mut folders {
-            lock.map_or(Ok(()), Lock::check)?;
+            knowing.still_mine().await?;
             if let Err(error) = knowing.of_folder(partition, folder, &mut done).await {
                 done.failed.push(format!("{}: {error:#}", partition.folder()));
             }
@@ -138,6 +152,19 @@ impl Maintainer {
     /// What files of a table say of themselves.
     async fn read(&self, of: Table, files: Vec<Listed>) -> Result<Read> {
         read(&self.place, of, files, &self.complete).await
+    }
+
+    async fn still_mine(&self) -> Result<()> {
+        match &self.lock {
+            Some(lock) => lock.check().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a file, if nobody else has taken over meanwhile: what it is made of may be in another by then.
+    async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
+        self.still_mine().await?;
+        self.place.put(path, bytes).await
     }
 
     /// Whether a table's rows of a day have been kept for long enough.

@@ -7,10 +7,9 @@ use anyhow::{Result, bail};
 use super::fold::{columns, file, quoted, register, session};
 use super::sums::SETTLED;
 use super::{Done, Folder, Maintainer};
-use crate::footer::{Id, Told};
+use crate::footer::{Id, Told, merged_name};
 use crate::layout::{Partition, Table};
 use crate::place::Listed;
-use twox_hash::XxHash3_64;
 
 impl Maintainer {
     /// Removes the files of tables that have been kept for long enough; stacks with the last that refer to them. Whether samples went and sums stay.
@@ -112,10 +111,10 @@ impl Maintainer {
             }
             let columns: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
             let sql = format!("SELECT {} FROM ({rows}) ORDER BY {order}", columns.join(", "));
-            let name = format!("g{}.parquet", Id(XxHash3_64::oneshot(replaces.join("/").as_bytes())));
+            let name = merged_name(&replaces);
             let told = Told { replaces, ..Told::default() };
             let (bytes, _) = file(&context, table, &sql, Some(told.text()?)).await?;
-            self.place.put(&self.place.path(table, partition, &name), bytes).await?;
+            self.put(&self.place.path(table, partition, &name), bytes).await?;
             old.extend(files);
         }
         // The next ones are made of these: they go when all are made.

@@ -45,6 +45,10 @@ impl Maintainer {
         let Some(raw) = folder.get(&Table::Samples).filter(|_| !self.options.sums.is_empty()) else {
             return Ok(());
         };
+        for level in self.options.sums.iter().filter(|&&level| self.is_too_old(level, partition)) {
+            let name = level.name();
+            done.note(format!("{name} is not made of days for which it would be too old at once"));
+        }
         let raw = self.read(Table::Samples, raw.clone()).await?;
         let ready = self.ready(&raw);
         let chunks: BTreeSet<Id> =
@@ -72,8 +76,16 @@ impl Maintainer {
                 self.labels(context, &schema, partition, done).await?
             } else {
                 // Chosen once: the same key has one row, whenever its samples came.
-                let chosen = labels_of(&there.schema).into_iter();
-                chosen.filter(|name| schema.field_with_name(name).is_ok()).collect()
+                let chosen = labels_of(&there.schema);
+                let late: Vec<String> = labels_of(&schema).difference(&chosen).cloned().collect();
+                if !late.is_empty() {
+                    let late = late.join(", ");
+                    done.note(format!(
+                        "{}: sums are without {late}, as those before are",
+                        partition.folder()
+                    ));
+                }
+                chosen.into_iter().filter(|name| schema.field_with_name(name).is_ok()).collect()
             };
             let sql = question(level, &labels, &fresh, fresh.len() == of_all);
             if self.options.dry_run {
@@ -84,8 +96,8 @@ impl Maintainer {
             let id = Id(XxHash3_64::oneshot(format!("{labels:?} {fresh:?}").as_bytes()));
             let told = Told { chunks: [(id, fresh)].into(), complete: vec![id], ..Told::default() };
             let (bytes, rows) = file(context, level, &sql, Some(told.text()?)).await?;
-            let path = self.place.path(level, partition, &format!("s{id}.parquet"));
-            self.place.put(&path, bytes).await?;
+            let path = self.place.path(level, partition, &format!("{id}.parquet"));
+            self.put(&path, bytes).await?;
             done.summed += rows;
             folder.insert(level, self.place.list(level, Some(partition)).await?);
         }
@@ -134,14 +146,11 @@ impl Maintainer {
         let (kept, left): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|&(at, _)| few(at));
         if !left.is_empty() {
             let left: Vec<String> = left.into_iter().map(|(_, name)| name).collect();
-            let note = format!(
-                "{}: sums are without {}, which have more than {FEW} values",
-                partition.folder(),
-                left.join(", ")
-            );
-            if !done.notes.contains(&note) {
-                done.notes.push(note);
-            }
+            let left = left.join(", ");
+            done.note(format!(
+                "{}: sums are without {left}, which have more than {FEW} values",
+                partition.folder()
+            ));
         }
         Ok(kept.into_iter().map(|(_, name)| name).collect())
     }

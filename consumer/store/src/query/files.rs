@@ -9,10 +9,11 @@ use datafusion::parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use datafusion::parquet::file::statistics::Statistics;
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
 
 use super::folders;
 use super::table::{DataFile, StoreTable};
-use crate::footer::{Id, Told};
+use crate::footer::{Id, Told, is_merged};
 use crate::layout::{PARTITIONED_BY, Partition, Table};
 use crate::place::{Listed, Place};
 use crate::schema;
@@ -67,12 +68,29 @@ pub async fn open(at: &str, only: &str, context: &SessionContext) -> Result<Tabl
     }
     let kept = folders::kept(only, folders).await?;
     let mut tables = Tables { tables: BTreeMap::new(), left_out: BTreeMap::new() };
+    let mut names: BTreeSet<Path> = BTreeSet::new();
     for (of, mut files) in all {
+        names.extend(files.iter().map(|file| file.meta.location.clone()));
         let there = files.len();
         files.retain(|file| kept.contains(&file.partition));
         tables.left_out.insert(of.name(), (there - files.len()) as u64);
         let read = read(&place, of, files, &BTreeSet::new()).await?;
         tables.tables.insert(of.name(), read.table(&place, of));
+    }
+    // Directories are not listed in any order: files may have become one behind the listing, which has neither then.
+    if place.directory().is_some() {
+        for of in Table::ALL {
+            let listed = place.list(of, None).await?;
+            let fresh = |file: &&Listed| is_merged(file.name()) && !names.contains(&file.meta.location);
+            if let Some(file) = listed.iter().find(fresh) {
+                let path = file.meta.location.to_string();
+                return Err(object_store::Error::NotFound {
+                    path,
+                    source: "files became one meanwhile".into(),
+                }
+                .into());
+            }
+        }
     }
     Ok(tables)
 }
@@ -159,7 +177,12 @@ fn in_force(schema: SchemaRef, files: Vec<DataFile>, told: Vec<Told>, complete: 
     let replaced: BTreeSet<(Vec<String>, String)> = (files.iter().zip(&told))
         .flat_map(|(file, told)| told.replaces.iter().map(|name| (folder(file), name.clone())))
         .collect();
-    let is_replaced = |file: &DataFile| replaced.contains(&(folder(file), file.name().to_owned()));
+    // Two maintainers, one of which stood still: what is made of some of what another file is made of is in that.
+    let inside: BTreeSet<(Vec<String>, String)> = within(&files, &told);
+    let is_replaced = |file: &DataFile| {
+        let name = (folder(file), file.name().to_owned());
+        replaced.contains(&name) || inside.contains(&name)
+    };
     let (gone, alive): (Vec<_>, Vec<_>) =
         files.into_iter().zip(told).partition(|(file, _)| is_replaced(file));
     let mut of_chunk: BTreeMap<(Vec<String>, Id), Id> = BTreeMap::new();
@@ -192,6 +215,28 @@ fn in_force(schema: SchemaRef, files: Vec<DataFile>, told: Vec<Told>, complete: 
         read.told.push(told);
     }
     read
+}
+
+/// Files all of whose parts are parts of another one of their folder, too.
+fn within(files: &[DataFile], told: &[Told]) -> BTreeSet<(Vec<String>, String)> {
+    let mut of_part: BTreeMap<(&[String], &str), Vec<usize>> = BTreeMap::new();
+    for (number, (file, told)) in files.iter().zip(told).enumerate() {
+        for part in &told.replaces {
+            of_part.entry((&file.partition, part)).or_default().push(number);
+        }
+    }
+    let both = of_part.values().filter(|numbers| numbers.len() > 1).flatten();
+    let candidates: BTreeSet<usize> = both.copied().collect();
+    let parts = |number: usize| told[number].replaces.iter().collect::<BTreeSet<_>>();
+    let smaller = candidates.iter().filter(|&&one| {
+        let own = parts(one);
+        candidates.iter().any(|&other| {
+            files[one].partition == files[other].partition
+                && own.len() < told[other].replaces.len()
+                && own.is_subset(&parts(other))
+        })
+    });
+    smaller.map(|&number| (files[number].partition.clone(), files[number].name().to_owned())).collect()
 }
 
 /// First and last time of a file, by the statistics of its row groups.
@@ -247,6 +292,16 @@ mod tests {
         let except: Vec<&[i64]> = read.files.iter().map(|file| file.except.as_slice()).collect();
         assert_eq!(except, [&[10, 20][..], &[], &[30]]);
         assert_eq!(read.told[2].chunks[&Id(7)], [Id(40)]);
+        // What two maintainers made of the same.
+        let made = |names: &[&str]| Told {
+            chunks: [(Id(1), vec![Id(10)])].into(),
+            replaces: names.iter().map(|&name| name.to_owned()).collect(),
+            ..Told::default()
+        };
+        let parts = [made(&["a", "b"]), made(&["a", "b", "c"]), made(&["d"])].to_vec();
+        let read = in_force(Arc::new(Schema::empty()), files.clone(), parts, &BTreeSet::new());
+        let left: Vec<&str> = read.files.iter().map(DataFile::name).collect();
+        assert_eq!((left, read.replaced[0].name()), (vec!["5.parquet", "7.parquet"], "1.parquet"));
         // Whole by what another folder says.
         let read = in_force(Arc::new(Schema::empty()), files, all, &[Id(1)].into());
         let except: Vec<&[i64]> = read.files.iter().map(|file| file.except.as_slice()).collect();
