@@ -214,3 +214,35 @@ fn contexts_are_of_their_thread_and_time_wherever_they_were_told() {
     // Of other types nothing is taken.
     assert_eq!(Reader::new(&["alloc".into()]).read(&chunk).unwrap().rows.len(), 0);
 }
+
+/// Steele's splitmix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+#[test]
+fn of_a_damaged_chunk_the_same_is_said_or_nothing() {
+    let (mut state, mut said, mut nothing) = (1, 0, 0);
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/flightline.jfr");
+    let recording = fs::read(fixture).unwrap();
+    for chunk in [with_contexts(), chunks(&recording)[0].to_vec()] {
+        for _ in 0..400 {
+            let mut damaged = chunk.clone();
+            for _ in 0..1 + random(&mut state) % 3 {
+                let at = random(&mut state) as usize % damaged.len();
+                damaged[at] = random(&mut state) as u8;
+            }
+            match Reader::new(&[]).read(&damaged) {
+                Some(keyed) => {
+                    said += 1;
+                    assert_eq!(rows(&keyed), items(&damaged));
+                }
+                None => nothing += 1,
+            }
+        }
+    }
+    assert!(said > 50 && nothing > 50, "{said} {nothing}");
+}

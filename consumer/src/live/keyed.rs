@@ -29,6 +29,8 @@ use crate::spans::SpanContext;
 const PIECE: usize = 1 << 20;
 /// Bytes of a chunk: a sample takes five times as much here.
 const LARGEST: usize = 64 << 20;
+/// Samples of a chunk, and contexts that are told of them.
+const MOST: usize = 6 << 20;
 /// Stands for none.
 pub const NONE: u32 = u32::MAX;
 
@@ -221,7 +223,7 @@ impl Reader {
         Self { wanted, ..Self::default() }
     }
 
-    /// Reads the chunk that `bytes` are; `None` if it is damaged, large, a stream's, or has samples that say more than a [`Row`] can.
+    /// Reads the chunk that `bytes` are; `None` if it is damaged, large (64 MiB, 6 million samples), a stream's, or has samples that say more than a [`Row`] can.
     pub fn read(&mut self, bytes: &[u8]) -> Option<Keyed> {
         if bytes.len() > LARGEST {
             return None;
@@ -251,7 +253,7 @@ impl Reader {
                     }
                     Read::ChunkEnd(_) | Read::Warning(_) => return None,
                 }
-                if taken.odd {
+                if taken.odd || taken.keyed.rows.len() > MOST || taken.told.len() > MOST {
                     return None;
                 }
             }
