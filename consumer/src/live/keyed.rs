@@ -25,8 +25,8 @@ use crate::load::settings::Settings;
 use crate::model::{Thread, Unit};
 use crate::spans::SpanContext;
 
-/// Bytes handed to the decoder at a time.
-const PIECE: usize = 1 << 20;
+/// Bytes handed to the decoder at a time: what it gives back is used again, pages of larger ones are cleared anew each time.
+const PIECE: usize = 64 << 10;
 /// Bytes of a chunk: a sample takes five times as much here.
 const LARGEST: usize = 64 << 20;
 /// Samples of a chunk, and contexts that are told of them.

@@ -1,6 +1,6 @@
 //! Columns of the tables, and how they are encoded.
 //!
-//! Times are µs, UTC, as differences; all else is of dictionaries (checked by measuring: `consumer/docs/store.md`). No Arrow schema is put into
+//! Times are µs, UTC, as differences, as are numbers that mostly stay the same; all else is of dictionaries (checked by measuring: `consumer/docs/store.md`). No Arrow schema is put into
 //! the files: engines see plain Parquet types.
 
 use std::sync::Arc;
@@ -139,6 +139,14 @@ pub fn properties(table: Table, told: Option<String>) -> WriterProperties {
         properties = properties
             .set_column_dictionary_enabled(TIME.into(), false)
             .set_column_encoding(TIME.into(), Encoding::DELTA_BINARY_PACKED);
+        // Mostly the same number all along, which is nothing as a difference, and takes no search.
+        for column in
+            ["samples", "chunk"].iter().filter(|name| columns(table).iter().any(|of| of.name() == *name))
+        {
+            properties = properties
+                .set_column_dictionary_enabled((*column).into(), false)
+                .set_column_encoding((*column).into(), Encoding::DELTA_BINARY_PACKED);
+        }
         // Least and largest say nothing of hashes and of what all parts of a file have; labels and types may leave files out.
         let telling = |name: &str| [TIME, "event_type", "chunk"].contains(&name);
         for field in columns(table).iter().filter(|field| !telling(field.name())) {
