@@ -15,6 +15,7 @@
 )]
 
 pub mod ahead;
+mod atomic;
 pub mod clock;
 pub mod command;
 pub mod context;

@@ -22,10 +22,12 @@
 //!
 //! **Price.** A full ring refuses records (the caller counts the loss). A claimed record of a live but stopped
 //! producer holds up the consumer of this one process; a dead producer's record is skipped as torn.
+//!
+//! **Tried.** `loom/` takes this very file through every order that C11's memory model allows of two producers and the consumer,
+//! of a producer that dies, and of a consumer that does.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
-use crate::layout::{RingHeader, record};
+use crate::atomic::{AtomicU64, Ordering, TRIES};
+use crate::layout::{MIN_RING_WORDS, RingHeader, record};
 
 const FREE: u64 = 0;
 const CLAIMED: u64 = 1;
@@ -88,11 +90,11 @@ pub enum Next<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// Wraps shared memory. `None` unless the number of words is a power of two in 2^10 ..= 2^31.
+    /// Wraps shared memory. `None` unless the number of words is a power of two in [`MIN_RING_WORDS`] ..= 2^31.
     #[inline]
     pub fn new(header: &'a RingHeader, words: &'a [AtomicU64]) -> Option<Ring<'a>> {
         let n = words.len();
-        if !n.is_power_of_two() || !(1024..=1 << 31).contains(&n) {
+        if !n.is_power_of_two() || !(MIN_RING_WORDS..=1 << 31).contains(&n) {
             return None;
         }
         Some(Ring { header, words, shift: n.trailing_zeros() })
@@ -127,7 +129,7 @@ impl<'a> Ring<'a> {
         if payload + 1 > MAX_RECORD_WORDS {
             return Err(Refused::Full);
         }
-        for _ in 0..128 {
+        for _ in 0..TRIES {
             let head = self.header.head.load(Ordering::Acquire);
             let tail = self.header.tail.load(Ordering::Acquire);
             let to_end = size - (head & (size - 1));

@@ -188,6 +188,9 @@ pub mod unrecorded {
     pub const GO: u32 = 5;
 }
 
+/// Words that a ring has at least.
+pub const MIN_RING_WORDS: usize = 1024;
+
 /// Positions of a process's ring, counted in 8-byte words since the start, never wrapping.
 #[repr(C, align(64))]
 pub struct RingHeader {
