@@ -1,18 +1,35 @@
 //! `flightline serve` beside a test, and the lines that it tells.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::http::{Answer, send};
-use crate::run::{children, signal, spawn, until};
+use crate::recording::Recording;
+use crate::run::{children, run, signal, spawn, until};
 use crate::victim::flightline;
 
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a body of JSON is announced as.
+pub const JSON: &str = "Content-Type: application/json";
+
+/// Computes until it is ended.
+pub const PYTHON: &str = "
+def work():
+    return sum(hash(str(i)) % 7 for i in range(20000))
+while True: work()
+";
+
+/// A Python that is no script of a version manager.
+pub fn python() -> &'static str {
+    "/usr/bin/python3"
+}
 
 /// A service on a port of its own; ended with the test.
 pub struct Served {
@@ -22,6 +39,7 @@ pub struct Served {
     /// A folder for the test; its history is in it.
     pub folder: TempDir,
     lines: Arc<Mutex<Vec<String>>>,
+    options: Vec<String>,
 }
 
 impl Served {
@@ -39,36 +57,34 @@ impl Served {
     /// If it does not start.
     pub fn start_with(options: &[&str], environment: &[(&str, &str)]) -> Self {
         let folder = TempDir::with_prefix("flightline-served-").unwrap();
-        let mut command = Command::new(flightline());
-        command.args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--min-free",
-            "1m",
-            "--log-format",
-            "json",
-            "--dir",
-        ]);
-        command.arg(folder.path().join("history")).args(options).stdin(Stdio::null()).stdout(Stdio::null());
-        command.envs(environment.iter().copied());
-        let mut child = spawn(command.stderr(Stdio::piped()));
-        let said = BufReader::new(child.stderr.take().unwrap());
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let all = Arc::clone(&lines);
-        std::thread::spawn(move || {
-            for line in said.lines().map_while(Result::ok) {
-                eprintln!("serve: {line}");
-                all.lock().unwrap().push(line);
-            }
-        });
-        let mut served = Self { child, port: 0, folder, lines };
-        served.port = until(LIMIT, "the service", || {
-            let line =
-                served.lines().into_iter().find_map(|line| serde_json::from_str::<Value>(&line).ok())?;
-            line["address"].as_str()?.rsplit(':').next()?.parse().ok()
-        });
-        served
+        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        let lines = Arc::default();
+        let (child, port) = begin(folder.path(), &options, environment, 0, &lines);
+        Self { child, port, folder, lines, options }
+    }
+
+    /// One that profiles and hears of its agents every second.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn profiling() -> Self {
+        Self::start(&["--profiling", "--heartbeat", "1s"])
+    }
+
+    /// As `kill -9` and a new start on the same port leave it.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.lines.lock().unwrap().clear();
+        (self.child, self.port) = begin(self.folder.path(), &self.options, &[], self.port, &self.lines);
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// All lines so far.
@@ -87,11 +103,20 @@ impl Served {
         send(self.port, "GET", path, &[], b"")
     }
 
-    /// Lets it record a program; `options` are the agent's.
+    /// Says something.
+    #[track_caller]
+    pub fn post(&self, path: &str, body: &Value) -> Answer {
+        send(self.port, "POST", path, &[JSON], body.to_string().as_bytes())
+    }
+
+    /// Lets it record a program, or none; `options` are the agent's.
     pub fn agent(&self, options: &[&str], program: &[&str]) -> Agent {
         let mut command = Command::new(flightline());
-        command.args(["agent", "--join", &self.url()]).args(options).arg("--").args(program);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(["agent", "--join", &self.url()]).args(options);
+        if !program.is_empty() {
+            command.arg("--").args(program);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         Agent(spawn(&mut command))
     }
 
@@ -101,6 +126,53 @@ impl Served {
             let list = self.get("/v1/targets").json();
             list["targets"].as_array()?.iter().find(|target| target["state"] == "LIVE" && is(target)).cloned()
         })
+    }
+
+    /// Begins a run of so many seconds; its number.
+    ///
+    /// # Panics
+    /// If the service refuses.
+    #[track_caller]
+    pub fn begin(&self, target: &Value, mode: &str, duration: u64) -> String {
+        let path = format!("/v1/targets/{}/runs", target["id"].as_str().unwrap());
+        let answer = self.post(&path, &json!({"mode": mode, "duration": duration}));
+        assert_eq!(answer.status, 202, "{}", answer.text());
+        answer.json()["id"].as_str().unwrap().to_owned()
+    }
+
+    /// What it tells of a run.
+    pub fn run(&self, id: &str) -> Value {
+        self.get(&format!("/v1/runs/{id}")).json()
+    }
+
+    /// Waits until a run has ended.
+    pub fn ended(&self, id: &str) -> Value {
+        until(LIMIT, "the end of a run", || Some(self.run(id)).filter(|run| run["status"] != "RUNNING"))
+    }
+
+    /// A run's file in a format.
+    pub fn file(&self, id: &str, format: &str) -> Answer {
+        self.get(&format!("/v1/runs/{id}/files/{format}"))
+    }
+
+    /// A run's recording, read by our own reader.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn recording(&self, id: &str) -> Recording {
+        let answer = self.file(id, "jfr");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let path = self.folder.path().join(format!("{id}.fetched"));
+        std::fs::write(&path, &answer.body).unwrap();
+        Recording::read(&path).expect("a recording")
+    }
+
+    /// `flightline remote` at it: its status, output and what it said.
+    pub fn remote(&self, words: &[&str]) -> (i32, String, String) {
+        let mut command = Command::new(flightline());
+        let done =
+            run(command.arg("remote").args(["--url", &self.url()]).args(words).stdin(Stdio::null()), LIMIT);
+        (done.code(), done.stdout_text(), done.stderr.clone())
     }
 
     /// Ends it as a terminal does, and waits until all is told.
@@ -117,12 +189,54 @@ impl Drop for Served {
     }
 }
 
-/// An agent and the program that it started; both ended with the test.
-pub struct Agent(Child);
+/// Starts `flightline serve` with a log as JSON, which says where it answers; its lines go into `lines`.
+fn begin(
+    folder: &Path,
+    options: &[String],
+    environment: &[(&str, &str)],
+    port: u16,
+    lines: &Arc<Mutex<Vec<String>>>,
+) -> (Child, u16) {
+    let mut command = Command::new(flightline());
+    command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--min-free", "1m"]);
+    command.args(["--log-format", "json", "--dir"]).arg(folder.join("history")).args(options);
+    command.envs(environment.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = spawn(command.stderr(Stdio::piped()));
+    let said = BufReader::new(child.stderr.take().unwrap());
+    let all = Arc::clone(lines);
+    std::thread::spawn(move || {
+        for line in said.lines().map_while(Result::ok) {
+            eprintln!("serve: {line}");
+            all.lock().unwrap().push(line);
+        }
+    });
+    let port = until(LIMIT, "the service", || {
+        let lines = lines.lock().unwrap();
+        let line = lines.iter().find_map(|line| serde_json::from_str::<Value>(line).ok())?;
+        line["address"].as_str()?.rsplit(':').next()?.parse().ok()
+    });
+    (child, port)
+}
+
+/// An agent and, if it started one, its program; both ended with the test.
+pub struct Agent(pub Child);
+
+impl Agent {
+    /// The program that it started.
+    pub fn program(&self) -> u32 {
+        until(LIMIT, "the program", || children(self.0.id()).first().copied())
+    }
+}
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        children(self.0.id()).into_iter().for_each(|child| signal(child, libc::SIGKILL));
+        let mut found = vec![self.0.id()];
+        let mut at = 0;
+        while let Some(&parent) = found.get(at) {
+            found.extend(children(parent));
+            at += 1;
+        }
+        found.into_iter().skip(1).for_each(|child| signal(child, libc::SIGKILL));
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

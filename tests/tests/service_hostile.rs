@@ -6,47 +6,32 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::http::{Answer, read, send};
-use flightline_tests::run::{beside, spawn, until};
-use flightline_tests::victim::flightline;
+use flightline_tests::run::{beside, until};
+use flightline_tests::served::Served;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// A whole recording.
 const RECORDING: &[u8] = include_bytes!("../../fixtures/recordings/ap-native-cpu.jfr");
 
-struct Service {
-    child: Child,
-    port: u16,
-    folder: TempDir,
+/// A service of which more is asked than of a good one.
+struct Service(Served);
+
+impl std::ops::Deref for Service {
+    type Target = Served;
+
+    fn deref(&self) -> &Served {
+        &self.0
+    }
 }
 
 impl Service {
     fn start(options: &[&str]) -> Self {
-        let folder = TempDir::with_prefix("flightline-hostile-").unwrap();
-        let mut command = Command::new(flightline());
-        command.args(["serve", "--profiling", "--listen", "127.0.0.1:0", "--min-free", "1m", "--dir"]);
-        command.arg(folder.path().join("history")).args(options).stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = spawn(command.stderr(Stdio::piped()));
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        said.read_line(&mut line).unwrap();
-        // Its pipe stays open.
-        std::thread::spawn(move || {
-            said.lines().for_each(|line| eprintln!("serve: {}", line.unwrap_or_default()))
-        });
-        let digits = line.split("127.0.0.1:").nth(1).unwrap_or_default();
-        let port = digits.split(|c: char| !c.is_ascii_digit()).next().and_then(|port| port.parse().ok());
-        Self { child, port: port.expect(&line), folder }
-    }
-
-    #[track_caller]
-    fn get(&self, path: &str) -> Answer {
-        send(self.port, "GET", path, &[], b"")
+        Self(Served::start(&[&["--profiling"], options].concat()))
     }
 
     #[track_caller]
@@ -90,13 +75,13 @@ impl Service {
 
     /// What the kernel says of its memory at most, MB.
     fn peak(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.split_whitespace().next().unwrap().parse::<u64>().unwrap() / 1024
     }
 
     fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
     /// Names of all files below its directory.
@@ -112,13 +97,6 @@ impl Service {
         let mut found = Vec::new();
         below(&self.folder.path().join("history"), &mut found);
         found
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

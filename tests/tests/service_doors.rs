@@ -1,0 +1,274 @@
+//! What strangers, other sites, lying agents and a single client can ask of the profiling service, and what it says of itself.
+
+use std::io::{BufReader, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use flightline_tests::http::{read, send};
+use flightline_tests::recording::Recording;
+use flightline_tests::run::{beside, run, spawn, until};
+use flightline_tests::served::{Agent, JSON, PYTHON, Served, python};
+use flightline_tests::victim::flightline;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[test]
+fn nothing_is_had_by_a_path() {
+    let _place = beside();
+    let service = Served::profiling();
+    std::fs::write(service.folder.path().join("history/secret"), "s").unwrap();
+    let first = service.get("/v1/runs/1700000000000-0123456789abcdef/files/jfr");
+    assert_eq!(first.status, 404);
+    for name in [
+        "..",
+        "../secret",
+        "%2e%2e%2fsecret",
+        "..%5csecret",
+        "..%2f..%2f..%2fetc%2fpasswd",
+        "%00",
+        "secret",
+        "secret%00.html",
+        "%ff",
+        "/etc/passwd",
+        "%2fetc%2fpasswd",
+        "lock",
+        ".",
+        "%c0%ae%c0%ae%2f",
+    ] {
+        for path in [
+            format!("/v1/runs/{name}/files/jfr"),
+            format!("/v1/runs/1700000000000-0123456789abcdef/files/{name}"),
+            format!("/jobmanager/profiler/{name}"),
+            format!("/taskmanagers/x/profiler/{name}"),
+            format!("/page/{name}"),
+        ] {
+            let answer = service.get(&path);
+            assert_eq!((answer.status, answer.text()), (404, first.text()), "{path}");
+        }
+    }
+}
+
+#[test]
+fn other_sites_other_names_and_strangers_are_refused() {
+    let _place = beside();
+    let token = TempDir::with_prefix("flightline-token-").unwrap();
+    let token_file = token.path().join("token");
+    std::fs::write(&token_file, "0123456789abcdef0123\n").unwrap();
+    let open = Served::profiling();
+    let create = json!({"mode": "CPU", "duration": 1}).to_string();
+    let ask = |service: &Served, headers: &[&str]| {
+        send(service.port, "POST", "/v1/targets/x/runs", headers, create.as_bytes()).status
+    };
+    let own = format!("Origin: http://127.0.0.1:{}", open.port);
+    assert_eq!(ask(&open, &[JSON]), 404);
+    assert_eq!(ask(&open, &[JSON, &own]), 404);
+    for foreign in [
+        "Origin: http://evil.example",
+        "Origin: null",
+        "Origin: http://127.0.0.1:1",
+        "Sec-Fetch-Site: cross-site",
+    ] {
+        assert_eq!(ask(&open, &[JSON, foreign]), 403, "{foreign}");
+    }
+    let rebound = send(open.port, "GET", "/v1/targets", &["Host: evil.example"], b"");
+    assert_eq!(rebound.status, 403);
+    let closed = Served::start(&["--profiling", "--token-file", token_file.to_str().unwrap()]);
+    assert_eq!(closed.get("/v1/targets").status, 401);
+    assert_eq!(
+        send(closed.port, "GET", "/v1/targets", &["Authorization: Bearer wrong-wrong-wrong"], b"").status,
+        401
+    );
+    let right = ["Authorization: Bearer 0123456789abcdef0123"];
+    assert_eq!(send(closed.port, "GET", "/v1/targets", &right, b"").status, 200);
+    assert_eq!(closed.get("/healthz").status, 200);
+    assert_eq!(closed.get("/").status, 200);
+    assert_eq!(closed.get("/metrics").status, 401);
+    assert_eq!(closed.post("/v1/session", &json!({"token": "wrong"})).status, 401);
+    let session = closed.post("/v1/session", &json!({"token": "0123456789abcdef0123"}));
+    let cookie = session.headers["set-cookie"].clone();
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    let cookie = format!("Cookie: {}", cookie.split(';').next().unwrap());
+    assert_eq!(send(closed.port, "GET", "/v1/targets", &[&cookie], b"").status, 200);
+    let mut everywhere = Command::new(flightline());
+    let done = run(everywhere.args(["serve", "--listen", "0.0.0.0:0", "--dir"]).arg(token.path()), LIMIT);
+    assert!(done.code() == 1 && done.stderr.contains("--token-file"), "{}", done.stderr);
+}
+
+/// Over TLS, with a certificate that nobody else believes; and the token is changed while the agent runs.
+#[test]
+fn agents_and_shells_come_encrypted_and_find_a_new_token() {
+    let _place = beside();
+    let folder = TempDir::with_prefix("flightline-tls-").unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) =
+        (file("cert.pem", &made.cert.pem()), file("key.pem", &made.signing_key.serialize_pem()));
+    let token = file("token", "the first token of this service\n");
+    let tls = ["--tls-cert", &certificate, "--tls-key", &key, "--token-file", &token];
+    let mut service = Served::start(&[&["--profiling", "--heartbeat", "1s"][..], &tls[..]].concat());
+    let url = format!("https://127.0.0.1:{}", service.port);
+    let remote = |options: &[&str], words: &[&str]| {
+        let mut command = Command::new(flightline());
+        run(command.args(["remote", "--url", &url]).args(options).args(words).stdin(Stdio::null()), LIMIT)
+    };
+    let ours = ["--ca-file", certificate.as_str(), "--token-file", token.as_str()];
+    let mut agent = Command::new(flightline());
+    agent.args(["agent", "--join", &url]).args(ours).args(["--", python(), "-c", PYTHON]);
+    let _agent = Agent(spawn(agent.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())));
+    let live = || {
+        let listed = remote(&ours, &["targets", "--json"]);
+        let list: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+        list["targets"].as_array()?.iter().find(|target| target["state"] == "LIVE").cloned()
+    };
+    let target = until(LIMIT, "a target", live);
+    let fetched = folder.path().join("run.jfr");
+    let words =
+        ["profile", target["id"].as_str().unwrap(), "--duration", "1s", "-o", fetched.to_str().unwrap()];
+    let profiled = remote(&ours, &words);
+    assert_eq!(profiled.code(), 0, "{}", profiled.stderr);
+    assert!(!Recording::read(&fetched).unwrap().samples.is_empty());
+    for (options, why) in [
+        (&ours[2..], "certificate"),
+        (&ours[..2], "--token-file"),
+        (&["--ca-file", token.as_str()], "no certificate in it"),
+    ] {
+        let refused = remote(options, &["targets"]);
+        assert!(refused.code() != 0 && refused.stderr.contains(why), "{why}: {}", refused.stderr);
+    }
+    // The same service with another token; the agent finds it where the first stood.
+    file("token", "the second token of this service\n");
+    service.restart();
+    assert_eq!(until(LIMIT, "the target again", live)["id"], target["id"]);
+}
+
+#[test]
+fn agents_that_lie_and_clients_that_send_too_much_are_refused() {
+    let _place = beside();
+    let service = Served::start(&["--profiling", "--max-recording", "100k"]);
+    let modes: Vec<Value> = ["CPU", "WALL"].map(|mode| json!({"mode": mode, "available": true})).to_vec();
+    let hello = json!({"protocol": 1, "key": "h/b/1/1", "name": "<img src=x onerror=alert(1)>`;$(id)", "host": "h", "pid": 1,
+        "startTime": 1, "labels": {"x": "</script><script>alert(1)</script>"}, "modes": modes});
+    let welcome = service.post("/v1/agents", &hello).json();
+    let (target, secret) = (welcome["target"].as_str().unwrap(), welcome["secret"].as_str().unwrap());
+    assert!(target.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)), "{target}");
+    let secret = format!("X-Flightline-Agent: {secret}");
+    // What others say stays what it is.
+    let list = service.get("/v1/targets").json();
+    assert_eq!(list["targets"][0]["name"], hello["name"]);
+    assert_eq!(list["targets"][0]["labels"], hello["labels"]);
+    let upload = |body: &[u8]| {
+        let answer =
+            service.post(&format!("/v1/targets/{target}/runs"), &json!({"mode": "CPU", "duration": 1}));
+        let run = answer.json()["id"].as_str().unwrap_or_else(|| panic!("{}", answer.text())).to_owned();
+        let path = format!("/v1/agents/{target}/runs/{run}/recording");
+        let answer = send(service.port, "PUT", &path, &[&secret], body);
+        (answer.status, service.run(&run))
+    };
+    let (status, run) = upload(b"<html>no recording</html>");
+    assert!(status == 422 && run["status"] == "FAILED", "{status} {run}");
+    let whole = small_recording();
+    assert!(whole.len() < 100 << 10);
+    let (status, run) = upload(&whole[..whole.len() - 7]);
+    assert!(
+        status == 422 && run["message"].as_str().unwrap().contains("no whole recording"),
+        "{status} {run}"
+    );
+    let (status, run) = upload(&vec![0; 200 << 10]);
+    assert!(status == 413 && run["status"] == "FAILED", "{status} {run}");
+    let (status, run) = upload(&whole);
+    assert!(status == 204 && run["status"] == "FINISHED", "{status} {run}");
+    let big = service.post("/v1/agents", &json!({"x": "y".repeat(1 << 20)}));
+    assert_eq!(big.status, 413);
+    for path in ["commands", "gone"] {
+        let answer = send(
+            service.port,
+            "GET",
+            &format!("/v1/agents/{target}/{path}"),
+            &["X-Flightline-Agent: x"],
+            b"",
+        );
+        assert!(matches!(answer.status, 404 | 405), "{path}: {}", answer.status);
+    }
+    // Nothing is left of what was refused.
+    let files: Vec<String> = std::fs::read_dir(service.folder.path().join("history"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(files.iter().filter(|name| name.ends_with(".jfr")).count(), 1, "{files:?}");
+    assert!(files.iter().all(|name| !name.ends_with(".tmp")), "{files:?}");
+}
+
+/// A recording of a program that ends at once.
+fn small_recording() -> Vec<u8> {
+    let folder = TempDir::with_prefix("flightline-small-").unwrap();
+    let path = folder.path().join("run.jfr");
+    let mut command = Command::new(flightline());
+    run(command.args(["record", "-o"]).arg(&path).args(["--", "true"]), LIMIT).expect_success("record");
+    std::fs::read(&path).unwrap()
+}
+
+#[test]
+fn a_connection_that_says_nothing_holds_nobody_up() {
+    let _place = beside();
+    let service = Served::profiling();
+    let idle: Vec<TcpStream> =
+        (0..200).map(|_| TcpStream::connect(("127.0.0.1", service.port)).unwrap()).collect();
+    let mut slow = TcpStream::connect(("127.0.0.1", service.port)).unwrap();
+    slow.write_all(b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{").unwrap();
+    assert_eq!(service.get("/v1/targets").status, 200);
+    slow.write_all(&[b' '; 99]).unwrap();
+    assert_eq!(read(&mut BufReader::new(slow)).status, 400);
+    drop(idle);
+}
+
+#[test]
+fn the_description_knows_every_path_and_the_paths_know_it() {
+    let _place = beside();
+    let service = Served::profiling();
+    let description = service.get("/openapi.json").json();
+    let paths = description["paths"].as_object().unwrap();
+    assert!(paths.len() >= 20);
+    let all = ["get", "post", "put", "delete"];
+    for (path, methods) in paths {
+        let filled = path
+            .replace("{target}", "t")
+            .replace("{run}", "r")
+            .replace("{format}", "jfr")
+            .replace("{file}", "f")
+            .replace("{profile}", "profile");
+        for method in all {
+            let answer = send(service.port, &method.to_uppercase(), &filled, &[JSON], b"");
+            let known = methods.get(method).is_some();
+            assert_eq!(answer.status != 405, known, "{method} {path}: {}", answer.status);
+            let status = answer.status.to_string();
+            assert!(
+                !known || methods[method]["responses"].get(&status).is_some(),
+                "{method} {path} answers {status}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_list_of_targets_waits_for_no_agent() {
+    let _place = beside();
+    let service = Served::profiling();
+    let hello = json!({"protocol": 1, "key": "h/b/1/1", "name": "silent", "host": "h", "pid": 1, "startTime": 1,
+        "modes": [{"mode": "CPU", "available": true}]});
+    let target = service.post("/v1/agents", &hello).json()["target"].as_str().unwrap().to_owned();
+    let id = service.begin(&json!({"id": target}), "CPU", 1);
+    let began = Instant::now();
+    assert_eq!(service.run(&id)["status"], "RUNNING");
+    assert_eq!(service.get("/v1/targets").status, 200);
+    // Both were answered although the agent never asks; after two heartbeats it is given up.
+    eprintln!("answered in {:?}", began.elapsed());
+    let run = service.ended(&id);
+    assert!(run["status"] == "FAILED" && run["message"].as_str().unwrap().contains("not heard of"), "{run}");
+}
