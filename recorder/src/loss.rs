@@ -14,9 +14,9 @@ use crate::{process::Process, process::thread::Thread, recording::Recording};
 /// The sum of a recording.
 #[derive(Debug, Default, Clone)]
 pub struct Report {
-    /// Samples taken by the programs and recorded.
+    /// Samples taken by the programs and recorded. One of two periods becomes two events, one of less than half may become none.
     pub samples: u64,
-    /// ExecutionSample events written.
+    /// Events of CPU time written (`jdk.ExecutionSample`): what readers count.
     pub events: u64,
     /// Events of recorded samples that could not be written because the output failed.
     pub unwritten: u64,
@@ -152,7 +152,12 @@ impl fmt::Display for Report {
         if self.cpu_off {
             return self.kinds_text(f, "");
         }
-        write!(f, "{} samples, {} CPU time", self.samples, seconds(self.cpu_ns))?;
+        // As many as every reader counts; how many a coarse timer took for them is told where it is another number.
+        write!(f, "{} samples", self.events)?;
+        if self.events.abs_diff(self.samples) > (self.samples / 50).max(3) {
+            write!(f, " ({} taken)", self.samples)?;
+        }
+        write!(f, ", {} CPU time", seconds(self.cpu_ns))?;
         let lost: Vec<String> = self
             .lost
             .iter()
@@ -239,15 +244,18 @@ mod tests {
 
     #[test]
     fn closing_line() {
-        let mut report = Report { samples: 200, cut: 1, cpu_ns: 2_020_000_000, ..Report::default() };
+        let mut report =
+            Report { samples: 200, events: 199, cut: 1, cpu_ns: 2_020_000_000, ..Report::default() };
         report.engine((engine::TIMER, libc::EACCES));
         assert_eq!(
             report.to_string(),
-            "200 samples, 2.02 s CPU time, nothing lost, 0.50 % of stacks cut, \
+            "199 samples, 2.02 s CPU time, nothing lost, 0.50 % of stacks cut, \
              engine timer (perf_event_open refused: Permission denied)"
         );
         report.lost[0] = (3, 30_000_000);
         report.lost[1] = (1, 1_000);
         assert!(report.to_string().contains("lost: 30.0 ms ring full, 0.50 %"));
+        report.events = 1990;
+        assert!(report.to_string().starts_with("1990 samples (200 taken), 2.02 s"), "{report}");
     }
 }

@@ -5,12 +5,15 @@ use flightline_tests::record::Record;
 use flightline_tests::run::turn;
 use flightline_tests::{shares, skip, spans, victim};
 
-/// Samples by the closing line: `1234 samples, …`. In the recording a sample is repeated by its weight.
-fn taken(stderr: &str) -> f64 {
-    let line = stderr.lines().rev().find(|l| l.contains(" samples, ")).unwrap_or_else(|| panic!("{stderr}"));
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let at = words.iter().position(|w| *w == "samples,").unwrap();
-    words[at - 1].parse().unwrap_or_else(|_| panic!("{line}"))
+/// Samples by the closing line, those in the recording and those taken: `1234 samples, …`, or `1234 samples (123 taken), …` where a sample
+/// is repeated by its weight.
+fn told(stderr: &str) -> (usize, f64) {
+    let line = stderr.lines().rev().find(|l| l.contains(" samples")).unwrap_or_else(|| panic!("{stderr}"));
+    let (before, after) = line.split_once(" samples").unwrap();
+    let number = |word: Option<&str>| word.and_then(|word| word.parse().ok());
+    let written: usize = number(before.split_whitespace().next_back()).unwrap_or_else(|| panic!("{line}"));
+    let taken = number(after.strip_prefix(" (").and_then(|after| after.split_whitespace().next()));
+    (written, taken.unwrap_or(written) as f64)
 }
 
 /// `least`: share of the samples asked for that must be taken; a coarse timer takes what the kernel's tick allows.
@@ -20,7 +23,9 @@ fn rate(engine: &str, hz: u32, least: f64) {
     let recorded = Record::new().rate(hz).engine(engine).run(program, &["0.5"]).expect_code(0);
     let (truth, recording) = (recorded.truth(), recorded.read());
     let cpu = truth.cpu_ns() as f64;
-    let taken = taken(&recorded.finished.stderr) / (cpu / 1e9 * f64::from(hz));
+    let (written, taken) = told(&recorded.finished.stderr);
+    assert_eq!(written, recording.samples.len(), "{}", recorded.finished.stderr);
+    let taken = taken / (cpu / 1e9 * f64::from(hz));
     let lost: u64 = recording.losses.iter().map(|l| l.cpu_ns).sum();
     let told = recording.samples.len() as f64 * 1e9 / f64::from(hz) + lost as f64;
     eprintln!("{engine:9} {hz:5} Hz: taken/expected {taken:.3}, CPU time told/true {:.4}", told / cpu);

@@ -1,5 +1,6 @@
 //! A summary as text and as JSON.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -38,6 +39,8 @@ struct Samples {
     without_stack: u64,
     /// Of the samples with one, whose leaf has no name.
     nameless: u64,
+    /// Where those are: libraries and programs, most first.
+    nameless_in: Vec<(String, u64)>,
     top: Vec<Function>,
 }
 
@@ -48,6 +51,11 @@ struct Function {
     own: u64,
     total: u64,
 }
+
+/// Files told of whose functions have no names.
+const NAMELESS_FILES: usize = 3;
+/// From this share of samples on in functions without a name it is told what gives them one: 1 in so many.
+const WORTH_NAMES: u64 = 50;
 
 /// Values of a label in the text.
 const SHOWN_VALUES: usize = 8;
@@ -218,18 +226,24 @@ impl Report {
     }
 
     fn top_text(&self) -> String {
-        let Samples { total, unit, truncated, without_stack, nameless, top } = &self.samples;
+        let Samples { total, unit, truncated, without_stack, nameless, nameless_in, top } = &self.samples;
         if *total == 0 {
             return String::new();
         }
         let mut out = format!(
-            "\n{total} {unit}; {} with a truncated stack, {} without one, {} in functions without a name\n\n{:>8} {:>8}  Function\n",
+            "\n{total} {unit}; {} with a truncated stack, {} without one, {} in functions without a name\n",
             percent(*truncated, *total),
             percent(*without_stack, *total),
             percent(*nameless, *total),
-            "self",
-            "total",
         );
+        if nameless.saturating_mul(WORTH_NAMES) >= *total && !nameless_in.is_empty() {
+            let files = nameless_in.iter().map(|(file, own)| format!("{file} {}", percent(*own, *total)));
+            out.push_str(&format!(
+                "Without names: {}. Debug files (a -dbgsym or -debuginfo package) give them, also later: flightline symbolize\n",
+                files.collect::<Vec<_>>().join(", ")
+            ));
+        }
+        out.push_str(&format!("\n{:>8} {:>8}  Function\n", "self", "total"));
         for function in top {
             let module = function.module.as_ref().map(|m| format!("  ({m})")).unwrap_or_default();
             let [own, all] = [function.own, function.total].map(|part| percent(part, *total));
@@ -250,7 +264,8 @@ impl Report {
     fn to_json(&self) -> Value {
         let Ledger { losses, truncated, notices, labels, .. } = &self.ledger;
         let (signals, pauses) = self.ends.to_json();
-        let Samples { total, unit, truncated: cut, without_stack, nameless, top } = &self.samples;
+        let Samples { total, unit, truncated: cut, without_stack, nameless, nameless_in, top } =
+            &self.samples;
         json!({
             "version": format!("{}.{}", self.version.0, self.version.1),
             "chunks": self.chunks,
@@ -276,6 +291,7 @@ impl Report {
             "samples": {
                 "total": total, "unit": unit, "truncated": cut, "withoutStack": without_stack,
                 "withoutName": nameless,
+                "withoutNameIn": nameless_in.iter().map(|(file, own)| json!({"file": file, "self": own})).collect::<Vec<_>>(),
                 "top": top.iter().map(|f| json!({
                     "function": f.name, "module": f.module, "self": f.own, "total": f.total,
                 })).collect::<Vec<_>>(),
@@ -289,6 +305,7 @@ impl Samples {
         let Functions { mut functions, total, unit, truncated, without_stack } = of;
         functions.retain(|f| f.own > 0);
         let nameless = functions.iter().filter(|f| is_nameless(&f.label.text)).map(|f| f.own).sum();
+        let nameless_in = nameless_files(&functions);
         functions.sort_unstable_by(|a, b| {
             let by_name = |f: &fold::Function| (f.label.text.clone(), f.label.module.clone(), f.label.kind);
             b.own.cmp(&a.own).then_with(|| by_name(a).cmp(&by_name(b)))
@@ -300,8 +317,30 @@ impl Samples {
             own: f.own,
             total: f.total,
         });
-        Self { total, unit: unit.to_owned(), truncated, without_stack, nameless, top: top.collect() }
+        Self {
+            total,
+            unit: unit.to_owned(),
+            truncated,
+            without_stack,
+            nameless,
+            nameless_in,
+            top: top.collect(),
+        }
     }
+}
+
+/// Files by the samples in functions of theirs that have an address only; those of generated code belong to none.
+fn nameless_files(functions: &[fold::Function]) -> Vec<(String, u64)> {
+    let mut found = BTreeMap::<&str, u64>::new();
+    for function in functions.iter().filter(|function| is_nameless(&function.label.text)) {
+        if let Some(module) = function.label.module.as_deref() {
+            *found.entry(module).or_default() += function.own;
+        }
+    }
+    let mut found: Vec<(String, u64)> = found.into_iter().map(|(file, own)| (file.to_owned(), own)).collect();
+    found.sort_by_key(|(_, own)| Reverse(*own));
+    found.truncate(NAMELESS_FILES);
+    found
 }
 
 /// Whether a frame is called by its address, in a library or not, or by a word of a tool that knew none.
@@ -321,7 +360,37 @@ fn percent(part: u64, of: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::is_nameless;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::FrameKind;
+    use crate::tree::Label;
+
+    #[test]
+    fn files_without_names_come_with_what_gives_them() {
+        let function = |text: &str, module: Option<&str>, own| {
+            let label = Label { text: text.into(), module: module.map(Arc::from), kind: FrameKind::Native };
+            fold::Function { label, own, total: own }
+        };
+        let functions = vec![
+            function("a.so+0x10", Some("a.so"), 2),
+            function("b.so+0x10", Some("b.so"), 5),
+            function("a.so+0x20", Some("a.so"), 4),
+            function("0x7f00", None, 9),
+            function("main", Some("prog"), 80),
+        ];
+        let of = Functions { functions, total: 100, unit: "samples", truncated: 0, without_stack: 0 };
+        let report = Report { samples: Samples::new(of, 3), ..Report::default() };
+        let text = report.top_text();
+        assert!(
+            text.contains("20.00% in functions without a name\nWithout names: a.so 6.00%, b.so 5.00%. Debug"),
+            "{text}"
+        );
+        let functions = vec![function("a.so+0x10", Some("a.so"), 1)];
+        let few = Functions { functions, total: 100, unit: "samples", truncated: 0, without_stack: 0 };
+        let text = Report { samples: Samples::new(few, 3), ..Report::default() }.top_text();
+        assert!(text.contains("1.00% in functions") && !text.contains("Without names"), "{text}");
+    }
 
     #[test]
     fn functions_without_a_name() {
