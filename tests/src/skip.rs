@@ -1,5 +1,6 @@
 //! What this machine does not have. A test that needs it says so loudly; CI turns that into a failure.
 
+use std::io::Write;
 use std::process::Command;
 
 /// Says why a test cannot run here; panics instead when `FLIGHTLINE_NO_SKIP` is set (CI sets it).
@@ -8,12 +9,17 @@ use std::process::Command;
 /// When skipping is forbidden.
 pub fn skip(reason: &str) {
     assert!(std::env::var_os("FLIGHTLINE_NO_SKIP").is_none(), "skipping is forbidden here: {reason}");
-    eprintln!("\n*** SKIPPED: {reason} ***\n");
+    aloud(&format!("*** SKIPPED: {reason} ***"));
+}
+
+/// Past the test runner, which keeps what a test prints to itself unless it fails.
+fn aloud(line: &str) {
+    let _ = writeln!(std::io::stderr(), "\n{line}\n");
 }
 
 /// Says what can only be shown to another user than the present one; no failure in CI, where that user is root.
 pub fn other_user(reason: &str) {
-    eprintln!("\n*** NOT SHOWN as this user: {reason} ***\n");
+    aloud(&format!("*** NOT SHOWN as this user: {reason} ***"));
 }
 
 /// Says so and gives `true` if the user is not root, for whom alone this can be shown.
