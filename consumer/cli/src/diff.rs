@@ -11,6 +11,7 @@ use flightline_consumer::difference::{By, Difference, Row, SIGMAS, Scale};
 use flightline_consumer::fold;
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::difference::{self, DifferenceOptions};
+use flightline_consumer::tree::Tree;
 
 use crate::args::SelectArgs;
 use crate::stacks::For;
@@ -218,8 +219,21 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     let mut difference = Difference::new(&before.tree, &after.tree, scale);
     difference.per_sample = [&before, &after].map(|side| side.per_sample(&args.select));
     difference.sigmas = args.sigma;
+    if let Some(hint) = hint(args.no_normalize, &before.tree, &after.tree) {
+        talk::note(format_args!("{hint}"));
+    }
     let partial = [before.outcome, after.outcome].contains(&Outcome::Partial);
     Ok((difference, if partial { Outcome::Partial } else { Outcome::Whole }))
+}
+
+/// Who made something twice as fast wants to see that, not what is left of it in shares.
+fn hint(as_recorded: bool, before: &Tree, after: &Tree) -> Option<String> {
+    let (less, more) = (before.total.min(after.total), before.total.max(after.total));
+    (!as_recorded && less > 0 && more / 2 > less).then(|| {
+        let (first, second) = (before.total, after.total);
+        let unit = &after.unit;
+        format!("{first} and {second} {unit}: the shares of both are compared; --no-normalize compares the amounts")
+    })
 }
 
 fn verdict(args: &DiffArgs, difference: &Difference, limit: f64, by: By) -> Verdict {

@@ -35,6 +35,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+/// Shares of what became twice as fast say little: it is told what says more.
+#[test]
+fn who_made_it_faster_is_told_how_to_see_that() {
+    let profiles = Profiles::new();
+    std::fs::write(profiles.0.path().join("fast.folded"), "root;same 75\n").unwrap();
+    let hint = "--no-normalize compares the amounts";
+    let told = |output: &Output| (output.status.code(), text(&output.stderr).contains(hint));
+    assert_eq!(told(&profiles.of("a.folded", "fast.folded", &[])), (Some(0), true));
+    assert_eq!(told(&profiles.of("fast.folded", "a.folded", &[])), (Some(0), true));
+    assert_eq!(told(&profiles.of("a.folded", "fast.folded", &["--no-normalize"])), (Some(0), false));
+    assert_eq!(told(&profiles.diff(&[])), (Some(0), false), "1000 and 1390");
+}
+
 #[test]
 fn a_verdict_for_ci() {
     let profiles = Profiles::new();
