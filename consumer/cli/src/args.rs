@@ -239,7 +239,7 @@ pub struct SelectArgs {
     #[arg(long)]
     pub reverse: bool,
     /// Leave out boxes narrower than a share of all, as 0.1%, in SVG also than pixels, as 0.5px. Pictures tell how much that is;
-    /// elsewhere it becomes boxes `[thin]` [default: none; in SVG 0.01%]
+    /// elsewhere it becomes boxes `[thin]` [default: none; in SVG 0.01%, in PNG 4px]
     #[arg(long, value_name = "PERCENT|PIXELS")]
     pub min_width: Option<MinWidth>,
     /// Keep what was in spans of this name and in those within them (flightline spans lists them); may be repeated

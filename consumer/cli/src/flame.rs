@@ -46,7 +46,7 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
         PictureFormat::Svg | PictureFormat::Png => {
             let mut options = args.picture.options(options, args.stacks.select.min_width);
             if format == PictureFormat::Png {
-                options.width.get_or_insert(png::WIDTH);
+                png::fit(&mut options, args.stacks.select.min_width);
             }
             draw(args, &profile, &options, &mut picture)?;
         }
@@ -82,7 +82,7 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
     for one in measures.chunks(1) {
         let mut svg = args.picture.options(options(one), select.min_width);
         if format == PictureFormat::Png {
-            svg.width.get_or_insert(png::WIDTH);
+            png::fit(&mut svg, select.min_width);
         }
         for (name, tree) in one {
             let mut picture = Vec::new();
@@ -120,7 +120,7 @@ fn ratio(args: &FlameArgs, counters: &Counters, format: PictureFormat) -> Result
     let common = PictureOptions { title: title(args), subtitle: Some(subtitle), inverted: false };
     let mut svg = args.picture.options(common, args.stacks.select.min_width);
     if format == PictureFormat::Png {
-        svg.width.get_or_insert(png::WIDTH);
+        png::fit(&mut svg, args.stacks.select.min_width);
     }
     let options = DifferenceOptions { svg, ratio: Some(ratio), ..DifferenceOptions::default() };
     let mut picture = Vec::new();

@@ -169,7 +169,7 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
                 options.colors = graph.palette().parse().map_err(anyhow::Error::msg)?;
             }
             if format == Format::Png {
-                options.width.get_or_insert(png::WIDTH);
+                png::fit(&mut options, select.min_width);
             }
             svg::write(&tree, &options, &mut picture)?;
         }

@@ -6,15 +6,25 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use flightline_consumer::render::svg::{MinWidth, SvgOptions};
 
 /// Pixels of a picture whose width was not given.
-pub const WIDTH: usize = 1600;
+const WIDTH: usize = 1600;
+/// Narrower boxes are left out if nothing else was asked for: nobody can zoom in, and a few samples of deep stacks would make a
+/// tower of empty air of it.
+const NARROWEST: MinWidth = MinWidth::Pixels(4.0);
 /// Higher ones are more than browsers draw.
 const HIGHEST: u64 = 16_000;
 /// A laden machine starts browsers slowly.
 const PATIENCE: Duration = Duration::from_secs(120);
 const BROWSERS: &[&str] =
     &["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
+
+/// An SVG that is to become pixels.
+pub fn fit(options: &mut SvgOptions, min_width: Option<MinWidth>) {
+    options.width.get_or_insert(WIDTH);
+    options.min_width = min_width.unwrap_or(NARROWEST);
+}
 
 /// The picture of an SVG.
 ///
@@ -88,5 +98,24 @@ fn browser() -> Result<PathBuf> {
         None => bail!(
             "a picture as PNG is drawn by Chromium, and there is none on PATH: install it, name it in CHROMIUM, or write .svg"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_zoomed_has_no_slivers_unless_asked_for() {
+        let fitted = |asked: Option<MinWidth>, width| {
+            let mut options = SvgOptions { width, ..SvgOptions::default() };
+            fit(&mut options, asked);
+            (options.width, options.min_width)
+        };
+        assert!(matches!(fitted(None, None), (Some(WIDTH), MinWidth::Pixels(4.0))));
+        assert!(matches!(
+            fitted(Some(MinWidth::Percent(0.1)), Some(800)),
+            (Some(800), MinWidth::Percent(0.1))
+        ));
     }
 }
