@@ -182,6 +182,15 @@ impl fmt::Display for Report {
 }
 
 impl Report {
+    /// What to do if much of what the kernel told is missing.
+    pub fn advice(&self) -> Option<&'static str> {
+        let much = |counts: Option<(u64, u64)>| counts.is_some_and(|(count, lost)| lost > count / 10);
+        (much(self.off_cpu) || much(self.kernel_io)).then_some(
+            "more than a tenth of what the kernel told is lost, by cause in `flightline summary`: --off-cpu-ring 64M holds more of it, \
+             --off-cpu-stack 0 needs less room (stacks by frame pointers), -p looks at single programs",
+        )
+    }
+
     fn kinds_text(&self, f: &mut fmt::Formatter<'_>, before: &str) -> fmt::Result {
         let text: Vec<String> = NAMES_OF_EVENTS
             .iter()
@@ -255,6 +264,12 @@ mod tests {
         report.lost[0] = (3, 30_000_000);
         report.lost[1] = (1, 1_000);
         assert!(report.to_string().contains("lost: 30.0 ms ring full, 0.50 %"));
+        assert_eq!(report.advice(), None);
+        report.off_cpu = Some((1000, 100));
+        assert_eq!(report.advice(), None);
+        report.off_cpu = Some((1000, 101));
+        assert!(report.advice().is_some_and(|said| said.contains("--off-cpu-ring")));
+        report.off_cpu = None;
         report.events = 1990;
         assert!(report.to_string().starts_with("1990 samples (200 taken), 2.02 s"), "{report}");
     }

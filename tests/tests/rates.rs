@@ -139,7 +139,7 @@ fn threads_that_often_wait() {
     let recorded = Record::new().rate(99).run(&program, &["4"]).expect_code(0);
     let (truth, recording) = (recorded.truth(), recorded.read());
     let stderr = &recorded.finished.stderr;
-    let (taken, by_timer) = (taken(stderr), by_timer(stderr).unwrap_or_else(|| panic!("{stderr}")));
+    let (taken, by_timer) = (told(stderr).1, by_timer(stderr).unwrap_or_else(|| panic!("{stderr}")));
     let computing = recording.share(|s| s.has("computing")) / 100.0;
     eprintln!("{by_timer} of {taken} samples by timer, {computing:.2} of the time without waits");
     // The first sample of a thread comes before the choice.

@@ -471,6 +471,9 @@ fn close(args: &RecordArgs, ended: &Ended, path: &Path) {
     }
     let size = loss::size(report.bytes);
     say(&format!("{report}, {size} in {}", path.display()));
+    if let Some(advice) = report.advice() {
+        say(advice);
+    }
     if args.verbose {
         say(&format!(
             "{} processes, {} threads, {} events, {} chunks, {} CPU ms of our own",

@@ -33,6 +33,8 @@ pub struct Ledger {
     pub threads: BTreeMap<(String, i64), Vec<(String, ThreadTime)>>,
     /// By cause.
     pub losses: BTreeMap<String, Cause>,
+    /// Events of engines other than CPU time that found no room, by what they were.
+    pub events_lost: BTreeMap<String, u64>,
     /// Samples whose stack was cut, by cause.
     pub truncated: BTreeMap<String, u64>,
     /// What the recorder had to say.
@@ -43,6 +45,7 @@ pub struct Ledger {
 
 const THREAD_CPU: &str = "flightline.ThreadCpu";
 const SAMPLE_LOSS: &str = "flightline.SampleLoss";
+const EVENT_LOSS: &str = "flightline.EventLoss";
 const SAMPLE_TRUNCATED: &str = "flightline.SampleTruncated";
 const NOTICE: &str = "flightline.Notice";
 const LABEL: &str = "flightline.Label";
@@ -52,7 +55,7 @@ const MAX_LABELS: usize = 256;
 impl Ledger {
     /// Whether events of this type belong to the account.
     pub(super) fn knows(name: &str) -> bool {
-        matches!(name, THREAD_CPU | SAMPLE_LOSS | SAMPLE_TRUNCATED | NOTICE | LABEL)
+        matches!(name, THREAD_CPU | SAMPLE_LOSS | EVENT_LOSS | SAMPLE_TRUNCATED | NOTICE | LABEL)
     }
 
     /// Enters an event; one that cannot be decoded is left out. Thread times are totals so far, the others tell what
@@ -76,6 +79,10 @@ impl Ledger {
                 let cause = self.losses.entry(text("cause")).or_default();
                 cause.samples = cause.samples.saturating_add(number("samples"));
                 cause.cpu = cause.cpu.saturating_add(number("cpuTime"));
+            }
+            EVENT_LOSS => {
+                let count = self.events_lost.entry(text("event")).or_default();
+                *count = count.saturating_add(number("count"));
             }
             SAMPLE_TRUNCATED => {
                 let samples = self.truncated.entry(text("cause")).or_default();
@@ -124,9 +131,13 @@ impl Ledger {
             sum.samples = sum.samples.saturating_add(loss.samples);
             sum.cpu = sum.cpu.saturating_add(loss.cpu);
         }
-        for (cause, samples) in later.truncated {
-            let sum = self.truncated.entry(cause).or_default();
-            *sum = sum.saturating_add(samples);
+        for (of_all, more) in
+            [(&mut self.truncated, later.truncated), (&mut self.events_lost, later.events_lost)]
+        {
+            for (name, count) in more {
+                let sum = of_all.entry(name).or_default();
+                *sum = sum.saturating_add(count);
+            }
         }
         self.notices.extend(later.notices);
         for (name, values) in later.labels {

@@ -189,7 +189,7 @@ impl Report {
     }
 
     fn ledger_text(&self) -> String {
-        let Ledger { threads, losses, truncated, notices, .. } = &self.ledger;
+        let Ledger { threads, losses, events_lost, truncated, notices, .. } = &self.ledger;
         let mut out = String::new();
         if !threads.is_empty() {
             let mut rows: Vec<_> = self.threads().collect();
@@ -206,11 +206,14 @@ impl Report {
                 out.push_str(&format!("{name:<width$} {cpu:>11.3} {sampled:>11.3} {lost:>11.3}\n"));
             }
         }
-        if !losses.is_empty() {
+        if !losses.is_empty() || !events_lost.is_empty() {
             out.push_str("\nLost, by cause:\n");
             for (cause, loss) in losses {
                 let cpu = seconds(loss.cpu);
                 out.push_str(&format!("  {cause}: {} samples, {cpu:.3} s of CPU time\n", loss.samples));
+            }
+            for (what, count) in events_lost {
+                out.push_str(&format!("  {what}: {count} events\n"));
             }
         }
         if !truncated.is_empty() {
@@ -262,7 +265,7 @@ impl Report {
     }
 
     fn to_json(&self) -> Value {
-        let Ledger { losses, truncated, notices, labels, .. } = &self.ledger;
+        let Ledger { losses, events_lost, truncated, notices, labels, .. } = &self.ledger;
         let (signals, pauses) = self.ends.to_json();
         let Samples { total, unit, truncated: cut, without_stack, nameless, nameless_in, top } =
             &self.samples;
@@ -284,6 +287,7 @@ impl Report {
             "lost": losses.iter().map(|(cause, loss)| json!({
                 "cause": cause, "samples": loss.samples, "cpu": loss.cpu,
             })).collect::<Vec<_>>(),
+            "eventsLost": events_lost,
             "stacksCut": truncated,
             "notices": notices,
             "fatalSignals": signals,
@@ -390,6 +394,25 @@ mod tests {
         let few = Functions { functions, total: 100, unit: "samples", truncated: 0, without_stack: 0 };
         let text = Report { samples: Samples::new(few, 3), ..Report::default() }.top_text();
         assert!(text.contains("1.00% in functions") && !text.contains("Without names"), "{text}");
+    }
+
+    /// What other engines lost is told beside CPU time, once for all chunks.
+    #[test]
+    fn events_that_found_no_room_are_told() {
+        let part = |what: &str, count| Ledger {
+            events_lost: [(what.to_owned(), count)].into(),
+            ..Ledger::default()
+        };
+        let mut ledger = part("off-cpu: ring full", 7);
+        ledger.merge(part("off-cpu: ring full", 5));
+        ledger.merge(part("lock", 1));
+        let report = Report { ledger, ..Report::default() };
+        let text = report.ledger_text();
+        assert!(
+            text.ends_with("\nLost, by cause:\n  lock: 1 events\n  off-cpu: ring full: 12 events\n"),
+            "{text}"
+        );
+        assert_eq!(report.to_json()["eventsLost"]["off-cpu: ring full"], 12);
     }
 
     #[test]
