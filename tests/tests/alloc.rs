@@ -95,6 +95,9 @@ fn every_allocation_when_asked_for() {
     }
     // A free for every allocation that is not alive.
     assert_eq!(all.freed.len() + all.live.len(), all.sampled.len());
+    // The closing line counts what the program did, not what we tell of it.
+    let told = format!("{} alloc, {} free events", all.sampled.len(), all.freed.len());
+    assert!(recorded.finished.stderr.contains(&told), "{told}: {}", recorded.finished.stderr);
     // Readers that go by time come to the same.
     let live: HashSet<i64> = all.live.iter().map(|b| b.address).collect();
     let by_time = all.alive_by_time();
@@ -253,6 +256,31 @@ fn an_allocator_linked_into_the_program_is_told() {
         let quiet = record("cpu").run(&program, &[]).expect_code(0);
         assert!(!quiet.finished.stderr.contains(told), "{}", quiet.finished.stderr);
     }
+}
+
+/// What a program holds that does nothing more is told while it runs, not at its end.
+#[test]
+fn what_is_alive_is_told_while_the_program_sleeps() {
+    let _place = beside();
+    let program = victim::c("alloc_pause", victim::OPTIMISED);
+    let recording =
+        record("alloc@1,live").option("--live-interval").option("1s").option("--flush").option("100ms");
+    let mut recorder = spawn(&mut recording.command(&program, &["200"]));
+    let limit = Duration::from_secs(60);
+    let there = |name: &str| recording.folder().join(name).exists().then_some(());
+    until(limit, "allocations", || there("allocated"));
+    // It waits to be told to go on.
+    let told = until(limit, "what is alive", || {
+        let mut print = Command::new(victim::flightline());
+        print.args(["print", "--json", "--events", "flightline.LiveMemory"]).arg(recording.path());
+        let text = run(&mut print, limit).stdout_text();
+        text.contains("\"hold\"").then_some(text)
+    });
+    assert!(told.contains("LiveMemory") && there("freed").is_none(), "{told}");
+    for name in ["paused", "go"] {
+        std::fs::write(recording.folder().join(name), "").unwrap();
+    }
+    assert!(wait(&mut recorder, limit, "record").success());
 }
 
 /// What was sampled before a pause and freed in it is not alive afterwards; what was allocated in it is not recorded.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::{fs, thread};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value as Json;
 
 fn fixture(name: &str) -> String {
@@ -194,15 +196,14 @@ fn a_killed_writer_leaves_nothing_behind() {
     while names_in(folder.path()).len() < 2 {
         thread::yield_now();
     }
-    signal("-TERM", &child);
+    signal(Signal::SIGTERM, &child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(128 + 15));
     assert_eq!(names_in(folder.path()), ["pipe"]);
 }
 
-fn signal(which: &str, child: &Child) {
-    let sent = Command::new("kill").args([which, &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
+fn signal(which: Signal, child: &Child) {
+    kill(Pid::from_raw(child.id().cast_signed()), which).unwrap();
 }
 
 #[test]
@@ -240,7 +241,7 @@ fn until_interrupted(what: &Path) -> String {
         let mut rest = Vec::new();
         out.read_to_end(&mut rest).map(|_| rest).unwrap()
     });
-    signal("-INT", &child);
+    signal(Signal::SIGINT, &child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     all.extend(rest.join().unwrap());

@@ -378,7 +378,8 @@ fn who_maintains_every_so_often_ends_when_it_is_told_to() {
     let mut told = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut told).unwrap();
     assert!(told.contains("0 rows of sums made"), "{told}");
-    let killed = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    // The shell's own: there may be no program of that name.
+    let killed = Command::new("sh").args(["-c", &format!("kill {}", child.id())]).status().unwrap();
     assert!(killed.success());
     assert!(child.wait().unwrap().success());
     runtime.block_on(Lock::take(&place(folder.path()))).unwrap();

@@ -18,6 +18,11 @@ const ALIVE: u16 = 1 << 14;
 /// Stacks told of at such a time, those with most bytes.
 const ALIVE_STACKS: usize = 100;
 
+/// Whether it tells what is alive, and not that something was allocated.
+pub fn is_told_by_us(head: &Head) -> bool {
+    head.kind == event_kind::ALLOC && head.index & (LEFT | ALIVE) != 0
+}
+
 /// Writes one.
 pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
     let time = recording.ticks(place.time_ns);

@@ -131,8 +131,10 @@ pub struct Told {
 impl Engines {
     /// Writes an event.
     pub fn write(&mut self, recording: &mut Recording, place: &Place, event: &Event<'_>) {
+        // What is told of what is alive is no event of the program's.
+        let arrived = u64::from(!alloc::is_told_by_us(&event.head));
         if let Some(count) = self.arrived.get_mut(usize::from(event.head.kind)) {
-            *count += 1;
+            *count += arrived;
         }
         match event.head.kind {
             event_kind::PERF => perf::write(recording, place, event),

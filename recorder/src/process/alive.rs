@@ -28,6 +28,8 @@ impl Book {
     }
 
     fn tell_left(&mut self, left: Vec<events::alloc::Left>, now_ns: u64) {
+        // Most have symbols already: a program that does nothing more would never be asked again.
+        self.news |= !left.is_empty();
         for (thread, stack, what) in left {
             let (stack, new) = self.stacks.intern(&stack);
             if new {
