@@ -40,6 +40,8 @@ pub enum Error {
     NoSamples,
 }
 
+const LIVE_MEMORY: &str = "flightline.LiveMemory";
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -59,7 +61,17 @@ impl fmt::Display for Error {
                     f,
                     "the recording has no event {asked}; with stack traces it has {}",
                     present.join(", ")
-                )
+                )?;
+                // What is left is told at a program's end; this one runs, or was killed.
+                if asked.split(", ").any(|asked| asked == "live")
+                    && present.iter().any(|name| name == LIVE_MEMORY)
+                {
+                    write!(
+                        f,
+                        ". What is alive while the program runs is {LIVE_MEMORY}, told every --live-interval: with --last that long"
+                    )?;
+                }
+                Ok(())
             }
             Self::MixedUnits { event, unit, other_event, other_unit } => write!(
                 f,
@@ -86,5 +98,21 @@ impl std::error::Error for Error {
 impl From<jfr_format::error::Error> for Error {
     fn from(error: jfr_format::error::Error) -> Self {
         Self::Recording(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_alive_of_a_program_that_runs_is_told_by_its_name() {
+        let told = |asked: &str, present: &[&str]| {
+            let present = present.iter().map(|&name| name.to_owned()).collect();
+            Error::NoSuchEvent { asked: asked.to_owned(), present }.to_string()
+        };
+        assert!(told("live", &["profiler.Malloc", LIVE_MEMORY]).contains("--last"));
+        assert!(!told("live", &["profiler.Malloc"]).contains("--last"));
+        assert!(!told("lock", &[LIVE_MEMORY]).contains("--last"));
     }
 }

@@ -43,6 +43,50 @@ fn help(args: &[&str]) -> String {
     run(&mut command, Duration::from_secs(20)).stdout_text()
 }
 
+/// The calls of `flightline` in examples: what follows its name, up to a comment; lines that go on are one.
+fn calls(text: &str) -> Vec<String> {
+    let mut calls = Vec::new();
+    let text = text.replace("\\\n", " ");
+    for line in text.lines() {
+        let (line, _) = line.split_once(" # ").unwrap_or((line, ""));
+        let line = line.trim_start();
+        if line.starts_with("flightline ") || line.contains("/flightline ") {
+            calls.extend(line.split("flightline ").skip(1).map(str::to_owned));
+        }
+    }
+    calls
+}
+
+/// Asserts that the command and its options are there; gives the command's name and how many options it has.
+fn known(call: &str) -> (String, usize) {
+    let words: Vec<&str> = call.split_whitespace().collect();
+    let name = match words[0] {
+        "store" => words[..2].join(" "),
+        name => name.to_owned(),
+    };
+    let mut asked: Vec<&str> = name.split(' ').collect();
+    if name == "flame" && words.contains(&"--store") {
+        asked.extend(["--store", "x"]);
+    }
+    let help = help(&asked);
+    assert!(help.contains(&format!("Usage: flightline {name}")), "{name} of {call:?}: {help}");
+    let mut options = 0;
+    // What follows is another program's; what is in quotes is no option.
+    let own = call.split([' ']).take_while(|word| !["--", "|", ">"].contains(word));
+    for word in own.filter(|word| word.len() > 1 && word.starts_with('-')) {
+        // A number is a time before the end, as in `--to -30`.
+        if word[1..].starts_with(|c: char| c.is_ascii_digit()) {
+            continue;
+        }
+        // As `--off-cpu=1ms`, which the help calls `--off-cpu[=<MIN>]`.
+        let word = word.split('=').next().unwrap_or(word);
+        let known = help.split([' ', '\n', ',', '[', '=']).any(|known| known == word);
+        assert!(known, "{word} of {call:?} is not in the help of {name}");
+        options += 1;
+    }
+    (words[0].to_owned(), options)
+}
+
 /// Every command and option in the README's examples exists, and every command has an example.
 #[test]
 fn examples_are_of_commands_that_exist() {
@@ -54,39 +98,34 @@ fn examples_are_of_commands_that_exist() {
         commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect();
     assert!(without_example.len() > 10, "{all}");
     let mut options = 0;
-    for line in README.lines() {
-        let (line, _) = line.split_once(" # ").unwrap_or((line, ""));
-        let calls = line.split("flightline ").skip(1).filter(|_| line.contains("flightline "));
-        for call in calls.filter(|_| line.starts_with("flightline ") || line.contains("/flightline ")) {
-            let words: Vec<&str> = call.split_whitespace().collect();
-            let name = match words[0] {
-                "store" => words[..2].join(" "),
-                name => name.to_owned(),
-            };
-            let mut asked: Vec<&str> = name.split(' ').collect();
-            if name == "flame" && words.contains(&"--store") {
-                asked.extend(["--store", "x"]);
-            }
-            let help = help(&asked);
-            assert!(help.contains(&format!("Usage: flightline {name}")), "{name} of {line:?}: {help}");
-            without_example.remove(words[0]);
-            // What follows is another program's.
-            let own = call.split([' ']).take_while(|word| !["--", "|", ">"].contains(word));
-            for word in own.filter(|word| word.len() > 1 && word.starts_with('-')) {
-                // A number is a time before the end, as in `--to -30`.
-                if word[1..].starts_with(|c: char| c.is_ascii_digit()) {
-                    continue;
-                }
-                // As `--off-cpu=1ms`, which the help calls `--off-cpu[=<MIN>]`.
-                let word = word.split('=').next().unwrap_or(word);
-                let known = help.split([' ', '\n', ',', '[', '=']).any(|known| known == word);
-                assert!(known, "{word} of {line:?} is not in the help of {name}");
-                options += 1;
-            }
-        }
+    for call in calls(README) {
+        let (name, more) = known(&call);
+        without_example.remove(name.as_str());
+        options += more;
     }
     assert!(without_example.is_empty(), "no example of {without_example:?}");
     assert!(options > 15, "{options}");
+}
+
+/// So they do in what tells of real use.
+#[test]
+fn commands_of_the_journeys_exist() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/journeys");
+    let (mut journeys, mut options) = (0, 0);
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        // Every other piece between fences is commands and what they say.
+        let blocks = text.split("```").skip(1).step_by(2);
+        let calls: Vec<String> = blocks.flat_map(calls).collect();
+        assert!(calls.len() > 1, "{}", path.display());
+        options += calls.iter().map(|call| known(call).1).sum::<usize>();
+        journeys += 1;
+    }
+    assert!(journeys >= 6 && options > 20, "{journeys} journeys, {options} options");
 }
 
 /// What was asked, and by which tests it is shown: these exist. A test is named by `file::function`, `::function` of the file

@@ -59,6 +59,12 @@ Examples:
   flightline summary run.jfr
   flightline summary run.jfr --json | jq .";
 
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  flightline completions bash > ~/.local/share/bash-completion/completions/flightline
+  flightline completions zsh > ~/.zfunc/_flightline               in a folder of $fpath
+  flightline completions fish > ~/.config/fish/completions/flightline.fish";
+
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -177,10 +183,14 @@ pub enum Command {
     #[command(after_help = crate::disassemble::EXAMPLES)]
     Disassemble(crate::disassemble::DisassembleArgs),
     /// Write a completion script for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell.
         shell: Shell,
     },
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(crate::man::ManArgs),
 }
 
 /// Stacks of some inputs.

@@ -24,6 +24,7 @@ mod fold;
 mod input;
 mod items;
 mod list;
+mod man;
 mod metadata;
 mod off_cpu;
 mod off_cpu_graph;
@@ -126,6 +127,7 @@ fn main() -> ExitCode {
         Command::Symbolize(args) => symbolize::run(args),
         Command::Assemble(args) => assemble::run(args),
         Command::Disassemble(args) => disassemble::run(args),
+        Command::Man(args) => man::run(&args, Cli::command()),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "flightline", &mut script);

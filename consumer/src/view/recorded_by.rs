@@ -8,6 +8,8 @@ pub fn how_to_record(event_type: &str) -> String {
         ("flightline", "OffCpu" | "OpenOffCpu") => "flightline record --off-cpu -o run.jfr -- PROGRAM".into(),
         ("flightline", "BlockIo") => "flightline record --block-io -o run.jfr -- PROGRAM".into(),
         ("flightline", "MemoryGrowth") => "flightline record --growth -o run.jfr -- PROGRAM".into(),
+        ("flightline", "LiveAllocation" | "LiveMemory") => "flightline record -e alloc,live -o run.jfr -- PROGRAM".into(),
+        ("flightline", "Allocation") => "flightline record -e alloc -o run.jfr -- PROGRAM".into(),
         ("flightline", _) => "flightline record -o run.jfr -- PROGRAM".into(),
         ("profiler", "Malloc" | "Free") => profiler("nativemem"),
         ("profiler", "NativeLock") => profiler("nativelock"),
@@ -48,4 +50,16 @@ pub fn how_to_record(event_type: &str) -> String {
 
 fn profiler(options: &str) -> String {
     format!("async-profiler: -agentpath:libasyncProfiler.so=start,{options},file=run.jfr")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::how_to_record;
+
+    #[test]
+    fn our_own_events_come_with_the_engine_that_records_them() {
+        assert!(how_to_record("flightline.LiveMemory").contains("-e alloc,live"));
+        assert!(how_to_record("flightline.LiveAllocation").contains("-e alloc,live"));
+        assert!(how_to_record("flightline.Allocation").contains("-e alloc "));
+    }
 }
