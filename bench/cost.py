@@ -15,8 +15,8 @@ program above the lone run's.
 """
 import argparse, os, re, shutil, statistics, subprocess, sys, time, zipfile
 from pathlib import Path
-import common
-from common import WORK, FLIGHTLINE, ROOT
+import measuring
+from measuring import WORK, FLIGHTLINE, ROOT
 
 
 def async_profiler_library():
@@ -141,7 +141,7 @@ def measure(name, run, recorders, rate, rounds, rows):
                     used = run([], env, r.binary)
                 else:
                     used = run([str(x) for x in prefix], env)
-            except common.RecorderFailed as e:
+            except measuring.RecorderFailed as e:
                 if i == 0:
                     print(f"{r.name} is left out: {e}", file=sys.stderr)
                 continue
@@ -173,10 +173,10 @@ def long_files(rate, seconds):
     """Files of a minute: bytes per sample event, per sample of the file, the drain's CPU time per sample."""
     print(f"\n| program | Hz | samples | B per sample event | B per sample of the file | drain CPU per sample | lost |\n|---|---|---|---|---|---|---|")
     for name in ["burn", "python3", "redis-server"]:
-        alone = common.workloads(1)[name]([]).program_cpu
+        alone = measuring.workloads(1)[name]([]).program_cpu
         out = WORK / "long.jfr"
         threads = 2 if name == "burn" else 1
-        used = common.workloads(seconds * threads / alone)[name]([FLIGHTLINE, "record", "--quiet", "--rate", str(rate), "-o", out, "--"])
+        used = measuring.workloads(seconds * threads / alone)[name]([FLIGHTLINE, "record", "--quiet", "--rate", str(rate), "-o", out, "--"])
         text = subprocess.run([FLIGHTLINE, "summary", out], capture_output=True, text=True, check=True).stdout
         events, size = map(int, re.search(r"jdk\.ExecutionSample\s+(\d+)\s+(\d+)", text).groups())
         lost = " ".join(re.findall(r"^  .*: \d+ samples, .* s of CPU time$", text, re.M)) or "nothing"
@@ -194,19 +194,19 @@ def main():
     parse.add_argument("programs", nargs="*", default=["redis-server", "python3", "rust", "burn"])
     parse.add_argument("--minute", action="store_true", help="instead: files of a minute, sizes and the drain's CPU time")
     args = parse.parse_args()
-    common.build()
+    measuring.build()
     if args.minute:
-        print(f"{time.strftime('%Y-%m-%d')}, {common.machine()}, `bench/cost.py {' '.join(sys.argv[1:])}`")
+        print(f"{time.strftime('%Y-%m-%d')}, {measuring.machine()}, `bench/cost.py {' '.join(sys.argv[1:])}`")
         for rate in (int(r) for r in args.rates.split(",")):
             long_files(rate, 60)
         return
-    runs = common.workloads(args.scale)
+    runs = measuring.workloads(args.scale)
     rows = []
     chosen = recorders([r for r in args.recorders.split(",") if r])
     for name in args.programs:
         for rate in (int(r) for r in args.rates.split(",")):
             measure(name, runs[name], chosen, rate, args.rounds, rows)
-    print(f"\n{time.strftime('%Y-%m-%d')}, {common.machine()}, {args.rounds} rounds, `bench/cost.py {' '.join(sys.argv[1:])}`\n")
+    print(f"\n{time.strftime('%Y-%m-%d')}, {measuring.machine()}, {args.rounds} rounds, `bench/cost.py {' '.join(sys.argv[1:])}`\n")
     print("| program | Hz | recorder | program CPU | total CPU | samples | own CPU per sample | file B per sample | RSS |")
     print("|---|---|---|---|---|---|---|---|---|")
     for row in rows:

@@ -21,8 +21,8 @@ import argparse, hashlib, json, os, re, statistics, subprocess, sys, time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-import common
-from common import FLIGHTLINE, ROOT, WORK
+import measuring
+from measuring import FLIGHTLINE, ROOT, WORK
 
 READERS = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "readers"
 EXAMPLES = FLIGHTLINE.parent / "examples"
@@ -501,14 +501,14 @@ def main():
     events = {name: int(subprocess.run([FLOOR, path], capture_output=True, text=True).stdout) for name, path in files.items()}
     rows = [figures(c, events[c.file.stem]) for c in cs]
     if args.json:
-        json.dump({"versions": versions(), "machine": common.machine(), "rows": rows}, sys.stdout, indent=1)
+        json.dump({"versions": versions(), "machine": measuring.machine(), "rows": rows}, sys.stdout, indent=1)
         print()
     else:
         sizes = "\n".join(f"* {p.name}: {p.stat().st_size / 1e6:.0f} MB, {events[n]:,} events with checkpoints and metadata"
                           for n, p in files.items())
         told = (f"# JFR readers compared\n\nMade by `bench/readers.py{' --quick' if args.quick else ''}` on {time.strftime('%Y-%m-%d')} in "
                 f"{(time.time() - started) / 60:.0f} minutes; load of the machine meanwhile {os.getloadavg()[2]:.1f}.\n\n"
-                f"{common.machine()}.\n{versions()}.\n\n{sizes}\n{table(rows)}\n\n{NOTES}")
+                f"{measuring.machine()}.\n{versions()}.\n\n{sizes}\n{table(rows)}\n\n{NOTES}")
         print(told)
         if not args.quick and not args.only:
             (ROOT / "bench" / "READERS.md").write_text(told)
