@@ -31,7 +31,7 @@ pub fn shown(text: &str, folder: &Path) -> Shown {
     for (part, piece) in text.split('`').enumerate() {
         if part % 2 == 0 {
             let titles = piece.split('"').skip(1).step_by(2);
-            if file.ends_with(".mjs") {
+            if runs_in_a_browser(&file) {
                 titles
                     .for_each(|title| found.count(has_title(&source, title), &format!("{file}: {title:?}")));
             }
@@ -175,7 +175,7 @@ fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
         match part {
-            Component::ParentDir => drop(plain.pop()),
+            Component::ParentDir => _ = plain.pop(),
             other => plain.push(other),
         }
     }
