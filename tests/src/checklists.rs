@@ -1,8 +1,9 @@
 //! Checklists of what programs of our kind must show, and what shows each point here.
 //!
-//! `docs/checklists/NAME.tsv` is kept by hand: a line a point, in the checklist's order, four cells: the point's number, a sum of its words
-//! ([`points`]), what it asks in words of ours, what shows it (as [`crate::shown`] reads it). `= store` in the last cell stands for what
-//! the row of that number in `consumer/docs/store-requirements.md` says; what follows behind `; ` is more of it.
+//! `docs/checklists/NAME.tsv` is kept by hand: a line for each section (`#`, its number, its title) and for each point, in the
+//! checklist's order, four cells: the point's number, a sum of its words ([`points`]), what it asks in words of ours, what shows it (as
+//! [`crate::shown`] reads it). `= store` in the last cell stands for what the row of that number in `consumer/docs/store-requirements.md`
+//! says; what follows behind `; ` is more of it.
 //! `docs/checklists/NAME.md` and `README.md` are generated.
 
 pub mod points;
@@ -32,6 +33,8 @@ pub const LISTS: [(&str, &str); 7] = [
 pub struct Row {
     /// Its section and number.
     pub key: String,
+    /// What the section is about.
+    pub section: String,
     /// Of its words in the checklist.
     pub sum: String,
     /// What it asks.
@@ -106,26 +109,40 @@ fn read(path: &str) -> String {
 /// When a line is none.
 #[must_use]
 pub fn rows(name: &str) -> Vec<Row> {
-    let mut requirements: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    let mut elsewhere = Elsewhere::default();
+    let mut section = String::new();
     let mut row = |line: &str| {
+        if let Some(title) = line.strip_prefix("#\t") {
+            section = title.replace('\t', ": ");
+            return None;
+        }
         let cells: Vec<&str> = line.split('\t').collect();
-        let &[key, sum, asked, by] = cells.as_slice() else { panic!("{name}: {line:?} has not four cells") };
-        let (begins, rest) =
-            by.split_at(by.find("= ").filter(|&at| at == 0 || by[..at].ends_with(": ")).unwrap_or(by.len()));
-        let shown = match rest.strip_prefix("= ") {
-            None => by.to_owned(),
-            Some(rest) => {
-                let (list, more) = rest.split_once("; ").unwrap_or((rest, ""));
-                let rows = requirements.entry(list.to_owned()).or_insert_with(|| told_by(list));
-                let number = key.rsplit(' ').next().unwrap_or_default();
-                let told =
-                    rows.get(number).unwrap_or_else(|| panic!("{name}: {list} tells nothing of {number}"));
-                if more.is_empty() { format!("{begins}{told}") } else { format!("{begins}{told}; {more}") }
-            }
+        let &[key, sum, asked, shown] = cells.as_slice() else {
+            panic!("{name}: {line:?} has not four cells")
         };
-        Row { key: key.into(), sum: sum.into(), asked: asked.into(), shown }
+        let shown = elsewhere.fill(key, shown);
+        Some(Row { key: key.into(), section: section.clone(), sum: sum.into(), asked: asked.into(), shown })
     };
-    read(&format!("{FOLDER}/{name}.tsv")).lines().map(&mut row).collect()
+    read(&format!("{FOLDER}/{name}.tsv")).lines().filter_map(&mut row).collect()
+}
+
+/// What documents of requirements say of each number.
+#[derive(Default)]
+struct Elsewhere(BTreeMap<String, BTreeMap<String, String>>);
+
+impl Elsewhere {
+    /// `in part: = store; more` with what the document on the store says of the point's number.
+    fn fill(&mut self, key: &str, shown: &str) -> String {
+        let at = shown.find("= ").filter(|&at| at == 0 || shown[..at].ends_with(": "));
+        let Some(at) = at else { return shown.to_owned() };
+        let (list, more) = shown[at + 2..].split_once("; ").unwrap_or((&shown[at + 2..], ""));
+        let rows = self.0.entry(list.to_owned()).or_insert_with(|| told_by(list));
+        let number = key.rsplit(' ').next().unwrap_or_default();
+        let told =
+            rows.get(number).unwrap_or_else(|| panic!("{list}-requirements.md tells nothing of {number}"));
+        let between = if more.is_empty() { "" } else { "; " };
+        format!("{}{told}{between}{more}", &shown[..at])
+    }
 }
 
 /// What `consumer/docs/LIST-requirements.md` says of each number.
@@ -181,8 +198,7 @@ pub fn page(name: &str, title: &str, rows: &[Row]) -> String {
     for row in rows {
         let (of, number) = row.key.split_once(' ').unwrap_or(("", &row.key));
         if of != section {
-            let heading = if of == "0" { "Before all".to_owned() } else { format!("Section {of}") };
-            _ = write!(page, "\n## {heading}\n\n| # | asked | shown by |\n|---|---|---|\n");
+            _ = write!(page, "\n## {}\n\n| # | asked | shown by |\n|---|---|---|\n", row.section);
             section = of;
         }
         _ = writeln!(page, "| {number} | {} | {} |", row.asked, row.shown);
@@ -207,11 +223,16 @@ pub fn index(lists: &[(&str, &str, Vec<Row>)]) -> String {
         (By::File, "By scripts and figures alone"),
         (By::Reason, "By a reason alone"),
     ] {
-        _ = write!(page, "\n## {heading}\n\n| | asked | |\n|---|---|---|\n");
-        for (name, _, rows) in lists {
-            for row in rows.iter().filter(|row| row.by().0 == by) {
-                _ = writeln!(page, "| [{name}]({name}.md) {} | {} | {} |", row.key, row.asked, row.shown);
-            }
+        let mut rows = lists
+            .iter()
+            .flat_map(|(name, _, rows)| rows.iter().map(move |row| (name, row)))
+            .filter(|(_, row)| row.by().0 == by)
+            .peekable();
+        if rows.peek().is_some() {
+            _ = write!(page, "\n## {heading}\n\n| | asked | |\n|---|---|---|\n");
+        }
+        for (name, row) in rows {
+            _ = writeln!(page, "| [{name}]({name}.md) {} | {} | {} |", row.key, row.asked, row.shown);
         }
     }
     page
