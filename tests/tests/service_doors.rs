@@ -283,7 +283,8 @@ fn silent(service: &Served, pid: u32, role: &str) -> String {
 #[test]
 fn flinks_paths_make_and_list_runs_as_flink_does() {
     let _place = beside();
-    let service = Served::profiling();
+    // With the usual heartbeat: who says nothing is there for longer than this takes.
+    let service = Served::start(&["--profiling"]);
     let worker = silent(&service, 1, "taskmanager");
     let manager = silent(&service, 2, "jobmanager");
     let ask = |method: &str, path: &str, body: &Value| -> Answer {
