@@ -23,6 +23,11 @@ pub fn other_user(reason: &str) {
     aloud(&format!("*** NOT SHOWN as this user: {reason} ***"));
 }
 
+/// Says what is no part of this repository and would have to be beside it; no failure in CI, as nobody can install it.
+pub fn not_given(reason: &str) {
+    aloud(&format!("*** NOT COMPARED, not here: {reason} ***"));
+}
+
 /// Says so and gives `true` if the user is not root, for whom alone this can be shown.
 pub fn not_root(reason: &str) -> bool {
     // SAFETY: no memory effects.

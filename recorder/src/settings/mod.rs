@@ -457,6 +457,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_usual_rate_keeps_step_with_no_timer() {
+        let Settings { period, .. } = Settings::default();
+        assert_eq!(period.as_nanos(), 10_101_010);
+        // Timers of programs and kernels go by whole milliseconds: each sample falls elsewhere between two of their beats.
+        assert!((1..=100).all(|beats| period.as_nanos() * beats % 1_000_000 != 0));
+    }
+
+    #[test]
     fn limits() {
         assert!(Settings::period_of_rate(0.5).is_err());
         assert!(Settings::period_of_rate(10_001.0).is_err());
