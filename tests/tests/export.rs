@@ -304,9 +304,11 @@ fn an_opentelemetry_collector_takes_what_convert_sums_up() {
     let mut found = BTreeMap::new();
     for message in collector.finish() {
         let dictionary = &message["dictionary"];
-        let entry = |table: &str, index: &Value| dictionary[table][index.as_u64().unwrap_or(0) as usize].clone();
+        let entry =
+            |table: &str, index: &Value| dictionary[table][index.as_u64().unwrap_or(0) as usize].clone();
         let scopes = list(&message, "resourceProfiles").iter().flat_map(|of| list(of, "scopeProfiles"));
-        for sample in scopes.flat_map(|of| list(of, "profiles")).flat_map(|profile| list(profile, "samples")) {
+        for sample in scopes.flat_map(|of| list(of, "profiles")).flat_map(|profile| list(profile, "samples"))
+        {
             let stack = entry("stackTable", &sample["stackIndex"]);
             let names = list(&stack, "locationIndices").iter().map(|location| {
                 let line = entry("locationTable", location)["lines"][0].clone();

@@ -130,8 +130,10 @@ fn streams(folder: &Path) -> Kinds {
         Killed(spawn(&mut command))
     };
     let (file, root) = (at("collected.jfr"), at("collected"));
-    let mut beside =
-        [begin(&["collect", &from, "-o", text(&file), "--repository", text(&root)]), begin(&["relay", &from, "-o", &to])];
+    let mut beside = [
+        begin(&["collect", &from, "-o", text(&file), "--repository", text(&root)]),
+        begin(&["relay", &from, "-o", &to]),
+    ];
     let (direct, relayed) = (bytes_of(&socket, at("socket.jfr")), bytes_of(&other, at("relay.jfr")));
     until(LIMIT, "collect has begun", || file.exists().then_some(()));
     for phase in ["before", "during", "after"] {
@@ -184,11 +186,13 @@ fn killed(folder: &Path) -> Kinds {
     vec![("file of a killed recorder", vec![file]), ("recovered chunk", vec![chunk])]
 }
 
-/// What the service keeps of a profile that was pushed to it as text.
+/// What the service keeps of two profiles of the same time that were pushed to it as text.
 fn pushed(file: &Path) -> Kinds {
     let service = Served::start(&["--profiling"]);
     let query = "/ingest?name=pushed&format=folded&sampleRate=100&from=1700000000&until=1700000010";
-    assert_eq!(send(service.port, "POST", query, &[], b"main;a 3\nmain;b 4\n").status, 200);
+    for text in [&b"main;a 3\nmain;b 4\n"[..], b"main;c 5\n"] {
+        assert_eq!(send(service.port, "POST", query, &[], text).status, 200);
+    }
     let target = service.target(|target| target["name"] == "pushed");
     let window = format!("/v1/targets/{}/window", target["id"].as_str().unwrap());
     let bounds = service.get(&window).json();

@@ -1,6 +1,6 @@
 //! Recordings of every kind, by every reader of recordings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -12,6 +12,7 @@ use flightline_tests::foreign::{Followed, Stream};
 use flightline_tests::jfr_tool::JfrTool;
 use flightline_tests::repository::chunks;
 use flightline_tests::run::{beside, collect, run, until, wait};
+use flightline_tests::stream::starts;
 use flightline_tests::victim::{flightline, target_dir};
 use flightline_tests::{canonical, foreign, skip};
 
@@ -119,6 +120,20 @@ fn ask(test: Shown) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// JMC takes two chunks that start at the same time for one.
+#[test]
+fn no_two_chunks_of_a_recording_start_at_the_same_time() {
+    let mut several = 0;
+    for (kind, files) in &made().files {
+        for file in files.iter().filter(|_| *kind != table::KILLED_FILE) {
+            let starts = starts(&std::fs::read(file).unwrap());
+            assert_eq!(starts.iter().collect::<BTreeSet<_>>().len(), starts.len(), "{kind}: {starts:?}");
+            several += usize::from(starts.len() > 1);
+        }
+    }
+    assert!(several > 3, "{several} files of several chunks");
+}
+
 #[test]
 fn every_reader_of_recordings_sees_every_sample() {
     if foreign::ready() {
@@ -173,7 +188,8 @@ fn a_live_stream_of_a_killed_recorder_has_all_and_waits() {
     let _place = beside();
     let path = &made().files[table::KILLED_FILE][0];
     let truth = canonical::of_file(path).unwrap().sorted();
-    let streams = ["jdk17", "jdk25"].map(|jdk| foreign::follow(jdk, Followed::File(path), Duration::from_secs(5)));
+    let streams =
+        ["jdk17", "jdk25"].map(|jdk| foreign::follow(jdk, Followed::File(path), Duration::from_secs(5)));
     for stream in streams.map(seen) {
         assert!(!stream.closed, "it ended");
         assert_eq!(stream.sorted(), truth);
@@ -193,8 +209,8 @@ fn a_repository_is_followed_while_it_is_written() {
     victim.work("before", 50);
     let of_it = || chunks(folder.path()).remove(&victim.pid).filter(|files| !files.is_empty());
     let first = until(LIMIT, "a chunk", || of_it()?.first()?.parent().map(Path::to_owned));
-    let streams =
-        ["jdk17", "jdk25"].map(|jdk| foreign::follow(jdk, Followed::Repository(&first), Duration::from_secs(12)));
+    let streams = ["jdk17", "jdk25"]
+        .map(|jdk| foreign::follow(jdk, Followed::Repository(&first), Duration::from_secs(12)));
     for _ in 0..3 {
         victim.work("during", 50);
         thread::sleep(Duration::from_secs(1));
@@ -204,7 +220,8 @@ fn a_repository_is_followed_while_it_is_written() {
     victim.end(0);
     assert!(files.len() > 1, "{files:?}");
     let files = chunks(folder.path()).remove(&pid).unwrap();
-    let mut truth: Vec<String> = files.iter().flat_map(|file| canonical::of_file(file).unwrap().samples).collect();
+    let mut truth: Vec<String> =
+        files.iter().flat_map(|file| canonical::of_file(file).unwrap().samples).collect();
     truth.sort_unstable();
     for stream in streams.map(seen) {
         assert_eq!(stream.sorted(), truth, "{files:?}");
@@ -232,7 +249,8 @@ fn jfrconv_reads_folded_stacks() {
     let mut fold = Command::new(flightline());
     fold.arg("fold").arg(&made().files["file"][0]).arg("-o").arg(at("a.collapsed"));
     run(&mut fold, LIMIT).expect_success("fold");
-    let jars = std::fs::read_dir(target_dir().join("readers/lib")).unwrap().map(|entry| entry.unwrap().path());
+    let jars =
+        std::fs::read_dir(target_dir().join("readers/lib")).unwrap().map(|entry| entry.unwrap().path());
     let jar = jars.into_iter().find(|jar| jar.to_string_lossy().contains("jfr-converter")).unwrap();
     // Its page of them, and that page read again.
     for (from, to) in [("a.collapsed", "a.html"), ("a.html", "b.collapsed")] {
@@ -240,9 +258,11 @@ fn jfrconv_reads_folded_stacks() {
         convert.arg("-jar").arg(&jar).arg(at(from)).arg(at(to)).stdin(Stdio::null());
         run(&mut convert, LIMIT).expect_success("jfrconv");
     }
-    let [before, after] = ["a.collapsed", "b.collapsed"].map(|name| std::fs::read_to_string(at(name)).unwrap());
+    let [before, after] =
+        ["a.collapsed", "b.collapsed"].map(|name| std::fs::read_to_string(at(name)).unwrap());
     // It marks what kind a frame is.
-    let unmarked: String = after.split("_[").map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect();
+    let unmarked: String =
+        after.split("_[").map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect();
     assert_eq!(folded(&unmarked), folded(&before));
     assert!(folded(&before).values().sum::<u64>() > 100);
 }

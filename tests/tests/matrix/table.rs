@@ -131,13 +131,13 @@ pub const READERS: [Reader; 17] = [
                 (`tests/readers/pyroscope/go.mod`); the server itself is not run",
         takes: "recordings; pprof is read by the library of `go tool pprof`, whose column shows that",
     },
+    Reader { name: "jafar", jobs: &["jafar"], about: "jafar's untyped parser", takes: RECORDINGS },
     Reader {
-        name: "jafar",
-        jobs: &["jafar"],
-        about: "jafar's untyped parser",
+        name: "jfrs",
+        jobs: &["jfrs"],
+        about: "the crate jfrs (`tests/readers/jfrs/Cargo.lock`)",
         takes: RECORDINGS,
     },
-    Reader { name: "jfrs", jobs: &["jfrs"], about: "the crate jfrs (`tests/readers/jfrs/Cargo.lock`)", takes: RECORDINGS },
     Reader {
         name: "go tool pprof",
         jobs: &[],
@@ -217,37 +217,50 @@ impl Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown(pub &'static str, pub &'static str);
 
-pub const EVERY_READER: Shown = Shown("tests/tests/matrix.rs", "every_reader_of_recordings_sees_every_sample");
-pub const ON_NO_REGISTRY: Shown = Shown("tests/tests/matrix.rs", "jafar_sees_every_sample_where_it_can_be_had");
-pub const KILLED_STREAM: Shown = Shown("tests/tests/matrix.rs", "a_live_stream_of_a_killed_recorder_has_all_and_waits");
+pub const EVERY_READER: Shown =
+    Shown("tests/tests/matrix.rs", "every_reader_of_recordings_sees_every_sample");
+pub const ON_NO_REGISTRY: Shown =
+    Shown("tests/tests/matrix.rs", "jafar_sees_every_sample_where_it_can_be_had");
+pub const KILLED_STREAM: Shown =
+    Shown("tests/tests/matrix.rs", "a_live_stream_of_a_killed_recorder_has_all_and_waits");
 pub const TOOLS: Shown = Shown("tests/tests/matrix.rs", "the_tool_jfr_counts_the_same");
 pub const FOLDED: Shown = Shown("tests/tests/matrix.rs", "jfrconv_reads_folded_stacks");
 pub const ROWS: Shown = Shown("tests/tests/matrix.rs", "duckdb_and_spark_read_rows_and_text");
 const KILLED: Shown = Shown("tests/tests/readers_agree.rs", "killed_recorder_leaves_a_readable_file");
 const LIVE_FILE: Shown = Shown("tests/tests/readers_agree.rs", "live_streams_of_the_jdk_see_a_sample_soon");
 const LIVE_COLLECTED: Shown = Shown("tests/tests/live_readers.rs", "all_readers_of_a_live_stream_agree");
-pub const LIVE_REPOSITORY: Shown = Shown("tests/tests/matrix.rs", "a_repository_is_followed_while_it_is_written");
+pub const LIVE_REPOSITORY: Shown =
+    Shown("tests/tests/matrix.rs", "a_repository_is_followed_while_it_is_written");
 const CONVERTER_CLI: Shown = Shown("tests/tests/readers_agree.rs", "file_and_pipe_of_xz");
 const COLLECTOR: Shown = Shown("tests/tests/export.rs", "an_opentelemetry_collector_takes_all_there_is");
-const COLLECTOR_SUMS: Shown = Shown("tests/tests/export.rs", "an_opentelemetry_collector_takes_what_convert_sums_up");
-const FLUENTD: Shown = Shown("tests/tests/export.rs", "a_foreign_receiver_of_fluentds_protocol_takes_every_row");
+const COLLECTOR_SUMS: Shown =
+    Shown("tests/tests/export.rs", "an_opentelemetry_collector_takes_what_convert_sums_up");
+const FLUENTD: Shown =
+    Shown("tests/tests/export.rs", "a_foreign_receiver_of_fluentds_protocol_takes_every_row");
 const PPROF: Shown = Shown("tests/tests/export.rs", "pprof_reads_what_was_recorded");
 const ENGINES: Shown = Shown("consumer/store/tests/engines.rs", "three_engines_give_the_same_rows");
 const SPEEDSCOPE: Shown = Shown("tests/browser/interop.test.mjs", "speedscope has the weight of every stack");
-const BOXES: Shown = Shown("tests/browser/interop.test.mjs", "speedscope and the Firefox Profiler have every box of a trace");
-const FOLDED_FIREFOX: Shown = Shown("tests/browser/interop.test.mjs", "the Firefox Profiler has the weight of every folded stack");
+const BOXES: Shown =
+    Shown("tests/browser/interop.test.mjs", "speedscope and the Firefox Profiler have every box of a trace");
+const FOLDED_FIREFOX: Shown =
+    Shown("tests/browser/interop.test.mjs", "the Firefox Profiler has the weight of every folded stack");
 const FIREFOX: Shown = Shown(
     "tests/browser/convert.test.mjs",
     "Firefox Profiler finds the threads and, of each, what every function did itself",
 );
 const D3: Shown = Shown("tests/browser/convert.test.mjs", "d3-flame-graph draws all of it");
 const SVG: Shown = Shown("tests/browser/interop.test.mjs", "Chromium draws the pictures");
-const HTML: Shown = Shown("tests/browser/flame.test.mjs", "boxes are where their weights say, with counts and percentages");
+const HTML: Shown =
+    Shown("tests/browser/flame.test.mjs", "boxes are where their weights say, with counts and percentages");
 
 /// A crossing of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
-    Read { mark: Mark, by: Vec<Shown>, note: Option<&'static str> },
+    Read {
+        mark: Mark,
+        by: Vec<Shown>,
+        note: Option<&'static str>,
+    },
     /// Not of the forms that the reader takes.
     NotTaken,
 }
@@ -277,15 +290,19 @@ fn recording(kind: &str, reader: &str) -> Cell {
             &[KILLED],
             "every sample, and then an error: it misses the mark of a finished file. `flightline repair` sets it; JDK 17 does not look for it",
         ),
-        (KILLED_FILE, "EventStream") => {
-            noted(Mark::But, &[KILLED_STREAM], "every sample; then it waits for more, as of any file that grows")
-        }
+        (KILLED_FILE, "EventStream") => noted(
+            Mark::But,
+            &[KILLED_STREAM],
+            "every sample; then it waits for more, as of any file that grows",
+        ),
         ("file", "EventStream") => read(Mark::Same, &[EVERY_READER, LIVE_FILE]),
         ("chunk of a repository", "EventStream") => read(Mark::Same, &[EVERY_READER, LIVE_REPOSITORY]),
         ("collected chunk", "EventStream") => read(Mark::Same, &[EVERY_READER, LIVE_COLLECTED]),
         ("file" | "bytes of a pipe", "async-profiler") => read(Mark::Same, &[EVERY_READER, CONVERTER_CLI]),
         (_, "jfr 17" | "jfr 25") => read(Mark::Same, &[EVERY_READER, TOOLS]),
-        (_, "EventStream" | "JMC" | "async-profiler" | "Grafana" | "jfrs") => read(Mark::Same, &[EVERY_READER]),
+        (_, "EventStream" | "JMC" | "async-profiler" | "Grafana" | "jfrs") => {
+            read(Mark::Same, &[EVERY_READER])
+        }
         (_, "Pyroscope") => read(Mark::Sums, &[EVERY_READER]),
         (_, "jafar") => noted(
             Mark::Same,
@@ -305,12 +322,16 @@ fn other(form: Form, kind: &str, reader: &str) -> Cell {
         (Form::Pprof, "speedscope") => read(Mark::Sums, &[SPEEDSCOPE]),
         (Form::Firefox, "Firefox Profiler") => read(Mark::Sums, &[FIREFOX]),
         (Form::Chrome, "speedscope") => read(Mark::Sums, &[BOXES]),
-        (Form::Chrome, "Firefox Profiler") => {
-            noted(Mark::Same, &[BOXES], "it shows boxes of a trace as markers; for stacks there is `--format firefox`")
-        }
+        (Form::Chrome, "Firefox Profiler") => noted(
+            Mark::Same,
+            &[BOXES],
+            "it shows boxes of a trace as markers; for stacks there is `--format firefox`",
+        ),
         (Form::D3, "d3-flame-graph") => read(Mark::Sums, &[D3]),
         (Form::Pprof, "go tool pprof") => read(Mark::Sums, &[PPROF]),
-        (Form::Profiles, "Collector") if kind == "OTLP profiles, summed up" => read(Mark::Sums, &[COLLECTOR_SUMS]),
+        (Form::Profiles, "Collector") if kind == "OTLP profiles, summed up" => {
+            read(Mark::Sums, &[COLLECTOR_SUMS])
+        }
         (Form::Profiles | Form::Traces, "Collector") => read(Mark::Same, &[COLLECTOR]),
         (Form::Fluentd, "Collector") => read(Mark::Same, &[FLUENTD]),
         (Form::Store, "DuckDB" | "Spark") => read(Mark::Sums, &[ENGINES]),
