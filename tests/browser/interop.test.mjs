@@ -35,11 +35,15 @@ function selves(events, name) {
 const rounded = (stacks, unit = 1) => sorted(new Map([...stacks].map(([stack, weight]) => [stack, Math.round(weight * unit)])));
 
 test("speedscope has the weight of every stack", async () => {
-  const want = sorted(folded(readFileSync(text, "utf8")));
-  assert.ok(want.length > 100);
-  const files = { "own.speedscope.json": ["convert", "--format", "speedscope"], "a.pb.gz": ["convert"], "a.folded": ["convert"] };
-  for (const [name, args] of Object.entries(files)) {
-    const page = await speedscope(name, readFileSync(made(name, text, ...args)));
+  const recorded = join(process.env.RECORDINGS, "ap-java-cpu.jfr"), weights = execFileSync(flightline, ["fold", recorded, "-e", "cpu", "--total"], { encoding: "utf8" });
+  const files = [
+    ["own.speedscope.json", text, ["convert", "--format", "speedscope"]], ["a.folded", text, ["convert"]], ["a.pb.gz", text, ["convert"]],
+    ["labels.pb.gz", recorded, ["export", "-e", "cpu", "--format", "pprof"]],
+  ];
+  for (const [name, input, args] of files) {
+    const want = sorted(folded(input === text ? readFileSync(text, "utf8") : weights));
+    assert.ok(want.length > 100);
+    const page = await speedscope(name, readFileSync(made(name, input, ...args)));
     const { profiles, names } = await exported(page);
     assert.deepEqual([page.told, page.errors], [[], []], name);
     assert.equal(profiles.length, 1, name);

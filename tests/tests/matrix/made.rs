@@ -122,8 +122,11 @@ fn streams(folder: &Path) -> Kinds {
     let at = |name: &str| folder.join(name);
     let (socket, other) = (at("stream.sock"), at("relay.sock"));
     let [from, to] = [&socket, &other].map(|socket| format!("unix:{}", socket.display()));
-    let mut victim = recorded(&["--chunk-size", "128k"], ["-o", &from]);
+    let mut victim = recorded(&[], ["-o", &from]);
     until(LIMIT, "the stream's socket", || socket.exists().then_some(()));
+    // While nobody is there: who comes is told of it, in a chunk before all others.
+    victim.work("paused", MS);
+    thread::sleep(Duration::from_millis(300));
     let begin = |args: &[&str]| {
         let mut command = Command::new(flightline());
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -156,7 +159,7 @@ fn streams(folder: &Path) -> Kinds {
 
 fn pipe(file: &Path) -> Kinds {
     let mut record = Command::new(flightline());
-    record.arg("record").args(OPTIONS).args(["--chunk-size", "128k", "-o", "-", "--"]).arg(program());
+    record.arg("record").args(OPTIONS).args(["-o", "-", "--"]).arg(program());
     let mut child = spawn(record.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()));
     let bytes = collect(child.stdout.take().unwrap());
     let told = format!("work before {MS}\nwork during {MS}\nwork after {MS}\nend 0\n");
@@ -207,7 +210,7 @@ fn pushed(file: &Path) -> Kinds {
 fn edited(folder: &Path, files: &BTreeMap<&'static str, Vec<PathBuf>>) -> Kinds {
     let at = |name: &str| folder.join(name);
     let one = |kind: &str| text(&files[kind][0]);
-    let (run, stream) = (one("file"), one("bytes of a pipe"));
+    let (run, stream) = (one("file"), one("bytes of a socket"));
     let [cut, scrubbed, both, torn, repaired, symbolized] =
         ["cut.jfr", "scrubbed.jfr", "both.jfr", "torn.jfr", "repaired.jfr", "symbolized.jfr"].map(at);
     command(&["cut", run, "--from", "0.05", "--to", "-0.02", "-o", text(&cut)]);

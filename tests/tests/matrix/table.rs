@@ -200,6 +200,8 @@ pub enum Mark {
     Opens,
     /// The same samples, and something beside it that a note tells.
     But,
+    /// Sample for sample, seen by hand: no run of `.ci/run` can have the reader.
+    ByHand,
 }
 
 impl Mark {
@@ -209,6 +211,7 @@ impl Mark {
             Mark::Sums => "Σ",
             Mark::Opens => "○",
             Mark::But => "!",
+            Mark::ByHand => "(=)",
         }
     }
 }
@@ -304,12 +307,7 @@ fn recording(kind: &str, reader: &str) -> Cell {
             read(Mark::Same, &[EVERY_READER])
         }
         (_, "Pyroscope") => read(Mark::Sums, &[EVERY_READER]),
-        (_, "jafar") => noted(
-            Mark::Same,
-            &[ON_NO_REGISTRY],
-            "by hand: jafar is on no registry, and the test runs only where `FLIGHTLINE_JAFAR` names its jars; it says so otherwise. \
-             Seen with jafar as of 2 July 2026 (d6074d8), built from its sources",
-        ),
+        (_, "jafar") => read(Mark::ByHand, &[ON_NO_REGISTRY]),
         _ => Cell::NotTaken,
     }
 }
