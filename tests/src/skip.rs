@@ -18,6 +18,11 @@ fn aloud(line: &str) {
     let _ = writeln!(std::io::stderr(), "\n{line}\n");
 }
 
+/// Says what no registry has, so that CI cannot have it either; no failure there. Documents say what was seen by hand.
+pub fn on_no_registry(reason: &str) {
+    aloud(&format!("*** NOT SHOWN here: {reason} ***"));
+}
+
 /// Says what can only be shown to another user than the present one; no failure in CI, where that user is root.
 pub fn other_user(reason: &str) {
     aloud(&format!("*** NOT SHOWN as this user: {reason} ***"));

@@ -146,6 +146,25 @@ fn joined_with_ids_and_clock_of_their_own() {
     }
 }
 
+/// JMC takes two chunks that start at the same time for one: of two recordings that do, one gets a start of its own.
+#[test]
+fn joined_with_the_same_start() {
+    if !foreign::ready() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.jfr");
+    for rebase in [&[][..], &["--rebase"]] {
+        for (name, readers) in [JVM, NATIVE] {
+            let part = fixture(name);
+            flightline(
+                &[&["assemble", path(&part), path(&part), "-o", path(&out), "--force"], rebase].concat(),
+            );
+            same(readers, &[&part, &part], &[&out]);
+        }
+    }
+}
+
 /// What JDK 25 prints of all files, sorted; the ids of types, which may change, as the names of what they stand for do not.
 fn printed(jfr: &Path, files: &[&Path]) -> Vec<String> {
     let mut events = Vec::new();

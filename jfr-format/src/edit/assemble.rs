@@ -21,6 +21,7 @@ use crate::header::ChunkHeader;
 const SAME_CLOCK: i64 = 10_000_000;
 /// A chunk that starts this near to the end of the one before, by the same clock, goes on with its recording.
 const SAME_RECORDING: i128 = 100_000_000;
+const NANOS: i64 = 1_000_000_000;
 /// Clashes told one by one.
 const TOLD: usize = 20;
 
@@ -101,7 +102,7 @@ fn continues(before: &Part, part: &Part) -> bool {
 }
 
 /// Writes the parts one behind the other, in the order given. Every byte stays, but for metadata ids that stand for
-/// different types.
+/// different types and for starts of chunks in the nanosecond in which another one starts.
 ///
 /// With `rebase`, parts that do not go on with the one before get ids of their own: the metadata's, and those of all types
 /// that have constants or stood for something else; and the clock of the first part, by which their ticks are told anew, to
@@ -135,6 +136,8 @@ struct Joined {
     first: Option<ChunkHeader>,
     recording: Option<ChunkHeader>,
     before: Constants,
+    /// When chunks start.
+    starts: HashSet<i64>,
     hash: RandomState,
 }
 
@@ -170,7 +173,8 @@ impl Joined {
                 if compare {
                     all.note(source, &found, &self.hash);
                 }
-                self.conflicts.metadata_ids += copy(source, &found, &mut self.ids, out)?;
+                let header = self.start_of_its_own(header).filter(|_| flaw.is_none());
+                self.conflicts.metadata_ids += copy(source, &found, header, &mut self.ids, out)?;
             }
             source.release(at..found.end);
             at = found.end;
@@ -199,7 +203,8 @@ impl Joined {
         }
         let type_ids = self.space.enter(&found.types, &pooled);
         if !self.other {
-            self.conflicts.metadata_ids += copy(source, found, &mut self.ids, out)?;
+            let header = self.start_of_its_own(found.header);
+            self.conflicts.metadata_ids += copy(source, found, header, &mut self.ids, out)?;
             return Ok(());
         }
         let known = id_and_tree(&content);
@@ -211,6 +216,7 @@ impl Joined {
         let content = metadata(&content, &found.types, id, &type_ids);
         let clock = self.clock(&found.header);
         let header = clock.map_or(found.header, |clock| clock.header(&found.header));
+        let header = self.start_of_its_own(header).unwrap_or(header);
         let rewrite = Rewrite::renumber(&found.types, clock, &type_ids);
         let change = Change { rewrite, type_ids, ..Change::default() };
         let mut kept = Kept::default();
@@ -228,12 +234,31 @@ impl Joined {
 }
 
 impl Joined {
+    /// Another header for a chunk that starts in the very nanosecond in which one before does: JMC takes them for one chunk and
+    /// leaves the second out. The start moves along the chunk's own line, so no event's time changes.
+    fn start_of_its_own(&mut self, header: ChunkHeader) -> Option<ChunkHeader> {
+        let mut moved = header;
+        let frequency = header.frequency();
+        // The least ticks that are whole nanoseconds.
+        let common = gcd(frequency, NANOS);
+        while !self.starts.insert(moved.start_nanos) {
+            moved.start_ticks.0 = moved.start_ticks.0.checked_add(frequency / common)?;
+            moved.start_nanos = moved.start_nanos.checked_add(NANOS / common)?;
+            moved.duration_nanos = moved.duration_nanos.saturating_sub(NANOS / common).max(0);
+        }
+        (moved != header).then_some(moved)
+    }
+
     /// From the clock of the current recording, by which the JDK reads all its chunks alone, to that of the first.
     fn clock(&self, header: &ChunkHeader) -> Option<Clock> {
         let same = |other: &ChunkHeader| other.ticks_per_second == header.ticks_per_second;
         let own = self.recording.filter(same).unwrap_or(*header);
         Clock::new(Line::of(&own), Line::of(&self.first?))
     }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// How far the first chunk's line is off at the start of another chunk.
@@ -247,10 +272,20 @@ fn off(first: &ChunkHeader, header: &ChunkHeader) -> i64 {
     off.clamp(i128::from(-i64::MAX), i128::from(i64::MAX)) as i64
 }
 
-/// Copies a chunk; gives how many metadata ids were changed.
-fn copy(source: &Source, found: &Found, ids: &mut Ids, out: &mut dyn Write) -> io::Result<u64> {
+/// Copies a chunk, with another header if there is one; gives how many metadata ids were changed.
+fn copy(
+    source: &Source,
+    found: &Found,
+    header: Option<ChunkHeader>,
+    ids: &mut Ids,
+    out: &mut dyn Write,
+) -> io::Result<u64> {
     let bytes = source.bytes();
     let mut at = found.start;
+    if let Some(header) = header {
+        out.write_all(&header.encode())?;
+        at += crate::header::LEN;
+    }
     let mut changed = 0;
     if let Some((_, range)) = found.metadata_of_choice(bytes) {
         let content = bytes.slice(range.clone());

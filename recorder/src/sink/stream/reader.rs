@@ -126,7 +126,10 @@ impl Reader {
         }
         if !told && let Some(head) = next.or(cut_in).filter(|head| head.tells_loss) {
             let losses = self.lost.told();
-            let pieces = loss_chunk(&head.header, &head.metadata, now, &losses, amount, total);
+            // No two chunks start at the same time: JMC takes them for one.
+            let follows = next.is_some_and(|next| next.header.start_ticks == now);
+            let at = Ticks(now.0 - i64::from(follows));
+            let pieces = loss_chunk(&head.header, &head.metadata, at, &losses, amount, total);
             pieces.into_iter().for_each(|piece| self.enqueue(piece, None));
         }
         self.total_lost = (total, self.total_lost.1 + events);
