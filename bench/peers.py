@@ -11,8 +11,8 @@ A recorder that is not on this machine is left out, and that is said. Where they
 import ctypes.util, gzip, json, os, re, shutil, subprocess, sys, zipfile
 from collections import Counter
 from pathlib import Path
-import common
-from common import FLIGHTLINE, ROOT, WORK
+import measuring
+from measuring import FLIGHTLINE, ROOT, WORK
 
 PEERS = WORK / "peers"
 ASYNC_PROFILER_VERSION, CONVERTER_VERSION = "4.6", "4.5"

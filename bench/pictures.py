@@ -16,9 +16,9 @@ libdevel-nytprof-perl has it; jfr-converter as bench/peers.py says; d3-flame-gra
 """
 import argparse, base64, json, os, re, shutil, statistics, subprocess, sys, time
 from pathlib import Path
-import common, peers
+import measuring, peers
 from beside import Cell, Table, fill, middle
-from common import FLIGHTLINE, ROOT, WORK
+from measuring import FLIGHTLINE, ROOT, WORK
 from flame import run, write_folded
 from peers import PEERS
 
@@ -266,7 +266,7 @@ def main():
 
 
 def report(files, pages, chosen, args, begun, load):
-    head = (f"{time.strftime('%Y-%m-%d')}, {common.machine()}, load average {load:.1f} at the start, {args.rounds} rounds, "
+    head = (f"{time.strftime('%Y-%m-%d')}, {measuring.machine()}, load average {load:.1f} at the start, {args.rounds} rounds, "
             f"{time.monotonic() - begun:.0f} s, `bench/pictures.py {' '.join(sys.argv[1:])}`. {versions(chosen)}.")
     parts = [head, "### Making it", files.markdown()]
     behind = files.behind(["flightline, HTML", "flightline, SVG"])

@@ -16,9 +16,9 @@ divided by the lone run of its round. Stacks of all recorders are read as text, 
 import argparse, ctypes, json, os, signal, subprocess, sys, tempfile, time
 from dataclasses import dataclass
 from pathlib import Path
-import common, peers
+import measuring, peers
 from beside import Cell, Table, fill, middle
-from common import ROOT, WORK
+from measuring import ROOT, WORK
 
 DOCUMENT = ROOT / "docs/side-by-side/recorders.md"
 VICTIMS = ROOT / "tests/victims"
@@ -34,7 +34,7 @@ def say(*text):
 def build():
     if "FLIGHTLINE_BIN" not in os.environ:
         subprocess.run(["cargo", "build", "--release", "-q", "-p", "flightline", "-p", "flightline-preload"], cwd=ROOT, check=True)
-    common.programs()
+    measuring.programs()
     OUT.mkdir(exist_ok=True)
     pointers = ["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"]
     for name, source, flags in [("known", "known_answer", ["-fomit-frame-pointer"]), ("known_fp", "known_answer", pointers),
@@ -53,8 +53,8 @@ def clean():
 @dataclass
 class Run:
     """A recorded run, its round's lone run, and what came out."""
-    used: common.Used
-    base: common.Used
+    used: measuring.Used
+    base: measuring.Used
     samples: int
     size: int
 
@@ -62,24 +62,24 @@ class Run:
 def rounds_per_second():
     """Rounds of `burn` that take one second of a thread."""
     rounds = 20_000
-    return int(rounds / common.run([], [WORK / "burn", "1", str(rounds)]).program_cpu)
+    return int(rounds / measuring.run([], [WORK / "burn", "1", str(rounds)]).program_cpu)
 
 
 def paired(recorders, rate, command, rounds):
     """Name → runs; and what the lone program does against itself."""
     seen, failed, noise = {r.name: [] for r in recorders}, {}, []
     for turn in range(rounds):
-        base = common.run([], command)
+        base = measuring.run([], command)
         for r in recorders if turn % 2 else reversed(recorders):
             out = clean()
             prefix, env = r.start(rate, out)
             try:
-                used = common.run(prefix, command, env)
+                used = measuring.run(prefix, command, env)
                 seen[r.name].append(Run(used, base, r.samples(out), sum(f.stat().st_size for f in r.files(out))))
             except Exception as why:
                 failed.setdefault(r.name, []).append(str(why).splitlines()[-1][:90] if str(why) else type(why).__name__)
                 say(f"{r.name}: {failed[r.name][-1]}")
-        again = common.run([], command)
+        again = measuring.run([], command)
         noise.append(100 * (again.program_cpu / base.program_cpu - 1))
         say(f"{' '.join(Path(str(c)).name for c in command)} at {rate or 'its own rate'}: round {turn + 1} of {rounds}")
     return seen, failed, noise
@@ -142,11 +142,11 @@ def start(table, recorders, args):
     """A program that does nothing."""
     cpu, wall = {r.name: [] for r in recorders}, {r.name: [] for r in recorders}
     for _ in range(args.rounds * 3):
-        base = common.run([], ["/bin/true"])
+        base = measuring.run([], ["/bin/true"])
         for r in recorders:
             try:
-                used = common.run(*reversed_pair(r.start(99, clean()), ["/bin/true"]))
-            except common.RecorderFailed:
+                used = measuring.run(*reversed_pair(r.start(99, clean()), ["/bin/true"]))
+            except measuring.RecorderFailed:
                 continue
             cpu[r.name].append(1e3 * (used.total_cpu - base.total_cpu))
             wall[r.name].append(1e3 * (used.total_wall - base.total_wall))
@@ -179,7 +179,7 @@ def known(r, program, seconds):
     """Stacks of the program with the known answer, its truth, and the CPU seconds of making text of the file."""
     out, told = clean(), OUT / "out.truth"
     prefix, env = r.start(999, out)
-    common.run(prefix, [program, str(seconds)], {**env, "TRUTH_FILE": str(told)})
+    measuring.run(prefix, [program, str(seconds)], {**env, "TRUTH_FILE": str(told)})
     before = os.times()
     stacks = r.folded(out, program)
     after = os.times()
@@ -224,7 +224,7 @@ def deep(table, recorders):
         try:
             out = clean()
             prefix, env = r.start(999, out)
-            common.run(prefix, [OUT / "deep", "300", "0.5"], env)
+            measuring.run(prefix, [OUT / "deep", "300", "0.5"], env)
             reached = share(r.folded(out, OUT / "deep"), lambda s: "main" in s)
             cells[r.name] = Cell(f"{reached:.1f} %", reached)
         except Exception as why:
@@ -401,7 +401,7 @@ def main():
     args.scale = 1
     if args.quick:
         args.rounds, args.scale = min(args.rounds, 2), 0.3
-    common.LIMIT = 30
+    measuring.LIMIT = 30
     build()
     if args.get:
         peers.get()
@@ -411,7 +411,7 @@ def main():
     load = os.getloadavg()[0]
     for name in args.sections or SECTIONS:
         noise.update(SECTIONS[name](table, recorders, args) or {})
-    head = (f"{time.strftime('%Y-%m-%d')}, {common.machine()}, load average {load:.1f} at the start, {args.rounds} rounds, "
+    head = (f"{time.strftime('%Y-%m-%d')}, {measuring.machine()}, load average {load:.1f} at the start, {args.rounds} rounds, "
             f"{time.monotonic() - begun:.0f} s, `bench/recorders.py {' '.join(sys.argv[1:])}`. {versions}.")
     spread = "; ".join(f"{k} {v}" for k, v in noise.items())
     behind = "\n".join(table.behind(["flightline"])) or "* nothing"
