@@ -120,8 +120,9 @@ fn cut_where_two_chunks_meet() {
     flightline(&["cut", path(&fixture(JVM.0)), "--from", "0.9", "-o", path(&out)]);
     let starts = starts(&fs::read(&out).unwrap());
     assert!(starts.len() > 1 && starts.is_sorted_by(|a, b| a < b), "{starts:?}");
-    let counts: Vec<usize> = JVM.1.iter().map(|reader| lines(reader, &[&out]).len()).collect();
-    assert!(counts.iter().all(|count| *count == counts[0]), "{:?}: {counts:?}", JVM.1);
+    // async-profiler's tells samples of native methods no differently.
+    let counts = ["jdk17", "jdk25", "jmc", "go"].map(|reader| foreign::lines(reader, &out).unwrap().len());
+    assert!(counts[0] > 5 && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
 }
 
 #[test]

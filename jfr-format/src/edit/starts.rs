@@ -39,25 +39,17 @@ fn gcd(a: i64, b: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{ChunkOffset, Ticks};
+    use crate::ids::Ticks;
 
     #[test]
     fn starts_move_along_their_line() {
         for (frequency, ticks, nanos) in [(1_000_000_000, 1, 1), (1_000_000, 1, 1000), (2_600_000_000, 13, 5)]
         {
-            let header = ChunkHeader {
-                major: 2,
-                minor: 1,
-                size: 68,
-                checkpoint: ChunkOffset(0),
-                metadata: ChunkOffset(0),
-                start_nanos: 1_700_000_000_000_000_000,
-                duration_nanos: 1500,
-                start_ticks: Ticks(77),
-                ticks_per_second: frequency,
-                state: 0,
-                flags: 1,
-            };
+            let mut bytes = [0; crate::header::LEN];
+            bytes[..8].copy_from_slice(b"FLR\0\0\x02\0\x01");
+            let mut header = ChunkHeader::decode(&bytes).unwrap();
+            (header.start_nanos, header.start_ticks) = (1_700_000_000_000_000_000, Ticks(77));
+            (header.duration_nanos, header.ticks_per_second) = (1500, frequency);
             let mut starts = Starts::default();
             assert_eq!(starts.moved(&header), None);
             for times in 1..4 {
