@@ -14,6 +14,7 @@ use super::rebuild::{Change, Kept, Plan, rebuild};
 use super::rewrite::Rewrite;
 use super::scan::{self, Effort, Found, walk_pools};
 use super::source::Source;
+use super::starts::Starts;
 use crate::constants::CHECKPOINT_EVENT;
 use crate::header::ChunkHeader;
 
@@ -21,7 +22,6 @@ use crate::header::ChunkHeader;
 const SAME_CLOCK: i64 = 10_000_000;
 /// A chunk that starts this near to the end of the one before, by the same clock, goes on with its recording.
 const SAME_RECORDING: i128 = 100_000_000;
-const NANOS: i64 = 1_000_000_000;
 /// Clashes told one by one.
 const TOLD: usize = 20;
 
@@ -136,8 +136,7 @@ struct Joined {
     first: Option<ChunkHeader>,
     recording: Option<ChunkHeader>,
     before: Constants,
-    /// When chunks start.
-    starts: HashSet<i64>,
+    starts: Starts,
     hash: RandomState,
 }
 
@@ -173,7 +172,7 @@ impl Joined {
                 if compare {
                     all.note(source, &found, &self.hash);
                 }
-                let header = self.start_of_its_own(header).filter(|_| flaw.is_none());
+                let header = self.starts.moved(&header).filter(|_| flaw.is_none());
                 self.conflicts.metadata_ids += copy(source, &found, header, &mut self.ids, out)?;
             }
             source.release(at..found.end);
@@ -203,7 +202,7 @@ impl Joined {
         }
         let type_ids = self.space.enter(&found.types, &pooled);
         if !self.other {
-            let header = self.start_of_its_own(found.header);
+            let header = self.starts.moved(&found.header);
             self.conflicts.metadata_ids += copy(source, found, header, &mut self.ids, out)?;
             return Ok(());
         }
@@ -216,7 +215,7 @@ impl Joined {
         let content = metadata(&content, &found.types, id, &type_ids);
         let clock = self.clock(&found.header);
         let header = clock.map_or(found.header, |clock| clock.header(&found.header));
-        let header = self.start_of_its_own(header).unwrap_or(header);
+        let header = self.starts.moved(&header).unwrap_or(header);
         let rewrite = Rewrite::renumber(&found.types, clock, &type_ids);
         let change = Change { rewrite, type_ids, ..Change::default() };
         let mut kept = Kept::default();
@@ -234,31 +233,12 @@ impl Joined {
 }
 
 impl Joined {
-    /// Another header for a chunk that starts in the very nanosecond in which one before does: JMC takes them for one chunk and
-    /// leaves the second out. The start moves along the chunk's own line, so no event's time changes.
-    fn start_of_its_own(&mut self, header: ChunkHeader) -> Option<ChunkHeader> {
-        let mut moved = header;
-        let frequency = header.frequency();
-        // The least ticks that are whole nanoseconds.
-        let common = gcd(frequency, NANOS);
-        while !self.starts.insert(moved.start_nanos) {
-            moved.start_ticks.0 = moved.start_ticks.0.checked_add(frequency / common)?;
-            moved.start_nanos = moved.start_nanos.checked_add(NANOS / common)?;
-            moved.duration_nanos = moved.duration_nanos.saturating_sub(NANOS / common).max(0);
-        }
-        (moved != header).then_some(moved)
-    }
-
     /// From the clock of the current recording, by which the JDK reads all its chunks alone, to that of the first.
     fn clock(&self, header: &ChunkHeader) -> Option<Clock> {
         let same = |other: &ChunkHeader| other.ticks_per_second == header.ticks_per_second;
         let own = self.recording.filter(same).unwrap_or(*header);
         Clock::new(Line::of(&own), Line::of(&self.first?))
     }
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// How far the first chunk's line is off at the start of another chunk.

@@ -90,19 +90,35 @@ fn aggregated(file: &Path) -> Kinds {
     vec![("aggregated file", vec![file.to_owned()])]
 }
 
-/// Several chunks of one process.
-fn repository(root: &Path) -> Kinds {
-    let mut victim = recorded(&["--chunk-age", "1s"], ["--repository", text(root)]);
-    for phase in ["before", "during", "after"] {
+/// The chunks of a process that have samples.
+pub fn with_samples(root: &Path, pid: u32) -> Vec<PathBuf> {
+    let mut files = chunks(root).remove(&pid).unwrap_or_default();
+    files.retain(|file| canonical::of_file(file).is_ok_and(|contents| !contents.samples.is_empty()));
+    files
+}
+
+/// Begins to record into a repository, where a chunk lasts a second.
+pub fn in_repository(root: &Path) -> Controlled {
+    recorded(&["--chunk-age", "1s"], ["--repository", text(root)])
+}
+
+/// Works in several chunks of its repository: a phase when what came before is written and another chunk has begun.
+pub fn phases(victim: &mut Controlled, root: &Path) {
+    let pid = victim.pid;
+    for (number, phase) in ["before", "during", "after"].into_iter().enumerate() {
         victim.work(phase, MS);
-        let so_far = chunks(root).values().flatten().count();
-        until(LIMIT, "another chunk", || (chunks(root).values().flatten().count() > so_far).then_some(()));
+        let last = until(LIMIT, "samples in another chunk", || with_samples(root, pid).get(number).cloned());
+        until(LIMIT, "another chunk", || (chunks(root).remove(&pid)?.last() != Some(&last)).then_some(()));
     }
+}
+
+fn repository(root: &Path) -> Kinds {
+    let mut victim = in_repository(root);
+    phases(&mut victim, root);
     let pid = victim.pid;
     victim.end(0);
-    let mut files = chunks(root).remove(&pid).unwrap();
-    files.retain(|file| !canonical::of_file(file).unwrap().samples.is_empty());
-    assert!(files.len() > 1, "{files:?}");
+    let files = with_samples(root, pid);
+    assert!(files.len() > 2, "{files:?}");
     vec![("chunk of a repository", files)]
 }
 
@@ -186,7 +202,10 @@ fn killed(folder: &Path) -> Kinds {
     cut_off(["-o", text(&file)], || Some(file.clone()));
     let chunk = cut_off(["--repository", text(&root)], || chunks(&root).into_values().flatten().next());
     command(&["recover", text(&root)]);
-    vec![("file of a killed recorder", vec![file]), ("recovered chunk", vec![chunk])]
+    // What was in memory becomes a chunk of its own.
+    let mut recovered = jfr_files(chunk.parent().unwrap());
+    recovered.retain(|file| !canonical::of_file(file).unwrap().samples.is_empty());
+    vec![("file of a killed recorder", vec![file]), ("recovered chunk", recovered)]
 }
 
 /// What the service keeps of two profiles of the same time that were pushed to it as text.
@@ -204,6 +223,13 @@ fn pushed(file: &Path) -> Kinds {
     assert_eq!(answer.status, 200, "{}", answer.text());
     fs::write(file, &answer.body).unwrap();
     vec![("what was pushed, as a recording", vec![file.to_owned()])]
+}
+
+fn jfr_files(folder: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = all.filter(|file| file.extension().is_some_and(|e| e == "jfr")).collect();
+    files.sort();
+    files
 }
 
 /// What our commands make of the others.
@@ -224,8 +250,8 @@ fn edited(folder: &Path, files: &BTreeMap<&'static str, Vec<PathBuf>>) -> Kinds 
     let mut repair = Command::new(flightline());
     flightline_tests::run::run(repair.args(["repair", text(&torn), "-o", text(&repaired)]), LIMIT);
     command(&["symbolize", run, "-o", text(&symbolized)]);
-    let mut parts: Vec<PathBuf> = fs::read_dir(parts).unwrap().map(|entry| entry.unwrap().path()).collect();
-    parts.sort();
+    let mut parts = jfr_files(&parts);
+    parts.retain(|file| !canonical::of_file(file).unwrap().samples.is_empty());
     let made = [("cut", cut), ("scrubbed", scrubbed), ("assembled", both), ("repaired", repaired)];
     let made = made.into_iter().chain([("symbolized", symbolized)]).map(|(kind, file)| (kind, vec![file]));
     made.chain([("disassembled", parts)]).collect()

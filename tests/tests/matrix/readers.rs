@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
-use flightline_tests::controlled::{Controlled, LIMIT, program};
+use flightline_tests::controlled::LIMIT;
+use flightline_tests::follower::Follower;
 use flightline_tests::foreign::{Followed, Stream};
 use flightline_tests::jfr_tool::JfrTool;
 use flightline_tests::repository::chunks;
@@ -203,30 +204,28 @@ fn a_repository_is_followed_while_it_is_written() {
     }
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
-    let mut record = Command::new(flightline());
-    record.args(["record", "-F", "1000", "--flush", "100ms", "--chunk-age", "1s", "--repository"]);
-    let mut victim = Controlled::start(record.arg(folder.path()).arg("--").arg(program()));
-    victim.work("before", 50);
-    let of_it = || chunks(folder.path()).remove(&victim.pid).filter(|files| !files.is_empty());
-    let first = until(LIMIT, "a chunk", || of_it()?.first()?.parent().map(Path::to_owned));
-    let streams = ["jdk17", "jdk25"]
-        .map(|jdk| foreign::follow(jdk, Followed::Repository(&first), Duration::from_secs(12)));
-    for _ in 0..3 {
-        victim.work("during", 50);
-        thread::sleep(Duration::from_secs(1));
-    }
-    let files = of_it().unwrap();
+    let mut victim = made::in_repository(folder.path());
     let pid = victim.pid;
+    let all = || chunks(folder.path()).remove(&pid).unwrap_or_default();
+    let first = until(LIMIT, "a chunk", || all().first()?.parent().map(Path::to_owned));
+    let followers = ["jdk17", "jdk25"].map(|jdk| {
+        let limit = Duration::from_secs(20);
+        Follower::new(jdk.into(), foreign::follow(jdk, Followed::Repository(&first), limit))
+    });
+    made::phases(&mut victim, folder.path());
+    // It still runs, and they have what it did first.
+    for follower in &followers {
+        follower.until("a sample", |line| line.contains("before_work"));
+    }
     victim.end(0);
-    assert!(files.len() > 1, "{files:?}");
-    let files = chunks(folder.path()).remove(&pid).unwrap();
+    let files = all();
     let mut truth: Vec<String> =
         files.iter().flat_map(|file| canonical::of_file(file).unwrap().samples).collect();
     truth.sort_unstable();
-    for stream in streams.map(seen) {
-        assert_eq!(stream.sorted(), truth, "{files:?}");
-        let (first, last) = (stream.events.first().unwrap().at_ns, stream.events.last().unwrap().at_ns);
-        assert!(last - first > 1_000_000_000, "all at once");
+    for follower in followers {
+        let (_, lines, errors) = follower.end();
+        let stream = Stream::parse(&lines.join("\n"));
+        assert_eq!(stream.sorted(), truth, "{files:?}: {errors}");
     }
 }
 
