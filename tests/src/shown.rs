@@ -63,6 +63,8 @@ impl Shown {
     fn file_of_tests(&mut self, path: &str, source: &str, alone: bool) {
         if source.is_empty() {
             self.missing.push(path.to_owned());
+        } else if path.ends_with(".rs") && !is_run(path) {
+            self.missing.push(format!("{path} among what CI tests"));
         } else if alone && (runs_in_a_browser(path) || attributes(source).any(|(_, test)| test == Kind::Test))
         {
             self.tests += 1;
@@ -97,6 +99,21 @@ fn is_source(path: &str) -> bool {
 /// Those that `tests/browser/run.sh` runs; others are for a person.
 fn runs_in_a_browser(path: &str) -> bool {
     path.ends_with(".test.mjs")
+}
+
+/// Packages beside the workspace that `.ci/run` tests.
+const BESIDE: [&str; 1] = ["recorder/in-signal/loom"];
+
+/// Whether the package that a file is in is tested by CI.
+fn is_run(path: &str) -> bool {
+    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap_or_default();
+    let members =
+        workspace.split("members = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap_or_default();
+    let has_manifest = |folder: &&Path| root().join(folder).join("Cargo.toml").exists();
+    Path::new(path).ancestors().skip(1).find(has_manifest).is_some_and(|package| {
+        let package = package.display().to_string();
+        members.contains(&format!("\"{package}\"")) || BESIDE.contains(&&*package)
+    })
 }
 
 fn has_title(source: &str, title: &str) -> bool {
@@ -198,6 +215,15 @@ mod tests {
         let source = "fn helper() {}\n#[test]\n#[should_panic]\nfn one() {\n}\n#[test]\n#[ignore = \"slow\"]\nfn two() {}\n";
         let kinds: Vec<_> = attributes(source).collect();
         assert_eq!(kinds, [("helper", Kind::Helper), ("one", Kind::Test), ("two", Kind::Ignored)]);
+    }
+
+    #[test]
+    fn what_ci_does_not_test_shows_nothing() {
+        assert!(is_run("tests/tests/readme.rs") && is_run("consumer/src/tree.rs"));
+        assert!(is_run("recorder/in-signal/loom/tests/ring.rs"));
+        assert!(
+            !is_run("tests/service/src/main.rs") && !is_run("bench/pprof-rs/src/main.rs") && !is_run("x.rs")
+        );
     }
 
     #[test]
