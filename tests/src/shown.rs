@@ -45,7 +45,8 @@ pub fn shown(text: &str, folder: &Path) -> Shown {
             found.file_of_tests(path, &source, function.is_empty());
         }
         if !function.is_empty() && (path == file || path.is_empty()) {
-            found.count(has_function(&source, function), &format!("{file}::{function}"));
+            let there = is_run(&file) && has_function(&source, function);
+            found.count(there, &format!("{file}::{function}"));
         } else if function.is_empty() && !is_source(path) {
             found.path(path);
         }
@@ -59,17 +60,15 @@ impl Shown {
         self.missing.extend((!there).then(|| name.to_owned()));
     }
 
-    /// A file with tests alone counts as one; titles of a browser's tests follow by themselves.
+    /// A file with tests alone counts as one, other code as a script; titles of a browser's tests follow by themselves.
     fn file_of_tests(&mut self, path: &str, source: &str, alone: bool) {
-        if source.is_empty() {
-            self.missing.push(path.to_owned());
-        } else if path.ends_with(".rs") && !is_run(path) {
-            self.missing.push(format!("{path} among what CI tests"));
-        } else if alone && (runs_in_a_browser(path) || attributes(source).any(|(_, test)| test == Kind::Test))
-        {
-            self.tests += 1;
-        } else if alone {
-            self.files += 1;
+        let has_tests =
+            runs_in_a_browser(path) || is_run(path) && attributes(source).any(|(_, test)| test == Kind::Test);
+        match (source.is_empty(), alone) {
+            (true, _) => self.missing.push(path.to_owned()),
+            (false, true) if has_tests => self.tests += 1,
+            (false, true) => self.files += 1,
+            (false, false) => {}
         }
     }
 
