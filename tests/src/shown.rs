@@ -45,7 +45,8 @@ pub fn shown(text: &str, folder: &Path) -> Shown {
             found.file_of_tests(path, &source, function.is_empty());
         }
         if !function.is_empty() && (path == file || path.is_empty()) {
-            found.count(has_function(&source, function), &format!("{file}::{function}"));
+            let there = is_run(&file) && has_function(&source, function);
+            found.count(there, &format!("{file}::{function}"));
         } else if function.is_empty() && !is_source(path) {
             found.path(path);
         }
@@ -59,15 +60,15 @@ impl Shown {
         self.missing.extend((!there).then(|| name.to_owned()));
     }
 
-    /// A file with tests alone counts as one; titles of a browser's tests follow by themselves.
+    /// A file with tests alone counts as one, other code as a script; titles of a browser's tests follow by themselves.
     fn file_of_tests(&mut self, path: &str, source: &str, alone: bool) {
-        if source.is_empty() {
-            self.missing.push(path.to_owned());
-        } else if alone && (runs_in_a_browser(path) || attributes(source).any(|(_, test)| test == Kind::Test))
-        {
-            self.tests += 1;
-        } else if alone {
-            self.files += 1;
+        let has_tests =
+            runs_in_a_browser(path) || is_run(path) && attributes(source).any(|(_, test)| test == Kind::Test);
+        match (source.is_empty(), alone) {
+            (true, _) => self.missing.push(path.to_owned()),
+            (false, true) if has_tests => self.tests += 1,
+            (false, true) => self.files += 1,
+            (false, false) => {}
         }
     }
 
@@ -97,6 +98,21 @@ fn is_source(path: &str) -> bool {
 /// Those that `tests/browser/run.sh` runs; others are for a person.
 fn runs_in_a_browser(path: &str) -> bool {
     path.ends_with(".test.mjs")
+}
+
+/// Packages beside the workspace that `.ci/run` tests.
+const BESIDE: [&str; 1] = ["recorder/in-signal/loom"];
+
+/// Whether the package that a file is in is tested by CI.
+fn is_run(path: &str) -> bool {
+    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap_or_default();
+    let members =
+        workspace.split("members = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap_or_default();
+    let has_manifest = |folder: &&Path| root().join(folder).join("Cargo.toml").exists();
+    Path::new(path).ancestors().skip(1).find(has_manifest).is_some_and(|package| {
+        let package = package.display().to_string();
+        members.contains(&format!("\"{package}\"")) || BESIDE.contains(&&*package)
+    })
 }
 
 fn has_title(source: &str, title: &str) -> bool {
@@ -198,6 +214,15 @@ mod tests {
         let source = "fn helper() {}\n#[test]\n#[should_panic]\nfn one() {\n}\n#[test]\n#[ignore = \"slow\"]\nfn two() {}\n";
         let kinds: Vec<_> = attributes(source).collect();
         assert_eq!(kinds, [("helper", Kind::Helper), ("one", Kind::Test), ("two", Kind::Ignored)]);
+    }
+
+    #[test]
+    fn what_ci_does_not_test_shows_nothing() {
+        assert!(is_run("tests/tests/readme.rs") && is_run("consumer/src/tree.rs"));
+        assert!(is_run("recorder/in-signal/loom/tests/ring.rs"));
+        assert!(
+            !is_run("tests/service/src/main.rs") && !is_run("bench/pprof-rs/src/main.rs") && !is_run("x.rs")
+        );
     }
 
     #[test]
