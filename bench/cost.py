@@ -2,17 +2,16 @@
 """What recording costs, beside other recorders, in paired runs: every round runs the program alone and then under each
 recorder, and the CPU time of a recorded run is divided by that of its round's lone run.
 
-usage: bench/cost.py [--rounds N] [--rates 99,1000] [--scale N] [--recorders flightline,async-profiler,perf-fp,perf-dwarf,samply,pprof-rs] [PROGRAM...]
+usage: bench/cost.py [--rounds N] [--rates 99,1000] [--scale N] [--recorders TEXT,…] [PROGRAM...]
 
-programs: redis-server python3 sqlite3 xz rust burn burn-fp. A recorder that is not here is left out, and said so:
-  async-profiler   libasyncProfiler.so in ASYNC_PROFILER or made from the jar in ASYNC_PROFILER_JAR
-  perf, samply     on the search path (or SAMPLY=...)
-  pprof-rs         bench/pprof-rs, built by cargo; only for the program "rust" (it must be linked in)
+programs: redis-server python3 sqlite3 xz rust burn burn-fp. A recorder that is not here is left out, and said so; where they are looked
+for is in bench/peers.py, and `bench/recorders.py --get` brings them. One program, everything about the recorders: bench/recorders.py.
 
 Columns: program = CPU of the recorded program, total = with the recorder's own processes, both relative to the lone run,
 median of the rounds (least..most). own = CPU of the recorder's own processes per sample. RSS = peak resident memory of the
 program above the lone run's.
 """
+<<<<<<< HEAD
 import argparse, os, re, shutil, statistics, subprocess, sys, time, zipfile
 from pathlib import Path
 import measuring
@@ -100,21 +99,17 @@ class PprofRs:
 
     def samples(self, out):
         return int(Path(f"{out}.count").read_text())
+=======
+import argparse, re, statistics, subprocess, sys, time
+import measuring, peers
+from measuring import WORK, FLIGHTLINE
+>>>>>>> origin/beside1
 
 
 def recorders(wanted):
-    found = [Flightline(), Flightline("timer")]
-    library = async_profiler_library()
-    found += [AsyncProfiler(library, "dwarf"), AsyncProfiler(library, "fp")] if library else []
-    found += [Perf("dwarf"), Perf("fp")] if shutil.which("perf") else []
-    samply = os.environ.get("SAMPLY") or shutil.which("samply")
-    found += [Samply(samply)] if samply else []
-    pprof = WORK / "pprof" / "release" / "rust_fixed_pprof"
-    found += [PprofRs(pprof)] if pprof.exists() else []
-    if not library:
-        print("async-profiler is not here: set ASYNC_PROFILER_JAR", file=sys.stderr)
-    if not samply:
-        print("samply is not here: left out", file=sys.stderr)
+    found = peers.here()
+    library = peers.async_profiler_library()
+    found += [peers.Flightline("timer")] + ([peers.AsyncProfiler(library, "dwarf")] if library else [])
     return [r for r in found if not wanted or any(w in r.name for w in wanted)]
 
 
@@ -128,25 +123,28 @@ def measure(name, run, recorders, rate, rounds, rows):
     for i in range(rounds):
         lone.append(run([]))
         for r in (recorders if i % 2 else reversed(recorders)):
-            if isinstance(r, PprofRs) and name != "rust":
-                continue
             out = WORK / "cost.out"
             for old in WORK.glob("cost.out*"):
                 old.unlink()
             prefix, env = r.start(rate, out)
             base = lone[-1]
             try:
+<<<<<<< HEAD
                 if isinstance(r, PprofRs):  # another binary: its lone run is its own
                     base = run([], {}, r.binary)
                     used = run([], env, r.binary)
                 else:
                     used = run([str(x) for x in prefix], env)
             except measuring.RecorderFailed as e:
+=======
+                used = run([str(x) for x in prefix], env)
+            except measuring.RecorderFailed as e:
+>>>>>>> origin/beside1
                 if i == 0:
                     print(f"{r.name} is left out: {e}", file=sys.stderr)
                 continue
             try:
-                samples, size = r.samples(out), sum(f.stat().st_size for f in WORK.glob("cost.out*") if not f.name.endswith(".count"))
+                samples, size = r.samples(out), sum(f.stat().st_size for f in r.files(out))
             except Exception as e:
                 samples, size = 0, 0
                 print(f"{r.name} on {name}: no samples read: {str(e)[:200]}", file=sys.stderr)
