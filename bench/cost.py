@@ -11,99 +11,9 @@ Columns: program = CPU of the recorded program, total = with the recorder's own 
 median of the rounds (least..most). own = CPU of the recorder's own processes per sample. RSS = peak resident memory of the
 program above the lone run's.
 """
-<<<<<<< HEAD
-import argparse, os, re, shutil, statistics, subprocess, sys, time, zipfile
-from pathlib import Path
-import measuring
-from measuring import WORK, FLIGHTLINE, ROOT
-
-
-def async_profiler_library():
-    if path := os.environ.get("ASYNC_PROFILER"):
-        return Path(path)
-    jar = os.environ.get("ASYNC_PROFILER_JAR")
-    if not jar:
-        return None
-    out = WORK / "libasyncProfiler.so"
-    arch = "linux-x64" if os.uname().machine == "x86_64" else "linux-arm64"
-    with zipfile.ZipFile(jar) as archive:
-        out.write_bytes(archive.read(f"{arch}/libasyncProfiler.so"))
-    return out
-
-
-class Flightline:
-    name = "flightline"
-
-    def __init__(self, engine="auto"):
-        self.engine = engine
-        self.name = "flightline" if engine == "auto" else f"flightline, {engine}"
-
-    def start(self, rate, out):
-        return [FLIGHTLINE, "record", "--engine", self.engine, "--rate", str(rate), "-o", out, "--"], {}
-
-    def samples(self, out):
-        dump = subprocess.run([FLIGHTLINE.parent / "dump", out], capture_output=True, text=True, check=True).stdout
-        return sum(line.startswith("sample\t") for line in dump.splitlines())
-
-
-class AsyncProfiler:
-    def __init__(self, library, stacks):
-        self.library, self.stacks = library, stacks
-        self.name = f"async-profiler 4.5 ({stacks})"
-
-    def start(self, rate, out):
-        command = f"start,event=cpu,cstack={self.stacks},interval={1_000_000_000 // rate}ns,jfr,file={out}"
-        return [], {"UNDER_LD_PRELOAD": str(self.library), "ASPROF_COMMAND": command}
-
-    def samples(self, out):
-        return Flightline().samples(out)
-
-
-class Perf:
-    def __init__(self, graph):
-        self.graph = graph
-        self.name = f"perf record --call-graph {graph}"
-
-    def start(self, rate, out):
-        return ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(rate), "--call-graph", self.graph, "-o", out, "--"], {}
-
-    def samples(self, out):
-        text = subprocess.run(["perf", "report", "-i", out, "--stats"], capture_output=True, text=True).stdout
-        return sum(int(n) for n in re.findall(r"SAMPLE events:\s+(\d+)", text)[:1])
-
-
-class Samply:
-    name = "samply"
-
-    def __init__(self, binary):
-        self.binary = binary
-
-    def start(self, rate, out):
-        return [self.binary, "record", "-r", str(rate), "--save-only", "-n", "-o", f"{out}.json.gz", "--"], {}
-
-    def samples(self, out):
-        import gzip, json
-        profile = json.load(gzip.open(f"{out}.json.gz"))
-        return sum(t["samples"]["length"] for t in profile["threads"])
-
-
-class PprofRs:
-    """Linked into the program: only where the program is our Rust one, built a second time with it."""
-    name = "pprof-rs 0.15 (framehop)"
-
-    def __init__(self, binary):
-        self.binary = binary
-
-    def start(self, rate, out):
-        return [], {"PPROF_RATE": str(rate), "PPROF_OUT": str(out)}
-
-    def samples(self, out):
-        return int(Path(f"{out}.count").read_text())
-=======
 import argparse, re, statistics, subprocess, sys, time
 import measuring, peers
 from measuring import WORK, FLIGHTLINE
->>>>>>> origin/beside1
 
 
 def recorders(wanted):
@@ -129,17 +39,8 @@ def measure(name, run, recorders, rate, rounds, rows):
             prefix, env = r.start(rate, out)
             base = lone[-1]
             try:
-<<<<<<< HEAD
-                if isinstance(r, PprofRs):  # another binary: its lone run is its own
-                    base = run([], {}, r.binary)
-                    used = run([], env, r.binary)
-                else:
-                    used = run([str(x) for x in prefix], env)
-            except measuring.RecorderFailed as e:
-=======
                 used = run([str(x) for x in prefix], env)
             except measuring.RecorderFailed as e:
->>>>>>> origin/beside1
                 if i == 0:
                     print(f"{r.name} is left out: {e}", file=sys.stderr)
                 continue

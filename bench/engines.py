@@ -15,13 +15,8 @@ peer's rows are missing, and that is said.
 """
 import argparse, os, statistics, subprocess, sys, time
 from pathlib import Path
-<<<<<<< HEAD
-import measuring, cost
-from measuring import WORK, FLIGHTLINE, ROOT
-=======
 import measuring, peers
 from measuring import WORK, FLIGHTLINE, ROOT
->>>>>>> origin/beside1
 
 SCALE = {"allocs": 5_000_000, "locks": 20_000_000, "reads": 2_000_000, "switches": 400_000}
 
