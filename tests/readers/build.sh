@@ -6,7 +6,7 @@ set -euo pipefail
 
 # Exit code 3: a tool is missing.
 need mvn "JDK Mission Control's parser and async-profiler's converter" || exit 3
-need go "grafana/jfr-parser and the OpenTelemetry Collector" || exit 3
+need go "grafana/jfr-parser, Pyroscope's conversion and the OpenTelemetry Collector" || exit 3
 need cargo "jfrs" || exit 3
 jdk17=$(find_jdk 17) || exit 3
 find_jdk 25 >/dev/null || exit 3
@@ -40,6 +40,16 @@ fi
 if part go go; then
   (cd "$readers_dir/go" && fetch go build -trimpath -o "$out/gojfr" .)
   done_with go
+fi
+if part pyroscope pyroscope; then
+  (cd "$readers_dir/pyroscope" && fetch go build -trimpath -o "$out/pyroscope" .)
+  done_with pyroscope
+fi
+# On no registry: whoever has its jars names their folder.
+if [ -n "${FLIGHTLINE_JAFAR:-}" ] && part jafar jafar java; then
+  rm -rf "$out/jafar"
+  "$(find_jdk 25)/bin/javac" -encoding UTF-8 -cp "$out/classes:$FLIGHTLINE_JAFAR/*" -d "$out/jafar" "$readers_dir"/jafar/*.java
+  done_with jafar
 fi
 if part collector collector; then
   (cd "$readers_dir/collector" && fetch go build -trimpath -ldflags '-s -w' -o "$out/collector" .)

@@ -6,6 +6,7 @@
 #   run.sh --lines READER FILE      one canonical line per jdk.ExecutionSample (see java/Canonical.java)
 #   run.sh --collapsed READER FILE  thread;root;…;leaf and count, sorted
 #   run.sh --types FILE             events per type, as the newest JDK counts them
+#   run.sh --each READER OUT FILE…  every sample of each file with its weight, in OUT/0, OUT/1, …; what went wrong in OUT/0.error, …
 #   run.sh --follow READER file|repository PATH SECONDS   a live EventStream (jdk17 or jdk25)
 #
 # READERS="jdk17 go" restricts the readers. Known and allowed differences are in README.md and nowhere else.
@@ -41,6 +42,31 @@ lines() {
     go) "$out/gojfr" "$2" ;;
     jfrs) "$out/jfrs/release/jfrs-lines" "$2" ;;
     *) printf 'readers: no reader %s; there are: %s\n' "$1" "$all" >&2; return 2 ;;
+  esac
+}
+
+# One process for all files, where starting one takes long. More readers than `lines` has: live ones on what is finished, and conversions.
+each() {
+  local reader=$1 to=$2 i=0 file
+  shift 2
+  case $reader in
+    jdk17 | jdk25) run_java "$reader" Many "$to" JdkFile --weights -- "$@" ;;
+    stream17 | stream25) run_java "jdk${reader#stream}" Many "$to" JdkEvents -- "$@" ;;
+    jmc) run_java jmc Many "$to" Jmc --weights -- "$@" ;;
+    converter) run_java converter Many "$to" Converter --weights -- "$@" ;;
+    jafar)
+      "$(find_jdk 25)/bin/java" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$out/jafar:$out/classes:${FLIGHTLINE_JAFAR:?}/*" \
+        Many "$to" Jafar -- "$@"
+      ;;
+    go | jfrs | pyroscope)
+      local -A command=([go]="$out/gojfr weights" [jfrs]="$out/jfrs/release/jfrs-lines weights" [pyroscope]="$out/pyroscope")
+      for file in "$@"; do
+        ${command[$reader]} "$file" >"$to/$i" 2>"$to/$i.error" && rm "$to/$i.error"
+        i=$((i + 1))
+      done
+      return 0
+      ;;
+    *) printf 'readers: no reader %s\n' "$reader" >&2; return 2 ;;
   esac
 }
 
@@ -142,6 +168,7 @@ built() {
 
 case ${1:-} in
   --lines) built; lines "$2" "$3" ;;
+  --each) built; each "${@:2}" ;;
   --collapsed) built; lines "$2" "$3" | fold ;;
   --types) built; run_java jdk25 JdkFile --types "$2" ;;
   --follow) built; run_java "$2" JdkStream "--$3" "$4" "$5" ;;

@@ -1,6 +1,7 @@
 //! What this machine does not have. A test that needs it says so loudly; CI turns that into a failure.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::Command;
 
 /// Says why a test cannot run here; panics instead when `FLIGHTLINE_NO_SKIP` is set (CI sets it).
@@ -15,6 +16,11 @@ pub fn skip(reason: &str) {
 /// Past the test runner, which keeps what a test prints to itself unless it fails.
 fn aloud(line: &str) {
     let _ = writeln!(std::io::stderr(), "\n{line}\n");
+}
+
+/// Says what no registry has, so that CI cannot have it either; no failure there. Documents say what was seen by hand.
+pub fn on_no_registry(reason: &str) {
+    aloud(&format!("*** NOT SHOWN here: {reason} ***"));
 }
 
 /// Says what can only be shown to another user than the present one; no failure in CI, where that user is root.
@@ -41,6 +47,31 @@ pub fn not_root(reason: &str) -> bool {
 pub fn have(program: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
+
+/// Whether there is a compiler of C++; says so loudly if not: a C compiler is all that the README asks for.
+#[track_caller]
+pub fn have_cpp() -> bool {
+    let here = have("g++");
+    if !here {
+        skip("no g++ here: what is asked of programs in C++");
+    }
+    here
+}
+
+/// Whether there is the system's Python; says so loudly if not.
+#[track_caller]
+pub fn have_python() -> bool {
+    let here = Path::new("/usr/bin/python3").exists();
+    if !here {
+        skip("no /usr/bin/python3 here: what is asked of its programs");
+    }
+    here
+}
+
+/// Says what is to be had from no registry, and so may be missing in CI too.
+pub fn nowhere(reason: &str) {
+    aloud(&format!("*** NOT TESTED, to be had nowhere from here: {reason} ***"));
 }
 
 /// Whether `java` and `javac` run here.

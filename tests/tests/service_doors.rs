@@ -100,6 +100,7 @@ fn other_sites_other_names_and_strangers_are_refused() {
 /// Over TLS, with a certificate that nobody else believes; and the token is changed while the agent runs.
 #[test]
 fn agents_and_shells_come_encrypted_and_find_a_new_token() {
+    let Some(python) = python() else { return };
     let _place = beside();
     let folder = TempDir::with_prefix("flightline-tls-").unwrap();
     let file = |name: &str, text: &str| {
@@ -120,7 +121,7 @@ fn agents_and_shells_come_encrypted_and_find_a_new_token() {
     };
     let ours = ["--ca-file", certificate.as_str(), "--token-file", token.as_str()];
     let mut agent = Command::new(flightline());
-    agent.args(["agent", "--join", &url]).args(ours).args(["--", python(), "-c", PYTHON]);
+    agent.args(["agent", "--join", &url]).args(ours).args(["--", python, "-c", PYTHON]);
     let _agent = Agent(spawn(agent.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())));
     let live = || {
         let listed = remote(&ours, &["targets", "--json"]);

@@ -20,11 +20,13 @@ func main() {
 	var err error
 	switch {
 	case len(os.Args) == 2:
-		err = print(os.Args[1])
+		err = print(os.Args[1], false)
+	case len(os.Args) == 3 && os.Args[1] == "weights":
+		err = print(os.Args[2], true)
 	case len(os.Args) == 3 && (os.Args[1] == "types" || os.Args[1] == "collapsed"):
 		err = job(os.Args[1], os.Args[2])
 	default:
-		fmt.Fprintln(os.Stderr, "usage: gojfr [types|collapsed] FILE")
+		fmt.Fprintln(os.Stderr, "usage: gojfr [types|collapsed|weights] FILE")
 		os.Exit(2)
 	}
 	if err != nil {
@@ -33,7 +35,8 @@ func main() {
 	}
 }
 
-func print(file string) error {
+// print writes execution samples; with weights wall-clock samples too, and how many samples each stands for.
+func print(file string, weights bool) error {
 	bytes, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -49,24 +52,37 @@ func print(file string) error {
 		if err != nil {
 			return err
 		}
-		if kind != p.TypeMap.T_EXECUTION_SAMPLE {
+		switch {
+		case kind == p.TypeMap.T_EXECUTION_SAMPLE:
+			e := &p.ExecutionSample
+			fmt.Fprint(out, line(p, e.StartTime, e.SampledThread, e.State, e.StackTrace))
+			if weights {
+				fmt.Fprint(out, "\t1")
+			}
+		case weights && kind == p.TypeMap.T_WALL_CLOCK_SAMPLE:
+			e := &p.WallClockSample
+			fmt.Fprintf(out, "%s\t%d", line(p, e.StartTime, e.SampledThread, e.State, e.StackTrace), e.Samples)
+		default:
 			continue
 		}
-		e := &p.ExecutionSample
-		name, id := unresolved, unresolved
-		if i, ok := p.Threads.IDMap[e.SampledThread]; ok {
-			t := &p.Threads.Thread[i]
-			name, id = t.JavaName, fmt.Sprint(t.OsThreadId)
-			if name == "" {
-				name = t.OsName
-			}
-		}
-		state := unresolved
-		if s := p.GetThreadState(e.State); s != nil {
-			state = s.Name
-		}
-		fmt.Fprintf(out, "%d\t%s\t%s\t%s\t%s\n", epochNanos(p.ChunkHeader(), e.StartTime), name, id, state, frames(p, e.StackTrace))
+		fmt.Fprintln(out)
 	}
+}
+
+func line(p *parser.Parser, time uint64, thread types.ThreadRef, of types.ThreadStateRef, stack types.StackTraceRef) string {
+	name, id := unresolved, unresolved
+	if i, ok := p.Threads.IDMap[thread]; ok {
+		t := &p.Threads.Thread[i]
+		name, id = t.JavaName, fmt.Sprint(t.OsThreadId)
+		if name == "" {
+			name = t.OsName
+		}
+	}
+	state := unresolved
+	if s := p.GetThreadState(of); s != nil {
+		state = s.Name
+	}
+	return fmt.Sprintf("%d\t%s\t%s\t%s\t%s", epochNanos(p.ChunkHeader(), time), name, id, state, frames(p, stack))
 }
 
 // epochNanos computes in float64, as the JDK and JMC do.

@@ -16,13 +16,22 @@ final class Canonical implements AutoCloseable {
     private final BufferedWriter out = new BufferedWriter(new OutputStreamWriter(System.out, StandardCharsets.UTF_8), 1 << 16);
 
     void sample(long epochNanos, String thread, String osThreadId, String state, List<String> leafFirst) throws IOException {
-        out.write(line(epochNanos, thread, osThreadId, state, leafFirst));
+        line(line(epochNanos, thread, osThreadId, state, leafFirst));
+    }
+
+    void line(String line) throws IOException {
+        out.write(line);
         out.write('\n');
     }
 
     static String line(long epochNanos, String thread, String osThreadId, String state, List<String> leafFirst) {
         return epochNanos + "\t" + orUnresolved(thread) + "\t" + osThreadId + "\t" + orUnresolved(state) + "\t"
             + (leafFirst == null ? UNRESOLVED : String.join(";", leafFirst));
+    }
+
+    /** A line with how many samples it stands for. */
+    static String weighted(String line, long samples) {
+        return line + "\t" + samples;
     }
 
     /** Class.method with dots whatever separator the reader keeps; the bare method where the class name is empty. */

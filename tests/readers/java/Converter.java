@@ -7,17 +7,19 @@ import one.jfr.MethodRef;
 import one.jfr.StackTrace;
 import one.jfr.event.ExecutionSample;
 
-/** async-profiler's JfrReader: Converter FILE. It knows thread pool keys only, not OS thread ids. */
+/** async-profiler's JfrReader: Converter [--weights] FILE. It knows thread pool keys only, not OS thread ids. */
 public final class Converter {
     public static void main(String[] args) throws Exception {
-        try (var jfr = new JfrReader(args[0]); var out = new Canonical()) {
+        boolean weights = args[0].equals("--weights");
+        try (var jfr = new JfrReader(args[args.length - 1]); var out = new Canonical()) {
             for (ExecutionSample e; (e = jfr.readEvent(ExecutionSample.class)) != null; ) {
-                out.sample(
+                String line = Canonical.line(
                     jfr.eventTimeToNanos(e.time),
                     jfr.threads.get(e.tid),
                     Canonical.NOT_OFFERED,
                     jfr.getEnumValue("jdk.types.ThreadState", e.threadState),
                     frames(jfr, jfr.stackTraces.get(e.stackTraceId)));
+                out.line(weights ? Canonical.weighted(line, e.samples) : line);
             }
             if (jfr.incomplete()) {
                 throw new IllegalStateException("the reader calls the file incomplete");

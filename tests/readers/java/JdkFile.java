@@ -8,8 +8,9 @@ import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
 
 /**
- * jdk.jfr.consumer.RecordingFile: JdkFile [--bare-native | --fold | --merged | --types] FILE.
- * --merged prints native and wall-clock samples too, which async-profiler's reader does not tell apart.
+ * jdk.jfr.consumer.RecordingFile: JdkFile [--bare-native | --fold | --merged | --weights | --types] FILE.
+ * --merged prints native and wall-clock samples too, which async-profiler's reader does not tell apart; --weights the same, and
+ * behind each how many samples it stands for.
  */
 public final class JdkFile {
     private static final Set<String> MERGED = Set.of("jdk.NativeMethodSample", "profiler.WallClockSample");
@@ -20,7 +21,8 @@ public final class JdkFile {
             case "--fold" -> JdkLines.Naming.FOLD;
             default -> JdkLines.Naming.FULL;
         };
-        boolean merged = args[0].equals("--merged");
+        boolean weights = args[0].equals("--weights");
+        boolean merged = args[0].equals("--merged") || weights;
         boolean types = args[0].equals("--types");
         Path file = Path.of(args[args.length - 1]);
         var counts = new TreeMap<String, Long>();
@@ -33,7 +35,7 @@ public final class JdkFile {
                     if (types) {
                         counts.merge(type, 1L, Long::sum);
                     } else if (type.equals("jdk.ExecutionSample") || merged && MERGED.contains(type)) {
-                        out.write(JdkLines.line(e, naming));
+                        out.write(weights ? JdkLines.weighted(e) : JdkLines.line(e, naming));
                         out.write('\n');
                     }
                 }

@@ -34,6 +34,11 @@ final class JdkLines {
         return Canonical.line(nanos, name, id, e.getString("state"), frames(e.getStackTrace(), naming));
     }
 
+    /** With how many samples it stands for. */
+    static String weighted(RecordedEvent e) {
+        return Canonical.weighted(line(e, Naming.FULL), e.hasField("samples") ? e.getLong("samples") : 1);
+    }
+
     private static List<String> frames(RecordedStackTrace stack, Naming naming) {
         if (stack == null) {
             return null;

@@ -14,10 +14,11 @@ const UNRESOLVED: &str = "?";
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let done = match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [path] => print(path),
+        [path] => print(path, false),
+        ["weights", path] => print(path, true),
         [job @ ("types" | "collapsed" | "fields"), path] => jobs::run(job, path),
         _ => {
-            eprintln!("usage: jfrs-lines [types|collapsed|fields] FILE");
+            eprintln!("usage: jfrs-lines [types|collapsed|fields|weights] FILE");
             return ExitCode::from(2);
         }
     };
@@ -30,14 +31,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn print(path: &str) -> Result<(), Box<dyn std::error::Error>> {
+/// With weights wall-clock samples too, and how many samples each stands for.
+fn print(path: &str, weights: bool) -> Result<(), Box<dyn std::error::Error>> {
     let mut out = BufWriter::new(stdout().lock());
     let mut reader = JfrReader::new(File::open(path)?);
     for chunk in reader.chunks() {
         let (mut reader, chunk) = chunk?;
         for event in reader.events(&chunk) {
             let event = event?;
-            if event.class.name() != "jdk.ExecutionSample" {
+            let wall = event.class.name() == "profiler.WallClockSample";
+            if event.class.name() != "jdk.ExecutionSample" && !(weights && wall) {
                 continue;
             }
             let value = event.value();
@@ -50,7 +53,7 @@ fn print(path: &str) -> Result<(), Box<dyn std::error::Error>> {
             });
             let id = thread.and_then(|t| t.get_field("osThreadId")).and_then(|v| i64::try_from(v.value).ok());
             let state = string(value.get_field("state").and_then(|s| s.get_field("name")));
-            writeln!(
+            write!(
                 out,
                 "{}\t{}\t{}\t{}\t{}",
                 epoch_nanos(&chunk.header, ticks),
@@ -59,6 +62,11 @@ fn print(path: &str) -> Result<(), Box<dyn std::error::Error>> {
                 state.as_deref().unwrap_or(UNRESOLVED),
                 frames(value.get_field("stackTrace")).unwrap_or(UNRESOLVED.into()),
             )?;
+            if weights {
+                let samples = value.get_field("samples").and_then(|v| i64::try_from(v.value).ok());
+                write!(out, "\t{}", samples.unwrap_or(1))?;
+            }
+            writeln!(out)?;
         }
     }
     out.flush()?;
