@@ -19,13 +19,21 @@ ASYNC_PROFILER_VERSION, CONVERTER_VERSION = "4.6", "4.5"
 DEBIAN = {"perf": "linux-perf", "google-pprof": "google-perftools libgoogle-perftools4", "java": "default-jre-headless"}
 
 
+def get_jar(name, version):
+    PEERS.mkdir(parents=True, exist_ok=True)
+    if not (PEERS / f"{name}-{version}.jar").exists():
+        subprocess.run(["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy",
+                        f"-Dartifact=tools.profiler:{name}:{version}", f"-DoutputDirectory={PEERS}"], check=True)
+
+
+def get_converter():
+    get_jar("jfr-converter", CONVERTER_VERSION)
+
+
 def get():
     """Brings what cargo and Maven have; names what is left to apt."""
-    PEERS.mkdir(parents=True, exist_ok=True)
-    for name, version in (("async-profiler", ASYNC_PROFILER_VERSION), ("jfr-converter", CONVERTER_VERSION)):
-        if not (PEERS / f"{name}-{version}.jar").exists():
-            subprocess.run(["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy",
-                            f"-Dartifact=tools.profiler:{name}:{version}", f"-DoutputDirectory={PEERS}"], check=True)
+    get_jar("async-profiler", ASYNC_PROFILER_VERSION)
+    get_converter()
     if not samply():
         subprocess.run(["cargo", "install", "-q", "--locked", "--root", PEERS, "samply"], check=True)
     for features in ("", "framehop"):
@@ -156,10 +164,10 @@ class Perf(Recorder):
         return ["perf", "record", "-q", "-e", "cpu-clock", *(["-F", rate] if rate else []), "--call-graph", self.graph, "-o", out, "--"], {}
 
     def to_text(self, out, program):
-        return ["perf", "script", "-i", out, "--no-inline", "-F", "comm,tid,ip,sym,dso"]
+        return ["perf", "script", "-f", "-i", out, "--no-inline", "-F", "comm,tid,ip,sym,dso"]
 
     def samples(self, out):
-        found = re.findall(r"SAMPLE events:\s+(\d+)", text_of(["perf", "report", "-i", out, "--stats"]))
+        found = re.findall(r"SAMPLE events:\s+(\d+)", text_of(["perf", "report", "-f", "-i", out, "--stats"]))
         return int(found[0]) if found else 0
 
     def folded(self, out, program):
