@@ -248,10 +248,17 @@ class PprofRs(Recorder):
         return re.search(r'name = "pprof"\nversion = "(.*)"', lock)[1]
 
     def start(self, rate, out):
+        self.period = 1_000_000_000 // (rate or self.default_rate)
         return [], {"UNDER_LD_PRELOAD": str(self.library), "PPROF_RATE": str(rate or self.default_rate), "PPROF_OUT": f"{out}.pb"}
 
     def to_text(self, out, program):
         return [FLIGHTLINE, "fold", f"{out}.pb"]
+
+    def folded(self, out, program):
+        """The text counts nanoseconds."""
+        if not Path(f"{out}.pb").exists():
+            raise RuntimeError("wrote nothing")
+        return Counter({stack: round(ns / self.period) for stack, ns in super().folded(out, program).items()})
 
 
 class Gperftools(Recorder):

@@ -96,7 +96,9 @@ def versions(chosen):
         if t.name.startswith("flightline"):
             told["flightline"] = peers.Flightline().version()
         elif t.name == "inferno-flamegraph":
-            told[t.name] = peers.text_of([found(t.name), "--version"]).split()[-1]
+            listed = Path(found(t.name)).parents[1] / ".crates.toml"
+            version = re.search(r'"inferno ([\d.]+)', listed.read_text() if listed.exists() else "")
+            told[t.name] = version[1] if version else "?"
         elif t.name == "async-profiler":
             told["jfr-converter"] = re.search(r"(\d+\.\d+)", peers.jar("jfr-converter").name)[1]
         elif t.kind in ("d3", "speedscope"):
@@ -195,12 +197,15 @@ def in_browser(tool, made, folded, times, features):
     return told
 
 
-def using(table, chosen, files, folded, stacks, times, features):
-    """What the page costs; and what was seen of it."""
+def using(table, chosen, files, folded, stacks, times, features, slow):
+    """What the page costs; and what was seen of it. What was slow is not asked for more boxes."""
     told = {}
     for tool in chosen:
-        if tool.name in files and (page := in_browser(tool, files[tool.name], folded, times, features)):
+        if slow.get(tool.name, 0) > 1500:
+            say(f"{tool.name}: too slow for {stacks} stacks in the browser")
+        elif tool.name in files and (page := in_browser(tool, files[tool.name], folded, times, features)):
             told[tool.name] = page
+            slow[tool.name] = page["search"] or page["open"]
             say(f"{tool.name}, {stacks} stacks in the browser: {page}")
     size = label(stacks)
     for key, name, same in (("open", "until it can be used, ms of CPU", 15), ("zoom", "zoom", 3), ("reset", "reset", 3), ("search", "search", 3),
@@ -219,7 +224,7 @@ def using(table, chosen, files, folded, stacks, times, features):
 def seen_features(table, chosen, told):
     yes = lambda value: Cell("yes" if value else "no", 1 if value else 0)
     rows = [("asks the network for nothing", lambda t: t["requests"] == 0),
-            ("shows the picture without JavaScript", lambda t: t.get("no script, bytes of a screenshot", 0) > 25_000),
+            ("shows the picture without JavaScript", lambda t: t.get("no script, bytes of a screenshot", 0) > 60_000),
             ("dark where the reader's system is", lambda t: t.get("dark", False)),
             ("what is pointed at is told to screen readers (live region)", lambda t: t["live"] > 0),
             ("controls that the keyboard reaches", None)]
@@ -250,13 +255,14 @@ def main():
         get()
     chosen, begun, load = tools(), time.monotonic(), os.getloadavg()[0]
     names = [t.name for t in chosen]
-    files, pages, slow, told = Table(names), Table(names), {}, {}
+    files, pages, slow, slow_pages, told = Table(names), Table(names), {}, {}, {}
     browser = not args.no_browser and (NODE / "node_modules/playwright-core").exists()
     for stacks in args.stacks:
         made, folded = making(files, chosen, stacks, args.rounds, args.limit, slow)
         if browser:
-            told = using(pages, chosen, made, folded, stacks, 1 if args.quick else 3, stacks == args.stacks[0]) if stacks == args.stacks[0] else (
-                using(pages, chosen, made, folded, stacks, 1 if args.quick else 3, False) and told)
+            first = stacks == args.stacks[0]
+            seen = using(pages, chosen, made, folded, stacks, 1 if args.quick else 3, first, slow_pages)
+            told = seen if first else told
     if browser:
         seen_features(pages, chosen, told)
     text = report(files, pages if browser else None, chosen, args, begun, load)
