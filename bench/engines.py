@@ -15,7 +15,7 @@ peer's rows are missing, and that is said.
 """
 import argparse, os, statistics, subprocess, sys, time
 from pathlib import Path
-import common, cost
+import common, peers
 from common import WORK, FLIGHTLINE, ROOT
 
 SCALE = {"allocs": 5_000_000, "locks": 20_000_000, "reads": 2_000_000, "switches": 400_000}
@@ -79,7 +79,7 @@ def main():
     args = parse.parse_args()
     common.build()
     subprocess.run(["gcc", "-O2", "-g", "-pthread", "-o", WORK / "engines", ROOT / "bench" / "engines.c"], check=True)
-    library = args.async_profiler or cost.async_profiler_library()
+    library = args.async_profiler or peers.async_profiler_library()
     if not library:
         print("async-profiler is not here: set ASYNC_PROFILER_JAR", file=sys.stderr)
     print(f"{time.strftime('%Y-%m-%d')}, {common.machine()}, {args.rounds} rounds, `bench/engines.py {' '.join(sys.argv[1:])}`\n")
