@@ -252,12 +252,16 @@ class PprofRs(Recorder):
         return [], {"UNDER_LD_PRELOAD": str(self.library), "PPROF_RATE": str(rate or self.default_rate), "PPROF_OUT": f"{out}.pb"}
 
     def to_text(self, out, program):
-        return [FLIGHTLINE, "fold", f"{out}.pb"]
+        return [FLIGHTLINE, "fold", f"{out}.pb.gz"]
+
+    def files(self, out):
+        return [Path(f"{out}.pb")]
 
     def folded(self, out, program):
-        """The text counts nanoseconds."""
+        """The text counts nanoseconds. The profile is packed first, as pprof's own tools write it."""
         if not Path(f"{out}.pb").exists():
             raise RuntimeError("wrote nothing")
+        Path(f"{out}.pb.gz").write_bytes(gzip.compress(Path(f"{out}.pb").read_bytes()))
         return Counter({stack: round(ns / self.period) for stack, ns in super().folded(out, program).items()})
 
 
