@@ -279,7 +279,8 @@ def report(files, pages, chosen, args, begun, load):
     head = (f"{time.strftime('%Y-%m-%d')}, {common.machine()}, load average {load:.1f} at the start, {args.rounds} rounds, "
             f"{time.monotonic() - begun:.0f} s, `bench/pictures.py {' '.join(sys.argv[1:])}`. {versions(chosen)}.")
     parts = [head, "### Making it", files.markdown()]
-    behind = files.behind(["flightline, HTML", "flightline, SVG"])
+    # What flightline makes for others' pages is its own.
+    behind = files.behind(["flightline, HTML", "flightline, SVG", "d3-flame-graph", "speedscope"])
     if pages:
         parts += ["### Using it", pages.markdown()]
         behind += pages.behind(["flightline, HTML"])
