@@ -212,7 +212,7 @@ def truth(table, recorders, args):
             reached = share(stacks, lambda s: "worker" in s or "main" in s)
             wrong[r.name] = Cell(f"{max(errors):.1f}", max(errors))
             whole[r.name] = Cell(f"{reached:.1f} %", reached)
-            found = [t for t in cpu if t.startswith("known-") and any(t in s[0] for s in stacks)]
+            found = [t for t in cpu if t.startswith("known-") and r.tells(OUT / "out", stacks, t)]
             threads[r.name] = Cell(f"{len(found)} of 4", len(found))
             say(f"{r.name}, {label}: {sum(stacks.values())} samples, worst error {max(errors):.2f}, whole {reached:.1f} %")
         table.add(f"{label}: worst error of a function's share, points", "less", wrong, 0.5)
