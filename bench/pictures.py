@@ -167,7 +167,8 @@ def making(table, chosen, stacks, rounds, limit, slow):
                 say(f"{tool.name}: {why}")
         say(f"{stacks} stacks: round {turn + 1} of {rounds}")
     for tool in chosen:
-        if seen[tool.name]:
+        # Of a small text the start of the program is most of it.
+        if seen[tool.name] and stacks >= 50_000:
             slow[tool.name] = seen[tool.name][0][0] / stacks
     cells = lambda of: {n: of(runs) if runs else Cell("too slow") for n, runs in seen.items()}
     size = label(stacks)
