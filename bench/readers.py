@@ -253,7 +253,8 @@ def run_once(c, output):
         return False
     cpu, wall, peak, status = result
     if status:
-        c.verdict = "fails: " + OUTPUT.with_suffix(".err").read_text(errors="replace").strip().splitlines()[-1][:110].replace("|", "/")
+        said = OUTPUT.with_suffix(".err").read_text(errors="replace").strip().splitlines()
+        c.verdict = "fails: " + (said[-1][:110].replace("|", "/") if said else f"status {status}, without a word")
     c.runs.append(Run(cpu, wall, peak, floor))
     return status == 0
 
