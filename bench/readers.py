@@ -382,11 +382,22 @@ def json_digests(c):
     return digests, kinds, sorted(times), size[0], process.wait()
 
 
+def printed_hash(c):
+    process = subprocess.Popen([str(x) for x in c.command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return hashlib.file_digest(process.stdout, "sha256").digest(), process.wait()
+
+
 def check_json(cs):
     """The events each prints against those of the newest JDK: every field by value; layout and order are free."""
     base = next(c for c in cs if "JDK 25" in c.reader)
     right, kinds, right_times, _, _ = json_digests(base)
+    known = {}
     for c in cs:
+        # With two jobs the same bytes: not looked at again.
+        same = known.setdefault(printed_hash(c), c) if c.ours else c
+        if same is not c:
+            c.equal, c.verdict, c.out_bytes = same.equal, same.verdict, same.out_bytes
+            continue
         got, mine, times, c.out_bytes, status = json_digests(c)
         missing, other = right - got, got - right
         drift = max((abs(nanos(a) - nanos(b)) for a, b in zip(right_times, times) if a != b), default=0)

@@ -15,7 +15,7 @@ of 17 or newer). Prints two tables; --write puts them into docs/side-by-side/sto
 
 With FLIGHTLINE_BIN nothing of ours is built: flightline-sql and examples/make_recordings are beside that command.
 """
-import argparse, json, os, shutil, statistics, subprocess, sys, time
+import argparse, json, os, shutil, subprocess, sys, time
 from collections import Counter
 from pathlib import Path
 import block, common
@@ -126,12 +126,13 @@ def of_files(kind, of, rounds):
         runs = []
         for _ in range(rounds):
             cpu = wall = 0
-            rows = []
+            counts = Counter()
             for service, files in of.items():
-                c, w, _, text = run([FLIGHTLINE, "summary", "--top", "0", "--json", *files])
-                cpu, wall = cpu + c, wall + w
-                counts = {e["type"]: e["count"] for e in json.loads(text)["events"]}
-                rows.append((service, "jdk.ExecutionSample", counts["jdk.ExecutionSample"]))
+                for path in files:
+                    c, w, _, text = run([FLIGHTLINE, "summary", "--top", "0", "--json", path])
+                    cpu, wall = cpu + c, wall + w
+                    counts[service] += next(e["count"] for e in json.loads(text)["events"] if e["type"] == "jdk.ExecutionSample")
+            rows = [(service, "jdk.ExecutionSample", n) for service, n in counts.items()]
             runs.append((cpu, wall))
         told["counts"] = {"digest": digest(rows), "rows": len(rows), "cpu_s": min(runs)[0], "wall_s": min(runs)[1]}
     return told
