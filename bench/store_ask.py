@@ -58,7 +58,7 @@ class ClickHouse:
 class Spark:
     def __init__(self, store):
         from pyspark.sql import SparkSession
-        config = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
+        config = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
                   "spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": str(THREADS), "spark.driver.memory": "4g",
                   "spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
         builder = SparkSession.builder.master(f"local[{THREADS}]").appName("store")
