@@ -15,7 +15,7 @@ of 17 or newer). Prints two tables; --write puts them into docs/side-by-side/sto
 
 With FLIGHTLINE_BIN nothing of ours is built: flightline-sql and examples/make_recordings are beside that command.
 """
-import argparse, json, os, shutil, subprocess, sys, time
+import argparse, json, os, re, shutil, subprocess, sys, time
 from collections import Counter
 from pathlib import Path
 import block, common
@@ -108,33 +108,52 @@ def counted(text):
     return [tuple(line.split(",")) for line in text.splitlines()[1:]]
 
 
-def of_files(kind, of, rounds):
-    """Answers of a folder of files that `flightline fold` reads: recordings or pprof."""
+def of_service_and_day(of, ending):
+    # The second number of a recording's name is its day.
+    return [path for path in of[SERVICE] if path.name.removesuffix(ending).endswith("-0")]
+
+
+def of_recordings(of, rounds):
+    """Answers of the recordings themselves, by `flightline fold` and `summary`."""
     every = [path for files in of.values() for path in files]
-    # The second digit of a recording's name is its day.
-    chosen = {"all": every, "service and day": [p for p in of[SERVICE] if p.name.split(".")[0].endswith("-0")], "task": every}
     told = {}
-    for name, files in chosen.items():
-        if name == "task" and kind == "pprof":
-            continue
+    for name, files in {"all": every, "service and day": of_service_and_day(of, ".jfr"), "task": every}.items():
         label = ["--label", f"task={TASK}"] if name == "task" else []
-        cpu, wall, peak, text = best(rounds, lambda: run([FLIGHTLINE, "fold", "-e", "jdk.ExecutionSample", *label, *files] if kind == "jfr" else
-                                                         [FLIGHTLINE, "fold", *files]))
+        cpu, wall, peak, text = best(rounds, lambda: run([FLIGHTLINE, "fold", "-e", "jdk.ExecutionSample", *label, *files]))
         rows = folded(text)
         told[f"stacks of {name}"] = {"digest": digest(rows), "rows": len(rows), "cpu_s": cpu, "wall_s": wall, "peak_mb": peak}
-    if kind == "jfr":
-        runs = []
-        for _ in range(rounds):
-            cpu = wall = 0
-            counts = Counter()
-            for service, files in of.items():
-                for path in files:
-                    c, w, _, text = run([FLIGHTLINE, "summary", "--top", "0", "--json", path])
-                    cpu, wall = cpu + c, wall + w
-                    counts[service] += next(e["count"] for e in json.loads(text)["events"] if e["type"] == "jdk.ExecutionSample")
-            rows = [(service, "jdk.ExecutionSample", n) for service, n in counts.items()]
-            runs.append((cpu, wall))
-        told["counts"] = {"digest": digest(rows), "rows": len(rows), "cpu_s": min(runs)[0], "wall_s": min(runs)[1]}
+    runs = []
+    for _ in range(rounds):
+        cpu, counts = 0, Counter()
+        for service, files in of.items():
+            for path in files:
+                c, _, _, text = run([FLIGHTLINE, "summary", "--top", "0", "--json", path])
+                cpu += c
+                counts[service] += next(e["count"] for e in json.loads(text)["events"] if e["type"] == "jdk.ExecutionSample")
+        runs.append(cpu)
+    rows = [(service, "jdk.ExecutionSample", n) for service, n in counts.items()]
+    return told | {"counts": {"digest": digest(rows), "rows": len(rows), "cpu_s": min(runs)}}
+
+
+def raw_pprof(text):
+    """Stacks and their weights of what `go tool pprof -raw` prints."""
+    samples, _, rest = text.partition("Samples:\n")[2].partition("Locations\n")
+    names = dict(re.findall(r"^ +(\d+): .*s=\d+\((.*)\)$", rest.partition("Mappings\n")[0], re.M))
+    counts = Counter()
+    for n, ids in re.findall(r"^ +(\d+): ([\d ]+)$", samples, re.M):
+        counts[";".join(names[at] for at in reversed(ids.split()))] += int(n)
+    return list(counts.items())
+
+
+def of_pprof(of, rounds):
+    """Answers of pprof files by Go's pprof."""
+    every = [path for files in of.values() for path in files]
+    told = {}
+    for name, files in {"all": every, "service and day": of_service_and_day(of, ".pb.gz"), "task": every}.items():
+        label = [f"-tagfocus=task=^{TASK}$"] if name == "task" else []
+        cpu, wall, peak, text = best(rounds, lambda: run(["go", "tool", "pprof", "-raw", "-sample_index=samples", *label, *files]))
+        rows = raw_pprof(text)
+        told[f"stacks of {name}"] = {"digest": digest(rows), "rows": len(rows), "cpu_s": cpu, "wall_s": wall, "peak_mb": peak}
     return told
 
 
@@ -173,12 +192,12 @@ def pprof_files(of, to):
 def layouts(of, store, compact, took, work, rounds):
     """A row for each layout."""
     every = [path for files in of.values() for path in files]
-    rows = [{"layout": "raw JFR files", "bytes": sum(p.stat().st_size for p in every), "told": of_files("jfr", of, rounds), "by": "flightline fold"}]
+    rows = [{"layout": "raw JFR files", "bytes": sum(p.stat().st_size for p in every), "told": of_recordings(of, rounds), "by": "flightline fold"}]
     say(f"raw JFR: {rows[-1]['bytes']:,} bytes")
     shutil.rmtree(work / "pprof", ignore_errors=True)
     made, cpu, wall = pprof_files(of, work / "pprof")
-    rows.append({"layout": "pprof files, one a recording (no times)", "bytes": size(work / "pprof"), "cpu_s": cpu, "wall_s": wall, "by": "flightline fold",
-                 "told": of_files("pprof", made, rounds)})
+    rows.append({"layout": "pprof files, one a recording (no times)", "bytes": size(work / "pprof"), "cpu_s": cpu, "wall_s": wall, "by": "go tool pprof",
+                 "told": of_pprof(made, rounds)})
     say(f"pprof: {rows[-1]['bytes']:,} bytes")
     for layout in [*ROWS, PYROSCOPE]:
         folder = work / "".join(c for c in layout if c.isalnum())
