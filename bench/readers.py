@@ -23,8 +23,8 @@ import argparse, hashlib, json, os, re, statistics, subprocess, sys, time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-import block, common
-from common import FLIGHTLINE, ROOT, WORK
+import beside, measuring
+from measuring import FLIGHTLINE, ROOT, WORK
 
 READERS = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "readers"
 EXAMPLES = FLIGHTLINE.parent / "examples"
@@ -567,17 +567,17 @@ def main():
     events = {name: int(subprocess.run([FLOOR, path], capture_output=True, text=True).stdout) for name, path in files.items()}
     rows = [figures(c, events[c.file.stem]) for c in cs]
     if args.json:
-        json.dump({"versions": versions(), "machine": common.machine(), "rows": rows}, sys.stdout, indent=1)
+        json.dump({"versions": versions(), "machine": measuring.machine(), "rows": rows}, sys.stdout, indent=1)
         print()
     else:
         sizes = "\n".join(f"* {p.name}: {p.stat().st_size / 1e6:.0f} MB, {events[n]:,} events with checkpoints and metadata"
                           for n, p in files.items())
         told = (f"`bench/readers.py{' --quick' * args.quick}`, {time.strftime('%Y-%m-%d')}, {(time.time() - started) / 60:.0f} minutes; load of "
-                f"the machine meanwhile {os.getloadavg()[2]:.1f}. {common.machine()}. {versions()}.\n\n{sizes}\n\n"
+                f"the machine meanwhile {os.getloadavg()[2]:.1f}. {measuring.machine()}. {versions()}.\n\n{sizes}\n\n"
                 f"{overview(rows)}\n{table(rows)}\n")
         print(told)
         if args.write:
-            block.put(DOCUMENT, "bench/readers.py", told)
+            beside.fill(DOCUMENT, "readers", f"\n{told.strip()}\n")
     wrong = [c for c in cs if c.ours and not c.equal]
     for c in wrong:
         print(f"readers: {c.name()}: {c.verdict}", file=sys.stderr)

@@ -18,8 +18,8 @@ With FLIGHTLINE_BIN nothing of ours is built: flightline-sql and examples/make_r
 import argparse, json, os, re, shutil, subprocess, sys, time
 from collections import Counter
 from pathlib import Path
-import block, common
-from common import FLIGHTLINE, ROOT, WORK
+import beside, measuring
+from measuring import FLIGHTLINE, ROOT, WORK
 from store_layouts import DAY, PYROSCOPE, ROWS, SERVICE, TASK, digest
 
 HERE = ROOT / "bench"
@@ -336,17 +336,17 @@ def main():
     wrong = differing(told.get("layouts", []), "layout") + differing(told.get("engines", []), "engine")
 
     head = (f"`bench/store.py{' --quick' * args.quick}`, {time.strftime('%Y-%m-%d')}, {(time.time() - started) / 60:.0f} minutes; load of the machine meanwhile "
-            f"{os.getloadavg()[2]:.1f}. {common.machine()}. {versions()}. {samples:,} samples of {stacks:,} stacks in {sum(map(len, of.values()))} "
+            f"{os.getloadavg()[2]:.1f}. {measuring.machine()}. {versions()}. {samples:,} samples of {stacks:,} stacks in {sum(map(len, of.values()))} "
             f"recordings; {THREADS} threads each; the least of {rounds}.")
     parts = [head, *([layouts_table(told["layouts"], samples)] if "layouts" in told else []), *([engines_table(told["engines"])] if "engines" in told else [])]
     text = "\n\n".join(parts)
     if args.json:
-        json.dump(told | {"versions": versions(), "machine": common.machine(), "wrong": wrong}, sys.stdout, indent=1)
+        json.dump(told | {"versions": versions(), "machine": measuring.machine(), "wrong": wrong}, sys.stdout, indent=1)
         print()
     else:
         print(text)
     if args.write and not args.only and not wrong:
-        block.put(DOCUMENT, "bench/store.py", text)
+        beside.fill(DOCUMENT, "store", f"\n{text}\n")
     for who in wrong:
         print(f"store: DIFFERS: {who}", file=sys.stderr)
     sys.exit(1 if wrong else 0)

@@ -1,15 +1,14 @@
 // What `flightline convert` makes, opened by the tools it is for: speedscope's own page and d3-flame-graph.
 import assert from "node:assert/strict";
-import { execFile, execFileSync } from "node:child_process";
-import { readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { promisify } from "node:util";
+import { firefox, source, speedscope } from "./foreign.mjs";
 import { flightline, folder, visit } from "./page.mjs";
 
 const recorded = process.env.FOLDED;
 const recording = join(process.env.RECORDINGS, "ap-java-cpu.jfr");
-const modules = join(process.cwd(), "node_modules");
 const total = readFileSync(recorded, "utf8").trim().split("\n").reduce((sum, line) => sum + Number(line.split(" ").pop()), 0);
 
 function convert(format) {
@@ -19,12 +18,7 @@ function convert(format) {
 }
 
 test("speedscope shows the functions", async () => {
-  const app = join(modules, "speedscope/dist/release");
-  const name = "converted.speedscope.json";
-  const script = join(folder, "profile.js");
-  writeFileSync(script, `speedscope.loadFileFromBase64("${name}", "${convert("speedscope").toString("base64")}")`);
-  assert.ok(readdirSync(app).includes("index.html"));
-  const page = await visit(join(app, "index.html"), "light", `#localProfilePath=${script}`);
+  const page = await speedscope("converted.speedscope.json", convert("speedscope"));
   // Its flame graphs are painted; the table of the sandwich is text.
   await page.getByText("Sandwich").click({ timeout: 30_000 });
   await page.getByText("Work.fib").first().waitFor({ timeout: 30_000 });
@@ -35,34 +29,18 @@ test("speedscope shows the functions", async () => {
 });
 
 test("speedscope reads the trace events that Chrome and Perfetto are for, and finds every thread", async () => {
-  const app = join(modules, "speedscope/dist/release");
-  const script = join(folder, "trace.js");
   const file = join(folder, "trace.json");
   execFileSync(flightline, ["convert", recording, "--format", "chrome", "-o", file]);
-  writeFileSync(script, `speedscope.loadFileFromBase64("trace.json", "${readFileSync(file).toString("base64")}")`);
-  const page = await visit(join(app, "index.html"), "light", `#localProfilePath=${script}`);
+  const page = await speedscope("trace.json", readFileSync(file));
   await page.getByText("Sandwich").click({ timeout: 30_000 });
   await page.getByText(/\(\d+\/11\)/).first().waitFor({ timeout: 30_000 });
   assert.deepEqual(page.errors, []);
 });
 
 test("Firefox Profiler finds the threads and, of each, what every function did itself", async () => {
-  const file = join(folder, "firefox.json"), env = { ...process.env, PROFILER_CLI_SESSION_DIR: join(folder, "pq"), PROFILER_CLI_NO_SYMBOLICATE: "1" };
+  const file = join(folder, "firefox.json");
   execFileSync(flightline, ["convert", recording, "--format", "firefox", "-o", file]);
-  const program = join(modules, "@firefox-devtools/profiler-cli/dist/profiler-cli.js");
-  const profiler = async (...args) => (await promisify(execFile)(process.execPath, [program, ...args], { env, timeout: 60_000, maxBuffer: 1 << 26 })).stdout;
-  // It gives its own daemon half a second to start, which on a laden machine is too little.
-  for (let tries = 1; ; tries++) {
-    try {
-      await profiler("load", file);
-      break;
-    } catch (error) {
-      if (tries === 20 || !String(error.stderr).includes("did not become ready within")) throw error;
-      await profiler("stop", "--all").catch(() => {});
-      await new Promise((wait) => setTimeout(wait, 1000));
-    }
-  }
-  try {
+  await firefox("own", file, async (profiler) => {
     const found = new Map(), { threads } = JSON.parse(await profiler("thread", "list", "--json"));
     await Promise.all(threads.map(async ({ threadHandle, tid }) => {
       const { functions, weightType } = JSON.parse(await profiler("thread", "functions", "--thread", threadHandle, "--limit", "0", "--include-idle", "--json"));
@@ -76,14 +54,11 @@ test("Firefox Profiler finds the threads and, of each, what every function did i
     }
     assert.ok(want.size > 100 && [...want.keys()].some((key) => key.endsWith(" Work.fib")));
     assert.deepEqual([...found].sort(), [...want].sort());
-  } finally {
-    await profiler("stop", "--all");
-  }
+  });
 });
 
 test("d3-flame-graph draws all of it", async () => {
   const file = join(folder, "d3.html");
-  const source = (name) => `<script>${readFileSync(join(modules, name), "utf8")}</script>`;
   // What it is built on, each before those that need it.
   const parts = ["selection", "dispatch", "timer", "color", "interpolate", "ease", "transition", "array", "format", "hierarchy",
     "time", "time-format", "scale"];

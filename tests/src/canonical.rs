@@ -16,6 +16,8 @@ const UNRESOLVED: &str = "?";
 pub struct Contents {
     /// Canonical lines in the order of delivery.
     pub samples: Vec<String>,
+    /// The same and those of `profiler.WallClockSample`, each with how many samples it stands for.
+    pub weighted: Vec<String>,
     /// When each was delivered, nanoseconds since 1970.
     pub arrived: Vec<i64>,
     /// Events by type name; metadata and checkpoints left out.
@@ -58,14 +60,19 @@ impl Contents {
                 for event in batch.events() {
                     let name = &*event.class().name;
                     *self.types.entry(name.to_owned()).or_default() += 1;
-                    if name == "jdk.ExecutionSample" {
-                        match line(&event) {
-                            Ok(line) => {
+                    let sample = name == "jdk.ExecutionSample";
+                    if !sample && name != "profiler.WallClockSample" {
+                        continue;
+                    }
+                    match line(&event).and_then(|line| Ok((weight(&event)?, line))) {
+                        Ok((weight, line)) => {
+                            self.weighted.push(format!("{line}\t{weight}"));
+                            if sample {
                                 self.samples.push(line);
                                 self.arrived.push(now);
                             }
-                            Err(e) => self.warnings.push(e.to_string()),
                         }
+                        Err(e) => self.warnings.push(e.to_string()),
                     }
                 }
             }
@@ -93,6 +100,11 @@ impl Contents {
 /// The time of a canonical line, nanoseconds since 1970.
 pub fn time_of(line: &str) -> i64 {
     line.split('\t').next().and_then(|time| time.parse().ok()).unwrap_or_default()
+}
+
+/// How many samples an event stands for.
+fn weight(event: &EventRef<'_>) -> Result<i64, Error> {
+    Ok(event.field("samples")?.and_then(|v| v.as_i64()).unwrap_or(1))
 }
 
 fn line(event: &EventRef<'_>) -> Result<String, Error> {

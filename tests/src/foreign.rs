@@ -79,6 +79,27 @@ pub fn lines(reader: &str, file: &Path) -> Result<Vec<String>, String> {
     Ok(lines)
 }
 
+/// What a reader prints of each file, sorted by bytes, with the samples' weights; one process for all files where starting one takes
+/// long. `Err` holds what went wrong with that file.
+#[track_caller]
+pub fn each(reader: &str, files: &[&Path]) -> Vec<Result<Vec<String>, String>> {
+    let out = tempfile::tempdir().unwrap();
+    let mut command = script("run.sh");
+    command.args(["--each", reader]).arg(out.path()).args(files);
+    run(&mut command, Duration::from_secs(300)).expect_success("run.sh --each");
+    let of = |number: usize| {
+        let error = std::fs::read_to_string(out.path().join(format!("{number}.error")));
+        if let Ok(error) = error {
+            return Err(error);
+        }
+        let text = std::fs::read_to_string(out.path().join(number.to_string())).map_err(|e| e.to_string())?;
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        Ok(lines)
+    };
+    (0..files.len()).map(of).collect()
+}
+
 /// Events per type name, as JDK 25 counts them.
 #[track_caller]
 pub fn types(file: &Path) -> std::collections::BTreeMap<String, u64> {

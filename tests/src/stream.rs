@@ -87,6 +87,8 @@ pub fn whole_chunks(stream: &[u8]) -> usize {
 /// Unless everything is as it must be.
 pub fn check(stream: Vec<u8>) -> Stream {
     let mut found = Stream::default();
+    let starts = starts(&stream);
+    assert!(starts.is_sorted_by(|a, b| a < b), "two chunks start at the same time: {starts:?}");
     let mut at = 0;
     while at < stream.len() {
         assert_eq!(&stream[at..at + 4], b"FLR\0", "a chunk at {at} of {}", stream.len());
@@ -113,6 +115,21 @@ pub fn check_events(recording: Vec<u8>) -> Stream {
     let mut found = Stream::default();
     read(recording, &mut found);
     found
+}
+
+/// When the chunks of a recording start, nanoseconds since 1970. JMC takes two that start at the same time for one.
+///
+/// # Panics
+/// A size leads out of it.
+pub fn starts(recording: &[u8]) -> Vec<i64> {
+    let number = |at: usize| i64::from_be_bytes(recording[at..at + 8].try_into().unwrap());
+    let mut starts = Vec::new();
+    let mut at = 0;
+    while at < recording.len() {
+        starts.push(number(at + 32));
+        at += usize::try_from(number(at + 8)).expect("a size");
+    }
+    starts
 }
 
 /// Looks at the start of a stream that may break off anywhere: framing and checksums only.

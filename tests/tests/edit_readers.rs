@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::run::{Finished, run};
+use flightline_tests::stream::starts;
 use flightline_tests::{foreign, victim};
 
 /// Made by a JVM; jfrs cannot read its thread names.
@@ -108,6 +109,22 @@ fn cut_in_two() {
     }
 }
 
+/// One chunk has its last events there, and the next one has begun: both are cut off at the same time.
+#[test]
+fn cut_where_two_chunks_meet() {
+    if !foreign::ready() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.jfr");
+    flightline(&["cut", path(&fixture(JVM.0)), "--from", "0.9", "-o", path(&out)]);
+    let starts = starts(&fs::read(&out).unwrap());
+    assert!(starts.len() > 1 && starts.is_sorted_by(|a, b| a < b), "{starts:?}");
+    // async-profiler's tells samples of native methods no differently.
+    let counts = ["jdk17", "jdk25", "jmc", "go"].map(|reader| foreign::lines(reader, &out).unwrap().len());
+    assert!(counts[0] > 5 && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+}
+
 #[test]
 fn scrubbed() {
     if !foreign::ready() {
@@ -143,6 +160,25 @@ fn joined_with_ids_and_clock_of_their_own() {
         fs::write(&plain, parts.iter().flat_map(|part| fs::read(part).unwrap()).collect::<Vec<u8>>())
             .unwrap();
         assert!(lines("jdk25", &[&plain]) != lines("jdk25", &parts), "{first}, {second}");
+    }
+}
+
+/// JMC takes two chunks that start at the same time for one: of two recordings that do, one gets a start of its own.
+#[test]
+fn joined_with_the_same_start() {
+    if !foreign::ready() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.jfr");
+    for rebase in [&[][..], &["--rebase"]] {
+        for (name, readers) in [JVM, NATIVE] {
+            let part = fixture(name);
+            flightline(
+                &[&["assemble", path(&part), path(&part), "-o", path(&out), "--force"], rebase].concat(),
+            );
+            same(readers, &[&part, &part], &[&out]);
+        }
     }
 }
 

@@ -140,14 +140,14 @@ impl Collector {
         collector
     }
 
-    /// Posts JSON, and wants it to be taken.
-    fn post(&self, path: &str, json: &[u8]) {
+    /// Posts something, and wants it to be taken.
+    fn post(&self, path: &str, kind: &str, body: &[u8]) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.http)).unwrap();
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            json.len()
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
         );
-        stream.write_all(&[head.as_bytes(), json].concat()).unwrap();
+        stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
@@ -269,7 +269,8 @@ fn an_opentelemetry_collector_takes_all_there_is() {
     run(stream.stdin(File::open(&path).unwrap()), LIMIT).expect_success("export of a stream");
     for (format, to) in [("otlp-json", "/v1development/profiles"), ("otlp-traces-json", "/v1/traces")] {
         let args = ["--format", format, "-o", "-", "--attribute", "via=json"];
-        collector.post(to, &run(&mut export(&path, &args), LIMIT).expect_success("export to JSON").stdout);
+        let json = run(&mut export(&path, &args), LIMIT).expect_success("export to JSON").stdout;
+        collector.post(to, "application/json", &json);
     }
     let found = came(&collector.finish());
 
@@ -285,6 +286,41 @@ fn an_opentelemetry_collector_takes_all_there_is() {
     };
     let ways = ["grpc", "http", "http-gzip", "json", "stream"];
     assert_eq!(found, ways.map(|way| (way.to_owned(), expected(way))).into());
+}
+
+#[test]
+fn an_opentelemetry_collector_takes_what_convert_sums_up() {
+    if !foreign::ready() {
+        return;
+    }
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let (path, to) = (folder.path().join("run.jfr"), folder.path().join("run.otlp"));
+    fs::write(&path, recording()).unwrap();
+    run(Command::new(flightline()).arg("convert").arg(&path).args(["--total", "-o"]).arg(&to), LIMIT)
+        .expect_success("convert");
+    let collector = Collector::start();
+    collector.post("/v1development/profiles", "application/x-protobuf", &fs::read(&to).unwrap());
+    let mut found = BTreeMap::new();
+    for message in collector.finish() {
+        let dictionary = &message["dictionary"];
+        let entry =
+            |table: &str, index: &Value| dictionary[table][index.as_u64().unwrap_or(0) as usize].clone();
+        let scopes = list(&message, "resourceProfiles").iter().flat_map(|of| list(of, "scopeProfiles"));
+        for sample in scopes.flat_map(|of| list(of, "profiles")).flat_map(|profile| list(profile, "samples"))
+        {
+            let stack = entry("stackTable", &sample["stackIndex"]);
+            let names = list(&stack, "locationIndices").iter().map(|location| {
+                let line = entry("locationTable", location)["lines"][0].clone();
+                let name = entry("functionTable", &line["functionIndex"])["nameStrindex"].clone();
+                entry("stringTable", &name).as_str().unwrap().to_owned()
+            });
+            let names: Vec<String> = names.collect();
+            let values = list(sample, "values").iter().map(|v| v.as_str().unwrap().parse::<i64>().unwrap());
+            *found.entry(names.join(" < ")).or_insert(0) += values.sum::<i64>();
+        }
+    }
+    assert_eq!(found, BTreeMap::from([("serve < main".to_owned(), SAMPLES * PERIOD)]));
 }
 
 /// A value of OTLP as plain JSON.

@@ -1,5 +1,9 @@
 //! Chrome's trace events (JSON), as Perfetto and chrome://tracing show them: a lane for each thread, a box for as long as samples go
 //! on showing a function.
+//!
+//! Boxes say when they begin and how long they are, and readers add the two up, as floating-point numbers: speedscope takes the result
+//! for the order in which boxes end. So both are whole numbers of 1/1024 µs, whose sums are exact: what ends together does so for all
+//! readers, and rounded to nanoseconds a time is what it was.
 
 use std::io::Write;
 
@@ -24,20 +28,28 @@ pub fn write(tracks: &Tracks, out: &mut impl Write) -> Result<(), Error> {
     };
     for track in &tracks.tracks {
         let (pid, tid) = (track.process_id, track.id);
-        put(
-            json!({"ph": "M", "name": "process_name", "pid": pid, "tid": tid, "args": {"name": track.process}}),
-        )?;
-        put(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": track.name}}))?;
+        // Some readers look for a time in every event.
+        let name = |of, name: &str| {
+            let args = json!({"name": name});
+            json!({"ph": "M", "name": of, "pid": pid, "tid": tid, "ts": 0, "args": args})
+        };
+        put(name("process_name", &track.process))?;
+        put(name("thread_name", &track.name))?;
         spans(tracks, track, |label, from, to| {
             let name = &tracks.labels[label.index()].text;
-            let micros = |nanos: i64| nanos as f64 / 1000.0;
-            let (ts, dur) = (micros(from), micros(to.saturating_sub(from)));
+            let (ts, end) = (micros(from), micros(to));
+            let dur = end - ts;
             put(
                 json!({"ph": "X", "cat": "stack", "name": &**name, "pid": pid, "tid": tid, "ts": ts, "dur": dur}),
             )
         })?;
     }
     out.write_all(b"]}\n").map_err(Error::Write)
+}
+
+/// Microseconds in steps of 1/1024.
+fn micros(nanos: i64) -> f64 {
+    (nanos as f64 * 1.024).round() / 1024.0
 }
 
 /// Gives `each` the boxes of a thread with begin and end: inner ones before those around them. A box goes on while the samples
@@ -111,5 +123,18 @@ mod tests {
         write(&tracks, &mut json).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(json["traceEvents"].as_array().unwrap().len(), 2 + want.len());
+    }
+
+    #[test]
+    fn what_ends_together_does_so_when_beginning_and_length_are_added_up() {
+        let day = 86_400_000_000_000_i64;
+        for nanos in (0..2_000).chain(day..day + 2_000).chain([6_664_077, 77_104_411, 126_693_688]) {
+            let at = micros(nanos);
+            assert_eq!((at * 1000.0).round() as i64, nanos);
+            for from in [0, 1, nanos / 3, nanos / 2, nanos.saturating_sub(7)] {
+                let from = micros(from);
+                assert_eq!(from + (at - from), at, "{nanos}");
+            }
+        }
     }
 }

@@ -14,6 +14,7 @@ use super::rebuild::{Change, Kept, Plan, rebuild};
 use super::rewrite::Rewrite;
 use super::scan::{self, Effort, Found, walk_pools};
 use super::source::Source;
+use super::starts::Starts;
 use crate::constants::CHECKPOINT_EVENT;
 use crate::header::ChunkHeader;
 
@@ -101,7 +102,7 @@ fn continues(before: &Part, part: &Part) -> bool {
 }
 
 /// Writes the parts one behind the other, in the order given. Every byte stays, but for metadata ids that stand for
-/// different types.
+/// different types and for starts of chunks in the nanosecond in which another one starts.
 ///
 /// With `rebase`, parts that do not go on with the one before get ids of their own: the metadata's, and those of all types
 /// that have constants or stood for something else; and the clock of the first part, by which their ticks are told anew, to
@@ -135,6 +136,7 @@ struct Joined {
     first: Option<ChunkHeader>,
     recording: Option<ChunkHeader>,
     before: Constants,
+    starts: Starts,
     hash: RandomState,
 }
 
@@ -170,7 +172,8 @@ impl Joined {
                 if compare {
                     all.note(source, &found, &self.hash);
                 }
-                self.conflicts.metadata_ids += copy(source, &found, &mut self.ids, out)?;
+                let header = self.starts.moved(&header).filter(|_| flaw.is_none());
+                self.conflicts.metadata_ids += copy(source, &found, header, &mut self.ids, out)?;
             }
             source.release(at..found.end);
             at = found.end;
@@ -199,7 +202,8 @@ impl Joined {
         }
         let type_ids = self.space.enter(&found.types, &pooled);
         if !self.other {
-            self.conflicts.metadata_ids += copy(source, found, &mut self.ids, out)?;
+            let header = self.starts.moved(&found.header);
+            self.conflicts.metadata_ids += copy(source, found, header, &mut self.ids, out)?;
             return Ok(());
         }
         let known = id_and_tree(&content);
@@ -211,6 +215,7 @@ impl Joined {
         let content = metadata(&content, &found.types, id, &type_ids);
         let clock = self.clock(&found.header);
         let header = clock.map_or(found.header, |clock| clock.header(&found.header));
+        let header = self.starts.moved(&header).unwrap_or(header);
         let rewrite = Rewrite::renumber(&found.types, clock, &type_ids);
         let change = Change { rewrite, type_ids, ..Change::default() };
         let mut kept = Kept::default();
@@ -247,10 +252,20 @@ fn off(first: &ChunkHeader, header: &ChunkHeader) -> i64 {
     off.clamp(i128::from(-i64::MAX), i128::from(i64::MAX)) as i64
 }
 
-/// Copies a chunk; gives how many metadata ids were changed.
-fn copy(source: &Source, found: &Found, ids: &mut Ids, out: &mut dyn Write) -> io::Result<u64> {
+/// Copies a chunk, with another header if there is one; gives how many metadata ids were changed.
+fn copy(
+    source: &Source,
+    found: &Found,
+    header: Option<ChunkHeader>,
+    ids: &mut Ids,
+    out: &mut dyn Write,
+) -> io::Result<u64> {
     let bytes = source.bytes();
     let mut at = found.start;
+    if let Some(header) = header {
+        out.write_all(&header.encode())?;
+        at += crate::header::LEN;
+    }
     let mut changed = 0;
     if let Some((_, range)) = found.metadata_of_choice(bytes) {
         let content = bytes.slice(range.clone());

@@ -77,12 +77,14 @@ impl Clock {
     }
 
     /// The header of a chunk of the one clock, by the other. Most readers go by it alone, so it is as near to the line as
-    /// can be.
+    /// can be; on it, where ticks are longer than a nanosecond: then all times are whole ticks of the line to all readers.
     pub(super) fn header(&self, header: &ChunkHeader) -> ChunkHeader {
         let since = self.from.time(header.start_ticks.0) - i128::from(self.to.nanos);
         let ticks = i128::from(self.to.ticks) + self.to.nearest(since);
         let start_ticks = Ticks(narrow(header.start_ticks.0, ticks));
-        ChunkHeader { start_ticks, ticks_per_second: self.to.frequency, ..*header }
+        let on_line = (i128::from(self.to.frequency) < NANOS).then(|| self.to.time(start_ticks.0));
+        let start_nanos = on_line.map_or(header.start_nanos, |nanos| narrow(header.start_nanos, nanos));
+        ChunkHeader { start_ticks, start_nanos, ticks_per_second: self.to.frequency, ..*header }
     }
 }
 
@@ -116,6 +118,16 @@ mod tests {
         // To a clock that has a tick in 100 ns: the nearest.
         let clock = Clock::new(line(0, 1_000, 1_000_000_000), line(0, 0, 10_000_000)).unwrap();
         assert_eq!((clock.stamp(49), clock.stamp(50), clock.span(151)), (10, 11, 2));
+        // Readers that go by the header of each chunk read the same as those that go by the first.
+        let mut bytes = [0; crate::header::LEN];
+        bytes[..8].copy_from_slice(b"FLR\0\0\x02\0\x01");
+        let mut header = ChunkHeader::decode(&bytes).unwrap();
+        (header.start_nanos, header.start_ticks, header.ticks_per_second) = (1_049, Ticks(49), 1_000_000_000);
+        let header = clock.header(&header);
+        assert_eq!(
+            (header.start_ticks.0, header.start_nanos, header.ticks_per_second),
+            (10, 1_000, 10_000_000)
+        );
         for none in [i64::MIN, i64::MAX] {
             assert_eq!((clock.stamp(none), clock.span(none)), (none, none));
         }

@@ -10,6 +10,7 @@ use super::repair::{header, times};
 use super::rewrite::{Redaction, Rewrite};
 use super::scan::{self, Effort, Found};
 use super::source::Source;
+use super::starts::{Starts, step};
 use crate::constants::CHECKPOINT_EVENT;
 use crate::event::EventRef;
 use crate::header::ChunkHeader;
@@ -17,8 +18,6 @@ use crate::ids::{FileOffset, Ticks};
 use crate::pool::Pools;
 use crate::read::cursor::Cursor;
 use crate::read::{Chunk, ChunkIndex, ClassIndex, Types};
-
-const NANOS: i64 = 1_000_000_000;
 
 /// What becomes of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +87,7 @@ pub fn filter(
         out,
         report: Filtered::default(),
         ids: Ids::default(),
+        starts: Starts::default(),
         effort: Effort::default(),
         passed: BTreeMap::new(),
     };
@@ -114,6 +114,7 @@ struct Filter<'a, 'd> {
     out: &'d mut dyn Write,
     report: Filtered,
     ids: Ids,
+    starts: Starts,
     effort: Effort,
     /// Types of context met in chunks that were dropped so far, and the last chunk of each.
     passed: BTreeMap<String, usize>,
@@ -218,6 +219,7 @@ impl Filter<'_, '_> {
         if let Some((from, to)) = self.scope.range {
             narrow(&mut header, from, to);
         }
+        header = self.starts.moved(&header).unwrap_or(header);
         let content = bytes.slice(range);
         let id = self.ids.other(&content);
         let content = metadata(&content, &found.types, id, &opened.change.type_ids);
@@ -354,10 +356,7 @@ impl Marks<'_> {
 /// JDK applies the first chunk's to all.
 fn narrow(header: &mut ChunkHeader, from: i64, to: i64) {
     let end = header.start_nanos.saturating_add(header.duration_nanos);
-    let frequency = header.frequency();
-    // The smallest span that is whole ticks and whole nanoseconds; a second at most.
-    let gcd = gcd(frequency, NANOS);
-    let (step_ticks, step_nanos) = (frequency / gcd, NANOS / gcd);
+    let (step_ticks, step_nanos) = step(header);
     if from > header.start_nanos {
         let steps = from.saturating_sub(header.start_nanos) / step_nanos;
         let ticks = i128::from(steps) * i128::from(step_ticks) + i128::from(header.start_ticks.0);
@@ -367,10 +366,6 @@ fn narrow(header: &mut ChunkHeader, from: i64, to: i64) {
         }
     }
     header.duration_nanos = end.min(to).saturating_sub(header.start_nanos).max(0);
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// First and last nanosecond since 1970 of a recording, by its headers; by the events where a header was never

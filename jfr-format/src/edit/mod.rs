@@ -24,6 +24,7 @@ mod repair;
 mod rewrite;
 mod scan;
 mod source;
+mod starts;
 mod symbolize;
 
 pub use assemble::{Clash, Conflicts, Part, assemble, chunks};

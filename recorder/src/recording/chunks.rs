@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use jfr_format::{
-    ids::TypeId,
+    ids::{Ticks, TypeId},
     metadata::Declared,
     schema,
     write::{ChunkWriter, Geometry, min_fixed_size},
@@ -247,7 +247,9 @@ impl Recording {
     }
 
     pub(super) fn begin_chunk(&mut self, now_ns: u64, size: u64, need: u64, dictionary: usize) {
-        let now = self.ticks(now_ns);
+        // JMC takes two chunks that start at the same time for one, and what is drained at once may fill several. Between two of them
+        // there is a tick for one that tells a reader of a stream what it lost.
+        let now = Ticks(self.ticks(now_ns).0.max(self.writer.start().0 + 2));
         let geometry = if self.fixed {
             let lasted = now_ns.saturating_sub(self.chunk_start_ns);
             // A chunk that was soon over is mostly its frame: it says nothing of the rate.

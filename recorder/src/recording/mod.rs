@@ -494,8 +494,14 @@ mod tests {
         assert_eq!(bytes.len() as u64, expected);
         let mut at = 0;
         let mut found = 0;
+        let mut start = 0;
         while at < bytes.len() {
             assert_eq!(&bytes[at..at + 4], b"FLR\0", "chunk {found} at {at}");
+            let before = std::mem::replace(
+                &mut start,
+                u64::from_be_bytes(bytes[at + 32..at + 40].try_into().unwrap()),
+            );
+            assert!(start > before, "chunk {found} starts with the one before");
             at += u64::from_be_bytes(bytes[at + 8..at + 16].try_into().unwrap()) as usize;
             found += 1;
         }

@@ -126,7 +126,11 @@ impl Reader {
         }
         if !told && let Some(head) = next.or(cut_in).filter(|head| head.tells_loss) {
             let losses = self.lost.told();
-            let pieces = loss_chunk(&head.header, &head.metadata, now, &losses, amount, total);
+            // No two chunks start in the same nanosecond: JMC takes them for one.
+            let follows = next.is_some_and(|next| next.header.start_ticks == now);
+            let earlier = if follows { head.header.frequency() / 1_000_000_000 + 1 } else { 0 };
+            let at = Ticks(now.0.saturating_sub(earlier));
+            let pieces = loss_chunk(&head.header, &head.metadata, at, &losses, amount, total);
             pieces.into_iter().for_each(|piece| self.enqueue(piece, None));
         }
         self.total_lost = (total, self.total_lost.1 + events);

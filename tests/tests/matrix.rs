@@ -1,0 +1,50 @@
+//! Everything we write × everything that reads: docs/interop.md, and what of it no other test shows.
+
+#[path = "matrix/document.rs"]
+mod document;
+#[path = "matrix/made.rs"]
+mod made;
+#[path = "matrix/readers.rs"]
+mod readers;
+#[path = "matrix/rows.rs"]
+mod rows;
+#[path = "matrix/table.rs"]
+mod table;
+
+use std::fs;
+use std::path::Path;
+
+fn top() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+#[test]
+fn the_document_is_made_of_the_table() {
+    let path = top().join("docs/interop.md");
+    let wanted = document::written();
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&path, &wanted).unwrap();
+    }
+    let there = fs::read_to_string(&path).unwrap_or_default();
+    assert!(there == wanted, "docs/interop.md is not what the table says: BLESS=1 writes it anew");
+}
+
+#[test]
+fn every_test_of_the_table_exists() {
+    for table::Shown(file, name) in table::tests() {
+        let text = fs::read_to_string(top().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+        let there = match file.ends_with(".rs") {
+            true => text.contains(&format!("\n#[test]\nfn {name}()")),
+            false => text.contains(&format!("test(\"{name}\"")),
+        };
+        assert!(there, "{file} has no test {name}");
+    }
+    // Each reader reads something, and each thing is read.
+    let read = |kind, reader| matches!(table::cell(kind, reader), table::Cell::Read { .. });
+    for reader in &table::READERS {
+        assert!(table::KINDS.iter().any(|kind| read(kind, reader)), "{}", reader.name);
+    }
+    for kind in &table::KINDS {
+        assert!(table::READERS.iter().any(|reader| read(kind, reader)), "{}", kind.name);
+    }
+}
