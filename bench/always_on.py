@@ -13,7 +13,7 @@ Load: redis-benchmark, wrk, pgbench -S. A server or load program that is not her
 """
 import argparse, csv, grp, math, os, pwd, re, shutil, signal, socket, statistics, subprocess, sys, tempfile, time
 from pathlib import Path
-from common import FLIGHTLINE, WORK, build, machine
+from measuring import FLIGHTLINE, WORK, build, machine
 
 POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1:]
 

@@ -13,8 +13,8 @@ modules are compared too. Exit status 1 when an own share differs by more than 2
 import argparse, bisect, re, subprocess, sys, time
 from collections import Counter
 from pathlib import Path
-import common
-from common import WORK, FLIGHTLINE
+import measuring
+from measuring import WORK, FLIGHTLINE
 
 
 class Module:
@@ -190,8 +190,8 @@ def main():
     parse.add_argument("--keep", action="store_true", help="use the recordings of the last run")
     parse.add_argument("programs", nargs="*", default=["sqlite3", "xz", "python3", "redis-server", "rust"])
     args = parse.parse_args()
-    common.build()
-    runs = common.workloads(args.scale)
+    measuring.build()
+    runs = measuring.workloads(args.scale)
     worst_of_all = 0
     table = []
     for name in args.programs:
@@ -216,7 +216,7 @@ def main():
             print(f"  {x:6.2f} % {y:6.2f} % {x - y:+6.2f}   {u:6.2f} % {v:6.2f} % {u - v:+6.2f}  {at[0]:24.24} {label[:56]}")
         worst_of_all = max(worst_of_all, worst)
         table.append((name, here.events, there.events, worst, worst_total, 100 * whole))
-    print(f"\n{time.strftime('%Y-%m-%d')}, {common.machine()}, `bench/compare_perf.py {' '.join(sys.argv[1:])}`\n")
+    print(f"\n{time.strftime('%Y-%m-%d')}, {measuring.machine()}, `bench/compare_perf.py {' '.join(sys.argv[1:])}`\n")
     print("| program | events | perf's | worst difference of the top 20, own share, points | total share | CPU time on whole stacks |\n|---|---|---|---|---|---|")
     for name, mine, theirs, worst, worst_total, whole in table:
         print(f"| {name} | {mine} | {theirs} | {worst:.2f} | {worst_total:.2f} | {whole:.3f} % |")

@@ -2,119 +2,24 @@
 """What recording costs, beside other recorders, in paired runs: every round runs the program alone and then under each
 recorder, and the CPU time of a recorded run is divided by that of its round's lone run.
 
-usage: bench/cost.py [--rounds N] [--rates 99,1000] [--scale N] [--recorders flightline,async-profiler,perf-fp,perf-dwarf,samply,pprof-rs] [PROGRAM...]
+usage: bench/cost.py [--rounds N] [--rates 99,1000] [--scale N] [--recorders TEXT,…] [PROGRAM...]
 
-programs: redis-server python3 sqlite3 xz rust burn burn-fp. A recorder that is not here is left out, and said so:
-  async-profiler   libasyncProfiler.so in ASYNC_PROFILER or made from the jar in ASYNC_PROFILER_JAR
-  perf, samply     on the search path (or SAMPLY=...)
-  pprof-rs         bench/pprof-rs, built by cargo; only for the program "rust" (it must be linked in)
+programs: redis-server python3 sqlite3 xz rust burn burn-fp. A recorder that is not here is left out, and said so; where they are looked
+for is in bench/peers.py, and `bench/recorders.py --get` brings them. One program, everything about the recorders: bench/recorders.py.
 
 Columns: program = CPU of the recorded program, total = with the recorder's own processes, both relative to the lone run,
 median of the rounds (least..most). own = CPU of the recorder's own processes per sample. RSS = peak resident memory of the
 program above the lone run's.
 """
-import argparse, os, re, shutil, statistics, subprocess, sys, time, zipfile
-from pathlib import Path
-import common
-from common import WORK, FLIGHTLINE, ROOT
-
-
-def async_profiler_library():
-    if path := os.environ.get("ASYNC_PROFILER"):
-        return Path(path)
-    jar = os.environ.get("ASYNC_PROFILER_JAR")
-    if not jar:
-        return None
-    out = WORK / "libasyncProfiler.so"
-    arch = "linux-x64" if os.uname().machine == "x86_64" else "linux-arm64"
-    with zipfile.ZipFile(jar) as archive:
-        out.write_bytes(archive.read(f"{arch}/libasyncProfiler.so"))
-    return out
-
-
-class Flightline:
-    name = "flightline"
-
-    def __init__(self, engine="auto"):
-        self.engine = engine
-        self.name = "flightline" if engine == "auto" else f"flightline, {engine}"
-
-    def start(self, rate, out):
-        return [FLIGHTLINE, "record", "--engine", self.engine, "--rate", str(rate), "-o", out, "--"], {}
-
-    def samples(self, out):
-        dump = subprocess.run([FLIGHTLINE.parent / "dump", out], capture_output=True, text=True, check=True).stdout
-        return sum(line.startswith("sample\t") for line in dump.splitlines())
-
-
-class AsyncProfiler:
-    def __init__(self, library, stacks):
-        self.library, self.stacks = library, stacks
-        self.name = f"async-profiler 4.5 ({stacks})"
-
-    def start(self, rate, out):
-        command = f"start,event=cpu,cstack={self.stacks},interval={1_000_000_000 // rate}ns,jfr,file={out}"
-        return [], {"UNDER_LD_PRELOAD": str(self.library), "ASPROF_COMMAND": command}
-
-    def samples(self, out):
-        return Flightline().samples(out)
-
-
-class Perf:
-    def __init__(self, graph):
-        self.graph = graph
-        self.name = f"perf record --call-graph {graph}"
-
-    def start(self, rate, out):
-        return ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(rate), "--call-graph", self.graph, "-o", out, "--"], {}
-
-    def samples(self, out):
-        text = subprocess.run(["perf", "report", "-i", out, "--stats"], capture_output=True, text=True).stdout
-        return sum(int(n) for n in re.findall(r"SAMPLE events:\s+(\d+)", text)[:1])
-
-
-class Samply:
-    name = "samply"
-
-    def __init__(self, binary):
-        self.binary = binary
-
-    def start(self, rate, out):
-        return [self.binary, "record", "-r", str(rate), "--save-only", "-n", "-o", f"{out}.json.gz", "--"], {}
-
-    def samples(self, out):
-        import gzip, json
-        profile = json.load(gzip.open(f"{out}.json.gz"))
-        return sum(t["samples"]["length"] for t in profile["threads"])
-
-
-class PprofRs:
-    """Linked into the program: only where the program is our Rust one, built a second time with it."""
-    name = "pprof-rs 0.15 (framehop)"
-
-    def __init__(self, binary):
-        self.binary = binary
-
-    def start(self, rate, out):
-        return [], {"PPROF_RATE": str(rate), "PPROF_OUT": str(out)}
-
-    def samples(self, out):
-        return int(Path(f"{out}.count").read_text())
+import argparse, re, statistics, subprocess, sys, time
+import measuring, peers
+from measuring import WORK, FLIGHTLINE
 
 
 def recorders(wanted):
-    found = [Flightline(), Flightline("timer")]
-    library = async_profiler_library()
-    found += [AsyncProfiler(library, "dwarf"), AsyncProfiler(library, "fp")] if library else []
-    found += [Perf("dwarf"), Perf("fp")] if shutil.which("perf") else []
-    samply = os.environ.get("SAMPLY") or shutil.which("samply")
-    found += [Samply(samply)] if samply else []
-    pprof = WORK / "pprof" / "release" / "rust_fixed_pprof"
-    found += [PprofRs(pprof)] if pprof.exists() else []
-    if not library:
-        print("async-profiler is not here: set ASYNC_PROFILER_JAR", file=sys.stderr)
-    if not samply:
-        print("samply is not here: left out", file=sys.stderr)
+    found = peers.here()
+    library = peers.async_profiler_library()
+    found += [peers.Flightline("timer")] + ([peers.AsyncProfiler(library, "dwarf")] if library else [])
     return [r for r in found if not wanted or any(w in r.name for w in wanted)]
 
 
@@ -128,25 +33,19 @@ def measure(name, run, recorders, rate, rounds, rows):
     for i in range(rounds):
         lone.append(run([]))
         for r in (recorders if i % 2 else reversed(recorders)):
-            if isinstance(r, PprofRs) and name != "rust":
-                continue
             out = WORK / "cost.out"
             for old in WORK.glob("cost.out*"):
                 old.unlink()
             prefix, env = r.start(rate, out)
             base = lone[-1]
             try:
-                if isinstance(r, PprofRs):  # another binary: its lone run is its own
-                    base = run([], {}, r.binary)
-                    used = run([], env, r.binary)
-                else:
-                    used = run([str(x) for x in prefix], env)
-            except common.RecorderFailed as e:
+                used = run([str(x) for x in prefix], env)
+            except measuring.RecorderFailed as e:
                 if i == 0:
                     print(f"{r.name} is left out: {e}", file=sys.stderr)
                 continue
             try:
-                samples, size = r.samples(out), sum(f.stat().st_size for f in WORK.glob("cost.out*") if not f.name.endswith(".count"))
+                samples, size = r.samples(out), sum(f.stat().st_size for f in r.files(out))
             except Exception as e:
                 samples, size = 0, 0
                 print(f"{r.name} on {name}: no samples read: {str(e)[:200]}", file=sys.stderr)
@@ -173,10 +72,10 @@ def long_files(rate, seconds):
     """Files of a minute: bytes per sample event, per sample of the file, the drain's CPU time per sample."""
     print(f"\n| program | Hz | samples | B per sample event | B per sample of the file | drain CPU per sample | lost |\n|---|---|---|---|---|---|---|")
     for name in ["burn", "python3", "redis-server"]:
-        alone = common.workloads(1)[name]([]).program_cpu
+        alone = measuring.workloads(1)[name]([]).program_cpu
         out = WORK / "long.jfr"
         threads = 2 if name == "burn" else 1
-        used = common.workloads(seconds * threads / alone)[name]([FLIGHTLINE, "record", "--quiet", "--rate", str(rate), "-o", out, "--"])
+        used = measuring.workloads(seconds * threads / alone)[name]([FLIGHTLINE, "record", "--quiet", "--rate", str(rate), "-o", out, "--"])
         text = subprocess.run([FLIGHTLINE, "summary", out], capture_output=True, text=True, check=True).stdout
         events, size = map(int, re.search(r"jdk\.ExecutionSample\s+(\d+)\s+(\d+)", text).groups())
         lost = " ".join(re.findall(r"^  .*: \d+ samples, .* s of CPU time$", text, re.M)) or "nothing"
@@ -194,19 +93,19 @@ def main():
     parse.add_argument("programs", nargs="*", default=["redis-server", "python3", "rust", "burn"])
     parse.add_argument("--minute", action="store_true", help="instead: files of a minute, sizes and the drain's CPU time")
     args = parse.parse_args()
-    common.build()
+    measuring.build()
     if args.minute:
-        print(f"{time.strftime('%Y-%m-%d')}, {common.machine()}, `bench/cost.py {' '.join(sys.argv[1:])}`")
+        print(f"{time.strftime('%Y-%m-%d')}, {measuring.machine()}, `bench/cost.py {' '.join(sys.argv[1:])}`")
         for rate in (int(r) for r in args.rates.split(",")):
             long_files(rate, 60)
         return
-    runs = common.workloads(args.scale)
+    runs = measuring.workloads(args.scale)
     rows = []
     chosen = recorders([r for r in args.recorders.split(",") if r])
     for name in args.programs:
         for rate in (int(r) for r in args.rates.split(",")):
             measure(name, runs[name], chosen, rate, args.rounds, rows)
-    print(f"\n{time.strftime('%Y-%m-%d')}, {common.machine()}, {args.rounds} rounds, `bench/cost.py {' '.join(sys.argv[1:])}`\n")
+    print(f"\n{time.strftime('%Y-%m-%d')}, {measuring.machine()}, {args.rounds} rounds, `bench/cost.py {' '.join(sys.argv[1:])}`\n")
     print("| program | Hz | recorder | program CPU | total CPU | samples | own CPU per sample | file B per sample | RSS |")
     print("|---|---|---|---|---|---|---|---|---|")
     for row in rows:

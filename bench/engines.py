@@ -15,8 +15,8 @@ peer's rows are missing, and that is said.
 """
 import argparse, os, statistics, subprocess, sys, time
 from pathlib import Path
-import common, cost
-from common import WORK, FLIGHTLINE, ROOT
+import measuring, peers
+from measuring import WORK, FLIGHTLINE, ROOT
 
 SCALE = {"allocs": 5_000_000, "locks": 20_000_000, "reads": 2_000_000, "switches": 400_000}
 
@@ -59,7 +59,7 @@ def one(what, prefix, env):
     out = WORK / "engines.out"
     begun = time.monotonic()
     with open(out, "w") as stdout:
-        used = common.run(prefix, command, env, stdout=stdout)
+        used = measuring.run(prefix, command, env, stdout=stdout)
     wall = time.monotonic() - begun
     text = out.read_text().split()
     own = next((float(t) for t in reversed(text) if t.replace(".", "", 1).isdigit()), 0.0)
@@ -77,12 +77,12 @@ def main():
     parse.add_argument("--async-profiler", default=None)
     parse.add_argument("what", nargs="*")
     args = parse.parse_args()
-    common.build()
+    measuring.build()
     subprocess.run(["gcc", "-O2", "-g", "-pthread", "-o", WORK / "engines", ROOT / "bench" / "engines.c"], check=True)
-    library = args.async_profiler or cost.async_profiler_library()
+    library = args.async_profiler or peers.async_profiler_library()
     if not library:
         print("async-profiler is not here: set ASYNC_PROFILER_JAR", file=sys.stderr)
-    print(f"{time.strftime('%Y-%m-%d')}, {common.machine()}, {args.rounds} rounds, `bench/engines.py {' '.join(sys.argv[1:])}`\n")
+    print(f"{time.strftime('%Y-%m-%d')}, {measuring.machine()}, {args.rounds} rounds, `bench/engines.py {' '.join(sys.argv[1:])}`\n")
     print("| work | alone | recorder | above it | file |\n|---|---|---|---|---|")
     for what in args.what or ["allocs", "locks", "reads", "switches", "idle", "start"]:
         chosen = variants(what, library)
@@ -93,7 +93,7 @@ def main():
                 (WORK / "engines.jfr").unlink(missing_ok=True)
                 try:
                     own, used, wall = one(what, prefix, env)
-                except common.RecorderFailed as e:
+                except measuring.RecorderFailed as e:
                     print(f"{name}: {e}", file=sys.stderr)
                     continue
                 file = WORK / "engines.jfr"

@@ -1,4 +1,4 @@
-//! Recordings to fill a store with, to measure it: `cargo run --release -p flightline-store --example make_recordings -- DIR [SAMPLES] [STACKS] [HOSTS] [PART]`;
+//! Recordings to fill a store with, to measure it: `cargo run --release -p jfr-format --example make_recordings -- DIR [SAMPLES] [STACKS] [HOSTS] [PART]`;
 //! further parts are other samples of the same stacks.
 //!
 //! As in the comparison of layouts: 50,000 stacks, zipf(1), 40 frames deep, 12,000 frames, 10 services, 2 days, 20 hosts, 4000 tasks. A recording for

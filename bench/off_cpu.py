@@ -10,7 +10,7 @@ the output, and the share of switches that is in it.
 """
 import argparse, json, os, re, statistics, subprocess, sys
 from pathlib import Path
-from common import FLIGHTLINE, ROOT, WORK
+from measuring import FLIGHTLINE, ROOT, WORK
 
 
 def run(command):

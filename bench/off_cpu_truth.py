@@ -10,7 +10,7 @@ of the program's clocks, counts exact, 0.05 % of bpftrace and offcputime for tho
 """
 import argparse, contextlib, json, os, re, shutil, signal, statistics, subprocess, sys, time
 from pathlib import Path
-from common import FLIGHTLINE, ROOT, WORK, machine
+from measuring import FLIGHTLINE, ROOT, WORK, machine
 
 # By thread, the name that it had, and state: of this process alone.
 BPFTRACE = """

@@ -10,14 +10,14 @@ usage: bench/pipe.py [--rounds N] [age] [bytes] [stall]
          stops for good after a second, in paired rounds (goal: no difference; 99.9 % of interruptions below 50 µs more than alone)
 """
 import argparse, json, os, re, signal, statistics, subprocess, time
-import common
-from common import FLIGHTLINE, ROOT, WORK, machine
+import measuring
+from measuring import FLIGHTLINE, ROOT, WORK, machine
 
 RATE = 5000
 
 
 def build():
-    common.build()
+    measuring.build()
     subprocess.run(["cargo", "build", "--release", "-q", "-p", "flightline-consumer", "--example", "age"], cwd=ROOT, check=True)
     subprocess.run(["gcc", "-O2", "-g", "-o", WORK / "throughput", ROOT / "tests" / "victims" / "throughput.c", "-lpthread"], check=True)
     subprocess.run(["gcc", "-O2", "-o", WORK / "gap", ROOT / "bench" / "gap.c"], check=True)

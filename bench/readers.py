@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Compares JFR readers: the same jobs on the same files, every result checked before its speed counts.
 
-usage: bench/readers.py [--quick] [--dir DIR] [--json] [--only TEXT] [--rounds N]
+usage: bench/readers.py [--quick] [--write] [--dir DIR] [--json] [--only TEXT] [--rounds N]
 
-Builds flightline and the foreign readers (tests/readers/build.sh: Maven, Go, cargo), makes the recordings unless DIR has
-them (fixtures/make.sh big|quick), runs all readers in turn, round after round, and prints a table. Without --quick and
---only the table is written to bench/READERS.md. Exit status 1 if a result of ours is wrong.
+Builds flightline and the foreign readers (tests/readers/build.sh: Maven, Go, cargo; jafar, which no registry has, only where
+FLIGHTLINE_JAFAR names the folder of its jars), makes the recordings unless DIR has them (fixtures/make.sh big|quick), runs all
+readers in turn, round after round, and prints tables. With --write they go into docs/side-by-side/readers.md. Exit status 1 if a
+result of ours is wrong. With FLIGHTLINE_BIN nothing of ours is built: beside that command are its examples.
 
 --quick   small recordings, one round: the results are checked, the speeds mean little
 --dir     recordings already made; default target/bench/readers or …-quick
---json    JSON instead of the table
+--write   into the document, too
+--json    JSON instead of the tables
 --only    contestants whose "job file reader" contains TEXT
 --rounds  at most so many rounds (5); readers that take seconds get fewer
 
@@ -21,11 +23,15 @@ import argparse, hashlib, json, os, re, statistics, subprocess, sys, time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-import common
-from common import FLIGHTLINE, ROOT, WORK
+import block, measuring
+from measuring import FLIGHTLINE, ROOT, WORK
 
 READERS = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "readers"
 EXAMPLES = FLIGHTLINE.parent / "examples"
+JAVA = READERS.parent / "java"
+DOCUMENT = ROOT / "docs/side-by-side/readers.md"
+# Where the jars of jafar and of what it needs are: no registry has them.
+JAFAR = os.environ.get("FLIGHTLINE_JAFAR")
 RUSAGE, FLOOR = WORK / "rusage", WORK / "walk_floor"
 # What the reader being run prints; runs beside each other do not meet.
 OUTPUT = WORK / f"readers-{os.getpid()}.out"
@@ -130,6 +136,13 @@ def java(version):
     return Path(out.stdout.strip()) / "bin"
 
 
+def in_java(bins):
+    """Our reader and jafar in Java: how each is started."""
+    ours = [bins[25] / "java", "-cp", f"{JAVA}/flightline-reader.jar:{JAVA}/tests", "dev.flightline.reader.Jobs"]
+    jafar = [bins[25] / "java", "-cp", f"{READERS}/jafar:{READERS}/classes:{JAFAR}/*", "JafarJobs"]
+    return [("flightline in Java", ours), *([("jafar", jafar)] if JAFAR else [])]
+
+
 def contestants(files):
     bins = {v: java(v) for v in (17, 25)}
     classes = f"{READERS}/classes:{READERS}/lib/*"
@@ -152,6 +165,8 @@ def contestants(files):
             add(job, name, f"JDK {v} EventStream", jvm(v, "JdkJobs", "stream", "types"), tabbed, "types")
         add(job, name, "async-profiler JfrReader", jvm(17, "ConverterJobs", "types"), tabbed, "types", CONVERTER_TYPES)
         add(job, name, "JMC", jvm(17, "JmcJobs", "types"), lambda t: tabbed(t), "types")
+        for reader, command in in_java(bins):
+            add(job, name, reader, [*command, "types"], tabbed, "types")
         add(job, name, "grafana/jfr-parser", [READERS / "gojfr", "types"], tabbed, "types", "subset")
         add(job, name, "jfrs", [READERS / "jfrs/release/jfrs-lines", "types"], tabbed, "types")
 
@@ -168,6 +183,8 @@ def contestants(files):
         add(job, name, "async-profiler jfrconv", [bins[17] / "java", "-jar", converter, "-o", "collapsed", "--threads", "--dot"],
             jfrconv_folded, "merged")
         add(job, name, "JMC", jvm(17, "JmcJobs", "collapsed"), folded, "collapsed")
+        for reader, command in in_java(bins):
+            add(job, name, reader, [*command, "collapsed"], folded, "collapsed")
         add(job, name, "grafana/jfr-parser", [READERS / "gojfr", "collapsed"], folded, "collapsed")
         add(job, name, "jfrs", [READERS / "jfrs/release/jfrs-lines", "collapsed"], folded, "collapsed")
 
@@ -176,6 +193,8 @@ def contestants(files):
         add(job, name, "flightline, jfr-format", [EXAMPLES / "all_fields"], numbers, "fields")
         for v in bins:
             add(job, name, f"JDK {v} RecordingFile", jvm(v, "JdkJobs", "file", "fields"), numbers, "fields")
+        for reader, command in in_java(bins):
+            add(job, name, reader, [*command, "fields"], numbers, "fields")
         add(job, name, "jfrs", [READERS / "jfrs/release/jfrs-lines", "fields"], numbers, "fields")
 
     printing = [FLIGHTLINE, "print"]
@@ -199,6 +218,8 @@ def contestants(files):
     add(job, "prof", "flightline fold", [FLIGHTLINE, "fold", "--threads", "-e", "jdk.ExecutionSample"], ours_folded, "collapsed")
     add(job, "prof", "JDK 25 jfr summary", [bins[25] / "jfr", "summary"], jfr_summary, "types")
     add(job, "prof", "JDK 25 RecordingFile, stacks", jvm(25, "JdkJobs", "file", "collapsed"), folded, "collapsed")
+    for reader, command in in_java(bins):
+        add(job, "prof", f"{reader}, stacks", [*command, "collapsed"], folded, "collapsed")
     add(job, "prof", "grafana/jfr-parser, stacks", [READERS / "gojfr", "collapsed"], folded, "collapsed")
     return out
 
@@ -435,6 +456,33 @@ def figures(c, events):
     return row
 
 
+SHORT = {"count by type": "count", "samples to folded stacks": "fold", "every field of every event": "fields", "every event as JSON": "JSON",
+         "a small file, whole process": "small file"}
+
+
+def overview(rows):
+    """One table of all: CPU time beside that of our command for the same job, least memory to most."""
+    rows = [r for r in rows if r["job"] in SHORT and "2 jobs" not in r["reader"]]
+    jobs = list(dict.fromkeys((r["job"], r["file"]) for r in rows))
+    ours = {key: next((r for r in rows if (r["job"], r["file"]) == key and "cpu_s" in r), None) for key in jobs}
+    of = {}
+    for r in rows:
+        name = re.sub(r"^flightline (?!in Java).*|^flightline,.*", "flightline", r["reader"]).removesuffix(", stacks")
+        base = ours[r["job"], r["file"]]
+        cell = "fails" if "cpu_s" not in r or r["result"].startswith("fails") else f"{r['cpu_s'] / base['cpu_s']:.1f}" if base else "–"
+        if not r.get("equal") and cell not in ("fails", "–"):
+            cell = f"({cell})"
+        elif r["result"].startswith("its "):
+            cell += " *"
+        of.setdefault(name, {}).setdefault((r["job"], r["file"]), cell)
+        of[name]["peak"] = max(of[name].get("peak", 0), r.get("peak_rss_mb", 0))
+    head = ["reader", *(f"{SHORT[job]}, {name.removesuffix('.jfr')}" for job, name in jobs), "MB at most"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for name, cells in of.items():
+        lines.append("| " + " | ".join([name, *(cells.get(key, "") for key in jobs), f"{cells['peak']:,.0f}"]) + " |")
+    return "\n".join(lines)
+
+
 def table(rows):
     lines = []
     for key in dict.fromkeys((r["job"], r["file"]) for r in rows):
@@ -471,22 +519,28 @@ def versions():
     jfrs = re.search(r'name = "jfrs"\nversion = "([^"]*)', (ROOT / "tests/readers/jfrs/Cargo.lock").read_text()).group(1)
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     return (f"flightline {commit}; JDK 17 = {release[17]}, JDK 25 = {release[25]}; JMC {pin('flightrecorder')}; async-profiler's "
-            f"jfr-converter {pin('jfr-converter')}; grafana/jfr-parser {go}; jfrs {jfrs}")
+            f"jfr-converter {pin('jfr-converter')}; grafana/jfr-parser {go}; jfrs {jfrs}; jafar "
+            + (", ".join(sorted(p.stem for p in Path(JAFAR).glob("*.jar") if "jafar" in p.name)) if JAFAR else "left out: FLIGHTLINE_JAFAR not set"))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--dir", type=Path)
+    parser.add_argument("--write", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int)
     args = parser.parse_args()
 
     WORK.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["cargo", "build", "--release", "-q", "-p", "flightline"], cwd=ROOT, check=True)
-    subprocess.run(["cargo", "build", "--release", "-q", "-p", "jfr-format", "--example", "all_fields"], cwd=ROOT, check=True)
+    if "FLIGHTLINE_BIN" not in os.environ:
+        subprocess.run(["cargo", "build", "--release", "-q", "-p", "flightline"], cwd=ROOT, check=True)
+        subprocess.run(["cargo", "build", "--release", "-q", "-p", "jfr-format", "--example", "all_fields"], cwd=ROOT, check=True)
     subprocess.run([ROOT / "tests/readers/build.sh"], check=True)
+    subprocess.run([ROOT / "consumer/java/build.sh", "tests"], check=True, stdout=sys.stderr)
+    if not JAFAR:
+        print("LEFT OUT: jafar: no registry has it, and FLIGHTLINE_JAFAR names no folder with its jars", file=sys.stderr)
     for name in ["rusage", "walk_floor"]:
         subprocess.run(["gcc", "-O2", "-o", WORK / name, ROOT / "bench" / f"{name}.c"], check=True)
     folder = args.dir or WORK / ("readers-quick" if args.quick else "readers")
@@ -501,42 +555,22 @@ def main():
     events = {name: int(subprocess.run([FLOOR, path], capture_output=True, text=True).stdout) for name, path in files.items()}
     rows = [figures(c, events[c.file.stem]) for c in cs]
     if args.json:
-        json.dump({"versions": versions(), "machine": common.machine(), "rows": rows}, sys.stdout, indent=1)
+        json.dump({"versions": versions(), "machine": measuring.machine(), "rows": rows}, sys.stdout, indent=1)
         print()
     else:
         sizes = "\n".join(f"* {p.name}: {p.stat().st_size / 1e6:.0f} MB, {events[n]:,} events with checkpoints and metadata"
                           for n, p in files.items())
-        told = (f"# JFR readers compared\n\nMade by `bench/readers.py{' --quick' if args.quick else ''}` on {time.strftime('%Y-%m-%d')} in "
-                f"{(time.time() - started) / 60:.0f} minutes; load of the machine meanwhile {os.getloadavg()[2]:.1f}.\n\n"
-                f"{common.machine()}.\n{versions()}.\n\n{sizes}\n{table(rows)}\n\n{NOTES}")
+        told = (f"`bench/readers.py{' --quick' * args.quick}`, {time.strftime('%Y-%m-%d')}, {(time.time() - started) / 60:.0f} minutes; load of "
+                f"the machine meanwhile {os.getloadavg()[2]:.1f}. {measuring.machine()}. {versions()}.\n\n{sizes}\n\n"
+                f"{overview(rows)}\n{table(rows)}\n")
         print(told)
-        if not args.quick and not args.only:
-            (ROOT / "bench" / "READERS.md").write_text(told)
+        if args.write:
+            block.put(DOCUMENT, "bench/readers.py", told)
     wrong = [c for c in cs if c.ours and not c.equal]
     for c in wrong:
         print(f"readers: {c.name()}: {c.verdict}", file=sys.stderr)
     sys.exit(1 if wrong else 0)
 
-
-NOTES = """## Notes
-
-* MB/s and M events/s are per second of CPU time (user + system) of the whole process, start of the JVM included; figures in
-  brackets belong to a wrong or incomplete result. "of floor": CPU of a bare walk along the event sizes / CPU of the reader.
-* "equal": the same counts, the same folded stacks, the same sums as `RecordingFile` of JDK 25. JSON is compared with
-  that of `jfr print --json` of JDK 25 event for event, every field by value; layout and order are free, and null is as good as
-  the extreme dates and durations in which the JDK shows "none". In later chunks times may differ by the drift of the clocks:
-  the JDK applies the first chunk's clock to all, we each chunk's own.
-* Samples are counted by thread and stack as the reader hands them out and made text once each: far faster in every reader
-  than text for every sample.
-* "every field": each top-level field of each event is asked for and constants are followed; the number of events, fields
-  and UTF-16 units of strings is compared.
-* async-profiler's reader and grafana/jfr-parser know some event types by heart and pass over the others; the former does
-  not tell execution samples from native and wall-clock samples, and is compared with all three.
-* JMC reads everything into memory, and passes over a few events of type `jdk.JavaExceptionThrow` that the others give.
-* jfrs stops at the first string with a character outside the basic plane.
-* jafar (io.btrace:jafar-parser) could not be had: Maven Central as reached here has no such artifact, and the Go module
-  proxy refuses its port.
-"""
 
 if __name__ == "__main__":
     main()

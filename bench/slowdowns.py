@@ -9,7 +9,7 @@ says want the processor that the server runs on. Shares are of the backends' wal
 """
 import argparse, contextlib, json, os, re, subprocess, sys, tempfile, time
 from pathlib import Path
-from common import FLIGHTLINE, machine
+from measuring import FLIGHTLINE, machine
 
 POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1:]
 USER = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"]

@@ -7,6 +7,7 @@
 mod oracle;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 use flightline_in_signal::interrupted::Regs;
@@ -240,7 +241,8 @@ fn stops() -> usize {
 fn run(name: &str, program: &str, args: &[&str]) {
     if !std::path::Path::new(program).exists() {
         assert!(std::env::var_os("FLIGHTLINE_NO_SKIP").is_none(), "{name}: {program} is not installed here");
-        eprintln!("{name}: {program} is not installed here, nothing compared");
+        // Past the runner, which keeps what is printed.
+        let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: {name}: no {program} here ***\n");
         return;
     }
     let mut command = Command::new(program);
@@ -340,7 +342,7 @@ fn python3_against_gdb() {
 fn against_gdb(name: &str, mut command: Command, stops: usize) {
     if Command::new("gdb").arg("--version").stdout(Stdio::null()).status().is_err() {
         assert!(std::env::var_os("FLIGHTLINE_NO_SKIP").is_none(), "gdb is not installed here");
-        eprintln!("{name}: gdb is not installed here, nothing compared");
+        let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: {name}: no gdb here ***\n");
         return;
     }
     let script = "python\nf = gdb.newest_frame()\n\

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import vm from "node:vm";
 
-const files = ["common.js", "flame/tree.js", "profile/merge.js", "profile/columns.js", "profile/filters.js", "profile/times.js", "profile/state.js"].map((name) => readFileSync(join(process.env.RENDER, name), "utf8"));
+const files = ["page.js", "flame/tree.js", "profile/merge.js", "profile/columns.js", "profile/filters.js", "profile/times.js", "profile/state.js"].map((name) => readFileSync(join(process.env.RENDER, name), "utf8"));
 const { CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past, Filters, columnsOf } = vm.runInNewContext(
   files.join("\n") + "\n({ CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past, Filters, columnsOf })", { URLSearchParams });
 

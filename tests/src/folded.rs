@@ -25,6 +25,13 @@ pub fn fold(recording: &Path, event: &str, total: bool) -> Vec<Line> {
     parse(&finished.expect_success("fold").stdout_text())
 }
 
+/// Folded text as our command reads and writes it.
+#[track_caller]
+pub fn read(path: &Path) -> Vec<Line> {
+    let finished = run(Command::new(flightline()).arg("fold").arg(path), Duration::from_secs(60));
+    parse(&finished.expect_success("fold").stdout_text())
+}
+
 /// Folded text.
 ///
 /// # Panics

@@ -44,6 +44,24 @@ pub const SIGNALS: &[&[&str]] = &[
     &["inherit"],
 ];
 
+/// All that `guest_threads.c` can do, a case each; two of them open and close the modules.
+pub fn threads<'a>(first: &'a str, second: &'a str) -> Vec<Vec<&'a str>> {
+    let alone = [
+        "many",
+        "crowd",
+        "ends",
+        "main-leaves",
+        "errno",
+        "interrupted",
+        "coroutines",
+        "deep",
+        "floats",
+        "red-zone",
+    ];
+    let with_modules = ["modules", "dl-threads"].map(|case| vec![case, first, second]);
+    alone.map(|case| vec![case]).into_iter().chain(with_modules).collect()
+}
+
 /// A way to record: a name for messages, and options of `flightline record`.
 #[derive(Clone, Debug)]
 pub struct Mode {

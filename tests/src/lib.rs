@@ -8,6 +8,7 @@
 //! * [`recording`] reads a recording back, by our reader or by the JDK's; [`canonical`] as lines to compare.
 //! * [`agents`] is what tests of `flightline agent` look at.
 //! * [`allocations`] reads what a recording says of them.
+//! * [`shown`] finds the tests and files that a document names; [`checklists`] are such documents.
 //! * [`folded`] folds a recording by our own command.
 //! * [`walls`] reads what it says of wall-clock time and of metrics.
 //! * [`malformed`] makes recordings with one thing wrong each.
@@ -31,6 +32,7 @@ pub mod agents;
 pub mod allocations;
 pub mod canonical;
 pub mod cgroup;
+pub mod checklists;
 pub mod contexts;
 pub mod controlled;
 pub mod crashes;
@@ -52,6 +54,7 @@ pub mod run;
 pub mod served;
 pub mod shared_memory;
 pub mod shares;
+pub mod shown;
 pub mod skip;
 pub mod span_truth;
 pub mod spans;

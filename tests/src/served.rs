@@ -26,9 +26,10 @@ def work():
 while True: work()
 ";
 
-/// A Python that is no script of a version manager.
-pub fn python() -> &'static str {
-    "/usr/bin/python3"
+/// A Python that is no script of a version manager; `None`, which is said loudly, where there is none.
+#[track_caller]
+pub fn python() -> Option<&'static str> {
+    crate::skip::have_python().then_some("/usr/bin/python3")
 }
 
 /// A service on a port of its own; ended with the test.

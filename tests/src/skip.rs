@@ -1,6 +1,7 @@
 //! What this machine does not have. A test that needs it says so loudly; CI turns that into a failure.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::Command;
 
 /// Says why a test cannot run here; panics instead when `FLIGHTLINE_NO_SKIP` is set (CI sets it).
@@ -27,6 +28,11 @@ pub fn other_user(reason: &str) {
     aloud(&format!("*** NOT SHOWN as this user: {reason} ***"));
 }
 
+/// Says what is no part of this repository and would have to be beside it; no failure in CI, as nobody can install it.
+pub fn not_given(reason: &str) {
+    aloud(&format!("*** NOT COMPARED, not here: {reason} ***"));
+}
+
 /// Says so and gives `true` if the user is not root, for whom alone this can be shown.
 pub fn not_root(reason: &str) -> bool {
     // SAFETY: no memory effects.
@@ -41,6 +47,31 @@ pub fn not_root(reason: &str) -> bool {
 pub fn have(program: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
+
+/// Whether there is a compiler of C++; says so loudly if not: a C compiler is all that the README asks for.
+#[track_caller]
+pub fn have_cpp() -> bool {
+    let here = have("g++");
+    if !here {
+        skip("no g++ here: what is asked of programs in C++");
+    }
+    here
+}
+
+/// Whether there is the system's Python; says so loudly if not.
+#[track_caller]
+pub fn have_python() -> bool {
+    let here = Path::new("/usr/bin/python3").exists();
+    if !here {
+        skip("no /usr/bin/python3 here: what is asked of its programs");
+    }
+    here
+}
+
+/// Says what is to be had from no registry, and so may be missing in CI too.
+pub fn nowhere(reason: &str) {
+    aloud(&format!("*** NOT TESTED, to be had nowhere from here: {reason} ***"));
 }
 
 /// Whether `java` and `javac` run here.

@@ -40,10 +40,10 @@ pub fn c(name: &str, flags: &[&str]) -> PathBuf {
     compile("gcc", &format!("{name}.c"), flags, &["-lpthread", "-ldl"])
 }
 
-/// A C++ victim.
+/// A C++ victim; `None`, which is said loudly, where there is no C++.
 #[track_caller]
-pub fn cpp(name: &str, flags: &[&str]) -> PathBuf {
-    compile("g++", &format!("{name}.cpp"), flags, &["-lpthread"])
+pub fn cpp(name: &str, flags: &[&str]) -> Option<PathBuf> {
+    crate::skip::have_cpp().then(|| compile("g++", &format!("{name}.cpp"), flags, &["-lpthread"]))
 }
 
 /// `count` shared objects, each with a function `module_work_<i>` of its own.

@@ -223,7 +223,7 @@ fn a_dlsym_that_allocates() {
 #[test]
 fn operator_new() {
     let _place = beside();
-    let program = victim::cpp("alloc_new", victim::OPTIMISED);
+    let Some(program) = victim::cpp("alloc_new", victim::OPTIMISED) else { return };
     for allocator in std::iter::once(None).chain(allocators().into_iter().map(Some)) {
         let recording = record("alloc@1,live").option("--ring-size").option("64M");
         let mut command = recording.command(&program, &["10"]);

@@ -18,7 +18,7 @@ use flightline_tests::record::{Record, Recorded};
 use flightline_tests::run::{run, spawn, turn};
 use flightline_tests::spans::{self, Span};
 use flightline_tests::stepping::freeze;
-use flightline_tests::victim;
+use flightline_tests::{skip, victim};
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_context_victim");
 const LIMIT: Duration = Duration::from_secs(120);
@@ -181,6 +181,9 @@ fn thousands_of_threads() {
 /// Without a library in the process and with one: the same program.
 #[test]
 fn from_cpp_and_python() {
+    if !(skip::have_cpp() && skip::have_python()) {
+        return;
+    }
     let preload = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recorder/preload");
     let examples = preload.join("examples");
     let include = format!("-I{}", preload.join("include").display());

@@ -23,14 +23,14 @@ fn perf() -> bool {
     allowed
 }
 
-fn record() -> Recorded {
-    let program = victim::cpp("everything", &["-O1", "-pthread"]);
+fn record() -> Option<Recorded> {
+    let program = victim::cpp("everything", &["-O1", "-pthread"])?;
     let mut record = Record::new().option("--all");
     if perf() {
         record = record.option("-e").option(EVENTS);
     }
     // Far more than a second's work, however laden the machine.
-    record.limit(Duration::from_secs(120)).run(program, &[]).expect_code(0)
+    Some(record.limit(Duration::from_secs(120)).run(program, &[]).expect_code(0))
 }
 
 /// What `fold` makes of one kind of events: function at the leaf side → sum of the lines that contain it.
@@ -63,7 +63,7 @@ fn between(what: &str, value: u64, low: u64, high: u64) {
 
 #[test]
 fn every_engine_tells_what_the_program_did() {
-    let recorded = record();
+    let Some(recorded) = record() else { return };
     let path = &recorded.path;
     let total = |event: &str, function: &str| Folded::of(path, event, true).through(function);
     let count = |event: &str, function: &str| Folded::of(path, event, false).through(function);
@@ -98,7 +98,7 @@ fn tools() -> Option<[PathBuf; 2]> {
 #[test]
 fn the_jdk_reads_every_event_of_every_engine() {
     let Some(tools) = tools() else { return };
-    let recorded = record();
+    let Some(recorded) = record() else { return };
     for jfr in &tools {
         let agreement = compare(victim::flightline(), jfr, &recorded.path, &recorded.path, Some(2048));
         assert!(
@@ -112,7 +112,7 @@ fn the_jdk_reads_every_event_of_every_engine() {
 /// The same through a pipe: whatever is recorded comes to a reader of the stream, typed, with its stack, checked.
 #[test]
 fn a_reader_of_the_pipe_gets_events_of_every_engine() {
-    let program = victim::cpp("everything", &["-O1", "-pthread"]);
+    let Some(program) = victim::cpp("everything", &["-O1", "-pthread"]) else { return };
     let record = Record::new().option("--all").option("--flush").option("100ms").output("-");
     let mut command = record.command(program, &[]);
     let done = run(command.stdout(Stdio::piped()), Duration::from_secs(120)).expect_success("everything");

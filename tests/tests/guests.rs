@@ -50,6 +50,20 @@ fn programs_that_fork_execute_and_restrict_themselves() {
     );
 }
 
+/// A restriction that the kernel refuses lifts the bar before the process's timer, which must begin only where CPU time is taken by it.
+#[test]
+fn no_engine_begins_anothers_timer() {
+    let _place = beside();
+    let program = victim::c("guest_process", OPTIMISED);
+    let alone = run(Command::new(&program).arg("refused"), LIMIT).expect_success("refused").stdout_text();
+    assert_eq!(alone, "timers 0\nrefused -1\nerrno 14\ntimers 0\nsurvived 1\n");
+    let timer = alone.replace("timers 0", "timers 1");
+    for (engine, said) in [("perf", &alone), ("timer", &timer), ("itimer", &timer)] {
+        let recorded = Record::new().rate(10_000).engine(engine).limit(LIMIT).run(&program, &["refused"]);
+        assert_eq!((recorded.finished.code(), &recorded.finished.stdout_text()), (0, said), "{engine}");
+    }
+}
+
 /// A trap that is pending when another image starts would kill it.
 #[test]
 fn a_thousand_execs_at_10_khz() {
@@ -66,31 +80,10 @@ fn a_thousand_execs_at_10_khz() {
 fn programs_with_threads_stacks_and_modules() {
     let _place = beside();
     let program = victim::c("guest_threads", &["-O2", "-fomit-frame-pointer", "-Wl,--no-as-needed", "-lm"]);
-    let modules: Vec<String> = (0..2)
-        .map(|i| {
-            let number = format!("-DMODULE={i}");
-            let flags = ["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", &number];
-            victim::compile("gcc", "module.c", &flags, &[]).to_string_lossy().into_owned()
-        })
-        .collect();
+    let modules: Vec<String> = victim::modules(2).iter().map(|m| m.to_string_lossy().into_owned()).collect();
     let (first, second) = (modules[0].as_str(), modules[1].as_str());
-    same(
-        &program,
-        &[
-            &["many"],
-            &["crowd"],
-            &["ends"],
-            &["main-leaves"],
-            &["errno"],
-            &["interrupted"],
-            &["coroutines"],
-            &["deep"],
-            &["floats"],
-            &["red-zone"],
-            &["modules", first, second],
-            &["dl-threads", first, second],
-        ],
-    );
+    let cases = guest::threads(first, second);
+    same(&program, &cases.iter().map(Vec::as_slice).collect::<Vec<_>>());
 }
 
 /// What the object exports is what `exports.txt` lists.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use flightline_tests::http::{Answer, send};
 use flightline_tests::run::{beside, run, turn, until};
 use flightline_tests::served::Served;
+use flightline_tests::skip;
 use flightline_tests::victim::flightline;
 use serde_json::{Value, json};
 
@@ -46,6 +47,9 @@ fn runs(service: &Served) -> Vec<Value> {
 
 #[test]
 fn a_profile_is_pulled_as_from_a_program_of_go() {
+    if !skip::have_python() {
+        return;
+    }
     let _turn = turn();
     let service = Served::start(&["--profiling", "--heartbeat", "1s"]);
     assert_eq!(service.get("/debug/pprof/profile?seconds=1").status, 404, "nobody is there");
@@ -107,6 +111,9 @@ fn of_a_program_that_does_nothing_a_profile_without_samples_is_pulled() {
 
 #[test]
 fn who_pulls_and_goes_away_ends_the_run() {
+    if !skip::have_python() {
+        return;
+    }
     let _turn = turn();
     let service = Served::start(&["--profiling", "--heartbeat", "1s", "--max-duration", "1h"]);
     let _agent = service.agent(&[], &WORKS);
@@ -148,6 +155,9 @@ fn kept(service: &Served, name: &str) -> BTreeMap<String, u64> {
 
 #[test]
 fn what_others_push_weighs_what_it_weighed() {
+    if !skip::have_python() {
+        return;
+    }
     let _turn = turn();
     let service = Served::start(&["--profiling"]);
     let path = |name: &str| service.folder.path().join(name);
@@ -280,6 +290,9 @@ fn the_log_is_a_line_of_json_for_each_thing_and_keeps_secrets() {
 
 #[test]
 fn what_is_recorded_is_passed_on_with_its_labels() {
+    if !skip::have_python() {
+        return;
+    }
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {

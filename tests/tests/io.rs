@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::run::{beside, run, spawn};
-use flightline_tests::skip;
 use flightline_tests::spans::{self, Span};
 use flightline_tests::victim::{self, OPTIMISED};
+use flightline_tests::{folded, skip};
 
 const TYPES: [&str; 7] = [
     "jdk.FileRead",
@@ -284,6 +284,9 @@ fn requests_to_a_disk() {
         let has = |part: &str| span.frames.iter().any(|frame| frame.method.contains(part));
         assert!(has("submit_bio") && has("write"), "{:?}", span.frames);
     }
+    // Drawn by how many there were, as from one tracepoint of the kernel; each has a stack.
+    let counted: u64 = folded::fold(&recorded.path, "block", false).iter().map(|(_, count)| count).sum();
+    assert_eq!(counted, all.len() as u64);
     // What a disk wrote was asked for at different places.
     let places: std::collections::BTreeSet<i64> = data.iter().map(|span| span.number("sector")).collect();
     assert_eq!(places.len(), data.len());

@@ -195,7 +195,9 @@ fn locks_of_parking_lot() {
 #[test]
 fn waits_of_the_cpp_library() {
     let _place = beside();
-    let program = victim::cpp("cpp_waits", &["-std=c++20", "-O2", "-fomit-frame-pointer"]);
+    let Some(program) = victim::cpp("cpp_waits", &["-std=c++20", "-O2", "-fomit-frame-pointer"]) else {
+        return;
+    };
     let recorded = record(&program, "lock@1ms");
     let park = |name, class| (name, TYPES[2], "parkedClass", class);
     let enter = |name, class| (name, TYPES[0], "monitorClass", class);

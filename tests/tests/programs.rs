@@ -196,6 +196,9 @@ fn ffmpeg() {
 /// A repository of 300 versions, packed anew.
 #[test]
 fn git() {
+    if !skip::have("git") {
+        return skip::skip("no git here: packing a repository");
+    }
     let _place = beside();
     let record = Record::new().rate(RATE).limit(LIMIT);
     let folder = record.folder().join("repository");

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::run::{run, turn};
+use flightline_tests::shown::{root, shown};
 use flightline_tests::{skip, victim};
 
 const README: &str = include_str!("../../README.md");
@@ -128,49 +129,19 @@ fn commands_of_the_journeys_exist() {
     assert!(journeys >= 6 && options > 20, "{journeys} journeys, {options} options");
 }
 
-/// What was asked, and by which tests it is shown: these exist. A test is named by `file::function`, `::function` of the file
-/// before, or a file for a browser and the beginnings of titles in quotes behind it.
+/// What was asked, and by which tests it is shown: these exist, are tests and are run (`flightline_tests::shown` tells how they are named).
 #[test]
 fn tables_of_requirements_name_tests_that_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let tables = [
-        include_str!("../../consumer/docs/picture-requirements.md"),
-        include_str!("../../consumer/docs/stream-requirements.md"),
-        include_str!("../../consumer/docs/off-cpu-requirements.md"),
-        include_str!("../../consumer/docs/service-requirements.md"),
-        include_str!("../../consumer/docs/store-requirements.md"),
-    ];
+    let folder = root().join("consumer/docs");
     let (mut seen, mut missing) = (0, Vec::new());
-    for line in tables.iter().flat_map(|table| table.lines()) {
-        let (mut file, mut text) = ("", String::new());
-        for (part, names) in line.split('`').enumerate() {
-            let (path, test) = names.split_once("::").unwrap_or((names, ""));
-            if part % 2 == 1 && (path.ends_with(".rs") || path.ends_with(".mjs")) {
-                file = path;
-                text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
-                seen += 1;
-                missing.extend(text.is_empty().then(|| file.to_owned()));
-            }
-            let wanted: Vec<String> = match part % 2 {
-                1 if (file == path || path.is_empty()) && !test.is_empty() => vec![test.to_owned()],
-                0 if file.ends_with(".mjs") => {
-                    names.split('"').skip(1).step_by(2).map(str::to_owned).collect()
-                }
-                _ => continue,
-            };
-            seen += wanted.len();
-            missing.extend(
-                wanted
-                    .into_iter()
-                    .filter(|name| {
-                        !["fn {}(", "test(\"{}", "test(`{}"]
-                            .iter()
-                            .any(|head| text.contains(&head.replace("{}", name)))
-                    })
-                    .map(|name| format!("{file}: {name}")),
-            );
+    for list in ["picture", "stream", "off-cpu", "service", "store"] {
+        let file = format!("{list}-requirements.md");
+        for line in std::fs::read_to_string(folder.join(&file)).unwrap().lines() {
+            let found = shown(line, &folder);
+            seen += found.tests;
+            missing.extend(found.missing.into_iter().map(|what| format!("{file}: {what}")));
         }
     }
-    assert!(seen > 80, "{seen} names found");
+    assert!(seen > 250, "{seen} tests named");
     assert!(missing.is_empty(), "{missing:#?}");
 }

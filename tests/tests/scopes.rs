@@ -9,7 +9,7 @@ use flightline_consumer::live::{Feed, Item, Options};
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::run::{run, turn};
 use flightline_tests::spans::{self, Span};
-use flightline_tests::victim;
+use flightline_tests::{skip, victim};
 use serde_json::Value;
 
 const CONTEXT: &str = "flightline.SampleContext";
@@ -189,6 +189,9 @@ fn from_c() {
 /// The examples, whose task has a helper on another thread.
 #[test]
 fn from_cpp_and_python() {
+    if !(skip::have_cpp() && skip::have_python()) {
+        return;
+    }
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("spans");

@@ -27,9 +27,10 @@ impl Drop for Orphan {
 
 #[test]
 fn a_program_that_nobody_prepared_is_profiled_and_all_formats_come() {
+    let Some(python) = python() else { return };
     let _turn = turn();
     let service = Served::profiling();
-    let _agent = service.agent(&["--label", "zone=eu-1"], &[python(), "-c", PYTHON]);
+    let _agent = service.agent(&["--label", "zone=eu-1"], &[python, "-c", PYTHON]);
     let target = service.target(|target| target["labels"]["zone"] == "eu-1");
     assert_eq!(target["name"], "python3");
     let can = |mode: &str| {
@@ -108,12 +109,13 @@ fn run_fold(path: &Path) -> u64 {
 
 #[test]
 fn what_runs_already_is_profiled_from_outside() {
+    let Some(python) = python() else { return };
     let _turn = turn();
     if !skip::perf_allowed(true) {
         return;
     }
     let service = Served::profiling();
-    let mut program = spawn(Command::new(python()).args(["-c", PYTHON]).stdin(Stdio::null()));
+    let mut program = spawn(Command::new(python).args(["-c", PYTHON]).stdin(Stdio::null()));
     let _agent = service.agent(&["-p", &program.id().to_string()], &[]);
     let target = service.target(|target| target["pid"] == program.id());
     let alloc = target["modes"].as_array().unwrap().iter().find(|can| can["mode"] == "ALLOC").unwrap();
@@ -158,9 +160,10 @@ fn without_being_asked_for_there_is_no_profiler() {
 
 #[test]
 fn a_run_that_is_cancelled_keeps_what_there_is() {
+    let Some(python) = python() else { return };
     let _turn = turn();
     let service = Served::profiling();
-    let _agent = service.agent(&[], &[python(), "-c", PYTHON]);
+    let _agent = service.agent(&[], &[python, "-c", PYTHON]);
     let target = service.target(|_| true);
     let before = cpu_seconds(&target);
     let id = service.begin(&target, "CPU", 30);
@@ -187,9 +190,10 @@ fn a_run_that_is_cancelled_keeps_what_there_is() {
 
 #[test]
 fn what_a_program_starts_is_a_target_too() {
+    let Some(python) = python() else { return };
     let _place = beside();
     let service = Served::profiling();
-    let script = format!("{0} -c '{PYTHON}' & {0} -c '{PYTHON}' & wait", python());
+    let script = format!("{0} -c '{PYTHON}' & {0} -c '{PYTHON}' & wait", python);
     let agent = service.agent(&["--label", "app=cart"], &["sh", "-c", &script]);
     let named = |name: &str| -> Vec<Value> {
         let list = service.get("/v1/targets").json();
@@ -219,8 +223,7 @@ fn what_a_program_starts_is_a_target_too() {
     drop(agent);
     // Or it is left alone, however long.
     let service = Served::profiling();
-    let _agent =
-        service.agent(&["--no-children"], &["sh", "-c", &format!("{} -c '{PYTHON}'; true", python())]);
+    let _agent = service.agent(&["--no-children"], &["sh", "-c", &format!("{} -c '{PYTHON}'; true", python)]);
     let shell = service.target(|_| true);
     let run = service.ended(&service.begin(&shell, "OFF_CPU", 4));
     assert_eq!((&run["status"], &shell["name"]), (&json!("FINISHED"), &json!("sh")), "{run}");
@@ -229,9 +232,10 @@ fn what_a_program_starts_is_a_target_too() {
 
 #[test]
 fn who_dies_is_told_and_others_run_on() {
+    let Some(python) = python() else { return };
     let _turn = turn();
     let service = Served::profiling();
-    let agents: Vec<Agent> = (0..3).map(|_| service.agent(&[], &[python(), "-c", PYTHON])).collect();
+    let agents: Vec<Agent> = (0..3).map(|_| service.agent(&[], &[python, "-c", PYTHON])).collect();
     let targets: Vec<Value> = agents
         .iter()
         .map(|agent| {
@@ -277,9 +281,10 @@ fn who_dies_is_told_and_others_run_on() {
 
 #[test]
 fn a_service_that_comes_back_knows_its_history_and_its_agents() {
+    let Some(python) = python() else { return };
     let _turn = turn();
     let mut service = Served::profiling();
-    let _agent = service.agent(&[], &[python(), "-c", PYTHON]);
+    let _agent = service.agent(&[], &[python, "-c", PYTHON]);
     let target = service.target(|_| true);
     let whole = service.ended(&service.begin(&target, "CPU", 1));
     let broken = service.begin(&target, "CPU", 3);
@@ -300,9 +305,10 @@ fn a_service_that_comes_back_knows_its_history_and_its_agents() {
 
 #[test]
 fn what_is_recorded_all_the_time_is_drawn_by_the_clock_and_makes_room_for_a_run() {
+    let Some(python) = python() else { return };
     let _place = beside();
     let service = Served::profiling();
-    let agent = service.agent(&["--continuous=99"], &[python(), "-c", PYTHON]);
+    let agent = service.agent(&["--continuous=99"], &[python, "-c", PYTHON]);
     let target = service.target(|_| true);
     let path = format!("/v1/targets/{}/window", target["id"].as_str().unwrap());
     let kept =
@@ -386,9 +392,10 @@ fn what_other_profilers_push_is_kept_by_time() {
 
 #[test]
 fn the_shell_does_what_the_page_does() {
+    let Some(python) = python() else { return };
     let _turn = turn();
     let service = Served::profiling();
-    let _agent = service.agent(&["--label", "tier=web"], &[python(), "-c", PYTHON]);
+    let _agent = service.agent(&["--label", "tier=web"], &[python, "-c", PYTHON]);
     service.target(|target| target["labels"]["tier"] == "web" && target["name"] == "python3");
     let (code, said, _) = service.remote(&["targets"]);
     assert!(code == 0 && said.contains("python3") && said.contains("tier=web"), "{said}");

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use flightline_tests::http::{read, send};
+use flightline_tests::http::{Answer, read, send};
 use flightline_tests::recording::Recording;
 use flightline_tests::run::{beside, run, spawn, until};
 use flightline_tests::served::{Agent, JSON, PYTHON, Served, python};
@@ -100,6 +100,7 @@ fn other_sites_other_names_and_strangers_are_refused() {
 /// Over TLS, with a certificate that nobody else believes; and the token is changed while the agent runs.
 #[test]
 fn agents_and_shells_come_encrypted_and_find_a_new_token() {
+    let Some(python) = python() else { return };
     let _place = beside();
     let folder = TempDir::with_prefix("flightline-tls-").unwrap();
     let file = |name: &str, text: &str| {
@@ -120,7 +121,7 @@ fn agents_and_shells_come_encrypted_and_find_a_new_token() {
     };
     let ours = ["--ca-file", certificate.as_str(), "--token-file", token.as_str()];
     let mut agent = Command::new(flightline());
-    agent.args(["agent", "--join", &url]).args(ours).args(["--", python(), "-c", PYTHON]);
+    agent.args(["agent", "--join", &url]).args(ours).args(["--", python, "-c", PYTHON]);
     let _agent = Agent(spawn(agent.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())));
     let live = || {
         let listed = remote(&ours, &["targets", "--json"]);
@@ -271,4 +272,56 @@ fn the_list_of_targets_waits_for_no_agent() {
     eprintln!("answered in {:?}", began.elapsed());
     let run = service.ended(&id);
     assert!(run["status"] == "FAILED" && run["message"].as_str().unwrap().contains("not heard of"), "{run}");
+}
+
+/// Somebody who joins and then does nothing; the service's name for it.
+fn silent(service: &Served, pid: u32, role: &str) -> String {
+    let hello = json!({"protocol": 1, "key": format!("h/b/{pid}/1"), "name": "silent", "host": "h", "pid": pid, "startTime": 1,
+        "labels": {"role": role}, "modes": [{"mode": "ITIMER", "available": true}]});
+    service.post("/v1/agents", &hello).json()["target"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn flinks_paths_make_and_list_runs_as_flink_does() {
+    let _place = beside();
+    // With the usual heartbeat: who says nothing is there for longer than this takes.
+    let service = Served::start(&["--profiling"]);
+    let worker = silent(&service, 1, "taskmanager");
+    let manager = silent(&service, 2, "jobmanager");
+    let ask = |method: &str, path: &str, body: &Value| -> Answer {
+        send(service.port, method, path, &[JSON], body.to_string().as_bytes())
+    };
+    let asked = json!({"mode": "ITIMER", "duration": 30});
+    // Some proxies let no POST through.
+    for (method, path, target) in [
+        ("POST", format!("/taskmanagers/{worker}/profiler"), &worker),
+        ("PUT", "/v1/jobmanager/profiler".to_owned(), &manager),
+    ] {
+        for wrong in [json!(0), json!(-1), json!(301), json!(1.5), json!("x"), Value::Null] {
+            let refused = ask(method, &path, &json!({"mode": "ITIMER", "duration": wrong}));
+            let sentence = "`duration` must be set between (0s, 300s].";
+            assert_eq!((refused.status, refused.sentence().as_str()), (400, sentence), "{wrong}");
+        }
+        let made = ask(method, &path, &asked);
+        assert_eq!(made.status, 200, "{}", made.text());
+        let made = made.json();
+        assert_eq!(
+            (&made["status"], &made["mode"], &made["duration"]),
+            (&json!("RUNNING"), &json!("ITIMER"), &json!(30))
+        );
+        assert!(made["triggerTime"].as_i64().unwrap() > 1_700_000_000_000, "{made}");
+        assert_eq!(
+            (&made["finishedTime"], &made["outputFile"], &made["message"]),
+            (&json!(0), &json!(""), &json!(""))
+        );
+        let twice = ask(method, &path, &asked);
+        let sentence = format!("{target} is still under profiling.");
+        assert_eq!((twice.status, twice.sentence()), (409, sentence));
+        let list = service.get(&path).json();
+        let list = list["profilingList"].as_array().unwrap();
+        assert_eq!((list.len(), &list[0]["triggerTime"]), (1, &made["triggerTime"]));
+        let missing = service.get(&format!("{path}/none_ITIMER_2026-01-01_00_00_00.html"));
+        assert_eq!(missing.status, 404);
+        assert!(!missing.sentence().is_empty());
+    }
 }

@@ -142,7 +142,8 @@ fn generated_code() {
 #[test]
 fn cpp_exceptions() {
     let _place = beside();
-    let (recorded, recording) = record(victim::cpp("exceptions", victim::OPTIMISED), &["1"]);
+    let Some(program) = victim::cpp("exceptions", victim::OPTIMISED) else { return };
+    let (recorded, recording) = record(program, &["1"]);
     assert_eq!(recorded.truth().counts["guards"], 0, "a destructor was skipped");
     let whole = share_of_main(&recording, |s| !s.truncated && s.has("main"));
     expect(whole, NEARLY_ALL, "whole, out of the C++ unwinder too");

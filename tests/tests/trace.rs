@@ -12,7 +12,7 @@ const THRESHOLD_NS: i64 = 4_000_000;
 #[test]
 fn slow_calls_and_no_others() {
     let _place = beside();
-    let program = victim::cpp("traced", victim::OPTIMISED);
+    let Some(program) = victim::cpp("traced", victim::OPTIMISED) else { return };
     let recorded = Record::new()
         .option("--trace")
         .option("work:4ms")
@@ -55,7 +55,7 @@ fn slow_calls_and_no_others() {
 #[test]
 fn functions_that_are_not_there_are_told() {
     let _place = beside();
-    let program = victim::cpp("traced", victim::OPTIMISED);
+    let Some(program) = victim::cpp("traced", victim::OPTIMISED) else { return };
     for (function, word) in [
         ("no_such_function:1ms", "no_such_function"),
         ("libc.so.6:no_such_function:1ms", "no_such_function"),

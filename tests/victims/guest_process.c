@@ -325,6 +325,25 @@ static void filtered(int by_syscall) {
     burn(0.02);
 }
 
+// Timers of this process, as the kernel lists them.
+static int timers(void) {
+    char line[256];
+    int n = 0;
+    FILE *f = fopen("/proc/self/timers", "r");
+    while (f && fgets(line, sizeof line, f)) n += !strncmp(line, "ID:", 3);
+    if (f) fclose(f);
+    return n;
+}
+// Asks to be restricted and is refused: all is as before.
+static void refused(void) {
+    say("timers", timers());
+    errno = 0;
+    say("refused", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, 0, 0, 0)); say("errno", errno);
+    say("timers", timers());
+    burn(0.2);
+    say("survived", 1);
+}
+
 static int in_clone(void *arg) { (void)arg; burn(0.01); return 6; }
 static void raw_fork(void) {
     long p = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
@@ -382,6 +401,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(c, "seccomp")) strict();
     else if (!strcmp(c, "filter")) filtered(0);
     else if (!strcmp(c, "filter-all")) filtered(1);
+    else if (!strcmp(c, "refused")) refused();
     else if (!strcmp(c, "raw-fork")) raw_fork();
     else if (!strcmp(c, "memory")) memory();
     else return 64;

@@ -40,6 +40,11 @@ fn what_is_converted_folds_to_the_same() {
             of(&["convert", &file, "-o", path]);
             assert_eq!(stdout(&["fold", path]), want, "{name} {total}");
         }
+        // pprof-rs and others write it without packing it.
+        let [packed, plain] = ["x.pb.gz", "x.pb"].map(|name| folder.path().join(name));
+        let unpacked = Command::new("gzip").arg("-dc").arg(packed).output().unwrap();
+        std::fs::write(&plain, unpacked.stdout).unwrap();
+        assert_eq!(stdout(&["fold", plain.to_str().unwrap()]), want, "x.pb {total}");
     }
 }
 
@@ -139,6 +144,43 @@ fn a_flame_chart_has_a_part_for_each_thread() {
     }
     let refused = flightline(&["flame", &file, "--flame-chart", "-o", "x.html"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains(".svg or .png"));
+}
+
+/// Stacks and their weights.
+fn stacks(folded: &str) -> BTreeMap<String, u64> {
+    let mut stacks = BTreeMap::new();
+    for (stack, weight) in folded.lines().map(|line| line.rsplit_once(' ').unwrap()) {
+        *stacks.entry(stack.to_owned()).or_default() += weight.parse::<u64>().unwrap();
+    }
+    stacks
+}
+
+#[test]
+fn processes_stand_below_their_stacks_and_add_up() {
+    let files = [recording("flightline.jfr"), recording("ap-native-cpu.jfr")];
+    let fold = |more: &[&str]| stacks(&stdout(&[&["fold", &files[0], &files[1]], more].concat()));
+    let (without, with) = (fold(&[]), fold(&["-p"]));
+    let mut towers: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut bare: BTreeMap<String, u64> = BTreeMap::new();
+    for (stack, weight) in &with {
+        let (process, rest) = stack.split_once(';').unwrap();
+        *towers.entry(process).or_default() += weight;
+        *bare.entry(rest.to_owned()).or_default() += weight;
+    }
+    assert_eq!(bare, without, "without their first frames they are the same stacks");
+    let names: Vec<&str> = towers.keys().copied().collect();
+    assert_eq!(names, ["[unknown process]", "burn (22396)"]);
+    // One of them alone is its tower.
+    let burn: u64 = fold(&["-p", "--only-process", "^burn "]).values().sum();
+    assert_eq!(burn, towers["burn (22396)"]);
+    assert!(burn > 0 && burn < without.values().sum());
+    // So it is with text that has them already.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("two.folded");
+    std::fs::write(&path, "app-1;main;f 3\napp-2;main;f 4\n").unwrap();
+    let text = |more: &[&str]| stdout(&[&["fold", path.to_str().unwrap()], more].concat());
+    assert_eq!(text(&[]), "app-1;main;f 3\napp-2;main;f 4\n");
+    assert_eq!(text(&["--focus", "^main$"]), "main;f 7\n");
 }
 
 #[test]

@@ -28,6 +28,38 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
+    const ALL: [Self; 9] = [
+        Self::Native,
+        Self::Kernel,
+        Self::Interpreted,
+        Self::Compiled,
+        Self::Inlined,
+        Self::NativeInlined,
+        Self::Jit,
+        Self::Marker,
+        Self::Unknown,
+    ];
+
+    /// The kind of a [`name`](Self::name); `Unknown` of what is none.
+    pub fn named(name: &str) -> Self {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).unwrap_or(Self::Unknown)
+    }
+
+    /// What it is called where people and other programs read it: `tail --samples`, a store's frames.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Kernel => "kernel",
+            Self::Interpreted => "interpreted",
+            Self::Compiled => "compiled",
+            Self::Inlined => "inlined",
+            Self::NativeInlined => "native-inlined",
+            Self::Jit => "jit",
+            Self::Marker => "marker",
+            Self::Unknown => "unknown",
+        }
+    }
+
     /// Whether the class of the frame is a Java class rather than a library.
     pub fn is_java(self) -> bool {
         matches!(self, Self::Interpreted | Self::Compiled | Self::Inlined)

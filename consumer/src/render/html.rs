@@ -15,7 +15,7 @@ use super::PictureOptions;
 use super::columns;
 use super::difference::DifferenceOptions;
 use super::difference::ratio::FULLEST;
-use super::page::{self, COMMON, FLAME, base64};
+use super::page::{self, FLAME, PARTS, base64};
 use super::times::Times;
 use crate::difference::Difference;
 use crate::error::Error;
@@ -25,7 +25,7 @@ use crate::tree::{Label, Tree, aligned};
 const PAGE: &str = include_str!("profile/profile.html");
 const STYLE: &str = concat!(include_str!("page.css"), include_str!("profile/profile.css"));
 const SCRIPT: &[&str] = &[
-    COMMON,
+    PARTS,
     FLAME,
     include_str!("profile/columns.js"),
     include_str!("profile/data.js"),

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::error::Error;
 
 /// What all pages begin with.
-pub(super) const COMMON: &str = include_str!("common.js");
+pub(super) const PARTS: &str = include_str!("page.js");
 /// The flame graph of all pages.
 pub(super) const FLAME: &str = concat!(
     include_str!("flame/tree.js"),
@@ -117,7 +117,7 @@ mod tests {
     fn only_whole_lines_of_comment_and_indentation_go() {
         let script = "/** one */\nlet a = 1; // stays\n  /*\n   * two\n   */\n  a *= 2;\n\n  // three\n  a /* in it */ += 1;\n";
         assert_eq!(lean(script), "let a = 1; // stays\na *= 2;\na /* in it */ += 1;\n");
-        for all in [super::FLAME, super::COMMON] {
+        for all in [super::FLAME, super::PARTS] {
             assert!(
                 all.lines().all(|line| line.matches('`').count() % 2 == 0),
                 "text over lines would change"

@@ -28,6 +28,7 @@ pub struct Cause {
 
 /// The account of a recording.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Ledger {
     /// By process and thread id; a list, because a process may use an id again.
     pub threads: BTreeMap<(String, i64), Vec<(String, ThreadTime)>>,

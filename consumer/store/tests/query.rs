@@ -77,7 +77,7 @@ fn boxes(samples: &[Sample]) -> BTreeMap<String, i64> {
     for sample in samples {
         let mut path = String::new();
         for frame in &sample.stack {
-            path += &format!(";{}|{}|{}|{}", frame.class, frame.function, frame.line, kit::kind(frame.kind));
+            path += &format!(";{}|{}|{}|{}", frame.class, frame.function, frame.line, frame.kind.name());
             *boxes.entry(path.clone()).or_default() += 1;
         }
     }

@@ -87,7 +87,8 @@ pub fn unbar(state: &ProcState, slot: &ThreadSlot, cause: usize) {
     let before = bars.fetch_update(SeqCst, Relaxed, |n| n.checked_sub(1));
     let wanted =
         state.session.engines.load(Relaxed) & engines::CPU != 0 && state.session.stop.load(Relaxed) == 0;
-    if before == Ok(1) && wanted {
+    // Bars are counted under every engine; a signal of this one would kill a program that has no handler of ours for it.
+    if before == Ok(1) && wanted && is_used(state) {
         let _ = arm(state, slot, cause);
     }
 }

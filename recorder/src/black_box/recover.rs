@@ -64,14 +64,7 @@ pub struct Recovered {
 pub fn recover(session: &Path) -> Result<Recovered, Error> {
     let page = session.join(SESSION_FILE);
     let lock = File::open(&page).map_err(|e| Error::io("open", &page, e))?;
-    // Others may be looking at it this moment.
-    let held = (0..LOOKERS).all(|attempt| {
-        if attempt > 0 {
-            std::thread::sleep(HANDLERS_WAIT);
-        }
-        matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
-    });
-    if held {
+    if is_held(&lock) {
         let problem = format!("{} is being recorded to; nothing is lost yet", session.display());
         return Err(Error::Setting { name: "session", problem });
     }
@@ -84,112 +77,163 @@ pub fn recover(session: &Path) -> Result<Recovered, Error> {
     let settings = seen.settings();
     seen.ask_stop();
     std::thread::sleep(HANDLERS_WAIT);
-    let mut result = Recovered::default();
-    let mut outputs: Vec<(Left, Recording)> = Vec::new();
-    for path in files(session, journal::SUFFIX) {
-        let left = match journal::read(&path) {
-            Ok(Some(left)) => left,
-            Ok(None) => continue,
-            // Where it wrote to is not known: that stays as it is, and so does the session.
-            Err(error) => {
-                result.problems.push(format!("{}: {error}", path.display()));
-                continue;
-            }
-        };
-        match reopen(&left, &settings) {
-            Ok(recording) => {
-                result.outputs.push(left.commit.path.clone());
-                outputs.push((left, recording));
-            }
-            Err(error) => result.problems.push(format!("{}: {error}", left.commit.path.display())),
-        }
-    }
-    let mut images = Images::new();
     let mut rows = RowsArena::none(session)?;
-    let now = monotonic_ns();
-    let mut processes = Vec::new();
-    let mut paths = files(session, PROC_SUFFIX);
-    paths.sort_by_key(|p| order_of_process(p));
-    for path in paths {
-        let file = match ProcFile::open(&path) {
-            Ok(file) => file,
-            Err(error) => {
-                result.problems.push(error.to_string());
-                continue;
-            }
-        };
-        let pid = file.pid;
-        let known = outputs.iter().rposition(|(left, _)| left.pid == 0 || left.pid == pid);
-        let index = match known.map_or_else(|| begin(session, &file, &settings), |_| Ok(None)) {
-            Ok(Some(begun)) => {
-                result.outputs.push(begun.0.commit.path.clone());
-                outputs.push(begun);
-                outputs.len() - 1
-            }
-            Ok(None) => match known {
-                Some(index) => index,
-                None => continue,
-            },
-            Err(error) => {
-                result.problems.push(error.to_string());
-                continue;
-            }
-        };
-        let (left, recording) = &mut outputs[index];
-        // Its id may be another's by now.
-        file.distrust_pid();
-        let name = tell::About::of(&file).called();
-        let group = recording.add_group(format!("{name} ({pid})"));
-        let mut process = Process::new(file, index, group, event_ns);
-        process.book.threads.sampling_ns = sampling_ns;
-        process.replay(left, recording, &mut images, now);
-        process.close(recording, &mut images, now, true);
-        processes.push(process);
-    }
-    let deadline = Instant::now() + SYMBOLS_WAIT;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let wait =
-            processes.iter().any(|p| p.book.waiting() > 0) && images.outstanding() > 0 && !left.is_zero();
-        if wait {
-            images.take_loaded(&mut rows, left.min(Duration::from_millis(100)));
-        }
-        for process in &mut processes {
-            process.resolve_pending(&mut outputs[process.book.recording].1, &mut images, !wait);
-        }
-        if !wait {
-            break;
-        }
-    }
-    for process in &processes {
-        result.records += process.book.records;
-        result.torn += process.book.torn;
-    }
-    for (index, (left, recording)) in outputs.iter_mut().enumerate() {
-        let mut of: Vec<&mut Process> = processes.iter_mut().filter(|p| p.book.recording == index).collect();
-        let records: u64 = of.iter().map(|p| p.book.records).sum();
-        let lost: u64 = of
-            .iter_mut()
-            .fold(0, |sum, process| sum.saturating_add(process.tell_rest(left.commit.batch, recording, now)));
-        result.lost = result.lost.saturating_add(lost);
-        let message = format!(
-            "the recorder was killed; {records} samples and events were recovered from shared memory, {lost} were lost \
-             after the last flush before, with which the accounts of CPU time end"
-        );
-        tell::notice(recording, &message, now);
-        let folder = left.commit.path.parent().filter(|folder| folder.join(OWNER_FILE).exists());
-        if let Some(owner) = folder.and_then(Owner::read) {
-            tell::labels(recording, owner.pid, &owner.labels, now);
-        }
-        recording.finish();
-        recording.close_file();
-        result.problems.extend(recording.failure().map(str::to_owned));
-    }
+    let mut recovery = Recovery {
+        session,
+        settings,
+        event_ns,
+        sampling_ns,
+        now_ns: monotonic_ns(),
+        outputs: Vec::new(),
+        processes: Vec::new(),
+        images: Images::new(),
+        result: Recovered::default(),
+    };
+    recovery.reopen_outputs();
+    recovery.replay_processes();
+    recovery.name(&mut rows);
+    recovery.finish();
+    let result = recovery.result;
     // What could not be written stays where it is.
     if result.problems.is_empty() {
         fs::remove_dir_all(session).map_err(|e| Error::io("remove", session, e))?;
     }
     Ok(result)
+}
+
+/// Whether somebody records to a session; others may be looking at it this moment.
+fn is_held(lock: &File) -> bool {
+    (0..LOOKERS).all(|attempt| {
+        if attempt > 0 {
+            std::thread::sleep(HANDLERS_WAIT);
+        }
+        matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
+    })
+}
+
+/// What [`recover`] knows by now.
+struct Recovery<'a> {
+    session: &'a Path,
+    settings: Settings,
+    event_ns: u64,
+    sampling_ns: u64,
+    now_ns: u64,
+    outputs: Vec<(Left, Recording)>,
+    processes: Vec<Process>,
+    images: Images,
+    result: Recovered,
+}
+
+impl Recovery<'_> {
+    /// Opens what the journals name, behind what was committed.
+    fn reopen_outputs(&mut self) {
+        for path in files(self.session, journal::SUFFIX) {
+            let left = match journal::read(&path) {
+                Ok(Some(left)) => left,
+                Ok(None) => continue,
+                // Where it wrote to is not known: that stays as it is, and so does the session.
+                Err(error) => {
+                    self.result.problems.push(format!("{}: {error}", path.display()));
+                    continue;
+                }
+            };
+            match reopen(&left, &self.settings) {
+                Ok(recording) => {
+                    self.result.outputs.push(left.commit.path.clone());
+                    self.outputs.push((left, recording));
+                }
+                Err(error) => {
+                    self.result.problems.push(format!("{}: {error}", left.commit.path.display()));
+                }
+            }
+        }
+    }
+
+    /// Takes what each process left in shared memory.
+    fn replay_processes(&mut self) {
+        let mut paths = files(self.session, PROC_SUFFIX);
+        paths.sort_by_key(|p| order_of_process(p));
+        for path in paths {
+            if let Err(error) = ProcFile::open(&path).and_then(|file| self.replay_process(file)) {
+                self.result.problems.push(error.to_string());
+            }
+        }
+    }
+
+    fn replay_process(&mut self, file: ProcFile) -> Result<(), Error> {
+        let pid = file.pid;
+        let Some(index) = self.output_for(&file)? else { return Ok(()) };
+        let (left, recording) = &mut self.outputs[index];
+        // Its id may be another's by now.
+        file.distrust_pid();
+        let name = tell::About::of(&file).called();
+        let group = recording.add_group(format!("{name} ({pid})"));
+        let mut process = Process::new(file, index, group, self.event_ns);
+        process.book.threads.sampling_ns = self.sampling_ns;
+        process.replay(left, recording, &mut self.images, self.now_ns);
+        process.close(recording, &mut self.images, self.now_ns, true);
+        self.processes.push(process);
+        Ok(())
+    }
+
+    /// The output of a process, which may have to be begun; `None` if nothing of it is to be written.
+    fn output_for(&mut self, file: &ProcFile) -> Result<Option<usize>, Error> {
+        let own = |(left, _): &(Left, Recording)| left.pid == 0 || left.pid == file.pid;
+        if let Some(known) = self.outputs.iter().rposition(own) {
+            return Ok(Some(known));
+        }
+        let Some(begun) = begin(self.session, file, &self.settings)? else { return Ok(None) };
+        self.result.outputs.push(begun.0.commit.path.clone());
+        self.outputs.push(begun);
+        Ok(Some(self.outputs.len() - 1))
+    }
+
+    /// Waits for symbols, and writes what waits for them.
+    fn name(&mut self, rows: &mut RowsArena) {
+        let deadline = Instant::now() + SYMBOLS_WAIT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let waiting = self.processes.iter().any(|p| p.book.waiting() > 0);
+            let wait = waiting && self.images.outstanding() > 0 && !left.is_zero();
+            if wait {
+                self.images.take_loaded(rows, left.min(Duration::from_millis(100)));
+            }
+            for process in &mut self.processes {
+                let (_, recording) = &mut self.outputs[process.book.recording];
+                process.resolve_pending(recording, &mut self.images, !wait);
+            }
+            if !wait {
+                return;
+            }
+        }
+    }
+
+    /// Tells in each output what came back and what did not, and completes it.
+    fn finish(&mut self) {
+        let (result, now_ns) = (&mut self.result, self.now_ns);
+        result.records = self.processes.iter().map(|process| process.book.records).sum();
+        result.torn = self.processes.iter().map(|process| process.book.torn).sum();
+        for (index, (left, recording)) in self.outputs.iter_mut().enumerate() {
+            let (mut records, mut lost) = (0u64, 0u64);
+            for process in self.processes.iter_mut().filter(|p| p.book.recording == index) {
+                records += process.book.records;
+                lost = lost.saturating_add(process.tell_rest(left.commit.batch, recording, now_ns));
+            }
+            result.lost = result.lost.saturating_add(lost);
+            let message = format!(
+                "the recorder was killed; {records} samples and events were recovered from shared memory, {lost} were lost \
+                 after the last flush before, with which the accounts of CPU time end"
+            );
+            tell::notice(recording, &message, now_ns);
+            let folder = left.commit.path.parent().filter(|folder| folder.join(OWNER_FILE).exists());
+            if let Some(owner) = folder.and_then(Owner::read) {
+                tell::labels(recording, owner.pid, &owner.labels, now_ns);
+            }
+            recording.finish();
+            recording.close_file();
+            result.problems.extend(recording.failure().map(str::to_owned));
+        }
+    }
 }
 
 /// Sessions in `parent` whose drain is dead.

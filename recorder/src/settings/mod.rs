@@ -1,5 +1,6 @@
 //! Every option of a recording with its default and limits, in one place.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use flightline_in_signal::layout::{
@@ -258,6 +259,15 @@ impl Default for Settings {
     }
 }
 
+/// An error about the setting `name` unless `holds`.
+fn hold(holds: bool, name: &'static str, problem: impl FnOnce() -> String) -> Result<(), Error> {
+    if holds { Ok(()) } else { Err(Error::Setting { name, problem: problem() }) }
+}
+
+fn between(value: Duration, range: &RangeInclusive<Duration>) -> String {
+    format!("{value:?} is not between {:?} and {:?}", range.start(), range.end())
+}
+
 impl Settings {
     /// Signals that mean something by the schedule or ask for a dump.
     pub(crate) fn trigger_signals(&self) -> Vec<nix::sys::signal::Signal> {
@@ -353,108 +363,64 @@ impl Settings {
 
     /// Refuses values out of range.
     pub fn check(&self) -> Result<(), Error> {
-        let range = Duration::from_secs_f64(1.0 / MAX_RATE)..=Duration::from_secs_f64(1.0 / MIN_RATE);
-        if !range.contains(&self.period) {
-            return Err(Error::Setting {
-                name: "interval",
-                problem: format!(
-                    "{:?} is not between {:?} and {:?}",
-                    self.period,
-                    range.start(),
-                    range.end()
-                ),
-            });
-        }
-        let range = Duration::from_millis(1)..=Duration::from_secs(1);
-        if let Some(wall) = self.wall.filter(|wall| !range.contains(wall)) {
-            return Err(Error::Setting {
-                name: "event",
-                problem: format!("wall@{wall:?} is not between {:?} and {:?}", range.start(), range.end()),
-            });
-        }
-        if self.wall.is_some() && self.engine == Engine::ProcessTimer {
-            return Err(Error::Setting {
-                name: "event",
-                problem:
-                    "itimer does not tell how long each thread ran, which wall needs: record cpu or ctimer \
-                          with wall"
-                        .into(),
-            });
-        }
-        if self.depth < 1 || self.depth as usize > MAX_DEPTH {
-            return Err(Error::Setting {
-                name: "depth",
-                problem: format!("{} is not between 1 and {MAX_DEPTH} frames", self.depth),
-            });
-        }
-        if !(Duration::from_millis(10)..=Duration::from_secs(600)).contains(&self.flush) {
-            return Err(Error::Setting {
-                name: "flush",
-                problem: format!("{:?} is not between 10ms and 600s", self.flush),
-            });
-        }
+        self.check_times()?;
+        self.check_limits()?;
         if let Some(off_cpu) = &self.off_cpu {
             off_cpu.check()?;
         }
-        if self.trace.len() > MAX_TRACES {
-            return Err(Error::Setting {
-                name: "trace",
-                problem: format!(
-                    "{} functions; at most {MAX_TRACES} can be traced at once",
-                    self.trace.len()
-                ),
-            });
-        }
-        if self.events.len() > MAX_EVENTS {
-            return Err(Error::Setting {
-                name: "event",
-                problem: format!(
-                    "{} perf events; at most {MAX_EVENTS} can be recorded at once",
-                    self.events.len()
-                ),
-            });
-        }
-        if self.live_interval < Duration::from_secs(1) {
-            return Err(Error::Setting {
-                name: "live-interval",
-                problem: format!(
-                    "{:?} is less than a second, which is as often as it can be told",
-                    self.live_interval
-                ),
-            });
-        }
-        let range = Duration::from_secs(1)..=Duration::from_secs(3600);
-        if let Some(time) = self.aggregate
-            && (!range.contains(&time) || self.wall.is_some())
-        {
-            let problem = match self.wall {
-                Some(_) => "does not go with wall, whose events look the same".to_owned(),
-                None => format!("{time:?} is not between {:?} and {:?}", range.start(), range.end()),
-            };
-            return Err(Error::Setting { name: "aggregate", problem });
-        }
-        if let Some(share) = self.budget
-            && !(BUDGETS[0]..=BUDGETS[1]).contains(&share)
-        {
-            return Err(Error::Setting {
-                name: "budget",
-                problem: format!("{} % is not between 0.01 % and 50 %", share * 100.0),
-            });
-        }
         self.dumps.as_ref().map_or(Ok(()), Policy::check)?;
-        if self.engine_bits() == 0 && self.metrics.is_none() {
-            return Err(Error::Setting { name: "event", problem: "nothing is to be recorded".into() });
+        let something = self.engine_bits() != 0 || self.metrics.is_some();
+        hold(something, "event", || "nothing is to be recorded".into())
+    }
+
+    fn check_times(&self) -> Result<(), Error> {
+        let second = Duration::from_secs(1);
+        let range = Duration::from_secs_f64(1.0 / MAX_RATE)..=Duration::from_secs_f64(1.0 / MIN_RATE);
+        hold(range.contains(&self.period), "interval", || between(self.period, &range))?;
+        if let Some(wall) = self.wall {
+            let range = Duration::from_millis(1)..=second;
+            hold(range.contains(&wall), "event", || format!("wall@{}", between(wall, &range)))?;
+            hold(self.engine != Engine::ProcessTimer, "event", || {
+                "itimer does not tell how long each thread ran, which wall needs: record cpu or ctimer with wall".into()
+            })?;
         }
-        if let Some(bytes) = self.ring_bytes
-            && (!bytes.is_power_of_two() || bytes < RING_BYTES[0] || bytes > RING_BYTES[1])
-        {
-            return Err(Error::Setting {
-                name: "ring-size",
-                problem: format!(
-                    "{bytes} is not a power of two between {} and {} bytes",
-                    RING_BYTES[0], RING_BYTES[1]
-                ),
-            });
+        let range = Duration::from_millis(10)..=Duration::from_secs(600);
+        hold(range.contains(&self.flush), "flush", || between(self.flush, &range))?;
+        hold(self.live_interval >= second, "live-interval", || {
+            format!("{:?} is less than a second, which is as often as it can be told", self.live_interval)
+        })?;
+        let Some(time) = self.aggregate else { return Ok(()) };
+        hold(self.wall.is_none(), "aggregate", || {
+            "does not go with wall, whose events look the same".into()
+        })?;
+        let range = second..=Duration::from_secs(3600);
+        hold(range.contains(&time), "aggregate", || between(time, &range))
+    }
+
+    fn check_limits(&self) -> Result<(), Error> {
+        let depth = self.depth;
+        hold((1..=MAX_DEPTH).contains(&(depth as usize)), "depth", || {
+            format!("{depth} is not between 1 and {MAX_DEPTH} frames")
+        })?;
+        let traces = self.trace.len();
+        hold(traces <= MAX_TRACES, "trace", || {
+            format!("{traces} functions; at most {MAX_TRACES} can be traced at once")
+        })?;
+        let events = self.events.len();
+        hold(events <= MAX_EVENTS, "event", || {
+            format!("{events} perf events; at most {MAX_EVENTS} can be recorded at once")
+        })?;
+        if let Some(share) = self.budget {
+            let range = BUDGETS[0]..=BUDGETS[1];
+            hold(range.contains(&share), "budget", || {
+                format!("{} % is not between 0.01 % and 50 %", share * 100.0)
+            })?;
+        }
+        if let Some(bytes) = self.ring_bytes {
+            let [least, most] = RING_BYTES;
+            hold(bytes.is_power_of_two() && (least..=most).contains(&bytes), "ring-size", || {
+                format!("{bytes} is not a power of two between {least} and {most} bytes")
+            })?;
         }
         Ok(())
     }
@@ -489,6 +455,14 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_usual_rate_keeps_step_with_no_timer() {
+        let Settings { period, .. } = Settings::default();
+        assert_eq!(period.as_nanos(), 10_101_010);
+        // Timers of programs and kernels go by whole milliseconds: each sample falls elsewhere between two of their beats.
+        assert!((1..=100).all(|beats| period.as_nanos() * beats % 1_000_000 != 0));
+    }
 
     #[test]
     fn limits() {

@@ -1,7 +1,7 @@
 //! What a stream tells, one JSON object a line. The schema is in consumer/docs/stream.md, "NDJSON".
 
 use flightline_consumer::live::{Frame, Item, Kind, Loss, Sample, Stack, Time, Value, Warning};
-use flightline_consumer::model::{FrameKind, Thread};
+use flightline_consumer::model::Thread;
 use flightline_consumer::spans::{SpanContext, SpanKey};
 use serde_json::{Map, Value as Json, json};
 
@@ -112,22 +112,8 @@ fn of_frame(frame: &Frame) -> Json {
         "class": text(&frame.class),
         "module": text(&frame.module),
         "line": (frame.line > 0).then_some(frame.line),
-        "type": type_of(frame.kind),
+        "type": frame.kind.name(),
     })
-}
-
-fn type_of(kind: FrameKind) -> &'static str {
-    match kind {
-        FrameKind::Native => "native",
-        FrameKind::Kernel => "kernel",
-        FrameKind::Interpreted => "interpreted",
-        FrameKind::Compiled => "compiled",
-        FrameKind::Inlined => "inlined",
-        FrameKind::NativeInlined => "native-inlined",
-        FrameKind::Jit => "jit",
-        FrameKind::Marker => "marker",
-        FrameKind::Unknown => "unknown",
-    }
 }
 
 fn of_fields(fields: &[(std::sync::Arc<str>, Value)]) -> Json {

@@ -14,7 +14,7 @@ use jfr_format::varint;
 use serde_json::{Value, json};
 
 use super::html;
-use super::page::{self, COMMON, FLAME, base64};
+use super::page::{self, FLAME, PARTS, base64};
 use crate::error::Error;
 use crate::fold;
 use crate::model::{Id, Stack};
@@ -27,7 +27,7 @@ use columns::Columns;
 const PAGE: &str = include_str!("trace.html");
 const STYLE: &str = concat!(include_str!("../page.css"), include_str!("trace.css"));
 const SCRIPT: &[&str] = &[
-    COMMON,
+    PARTS,
     FLAME,
     include_str!("model.js"),
     include_str!("bars.js"),

@@ -228,12 +228,13 @@ mod tests {
         let told = in_object_store(&place, now()).await.unwrap_err().to_string();
         assert!(told.contains("is being worked on by process") && told.contains("ten minutes"), "{told}");
         // Two have found it stale: of what they have read each would make its own.
-        let (later, read) = (now() + STALE, object(&held.0).version.lock().await.clone().unwrap());
+        let read = object(&held.0).version.lock().await.clone().unwrap();
         let path = place.root_file(NAME);
         let second = |who: &str| put(&place, &path, who.to_owned(), PutMode::Update(read.clone()));
         let both = tokio::join!(second("one"), second("two"));
         assert!(both.0.is_ok() != both.1.is_ok(), "{both:?}");
-        let taken = Lock(in_object_store(&place, later).await.unwrap());
+        // So long after what either wrote, which a moment earlier would not be.
+        let taken = Lock(in_object_store(&place, now() + STALE).await.unwrap());
         // The one that stood still notices before it writes anything, and gives back nothing that is not its own.
         beat(object(&held.0).clone(), Duration::ZERO).await;
         assert!(held.check().await.unwrap_err().to_string().contains("taken over"));

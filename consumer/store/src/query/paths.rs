@@ -163,7 +163,7 @@ impl Paths {
             let frame = Frame {
                 function: methods.value(row).into(),
                 class: classes.value(row).into(),
-                kind: kind(kinds.value(row)),
+                kind: FrameKind::named(kinds.value(row)),
                 line: i32::try_from(lines.value(row)).unwrap_or(0),
             };
             self.labels[number as usize] = Some(fold::label(&frame, options));
@@ -402,21 +402,6 @@ fn texts(batch: &RecordBatch, column: usize) -> Result<StringArray> {
     match values.as_any().downcast_ref::<StringArray>() {
         Some(values) => Ok(values.clone()),
         None => bail!("column {} is no text", batch.schema_ref().field(column).name()),
-    }
-}
-
-/// The kind that the store calls so.
-fn kind(name: &str) -> FrameKind {
-    match name {
-        "native" => FrameKind::Native,
-        "kernel" => FrameKind::Kernel,
-        "interpreted" => FrameKind::Interpreted,
-        "compiled" => FrameKind::Compiled,
-        "inlined" => FrameKind::Inlined,
-        "native-inlined" => FrameKind::NativeInlined,
-        "jit" => FrameKind::Jit,
-        "marker" => FrameKind::Marker,
-        _ => FrameKind::Unknown,
     }
 }
 

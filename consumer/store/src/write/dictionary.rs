@@ -31,7 +31,7 @@ impl Frame {
     /// Its id: of its type, class and function, each ended by a zero byte, and its line.
     fn id(&self, bytes: &mut Vec<u8>) -> i64 {
         bytes.clear();
-        for text in [kind_name(self.kind), &self.class, &self.function] {
+        for text in [self.kind.name(), &self.class, &self.function] {
             bytes.extend_from_slice(text.as_bytes());
             bytes.push(0);
         }
@@ -169,20 +169,5 @@ fn id_of(bytes: &[u8]) -> i64 {
     match XxHash3_64::oneshot(bytes).cast_signed() {
         ROOT => 1,
         id => id,
-    }
-}
-
-/// What the store calls a kind of frame.
-pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
-    match kind {
-        FrameKind::Native => "native",
-        FrameKind::Kernel => "kernel",
-        FrameKind::Interpreted => "interpreted",
-        FrameKind::Compiled => "compiled",
-        FrameKind::Inlined => "inlined",
-        FrameKind::NativeInlined => "native-inlined",
-        FrameKind::Jit => "jit",
-        FrameKind::Marker => "marker",
-        FrameKind::Unknown => "unknown",
     }
 }

@@ -12,7 +12,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Int64Type, Schema
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::arrow::arrow_writer::ArrowWriterOptions;
 
-use super::dictionary::{Dictionary, Stack, kind_name};
+use super::dictionary::{Dictionary, Stack};
 use super::rows::{Context, Lost, NONE, Row, Rows, Texts};
 use crate::layout::{Day, Table};
 use crate::schema;
@@ -210,7 +210,7 @@ fn dictionary(dictionary: &Dictionary, stacks: &[&Stack]) -> Result<[Vec<u8>; 3]
             text(|frame| &frame.class),
             text(|frame| &frame.function),
             Arc::new(Int32Array::from_iter_values(part.iter().map(|id| of(id).line))),
-            text(|frame| kind_name(frame.kind)),
+            text(|frame| frame.kind.name()),
         ])
     });
     let of_nodes = pieces(&nodes).map(|part| {

@@ -148,7 +148,7 @@ pub fn write(store: &Path, writer: &str, day: &str, service: &str, samples: &[Sa
         ("class_name".into(), text(|frame| &frame.class)),
         ("method_name".into(), text(|frame| &frame.function)),
         ("line".into(), Arc::new(lines) as ArrayRef),
-        ("type".into(), text(|frame| kind(frame.kind))),
+        ("type".into(), text(|frame| frame.kind.name())),
     ];
     file(&store.join(format!("frames/day={day}/service={service}/{writer}.parquet")), columns);
 }
@@ -180,21 +180,6 @@ fn id(of: &impl Hash) -> i64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
     hasher.finish() as i64
-}
-
-/// What the store calls a kind.
-pub fn kind(kind: FrameKind) -> &'static str {
-    match kind {
-        FrameKind::Native => "native",
-        FrameKind::Kernel => "kernel",
-        FrameKind::Interpreted => "interpreted",
-        FrameKind::Compiled => "compiled",
-        FrameKind::Inlined => "inlined",
-        FrameKind::NativeInlined => "native-inlined",
-        FrameKind::Jit => "jit",
-        FrameKind::Marker => "marker",
-        FrameKind::Unknown => "unknown",
-    }
 }
 
 /// As folded text.

@@ -11,9 +11,14 @@ FLIGHTLINE = Path(os.environ.get("FLIGHTLINE_BIN", ROOT / "target" / "release" /
 
 def build():
     """Builds the recorder, the reader used for checking, and the benchmark's own programs."""
-    WORK.mkdir(parents=True, exist_ok=True)
     cargo = ["cargo", "build", "--release", "-q", "-p", "flightline", "-p", "flightline-preload", "-p", "flightline-tests"]
     subprocess.run(cargo, cwd=ROOT, check=True)
+    programs()
+
+
+def programs():
+    """Builds the benchmark's own programs."""
+    WORK.mkdir(parents=True, exist_ok=True)
     here = ROOT / "bench"
     for name, flags in [("burn", ["-O2", "-fomit-frame-pointer"]), ("burn_fp", ["-O2", "-fno-omit-frame-pointer"]), ("rusage", ["-O2"])]:
         source = here / (name.replace("_fp", "") + ".c")
@@ -29,11 +34,13 @@ class RecorderFailed(Exception):
 
 @dataclass
 class Used:
-    """CPU seconds and peak memory of a program, and CPU seconds of everything around it."""
+    """CPU seconds, peak memory and wall seconds of a program, and CPU and wall seconds with everything around it."""
     program_cpu: float
     peak_kb: int
     total_cpu: float
     status: int
+    wall: float = 0
+    total_wall: float = 0
 
 
 def run(prefix, command, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, meanwhile=None):
@@ -46,6 +53,7 @@ def run(prefix, command, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.
     out = WORK / "rusage.out"
     out.unlink(missing_ok=True)
     full = [str(x) for x in [*prefix, WORK / "rusage", out, *command]]
+    begun = time.monotonic()
     process = subprocess.Popen(full, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True)
     # Recorders have been seen to hang their program: nothing is waited for longer than this.
     late = threading.Timer(LIMIT, lambda: os.killpg(process.pid, signal.SIGKILL))
@@ -53,14 +61,15 @@ def run(prefix, command, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.
     if meanwhile:
         meanwhile(process)
     _, status, usage = os.wait4(process.pid, 0)
+    total_wall = time.monotonic() - begun
     process.returncode = status
     if not late.is_alive():
         raise RecorderFailed(f"{full[0]} hung for {LIMIT} s")
     late.cancel()
     if not out.exists():
         raise RecorderFailed(f"{full[0]} ended with status {status} and ran no program")
-    user, system, peak, code, _ = (int(x) for x in out.read_text().split())
-    return Used((user + system) / 1e9, peak, usage.ru_utime + usage.ru_stime, code)
+    user, system, peak, code, wall = (int(x) for x in out.read_text().split())
+    return Used((user + system) / 1e9, peak, usage.ru_utime + usage.ru_stime, code, wall / 1e9, total_wall)
 
 
 def machine():

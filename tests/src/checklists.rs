@@ -1,0 +1,274 @@
+//! Checklists of what programs of our kind must show, and what shows each point here.
+//!
+//! `docs/checklists/NAME.tsv` is kept by hand: a line for each section (`#`, its number, its title) and for each point, in the
+//! checklist's order, four cells: the point's number, a sum of its words ([`points`]), what it asks in words of ours, what shows it (as
+//! [`crate::shown`] reads it). `= store` in the last cell stands for what the row of that number in `consumer/docs/store-requirements.md`
+//! says; what follows behind `; ` is more of it.
+//! `docs/checklists/NAME.md` and `README.md` are generated.
+
+pub mod points;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use crate::shown::{moved, root, shown};
+
+/// Where all this lies.
+pub const FOLDER: &str = "docs/checklists";
+
+/// The checklists: file, and what it is about.
+pub const LISTS: [(&str, &str); 7] = [
+    ("pictures", "Flame graphs and what belongs to them"),
+    ("off-cpu", "Off-CPU time, wake-ups, chains"),
+    ("spans", "Spans"),
+    ("service", "Profiling as a service"),
+    ("store", "The store"),
+    ("exporters", "What other systems take"),
+    ("pipe-consumers", "Readers of streams"),
+];
+
+/// One point.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its section and number.
+    pub key: String,
+    /// What the section is about.
+    pub section: String,
+    /// Of its words in the checklist.
+    pub sum: String,
+    /// What it asks.
+    pub asked: String,
+    /// What shows it, as it stands on the page.
+    pub shown: String,
+}
+
+/// How a point is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    /// By at least one test.
+    Test,
+    /// By a script, or figures that were measured.
+    File,
+    /// It is done in another way; what shows that is named.
+    Otherwise,
+    /// Missed, or met in part: what is there is named.
+    Missed,
+    /// It tells of other tools and machines; what ours has beside it is named.
+    Theirs,
+    /// A reason alone.
+    Reason,
+}
+
+/// What the last cell begins with, where more is to be said than what shows the point.
+const BEGINNINGS: [(&str, By); 5] = [
+    ("otherwise: ", By::Otherwise),
+    ("missed: ", By::Missed),
+    ("in part: ", By::Missed),
+    ("theirs: ", By::Theirs),
+    ("no test: ", By::Reason),
+];
+
+impl Row {
+    /// How it is shown, and what is wrong with that.
+    #[must_use]
+    pub fn by(&self) -> (By, Vec<String>) {
+        let found = shown(&self.shown, &root().join(FOLDER));
+        let mut wrong: Vec<String> = found.missing.iter().map(|what| format!("there is no {what}")).collect();
+        let begins = BEGINNINGS.iter().find(|(beginning, _)| self.shown.starts_with(beginning));
+        let named = found.tests + found.files > 0;
+        let by = match begins.map(|(_, by)| *by) {
+            None if found.tests > 0 => By::Test,
+            None if named => By::File,
+            None => {
+                wrong.push("neither a test, nor a file, nor a reason (\"no test: …\")".into());
+                By::Reason
+            }
+            Some(By::Reason) => {
+                wrong.extend((found.tests > 0).then(|| "says that there is no test, and names one".into()));
+                wrong.extend((self.shown.len() < 70).then(|| "gives no reason".into()));
+                By::Reason
+            }
+            Some(by) => {
+                wrong.extend((!named).then(|| "names nothing that is there".into()));
+                by
+            }
+        };
+        (by, wrong)
+    }
+}
+
+fn read(path: &str) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The points of a list, with what is told elsewhere put in its place.
+///
+/// # Panics
+/// When a line is none.
+#[must_use]
+pub fn rows(name: &str) -> Vec<Row> {
+    let mut elsewhere = Elsewhere::default();
+    let mut section = String::new();
+    let mut row = |line: &str| {
+        if let Some(title) = line.strip_prefix("#\t") {
+            section = title.replace('\t', ": ");
+            return None;
+        }
+        let cells: Vec<&str> = line.split('\t').collect();
+        let &[key, sum, asked, shown] = cells.as_slice() else {
+            panic!("{name}: {line:?} has not four cells")
+        };
+        let shown = elsewhere.fill(key, shown);
+        Some(Row { key: key.into(), section: section.clone(), sum: sum.into(), asked: asked.into(), shown })
+    };
+    read(&format!("{FOLDER}/{name}.tsv")).lines().filter_map(&mut row).collect()
+}
+
+/// What documents of requirements say of each number.
+#[derive(Default)]
+struct Elsewhere(BTreeMap<String, BTreeMap<String, String>>);
+
+impl Elsewhere {
+    /// `in part: = store; more` with what the document on the store says of the point's number.
+    fn fill(&mut self, key: &str, shown: &str) -> String {
+        let at = shown.find("= ").filter(|&at| at == 0 || shown[..at].ends_with(": "));
+        let Some(at) = at else { return shown.to_owned() };
+        let (list, more) = shown[at + 2..].split_once("; ").unwrap_or((&shown[at + 2..], ""));
+        let rows = self.0.entry(list.to_owned()).or_insert_with(|| told_by(list));
+        let number = key.rsplit(' ').next().unwrap_or_default();
+        let told =
+            rows.get(number).unwrap_or_else(|| panic!("{list}-requirements.md tells nothing of {number}"));
+        let between = if more.is_empty() { "" } else { "; " };
+        format!("{}{told}{between}{more}", &shown[..at])
+    }
+}
+
+/// What `consumer/docs/LIST-requirements.md` says of each number.
+fn told_by(list: &str) -> BTreeMap<String, String> {
+    let file = format!("consumer/docs/{list}-requirements.md");
+    let mut told: BTreeMap<String, String> = BTreeMap::new();
+    for line in read(&file).lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let (Some(numbers), Some(by)) = (cells.first(), cells.last()) else { continue };
+        for number in numbers_of(numbers) {
+            let text = told.entry(number).or_default();
+            text.push_str(if text.is_empty() { "" } else { "; " });
+            text.push_str(&moved(by, &file, FOLDER));
+        }
+    }
+    told
+}
+
+/// `C2, C3` are two, `D1–D4` four.
+fn numbers_of(cell: &str) -> Vec<String> {
+    let one = |part: &str| -> Vec<String> {
+        let Some((first, last)) = part.split_once('–') else { return vec![part.to_owned()] };
+        let letters = first.trim_end_matches(|c: char| c.is_ascii_digit());
+        let number = |word: &str| word.trim_start_matches(letters).parse::<u32>().ok();
+        match (number(first), number(last)) {
+            (Some(from), Some(to)) => (from..=to).map(|number| format!("{letters}{number}")).collect(),
+            _ => vec![part.to_owned()],
+        }
+    };
+    cell.split(", ").flat_map(one).collect()
+}
+
+/// Of a list's points, how many are shown how: in the order of [`By`].
+#[must_use]
+pub fn counts(rows: &[Row]) -> [usize; 6] {
+    let mut counts = [0; 6];
+    rows.iter().for_each(|row| counts[row.by().0 as usize] += 1);
+    counts
+}
+
+/// The page of a list.
+#[must_use]
+pub fn page(name: &str, title: &str, rows: &[Row]) -> String {
+    let [tests, files, otherwise, missed, theirs, reasons] = counts(rows);
+    let mut page = format!(
+        "# {title}: every point of the checklist, and what shows it\n\n\
+         Generated from [{name}.tsv]({name}.tsv) by `tests/tests/checklists.rs`; [how to read it](README.md). {} points: {tests} shown by tests, {files} by \
+         scripts and figures alone,\n{otherwise} otherwise here, {missed} missed or met in part, {theirs} about other tools with ours beside, {reasons} by a \
+         reason alone.\n",
+        rows.len()
+    );
+    let mut section = "";
+    for row in rows {
+        let (of, number) = row.key.split_once(' ').unwrap_or(("", &row.key));
+        if of != section {
+            _ = write!(page, "\n## {}\n\n| # | asked | shown by |\n|---|---|---|\n", row.section);
+            section = of;
+        }
+        _ = writeln!(page, "| {number} | {} | {} |", row.asked, row.shown);
+    }
+    page
+}
+
+/// The page of all lists.
+#[must_use]
+pub fn index(lists: &[(&str, &str, Vec<Row>)]) -> String {
+    let mut page = String::from(INTRODUCTION);
+    let mut all = [0; 7];
+    for (name, title, rows) in lists {
+        let line: Vec<usize> = std::iter::once(rows.len()).chain(counts(rows)).collect();
+        all.iter_mut().zip(&line).for_each(|(sum, number)| *sum += number);
+        _ = writeln!(page, "| [{title}]({name}.md) | {} |", cells(&line));
+    }
+    _ = writeln!(page, "| **together** | {} |", cells(&all));
+    for (by, heading) in [
+        (By::Missed, "Missed, or met in part"),
+        (By::Otherwise, "Otherwise here"),
+        (By::File, "By scripts and figures alone"),
+        (By::Reason, "By a reason alone"),
+    ] {
+        let mut rows = lists
+            .iter()
+            .flat_map(|(name, _, rows)| rows.iter().map(move |row| (name, row)))
+            .filter(|(_, row)| row.by().0 == by)
+            .peekable();
+        if rows.peek().is_some() {
+            _ = write!(page, "\n## {heading}\n\n| | asked | |\n|---|---|---|\n");
+        }
+        for (name, row) in rows {
+            _ = writeln!(page, "| [{name}]({name}.md) {} | {} | {} |", row.key, row.asked, row.shown);
+        }
+    }
+    page
+}
+
+fn cells(numbers: &[usize]) -> String {
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(" | ")
+}
+
+const INTRODUCTION: &str = "# Checklists\n\n\
+    There are lists of what a recorder, its pictures, its service and its store must show to be taken seriously: read out of\n\
+    articles, of other tools' sources, of their users' complaints, with figures measured of the best there is. Each row here is a point of\n\
+    theirs: each row of a table, each numbered item, each sentence. It says in a few words what is asked, and names what shows it.\n\n\
+    A test (`tests/tests/checklists.rs`) makes these pages of the `.tsv` files beside them and fails if one is out of date, if a test that\n\
+    is named is not there, is not run, or is none, if a script or document is missing, or if a row names nothing and gives no reason. Where the lists\n\
+    themselves are at hand (`FLIGHTLINE_CHECKLISTS`, or `../shared/checklists` beside the clone) it also compares point by point, by number and wording,\n\
+    that none of theirs is missing here. They are not part of this repository; without them the test says loudly that this was not compared.\n\n\
+    `file::function` is a test in Rust, run by `cargo test`; `file` and words in quotes a test in a browser, run by `tests/browser/run.sh`. What\n\
+    stands before them says how far it is so: *otherwise*: done in another way; *missed*, *in part*; *theirs*: the point tells of other tools or machines, and\n\
+    ours is beside it, by figures and by a test of what makes them so, as no test goes by a clock. Without such a word the tests show what is asked. Numbers\n\
+    behind a dot count what has no number of its own.\n\n\
+    To change a row: edit the `.tsv`, then `FLIGHTLINE_WRITE_CHECKLISTS=1 cargo test -p flightline-tests --test checklists`. Rows whose last cell is `= NAME` have\n\
+    it from `consumer/docs/NAME-requirements.md`.\n\n\
+    | list | points | shown by tests | by scripts and figures alone | otherwise here | missed, in part | about others | by a reason alone |\n\
+    |---|---|---|---|---|---|---|---|\n";
+
+/// The folder of the checklists themselves, if it is here.
+///
+/// # Panics
+/// When it was named and is not there.
+#[must_use]
+pub fn originals() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("FLIGHTLINE_CHECKLISTS") {
+        let folder = PathBuf::from(named);
+        assert!(folder.is_dir(), "FLIGHTLINE_CHECKLISTS is {}, which is no folder", folder.display());
+        return Some(folder);
+    }
+    Some(root().join("../shared/checklists")).filter(|folder| folder.is_dir())
+}

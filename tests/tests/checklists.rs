@@ -1,0 +1,139 @@
+//! Every point of every checklist has what shows it, and that is there: `docs/checklists`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use flightline_tests::checklists::{FOLDER, LISTS, Row, index, originals, page, points, rows};
+use flightline_tests::shown::{root, shown};
+use flightline_tests::{folded, skip};
+
+const WRITE: &str = "FLIGHTLINE_WRITE_CHECKLISTS=1 cargo test -p flightline-tests --test checklists";
+
+fn all() -> Vec<(&'static str, &'static str, Vec<Row>)> {
+    LISTS.map(|(name, title)| (name, title, rows(name))).into()
+}
+
+#[test]
+fn pages_are_what_the_sources_say() {
+    let lists = all();
+    let mut pages: BTreeMap<String, String> =
+        lists.iter().map(|(name, title, rows)| (format!("{name}.md"), page(name, title, rows))).collect();
+    pages.insert("README.md".into(), index(&lists));
+    let folder = root().join(FOLDER);
+    let write = std::env::var_os("FLIGHTLINE_WRITE_CHECKLISTS").is_some();
+    let mut stale = Vec::new();
+    for (name, text) in &pages {
+        let path = folder.join(name);
+        if write {
+            fs::write(&path, text).unwrap();
+        } else if fs::read_to_string(&path).unwrap_or_default() != *text {
+            stale.push(name);
+        }
+    }
+    assert!(stale.is_empty(), "{stale:?} are not what is generated: {WRITE}");
+    // Nothing else lies there.
+    let known =
+        |name: &str| pages.contains_key(name) || LISTS.iter().any(|(list, _)| name == format!("{list}.tsv"));
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| !known(name)).collect::<Vec<_>>(), [] as [String; 0]);
+}
+
+#[test]
+fn every_point_is_shown_by_what_is_there() {
+    let mut wrong = Vec::new();
+    let mut keys = BTreeSet::new();
+    for (name, _, rows) in all() {
+        assert!(!rows.is_empty(), "{name}");
+        for row in rows {
+            let place = format!("{name} {}", row.key);
+            assert!(keys.insert(place.clone()), "{place} is there twice");
+            wrong.extend(row.by().1.into_iter().map(|what| format!("{place}: {what}")));
+            if row.asked.trim().is_empty() {
+                wrong.push(format!("{place}: says nothing of what is asked"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The lists themselves are not ours: by number and by the sum of its words, each of their points is one of ours.
+#[test]
+fn no_point_of_the_lists_is_missing() {
+    let Some(folder) = originals() else {
+        return skip::not_given(
+            "the checklists themselves (FLIGHTLINE_CHECKLISTS, ../shared/checklists): points were not compared",
+        );
+    };
+    let mut wrong = Vec::new();
+    for (name, _) in LISTS {
+        let text = fs::read_to_string(folder.join(format!("{name}.md"))).unwrap();
+        let theirs: BTreeMap<String, (String, String)> =
+            points::points(&text).into_iter().map(|point| (point.key, (point.sum, point.text))).collect();
+        let ours: BTreeMap<String, String> = rows(name).into_iter().map(|row| (row.key, row.sum)).collect();
+        for (key, (sum, text)) in &theirs {
+            match ours.get(key) {
+                None => wrong.push(format!("{name} {key} is not in ours: {sum}\t{text}")),
+                Some(known) if known != sum => {
+                    wrong.push(format!("{name} {key} says something else now: {sum}\t{text}"))
+                }
+                Some(_) => {}
+            }
+        }
+        wrong.extend(
+            ours.keys()
+                .filter(|key| !theirs.contains_key(*key))
+                .map(|key| format!("{name} {key} is not in theirs")),
+        );
+    }
+    let known: BTreeSet<String> =
+        LISTS.iter().map(|(name, _)| format!("{name}.md")).chain(["README.md".into()]).collect();
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    wrong.extend(
+        files
+            .filter(|file| !known.contains(file))
+            .map(|file| format!("{file} is a list that is not known here")),
+    );
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The reference run of the off-CPU list, folded by others: its sums hold, and each text says the same when our command has read it.
+#[test]
+fn the_reference_run_adds_up_by_our_reader() {
+    let Some(folder) = originals().map(|lists| lists.join("../offcpu-reference")) else {
+        return skip::not_given(
+            "the reference run of off-CPU graphs (../shared/offcpu-reference): its sums were not compared",
+        );
+    };
+    let sum = |name: &str| -> u64 {
+        let path = folder.join(name);
+        let theirs: BTreeMap<Vec<String>, u64> =
+            folded::parse(&fs::read_to_string(&path).unwrap()).into_iter().collect();
+        let ours: BTreeMap<Vec<String>, u64> = folded::read(&path).into_iter().collect();
+        assert_eq!(ours, theirs, "{name}");
+        ours.values().sum()
+    };
+    let (off, off_wake, chain) = (sum("offcpu.folded"), sum("offwake.irq.folded"), sum("chain.irq.folded"));
+    assert!(off > 0 && sum("wakeup.irq.folded") <= off);
+    assert_eq!((off_wake, chain), (18_128_924, 18_128_924));
+    assert!([18_128_924, 18_147_488].contains(&off), "{off}");
+}
+
+/// What the parser of names would have to be broken for all of the above to pass.
+#[test]
+fn what_is_not_there_is_missed() {
+    let missing = |text: &str| shown(text, &root().join(FOLDER)).missing.len();
+    assert_eq!(missing("`tests/tests/checklists.rs::what_is_not_there_is_missed`"), 0);
+    assert_eq!(
+        missing("`tests/tests/checklists.rs::all`, `::no_such_test`"),
+        2,
+        "a function that is no test, and none"
+    );
+    assert_eq!(missing("`tests/tests/no_such_file.rs::x`"), 2);
+    assert_eq!(missing("`tests/browser/flame.test.mjs` \"half a million boxes\", \"no such title\""), 1);
+    assert_eq!(
+        missing(
+            "`bench/no_such.py`, [x](../no-such.md), [y](../../bench/RESULTS.md#x), `bench/pipe.py bytes`"
+        ),
+        2
+    );
+}

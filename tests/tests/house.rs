@@ -1,0 +1,276 @@
+//! The house as a newcomer finds it: files that are not too long and named after what is in them, documents that lead somewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Lines of a file; a longer one says in its head why, after [`BECAUSE`].
+const LONGEST_FILE: usize = 700;
+/// Lines of a function that is not a test's.
+const LONGEST_FUNCTION: usize = 100;
+const BECAUSE: &str = "Long because";
+/// Languages that people write here.
+const SOURCES: [&str; 12] = ["rs", "py", "sh", "mjs", "js", "java", "go", "c", "cpp", "h", "html", "css"];
+/// Names under which things gather that have nothing to do with each other.
+const NAMES_OF_NOTHING: [&str; 9] =
+    ["util", "utils", "utilities", "common", "misc", "helpers", "shared", "stuff", "tools"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+/// All files that people wrote, by their path from the root; what builds and fetches leave behind is not theirs.
+fn files() -> BTreeSet<PathBuf> {
+    let left_behind = ["target", "node_modules", "corpus", "artifacts", "__pycache__"];
+    let (root, mut found) = (root(), BTreeSet::new());
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            let name = name.to_str().unwrap();
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() && !left_behind.contains(&name) && name != ".git" {
+                folders.push(path);
+            } else if kind.is_file() {
+                found.insert(path.strip_prefix(&root).unwrap().to_path_buf());
+            }
+        }
+    }
+    assert!(found.len() > 500, "{} files", found.len());
+    found
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn has_extension(path: &Path, of: &[&str]) -> bool {
+    path.extension().and_then(|e| e.to_str()).is_some_and(|extension| of.contains(&extension))
+}
+
+#[test]
+fn no_file_is_long_without_a_reason() {
+    let long: Vec<String> = files()
+        .iter()
+        .filter(|path| has_extension(path, &SOURCES))
+        .filter_map(|path| {
+            let text = text(path);
+            let lines = text.lines().count();
+            let reason = text.lines().take(12).any(|line| line.contains(BECAUSE));
+            (lines > LONGEST_FILE && !reason).then(|| format!("{}: {lines} lines", path.display()))
+        })
+        .collect();
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+/// Lines of the functions of a formatted file: their first line's number and how many they are.
+fn functions(text: &str) -> Vec<(usize, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let begins = |line: &str| {
+        let words = line.split_whitespace();
+        let mut words = words.skip_while(|word| {
+            word.starts_with("pub") || ["const", "async", "unsafe", "extern", "\"C\"", "in"].contains(word)
+        });
+        words.next() == Some("fn")
+    };
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| begins(line)) {
+        let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
+        // What has no body ends at once.
+        let bodiless = line.trim_end().ends_with([';', ',']);
+        if let Some(len) = lines[at..].iter().position(|line| *line == end).filter(|_| !bodiless) {
+            found.push((at + 1, len + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn no_function_is_long_without_a_reason() {
+    let (mut long, mut seen) = (Vec::new(), 0);
+    for path in files() {
+        let shown = path.display().to_string();
+        let of_tests = shown.split(['/', '.']).any(|part| part == "tests" || part == "benches");
+        if of_tests || !has_extension(&path, &["rs"]) {
+            continue;
+        }
+        let text = text(&path);
+        for (at, lines) in functions(&text) {
+            seen += 1;
+            let reason = text.lines().skip(at.saturating_sub(4)).take(6).any(|line| line.contains(BECAUSE));
+            if lines > LONGEST_FUNCTION && !reason {
+                long.push(format!("{shown}:{at}: {lines} lines"));
+            }
+        }
+    }
+    assert!(seen > 3000, "only {seen} functions were found");
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn nothing_is_named_after_nothing() {
+    let nothing: Vec<PathBuf> = files()
+        .into_iter()
+        .filter(|path| {
+            path.iter().any(|part| {
+                let stem = part.to_str().unwrap().split('.').next().unwrap();
+                NAMES_OF_NOTHING.contains(&stem)
+            })
+        })
+        .collect();
+    assert!(nothing.is_empty(), "{nothing:?}");
+}
+
+/// Unsafe code is explained where it stands; the compiler is told to ask for it in every crate.
+#[test]
+fn every_crate_has_the_lints_of_the_house() {
+    let manifest = text(Path::new("Cargo.toml"));
+    for lint in ["undocumented_unsafe_blocks = \"deny\"", "unsafe_op_in_unsafe_fn = \"deny\""] {
+        assert!(manifest.contains(lint), "{lint}");
+    }
+    let members = manifest.lines().skip_while(|line| !line.starts_with("members")).skip(1);
+    let members: Vec<&str> = members
+        .take_while(|line| !line.starts_with(']'))
+        .map(|line| line.trim().trim_matches(['"', ',']))
+        .collect();
+    assert!(members.len() > 10, "{members:?}");
+    for member in members {
+        let member = member.trim_matches('"');
+        let manifest = text(&Path::new(member).join("Cargo.toml"));
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{member} has lints of its own");
+    }
+}
+
+/// The targets of links in Markdown, without those in code.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut code = false;
+    for line in text.lines() {
+        code ^= line.trim_start().starts_with("```");
+        if code {
+            continue;
+        }
+        // What is in backticks is no link.
+        let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("code");
+        found.extend(prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()).map(str::to_owned));
+    }
+    found
+}
+
+/// A heading's address: what GitHub makes of it.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut code = false;
+    let mut found = BTreeSet::new();
+    for line in text.lines() {
+        code ^= line.trim_start().starts_with("```");
+        let Some(heading) =
+            line.trim_start_matches('#').strip_prefix(' ').filter(|_| !code && line.starts_with('#'))
+        else {
+            continue;
+        };
+        let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        let address: String = kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect();
+        let before = seen.entry(address.clone()).or_default();
+        found.insert(if *before == 0 { address } else { format!("{address}-{before}") });
+        *before += 1;
+    }
+    found
+}
+
+fn normal(path: &Path) -> PathBuf {
+    let mut parts: Vec<&std::ffi::OsStr> = Vec::new();
+    for part in path {
+        match part.to_str() {
+            Some("..") => drop(parts.pop()),
+            Some(".") => {}
+            _ => parts.push(part),
+        }
+    }
+    parts.iter().collect()
+}
+
+/// Every link leads to a file and a heading that are there, and every document is found from the README.
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let documents: BTreeSet<PathBuf> =
+        files().into_iter().filter(|path| has_extension(path, &["md"])).collect();
+    let (mut lost, mut reached) = (Vec::new(), BTreeSet::from([PathBuf::from("README.md")]));
+    let mut links_of: BTreeMap<&Path, Vec<PathBuf>> = BTreeMap::new();
+    for document in &documents {
+        let text = text(document);
+        for link in links(&text) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let to = match file {
+                "" => document.clone(),
+                _ => normal(&document.parent().unwrap().join(file)),
+            };
+            let there = root().join(&to).exists();
+            let heading = anchor.is_empty()
+                || !has_extension(&to, &["md"])
+                || there && anchors(&self::text(&to)).contains(anchor);
+            if !(there && heading) {
+                lost.push(format!("{}: {link}", document.display()));
+            }
+            links_of.entry(document).or_default().push(to);
+        }
+    }
+    assert!(lost.is_empty(), "{lost:#?}");
+    let mut ways = vec![PathBuf::from("README.md")];
+    while let Some(from) = ways.pop() {
+        for to in links_of.get(from.as_path()).into_iter().flatten() {
+            // A link to a folder shows its README.
+            for to in [to.clone(), to.join("README.md")] {
+                if documents.contains(&to) && reached.insert(to.clone()) {
+                    ways.push(to);
+                }
+            }
+        }
+    }
+    let unreachable: Vec<_> = documents.difference(&reached).collect();
+    assert!(unreachable.is_empty(), "not found from the README: {unreachable:#?}");
+}
+
+/// What is told of the long steps and what they are is the same list, and each has left its last result, or a document told there.
+#[test]
+fn long_steps_are_told_and_have_results() {
+    let long = text(Path::new(".ci/long"));
+    let mut told: BTreeMap<&str, String> = BTreeMap::new();
+    let mut last = "";
+    for line in long.lines().filter_map(|line| line.strip_prefix("#   ")) {
+        if !line.starts_with(' ') {
+            last = line.split_whitespace().next().unwrap();
+        }
+        told.entry(last).or_default().push_str(line);
+    }
+    let listed = long.lines().find_map(|line| line.strip_prefix("steps=\"")).expect("a list of steps");
+    let listed: BTreeSet<&str> = listed.trim_end_matches('"').split_whitespace().collect();
+    assert_eq!(told.keys().copied().collect::<BTreeSet<_>>(), listed);
+    let in_document = |step: &str| {
+        let words = told[step].split_whitespace().map(|word| word.trim_matches([',', ';', '.', '(', ')']));
+        words.filter(|word| word.ends_with(".md")).any(|word| root().join(word).exists())
+    };
+    let has_result =
+        |step: &str| root().join(format!(".ci/results/{step}.txt")).exists() || in_document(step);
+    let without: Vec<_> = listed.iter().filter(|step| !has_result(step)).collect();
+    assert!(without.is_empty(), "no result of {without:?} in .ci/results");
+}
+
+/// Paths of a machine and addresses of its registries are nobody else's business.
+#[test]
+fn no_document_knows_this_machine() {
+    let mut found = Vec::new();
+    // Put together here: this file is looked at, too.
+    let theirs = [["/ro", "ot/"].concat(), ["/home", "/runner"].concat(), ["index.cra", "tes.io"].concat()];
+    for path in files().iter().filter(|path| has_extension(path, &["md", "py", "sh", "toml", "txt", "yml"])) {
+        let text = String::from_utf8_lossy(&std::fs::read(root().join(path)).unwrap()).into_owned();
+        for (number, line) in text.lines().enumerate() {
+            if theirs.iter().any(|theirs| line.contains(theirs.as_str())) {
+                found.push(format!("{}:{}: {line}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
