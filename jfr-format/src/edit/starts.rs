@@ -1,8 +1,9 @@
 //! No two chunks of a recording start at the same time: JMC takes them for one and leaves the second out.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::header::ChunkHeader;
+use crate::ids::Ticks;
 
 const NANOS: i64 = 1_000_000_000;
 
@@ -15,20 +16,29 @@ pub(super) fn step(header: &ChunkHeader) -> (i64, i64) {
 
 /// When the chunks written so far start, in nanoseconds since 1970.
 #[derive(Debug, Default)]
-pub(super) struct Starts(HashSet<i64>);
+pub(super) struct Starts {
+    taken: HashSet<i64>,
+    /// By a start that is taken and a step: where it was free at last, so that many chunks of one start are no long search.
+    free: HashMap<(i64, i64), i64>,
+}
 
 impl Starts {
     /// Another header for a chunk that starts with one before. The start moves along the chunk's own line, so no event's time
     /// changes.
     pub(super) fn moved(&mut self, header: &ChunkHeader) -> Option<ChunkHeader> {
-        let mut moved = *header;
         let (ticks, nanos) = step(header);
-        while !self.0.insert(moved.start_nanos) {
-            moved.start_ticks.0 = moved.start_ticks.0.checked_add(ticks)?;
-            moved.start_nanos = moved.start_nanos.checked_add(nanos)?;
-            moved.duration_nanos = moved.duration_nanos.saturating_sub(nanos).max(0);
+        let mut at = header.start_nanos;
+        let mut passed = Vec::new();
+        while !self.taken.insert(at) {
+            passed.push((at, nanos));
+            let next = self.free.get(&(at, nanos)).copied();
+            at = next.or(at.checked_add(nanos))?;
         }
-        (moved != *header).then_some(moved)
+        self.free.extend(passed.into_iter().map(|from| (from, at)));
+        let by = at - header.start_nanos;
+        let start_ticks = Ticks(header.start_ticks.0.checked_add((by / nanos).checked_mul(ticks)?)?);
+        let duration_nanos = header.duration_nanos.saturating_sub(by).max(0);
+        (by > 0).then_some(ChunkHeader { start_nanos: at, start_ticks, duration_nanos, ..*header })
     }
 }
 
@@ -39,7 +49,6 @@ fn gcd(a: i64, b: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Ticks;
 
     #[test]
     fn starts_move_along_their_line() {
@@ -60,6 +69,18 @@ mod tests {
             }
             let last = ChunkHeader { start_nanos: i64::MAX, ..header };
             assert_eq!((starts.moved(&last), starts.moved(&last)), (None, None), "there is no later time");
+        }
+    }
+
+    #[test]
+    fn many_chunks_of_one_start_are_no_long_search() {
+        let mut bytes = [0; crate::header::LEN];
+        bytes[..8].copy_from_slice(b"FLR\0\0\x02\0\x01");
+        let header = ChunkHeader::decode(&bytes).unwrap();
+        let mut starts = Starts::default();
+        assert_eq!(starts.moved(&header), None);
+        for number in 1..100_000 {
+            assert_eq!(starts.moved(&header).unwrap().start_nanos, number);
         }
     }
 }

@@ -19,8 +19,8 @@ use crate::read::{Chunk, ChunkIndex, ClassIndex, Types};
 use crate::schema::frame_type;
 use crate::{strings, varint};
 
-/// Keys of what is added; those of the recorder stay below.
-const FIRST_KEY: u64 = 1 << 40;
+/// Keys of what is added; those of the recorder stay below. Pyroscope cuts keys of methods to 32 bits.
+const FIRST_KEY: u64 = 1 << 31;
 const SHAPES: [(&str, &[&str]); 3] = [
     ("jdk.types.StackTrace", &["truncated", "frames"]),
     ("jdk.types.StackFrame", &["method", "lineNumber", "bytecodeIndex", "type"]),

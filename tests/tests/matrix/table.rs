@@ -198,7 +198,7 @@ pub enum Mark {
     Sums,
     /// It opens and shows what it should.
     Opens,
-    /// The same samples, and something beside it that a note tells.
+    /// As many samples, and something beside it that a note tells.
     But,
     /// Sample for sample, seen by hand: no run of `.ci/run` can have the reader.
     ByHand,
@@ -276,6 +276,7 @@ fn noted(mark: Mark, by: &[Shown], note: &'static str) -> Cell {
     Cell::Read { mark, by: by.to_vec(), note: Some(note) }
 }
 
+pub const ASSEMBLED: &str = "assembled";
 pub const KILLED_FILE: &str = "file of a killed recorder";
 
 /// The cell of a kind and a reader.
@@ -306,6 +307,12 @@ fn recording(kind: &str, reader: &str) -> Cell {
         (_, "EventStream" | "JMC" | "async-profiler" | "Grafana" | "jfrs") => {
             read(Mark::Same, &[EVERY_READER])
         }
+        (ASSEMBLED, "Pyroscope") => noted(
+            Mark::But,
+            &[EVERY_READER],
+            "as many samples, but it takes constants of one number in two chunks for the same, so stacks of one recording are told as those of \
+             another: give it the parts. Of one recording with several chunks, where a number means the same in all, it has every stack",
+        ),
         (_, "Pyroscope") => read(Mark::Sums, &[EVERY_READER]),
         (_, "jafar") => read(Mark::ByHand, &[ON_NO_REGISTRY]),
         _ => Cell::NotTaken,
