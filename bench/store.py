@@ -32,6 +32,9 @@ WHERE = {"all": "", "service and day": f"service = '{SERVICE}' AND day = '{DAY}'
 ENGINES = {"DuckDB": "duckdb", "DataFusion": "datafusion", "ClickHouse": "clickhouse", "polars": None, "Spark": "spark"}
 COUNTS = "SELECT service, event_type, count(*) AS n, sum(value) AS v FROM samples GROUP BY service, event_type"
 
+# Columns of the answers, in the order that all engines have.
+COUNTED, BOXES = ["service", "event_type", "n", "v"], ["parent_id", "node_id", "depth", "class_name", "method_name", "line", "type", "num"]
+
 
 def say(text):
     print(f"  {text}", file=sys.stderr, flush=True)
@@ -238,7 +241,7 @@ def engines(store, work, rounds):
     peak = 0
     for name, sql in asked.items():
         cpu, wall, mb, text = best(rounds, lambda: run([SQL, "sql", sql, "--store", store, "--format", "ndjson"]))
-        answer = [tuple(json.loads(line).values()) for line in text.splitlines()]
+        answer = [tuple(json.loads(line).get(column) for column in (BOXES if name != "counts" else COUNTED)) for line in text.splitlines()]
         told[name] = {"digest": rows_digest(answer), "rows": len(answer), "best": [cpu, wall]}
         peak = max(peak, mb)
     rows.insert(0, {"engine": "flightline sql", "peak_mb": peak, "told": told})
