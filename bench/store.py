@@ -15,7 +15,7 @@ of 17 or newer). Prints two tables; --write puts them into docs/side-by-side/sto
 
 With FLIGHTLINE_BIN nothing of ours is built: flightline-sql and examples/make_recordings are beside that command.
 """
-import argparse, json, os, re, shutil, subprocess, sys, time
+import argparse, hashlib, json, os, re, shutil, subprocess, sys, time
 from collections import Counter
 from pathlib import Path
 import beside, measuring
@@ -257,7 +257,6 @@ def engines(store, work, rounds):
 
 
 def rows_digest(rows):
-    import hashlib
     text = lambda value: "" if value is None else str(value)
     return hashlib.md5("\n".join(sorted("\t".join(map(text, row)) for row in rows)).encode()).hexdigest()
 
