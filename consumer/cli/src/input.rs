@@ -11,6 +11,10 @@ use jfr_format::read::{Input, Recording};
 
 use crate::talk::shown;
 
+/// So many bytes of a profile are taken.
+#[cfg(feature = "export")]
+const MOST: u64 = 512 << 20;
+
 /// An opened input.
 pub enum Source {
     /// A JFR recording.
@@ -80,23 +84,32 @@ pub fn whole(path: &Path) -> Result<Option<Recording>> {
     Recording::open(path).map(Some).with_context(cannot)
 }
 
-/// A gzipped pprof profile as folded text; `None` if `path` is anything else.
+/// A pprof profile, gzipped or as it is, as folded text; `None` if `path` is anything else.
 #[cfg(feature = "export")]
 fn pprof(path: &Path) -> Result<Option<Text>> {
+    use flightline_export::pprof::{folded, folded_of};
+    // Field 1 of a profile, a message: what its values count. Nobody writes anything before it.
+    const FIRST: u8 = 0x0a;
     if path.as_os_str() == "-" || !path.is_file() {
         return Ok(None);
     }
     let cannot = || format!("cannot open {}", shown(path));
     let mut magic = Vec::new();
     File::open(path).with_context(cannot)?.take(2).read_to_end(&mut magic).with_context(cannot)?;
-    if magic != [0x1f, 0x8b] {
-        return Ok(None);
-    }
+    let mut file = File::open(path).with_context(cannot)?;
     let mut text = Vec::new();
-    match flightline_export::pprof::folded(BufReader::new(File::open(path).with_context(cannot)?), &mut text)
-    {
+    let unit = match magic[..] {
+        [0x1f, 0x8b] => folded(BufReader::new(file), &mut text),
+        [FIRST, _] => {
+            let mut bytes = Vec::new();
+            file.by_ref().take(MOST).read_to_end(&mut bytes).with_context(cannot)?;
+            folded_of(&bytes, &mut text)
+        }
+        _ => return Ok(None),
+    };
+    match unit {
         Ok(unit) => Ok(Some(Text::of(text, Some(unit)))),
-        // It may be anything that was compressed; who asks next says how to unpack it.
+        // It may be anything that was compressed, of which who asks next says how to unpack it, or that begins so.
         Err(_) => Ok(None),
     }
 }
@@ -104,7 +117,6 @@ fn pprof(path: &Path) -> Result<Option<Text>> {
 /// OTLP profiles as folded text, of those of `types` if there are any; `None` if `path` is anything else.
 #[cfg(feature = "export")]
 fn otlp(path: &Path, types: &[String]) -> Result<Option<Text>> {
-    const MOST: u64 = 512 << 20;
     if path.as_os_str() == "-" || !path.is_file() {
         return Ok(None);
     }

@@ -40,6 +40,11 @@ fn what_is_converted_folds_to_the_same() {
             of(&["convert", &file, "-o", path]);
             assert_eq!(stdout(&["fold", path]), want, "{name} {total}");
         }
+        // pprof-rs and others write it without packing it.
+        let [packed, plain] = ["x.pb.gz", "x.pb"].map(|name| folder.path().join(name));
+        let unpacked = Command::new("gzip").arg("-dc").arg(packed).output().unwrap();
+        std::fs::write(&plain, unpacked.stdout).unwrap();
+        assert_eq!(stdout(&["fold", plain.to_str().unwrap()]), want, "x.pb {total}");
     }
 }
 
