@@ -112,21 +112,21 @@ pub(super) fn rows(
         last = &row.path;
     }
     let mut picture = options.inferno(unit, options.picture.subtitle.clone(), java);
-    prepare(&bars, options, &mut picture)?;
+    let (_, hides) = prepare(&bars, options, &mut picture)?;
     let mut text = String::new();
     for row in rows {
         text.push_str(&row.path.join(";"));
         text.push_str(&format!(" {}\n", row.weight));
     }
-    out.write_all(&inferno(picture, &text, options)?).map_err(Error::Write)
+    out.write_all(&inferno(picture, &text, options, hides)?).map_err(Error::Write)
 }
 
-/// Says how narrow a box may be, and what that leaves out.
+/// Says how narrow a box may be, and what that leaves out; whether that is anything.
 fn prepare(
     bars: &[Bar],
     options: &SvgOptions,
     picture: &mut flamegraph::Options<'static>,
-) -> Result<u64, Error> {
+) -> Result<(u64, bool), Error> {
     let roots = bars.iter().filter(|bar| bar.depth == 0);
     let total = roots.fold(0u64, |sum, bar| sum.saturating_add(bar.total));
     if total == 0 {
@@ -136,11 +136,12 @@ fn prepare(
     // A little less than the narrowest one kept, so that rounding keeps it.
     picture.min_width = (narrowest as f64 - 0.5).max(0.0) / total as f64 * 100.0;
     let told = told(bars, narrowest, total);
+    let hides = told.is_some();
     picture.subtitle = match (picture.subtitle.take(), told) {
         (Some(subtitle), Some(told)) => Some(format!("{subtitle} · {told}")),
         (subtitle, told) => subtitle.or(told),
     };
-    Ok(narrowest)
+    Ok((narrowest, hides))
 }
 
 /// Lets inferno draw stacks in the order they are given in.
@@ -148,6 +149,7 @@ fn inferno(
     mut picture: flamegraph::Options<'static>,
     text: &str,
     options: &SvgOptions,
+    hides: bool,
 ) -> Result<Vec<u8>, Error> {
     let of_file = |path: &Path| {
         let path = path.display().to_string();
@@ -168,21 +170,24 @@ fn inferno(
     if let (Some(path), Some(palette)) = (&options.palette_file, &palette) {
         palette.save_to_file(path).map_err(Error::Write)?;
     }
-    Ok(opened(drawn, options.picture.inverted))
+    Ok(opened(drawn, options.picture.inverted, hides))
 }
 
 /// Without script nothing looks as if it could be clicked; with it, a picture higher than the window opens at its roots, where the line
-/// of the box under the pointer is.
-fn opened(mut drawn: Vec<u8>, inverted: bool) -> Vec<u8> {
+/// of the box under the pointer is. A search sees what is drawn, so where boxes are left out what it finds is the least that there can be.
+fn opened(mut drawn: Vec<u8>, inverted: bool, hides: bool) -> Vec<u8> {
     const SEARCH: &[u8] = b"<text id=\"search\"";
     const SHOW: &str = "const here=document.currentScript.parentNode;here.querySelector('#search').removeAttribute('display');";
     // Not where others' pages hold the picture: they scroll as they like.
     const SCROLL: &str = "if(here===document.documentElement)\
         addEventListener('load',()=>setTimeout(()=>scrollTo(0,here.height.baseVal.value)));";
+    const LEAST: &str = "const drawn=search;search=term=>{drawn(term);const said=here.querySelector('#matched').firstChild;\
+        said.nodeValue=said.nodeValue.replace('Matched: ','Matched: at least ')};";
     let last = |drawn: &[u8], what: &[u8]| drawn.windows(what.len()).rposition(|bytes| bytes == what);
     // The last ones: remarks, which may hold anything, come first, and texts are escaped.
     let (Some(search), Some(end)) = (last(&drawn, SEARCH), last(&drawn, b"</svg>")) else { return drawn };
-    let script = format!("<script>{{{SHOW}{}}}</script>", if inverted { "" } else { SCROLL });
+    let (scroll, least) = (if inverted { "" } else { SCROLL }, if hides { LEAST } else { "" });
+    let script = format!("<script>{{{SHOW}{least}{scroll}}}</script>");
     drawn.splice(end..end, script.into_bytes());
     let at = search + SEARCH.len();
     drawn.splice(at..at, *b" display=\"none\"");
@@ -197,8 +202,8 @@ fn draw(
     paint: Option<&dyn Fn(Option<usize>) -> Paint>,
     out: &mut impl Write,
 ) -> Result<(), Error> {
-    let narrowest = prepare(bars, options, &mut picture)?;
-    let drawn = inferno(picture, &lines(bars, texts, narrowest), options)?;
+    let (narrowest, hides) = prepare(bars, options, &mut picture)?;
+    let drawn = inferno(picture, &lines(bars, texts, narrowest), options, hides)?;
     match paint {
         Some(paint) => {
             let drawn = String::from_utf8_lossy(&drawn);

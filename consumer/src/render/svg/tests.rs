@@ -275,3 +275,10 @@ fn without_script_there_is_no_button_and_only_tall_pictures_with_roots_below_scr
     inverted.picture.inverted = true;
     assert!(!picture("a;b 1\n", &inverted).contains("scrollTo("));
 }
+
+#[test]
+fn what_a_search_finds_is_the_least_where_boxes_are_left_out() {
+    let thin = SvgOptions { min_width: MinWidth::Percent(20.0), ..SvgOptions::default() };
+    assert!(picture("a 9\nb 1\n", &thin).contains("Matched: at least "));
+    assert!(!picture("a 9\nb 1\n", &SvgOptions::default()).contains("Matched: at least "));
+}
