@@ -9,6 +9,8 @@ use std::{
 
 use flightline_in_signal::layout::SESSION_ENV;
 
+use crate::cost::is_measuring;
+
 /// Whether a process of this user still maps the session (it forked, and has not told yet) or was started to join it.
 pub fn any(session: &Path) -> bool {
     let user = nix::unistd::geteuid().as_raw();
@@ -19,6 +21,7 @@ pub fn any(session: &Path) -> bool {
     pids.any(|pid| {
         let dir = format!("/proc/{pid}");
         pid != own
+            && !is_measuring(pid)
             && fs::metadata(&dir).is_ok_and(|meta| meta.uid() == user)
             && (has(&format!("{dir}/maps"), b'\n', |line| ends_below(line, session))
                 || has(&format!("{dir}/environ"), 0, |entry| entry == joining.as_bytes()))
@@ -38,7 +41,10 @@ fn ends_below(line: &[u8], session: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::{Command, Stdio};
+    use std::{
+        process::{Command, Stdio},
+        time::{Duration, Instant},
+    };
 
     #[test]
     fn a_process_that_is_to_join_is_seen_until_it_ends() {
@@ -62,5 +68,18 @@ mod tests {
         let maps = b"7f0-7f1 rw-s 0 00:1a 7 /dev/shm/flightline-1-2/7-1.proc";
         assert!(ends_below(maps, Path::new("/dev/shm/flightline-1-2")));
         assert!(!ends_below(maps, Path::new("/dev/shm/flightline-1-")));
+    }
+    #[test]
+    fn the_child_that_measures_is_not_left_behind() {
+        let session = tempfile::tempdir().unwrap();
+        let path = session.path().join("1-1.proc");
+        fs::write(&path, [0; 64]).unwrap();
+        // SAFETY: nobody else changes the file.
+        let _mapped = unsafe { memmap2::Mmap::map(&fs::File::open(&path).unwrap()).unwrap() };
+        let _delivery = crate::cost::Delivery::measure();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(60) {
+            assert!(!any(session.path()));
+        }
     }
 }

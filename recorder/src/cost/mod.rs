@@ -4,7 +4,7 @@ mod budget;
 mod delivery;
 
 pub use budget::{Budget, STEPS};
-pub use delivery::Delivery;
+pub use delivery::{Delivery, is_measuring};
 
 use flightline_in_signal::layout::event_kind::{self, KINDS};
 
