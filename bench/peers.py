@@ -96,6 +96,10 @@ class Recorder:
     def samples(self, out):
         return sum(self.folded(out, None).values())
 
+    def tells(self, out, stacks, thread):
+        """Whether it knows a thread's name."""
+        return any(thread in stack[0] for stack in stacks)
+
     def to_text(self, out, program):
         """The command that makes text of the file, by the recorder's own means; None where there is none."""
         return None
@@ -252,12 +256,20 @@ class PprofRs(Recorder):
         return [], {"UNDER_LD_PRELOAD": str(self.library), "PPROF_RATE": str(rate or self.default_rate), "PPROF_OUT": f"{out}.pb"}
 
     def to_text(self, out, program):
-        return [FLIGHTLINE, "fold", f"{out}.pb"]
+        return [FLIGHTLINE, "fold", f"{out}.pb.gz"]
+
+    def files(self, out):
+        return [Path(f"{out}.pb")]
+
+    def tells(self, out, stacks, thread):
+        """Threads are labels of its samples, which its text has not."""
+        return thread.encode() in Path(f"{out}.pb").read_bytes()
 
     def folded(self, out, program):
-        """The text counts nanoseconds."""
+        """The text counts nanoseconds. The profile is packed first, as pprof's own tools write it."""
         if not Path(f"{out}.pb").exists():
             raise RuntimeError("wrote nothing")
+        Path(f"{out}.pb.gz").write_bytes(gzip.compress(Path(f"{out}.pb").read_bytes()))
         return Counter({stack: round(ns / self.period) for stack, ns in super().folded(out, program).items()})
 
 

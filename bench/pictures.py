@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Flightline's pictures beside flamegraph.pl, inferno, async-profiler's converter, d3-flame-graph and speedscope: one run, two tables.
 
-usage: bench/pictures.py [--quick] [--json] [--write] [--get] [--stacks 1000,100000] [--rounds N] [--no-browser]
+usage: bench/pictures.py [--quick] [--json] [--write] [--get] [--stacks 1000,100000,1000000] [--rounds N] [--no-browser]
 
 Each tool gets the same folded text: CPU time, peak memory and bytes of making a picture of it, then CPU time of the page's main
 thread in Chromium until it can be used, and of a zoom, a search and so on. Where a tool makes no file of folded text, `flightline
 convert` does, and that is what stands there; speedscope reads the text itself, in the page.
 --quick   10,000 stacks, one round
---stacks  sizes; 1,000,000 takes flamegraph.pl two minutes and 3 GB (tools that need more than --limit seconds of CPU for a size are
-          left out of larger ones, and that is said)
+--stacks  sizes; a tool that would need more than --limit (40) seconds of CPU by what it took for the size before is left out
 --write   put the tables into docs/side-by-side/pictures.md
 --get     first bring what is missing by cargo, npm and Maven into target/bench/peers
 Looked for: inferno-flamegraph in the folder of peers and on the search path; flamegraph.pl there, in FLAMEGRAPH_PL, or as Debian's
@@ -53,8 +52,9 @@ def found(name):
 class Tool:
     """What makes a picture of folded text, and how its page is driven."""
 
-    def __init__(self, name, kind, ending, command, prints=False, finish=None, note=""):
-        self.name, self.kind, self.ending, self.command, self.prints, self.finish, self.note = name, kind, ending, command, prints, finish, note
+    def __init__(self, name, kind, ending, command, prints=False, finish=None, most=None):
+        """`most` stacks are opened in a browser: more than that it has been seen not to finish."""
+        self.name, self.kind, self.ending, self.command, self.prints, self.finish, self.most = name, kind, ending, command, prints, finish, most
 
     def make(self, folded):
         """CPU seconds, peak MB, the file."""
@@ -78,12 +78,12 @@ def tools():
     else:
         say("LEFT OUT: async-profiler's converter is not here")
     if (NODE / "node_modules/d3-flame-graph").exists():
-        made.append(Tool("d3-flame-graph", "d3", "d3.json", lambda f, o: [FLIGHTLINE, "convert", f, "--format", "d3", "-o", o], finish=d3_page))
+        made.append(Tool("d3-flame-graph", "d3", "d3.json", lambda f, o: [FLIGHTLINE, "convert", f, "--format", "d3", "-o", o], finish=d3_page, most=20_000))
     else:
         say("LEFT OUT: d3-flame-graph is not here")
     if (NODE / "node_modules/speedscope").exists():
         made.append(Tool("speedscope", "speedscope", "speedscope.json",
-                         lambda f, o: [FLIGHTLINE, "convert", f, "--format", "speedscope", "-o", o], finish=speedscope_page))
+                         lambda f, o: [FLIGHTLINE, "convert", f, "--format", "speedscope", "-o", o], finish=speedscope_page, most=200_000))
     else:
         say("LEFT OUT: speedscope is not here")
     return made
@@ -167,7 +167,8 @@ def making(table, chosen, stacks, rounds, limit, slow):
                 say(f"{tool.name}: {why}")
         say(f"{stacks} stacks: round {turn + 1} of {rounds}")
     for tool in chosen:
-        if seen[tool.name]:
+        # Of a small text the start of the program is most of it.
+        if seen[tool.name] and stacks >= 50_000:
             slow[tool.name] = seen[tool.name][0][0] / stacks
     cells = lambda of: {n: of(runs) if runs else Cell("too slow") for n, runs in seen.items()}
     size = label(stacks)
@@ -197,28 +198,32 @@ def in_browser(tool, made, folded, times, features):
     return told
 
 
-def using(table, chosen, files, folded, stacks, times, features, slow):
-    """What the page costs; and what was seen of it. What was slow is not asked for more boxes."""
+def using(table, chosen, files, folded, stacks, times, features):
+    """What the page costs; and what was seen of it."""
     told = {}
     for tool in chosen:
-        if slow.get(tool.name, 0) > 1500:
-            say(f"{tool.name}: too slow for {stacks} stacks in the browser")
+        if tool.most and stacks > tool.most:
+            say(f"{tool.name}: not opened with {stacks} stacks")
         elif tool.name in files and (page := in_browser(tool, files[tool.name], folded, times, features)):
             told[tool.name] = page
-            slow[tool.name] = page["search"] or page["open"]
             say(f"{tool.name}, {stacks} stacks in the browser: {page}")
     size = label(stacks)
     for key, name, same in (("open", "until it can be used, ms of CPU", 15), ("zoom", "zoom", 3), ("reset", "reset", 3), ("search", "search", 3),
                             ("first search", "first search", 3), ("hover", "hover", 3), ("heap", "JavaScript heap, MB", 1)):
-        cells = {t.name: Cell(f"{told[t.name][key]:.0f}", told[t.name][key]) if told.get(t.name, {}).get(key) is not None else Cell("–") for t in chosen}
+        cells = {t.name: Cell(f"{told[t.name][key]:.0f}", told[t.name][key]) if told.get(t.name, {}).get(key) is not None else missing(t, stacks)
+                 for t in chosen}
         table.add(f"{size} stacks: {name}", "less", cells, same)
     should, cells = truth(folded), {}
     for tool in chosen:
         number = re.search(r"([\d.]+)\s*%", told.get(tool.name, {}).get("matched") or "")
         # A percentage of the profile, best where nearest to the truth.
-        cells[tool.name] = Cell(f"{number[1]} %", abs(float(number[1]) - should)) if number else Cell("not told")
+        cells[tool.name] = Cell(f"{number[1]} %", abs(float(number[1]) - should)) if number else Cell("not told" if tool.name in told else "–")
     table.add(f"{size} stacks: samples said to match the search (truly {should:.2f} %)", "less", cells, 0.011)
     return told
+
+
+def missing(tool, stacks):
+    return Cell("too many" if tool.most and stacks > tool.most else "–")
 
 
 def seen_features(table, chosen, told):
@@ -242,7 +247,7 @@ def main():
     parse.add_argument("--write", action="store_true")
     parse.add_argument("--get", action="store_true")
     parse.add_argument("--no-browser", action="store_true")
-    parse.add_argument("--stacks", type=lambda text: [int(n) for n in text.split(",")], default=[1000, 100_000])
+    parse.add_argument("--stacks", type=lambda text: [int(n) for n in text.split(",")], default=[1000, 100_000, 1_000_000])
     parse.add_argument("--rounds", type=int, default=3)
     parse.add_argument("--limit", type=float, default=40)
     args = parse.parse_args()
@@ -255,13 +260,13 @@ def main():
         get()
     chosen, begun, load = tools(), time.monotonic(), os.getloadavg()[0]
     names = [t.name for t in chosen]
-    files, pages, slow, slow_pages, told = Table(names), Table(names), {}, {}, {}
+    files, pages, slow, told = Table(names), Table(names), {}, {}
     browser = not args.no_browser and (NODE / "node_modules/playwright-core").exists()
     for stacks in args.stacks:
-        made, folded = making(files, chosen, stacks, args.rounds, args.limit, slow)
+        made, folded = making(files, chosen, stacks, args.rounds if stacks < 500_000 else 1, args.limit, slow)
         if browser:
             first = stacks == args.stacks[0]
-            seen = using(pages, chosen, made, folded, stacks, 1 if args.quick else 3, first, slow_pages)
+            seen = using(pages, chosen, made, folded, stacks, 1 if args.quick else 3, first)
             told = seen if first else told
     if browser:
         seen_features(pages, chosen, told)
@@ -275,7 +280,8 @@ def report(files, pages, chosen, args, begun, load):
     head = (f"{time.strftime('%Y-%m-%d')}, {measuring.machine()}, load average {load:.1f} at the start, {args.rounds} rounds, "
             f"{time.monotonic() - begun:.0f} s, `bench/pictures.py {' '.join(sys.argv[1:])}`. {versions(chosen)}.")
     parts = [head, "### Making it", files.markdown()]
-    behind = files.behind(["flightline, HTML", "flightline, SVG"])
+    # What flightline makes for others' pages is its own.
+    behind = files.behind(["flightline, HTML", "flightline, SVG", "d3-flame-graph", "speedscope"])
     if pages:
         parts += ["### Using it", pages.markdown()]
         behind += pages.behind(["flightline, HTML"])

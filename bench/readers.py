@@ -23,7 +23,7 @@ import argparse, hashlib, json, os, re, statistics, subprocess, sys, time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-import block, measuring
+import beside, measuring
 from measuring import FLIGHTLINE, ROOT, WORK
 
 READERS = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "readers"
@@ -253,7 +253,8 @@ def run_once(c, output):
         return False
     cpu, wall, peak, status = result
     if status:
-        c.verdict = "fails: " + OUTPUT.with_suffix(".err").read_text(errors="replace").strip().splitlines()[-1][:110].replace("|", "/")
+        said = OUTPUT.with_suffix(".err").read_text(errors="replace").strip().splitlines()
+        c.verdict = "fails: " + (said[-1][:110].replace("|", "/") if said else f"status {status}, without a word")
     c.runs.append(Run(cpu, wall, peak, floor))
     return status == 0
 
@@ -381,11 +382,22 @@ def json_digests(c):
     return digests, kinds, sorted(times), size[0], process.wait()
 
 
+def printed_hash(c):
+    process = subprocess.Popen([str(x) for x in c.command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return hashlib.file_digest(process.stdout, "sha256").digest(), process.wait()
+
+
 def check_json(cs):
     """The events each prints against those of the newest JDK: every field by value; layout and order are free."""
     base = next(c for c in cs if "JDK 25" in c.reader)
     right, kinds, right_times, _, _ = json_digests(base)
+    known = {}
     for c in cs:
+        # With two jobs the same bytes: not looked at again.
+        same = known.setdefault(printed_hash(c), c) if c.ours else c
+        if same is not c:
+            c.equal, c.verdict, c.out_bytes = same.equal, same.verdict, same.out_bytes
+            continue
         got, mine, times, c.out_bytes, status = json_digests(c)
         missing, other = right - got, got - right
         drift = max((abs(nanos(a) - nanos(b)) for a, b in zip(right_times, times) if a != b), default=0)
@@ -565,7 +577,7 @@ def main():
                 f"{overview(rows)}\n{table(rows)}\n")
         print(told)
         if args.write:
-            block.put(DOCUMENT, "bench/readers.py", told)
+            beside.fill(DOCUMENT, "readers", f"\n{told.strip()}\n")
     wrong = [c for c in cs if c.ours and not c.equal]
     for c in wrong:
         print(f"readers: {c.name()}: {c.verdict}", file=sys.stderr)

@@ -13,7 +13,7 @@ Without FLIGHTLINE_BIN ours is built. Whatever is not on this machine is left ou
 Every cost is paired: each round runs the program alone and then under each recorder, in alternating order, and a recorded run is
 divided by the lone run of its round. Stacks of all recorders are read as text, by each one's own converter where it has one.
 """
-import argparse, ctypes, json, os, signal, subprocess, sys, tempfile, time
+import argparse, ctypes, json, os, re, signal, subprocess, sys, tempfile, time
 from dataclasses import dataclass
 from pathlib import Path
 import measuring, peers
@@ -77,12 +77,18 @@ def paired(recorders, rate, command, rounds):
                 used = measuring.run(prefix, command, env)
                 seen[r.name].append(Run(used, base, r.samples(out), sum(f.stat().st_size for f in r.files(out))))
             except Exception as why:
-                failed.setdefault(r.name, []).append(str(why).splitlines()[-1][:90] if str(why) else type(why).__name__)
+                failed.setdefault(r.name, []).append(reason(why))
                 say(f"{r.name}: {failed[r.name][-1]}")
         again = measuring.run([], command)
         noise.append(100 * (again.program_cpu / base.program_cpu - 1))
         say(f"{' '.join(Path(str(c)).name for c in command)} at {rate or 'its own rate'}: round {turn + 1} of {rounds}")
     return seen, failed, noise
+
+
+def reason(why):
+    """A failure in a few words, without places of this machine."""
+    words = str(why).strip().splitlines()[-1] if str(why).strip() else type(why).__name__
+    return "failed: " + re.sub(r"/\S*/", "", words)[-60:]
 
 
 def cost_rows(table, recorders, rate, command, rounds, label):
@@ -199,20 +205,20 @@ def truth(table, recorders, args):
             try:
                 stacks, (functions, cpu), reading[r.name] = known(r, OUT / name, seconds)
             except Exception as why:
-                wrong[r.name] = whole[r.name] = Cell(f"failed: {str(why)[-60:]}")
+                wrong[r.name] = whole[r.name] = Cell(reason(why))
                 continue
             total = sum(cpu.values())
             errors = [abs(share(stacks, lambda s: f in s) - 100 * functions[f] / total) for f in FUNCTIONS]
             reached = share(stacks, lambda s: "worker" in s or "main" in s)
             wrong[r.name] = Cell(f"{max(errors):.1f}", max(errors))
             whole[r.name] = Cell(f"{reached:.1f} %", reached)
-            found = [t for t in cpu if t.startswith("known-") and any(t in s[0] for s in stacks)]
+            found = [t for t in cpu if t.startswith("known-") and r.tells(OUT / "out", stacks, t)]
             threads[r.name] = Cell(f"{len(found)} of 4", len(found))
             say(f"{r.name}, {label}: {sum(stacks.values())} samples, worst error {max(errors):.2f}, whole {reached:.1f} %")
         table.add(f"{label}: worst error of a function's share, points", "less", wrong, 0.5)
         table.add(f"{label}: stacks that reach the thread's first function", "more", whole, 0.5)
     deep(table, recorders)
-    table.add("threads that can be told apart", "more", threads)
+    table.add("names told of 4 threads that have ended", "more", threads)
     table.add("CPU s to make text of 4,000 samples" if args.scale == 1 else "CPU s to make text of them", "less",
               {n: Cell(f"{v:.2f}", v) for n, v in reading.items()}, 0.02)
     return {}
@@ -228,7 +234,7 @@ def deep(table, recorders):
             reached = share(r.folded(out, OUT / "deep"), lambda s: "main" in s)
             cells[r.name] = Cell(f"{reached:.1f} %", reached)
         except Exception as why:
-            cells[r.name] = Cell(f"failed: {str(why)[-60:]}")
+            cells[r.name] = Cell(reason(why))
     table.add("300 frames deep: stacks that reach main", "more", cells, 0.5)
     say("deep: done")
 
@@ -368,7 +374,7 @@ def guest(table, recorders, args):
             after = "is the program" if r.inside else f"{got:.0f} %, {'program goes on' if alive else 'program dies'}"
             rows["recorder"][r.name] = Cell(after, None if r.inside else min(100, got))
         except Exception as why:
-            rows["program"][r.name] = Cell(f"failed: {str(why)[-60:]}")
+            rows["program"][r.name] = Cell(reason(why))
         for key, around in (("user", unprivileged), ("container", refused)):
             rows[key][r.name] = guest_run(r, around, [OUT / "known", "0.3"], 999)
         rows["threads"][r.name] = guest_run(r, [], [OUT / "short_threads", "300", "5"], 99)
