@@ -210,7 +210,7 @@ def using(table, chosen, files, folded, stacks, times, features):
     size = label(stacks)
     for key, name, same in (("open", "until it can be used, ms of CPU", 15), ("zoom", "zoom", 3), ("reset", "reset", 3), ("search", "search", 3),
                             ("first search", "first search", 3), ("hover", "hover", 3), ("heap", "JavaScript heap, MB", 1)):
-        cells = {t.name: Cell(f"{told[t.name][key]:.0f}", told[t.name][key]) if told.get(t.name, {}).get(key) is not None else missing(t, stacks)
+        cells = {t.name: Cell(f"{told[t.name][key]:.0f}", told[t.name][key]) if told.get(t.name, {}).get(key) is not None else missing(t, stacks, t.name in told, t.name in files)
                  for t in chosen}
         table.add(f"{size} stacks: {name}", "less", cells, same)
     should, cells = truth(folded), {}
@@ -222,8 +222,10 @@ def using(table, chosen, files, folded, stacks, times, features):
     return told
 
 
-def missing(tool, stacks):
-    return Cell("too many" if tool.most and stacks > tool.most else "–")
+def missing(tool, stacks, opened, made):
+    if opened or not made:
+        return Cell("–")
+    return Cell("not tried" if tool.most and stacks > tool.most else "did not finish")
 
 
 def seen_features(table, chosen, told):

@@ -15,7 +15,7 @@ of 17 or newer). Prints two tables; --write puts them into docs/side-by-side/sto
 
 With FLIGHTLINE_BIN nothing of ours is built: flightline-sql and examples/make_recordings are beside that command.
 """
-import argparse, json, os, re, shutil, subprocess, sys, time
+import argparse, hashlib, json, os, re, shutil, subprocess, sys, time
 from collections import Counter
 from pathlib import Path
 import beside, measuring
@@ -31,6 +31,9 @@ THREADS = "2"
 WHERE = {"all": "", "service and day": f"service = '{SERVICE}' AND day = '{DAY}'", "task": f"label_task = '{TASK}'"}
 ENGINES = {"DuckDB": "duckdb", "DataFusion": "datafusion", "ClickHouse": "clickhouse", "polars": None, "Spark": "spark"}
 COUNTS = "SELECT service, event_type, count(*) AS n, sum(value) AS v FROM samples GROUP BY service, event_type"
+
+# Columns of the answers, in the order that all engines have.
+COUNTED, BOXES = ["service", "event_type", "n", "v"], ["parent_id", "node_id", "depth", "class_name", "method_name", "line", "type", "num"]
 
 
 def say(text):
@@ -238,7 +241,7 @@ def engines(store, work, rounds):
     peak = 0
     for name, sql in asked.items():
         cpu, wall, mb, text = best(rounds, lambda: run([SQL, "sql", sql, "--store", store, "--format", "ndjson"]))
-        answer = [tuple(json.loads(line).values()) for line in text.splitlines()]
+        answer = [tuple(json.loads(line).get(column) for column in (BOXES if name != "counts" else COUNTED)) for line in text.splitlines()]
         told[name] = {"digest": rows_digest(answer), "rows": len(answer), "best": [cpu, wall]}
         peak = max(peak, mb)
     rows.insert(0, {"engine": "flightline sql", "peak_mb": peak, "told": told})
@@ -254,7 +257,6 @@ def engines(store, work, rounds):
 
 
 def rows_digest(rows):
-    import hashlib
     text = lambda value: "" if value is None else str(value)
     return hashlib.md5("\n".join(sorted("\t".join(map(text, row)) for row in rows)).encode()).hexdigest()
 
