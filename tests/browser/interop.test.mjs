@@ -62,7 +62,7 @@ function boxes(file) {
   return threads;
 }
 
-/** Inner boxes stand before those around them. */
+/** Of boxes of one begin and end the first is the outer one. */
 function nested(all) {
   const events = [], open = [];
   const close = (to) => {
@@ -71,7 +71,7 @@ function nested(all) {
       events.push({ type: "C", at: end, frame: name });
     }
   };
-  const order = all.map((box, at) => ({ ...box, at })).sort((a, b) => a.ts - b.ts || b.end - a.end || b.at - a.at);
+  const order = all.map((box, at) => ({ ...box, at })).sort((a, b) => a.ts - b.ts || b.end - a.end || a.at - b.at);
   for (const box of order) {
     close(box.ts);
     assert.ok(!open.length || open.at(-1).end >= box.end, "a box is within the one around it");
@@ -99,12 +99,13 @@ test("speedscope and the Firefox Profiler have every box of a trace", async () =
   assert.equal(first, 0);
   assert.deepEqual(sorted(new Map(has)), sorted(new Map(want)));
 
-  const key = (name, from, length) => `${name} ${Math.round(from)} ${Math.round(length)}`;
+  // Ends, not lengths: only times are whole nanoseconds when they are rounded.
+  const key = (name, from, to) => `${name} ${Math.round(from)} ${Math.round(to)}`;
   await firefox("trace", file, async (profiler) => {
     const { markers } = JSON.parse(await profiler("profile", "markers", "--limit", "0", "--json"));
     // Milliseconds to nanoseconds.
-    const shown = markers.map(({ name, start, duration }) => key(name, start * 1e6, duration * 1e6));
-    assert.deepEqual(shown.sort(), all.map(({ name, ts, end }) => key(name, ts * 1e3, (end - ts) * 1e3)).sort());
+    const shown = markers.map(({ name, start, duration }) => key(name, start * 1e6, (start + duration) * 1e6));
+    assert.deepEqual(shown.sort(), all.map(({ name, ts, end }) => key(name, ts * 1e3, end * 1e3)).sort());
   });
 });
 

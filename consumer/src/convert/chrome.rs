@@ -52,7 +52,8 @@ fn micros(nanos: i64) -> f64 {
     (nanos as f64 * 1.024).round() / 1024.0
 }
 
-/// Gives `each` the boxes of a thread with begin and end: inner ones before those around them. A box goes on while the samples
+/// Gives `each` the boxes of a thread with begin and end, in the order of their ends; of those that end together the outer ones first,
+/// as readers take the first of two that begin together too for the outer one. A box goes on while the samples
 /// that follow show it at the same depth, with no gap longer than two usual ones.
 fn spans(
     tracks: &Tracks,
@@ -67,10 +68,8 @@ fn spans(
     for (at, sample) in track.samples.iter().enumerate() {
         let path = tracks.path(sample.stack);
         let same = open.iter().zip(path).take_while(|((open, _), label)| open == *label).count();
-        while open.len() > same {
-            if let Some((label, from)) = open.pop() {
-                each(label, from, sample.time)?;
-            }
+        for (label, from) in open.drain(same..) {
+            each(label, from, sample.time)?;
         }
         open.extend(path[same..].iter().map(|&label| (label, sample.time)));
         let usual = match tracks.is_timed() {
@@ -79,8 +78,10 @@ fn spans(
         };
         let next = track.samples.get(at + 1).map(|next| next.time);
         let goes_on = next.is_some_and(|next| next.saturating_sub(sample.time) <= longest);
-        while !goes_on && let Some((label, from)) = open.pop() {
-            each(label, from, next.map_or(usual, |next| usual.min(next)))?;
+        if !goes_on {
+            for (label, from) in open.drain(..) {
+                each(label, from, next.map_or(usual, |next| usual.min(next)))?;
+            }
         }
     }
     Ok(())
@@ -117,7 +118,7 @@ mod tests {
             Ok(())
         })
         .unwrap();
-        let want = [("b", 0, 20), ("c", 20, 40), ("a", 0, 40), ("b", 200, 210), ("a", 200, 210)];
+        let want = [("b", 0, 20), ("a", 0, 40), ("c", 20, 40), ("a", 200, 210), ("b", 200, 210)];
         assert_eq!(boxes, want.map(|(name, from, to)| (name.to_owned(), from, to)));
         let mut json = Vec::new();
         write(&tracks, &mut json).unwrap();

@@ -44,7 +44,9 @@ fn file(kind: &'static str, path: &Path) -> File {
     assert!(ours.warnings.is_empty() || kind == table::KILLED_FILE, "{kind}: {:?}", ours.warnings);
     let mut truth = ours.weighted;
     assert!(!truth.is_empty(), "{kind}: no samples in {}", path.display());
-    assert!(truth.iter().all(|line| !line.contains('?')), "{kind}: unresolved references");
+    // Who pushes folded text tells of no threads.
+    let resolved = kind == table::PUSHED || truth.iter().all(|line| !line.contains('?'));
+    assert!(resolved, "{kind}: unresolved references");
     truth.sort_unstable();
     File { kind, path: path.to_owned(), truth }
 }
@@ -89,6 +91,12 @@ fn differences(job: &str, files: &[File]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (file, has) in files.iter().zip(foreign::each(job, &paths)) {
         let wanted = wanted(job, &file.truth);
+        if file.kind == table::PUSHED && ["converter", "jafar"].contains(&job) {
+            wrong.extend(
+                has.is_ok().then(|| format!("{job} reads {} now: the table says otherwise", file.kind)),
+            );
+            continue;
+        }
         let has = match has {
             Ok(lines) if job == "pyroscope" => added_up(lines.iter().map(|line| line.rsplitn(2, '\t'))),
             Ok(lines) => lines,

@@ -52,7 +52,7 @@ pub const KINDS: [Kind; 35] = [
     kind("symbolized", "symbolize run.jfr", Form::Recording),
     kind("recovered chunk", "recover DIR", Form::Recording),
     kind("file of a killed recorder", "kill -9 while it records", Form::Recording),
-    kind("what was pushed, as a recording", "serve, window of a target", Form::Recording),
+    kind(PUSHED, "serve, window of a target", Form::Recording),
     kind("folded stacks", "fold run.jfr", Form::Folded),
     kind("SVG", "flame run.jfr -o run.svg", Form::Svg),
     kind("HTML", "flame run.jfr -o run.html", Form::Html),
@@ -200,6 +200,8 @@ pub enum Mark {
     Opens,
     /// As many samples, and something beside it that a note tells.
     But,
+    /// It does not read it.
+    Fails,
     /// Sample for sample, seen by hand: no run of `.ci/run` can have the reader.
     ByHand,
 }
@@ -211,6 +213,7 @@ impl Mark {
             Mark::Sums => "Σ",
             Mark::Opens => "○",
             Mark::But => "!",
+            Mark::Fails => "✗",
             Mark::ByHand => "(=)",
         }
     }
@@ -276,6 +279,7 @@ fn noted(mark: Mark, by: &[Shown], note: &'static str) -> Cell {
     Cell::Read { mark, by: by.to_vec(), note: Some(note) }
 }
 
+pub const PUSHED: &str = "what was pushed, as a recording";
 pub const ASSEMBLED: &str = "assembled";
 pub const KILLED_FILE: &str = "file of a killed recorder";
 
@@ -292,7 +296,7 @@ fn recording(kind: &str, reader: &str) -> Cell {
         (KILLED_FILE, "jfr 25") => noted(
             Mark::But,
             &[KILLED],
-            "every sample, and then an error: it misses the mark of a finished file. `flightline repair` sets it; JDK 17 does not look for it",
+            "every sample but the last, and then an error: it misses the mark of a finished file. `flightline repair` sets it; JDK 17 does not look for it",
         ),
         (KILLED_FILE, "EventStream") => noted(
             Mark::But,
@@ -303,6 +307,11 @@ fn recording(kind: &str, reader: &str) -> Cell {
         ("chunk of a repository", "EventStream") => read(Mark::Same, &[EVERY_READER, LIVE_REPOSITORY]),
         ("collected chunk", "EventStream") => read(Mark::Same, &[EVERY_READER, LIVE_COLLECTED]),
         ("file" | "bytes of a pipe", "async-profiler") => read(Mark::Same, &[EVERY_READER, CONVERTER_CLI]),
+        (PUSHED, "async-profiler" | "jafar") => noted(
+            Mark::Fails,
+            &[if reader == "jafar" { ON_NO_REGISTRY } else { EVERY_READER }],
+            "it refuses the symbol without letters that stands for a module nobody named",
+        ),
         (_, "jfr 17" | "jfr 25") => read(Mark::Same, &[EVERY_READER, TOOLS]),
         (_, "EventStream" | "JMC" | "async-profiler" | "Grafana" | "jfrs") => {
             read(Mark::Same, &[EVERY_READER])

@@ -63,7 +63,7 @@ fn print(path: &str, weights: bool) -> Result<(), Box<dyn std::error::Error>> {
                 frames(value.get_field("stackTrace")).unwrap_or(UNRESOLVED.into()),
             )?;
             if weights {
-                let samples = value.get_field("samples").and_then(|v| i64::try_from(v.value).ok());
+                let samples = value.get_field("samples").and_then(|v| i32::try_from(v.value).ok());
                 write!(out, "\t{}", samples.unwrap_or(1))?;
             }
             writeln!(out)?;
