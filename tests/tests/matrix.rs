@@ -32,7 +32,12 @@ fn the_document_is_made_of_the_table() {
 #[test]
 fn every_test_of_the_table_exists() {
     for table::Shown(file, name) in table::tests() {
-        let text = fs::read_to_string(top().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+        // A test's own file, and those below it.
+        let below = fs::read_dir(top().join(file).with_extension("")).into_iter().flatten().flatten();
+        let files = below.map(|entry| entry.path()).chain([top().join(file)]);
+        let text: String = files
+            .map(|path| fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+            .collect();
         let there = match file.ends_with(".rs") {
             true => text.contains(&format!("\n#[test]\nfn {name}()")),
             false => text.contains(&format!("test(\"{name}\"")),

@@ -307,16 +307,17 @@ fn recording(kind: &str, reader: &str) -> Cell {
         ("chunk of a repository", "EventStream") => read(Mark::Same, &[EVERY_READER, LIVE_REPOSITORY]),
         ("collected chunk", "EventStream") => read(Mark::Same, &[EVERY_READER, LIVE_COLLECTED]),
         ("file" | "bytes of a pipe", "async-profiler") => read(Mark::Same, &[EVERY_READER, CONVERTER_CLI]),
+        // The JDK gives no name for a symbol of no bytes, async-profiler takes no other encoding.
         (PUSHED, "async-profiler" | "jafar") => noted(
             Mark::Fails,
             &[if reader == "jafar" { ON_NO_REGISTRY } else { EVERY_READER }],
-            "it refuses the symbol without letters that stands for a module nobody named",
+            "it refuses the empty string that is the name of a module nobody named, in the one encoding of it in which the JDK's readers see a name",
         ),
         (_, "jfr 17" | "jfr 25") => read(Mark::Same, &[EVERY_READER, TOOLS]),
         (_, "EventStream" | "JMC" | "async-profiler" | "Grafana" | "jfrs") => {
             read(Mark::Same, &[EVERY_READER])
         }
-        (ASSEMBLED, "Pyroscope") => noted(
+        (ASSEMBLED | PUSHED, "Pyroscope") => noted(
             Mark::But,
             &[EVERY_READER],
             "as many samples, but it takes constants of one number in two chunks for the same, so stacks of one recording are told as those of \
