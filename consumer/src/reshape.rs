@@ -218,7 +218,11 @@ fn java(name: &str) -> String {
     let is_name = |(at, _): &(usize, &str)| !name[at + 1..].starts_with(|c: char| c.is_ascii_digit());
     let cut = name.rmatch_indices('/').find(is_name).filter(|_| !name.starts_with('/'));
     let name = cut.map_or(name, |(at, _)| &name[at + 1..]);
-    let Some((class, _)) = name.rsplit_once('.') else { return name.to_owned() };
+    let Some((class, method)) = name.rsplit_once('.') else { return name.to_owned() };
+    // What a C compiler makes of a function: `f.constprop.0`, `f.part.0.cold`.
+    if method.starts_with(|c: char| c.is_ascii_digit()) || method == "cold" {
+        return name.to_owned();
+    }
     let is_name = |(at, _): &(usize, &str)| !class[at + 1..].starts_with(|c: char| c.is_ascii_digit());
     match class.rmatch_indices('.').find(is_name) {
         // Packages begin with a letter; `libc.so.6` is none, nor is `[unknown]`.
@@ -390,6 +394,9 @@ mod tests {
         check("ns::operator<<(std::ostream&, int)", "ns::operator<<");
         check("libc.so.6`__libc_start_main", "libc.so.6`__libc_start_main");
         check("PyEval_EvalCode", "PyEval_EvalCode");
+        check("sqlite3BtreeNext.constprop.0", "sqlite3BtreeNext.constprop.0");
+        check("finish_task_switch.isra.0_[k]", "finish_task_switch.isra.0_[k]");
+        check("f.part.0.cold", "f.part.0.cold");
         check("", "");
         assert_eq!(dotted("java/lang/Thread.run"), "java.lang.Thread.run");
         assert_eq!(dotted("/usr/lib/libc.so"), "/usr/lib/libc.so");

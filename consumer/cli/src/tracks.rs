@@ -31,7 +31,7 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
     let mut collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
     let events = fold::events(model, &options)?.into_iter().collect();
     let wanted = live::Options { samples: events, others: false, ..Default::default() };
-    each(inputs, select, &wanted, |item| {
+    each(inputs, select, &wanted, |item, _| {
         if let Item::Sample(sample) = item {
             collecting.take(sample);
         }
@@ -47,7 +47,10 @@ pub fn moments(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile) -> Re
     let collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
     let (events, wanted) = picture::timed(model, &options)?;
     let mut gathering = Gathering::new(collecting, origin, events);
-    each(inputs, select, &wanted, |item| gathering.take(item))?;
+    each(inputs, select, &wanted, |item, feed| {
+        gathering.take(item);
+        feed.plain_below(gathering.shortest());
+    })?;
     Ok(Some(gathering.finish()))
 }
 
@@ -92,7 +95,7 @@ fn each(
     inputs: &[PathBuf],
     select: &SelectArgs,
     wanted: &live::Options,
-    mut take: impl FnMut(&Item),
+    mut take: impl FnMut(&Item, &mut Feed),
 ) -> Result<()> {
     for path in &repository::expand(inputs, select.samples.last)? {
         let reading = || format!("cannot read {}", shown(path));
@@ -107,7 +110,7 @@ fn each(
             }
             // What is damaged was told when the stacks were read.
             while let Some(item) = feed.next() {
-                take(&item);
+                take(&item, &mut feed);
             }
             if bytes == 0 {
                 break;

@@ -136,7 +136,11 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
     let values: [u64; SLOTS] = values(chunk, frame, &plan.binding)?;
     let has = |slot| plan.binding.is_bound(slot);
     let (mut labels, mut fields) = (None, Box::default());
+    let duration = if has(DURATION) { values[DURATION] } else { values[VALUE] };
+    let duration_nanos = plan.duration.map(|scale| scale.of(chunk, duration as i64));
+    let plain = plan.only_lasts && duration_nanos.is_some_and(|nanos| nanos < state.shortest);
     if plan.others
+        && !plain
         && let Some(event) = event(chunk, frame)
     {
         let skip = |name: &str| plan.names.contains(&name);
@@ -156,13 +160,12 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         }
         (false, None) => Weight { samples, value: samples, unit: Unit::Samples },
     };
-    let duration = if has(DURATION) { values[DURATION] } else { values[VALUE] };
     Ok(Some(Item::Sample(Box::new(Sample {
         event: plan.event.clone(),
         kind: plan.kind,
         variant: if has(VARIANT) { cache.variant(chunk, values[VARIANT])? } else { None },
         time,
-        duration_nanos: plan.duration.map(|scale| scale.of(chunk, duration as i64)),
+        duration_nanos,
         thread: if has(THREAD) { cache.thread(chunk, values[THREAD])? } else { None },
         stack: if has(STACK) { cache.stack(chunk, values[STACK])? } else { None },
         state: if has(STATE) { cache.state(chunk, values[STATE]) } else { text_of(&fields, "state") },

@@ -67,6 +67,8 @@ pub(super) struct State {
     pub(super) settings_before: Settings,
     pub(super) clock: Clock,
     pub(super) stats: Stats,
+    /// Of what only lasts, nothing is read of what lasted less, in ns, but its time.
+    pub(super) shortest: u64,
     /// Up to where events have been handed on.
     passed: u64,
     /// Bytes of constants of the current chunk.
@@ -92,6 +94,7 @@ impl Feed {
                 settings_before: Settings::default(),
                 clock: Clock::default(),
                 stats: Stats::default(),
+                shortest: 0,
                 passed: 0,
                 constants: 0,
                 chunks: 0,
@@ -106,6 +109,12 @@ impl Feed {
         self.received += bytes.len() as u64;
         self.state.segments.window.push(bytes);
         self.decoder.push(Bytes::copy_from_slice(bytes));
+    }
+
+    /// Of events that are samples, but wanted as events that last alone, those that lasted less than `nanos` come without their fields: whoever
+    /// keeps the longest knows that they are not among them.
+    pub fn plain_below(&mut self, nanos: u64) {
+        self.state.shortest = nanos;
     }
 
     /// Says that nothing will follow.

@@ -59,6 +59,8 @@ pub(super) struct SamplePlan {
     /// Names of the bound fields; the others of the event are taken as they are.
     pub(super) names: [&'static str; SLOTS],
     pub(super) others: bool,
+    /// Wanted because it lasts, and for nothing else.
+    pub(super) only_lasts: bool,
     pub(super) duration: Option<Scale>,
     pub(super) contextual: Arc<[Arc<str>]>,
 }
@@ -150,9 +152,13 @@ impl Plan {
         }
         let lasting = || wanted.lasting && (is_lasting(name) || class.fields.iter().any(is_contextual));
         if is_sample(class) {
-            let named =
-                lasting() || wanted.samples.is_empty() || wanted.samples.iter().any(|of| **of == *name);
-            return if named { Self::Sample(Box::new(SamplePlan::new(chunk, class))) } else { Self::Ignored };
+            let named = wanted.samples.is_empty() || wanted.samples.iter().any(|of| **of == *name);
+            return match named || lasting() {
+                true => {
+                    Self::Sample(Box::new(SamplePlan { only_lasts: !named, ..SamplePlan::new(chunk, class) }))
+                }
+                false => Self::Ignored,
+            };
         }
         if wanted.no_others && !lasting() { Self::Ignored } else { Self::Other(contextual(class)) }
     }
@@ -182,6 +188,7 @@ impl SamplePlan {
             unit,
             scale,
             names: std::array::from_fn(|at| if binding.is_bound(at) { names[at] } else { "" }),
+            only_lasts: false,
             others: class.fields.iter().any(|field| !bound(&field.name)),
             duration: match value {
                 "duration" => Some(scale),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use flightline_consumer::live::{Feed, Item, Options};
+use flightline_consumer::live::{Feed, Item, Options, Sample};
 use flightline_consumer::spans::{Joiner, Limits, Listener, SpanKey, Taken, Told, TraceId};
 use jfr_format::ids::Ticks;
 use jfr_format::schema;
@@ -93,6 +93,42 @@ fn contexts_of_a_damaged_segment_are_not_believed() {
     assert_eq!(stats.segments_damaged, 1);
     assert_eq!(seen.samples.len(), 45, "the second chunk is left out");
     assert!(spans(&seen).iter().all(|(_, span)| *span == Some(10)));
+}
+
+/// Events that are wanted because they last, as a page does that keeps the longest: of the others there is the time, and nothing else is lost.
+#[test]
+fn what_lasts_too_shortly_comes_without_its_fields() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/jdk25-spans.jfr");
+    let lasting = |shortest: u64| -> Vec<Sample> {
+        let mut feed = Feed::new(Options {
+            samples: vec!["cpu".into()],
+            others: false,
+            lasting: true,
+            ..Options::default()
+        });
+        feed.plain_below(shortest);
+        feed.push(&std::fs::read(path).unwrap());
+        feed.close();
+        let samples = std::iter::from_fn(|| feed.next()).filter_map(|item| match item {
+            Item::Sample(sample) => Some(*sample),
+            _ => None,
+        });
+        samples.collect()
+    };
+    let whole = lasting(0);
+    let spans = || whole.iter().filter(|sample| !sample.contextual.is_empty());
+    let mut nanos: Vec<u64> = spans().filter_map(|sample| sample.duration_nanos).collect();
+    nanos.sort_unstable();
+    let middle = nanos[nanos.len() / 2];
+    assert!(nanos[0] < middle && spans().all(|sample| !sample.fields.is_empty()));
+    for (sample, was) in lasting(middle).iter().zip(&whole) {
+        let short = !was.contextual.is_empty() && was.duration_nanos < Some(middle);
+        let fields = if short { Default::default() } else { was.fields.clone() };
+        let told =
+            |of: &Sample| (of.event.clone(), of.time.epoch_nanos, of.duration_nanos, of.thread.clone());
+        assert_eq!((told(sample), &sample.fields), (told(was), &fields));
+    }
+    assert_eq!(lasting(middle).len(), whole.len());
 }
 
 /// A recording of the JDK's own: what runs in `inCheckout` runs in the contextual event "checkout", and so on.

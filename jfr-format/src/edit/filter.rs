@@ -357,13 +357,16 @@ impl Marks<'_> {
 fn narrow(header: &mut ChunkHeader, from: i64, to: i64) {
     let end = header.start_nanos.saturating_add(header.duration_nanos);
     let (step_ticks, step_nanos) = step(header);
-    if from > header.start_nanos {
-        let steps = from.saturating_sub(header.start_nanos) / step_nanos;
-        let ticks = i128::from(steps) * i128::from(step_ticks) + i128::from(header.start_ticks.0);
-        if let Ok(ticks) = i64::try_from(ticks) {
-            header.start_ticks = Ticks(ticks);
-            header.start_nanos += steps * step_nanos;
-        }
+    // What was going on in the range may have been written in a chunk that began behind it.
+    let steps = match header.start_nanos {
+        start if start < from => from.saturating_sub(start) / step_nanos,
+        start if start >= to => -(start.saturating_sub(to) / step_nanos + 1),
+        _ => 0,
+    };
+    let ticks = i128::from(steps) * i128::from(step_ticks) + i128::from(header.start_ticks.0);
+    if let Ok(ticks) = i64::try_from(ticks) {
+        header.start_ticks = Ticks(ticks);
+        header.start_nanos += steps * step_nanos;
     }
     header.duration_nanos = end.min(to).saturating_sub(header.start_nanos).max(0);
 }
@@ -408,4 +411,38 @@ pub fn time_range(source: &Source) -> Option<(i64, i64)> {
         at = found.end;
     }
     range
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ChunkOffset;
+
+    fn narrowed(start: i64, from: i64, to: i64) -> [i64; 3] {
+        let mut header = ChunkHeader {
+            major: 2,
+            minor: 1,
+            size: 0,
+            checkpoint: ChunkOffset(0),
+            metadata: ChunkOffset(0),
+            start_nanos: start,
+            duration_nanos: 1_000,
+            start_ticks: Ticks(10 * start),
+            ticks_per_second: 10_000_000_000,
+            state: 0,
+            flags: 0,
+        };
+        narrow(&mut header, from, to);
+        assert_eq!(header.start_ticks.0, 10 * header.start_nanos, "on one line");
+        [header.start_nanos, header.duration_nanos, header.start_nanos + header.duration_nanos]
+    }
+
+    /// Also one that began behind the range and holds what was going on in it: a length of 0 would mean that none is known.
+    #[test]
+    fn a_chunk_lies_in_the_range() {
+        assert_eq!(narrowed(5_000, 4_000, 9_000), [5_000, 1_000, 6_000]);
+        assert_eq!(narrowed(5_000, 5_400, 5_600), [5_400, 200, 5_600]);
+        assert_eq!(narrowed(5_000, 3_000, 4_000), [3_999, 1, 4_000]);
+        assert_eq!(narrowed(5_000, 3_000, 5_000), [4_999, 1, 5_000]);
+    }
 }

@@ -98,6 +98,11 @@ impl<'a> Gathering<'a> {
         }
     }
 
+    /// Of events that last, those that last less, in ns, will not be in the page: [`Feed::plain_below`](crate::live::Feed::plain_below).
+    pub fn shortest(&self) -> u64 {
+        self.lasting.shortest()
+    }
+
     fn put(&mut self, track: usize, moment: &Moment) {
         let since = moment.time.saturating_sub(self.origin).max(0);
         while since / self.tick > i64::from(u32::MAX) {

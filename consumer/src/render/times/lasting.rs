@@ -60,6 +60,8 @@ pub(super) struct Lasting {
     listener: Listener,
     entries: Vec<Entry>,
     left_out: u64,
+    /// ns that all of those kept last, once some were left out.
+    shortest: u64,
     /// Each name once.
     names: HashSet<Arc<str>>,
     spans: HashMap<SpanKey, Arc<str>>,
@@ -76,10 +78,16 @@ impl Lasting {
             listener: Listener::new(),
             entries: Vec::new(),
             left_out: 0,
+            shortest: 0,
             names: HashSet::new(),
             spans: HashMap::new(),
             open: HashMap::new(),
         }
+    }
+
+    /// What lasts less, in ns, will not be kept.
+    pub(super) fn shortest(&self) -> u64 {
+        self.shortest
     }
 
     /// Takes what an item tells; `collecting` knows threads, and which are wanted.
@@ -228,7 +236,10 @@ impl Lasting {
             key(a).cmp(&key(b)).then_with(|| thread(a).in_order(thread(b))).then_with(|| a.name.cmp(&b.name))
         });
         self.left_out += self.entries.len().saturating_sub(self.most) as u64;
-        self.entries.truncate(self.most);
+        if self.entries.len() > self.most {
+            self.entries.truncate(self.most);
+            self.shortest = self.entries.last().map_or(0, |entry| entry.nanos);
+        }
         self.names.clear();
     }
 

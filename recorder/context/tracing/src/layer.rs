@@ -1,5 +1,6 @@
 //! The layer.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::marker::PhantomData;
 #[cfg(feature = "opentelemetry")]
@@ -20,6 +21,10 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 /// The field that `tracing-opentelemetry` names spans by, if they have it.
 const NAME: &str = "otel.name";
+
+/// The fields by which OpenTelemetry's conventions name what a server was asked for: `GET /orders/{id}`.
+const ROUTE: &str = "http.route";
+const METHODS: [&str; 2] = ["http.request.method", "http.method"];
 
 /// Enters on the thread what is entered in `tracing`, and tells of spans that ended. Tasks that are polled on several threads are
 /// where they are polled. Made by [`layer`].
@@ -63,7 +68,7 @@ impl<S> FlightlineLayer<S> {
 
     fn wants(&self, field: &Field) -> bool {
         let name = field.name();
-        name == NAME || self.labels.contains(&name)
+        name == NAME || name == ROUTE || METHODS.contains(&name) || self.labels.contains(&name)
     }
 
     #[cfg(feature = "opentelemetry")]
@@ -85,6 +90,7 @@ struct SpanData {
     #[cfg(feature = "opentelemetry")]
     adopted: OnceLock<Option<SpanContext>>,
     name: Option<Box<str>>,
+    asked: Option<Box<Asked>>,
     start_ns: u64,
     samples: AtomicU32,
     labels: Option<Box<Labels>>,
@@ -104,6 +110,23 @@ impl SpanData {
     }
 }
 
+/// What a span of a server was asked for.
+#[derive(Default)]
+struct Asked {
+    method: Option<Box<str>>,
+    route: Option<Box<str>>,
+}
+
+impl Asked {
+    /// By its route: a method alone is no name.
+    fn name(&self) -> Option<Cow<'_, str>> {
+        match (self.method.as_deref(), self.route.as_deref()?) {
+            (Some(method), route) => Some(format!("{method} {route}").into()),
+            (None, route) => Some(route.into()),
+        }
+    }
+}
+
 fn context_of<S: for<'a> LookupSpan<'a>>(span: &SpanRef<'_, S>) -> Option<SpanContext> {
     span.extensions().get::<SpanData>().map(|data| *data.context())
 }
@@ -112,6 +135,7 @@ fn context_of<S: for<'a> LookupSpan<'a>>(span: &SpanRef<'_, S>) -> Option<SpanCo
 struct Fields<'a, S> {
     layer: &'a FlightlineLayer<S>,
     name: Option<Box<str>>,
+    asked: Option<Box<Asked>>,
     labels: Option<Box<Labels>>,
     /// Whether the span is the thread's innermost one, which shows a change at once.
     active: bool,
@@ -119,8 +143,11 @@ struct Fields<'a, S> {
 
 impl<S> Fields<'_, S> {
     fn take(&mut self, field: &Field, value: &str) {
-        if field.name() == NAME {
-            self.name = Some(value.into());
+        match field.name() {
+            NAME => self.name = Some(value.into()),
+            ROUTE => self.asked.get_or_insert_default().route = Some(value.into()),
+            name if METHODS.contains(&name) => self.asked.get_or_insert_default().method = Some(value.into()),
+            _ => {}
         }
         if self.layer.labels.contains(&field.name()) {
             // What does not fit is left out.
@@ -176,13 +203,14 @@ where
             None if attributes.is_contextual() => current(),
             None => None,
         };
-        let mut fields = Fields { layer: self, name: None, labels: None, active: false };
+        let mut fields = Fields { layer: self, name: None, asked: None, labels: None, active: false };
         attributes.record(&mut fields);
         span.extensions_mut().insert(SpanData {
             context: new_context(parent.as_ref()),
             #[cfg(feature = "opentelemetry")]
             adopted: OnceLock::new(),
             name: fields.name,
+            asked: fields.asked,
             start_ns: beginning(),
             samples: AtomicU32::new(0),
             labels: fields.labels,
@@ -192,13 +220,16 @@ where
     fn on_record(&self, id: &Id, values: &Record<'_>, ctx: Context<'_, S>) {
         let Some(span) = ctx.span(id) else { return };
         let active = innermost_owner() == Some(id.into_u64());
-        let mut fields = Fields { layer: self, name: None, labels: None, active };
+        let mut fields = Fields { layer: self, name: None, asked: None, labels: None, active };
         // A value's `Debug` may use `tracing` itself: not while we hold the span's data.
-        let taken = span.extensions_mut().get_mut::<SpanData>().and_then(|data| data.labels.take());
-        fields.labels = taken;
+        if let Some(data) = span.extensions_mut().get_mut::<SpanData>() {
+            fields.labels = data.labels.take();
+            fields.asked = data.asked.take();
+        }
         values.record(&mut fields);
         if let Some(data) = span.extensions_mut().get_mut::<SpanData>() {
             data.labels = fields.labels;
+            data.asked = fields.asked;
             data.name = fields.name.or_else(|| data.name.take());
         }
     }
@@ -225,7 +256,8 @@ where
         let Some(span) = ctx.span(&id) else { return };
         let extensions = span.extensions();
         let Some(data) = extensions.get::<SpanData>() else { return };
-        let name = data.name.as_deref().unwrap_or(span.name());
+        let asked = data.asked.as_deref().and_then(Asked::name);
+        let name = data.name.as_deref().or(asked.as_deref()).unwrap_or(span.name());
         span_ended(data.context(), name, data.start_ns, data.samples.load(Relaxed), data.attrs());
     }
 

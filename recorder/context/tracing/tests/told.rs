@@ -215,6 +215,23 @@ fn through_the_layer() {
     });
     let (_, spans) = told();
     assert_eq!(spans.iter().map(|(name, ..)| &name[..]).collect::<Vec<_>>(), ["GET /"]);
+    asked(&dispatch);
+}
+
+/// Spans of servers are named by what was asked for, as OpenTelemetry names them.
+fn asked(dispatch: &Dispatch) {
+    use tracing::field::{Empty, display};
+    dispatcher::with_default(dispatch, || {
+        info_span!("http.request", http.method = %"GET", http.route = "/users/{id}").in_scope(sampled);
+        info_span!("http.request", http.request.method = "POST").in_scope(sampled);
+        info_span!("http.request", http.route = "/users", otel.name = "users").in_scope(sampled);
+        let late = info_span!("http.request", http.request.method = "PUT", http.route = Empty);
+        late.in_scope(sampled);
+        late.record("http.route", display("/late"));
+    });
+    let (_, spans) = told();
+    let names: Vec<_> = spans.iter().map(|(name, ..)| &name[..]).collect();
+    assert_eq!(names, ["GET /users/{id}", "http.request", "users", "PUT /late"]);
 }
 
 /// Names and ends are the SDK's, whether a span is left before it ends or after.
