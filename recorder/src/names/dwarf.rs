@@ -3,13 +3,15 @@
 use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
+    ops::Deref,
     sync::Arc,
 };
 
 use addr2line::Context;
+use flate2::{Decompress, FlushDecompress, Status};
 use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian, SectionId};
-use memmap2::{Mmap, UncheckedAdvice};
-use object::{Endianness, Object, ObjectSection, read::elf::ElfFile64};
+use memmap2::{Advice, Mmap, MmapMut, UncheckedAdvice};
+use object::{CompressedData, CompressionFormat, Endianness, Object, ObjectSection, read::elf::ElfFile64};
 
 use crate::names::demangle::demangle;
 
@@ -21,6 +23,8 @@ const MAX_DIGESTED: u64 = 48 << 20;
 const LET_GO: usize = 16 << 20;
 /// The same within a long batch.
 const REST_AFTER: u64 = 512;
+/// Sections that unpack to more than this have memory of their own.
+const LARGE: usize = 1 << 20;
 /// Frames of one address: inlining does not go deeper.
 const MAX_INLINED: usize = 64;
 
@@ -52,7 +56,24 @@ struct Sections {
     main: DwarfSections<&'static [u8]>,
     sup: Option<DwarfSections<&'static [u8]>>,
     maps: Vec<Arc<Mmap>>,
-    unpacked: Vec<Box<[u8]>>,
+    unpacked: Vec<Unpacked>,
+}
+
+/// Contents of a compressed section.
+enum Unpacked {
+    Mapped(MmapMut),
+    Heap(Box<[u8]>),
+}
+
+impl Deref for Unpacked {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Unpacked::Mapped(bytes) => bytes,
+            Unpacked::Heap(bytes) => bytes,
+        }
+    }
 }
 
 impl Lines {
@@ -151,7 +172,7 @@ impl Lines {
 /// The sections that lines and inlining are told by; others are left empty.
 fn load(
     elf: &ElfFile64<'_, Endianness>,
-    unpacked: &mut Vec<Box<[u8]>>,
+    unpacked: &mut Vec<Unpacked>,
     budget: &mut u64,
 ) -> Option<DwarfSections<&'static [u8]>> {
     DwarfSections::load(|id| {
@@ -168,20 +189,74 @@ fn load(
         }
         let Some(section) = elf.section_by_name(id.name()) else { return Ok(&[][..]) };
         let data = section.compressed_data().map_err(|_| ())?;
-        if data.format != object::CompressionFormat::None {
+        if data.format != CompressionFormat::None {
             *budget = budget.checked_sub(data.uncompressed_size).ok_or(())?;
         }
-        let bytes = match data.decompress().map_err(|_| ())? {
-            Cow::Borrowed(bytes) => bytes,
-            Cow::Owned(bytes) => {
-                unpacked.push(bytes.into_boxed_slice());
+        let owned = match inflated(&data) {
+            Some(bytes) => Some(Unpacked::Mapped(bytes)),
+            None => match data.decompress().map_err(|_| ())? {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(bytes) => Some(Unpacked::Heap(bytes.into_boxed_slice())),
+            },
+        };
+        let bytes = match owned {
+            Some(owned) => {
+                unpacked.push(owned);
                 unpacked.last().map(|b| &b[..]).unwrap_or_default()
             }
+            None => data.data,
         };
-        // SAFETY: the bytes lie in the mapped file or in a box of `unpacked`. Both live in the same `Sections` as
+        // SAFETY: the bytes lie in the mapped file or in memory that `unpacked` owns. Both live in the same `Sections` as
         // what is made of this reference and are not changed; `Lines` drops what reads them first and gives out copies only.
         Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) })
     })
     .map_err(|(): ()| ())
     .ok()
+}
+
+/// What zlib made of a large section, in large pages where the system has them: half of the time went into touching small ones for the
+/// first time. `None` if it is small, packed by something else, or not what it says.
+fn inflated(data: &CompressedData<'_>) -> Option<MmapMut> {
+    let size = usize::try_from(data.uncompressed_size).ok().filter(|size| *size >= LARGE)?;
+    if data.format != CompressionFormat::Zlib {
+        return None;
+    }
+    let mut bytes = MmapMut::map_anon(size).ok()?;
+    // A hint.
+    let _ = bytes.advise(Advice::HugePage);
+    let mut zlib = Decompress::new(true);
+    let done = zlib.decompress(data.data, &mut bytes, FlushDecompress::Finish).ok()?;
+    (done == Status::StreamEnd && zlib.total_out() == data.uncompressed_size).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn packed(contents: &[u8], said: u64, format: CompressionFormat) -> (Vec<u8>, u64, CompressionFormat) {
+        let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        zlib.write_all(contents).unwrap();
+        (zlib.finish().unwrap(), said, format)
+    }
+
+    #[test]
+    fn large_sections_are_unpacked_or_left_to_who_tells_what_is_wrong() {
+        let contents: Vec<u8> = (0..LARGE as u32 + 5).map(|n| (n / 7) as u8).collect();
+        let of = |(bytes, said, format): (Vec<u8>, u64, CompressionFormat)| {
+            inflated(&CompressedData { format, data: &bytes, uncompressed_size: said }).map(|map| map.to_vec())
+        };
+        let size = contents.len() as u64;
+        assert!(of(packed(&contents, size, CompressionFormat::Zlib)).is_some_and(|bytes| bytes == contents));
+        // More or less than was said, cut, other formats, too small to be worth it.
+        for said in [size - 1, size + 1, LARGE as u64, u64::MAX] {
+            assert_eq!(of(packed(&contents, said, CompressionFormat::Zlib)), None, "{said} of {size}");
+        }
+        let (mut cut, said, format) = packed(&contents, size, CompressionFormat::Zlib);
+        cut.truncate(cut.len() / 2);
+        assert_eq!(of((cut, said, format)), None);
+        assert_eq!(of(packed(&contents, size, CompressionFormat::Zstandard)), None);
+        assert_eq!(of(packed(&contents[..100], 100, CompressionFormat::Zlib)), None);
+    }
 }
