@@ -245,7 +245,8 @@ mod tests {
     fn large_sections_are_unpacked_or_left_to_who_tells_what_is_wrong() {
         let contents: Vec<u8> = (0..LARGE as u32 + 5).map(|n| (n / 7) as u8).collect();
         let of = |(bytes, said, format): (Vec<u8>, u64, CompressionFormat)| {
-            inflated(&CompressedData { format, data: &bytes, uncompressed_size: said }).map(|map| map.to_vec())
+            inflated(&CompressedData { format, data: &bytes, uncompressed_size: said })
+                .map(|map| map.to_vec())
         };
         let size = contents.len() as u64;
         assert!(of(packed(&contents, size, CompressionFormat::Zlib)).is_some_and(|bytes| bytes == contents));

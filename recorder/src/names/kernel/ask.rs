@@ -187,14 +187,18 @@ mod tests {
         assert_eq!(parts("do_syscall_64+0x10/0x80"), Some(("do_syscall_64", 0x10, None)));
         assert_eq!(parts("probe+0x4/0x20 [nf_tables]"), Some(("probe", 4, Some("nf_tables"))));
         assert_eq!(parts("a.cold+b+0x0/0x1"), Some(("a.cold+b", 0, None)));
-        for nothing in ["0xffffffff81000000", "", "x", "+0x1/0x2", "x+1/2", "x+0x1", "x+0xz/0x1", "[m]", " [m]"] {
+        for nothing in
+            ["0xffffffff81000000", "", "x", "+0x1/0x2", "x+1/2", "x+0x1", "x+0xz/0x1", "[m]", " [m]"]
+        {
             assert_eq!(parts(nothing), None, "{nothing}");
         }
     }
 
     #[test]
     fn who_may_ask() {
-        let status = |caps: u64, seccomp: u32| format!("Name:\tx\nCapEff:\t{caps:016x}\nSeccomp:\t{seccomp}\nSeccomp_filters:\t0\n");
+        let status = |caps: u64, seccomp: u32| {
+            format!("Name:\tx\nCapEff:\t{caps:016x}\nSeccomp:\t{seccomp}\nSeccomp_filters:\t0\n")
+        };
         assert!(may(&status(1 << 21, 0)) && may(&status(1 << 38 | 1 << 39, 0)));
         assert!(!may(&status(1 << 38, 0)) && !may(&status(1 << 39, 0)) && !may(&status(0, 0)));
         // A filter may end who asks.

@@ -17,9 +17,9 @@ use jfr_format::schema::frame_type;
 
 use crate::{
     names::frames::Resolved,
-    names::kernel::ask::Asked,
     names::images::{ImageId, Images},
     names::intern::{Frame, FrameIndex, Interner, Origin},
+    names::kernel::ask::Asked,
 };
 
 /// Class of what belongs to no module of the kernel.
@@ -271,22 +271,35 @@ mod tests {
 
     #[test]
     fn asked_it_says_what_its_list_says() {
-        let list = File::open("/proc/kallsyms").map(|file| Table::parse(BufReader::new(file))).unwrap_or_default();
+        let list =
+            File::open("/proc/kallsyms").map(|file| Table::parse(BufReader::new(file))).unwrap_or_default();
         let mut kernel = Kernel::new();
         let first = list.functions.first().map_or(0xffff_ffff_8100_0000, |f| f.0);
         let asked = kernel.function(first).is_some();
-        assert_eq!(asked, matches!(kernel.state, State::Asked(_)), "either it answers at once, or the list is being read");
+        assert_eq!(
+            asked,
+            matches!(kernel.state, State::Asked(_)),
+            "either it answers at once, or the list is being read"
+        );
         if !asked || list.functions.is_empty() {
             use std::io::Write;
-            let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: the kernel cannot be asked here, or hides its addresses ***\n");
+            let _ = writeln!(
+                std::io::stderr(),
+                "\n*** SKIPPED: the kernel cannot be asked here, or hides its addresses ***\n"
+            );
             return;
         }
         // What the list leaves out (data, weak and absolute symbols) can be nearer: names may differ there, not at a start.
-        let some = list.functions.iter().step_by(97).filter(|f| !list.modules[usize::from(f.2)].starts_with("bpf"));
+        let some =
+            list.functions.iter().step_by(97).filter(|f| !list.modules[usize::from(f.2)].starts_with("bpf"));
         let mut compared = 0;
         for &(start, _, _) in some {
             let (told, listed) = (kernel.function(start).unwrap(), list.find(start));
-            assert_eq!((told.start, told.class, told.name), (listed.start, listed.class, listed.name), "{start:x}");
+            assert_eq!(
+                (told.start, told.class, told.name),
+                (listed.start, listed.class, listed.name),
+                "{start:x}"
+            );
             compared += 1;
         }
         assert!(compared > 100, "{compared}");
