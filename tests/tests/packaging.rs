@@ -120,9 +120,12 @@ fn the_tarball_works_where_it_is_unpacked() {
         "libexec/flightline/of-unit",
         "share/bash-completion/completions/flightline",
         "share/doc/flightline/LICENSE-MIT",
+        "share/doc/flightline/README.md",
         "share/doc/flightline/copyright",
         "share/doc/flightline/crates.gz",
+        "share/doc/flightline/docs/commands.md",
         "share/doc/flightline/examples/self.c",
+        "share/doc/flightline/recorder/docs/engines.md",
         "share/fish/vendor_completions.d/flightline.fish",
         "share/zsh/site-functions/_flightline",
     ] {

@@ -1,4 +1,4 @@
-//! The README's commands do what it says, and its examples name options that exist.
+//! The README's commands do what it says, and examples in documents name options that exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,6 +10,16 @@ use flightline_tests::shown::{root, shown};
 use flightline_tests::{skip, victim};
 
 const README: &str = include_str!("../../README.md");
+/// What the README sends to for every command.
+const COMMANDS: &str = include_str!("../../docs/commands.md");
+/// Those where the details of commands are.
+const DETAILS: [&str; 5] = [
+    include_str!("../../recorder/docs/outside.md"),
+    include_str!("../../recorder/docs/steering.md"),
+    include_str!("../../recorder/docs/always-on.md"),
+    include_str!("../../consumer/docs/stream.md"),
+    include_str!("../../consumer/docs/spans.md"),
+];
 
 fn command_line(beginning: &str) -> &'static str {
     README
@@ -88,24 +98,46 @@ fn known(call: &str) -> (String, usize) {
     (words[0].to_owned(), options)
 }
 
-/// Every command and option in the README's examples exists, and every command has an example.
+/// The calls in a document: every other piece between fences is commands and what they say.
+fn calls_between_fences(text: &str) -> Vec<String> {
+    text.split("```").skip(1).step_by(2).flat_map(calls).collect()
+}
+
+/// Every command and option in examples of the README and of what it sends to exists; the README names every command, and its
+/// list of commands has an example of each.
 #[test]
 fn examples_are_of_commands_that_exist() {
     let all = help(&[]);
     let (_, commands) = all.split_once("Commands:\n").unwrap();
     let (commands, _) = commands.split_once("\n\n").unwrap();
     let commands = commands.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-    let mut without_example: BTreeSet<&str> =
+    let commands: BTreeSet<&str> =
         commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect();
-    assert!(without_example.len() > 10, "{all}");
+    assert!(commands.len() > 10, "{all}");
+    let not_named: Vec<&&str> = commands
+        .iter()
+        .filter(|name| {
+            !README.contains(&format!("`{name}`")) && !README.contains(&format!("flightline {name} "))
+        })
+        .collect();
+    assert!(not_named.is_empty(), "the README does not name {not_named:?}");
+
+    assert!(README.contains("](docs/commands.md)"), "the README does not send to the list of commands");
+    let mut without_example = commands;
     let mut options = 0;
-    for call in calls(README) {
+    for call in calls(COMMANDS) {
         let (name, more) = known(&call);
         without_example.remove(name.as_str());
         options += more;
     }
     assert!(without_example.is_empty(), "no example of {without_example:?}");
+    assert!(options > 40, "{options}");
+
+    let options: usize = calls(README).iter().map(|call| known(call).1).sum();
     assert!(options > 15, "{options}");
+    for text in DETAILS {
+        calls_between_fences(text).iter().for_each(|call| drop(known(call)));
+    }
 }
 
 /// So they do in what tells of real use.
@@ -119,9 +151,7 @@ fn commands_of_the_journeys_exist() {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
-        // Every other piece between fences is commands and what they say.
-        let blocks = text.split("```").skip(1).step_by(2);
-        let calls: Vec<String> = blocks.flat_map(calls).collect();
+        let calls = calls_between_fences(&text);
         assert!(calls.len() > 1, "{}", path.display());
         options += calls.iter().map(|call| known(call).1).sum::<usize>();
         journeys += 1;

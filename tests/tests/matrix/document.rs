@@ -86,6 +86,6 @@ const TAIL: &str = "
 
 * Perfetto, on no registry, and `chrome://tracing`, which does not open in Debian's Chromium. What is written for them is read by the two others that
   read trace events; times are whole numbers of 1/1024 µs, so that who adds them up gets ends in the right order.
-* Rust, Java, Python and Go programs that follow a stream: [the README](../README.md#following-a-recording-from-another-process).
+* Rust, Java, Python and Go programs that follow a stream: [following a recording](../consumer/docs/stream.md#following-a-recording-from-another-process).
 * What we read of others: [recordings](../fixtures/README.md) of the JDK and of async-profiler, and malformed ones.
 ";
