@@ -6,7 +6,7 @@
 //!     elf.rs symbols.rs plt.rs go.rs       what a file says of itself
 //!     debug_files.rs dwarf.rs              what its debug information says: lines, inlined functions
 //!     demangle.rs                          names as people write them
-//!   jit/          code that lies in no file            kernel.rs   the kernel's
+//!   jit/          code that lies in no file            kernel/   the kernel's
 //! intern.rs     stacks, methods, classes: one key each in the output
 //! symbolize.rs  the same again, later, for a finished recording
 //! ```
