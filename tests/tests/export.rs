@@ -428,3 +428,83 @@ fn pprof_reads_what_was_recorded() {
         assert!(raw.contains(label), "{label} is missing: {raw}");
     }
 }
+
+/// Work with labels, and memory of one size, which Go's heap profile has as a label that is a number.
+const LABELLED: &str = r#"package main
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"time"
+)
+
+//go:noinline
+func red(until time.Time) (n int) {
+	for time.Now().Before(until) {
+		n++
+	}
+	return
+}
+
+//go:noinline
+func blue(until time.Time) int { return red(until) + 1 }
+
+var kept [][]byte
+
+func main() {
+	runtime.MemProfileRate = 1
+	for range 100 {
+		kept = append(kept, make([]byte, 4096))
+	}
+	runtime.GC() // what is told is that of the last one
+	heap, _ := os.Create("heap.pb.gz")
+	pprof.WriteHeapProfile(heap)
+	heap.Close()
+	cpu, _ := os.Create("cpu.pb.gz")
+	pprof.StartCPUProfile(cpu)
+	for name, work := range map[string]func(time.Time) int{"red": red, "blue": blue} {
+		pprof.Do(context.Background(), pprof.Labels("tenant", name), func(context.Context) {
+			work(time.Now().Add(500 * time.Millisecond))
+		})
+	}
+	pprof.StopCPUProfile()
+	cpu.Close()
+}
+"#;
+
+#[test]
+fn labels_of_gos_profiles_choose_what_pprof_chooses() {
+    if !skip::have("go") {
+        return skip::skip("go is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("main.go"), LABELLED).unwrap();
+    run(Command::new("go").args(["run", "main.go"]).current_dir(folder.path()), LIMIT)
+        .expect_success("go run");
+    let weight = |file: &str, focus: &str| {
+        let mut pprof = Command::new("go");
+        pprof.args(["tool", "pprof", "-raw", &format!("-tagfocus={focus}"), file]).current_dir(folder.path());
+        let raw = run(&mut pprof, LIMIT).expect_success("pprof").stdout_text();
+        let lines = raw.lines().skip_while(|line| *line != "Samples:").skip(2);
+        let lines = lines.take_while(|line| *line != "Locations").filter_map(|line| line.split_once(": "));
+        let values = lines.filter_map(|(values, _)| values.split_whitespace().last()?.parse::<u64>().ok());
+        values.sum::<u64>()
+    };
+    let fold = |file: &str, label: &str| {
+        let mut fold = Command::new(flightline());
+        fold.args(["fold", file, "--label", label]).current_dir(folder.path());
+        let text = run(&mut fold, LIMIT).expect_success("fold").stdout_text();
+        let weights = text.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
+        (weights.sum::<u64>(), text)
+    };
+    let [(red, of_red), (blue, of_blue)] =
+        ["red", "blue"].map(|name| fold("cpu.pb.gz", &format!("tenant={name}")));
+    assert!(of_red.contains("main.red") && !of_red.contains("main.blue"), "{of_red}");
+    assert!(of_blue.contains("main.blue"), "{of_blue}");
+    assert_eq!([red, blue], ["red", "blue"].map(|name| weight("cpu.pb.gz", &format!("tenant={name}"))));
+    let (kept, text) = fold("heap.pb.gz", "bytes=4096");
+    assert!(kept >= 100 * 4096, "{text}");
+    assert_eq!(kept, weight("heap.pb.gz", "bytes=4096b:4096b"));
+}

@@ -255,7 +255,8 @@ pub struct SelectArgs {
     /// Keep what was in spans of this name and in those within them (flightline spans lists them); may be repeated
     #[arg(long = "span", value_name = "NAME")]
     pub spans: Vec<String>,
-    /// Keep what was in spans with this label and in those within them; may be repeated, then all must be there
+    /// Keep what was in spans with this label and in those within them, of pprof samples with this label (numbers in decimal); may be
+    /// repeated, then all must be there
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::spans::label)]
     pub labels: Vec<(String, String)>,
     /// Threads that read a recording of several chunks [default: one for 16 MB, up to the processors, 4 at most]

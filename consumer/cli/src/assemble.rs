@@ -21,7 +21,7 @@ Examples:
 Files are put in the order of their times. Their bytes stay, but for a metadata id that stands for different types in two \
 files, and for the start of a chunk that starts with another one, which JMC takes for the same. The JDK's readers apply the clock of the first chunk to all, and show a former chunk's constants where two chunks use \
 one key of one type id for different values; such conflicts are told, and the exit status is 1. With --rebase the metadata \
-and types of another recording get ids of their own and its times are told by the clock of the first; then all readers read \
+and types of another recording get ids of their own, its stacks and methods keys, and its times are told by the clock of the first; then all readers read \
 its events, constants and times as they were, to the nanosecond (or to the first clock's ticks, if these are longer).";
 
 /// Arguments of `assemble`.

@@ -84,33 +84,60 @@ pub fn whole(path: &Path) -> Result<Option<Recording>> {
     Recording::open(path).map(Some).with_context(cannot)
 }
 
-/// A pprof profile, gzipped or as it is, as folded text; `None` if `path` is anything else.
+/// A pprof profile, or what of it was chosen by labels.
+// Without the feature `export` none is read.
+#[cfg_attr(not(feature = "export"), allow(dead_code))]
+pub struct Pprof {
+    /// Folded text.
+    pub text: Text,
+    /// Samples that had all labels.
+    pub samples: u64,
+    /// Some of the labels that there are.
+    pub there: Vec<String>,
+}
+
+/// A pprof profile, gzipped or as it is, of which samples with all of `labels` are wanted; `None` if `path` is anything else.
 #[cfg(feature = "export")]
-fn pprof(path: &Path) -> Result<Option<Text>> {
-    use flightline_export::pprof::{folded, folded_of};
-    // Field 1 of a profile, a message: what its values count. Nobody writes anything before it.
-    const FIRST: u8 = 0x0a;
+pub fn pprof(path: &Path, labels: &[(String, String)]) -> Result<Option<Pprof>> {
+    use flightline_export::pprof::{labelled_of, unpacked};
     if path.as_os_str() == "-" || !path.is_file() {
         return Ok(None);
     }
     let cannot = || format!("cannot open {}", shown(path));
     let mut magic = Vec::new();
-    File::open(path).with_context(cannot)?.take(2).read_to_end(&mut magic).with_context(cannot)?;
+    File::open(path).with_context(cannot)?.take(12).read_to_end(&mut magic).with_context(cannot)?;
     let mut file = File::open(path).with_context(cannot)?;
-    let mut text = Vec::new();
-    let unit = match magic[..] {
-        [0x1f, 0x8b] => folded(BufReader::new(file), &mut text),
-        [FIRST, _] => {
+    let bytes = match magic[..] {
+        [0x1f, 0x8b, ..] => unpacked(BufReader::new(file)),
+        _ if begins_as_pprof(&magic) => {
             let mut bytes = Vec::new();
             file.by_ref().take(MOST).read_to_end(&mut bytes).with_context(cannot)?;
-            folded_of(&bytes, &mut text)
+            Ok(bytes)
         }
         _ => return Ok(None),
     };
-    match unit {
-        Ok(unit) => Ok(Some(Text::of(text, Some(unit)))),
+    let mut text = Vec::new();
+    match bytes.and_then(|bytes| labelled_of(&bytes, labels, &mut text)) {
+        Ok(of) => {
+            Ok(Some(Pprof { text: Text::of(text, Some(of.unit)), samples: of.samples, there: of.there }))
+        }
         // It may be anything that was compressed, of which who asks next says how to unpack it, or that begins so.
         Err(_) => Ok(None),
+    }
+}
+
+/// Whether bytes begin with what values count, field 1 of a profile and a message; Go's with the time, field 9, in front of it.
+#[cfg(feature = "export")]
+fn begins_as_pprof(bytes: &[u8]) -> bool {
+    const FIRST: u8 = 0x0a;
+    const TIME: u8 = 9 << 3;
+    match bytes {
+        [FIRST, _, ..] => true,
+        [TIME, time @ ..] => {
+            let behind = time.iter().position(|byte| byte & 0x80 == 0).and_then(|last| time.get(last + 1));
+            behind == Some(&FIRST)
+        }
+        _ => false,
     }
 }
 
@@ -136,15 +163,15 @@ fn otlp(path: &Path, types: &[String]) -> Result<Option<Text>> {
 
 /// A profile of pprof or OTLP as folded text, of the latter those of `types` if there are any; `None` if `path` is anything else.
 pub fn packed(path: &Path, types: &[String]) -> Result<Option<Text>> {
-    match pprof(path)? {
-        Some(text) => Ok(Some(text)),
+    match pprof(path, &[])? {
+        Some(profile) => Ok(Some(profile.text)),
         None => otlp(path, types),
     }
 }
 
 /// Without the feature `export` there is no pprof.
 #[cfg(not(feature = "export"))]
-fn pprof(_: &Path) -> Result<Option<Text>> {
+pub fn pprof(_: &Path, _: &[(String, String)]) -> Result<Option<Pprof>> {
     Ok(None)
 }
 
@@ -183,6 +210,13 @@ pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
         [b'P', b'K', 3, 4, ..] => ("zip", "unzip -p"),
         _ => return Ok(()),
     };
+    if what == "gzip" && matches!(pprof(path, &[]), Ok(Some(_))) {
+        bail!(
+            "{} is a pprof profile, not a JFR recording: flightline fold, flame, diff and convert take it, of one label \
+             with --label KEY=VALUE",
+            shown(path)
+        );
+    }
     let name = if path.as_os_str() == "-" { "FILE".into() } else { path.display().to_string() };
     bail!(
         "{} is not a JFR recording but compressed with {what}: `{tool} {name} | flightline … -` reads what is in it",

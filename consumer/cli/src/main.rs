@@ -23,6 +23,7 @@ mod flame;
 mod fold;
 mod input;
 mod items;
+mod labelled;
 mod list;
 mod man;
 mod metadata;

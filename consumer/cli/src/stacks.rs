@@ -23,7 +23,7 @@ use crate::args::{Counters, GroupBy, NameStyle, SelectArgs};
 use crate::input::{self, Source};
 use crate::range::{self, Times};
 use crate::talk::{self, Progress, shown};
-use crate::{Outcome, repository};
+use crate::{Outcome, labelled, repository};
 
 /// A tree and where it comes from.
 pub struct Profile {
@@ -75,6 +75,15 @@ fn open<T>(
     mut pprof: impl FnMut(Text) -> Result<T>,
 ) -> Result<Taken<T>> {
     if !args.spans.is_empty() || !args.labels.is_empty() {
+        let texts = labelled::read(inputs, args)?;
+        if !texts.is_empty() {
+            refuse_of_text(args)?;
+            let of = |(path, text): (PathBuf, Text)| -> Result<_> {
+                let text = pprof(text).with_context(|| shown(&path))?;
+                Ok((path, text))
+            };
+            return Ok(Taken::Texts(texts.into_iter().map(of).collect::<Result<_>>()?));
+        }
         let (model, outcome) = crate::spans::read_model(inputs, args)?;
         return Ok(Taken::Model(Box::new(model), outcome));
     }

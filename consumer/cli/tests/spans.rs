@@ -196,6 +196,16 @@ fn a_recording_is_told_by_its_spans() {
         "main;serve;parse 4\nmain;serve;query 6\n"
     );
 
+    // The profile that is made of it has the labels, too.
+    if cfg!(feature = "export") {
+        shown(&["export", run, "--format", "pprof", "-o", &out("run.pb.gz")]);
+        for label in ["tenant=red", "tenant=blue"] {
+            let of = |path: &str| shown(&["fold", path, "--label", label, "--total"]);
+            assert_eq!(of(&out("run.pb.gz")), of(run), "{label}");
+            assert!(of(run).contains("main;serve;parse "), "{label}");
+        }
+    }
+
     let compared = out("difference.html");
     shown(&["spans", run, "--slowest", "--span", "GET /cart", "-o", &compared]);
     assert!(std::fs::read_to_string(&compared).unwrap().contains("\"difference\":{"));

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::clock::{Clock, Line};
 use super::flaw::flaw;
+use super::keys::KeySpace;
 use super::metadata::{Ids, TypeSpace, id_and_tree, id_place, in_bytes, metadata};
 use super::rebuild::{Change, Kept, Plan, rebuild};
 use super::rewrite::Rewrite;
@@ -108,7 +109,8 @@ fn continues(before: &Part, part: &Part) -> bool {
 /// that have constants or stood for something else; and the clock of the first part, by which their ticks are told anew, to
 /// the nanosecond if it is that fine. The JDK's readers find constants by type id and key in the chunk before too, and apply
 /// the first chunk's clock to all (JDK 25, whatever the metadata id); so chunks of different recordings are read as they
-/// were. No event, constant or time changes.
+/// were. Stacks and methods get keys behind those of the recordings before: Pyroscope knows them by these alone. No event,
+/// constant or time changes.
 ///
 /// # Errors
 /// Those of `out`.
@@ -130,6 +132,7 @@ struct Joined {
     /// Metadata of the current recording, and what its ids are now.
     new_ids: HashMap<(u64, Bytes), u64>,
     space: TypeSpace,
+    keys: KeySpace,
     /// There was a recording before the current one.
     other: bool,
     /// The first chunk of all, and of the current recording.
@@ -145,6 +148,7 @@ impl Joined {
         let (source, bytes) = (&part.source, part.source.bytes());
         if !follows {
             self.space.begin();
+            self.keys.begin();
             self.new_ids.clear();
             self.recording = None;
         }
@@ -194,8 +198,10 @@ impl Joined {
         let content = source.bytes().slice(range);
         let mut pooled = HashSet::new();
         for checkpoint in &found.checkpoints {
-            let note = |class: crate::read::ClassIndex, _, _: Range<usize>| {
-                pooled.extend(found.types.class(class).map(|class| class.id));
+            let note = |class: crate::read::ClassIndex, key, _: Range<usize>| {
+                let Some(class) = found.types.class(class) else { return };
+                pooled.insert(class.id);
+                self.keys.note(&class.name, key);
             };
             // What cannot be read has been told as a flaw.
             let _ = walk_pools(&found.types, &source.bytes()[checkpoint.payload.clone()], note, |_| {});
@@ -216,8 +222,8 @@ impl Joined {
         let clock = self.clock(&found.header);
         let header = clock.map_or(found.header, |clock| clock.header(&found.header));
         let header = self.starts.moved(&header).unwrap_or(header);
-        let rewrite = Rewrite::renumber(&found.types, clock, &type_ids);
-        let change = Change { rewrite, type_ids, ..Change::default() };
+        let rewrite = Rewrite::renumber(&found.types, clock, &type_ids, self.keys.shift());
+        let change = Change { rewrite, type_ids, keys: self.keys.shift(), ..Change::default() };
         let mut kept = Kept::default();
         let mut made = Vec::new();
         for event in found.events(source) {
@@ -325,6 +331,77 @@ impl Constants {
                 key,
                 part: part.to_owned(),
             }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::references;
+    use super::*;
+    use crate::read::ClassIndex;
+    use crate::read::cursor::Cursor;
+
+    const OF_STACKS: [&str; 2] = ["jdk.types.StackTrace", "jdk.types.Method"];
+
+    /// Of each chunk the keys of stacks and methods, and how often events and constants refer to one that is not there.
+    fn keys(bytes: Bytes) -> Vec<([HashSet<u64>; 2], usize)> {
+        let source = Source::from(bytes);
+        let (mut at, mut chunks) = (0, Vec::new());
+        while let Some(header) = scan::header_at(source.bytes(), at) {
+            let found = scan::scan(&source, &mut Effort::default(), at, header, None);
+            let types = &found.types;
+            let of =
+                |class: ClassIndex| OF_STACKS.iter().position(|of| **of == *types.class(class).unwrap().name);
+            let (mut there, mut referred) = (<[HashSet<u64>; 2]>::default(), Vec::new());
+            let mut refer = |class, key| referred.extend(of(class).filter(|_| key != 0).map(|of| (of, key)));
+            for checkpoint in &found.checkpoints {
+                let payload = &source.bytes()[checkpoint.payload.clone()];
+                let entry = |class, key, value: Range<usize>| {
+                    if let Some(of) = of(class) {
+                        there[of].insert(key);
+                    }
+                    references::each(types, class, &mut Cursor::new(&payload[value]), &mut refer).unwrap();
+                };
+                walk_pools(types, payload, entry, |_| {}).unwrap();
+            }
+            for event in found.events(&source) {
+                let Some(class) = types.index_of(event.type_id) else { continue };
+                let mut cursor = Cursor::new(&source.bytes()[event.payload..event.end]);
+                references::each(types, class, &mut cursor, &mut refer).unwrap();
+            }
+            let missing = referred.iter().filter(|(of, key)| !there[*of].contains(key)).count();
+            chunks.push((there, missing));
+            at = found.end;
+        }
+        chunks
+    }
+
+    #[test]
+    fn stacks_and_methods_of_two_recordings_have_no_key_in_common() {
+        let files = ["flightline.jfr", "ap-java-multichunk.jfr", "jdk25.jfr", "flightline.jfr"];
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/");
+        let parts = files.map(|name| Bytes::from(std::fs::read(format!("{folder}{name}")).unwrap()));
+        let before: Vec<_> = parts.iter().map(|part| keys(part.clone())).collect();
+        let part = |(name, bytes): (&str, Bytes)| Part { name: name.to_owned(), source: bytes.into() };
+        let named: Vec<Part> = files.into_iter().zip(parts).map(part).collect();
+        let mut out = Vec::new();
+        assemble(&named, true, &mut out).unwrap();
+        let after = keys(out.into());
+        assert_eq!(after.len(), before.iter().map(Vec::len).sum::<usize>());
+        let mut taken = <[HashSet<u32>; 2]>::default();
+        let mut chunks = after.into_iter();
+        for (name, before) in files.iter().zip(before) {
+            let mut own = <[HashSet<u32>; 2]>::default();
+            for ((old, unresolved), (new, still)) in before.into_iter().zip(&mut chunks) {
+                assert_eq!(new.each_ref().map(HashSet::len), old.map(|keys| keys.len()), "{name}");
+                assert_eq!(still, unresolved, "{name}: what events and constants refer to");
+                own.iter_mut().zip(new).for_each(|(own, new)| own.extend(new.iter().map(|&key| key as u32)));
+            }
+            for (own, taken) in own.into_iter().zip(&mut taken) {
+                assert!(!own.is_empty() && own.is_disjoint(taken), "{name}");
+                taken.extend(own);
+            }
         }
     }
 }

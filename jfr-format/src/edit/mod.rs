@@ -5,7 +5,7 @@
 //!                    ├─ sound and unchanged ─► copied as it is
 //!                    └─ else ─► rebuild: header, metadata, checkpoints newly chained, the events that stay
 //! ```
-//! What is rebuilt keeps the bytes of its events and constants, unless text is redacted, or ids of types and ticks are told
+//! What is rebuilt keeps the bytes of its events and constants, unless text is redacted, or ids of types, keys and ticks are told
 //! anew because another recording uses them otherwise; sizes, offsets and the checkpoint chain are new. All functions take
 //! the whole input (a [`Source`]) and write chunk after chunk, each in passes: it is read, judged, and written by the ranges
 //! and the bit per event that judging left. Pages of a mapped file are let go behind each pass. So memory is some 10 MB, a bit
@@ -17,6 +17,7 @@ mod clock;
 pub mod collect;
 mod filter;
 mod flaw;
+mod keys;
 mod metadata;
 mod rebuild;
 mod references;

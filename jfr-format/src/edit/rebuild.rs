@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::ops::Range;
 
+use super::keys::{self, Shift};
 use super::metadata::TypeIds;
 use super::references;
 use super::rewrite::{Rewrite, put_event, put_event_head};
@@ -33,6 +34,8 @@ pub(super) struct Change {
     pub(super) rewrite: Rewrite,
     /// Other ids of types.
     pub(super) type_ids: TypeIds,
+    /// Larger keys of constants.
+    pub(super) keys: Shift,
     /// Constants with other content: their bytes behind the key.
     pub(super) replaced: HashMap<Key, Vec<u8>>,
     /// Constants besides: id of their type, how many, their bytes with keys.
@@ -338,9 +341,10 @@ fn pools_of(
         let Some(pool) = pools.last_mut() else { return };
         pool.count += 1;
         let replaced = change.replaced.get(&(class, key));
-        if replaced.is_some() || change.rewrite.touches(class) {
-            let mut made = Vec::with_capacity(varint::len(key) + value.len());
-            varint::put(&mut made, key);
+        let new = keys::moved(key, types.class(class).map_or(0, |class| change.keys.of(&class.name)));
+        if replaced.is_some() || new != key || change.rewrite.touches(class) {
+            let mut made = Vec::with_capacity(varint::len(new) + value.len());
+            varint::put(&mut made, new);
             match replaced {
                 Some(bytes) => made.extend_from_slice(bytes),
                 // It has been walked already, so it can be read.

@@ -1,6 +1,7 @@
-//! Values written anew: text replaced by a mark; ticks by another clock and ids of types by others.
+//! Values written anew: text replaced by a mark; ticks by another clock; ids of types and keys by others.
 
 use super::clock::Clock;
+use super::keys::{self, Shift};
 use super::metadata::TypeIds;
 use super::scan::Framed;
 use crate::constants::STRING_NULL;
@@ -36,6 +37,8 @@ enum Change {
     Span,
     /// The id of a type.
     Id,
+    /// The key of a constant: so much larger.
+    Key(u64),
 }
 
 /// The same for the types of one chunk.
@@ -62,13 +65,18 @@ impl Rewrite {
         Self { mark, fields, ..Self::default() }
     }
 
-    /// Gives ticks by another clock, and ids of types as they are now.
-    pub(super) fn renumber(types: &Types, clock: Option<Clock>, type_ids: &TypeIds) -> Self {
+    /// Gives ticks by another clock, and ids of types and keys of constants as they are now.
+    pub(super) fn renumber(types: &Types, clock: Option<Clock>, type_ids: &TypeIds, keys: Shift) -> Self {
         let fields = changes(types, |class, i, field| {
             let ticks = |annotation| field.annotation(annotation).and_then(|a| a.value()) == Some("TICKS");
             let first = |at, name| class.is_event() && i == at && &*field.name == name;
             let number = field.class.and_then(|index| types.class(index));
-            if field.pooled || !number.is_some_and(|c| c.kind == Kind::Long) {
+            if field.pooled {
+                match number.map_or(0, |of| keys.of(&of.name)) {
+                    0 => Change::Keep,
+                    by => Change::Key(by),
+                }
+            } else if !number.is_some_and(|c| c.kind == Kind::Long) {
                 Change::Keep
             } else if clock.is_some() && (ticks("jdk.jfr.Timestamp") || first(0, "startTime")) {
                 Change::Stamp
@@ -122,6 +130,7 @@ impl Rewrite {
         match (change, &self.clock) {
             (Change::Stamp, Some(clock)) => clock.stamp(old as i64) as u64,
             (Change::Span, Some(clock)) => clock.span(old as i64) as u64,
+            (Change::Key(by), _) => keys::moved(old, by),
             (Change::Id, _) => self.type_ids.get(&old).copied().unwrap_or(old),
             _ => old,
         }

@@ -14,7 +14,6 @@ is a mark, what was compared, and the numbers of the tests that show it, with th
 * `Σ` what is added up: the weight of each stack or function, or the answers to questions.
 * `○` it opens, without a complaint, and shows what it should.
 * `!` as the note tells.
-* `✗` it does not read it, as the note tells.
 * `(=)` as `=`, but seen by hand: the reader is on no registry, so `.ci/run` cannot have it.
 * `–` the reader takes no such thing: the letter says what it takes.
 

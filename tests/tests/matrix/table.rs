@@ -200,8 +200,6 @@ pub enum Mark {
     Opens,
     /// As many samples, and something beside it that a note tells.
     But,
-    /// It does not read it.
-    Fails,
     /// Sample for sample, seen by hand: no run of `.ci/run` can have the reader.
     ByHand,
 }
@@ -213,7 +211,6 @@ impl Mark {
             Mark::Sums => "Σ",
             Mark::Opens => "○",
             Mark::But => "!",
-            Mark::Fails => "✗",
             Mark::ByHand => "(=)",
         }
     }
@@ -280,7 +277,6 @@ fn noted(mark: Mark, by: &[Shown], note: &'static str) -> Cell {
 }
 
 pub const PUSHED: &str = "what was pushed, as a recording";
-pub const ASSEMBLED: &str = "assembled";
 pub const KILLED_FILE: &str = "file of a killed recorder";
 
 /// The cell of a kind and a reader.
@@ -307,23 +303,16 @@ fn recording(kind: &str, reader: &str) -> Cell {
         ("chunk of a repository", "EventStream") => read(Mark::Same, &[EVERY_READER, LIVE_REPOSITORY]),
         ("collected chunk", "EventStream") => read(Mark::Same, &[EVERY_READER, LIVE_COLLECTED]),
         ("file" | "bytes of a pipe", "async-profiler") => read(Mark::Same, &[EVERY_READER, CONVERTER_CLI]),
-        // The JDK gives no name for a symbol of no bytes, async-profiler takes no other encoding.
-        (PUSHED, "async-profiler" | "jafar") => noted(
-            Mark::Fails,
-            &[if reader == "jafar" { ON_NO_REGISTRY } else { EVERY_READER }],
-            "it refuses the empty string that is the name of a module nobody named, in the one encoding of it in which the JDK's readers see a name",
-        ),
         (_, "jfr 17" | "jfr 25") => read(Mark::Same, &[EVERY_READER, TOOLS]),
         (_, "EventStream" | "JMC" | "async-profiler" | "Grafana" | "jfrs") => {
             read(Mark::Same, &[EVERY_READER])
         }
-        (ASSEMBLED | PUSHED, "Pyroscope") => noted(
-            Mark::But,
-            &[EVERY_READER],
-            "as many samples, but it takes constants of one number in two chunks for the same, so stacks of one recording are told as those of \
-             another: give it the parts. Of one recording with several chunks, where a number means the same in all, it has every stack",
-        ),
         (_, "Pyroscope") => read(Mark::Sums, &[EVERY_READER]),
+        (PUSHED, "jafar") => noted(
+            Mark::But,
+            &[ON_NO_REGISTRY],
+            "it refused names of no letters, of which there are none any more; nobody has had it at hand since",
+        ),
         (_, "jafar") => read(Mark::ByHand, &[ON_NO_REGISTRY]),
         _ => Cell::NotTaken,
     }

@@ -2,6 +2,7 @@
 //!
 //! Made out of the OTLP message, which pprof is the ancestor of: the same tables, but ids from 1 and labels in the samples.
 
+mod labels;
 mod proto;
 mod tree;
 
@@ -15,7 +16,7 @@ use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::profiles::v1development::{self as otlp, ProfilesDictionary};
 use prost::Message;
 pub use proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
-pub use tree::{folded, folded_of, of_tree};
+pub use tree::{Chosen, folded, folded_of, labelled_of, of_tree, unpacked};
 
 use crate::batch::Batch;
 

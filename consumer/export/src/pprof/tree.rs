@@ -7,6 +7,7 @@ use flate2::read::MultiGzDecoder;
 use flightline_consumer::tree::Tree;
 use prost::Message;
 
+use super::labels::Choice;
 use super::proto::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
 
 /// Bytes of a profile that are unpacked.
@@ -59,17 +60,36 @@ pub fn of_tree(tree: &Tree) -> Profile {
     profile
 }
 
+/// What became folded text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// What is counted.
+    pub unit: String,
+    /// Samples that had all labels.
+    pub samples: u64,
+    /// Some of the labels that there are, as `KEY=VALUE`, if any has a name that was asked for, else their names.
+    pub there: Vec<String>,
+}
+
 /// Folded text of a gzipped profile's default value, or its last, and what that counts. Functions inlined into others are frames.
 ///
 /// # Errors
 /// The bytes are no gzipped profile, or `out` cannot be written.
 pub fn folded(packed: impl Read, out: &mut impl Write) -> io::Result<String> {
+    folded_of(&unpacked(packed)?, out)
+}
+
+/// The bytes of a gzipped profile.
+///
+/// # Errors
+/// They are not gzipped, or too many.
+pub fn unpacked(packed: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     MultiGzDecoder::new(packed).take(MOST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST {
         return Err(invalid("it is larger than 512 MB"));
     }
-    folded_of(&bytes, out)
+    Ok(bytes)
 }
 
 /// The same of a profile that is not packed. Memory is in proportion to the bytes; the text need not be, as a profile can name one thing
@@ -78,6 +98,14 @@ pub fn folded(packed: impl Read, out: &mut impl Write) -> io::Result<String> {
 /// # Errors
 /// The bytes are no profile, or `out` cannot be written.
 pub fn folded_of(bytes: &[u8], out: &mut impl Write) -> io::Result<String> {
+    labelled_of(bytes, &[], out).map(|chosen| chosen.unit)
+}
+
+/// The same of samples that have all of these labels, a name and a value each, of numbers in decimal.
+///
+/// # Errors
+/// As of [`folded_of`].
+pub fn labelled_of(bytes: &[u8], labels: &[(String, String)], out: &mut impl Write) -> io::Result<Chosen> {
     let profile = Profile::decode(bytes).map_err(|error| invalid(&error.to_string()))?;
     if profile.sample_type.is_empty() || profile.string_table.first().is_none_or(|first| !first.is_empty()) {
         return Err(invalid("it has no value, or no table of texts"));
@@ -95,9 +123,10 @@ pub fn folded_of(bytes: &[u8], out: &mut impl Write) -> io::Result<String> {
         profile.function.iter().map(|function| (function.id, text(function.name))).collect();
     let locations: HashMap<u64, &Location> =
         profile.location.iter().map(|location| (location.id, location)).collect();
+    let mut choice = Choice::new(labels);
     for sample in &profile.sample {
         let weight = sample.value.get(value).copied().unwrap_or(0);
-        if weight <= 0 {
+        if weight <= 0 || !choice.takes(sample, text) {
             continue;
         }
         let mut any = false;
@@ -121,11 +150,13 @@ pub fn folded_of(bytes: &[u8], out: &mut impl Write) -> io::Result<String> {
         }
         writeln!(out, "{} {weight}", if any { "" } else { flightline_consumer::fold::NO_STACK })?;
     }
-    Ok(match text(profile.sample_type[value].unit) {
-        "nanoseconds" => "ns".to_owned(),
-        "count" | "" => "samples".to_owned(),
-        unit => unit.to_owned(),
-    })
+    let (samples, there) = choice.finish();
+    let unit = match text(profile.sample_type[value].unit) {
+        "nanoseconds" => "ns",
+        "count" | "" => "samples",
+        unit => unit,
+    };
+    Ok(Chosen { unit: unit.to_owned(), samples, there })
 }
 
 fn invalid(what: &str) -> io::Error {

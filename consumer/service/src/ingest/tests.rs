@@ -224,6 +224,22 @@ fn text_becomes_a_recording() {
 }
 
 #[test]
+fn what_has_no_name_is_told_as_in_recordings() {
+    let recording = of("folded", "main;;a 1\n").unwrap().recording.unwrap();
+    assert_eq!(weighed(&recording, "cpu").2, BTreeMap::from([("main;[unknown];a".to_owned(), 1)]));
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&recording).unwrap();
+    let mut packed = Vec::new();
+    make(Format::Pprof, &[file], &Wanted::default(), &mut packed).unwrap();
+    let profile = export::Profile::decode(&*export::unpacked(&*packed).unwrap()).unwrap();
+    let modules: Vec<&str> =
+        profile.mapping.iter().map(|of| &*profile.string_table[of.filename as usize]).collect();
+    assert_eq!(modules, ["unknown"]);
+    // A JDK's tool looks for its parentheses.
+    assert!(recording.windows(4).any(|bytes| bytes == b"()L;"));
+}
+
+#[test]
 fn alloy_pushes_by_connect() {
     let raw = gzip(&profile(&[("cpu", "nanoseconds")], None, &[&[7]]).encode_to_vec());
     let pair = |name: &str, value: &str| Pair { name: name.into(), value: value.into() };

@@ -12,6 +12,12 @@ use super::making::{Making, Measure, Sample};
 use super::{Error, Limits};
 
 const MILLI: i64 = 1_000_000;
+/// For names that nobody gave, as recorders have them: async-profiler's reader and jafar refuse a symbol of no letters in the one encoding
+/// in which the JDK's see a name.
+const NO_MODULE: &str = "unknown";
+const NO_NAME: &str = "[unknown]";
+/// Of all methods. The JDK's tool looks for parameters in it, and fails if there are no parentheses.
+const DESCRIPTOR: &str = "()L;";
 /// Events that samples of CPU time become, and how many more for each sample that came, so that a small message makes no large recording.
 /// Beyond that each stands for more.
 const MOST_EVENTS: u64 = 1 << 18;
@@ -111,25 +117,29 @@ impl<'a> Writing<'a> {
     fn constants(&mut self) -> io::Result<()> {
         let making = self.making;
         // Keys are numbers and one: 0 is nothing.
-        for (number, name) in (1..).zip(&making.names) {
-            self.constant(schema::SYMBOL, number, |s| {
+        let named = making.names.iter().map(|name| if name.is_empty() { NO_NAME } else { name });
+        for (key, name) in (1..).zip(named.chain([NO_MODULE, DESCRIPTOR])) {
+            self.constant(schema::SYMBOL, key, |s| {
                 s.string(name);
             })?;
         }
+        let no_module = making.names.len() as u64 + 1;
+        let descriptor = no_module + 1;
         let mut methods = std::collections::HashMap::new();
         let mut classes = std::collections::HashSet::new();
         for frame in making.stacks.iter().flatten() {
             let class = u64::from(frame.module) + 1;
             if classes.insert(class) {
+                let name = if frame.module == 0 { no_module } else { class };
                 self.constant(schema::CLASS, class, |c| {
-                    c.key(0).key(class).key(0).int(0).boolean(false);
+                    c.key(0).key(name).key(0).int(0).boolean(false);
                 })?;
             }
             let next = methods.len() as u64 + 1;
             if *methods.entry((frame.name, frame.module)).or_insert(next) == next {
                 let name = u64::from(frame.name) + 1;
                 self.constant(schema::METHOD, next, |m| {
-                    m.key(class).key(name).key(1).int(0).boolean(false);
+                    m.key(class).key(name).key(descriptor).int(0).boolean(false);
                 })?;
             }
         }

@@ -1,0 +1,73 @@
+//! Profiles of pprof by labels of their samples. Of recordings, labels are those of spans: `spans` reads these.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use flightline_consumer::convert::Text;
+
+use crate::args::SelectArgs;
+use crate::input;
+use crate::talk::{all_shown, shown};
+
+/// Folded text of the profiles' samples with all of the labels; none if the inputs are recordings.
+///
+/// # Errors
+/// An input does not tell what is asked for, recordings and profiles are mixed, or no sample has the labels.
+pub fn read(inputs: &[PathBuf], args: &SelectArgs) -> Result<Vec<(PathBuf, Text)>> {
+    let mut texts = Vec::new();
+    let mut samples = 0;
+    let mut there: Vec<String> = Vec::new();
+    let mut other = None;
+    for path in inputs {
+        match input::pprof(path, &args.labels)? {
+            Some(profile) => {
+                samples += profile.samples;
+                there.extend(profile.there);
+                texts.push((path.clone(), profile.text));
+            }
+            None if is_text(path)? => bail!(
+                "{} is neither a recording nor a pprof profile: nothing else tells spans (--span) or labels (--label)",
+                shown(path)
+            ),
+            None => other = other.or(Some(path)),
+        }
+    }
+    let Some((first, _)) = texts.first() else { return Ok(texts) };
+    if let Some(other) = other {
+        bail!(
+            "{} is a recording, {} is a pprof profile: give one kind at a time",
+            shown(other),
+            shown(first)
+        );
+    }
+    if let Some(name) = args.spans.first() {
+        bail!(
+            "{} is a pprof profile, which has no spans within each other: --span needs the recording. If flightline export \
+             made it, --label span_name={name} keeps what was in these spans and in none within them",
+            shown(first)
+        );
+    }
+    if samples == 0 {
+        there.sort();
+        there.dedup();
+        let wanted: Vec<String> = args.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let have = match there.is_empty() {
+            true => "its samples have no labels".to_owned(),
+            false => format!("there are {}", there.join(", ")),
+        };
+        bail!("{} has no sample with the label {}: {have}", all_shown(inputs), wanted.join(" "));
+    }
+    Ok(texts)
+}
+
+/// Whether it is a file that is no recording. What is compressed is left to who reads recordings: that tells how to unpack it.
+fn is_text(path: &Path) -> Result<bool> {
+    if path.as_os_str() == "-" || !path.is_file() || input::whole(path)?.is_some() {
+        return Ok(false);
+    }
+    let mut head = Vec::new();
+    File::open(path)?.take(4).read_to_end(&mut head)?;
+    Ok(!head.is_empty() && input::refuse_compressed(&head, path).is_ok())
+}

@@ -1,0 +1,90 @@
+//! Keys of constants over several recordings.
+
+/// Types whose keys readers take to mean the same in all chunks: Pyroscope does, of methods of the lowest 32 bits.
+const TYPES: [&str; 2] = ["jdk.types.StackTrace", "jdk.types.Method"];
+/// Larger keys are left out of account: what has them hardly counts from one, and keys shall not grow without end.
+const MOST: u64 = u32::MAX as u64;
+
+/// How much larger the keys of a recording become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shift([u64; TYPES.len()]);
+
+impl Shift {
+    /// That of the constants of a type.
+    pub(super) fn of(&self, name: &str) -> u64 {
+        TYPES.iter().zip(self.0).find(|(of, _)| **of == name).map_or(0, |(_, by)| by)
+    }
+}
+
+/// The key that stands for `key`: no two become one, and 0, which is no constant, stays.
+pub(super) fn moved(key: u64, by: u64) -> u64 {
+    match key.checked_add(by) {
+        _ if key == 0 => 0,
+        Some(moved) => moved,
+        // Around the end, but for 0.
+        None => key.wrapping_add(by).wrapping_add(1),
+    }
+}
+
+/// Keys that are taken: where a recording counts anew, its keys go behind those of all before.
+#[derive(Debug, Default)]
+pub(super) struct KeySpace {
+    last: [u64; TYPES.len()],
+    shift: Shift,
+}
+
+impl KeySpace {
+    /// Another recording begins.
+    pub(super) fn begin(&mut self) {
+        self.shift = Shift(self.last);
+    }
+
+    /// That of the current recording.
+    pub(super) fn shift(&self) -> Shift {
+        self.shift
+    }
+
+    /// Notes a constant of the current recording, by its type and the key it comes with.
+    pub(super) fn note(&mut self, name: &str, key: u64) {
+        let Some(at) = TYPES.iter().position(|of| *of == name) else { return };
+        let moved = moved(key, self.shift.0[at]);
+        if moved <= MOST {
+            self.last[at] = self.last[at].max(moved);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_begins_behind_the_one_before() {
+        let (mut space, [stack, method]) = (KeySpace::default(), TYPES);
+        space.begin();
+        assert_eq!(space.shift(), Shift::default(), "the first stays");
+        for (name, key) in [(stack, 7), (stack, 3), (method, 40), (method, u64::MAX), ("java.lang.Class", 99)]
+        {
+            space.note(name, key);
+        }
+        space.begin();
+        assert_eq!([stack, method, "java.lang.Class"].map(|name| space.shift().of(name)), [7, 40, 0]);
+        space.note(stack, 5);
+        space.begin();
+        assert_eq!([stack, method].map(|name| space.shift().of(name)), [12, 40]);
+    }
+
+    #[test]
+    fn no_key_becomes_another_ones_or_none() {
+        for by in [0, 1, 5, 1 << 40, u64::MAX] {
+            let keys = [1, 2, 6, 1 << 41, u64::MAX - 5, u64::MAX - 1, u64::MAX];
+            let moved = keys.map(|key| moved(key, by));
+            assert!(!moved.contains(&0), "{by}: {moved:?}");
+            let mut different = moved.to_vec();
+            different.sort_unstable();
+            different.dedup();
+            assert_eq!(different.len(), keys.len(), "{by}: {moved:?}");
+            assert_eq!(super::moved(0, by), 0);
+        }
+    }
+}
