@@ -64,6 +64,39 @@ fn missing_program() {
 }
 
 #[test]
+fn the_closing_line_names_what_is_there_afterwards() {
+    let folder = tempfile::tempdir().unwrap();
+    let closing = |options: &[&str]| {
+        let mut command = Command::new(victim::flightline());
+        command.arg("record").args(options).args([
+            "--",
+            "sh",
+            "-c",
+            "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done",
+        ]);
+        command.env("TMPDIR", folder.path()).current_dir(folder.path()).stdin(Stdio::null());
+        let finished = run(&mut command, LIMIT);
+        assert_eq!(finished.code(), 0, "{}", finished.stderr);
+        let mut there: Vec<String> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        there.sort();
+        there.iter().for_each(|name| fs::remove_file(folder.path().join(name)).unwrap());
+        (finished.stderr.lines().last().unwrap_or_default().to_owned(), there)
+    };
+    let (line, there) = closing(&["--flame", "a.html"]);
+    assert!(line.ends_with("drawn in a.html") && !line.contains(".jfr"), "{line}");
+    assert_eq!(there, ["a.html"]);
+    let (line, there) = closing(&["--flame", "a.svg", "-o", "a.jfr"]);
+    assert!(line.ends_with(" in a.jfr, drawn in a.svg"), "{line}");
+    assert_eq!(there, ["a.jfr", "a.svg"]);
+    let (line, there) = closing(&["-o", "a.jfr"]);
+    assert!(line.ends_with(" in a.jfr"), "{line}");
+    assert_eq!(there, ["a.jfr"]);
+}
+
+#[test]
 fn not_executable() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plain.txt");

@@ -422,13 +422,24 @@ fn conclude(
     path: &Path,
     scratch: Option<PathBuf>,
 ) -> Result<u8, Error> {
+    let drawn = match &args.flame {
+        Some(picture) if !ended.unseen => draw(args, path, picture).map(|()| Some(picture)),
+        _ => Ok(None),
+    };
     if !args.quiet {
-        close(args, ended, if stdout { Path::new("standard output") } else { path });
+        let size = loss::size(ended.report.bytes);
+        let place = match (&drawn, &scratch) {
+            // The recording is gone with this.
+            (Ok(Some(picture)), Some(_)) => format!("drawn in {}", picture.display()),
+            (Ok(Some(picture)), None) => {
+                format!("{size} in {}, drawn in {}", path.display(), picture.display())
+            }
+            _ if stdout => format!("{size} in standard output"),
+            _ => format!("{size} in {}", path.display()),
+        };
+        close(args, ended, &place);
     }
-    if let Some(picture) = &args.flame
-        && !ended.unseen
-        && let Err(error) = draw(args, path, picture)
-    {
+    if let Err(error) = drawn {
         say(&format!("no flame graph: {error:#}; the recording is {}", path.display()));
         return Ok(ended.code.max(1));
     }
@@ -462,15 +473,14 @@ fn scratch_for_picture(args: &RecordArgs) -> Result<Option<PathBuf>, Error> {
     Ok(Some(std::env::temp_dir().join(format!("flightline-{}.jfr", std::process::id()))))
 }
 
-/// The closing line.
-fn close(args: &RecordArgs, ended: &Ended, path: &Path) {
+/// The closing line, with where it all is.
+fn close(args: &RecordArgs, ended: &Ended, place: &str) {
     let report = &ended.report;
     if ended.unseen {
         say("the program was not recorded: it ended before, or never loaded, libflightline.so");
         return;
     }
-    let size = loss::size(report.bytes);
-    say(&format!("{report}, {size} in {}", path.display()));
+    say(&format!("{report}, {place}"));
     if let Some(advice) = report.advice() {
         say(advice);
     }
