@@ -273,7 +273,7 @@ mod tests {
     // Miri looks at every word whenever the memory is borrowed.
     const LAPS: u64 = if cfg!(miri) { 30 } else { 1000 };
     const EACH: u64 = if cfg!(miri) { 50 } else { 20_000 };
-    const WORDS: usize = if cfg!(miri) { 512 } else { 4096 };
+    const WORDS: usize = if cfg!(miri) { 1024 } else { 4096 };
 
     fn memory(words: usize) -> (RingHeader, Vec<AtomicU64>) {
         let z = || AtomicU64::new(0);
