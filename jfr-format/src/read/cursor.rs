@@ -255,7 +255,7 @@ mod tests {
     fn skipping_agrees_with_reading() {
         // All sequences of four of the table's varints, at every distance from the end of the data.
         let n = VARINTS.len();
-        for code in 0..n.pow(4) {
+        for code in (0..n.pow(4)).step_by(if cfg!(miri) { 101 } else { 1 }) {
             let picks = [code % n, code / n % n, code / n / n % n, code / n / n / n];
             let data: Vec<u8> = picks.iter().flat_map(|&i| VARINTS[i].0).copied().collect();
             for count in 0..=4u64 {
