@@ -75,6 +75,13 @@ pub struct Session {
     events: Vec<PerfEvent>,
 }
 
+/// When the session of this page began, monotonic ns.
+fn begun_ns(page: &MmapRaw) -> u64 {
+    // SAFETY: the mapping holds a SessionPage for as long as it lives; a number that is written once, before anybody knows the page, and
+    // whatever a program makes of it is a number.
+    unsafe { (&raw const (*page.as_ptr().cast::<SessionPage>()).start_mono_ns).read_volatile() }
+}
+
 impl Session {
     /// Makes the directory in the first place that allows it.
     pub fn create(settings: &settings::Settings) -> Result<Session, Error> {
@@ -192,6 +199,11 @@ impl Session {
     fn word<T>(&self, field: fn(*const SessionPage) -> *const T) -> &T {
         // SAFETY: the mapping holds a SessionPage for as long as self lives; only used with atomic fields.
         unsafe { &*field(self.page.as_ptr().cast()) }
+    }
+
+    /// When it began, monotonic ns.
+    pub fn begun_ns(&self) -> u64 {
+        begun_ns(&self.page)
     }
 
     /// Tells every program of the session to stop sampling.

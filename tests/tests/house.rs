@@ -1,6 +1,8 @@
 //! The house as a newcomer finds it: files that are not too long and named after what is in them, documents that lead somewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Lines of a file; a longer one says in its head why, after [`BECAUSE`].
@@ -124,6 +126,18 @@ fn nothing_is_named_after_nothing() {
 }
 
 /// Unsafe code is explained where it stands; the compiler is told to ask for it in every crate.
+/// What begins with the name of its interpreter is called by its name, in documents too.
+#[test]
+fn scripts_can_be_executed() {
+    let bits = |path: &Path| fs::metadata(root().join(path)).unwrap().permissions().mode() & 0o111;
+    let begins = |path: &Path| fs::read(root().join(path)).unwrap().starts_with(b"#!/");
+    let wrong: Vec<PathBuf> = files().into_iter().filter(|path| begins(path) != (bits(path) != 0)).collect();
+    assert!(
+        wrong.is_empty(),
+        "scripts that cannot be executed, or executables that are no scripts: {wrong:?}"
+    );
+}
+
 #[test]
 fn every_crate_has_the_lints_of_the_house() {
     let manifest = text(Path::new("Cargo.toml"));

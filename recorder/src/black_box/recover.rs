@@ -83,6 +83,7 @@ pub fn recover(session: &Path) -> Result<Recovered, Error> {
         settings,
         event_ns,
         sampling_ns,
+        begun_ns: seen.begun_ns(),
         now_ns: monotonic_ns(),
         outputs: Vec::new(),
         processes: Vec::new(),
@@ -117,6 +118,7 @@ struct Recovery<'a> {
     settings: Settings,
     event_ns: u64,
     sampling_ns: u64,
+    begun_ns: u64,
     now_ns: u64,
     outputs: Vec<(Left, Recording)>,
     processes: Vec<Process>,
@@ -168,7 +170,7 @@ impl Recovery<'_> {
         file.distrust_pid();
         let name = tell::About::of(&file).called();
         let group = recording.add_group(format!("{name} ({pid})"));
-        let mut process = Process::new(file, index, group, self.event_ns);
+        let mut process = Process::new(file, index, group, self.event_ns, self.begun_ns);
         process.book.threads.sampling_ns = self.sampling_ns;
         process.replay(left, recording, &mut self.images, self.now_ns);
         process.close(recording, &mut self.images, self.now_ns, true);

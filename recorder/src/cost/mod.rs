@@ -101,7 +101,7 @@ pub struct Taken {
 impl Taken {
     /// What a process cost since the last call.
     pub fn take(&mut self, process: &Process, delivery: &Delivery) -> Sum {
-        let (known_ns, lost_ns) = process.book.threads.known_ns();
+        let (known_ns, lost_ns) = process.book.threads.clock_ns();
         let file = &process.file;
         let live = !process.book.over && file.trusted_pid();
         // Without samples of CPU time there are no accounts, and those that there are end with the last sample.

@@ -56,7 +56,7 @@ impl Drain {
         let recording = &mut self.recordings[index].1;
         let about = tell::About::of(&file);
         let group = recording.add_group(format!("{} ({})", about.called(), file.pid));
-        let mut process = Process::new(file, index, group, self.period_ns);
+        let mut process = Process::new(file, index, group, self.period_ns, self.session.begun_ns());
         process.book.threads.selection = self.settings.threads.clone();
         process.book.threads.cpu_off = !self.settings.samples_cpu_time();
         process.book.threads.sampled_every(self.in_force().period_ns());

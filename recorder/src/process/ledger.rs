@@ -9,7 +9,7 @@
 //! The first carry is `period − first expiry`: a thread's first sample comes after a random part of a period and
 //! still is exactly one event, so that threads shorter than a period appear in proportion to their CPU time.
 
-use flightline_in_signal::layout::loss::CAUSES;
+use flightline_in_signal::layout::loss::{self, CAUSES};
 
 /// Events a single sample may become at most; more can only come from damaged memory.
 const MAX_EVENTS: u64 = 1 << 20;
@@ -35,8 +35,10 @@ pub struct Ledger {
     pub lost_ns: [u64; CAUSES],
     /// Samples lost by cause.
     pub lost: [u64; CAUSES],
-    /// CPU time of the thread as far as known, ns.
+    /// Its CPU clock as far as known, ns.
     pub cpu_ns: u64,
+    /// What that showed when the recording began, which is none of its business, ns.
+    pub before_ns: u64,
     /// Its samples stand for CPU time of the whole process (`itimer`): the accounts of all threads add up, no single one
     /// does.
     pub of_process: bool,
@@ -122,17 +124,33 @@ impl Ledger {
         }
     }
 
-    /// CPU time as far as known from clock, samples and losses, ns.
-    pub fn known_ns(&self) -> u64 {
+    /// Its CPU clock as far as known from clock, samples and losses, ns.
+    pub fn clock_ns(&self) -> u64 {
         if self.of_process {
             return self.cpu_ns;
         }
         self.cpu_ns.max(self.booked_ns())
     }
 
-    /// CPU time that is sampled or lost, ns.
+    /// CPU time since the recording began, ns.
+    pub fn known_ns(&self) -> u64 {
+        self.clock_ns().saturating_sub(self.before_ns)
+    }
+
+    /// What of the clock is accounted for: from before the recording, sampled or lost, ns.
     pub fn booked_ns(&self) -> u64 {
-        self.sampled_ns.saturating_add(self.lost_total_ns())
+        self.before_ns.saturating_add(self.sampled_ns).saturating_add(self.lost_total_ns())
+    }
+
+    /// Sampling begins with the clock at `armed_ns`. `most_ns` is as long as the recording lasts: what was used within that is lost, the
+    /// rest is from before.
+    pub fn arm(&mut self, armed_ns: u64, most_ns: u64) {
+        // But for what was recorded before an exec.
+        let known = if self.of_process { self.cpu_ns.max(self.before_ns) } else { self.booked_ns() };
+        let unknown = armed_ns.saturating_sub(known);
+        let lost = unknown.min(most_ns);
+        self.before_ns = self.before_ns.saturating_add(unknown - lost);
+        self.lose(loss::UNARMED, 0, lost);
     }
 
     /// Begins an account whose samples stand for CPU time of the whole process: the first one for what it weighs.
@@ -255,6 +273,25 @@ mod tests {
         let mut ledger = of(u64::MAX, u64::MAX);
         assert!(ledger.sample(u64::MAX) <= 2);
         of(0, 0).sample(5);
+    }
+
+    #[test]
+    fn what_was_used_before_the_recording_is_not_lost() {
+        // (clock when armed, how long the recording lasted by then) → lost, from before, in ms
+        for ((armed, most), (lost, before)) in
+            [((5, 1000), (5, 0)), ((5000, 2), (2, 4998)), ((5000, 0), (0, 5000)), ((0, 7), (0, 0))]
+        {
+            let mut ledger = of(10 * MS, 10 * MS);
+            ledger.arm(armed * MS, most * MS);
+            assert_eq!((ledger.lost_ns[loss::UNARMED], ledger.before_ns), (lost * MS, before * MS));
+            ledger.sample(10 * MS);
+            ledger.cpu_ns = (armed + 14) * MS;
+            assert_eq!((ledger.known_ns(), ledger.tail_ns()), ((lost + 14) * MS, 4 * MS), "{armed} {most}");
+            // The same clock goes on after an exec.
+            ledger.restart(10 * MS);
+            ledger.arm((armed + 20) * MS, 60_000 * MS);
+            assert_eq!((ledger.lost_ns[loss::UNARMED], ledger.before_ns), ((lost + 10) * MS, before * MS));
+        }
     }
 
     #[test]

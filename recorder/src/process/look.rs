@@ -60,7 +60,7 @@ pub(super) fn look_for_blocked(thread: &mut Thread, file: &ProcFile, period_ns: 
     // What is still in the ring did get through.
     let written = slot.map_or(0, |slot| slot.sampled_ns.load(Relaxed));
     let in_ring = written.saturating_sub(thread.ledger.arrived_ns);
-    let booked = thread.ledger.sampled_ns + thread.ledger.lost_total_ns() - thread.blocked_ns;
+    let booked = thread.ledger.booked_ns() - thread.blocked_ns;
     thread.ledger.cpu_ns = thread.ledger.cpu_ns.max(ran);
     let unseen = ran.saturating_sub(booked.saturating_add(in_ring));
     if unseen < unseen_limit(period_ns) {

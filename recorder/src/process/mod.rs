@@ -51,9 +51,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process that just showed up.
-    pub fn new(file: ProcFile, recording: usize, group: u32, period_ns: u64) -> Process {
-        let book = Book::new(recording, group, period_ns);
+    /// A process that just showed up; the recording began at `recording_ns`, monotonic.
+    pub fn new(file: ProcFile, recording: usize, group: u32, period_ns: u64, recording_ns: u64) -> Process {
+        let mut book = Book::new(recording, group, period_ns);
+        book.threads.recording_ns = recording_ns;
         Process { file, book, wall: None, labels: Vec::new(), cost: Taken::default(), told: Told::default() }
     }
 

@@ -39,6 +39,8 @@ pub struct Thread {
     pub by_timer: u64,
     /// CLOCK_MONOTONIC ns of start and, if it is over, of the end.
     pub start_ns: u64,
+    /// When the recording began, monotonic ns.
+    pub(super) recording_ns: u64,
     /// See `start_ns`.
     pub end_ns: Option<u64>,
     /// Losses counted by the program, by cause, as last read: ns and samples.
@@ -108,6 +110,7 @@ impl Thread {
             cut: [0; WALK_ENDS],
             by_timer: 0,
             start_ns,
+            recording_ns: 0,
             end_ns: None,
             shared: ([0; CAUSES], [0; CAUSES]),
             written: (0, 0),
@@ -180,10 +183,7 @@ impl Thread {
             self.armed_ns = armed;
             self.first_ns = slot.first_ns.load(Relaxed);
             self.ledger.first_expiry(self.first_ns);
-            // CPU time before sampling was armed is in no sample, but for what was recorded before an exec.
-            let ledger = &mut self.ledger;
-            let known = if ledger.of_process { ledger.cpu_ns } else { ledger.booked_ns() };
-            ledger.lose(loss::UNARMED, 0, armed.saturating_sub(known));
+            self.ledger.arm(armed, self.start_ns.saturating_sub(self.recording_ns));
         }
         for cause in 0..CAUSES {
             let ns = slot.lost_ns.get(cause).map_or(0, |v| v.load(Relaxed)).min(SANE_NS);

@@ -28,6 +28,8 @@ pub struct Threads {
     pub sampling_ns: u64,
     /// Only these are recorded.
     pub selection: Option<ThreadSelection>,
+    /// When the recording began, monotonic ns.
+    pub recording_ns: u64,
     /// One past the highest slot ever used.
     used_slots: u32,
     /// The account of the first thread before exec: its clock runs on in the new image.
@@ -78,6 +80,7 @@ impl Threads {
             _ => {
                 let index = self.list.len();
                 let mut thread = Thread::new(tid, period_ns, time_ns);
+                thread.recording_ns = self.recording_ns;
                 thread.ledger.sampled_every(self.sampling_ns.max(period_ns));
                 if of_process(file) {
                     thread.ledger.be_of_process();
@@ -115,6 +118,7 @@ impl Threads {
         }
         let tid = slot.tid.load(Relaxed);
         let mut thread = Thread::new(tid, period_ns, slot.start_mono_ns.load(Relaxed));
+        thread.recording_ns = self.recording_ns;
         if let Some((_, account)) = self.before_exec.take_if(|(first, _)| *first == tid) {
             thread.resume(*account, period_ns);
         }
@@ -265,7 +269,7 @@ impl Threads {
         }
         let period_ns = period_ns.max(self.sampling_ns);
         let live = self.list.iter().filter(|t| t.end_ns.is_none()).count() as u64;
-        let known: u64 = self.list.iter().filter(|t| !t.moved).map(|t| t.ledger.known_ns()).sum();
+        let known: u64 = self.list.iter().filter(|t| !t.moved).map(|t| t.ledger.clock_ns()).sum();
         let unseen = clock_ns.saturating_sub(known + self.forgotten_ns);
         if !all && unseen < self.unseen_before + unseen_limit(period_ns) + live * period_ns {
             return;
@@ -290,12 +294,12 @@ impl Threads {
         self.list.iter_mut().for_each(|thread| thread.ledger.sampled_every(sampling_ns));
     }
 
-    /// CPU time of all its threads, ended ones too, and what of it is lost, ns.
-    pub fn known_ns(&self) -> (u64, u64) {
+    /// CPU clocks of all its threads, ended ones too, and what of it is lost, ns.
+    pub fn clock_ns(&self) -> (u64, u64) {
         let own = self.list.iter().filter(|t| !t.moved);
         own.fold((self.forgotten_ns, self.forgotten_lost_ns), |(known, lost), thread| {
             let ledger = &thread.ledger;
-            (known.saturating_add(ledger.known_ns()), lost.saturating_add(ledger.lost_total_ns()))
+            (known.saturating_add(ledger.clock_ns()), lost.saturating_add(ledger.lost_total_ns()))
         })
     }
 
@@ -334,7 +338,7 @@ impl Threads {
         for (thread, _) in self.list.iter().zip(&keep).filter(|(_, keep)| !**keep) {
             report(thread);
             if !thread.moved {
-                self.forgotten_ns += thread.ledger.known_ns();
+                self.forgotten_ns += thread.ledger.clock_ns();
                 self.forgotten_booked_ns += thread.ledger.booked_ns();
                 self.forgotten_lost_ns += thread.ledger.lost_total_ns();
             }

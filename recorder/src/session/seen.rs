@@ -49,6 +49,11 @@ impl Seen {
         self.word(|p| unsafe { &raw const (*p).stop }).load(Ordering::Acquire) != 0
     }
 
+    /// When the session began, monotonic ns.
+    pub fn begun_ns(&self) -> u64 {
+        super::begun_ns(&self.page)
+    }
+
     /// What an event of CPU time stands for in ns, never 0, and how far apart samples are.
     pub fn periods_ns(&self) -> (u64, u64) {
         // SAFETY: as in `ask_stop`.
