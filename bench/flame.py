@@ -16,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from measuring import small_parent
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -63,11 +65,11 @@ def write_folded(path, stacks, callees=0):
 
 def run(command, stdout=None):
     """CPU seconds and peak memory in MB of a command."""
-    child = subprocess.Popen(command, stdout=stdout or subprocess.DEVNULL)
-    _, status, usage = os.wait4(child.pid, 0)
-    if status:
+    full, used = small_parent(command)
+    if subprocess.run(full, stdout=stdout or subprocess.DEVNULL).returncode:
         sys.exit(f"{command[0]} failed")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    cpu, _, peak, _ = used()
+    return cpu, peak
 
 
 def main():

@@ -43,6 +43,22 @@ class Used:
     total_wall: float = 0
 
 
+def small_parent(command):
+    """The command as a child of a program of no size, and what tells its CPU s, wall s, peak MB and exit code afterwards: the peak that
+    the kernel has of a child begins with its parent's, and Python's can be hundreds of MB."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    if not (WORK / "rusage").exists():
+        subprocess.run(["gcc", "-O2", "-o", WORK / "rusage", ROOT / "bench/rusage.c"], check=True)
+    out = WORK / "small-parent.out"
+    out.unlink(missing_ok=True)
+
+    def used():
+        user, system, peak, status, wall = (int(x) for x in out.read_text().split())
+        return (user + system) / 1e9, wall / 1e9, peak / 1024, os.waitstatus_to_exitcode(status)
+
+    return [str(x) for x in [WORK / "rusage", out, *command]], used
+
+
 def run(prefix, command, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, meanwhile=None):
     """Runs `prefix... rusage command`; `meanwhile(process)` drives it from outside if given.
 

@@ -42,15 +42,13 @@ def say(text):
 
 def run(command, stdout=None):
     """CPU and wall seconds, peak MB and output of a command that must succeed."""
-    begin = time.monotonic()
-    process = subprocess.Popen([str(x) for x in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                               env={**os.environ, "FLIGHTLINE_SQL": str(SQL), "DATAFUSION_EXECUTION_TARGET_PARTITIONS": THREADS})
-    text = process.stdout.read().decode("utf-8", "replace")
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = status
-    if status:
-        raise SystemExit(f"store: {' '.join(map(str, command))[:300]}: status {status}")
-    return usage.ru_utime + usage.ru_stime, time.monotonic() - begin, usage.ru_maxrss / 1024, text
+    full, used = measuring.small_parent(command)
+    done = subprocess.run(full, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          env={**os.environ, "FLIGHTLINE_SQL": str(SQL), "DATAFUSION_EXECUTION_TARGET_PARTITIONS": THREADS})
+    if done.returncode:
+        raise SystemExit(f"store: {' '.join(map(str, command))[:300]}: status {done.returncode}")
+    cpu, wall, peak, _ = used()
+    return cpu, wall, peak, done.stdout.decode("utf-8", "replace")
 
 
 def size(folder, pattern="**/*"):
