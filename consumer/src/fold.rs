@@ -148,7 +148,9 @@ pub fn else_loaded(events: &BTreeMap<String, u64>) -> Option<&str> {
 
 /// The type with most events; of several, the first by name, whatever the order they came in.
 fn most<'a>(types: impl Iterator<Item = (&'a str, u64)>) -> Option<&'a str> {
-    types.max_by_key(|&(name, count)| (count, Reverse(name))).map(|(name, _)| name)
+    // Every thread begins: who looks at a recording without samples is better told that there are none.
+    let sampled = types.filter(|&(name, _)| name != "jdk.ThreadStart");
+    sampled.max_by_key(|&(name, count)| (count, Reverse(name))).map(|(name, _)| name)
 }
 
 /// Full names of the event types that `names` and aliases stand for.
@@ -347,5 +349,25 @@ fn unit(model: &Model, options: &FoldOptions, kinds: &[Id<EventKind>]) -> Result
             other_unit: other,
         }),
         None => Ok(unit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginnings_of_threads_are_no_samples() {
+        let of = |events: &[(&str, u64)]| {
+            let events: BTreeMap<String, u64> =
+                events.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+            else_loaded(&events).map(str::to_owned)
+        };
+        assert_eq!(of(&[("jdk.ThreadStart", 9)]), None);
+        assert_eq!(of(&[("jdk.ThreadStart", 9), ("my.Event", 2)]).as_deref(), Some("my.Event"));
+        assert_eq!(
+            of(&[("jdk.ThreadStart", 9), ("jdk.NativeMethodSample", 1), ("my.Event", 2)]).as_deref(),
+            Some("jdk.NativeMethodSample")
+        );
     }
 }
