@@ -64,7 +64,7 @@ pub struct RecordArgs {
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub repository: RepositoryArgs,
-    /// Draw a flame graph when the program has ended: FILE.html or FILE.svg
+    /// Draw a flame graph when the program has ended: FILE.html, FILE.svg or FILE.png
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "repository")]
     pub flame: Option<PathBuf>,
     #[command(flatten)]
@@ -461,6 +461,7 @@ fn scratch_for_picture(args: &RecordArgs) -> Result<Option<PathBuf>, Error> {
         });
     }
     // Better an error now than after an hour of recording.
+    crate::flame::format_of(picture).map_err(|problem| Error::Setting { name: "flame", problem })?;
     std::fs::OpenOptions::new()
         .write(true)
         .create(true)
