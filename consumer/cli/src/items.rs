@@ -103,7 +103,7 @@ fn of_bytes(
 ) -> Result<Outcome> {
     let (path, progress) = (reader.path, Progress::new(size));
     let mut buffer = vec![0; READ];
-    let mut read = 0u64;
+    let (mut read, mut start) = (0u64, Vec::new());
     loop {
         let bytes = match file.read(&mut buffer) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
@@ -112,8 +112,10 @@ fn of_bytes(
         let piece = buffer.get(..bytes).unwrap_or_default();
         if read == 0 {
             check(piece, path)?;
+            start = piece.get(..MAGIC.len()).unwrap_or_default().to_vec();
         }
         if piece.is_empty() {
+            input::refuse_cut(path, &start, read)?;
             return Ok(reader.close(taker));
         }
         read += bytes as u64;
