@@ -28,7 +28,7 @@ use super::doubts;
 use super::doubts::Landmarks;
 use super::references::Known;
 use super::types::Class;
-use crate::constants::STATE_FINISHED;
+use crate::constants::{MAGIC, STATE_FINISHED};
 use crate::error::{Error, ErrorKind, Malformed};
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::FileOffset;

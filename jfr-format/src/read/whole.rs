@@ -10,7 +10,7 @@ use super::layout;
 use super::parallel::Recording;
 use super::push::MAX_EVENT;
 use super::types::{Class, Kind, Types};
-use crate::constants::{CHECKPOINT_EVENT, METADATA_EVENT, STATE_FINISHED};
+use crate::constants::{CHECKPOINT_EVENT, MAGIC, METADATA_EVENT, STATE_FINISHED};
 use crate::edit::walk_pools;
 use crate::error::{Dubious, Error, ErrorKind, Malformed, Result};
 use crate::header::{ChunkHeader, LEN};
