@@ -50,8 +50,8 @@ Examples:
   flightline record -p 1234 --duration 30s --flame flame.html   a running process, from outside
   flightline record -o - -- python3 script.py | flightline flame - -o x.svg
 
-The line at the end counts samples as every reader does: one of two periods of CPU time is written as two. `(254 taken)` behind them says how many \
-were taken, where that is another number.
+The line at the end counts samples as every reader does: one of two periods of CPU time is written as two, one of less than half may be \
+none. `(254 taken)` behind them says how many were taken, where that is another number.
 
 SIGINT and SIGTERM finish the recording properly; a second one finishes at once. The exit status is the program's \
 (128 + n if signal n ended it), 1 if the program succeeded but the recording could not be written.";
