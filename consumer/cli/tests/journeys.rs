@@ -146,7 +146,7 @@ fn without_calls(path: &Path, settings: &[(&str, &str)], short: i64, lost: i64) 
             chunk.event(event, |e| _ = e.ticks(Ticks(0)).string(what).long(count).long(9)).unwrap();
         }
     }
-    chunk.finish(&mut out, Ticks(1_000_000)).unwrap();
+    chunk.finish(Ticks(1_000_000), true, &mut out).unwrap();
 }
 
 #[test]
