@@ -42,6 +42,7 @@ pub fn why_none(paths: &[PathBuf], lost: u64) -> Result<Option<String>> {
 /// Whether types of calls are declared.
 fn declares(path: &Path) -> Result<bool> {
     let mut input = input::recording(path)?;
+    input.decoder().select(|_| read::Interest::None);
     while let Some(item) = input.next().with_context(|| talk::shown(path))? {
         if let read::Item::ChunkEnd(end) = item
             && end.chunk.types.classes().iter().any(|class| DECLARED.contains(&&*class.name))
@@ -119,7 +120,7 @@ impl Asked {
         };
         let lost = match lost {
             0 => String::new(),
-            lost => format!("; {lost} were lost, as flightline summary says"),
+            lost => format!("; {lost} were lost, flightline summary tells why"),
         };
         format!("they were asked for{by}, but {shorter}{lost}")
     }
@@ -140,7 +141,7 @@ mod tests {
             "they were asked for (--block-io, --syscall-io=10ms), but none took so long"
         );
         asked.shorter = 7;
-        assert!(asked.told(3).ends_with("none took so long, 7 took less; 3 were lost, as flightline summary says"));
+        assert!(asked.told(3).ends_with("none took so long, 7 took less; 3 were lost, flightline summary tells why"));
         let mut asked = Asked::default();
         asked.setting("engines", "cpu@99hz,io@5ms");
         assert!(asked.told(0).contains("(-e io@5ms)"));
