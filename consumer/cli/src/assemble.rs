@@ -154,7 +154,9 @@ fn recordings_in(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for folder in repository::folders(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         // One that goes away meanwhile has nothing in it.
-        found.extend(repository::chunks(&folder).unwrap_or_default().into_iter().filter(|path| path.is_file()));
+        found.extend(
+            repository::chunks(&folder).unwrap_or_default().into_iter().filter(|path| path.is_file()),
+        );
     }
     if found.is_empty() {
         bail!("{} holds no *.jfr, nor folders of processes with some", dir.display());

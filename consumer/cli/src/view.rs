@@ -368,18 +368,19 @@ fn table_of(counts: Option<&BTreeMap<String, u64>>) -> Table {
     let of_view = |view: &View| {
         let needs = view.events.iter().chain(view.instead).map(|&name| name.into()).collect();
         let events = counts.map_or(Datum::Null, |counts| number(events_for(view, counts)));
-        vec![
-            text(view.name),
-            text(view.title),
-            text(view.category.title()),
-            Datum::Stack(needs),
-            events,
-        ]
+        vec![text(view.name), text(view.title), text(view.category.title()), Datum::Stack(needs), events]
     };
-    let in_order = Category::ALL.into_iter().flat_map(|of| view::all().filter(move |view| view.category == of));
+    let in_order =
+        Category::ALL.into_iter().flat_map(|of| view::all().filter(move |view| view.category == of));
     let mut rows: Vec<Vec<Datum>> = in_order.map(of_view).collect();
     rows.extend(counts.into_iter().flatten().map(|(name, &events)| {
-        vec![text(name), Datum::Null, text("Event types"), Datum::Stack([name.as_str().into()].into()), number(events)]
+        vec![
+            text(name),
+            Datum::Null,
+            text("Event types"),
+            Datum::Stack([name.as_str().into()].into()),
+            number(events),
+        ]
     }));
     let headings = ["View", "Title", "Category", "Needs", "Events"].map(|title| Heading {
         title: title.into(),

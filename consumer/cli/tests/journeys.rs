@@ -224,6 +224,9 @@ fn help_of_a_store_needs_no_engine() {
         let output = command(args).env("FLIGHTLINE_SQL", "/nowhere/flightline-sql").output().unwrap();
         let help = str::from_utf8(&output.stdout).unwrap();
         assert!(output.status.success() && told(&output).is_empty(), "{args:?}: {}", told(&output));
-        assert!(help.contains("Parquet") && help.contains("cargo build --release -p flightline-store"), "{help}");
+        assert!(
+            help.contains("Parquet") && help.contains("cargo build --release -p flightline-store"),
+            "{help}"
+        );
     }
 }

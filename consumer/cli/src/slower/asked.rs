@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn what_was_asked_for_and_how_many_were_shorter() {
         let mut asked = Asked::default();
-        for (name, value) in [("syscallIo", "10ms"), ("blockIo", "0ns"), ("engines", "cpu@99hz"), ("x", "y")] {
+        for (name, value) in [("syscallIo", "10ms"), ("blockIo", "0ns"), ("engines", "cpu@99hz"), ("x", "y")]
+        {
             asked.setting(name, value);
         }
         assert_eq!(
@@ -141,7 +142,11 @@ mod tests {
             "they were asked for (--block-io, --syscall-io=10ms), but none took so long"
         );
         asked.shorter = 7;
-        assert!(asked.told(3).ends_with("none took so long, 7 took less; 3 were lost, flightline summary tells why"));
+        assert!(
+            asked
+                .told(3)
+                .ends_with("none took so long, 7 took less; 3 were lost, flightline summary tells why")
+        );
         let mut asked = Asked::default();
         asked.setting("engines", "cpu@99hz,io@5ms");
         assert!(asked.told(0).contains("(-e io@5ms)"));
