@@ -212,7 +212,12 @@ impl Loader {
                 self.resolve(end.chunk);
                 self.passed_over(&end);
             }
-            Item::Warning(error) if matches!(error.kind(), ErrorKind::NotJfr | ErrorKind::Empty) => {
+            Item::Warning(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotJfr | ErrorKind::Empty | ErrorKind::HeaderCut { .. }
+                ) =>
+            {
                 return Err(error);
             }
             Item::Warning(warning) => self.loaded.warnings.push(warning),

@@ -227,6 +227,11 @@ pub enum ErrorKind {
     NotJfr,
     /// The input holds no byte.
     Empty,
+    /// The input ends within the header of its first chunk.
+    HeaderCut {
+        /// Bytes of it that are there.
+        bytes: u64,
+    },
     /// A structure of the format is broken.
     Malformed(Malformed),
     /// The chunk has no metadata, so its events cannot be decoded.
@@ -341,6 +346,9 @@ impl fmt::Display for Error {
             ErrorKind::Io(e) => write!(f, "{e}")?,
             ErrorKind::NotJfr => f.write_str("not a JFR chunk (no \"FLR\\0\" header of version 1 or 2)")?,
             ErrorKind::Empty => f.write_str("the input is empty")?,
+            ErrorKind::HeaderCut { bytes } => {
+                write!(f, "the chunk header is cut: {bytes} of its {} bytes are there", crate::header::LEN)?;
+            }
             ErrorKind::Malformed(m) => write!(f, "{m}")?,
             ErrorKind::NoMetadata => {
                 f.write_str("the chunk has no metadata; its events cannot be decoded")?

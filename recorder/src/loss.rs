@@ -9,7 +9,7 @@ use flightline_in_signal::layout::{
     unrecorded as reason,
 };
 
-use crate::{process::Process, process::thread::Thread, recording::Recording};
+use crate::{process::Process, process::thread::Thread, recording::Recording, settings::OffCpu};
 
 /// The sum of a recording.
 #[derive(Debug, Default, Clone)]
@@ -56,6 +56,8 @@ pub struct Report {
     pub off_cpu: Option<(u64, u64)>,
     /// Calls, requests to devices and growth by tracepoints: recorded, lost; `None` if they were not asked for.
     pub kernel_io: Option<(u64, u64)>,
+    /// What tracepoints were asked for.
+    pub traced: Option<OffCpu>,
     /// CPU time was not sampled.
     pub cpu_off: bool,
     /// CPU time of this process, ns.
@@ -153,7 +155,7 @@ impl fmt::Display for Report {
             return self.kinds_text(f, "");
         }
         // As many as every reader counts; how many a coarse timer took for them is told where it is another number.
-        write!(f, "{} samples", self.events)?;
+        write!(f, "{}", count(self.events, "sample"))?;
         if self.events.abs_diff(self.samples) > (self.samples / 50).max(3) {
             write!(f, " ({} taken)", self.samples)?;
         }
@@ -185,10 +187,39 @@ impl Report {
     /// What to do if much of what the kernel told is missing.
     pub fn advice(&self) -> Option<&'static str> {
         let much = |counts: Option<(u64, u64)>| counts.is_some_and(|(count, lost)| lost > count / 10);
-        (much(self.off_cpu) || much(self.kernel_io)).then_some(
-            "more than a tenth of what the kernel told is lost, by cause in `flightline summary`: --off-cpu-ring 64M holds more of it, \
-             --off-cpu-stack 0 needs less room (stacks by frame pointers), -p looks at single programs",
-        )
+        if !much(self.off_cpu) && !much(self.kernel_io) {
+            return None;
+        }
+        Some(match self.traced.as_ref().is_some_and(|traced| traced.all) {
+            true => {
+                "more than a tenth of what the kernel told is lost, by cause in `flightline summary`: --off-cpu-ring 64M holds more of it, \
+                 --off-cpu-stack 0 needs less room (stacks by frame pointers), -p looks at single programs"
+            }
+            false => {
+                "more than a tenth of what the kernel told is lost, by cause in `flightline summary`: --off-cpu-ring 64M holds more of it, \
+                 --off-cpu-stack 0 needs less room (stacks by frame pointers)"
+            }
+        })
+    }
+
+    /// What calls, requests and growth together are called: by those that were asked for.
+    fn kernel_io_called(&self, count: u64) -> String {
+        let asked = |of: fn(&OffCpu) -> bool| self.traced.as_ref().is_none_or(of);
+        let all = [
+            (asked(|o| o.calls.is_some()), "call"),
+            (asked(|o| o.block.is_some()), "request"),
+            (asked(|o| o.growth), "growth of memory"),
+        ];
+        let names = all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| match (count, name) {
+            (1, name) => name.to_owned(),
+            (_, "growth of memory") => "growths of memory".to_owned(),
+            (_, name) => format!("{name}s"),
+        });
+        let names: Vec<String> = names.collect();
+        match &names[..] {
+            [but_last @ .., last] if !but_last.is_empty() => format!("{} and {last}", but_last.join(", ")),
+            names => names.concat(),
+        }
     }
 
     fn kinds_text(&self, f: &mut fmt::Formatter<'_>, before: &str) -> fmt::Result {
@@ -201,11 +232,20 @@ impl Report {
                 lost => format!("{count} {name} ({lost} lost)"),
             })
             .collect();
-        let events = if text.is_empty() { "" } else { " events" };
-        let traced = [(self.off_cpu, "times off CPU"), (self.kernel_io, "calls and requests")];
-        let traced = traced.into_iter().filter_map(|(counts, name)| match counts? {
-            (count, 0) => Some(format!("{count} {name}")),
-            (count, lost) => Some(format!("{count} {name} ({lost} lost)")),
+        let one = text.len() == 1 && self.kinds.iter().any(|(count, lost)| *count == 1 && *lost == 0);
+        let events = match text.is_empty() {
+            true => "",
+            false if one => " event",
+            false => " events",
+        };
+        let off_cpu = |count| if count == 1 { "time off CPU".to_owned() } else { "times off CPU".to_owned() };
+        let traced = [
+            self.off_cpu.map(|counts| (counts, off_cpu(counts.0))),
+            self.kernel_io.map(|counts| (counts, self.kernel_io_called(counts.0))),
+        ];
+        let traced = traced.into_iter().flatten().map(|(counts, name)| match counts {
+            (count, 0) => format!("{count} {name}"),
+            (count, lost) => format!("{count} {name} ({lost} lost)"),
         });
         let list = format!("{}{events}", text.join(", "));
         let text: Vec<String> = [list].into_iter().filter(|list| !list.is_empty()).chain(traced).collect();
@@ -215,6 +255,11 @@ impl Report {
             false => write!(f, "{before}{}", text.join(", ")),
         }
     }
+}
+
+/// `1 sample`, `2 samples`.
+fn count(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 /// Seconds with as many digits as mean something.
@@ -270,7 +315,42 @@ mod tests {
         report.off_cpu = Some((1000, 101));
         assert!(report.advice().is_some_and(|said| said.contains("--off-cpu-ring")));
         report.off_cpu = None;
+        report.events = 1;
+        assert!(report.to_string().starts_with("1 sample (200 taken)"), "{report}");
         report.events = 1990;
         assert!(report.to_string().starts_with("1990 samples (200 taken), 2.02 s"), "{report}");
+    }
+    #[test]
+    fn what_tracepoints_told_is_named_after_what_was_asked_for() {
+        let second = Some(std::time::Duration::from_secs(1));
+        let told = |calls, block, growth, count| {
+            let traced = OffCpu { calls, block, growth, ..OffCpu::default() };
+            let report = Report {
+                cpu_off: true,
+                kernel_io: Some((count, 0)),
+                traced: Some(traced),
+                ..Report::default()
+            };
+            report.to_string()
+        };
+        assert_eq!(told(None, None, true, 84), "84 growths of memory");
+        assert_eq!(told(None, None, true, 1), "1 growth of memory");
+        assert_eq!(told(second, second, false, 3), "3 calls and requests");
+        assert_eq!(told(second, second, true, 3), "3 calls, requests and growths of memory");
+        let mut kinds = Report { cpu_off: true, ..Report::default() };
+        let trace = NAMES_OF_EVENTS.iter().position(|name| *name == "trace").unwrap();
+        kinds.kinds[trace] = (1, 0);
+        assert_eq!(kinds.to_string(), "1 trace event");
+        kinds.kinds[trace] = (2, 0);
+        assert_eq!(kinds.to_string(), "2 trace events");
+    }
+
+    #[test]
+    fn advice_does_not_name_what_was_given() {
+        let mut report =
+            Report { off_cpu: Some((1000, 101)), traced: Some(OffCpu::default()), ..Report::default() };
+        assert!(report.advice().is_some_and(|said| !said.contains("-p ")));
+        report.traced = Some(OffCpu { all: true, ..OffCpu::default() });
+        assert!(report.advice().is_some_and(|said| said.contains("-p looks at single programs")));
     }
 }

@@ -4,6 +4,7 @@ use std::{
     collections::HashSet,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use flightline_in_signal::layout::loss::NAMES;
@@ -18,7 +19,7 @@ use crate::{
     process::proc_file::ProcFile,
     process::thread::{Thread, WALK_ENDS},
     recording::Recording,
-    settings::Settings,
+    settings::{OffCpu, Settings, text::of_duration},
     system,
 };
 
@@ -46,11 +47,18 @@ pub fn setting(recording: &mut Recording, settings: &Settings, now_ns: u64) {
         e.ticks(now).long(1).string("flightline").string(&destination);
         e.long(i64::MAX).long(0).long(start_ms).long(i64::MAX);
     });
+    let traced = |of: fn(&OffCpu) -> Option<Duration>| {
+        settings.off_cpu.as_ref().and_then(of).map_or(String::new(), of_duration)
+    };
     let values = [
         ("event", if settings.cpu { "cpu" } else { settings.wall.map_or("", |_| "wall") }.to_owned()),
         ("engines", settings.spec()),
         ("interval", settings.period_ns().to_string()),
         ("engine", settings.engine.name().to_owned()),
+        ("offCpu", traced(|o| o.switches.then_some(o.min))),
+        ("syscallIo", traced(|o| o.calls)),
+        ("blockIo", traced(|o| o.block)),
+        ("growth", settings.off_cpu.as_ref().filter(|o| o.growth).map_or("", |_| "true").to_owned()),
         ("budget", settings.budget.map_or(String::new(), |share| format!("{} %", share * 100.0))),
         ("aggregate", settings.aggregate.map_or(String::new(), |time| format!("{} ms", time.as_millis()))),
         ("depth", settings.depth.to_string()),

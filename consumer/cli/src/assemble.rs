@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
-use jfr_format::edit::{self, Conflicts, Part};
+use flightline_recorder::repository;
+use jfr_format::edit::{self, Conflicts, Part, Source};
+use jfr_format::header::LEN;
 use serde_json::json;
 
 use crate::edit::{count, output, quiet_input};
@@ -14,6 +16,7 @@ use crate::{Outcome, talk};
 pub const EXAMPLES: &str = "\
 Examples:
   flightline assemble /tmp/2026_11_21_10_00_00_4711 -o run.jfr     the chunks of a JDK's repository
+  flightline assemble /var/lib/fl -o all.jfr                       those of all processes in a repository
   flightline assemble run_*.jfr -o run.jfr                         what `disassemble` made
   flightline assemble a.jfr b.jfr -o both.jfr --rebase             recordings of two programs
   flightline assemble a.jfr b.jfr -o both.jfr --keep-order
@@ -27,7 +30,7 @@ its events, constants and times as they were, to the nanosecond (or to the first
 /// Arguments of `assemble`.
 #[derive(Debug, Args)]
 pub struct AssembleArgs {
-    /// Recordings, or a directory with *.jfr
+    /// Recordings, a directory with *.jfr, or a repository, of which all chunks are taken
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub inputs: Vec<PathBuf>,
     /// Where to; `-` is standard output
@@ -52,6 +55,7 @@ pub fn run(args: AssembleArgs) -> Result<Outcome> {
     let mut paths = Vec::new();
     for path in &args.inputs {
         if path.is_dir() {
+            crate::recover::before_reading(path);
             paths.extend(recordings_in(path)?);
         } else {
             paths.push(path.clone());
@@ -69,10 +73,19 @@ pub fn run(args: AssembleArgs) -> Result<Outcome> {
             talk::warning(format_args!("{} is empty: left out", path.display()));
             continue;
         }
-        let source = quiet_input(path)?;
+        // A recorder of ours begins it with its header.
+        let given = args.inputs.iter().any(|given| given == path);
+        if !given && path.metadata().is_ok_and(|m| m.is_file() && m.len() <= LEN as u64) {
+            talk::warning(format_args!("{} is only begun: left out", path.display()));
+            continue;
+        }
+        let source = source(path)?;
         let header = jfr_format::header::ChunkHeader::decode(source.bytes())
             .with_context(|| format!("{} is not a JFR recording", talk::shown(path)))?;
         parts.push((header.start_nanos, Part { name: talk::shown(path), source }));
+    }
+    if parts.is_empty() {
+        bail!("nothing to join: there is no chunk with anything in it but the output");
     }
     if !args.keep_order {
         parts.sort_by_key(|(start, _)| *start);
@@ -93,6 +106,15 @@ pub fn run(args: AssembleArgs) -> Result<Outcome> {
         tell(&conflicts);
     }
     Ok(if conflicts.none() { Outcome::Whole } else { Outcome::Partial })
+}
+
+/// A file; of a chunk that is being written, what is in it by now.
+fn source(path: &Path) -> Result<Source> {
+    let live = std::fs::File::open(path).ok().filter(|_| path.is_file());
+    match live.and_then(|file| crate::repository::live(&file)) {
+        Some(bytes) => Ok(bytes.into()),
+        None => quiet_input(path),
+    }
 }
 
 /// One bar for all parts.
@@ -127,19 +149,18 @@ fn json(conflicts: &Conflicts) -> serde_json::Value {
     })
 }
 
+/// The *.jfr in a directory; if there are none, those in its folders of processes, as a repository has them.
 fn recordings_in(dir: &Path) -> Result<Vec<PathBuf>> {
-    let cannot = || format!("cannot read {}", dir.display());
     let mut found = Vec::new();
-    for entry in dir.read_dir().with_context(cannot)? {
-        let path = entry.with_context(cannot)?.path();
-        if path.extension().is_some_and(|e| e == "jfr") && path.is_file() {
-            found.push(path);
-        }
+    for folder in repository::folders(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        // One that goes away meanwhile has nothing in it.
+        found.extend(
+            repository::chunks(&folder).unwrap_or_default().into_iter().filter(|path| path.is_file()),
+        );
     }
     if found.is_empty() {
-        bail!("{} holds no *.jfr", dir.display());
+        bail!("{} holds no *.jfr, nor folders of processes with some", dir.display());
     }
-    found.sort();
     Ok(found)
 }
 

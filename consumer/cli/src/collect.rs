@@ -3,8 +3,6 @@
 mod file;
 mod rolling;
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -331,22 +329,8 @@ impl Collecting<'_> {
             talk::warning(format_args!("{} found no room in the repository", count(refused, "byte")));
         }
         if !self.args.quiet {
-            let mut causes: BTreeMap<&str, Vec<(&str, u64)>> = BTreeMap::new();
-            for (loss, amount) in &self.judge.losses {
-                causes.entry(&loss.cause).or_default().push((&loss.of, amount.events));
-            }
-            for (cause, mut of) in causes {
-                of.sort_by_key(|(_, events)| Reverse(*events));
-                let events = of.iter().map(|(_, events)| events).sum();
-                let most = of.first().map_or("", |(of, _)| of);
-                let most = if most.is_empty() { "unknown type" } else { most };
-                // Who comes late is told of every type there is.
-                let types =
-                    if of.len() > 1 { format!("{} types, mostly {most}", of.len()) } else { most.into() };
-                talk::note(format_args!(
-                    "lost before it came: {} of {types} ({cause})",
-                    count(events, "event")
-                ));
+            for lost in self.judge.told() {
+                talk::note(format_args!("lost before it came: {lost}"));
             }
             talk::note(format_args!(
                 "collected {} in {} ({} checked), {} from {input}",

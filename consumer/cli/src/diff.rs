@@ -177,6 +177,9 @@ impl DiffArgs {
             }
         };
         let format = self.format.or_else(|| self.output.as_ref().and_then(by_name)).unwrap_or(Format::Table);
+        if let (None, Format::Table, Some(path)) = (self.format, format, &self.output) {
+            output::refuse_picture(path, "pictures end in .html, .htm or .svg, or take --format")?;
+        }
         let stdout = self.output.as_deref().is_none_or(output::is_stdout);
         if self.json && format != Format::Table && stdout {
             bail!("--json and the picture would both be written to standard output: give -o a file");

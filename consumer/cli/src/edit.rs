@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use jfr_format::edit::Source;
 
-use crate::input::refuse_compressed;
+use crate::input::{refuse_compressed, refuse_cut};
 use crate::output::{is_stdout, refuse_input, whole};
 use crate::talk::{Progress, shown};
 
@@ -39,6 +39,7 @@ pub fn quiet_input(path: &Path) -> Result<Source> {
                 bail!("{} is empty", shown(path));
             }
             refuse_compressed(source.bytes(), path)?;
+            refuse_cut(path, source.bytes(), source.bytes().len() as u64)?;
             return Ok(source);
         }
         File::open(path).and_then(|mut file| file.read_to_end(&mut all)).with_context(cannot)?;
@@ -47,6 +48,7 @@ pub fn quiet_input(path: &Path) -> Result<Source> {
         bail!("{} is empty", shown(path));
     }
     refuse_compressed(&all, path)?;
+    refuse_cut(path, &all, all.len() as u64)?;
     Ok(all.into())
 }
 

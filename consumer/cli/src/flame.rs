@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use flightline_consumer::picture;
 use flightline_consumer::render::difference::{self, DifferenceOptions, Ratio};
 use flightline_consumer::render::svg::SvgOptions;
@@ -18,7 +18,11 @@ use crate::{Outcome, output, png, stacks, tracks};
 /// Draws a flame graph.
 pub fn run(args: &FlameArgs) -> Result<Outcome> {
     output::refuse_input(&args.output, args.stacks.inputs.iter().map(PathBuf::as_path))?;
-    let format = args.format.unwrap_or_else(|| format_of(&args.output));
+    let format = match args.format {
+        Some(format) => format,
+        None => format_of(&args.output)
+            .map_err(|why| anyhow!("{why}; --format says what to write into another name"))?,
+    };
     if args.flame_chart && format == PictureFormat::Html {
         bail!("--flame-chart is for SVG and PNG: give -o a name that ends in .svg or .png");
     }
@@ -172,11 +176,20 @@ fn draw(args: &FlameArgs, profile: &Profile, options: &SvgOptions, picture: &mut
     Ok(chart::svg(&tracks::read(inputs, select, profile, For::Svg)?, options, picture)?)
 }
 
-fn format_of(path: &Path) -> PictureFormat {
-    match path.extension() {
-        Some(extension) if extension.eq_ignore_ascii_case("svg") => PictureFormat::Svg,
-        Some(extension) if extension.eq_ignore_ascii_case("png") => PictureFormat::Png,
-        _ => PictureFormat::Html,
+/// What to draw by the name of the output; without an ending a page.
+///
+/// # Errors
+/// The ending is of something else.
+pub fn format_of(path: &Path) -> Result<PictureFormat, String> {
+    let Some(ending) = path.extension() else { return Ok(PictureFormat::Html) };
+    match ending.to_ascii_lowercase().to_str() {
+        Some("html" | "htm") => Ok(PictureFormat::Html),
+        Some("svg") => Ok(PictureFormat::Svg),
+        Some("png") => Ok(PictureFormat::Png),
+        _ => Err(format!(
+            "{} would not be what its name says: pictures end in .html, .htm, .svg or .png",
+            path.display()
+        )),
     }
 }
 

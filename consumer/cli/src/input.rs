@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use flightline_consumer::convert::Text;
 use jfr_format::constants::MAGIC;
+use jfr_format::header::LEN;
 use jfr_format::read::{Input, Recording};
 
 use crate::talk::shown;
@@ -52,6 +53,7 @@ pub fn open(path: &Path) -> Result<Source> {
     }
     refuse_compressed(&magic, path)?;
     if is_recording(&magic) {
+        refuse_cut(path, &magic, metadata.len())?;
         return Ok(Source::Recording(Box::new(Input::open(path).with_context(cannot)?.boxed())));
     }
     Ok(Source::Text(Box::new(BufReader::new(Cursor::new(magic).chain(file)))))
@@ -77,10 +79,12 @@ pub fn whole(path: &Path) -> Result<Option<Recording>> {
     if let Some(bytes) = crate::repository::live(&file) {
         return Ok(Some(Recording::bytes(bytes.into())));
     }
+    let len = file.metadata().with_context(cannot)?.len();
     file.take(MAGIC.len() as u64).read_to_end(&mut magic).with_context(cannot)?;
     if !is_recording(&magic) {
         return Ok(None);
     }
+    refuse_cut(path, &magic, len)?;
     Recording::open(path).map(Some).with_context(cannot)
 }
 
@@ -190,12 +194,26 @@ fn stream(mut source: Box<dyn Read>, path: &Path) -> Result<Source> {
     }
     refuse_compressed(&magic, path)?;
     let recording = is_recording(&magic);
+    if recording {
+        let rest = (LEN - MAGIC.len()) as u64;
+        source.by_ref().take(rest).read_to_end(&mut magic).with_context(reading)?;
+        refuse_cut(path, &magic, magic.len() as u64)?;
+    }
     let whole = Cursor::new(magic).chain(source);
     Ok(if recording {
         Source::Recording(Box::new(Input::stream(Box::new(whole))))
     } else {
         Source::Text(Box::new(BufReader::new(whole)))
     })
+}
+
+/// # Errors
+/// An input of `len` bytes, which begins with `start`, is a recording that ends within its first header.
+pub fn refuse_cut(path: &Path, start: &[u8], len: u64) -> Result<()> {
+    if start.starts_with(&MAGIC) && len < LEN as u64 {
+        bail!("{}: the chunk header is cut: {len} of its {LEN} bytes are there (at offset 0)", shown(path));
+    }
+    Ok(())
 }
 
 /// # Errors

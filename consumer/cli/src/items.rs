@@ -32,6 +32,9 @@ pub trait Taker {
 pub struct Reader<'a> {
     path: &'a Path,
     feed: Feed,
+    /// The first bytes, and how many there were.
+    start: Vec<u8>,
+    bytes: u64,
     warnings: u64,
     outcome: Outcome,
 }
@@ -39,13 +42,22 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Of this input.
     pub fn new(path: &'a Path, wanted: live::Options) -> Self {
-        Self { path, feed: Feed::new(wanted), warnings: 0, outcome: Outcome::Whole }
+        let feed = Feed::new(wanted);
+        Self { path, feed, start: Vec::new(), bytes: 0, warnings: 0, outcome: Outcome::Whole }
     }
 
     /// Some more bytes.
     pub fn push(&mut self, bytes: &[u8], taker: &mut impl Taker) {
+        self.start.extend(bytes.iter().take(MAGIC.len() - self.start.len()));
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         self.feed.push(bytes);
         self.pass_on(taker);
+    }
+
+    /// # Errors
+    /// What has come ends within the first header.
+    pub fn refuse_cut(&self) -> Result<()> {
+        input::refuse_cut(self.path, &self.start, self.bytes)
     }
 
     fn pass_on(&mut self, taker: &mut impl Taker) {
@@ -114,6 +126,7 @@ fn of_bytes(
             check(piece, path)?;
         }
         if piece.is_empty() {
+            reader.refuse_cut()?;
             return Ok(reader.close(taker));
         }
         read += bytes as u64;

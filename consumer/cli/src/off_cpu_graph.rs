@@ -139,6 +139,9 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     }
     let graph = if args.run_queue { Graph::RunQueue } else { graph };
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
+    if format == Format::Folded && args.format.is_none() {
+        output::refuse_picture(&args.output, "pictures end in .html, .htm, .svg or .png, or take --format")?;
+    }
     let Read { tree, seen, all, outcome } = read(args, graph)?;
     note(&seen, args, graph);
     if tree.total == 0 {

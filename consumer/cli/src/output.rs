@@ -27,6 +27,19 @@ pub fn refuse_input<'a>(path: &Path, inputs: impl IntoIterator<Item = &'a Path>)
     Ok(())
 }
 
+/// # Errors
+/// `path` ends as pictures and documents do that are not written; `known` says which are. What the text that goes into any other
+/// name is called is its reader's choice.
+pub fn refuse_picture(path: &Path, known: &str) -> Result<()> {
+    const PICTURES: [&str; 11] =
+        ["pdf", "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "ps", "eps"];
+    let ending = path.extension().unwrap_or_default();
+    if PICTURES.iter().any(|picture| ending.eq_ignore_ascii_case(picture)) {
+        bail!("{} would not be what its name says: {known}", path.display());
+    }
+    Ok(())
+}
+
 /// Writes a finished document to a file or standard output; a terminal is not a place for pictures.
 pub fn document(path: &Path, bytes: &[u8]) -> Result<()> {
     if is_stdout(path) && io::stdout().is_terminal() {

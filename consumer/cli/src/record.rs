@@ -50,6 +50,9 @@ Examples:
   flightline record -p 1234 --duration 30s --flame flame.html   a running process, from outside
   flightline record -o - -- python3 script.py | flightline flame - -o x.svg
 
+The line at the end counts samples as every reader does: one of two periods of CPU time is written as two, one of less than half may be \
+none. `(254 taken)` behind them says how many were taken, where that is another number.
+
 SIGINT and SIGTERM finish the recording properly; a second one finishes at once. The exit status is the program's \
 (128 + n if signal n ended it), 1 if the program succeeded but the recording could not be written.";
 
@@ -64,7 +67,7 @@ pub struct RecordArgs {
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub repository: RepositoryArgs,
-    /// Draw a flame graph when the program has ended: FILE.html or FILE.svg
+    /// Draw a flame graph when the program has ended: FILE.html, FILE.svg or FILE.png
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "repository")]
     pub flame: Option<PathBuf>,
     #[command(flatten)]
@@ -461,6 +464,7 @@ fn scratch_for_picture(args: &RecordArgs) -> Result<Option<PathBuf>, Error> {
         });
     }
     // Better an error now than after an hour of recording.
+    crate::flame::format_of(picture).map_err(|problem| Error::Setting { name: "flame", problem })?;
     std::fs::OpenOptions::new()
         .write(true)
         .create(true)

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use flightline_recorder::{
     black_box::{self, Recovered},
@@ -39,7 +39,13 @@ pub struct RecoverArgs {
 /// Recovers.
 pub fn run(args: &RecoverArgs) -> Result<Outcome> {
     let mut all = Recovered::default();
-    for session in session::abandoned() {
+    let sessions = session::abandoned();
+    // What was to be written may not be there yet; what is neither there nor was to be is a slip.
+    let slip = |path: &&PathBuf| !path.exists() && !sessions.iter().any(|session| concerns(session, path));
+    if let Some(path) = args.paths.iter().find(slip) {
+        bail!("{} does not exist, nor was it being recorded to", shown(path));
+    }
+    for session in sessions {
         if args.paths.is_empty() || args.paths.iter().any(|path| concerns(&session, path)) {
             let done = match black_box::recover(&session) {
                 Ok(done) => done,

@@ -1,5 +1,7 @@
 //! `flightline slower`
 
+mod asked;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -85,6 +87,7 @@ pub fn run(args: &SlowerArgs) -> Result<Outcome> {
             start: None,
             headed: false,
             seen: 0,
+            lost: 0,
             sorted: Sorted::new(ROOM),
             longest: args.top.map(|most| Longest::new(most as usize)),
             failed: None,
@@ -105,7 +108,7 @@ pub fn run(args: &SlowerArgs) -> Result<Outcome> {
                 return Err(error.into());
             }
         }
-        list.finish()
+        list.finish(&paths)
     })?;
     Ok(outcome)
 }
@@ -119,6 +122,8 @@ struct List<'a> {
     headed: bool,
     /// Calls, however long.
     seen: u64,
+    /// Calls that were lost.
+    lost: u64,
     sorted: Sorted,
     longest: Option<Longest>,
     failed: Option<io::Error>,
@@ -129,6 +134,9 @@ impl Taker for List<'_> {
         match item {
             Item::ChunkStart(chunk) => {
                 self.start.get_or_insert(chunk.time.epoch_nanos);
+            }
+            Item::Loss(loss) if asked::is_of_calls(loss) => {
+                self.lost = self.lost.saturating_add(loss.events.unwrap_or(0));
             }
             Item::Sample(sample) if self.failed.is_none() => {
                 let Some(call) = Call::of(sample) else { return };
@@ -152,12 +160,16 @@ impl Taker for List<'_> {
 }
 
 impl List<'_> {
-    fn finish(mut self) -> Result<()> {
+    fn finish(mut self, paths: &[PathBuf]) -> Result<()> {
         if self.seen == 0 {
-            bail!(
-                "{} has no reads, writes and the like (jdk.FileRead, …): record with -e io, --syscall-io or --block-io",
-                all_shown(&self.args.inputs)
-            );
+            let inputs = all_shown(&self.args.inputs);
+            let Some(why) = asked::why_none(paths, self.lost)? else {
+                bail!(
+                    "{inputs} has no reads, writes and the like (jdk.FileRead, …): record with -e io, --syscall-io or --block-io"
+                );
+            };
+            talk::note(format_args!("{inputs} has no reads, writes and the like: {why}"));
+            return Ok(());
         }
         if let Some(longest) = self.longest.take() {
             for call in longest.finish() {

@@ -72,7 +72,7 @@ pub struct SpansArgs {
     /// Inferred spans: not of functions that match, as class.function or library.function; may be repeated
     #[arg(long, value_name = "REGEX", requires = "inferred")]
     not_inferred: Vec<Regex>,
-    /// Flame graph: html, svg or folded text, by the ending of the name; `-` is folded text on standard output
+    /// Flame graph: html, svg, else folded text, by the ending of the name; `-` is folded text on standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Lines at most
@@ -118,6 +118,7 @@ pub fn label(text: &str) -> Result<(String, String), String> {
 pub fn run(args: &SpansArgs) -> Result<Outcome> {
     if let Some(output) = &args.output {
         output::refuse_input(output, args.inputs.iter().map(PathBuf::as_path))?;
+        output::refuse_picture(output, "flame graphs end in .html, .htm or .svg, all else is folded text")?;
         if args.json && output.as_os_str() == "-" {
             bail!("--json and -o - would both write to standard output: give -o a file");
         }

@@ -53,7 +53,9 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
         }
     };
     let tree = reshape.tree(fold::fold(&model, &options)?);
-    if args.total && tree.unit == "samples" {
+    // An exception stands for itself: its number is what is wanted.
+    let thrown = |event: &String| fold::alias_of(event) == Some("exception");
+    if args.total && tree.unit == "samples" && !fold::events(&model, &options)?.iter().all(thrown) {
         talk::warning("the recording does not say what a sample stands for; counting samples");
     }
     Ok(Profile { tree, outcome, model: Some(model) })

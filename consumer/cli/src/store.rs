@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, anyhow};
-use clap::Args;
+use clap::{Args, CommandFactory};
 
-use crate::talk;
+use crate::args::Cli;
+use crate::{output, talk};
 
 /// The command that answers.
 const PROGRAM: &str = "flightline-sql";
@@ -35,10 +36,40 @@ pub struct PassedOn {
 
 /// Starts the engine's `command`, or what the arguments name if there is none.
 pub fn run(command: Option<&str>, passed_on: &PassedOn) -> ExitCode {
+    if let (true, Err(lacks)) = (asks_for_help(&passed_on.arguments), engine()) {
+        return help(command.unwrap_or("store"), &lacks);
+    }
     // As its help is to call it.
     let called = if command.is_some() { "flightline" } else { "flightline store" };
     let command = command.map(OsString::from);
     become_engine(called, command.into_iter().chain(passed_on.arguments.iter().cloned()))
+}
+
+fn asks_for_help(arguments: &[OsString]) -> bool {
+    let asks = |argument: &OsString| argument == "--help" || argument == "-h";
+    arguments.first().is_some_and(|first| first == "help")
+        || arguments.iter().take_while(|&argument| argument != "--").any(asks)
+}
+
+/// What `command` is, where what would tell its options is not there.
+fn help(command: &str, lacks: &anyhow::Error) -> ExitCode {
+    let mut all = Cli::command();
+    all.build();
+    let about = all.find_subcommand(command).and_then(|command| command.get_about()).map(ToString::to_string);
+    let text = format!(
+        "{}\n\n{}\n\nCommands: sql, flame --store, store add, store maintain, store info, store top, store share, store diff\n\n{EXAMPLES}\n\n\
+         Their options are told by --help where it is installed: {lacks}.\n",
+        about.unwrap_or_default(),
+        "A store keeps the samples of many recordings as Parquet, in a directory or a bucket, and answers questions in SQL."
+    );
+    match output::text(Path::new("-"), |out| out.write_all(text.as_bytes())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            talk::error(&error);
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Draws from a store if the arguments of `flightline` say so: then they are not those of a recording.
@@ -78,7 +109,7 @@ pub fn engine() -> Result<PathBuf> {
     places.into_iter().find(|place| place.is_file()).with_context(|| {
         format!(
             "stores are asked by the command {PROGRAM}, which is neither beside this one nor in libexec/flightline nor on PATH ({PLACE} says where \
-             else): `cargo build --release -p flightline-store` builds it"
+             else): `cargo build --release -p flightline-store` builds it, the package flightline-store has it"
         )
     })
 }

@@ -146,6 +146,12 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
         }
     }
     out.flush().context("cannot write")?;
+    if tail.was_over() {
+        talk::note(format_args!(
+            "{} is finished and has nothing new: --all shows all of it, --last 1h what was so long before now",
+            shown(&path)
+        ));
+    }
     Ok(tail.outcome)
 }
 
@@ -195,6 +201,10 @@ struct Tail {
     done: HashSet<PathBuf>,
     /// Whose events were printed last.
     shown: Option<PathBuf>,
+    /// Some were.
+    printed: bool,
+    /// Up to when those have come whose recordings have ended, ns since 1970.
+    newest: Option<i64>,
     outcome: Outcome,
 }
 
@@ -274,6 +284,8 @@ impl Tail {
             told_most: false,
             done: HashSet::new(),
             shown: None,
+            printed: false,
+            newest: None,
             outcome: Outcome::Whole,
         }
     }
@@ -281,6 +293,11 @@ impl Tail {
     /// There was nothing to follow, nor to read.
     fn none(&self) -> bool {
         self.sources.is_empty() && self.shown.is_none()
+    }
+
+    /// It all ended before the time from which on it is shown.
+    fn was_over(&self) -> bool {
+        self.sources.is_empty() && !self.printed && self.newest.is_some_and(|newest| newest < self.since)
     }
 
     fn add(&mut self, path: PathBuf) -> Result<()> {
@@ -359,7 +376,7 @@ impl Tail {
             if signals.wait(Some(Duration::ZERO)).is_some() {
                 return Ok(true);
             }
-            step(source, &mut self.form, self.several, &mut self.shown, out)?;
+            self.printed |= step(source, &mut self.form, self.several, &mut self.shown, out)?;
         }
         let ended = self.sources.iter().all(|source| source.ended) && !self.several;
         self.table(ended, out)?;
@@ -368,6 +385,7 @@ impl Tail {
             if talk::warnings(&source.path, &source.warnings) == Outcome::Partial {
                 self.outcome = Outcome::Partial;
             }
+            self.newest = self.newest.max(Some(source.at));
             self.done.insert(source.path);
         }
         Ok(ended)
@@ -408,16 +426,16 @@ impl Tail {
     }
 }
 
-/// Takes one item.
+/// Takes one item; whether something was printed.
 fn step(
     source: &mut Source,
     form: &mut Form,
     several: bool,
     shown_last: &mut Option<PathBuf>,
     out: &mut dyn Write,
-) -> Result<()> {
+) -> Result<bool> {
     let Source { follow, printer, warnings, path, at, .. } = source;
-    let Some(item) = follow.next().with_context(|| shown(path))? else { return Ok(()) };
+    let Some(item) = follow.next().with_context(|| shown(path))? else { return Ok(false) };
     *at = source::time_of(&item).unwrap_or(*at);
     match (form, printer) {
         (Form::Table { top, .. }, _) => top.item(item).with_context(|| shown(path))?,
@@ -433,10 +451,11 @@ fn step(
                 *shown_last = Some(path.clone());
             }
             out.write_all(&lines).context("cannot write")?;
+            return Ok(!lines.is_empty());
         }
         (Form::Events(..), None) => {}
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Whether a directory is one recording: the folder of a process, of whatever recorder.

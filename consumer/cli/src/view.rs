@@ -10,8 +10,8 @@ use clap::error::ErrorKind;
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::view::{
-    self, Category, Layout, Options, Plan, Table, Truncate, View, Viewer, how_to_record, similar, write_csv,
-    write_json, write_json_list, write_text,
+    self, Category, Datum, Heading, Layout, Options, Plan, Table, Truncate, Unit, View, Viewer,
+    how_to_record, similar, write_csv, write_json, write_json_list, write_text,
 };
 use jfr_format::read::{Item, Recording, default_jobs};
 
@@ -24,6 +24,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   flightline view --list                                  all views
   flightline view --list run.jfr                          marked: those the recording has events for
+  flightline view --list --json run.jfr | jq -r '.rows[] | select(.Events > 0).View'
   flightline view hot-methods run.jfr
   flightline view gc-pauses,allocation-by-class run.jfr   several, in one pass
   flightline view contention-by-site --cell-height 10 run.jfr
@@ -332,7 +333,7 @@ fn list_instead(args: &ViewArgs) -> Result<Option<Outcome>> {
     let mut inputs = args.inputs.clone();
     match &args.name {
         None => {
-            list(None)?;
+            list(args, None)?;
             return Ok(Some(Outcome::Whole));
         }
         Some(name) if args.list => inputs.insert(0, PathBuf::from(name)),
@@ -347,17 +348,66 @@ fn list_instead(args: &ViewArgs) -> Result<Option<Outcome>> {
     }
     let mut viewer = Viewer::new(Vec::new(), Options::default());
     let outcome = read(args, &inputs, &mut viewer)?;
-    list(Some(viewer.counts()))?;
+    list(args, Some(viewer.counts()))?;
     Ok(Some(outcome))
 }
 
-/// Lists the views; with the events of a recording, marks those that have some.
-fn list(counts: Option<&BTreeMap<String, u64>>) -> Result<()> {
-    let has = |view: &View| {
-        let any = |name: &str| name == "*" || counts.is_some_and(|counts| counts.contains_key(name));
-        counts.is_some_and(|counts| !counts.is_empty())
-            && view.events.iter().chain(view.instead).any(|name| any(name))
+/// How many events a recording has for a view.
+fn events_for(view: &View, counts: &BTreeMap<String, u64>) -> u64 {
+    let of = |names: &[&str]| match names.contains(&"*") {
+        true => counts.values().sum::<u64>(),
+        false => names.iter().filter_map(|&name| counts.get(name)).sum::<u64>(),
     };
+    Some(of(view.events)).filter(|&events| events > 0).unwrap_or_else(|| of(view.instead))
+}
+
+/// The list for programs: a table like those of the views; event types of a recording are among them, as each is a view too.
+fn table_of(counts: Option<&BTreeMap<String, u64>>) -> Table {
+    let text = |text: &str| Datum::Text(text.into());
+    let number = |events: u64| Datum::Int(i64::try_from(events).unwrap_or(i64::MAX), Unit::One);
+    let of_view = |view: &View| {
+        let needs = view.events.iter().chain(view.instead).map(|&name| name.into()).collect();
+        let events = counts.map_or(Datum::Null, |counts| number(events_for(view, counts)));
+        vec![text(view.name), text(view.title), text(view.category.title()), Datum::Stack(needs), events]
+    };
+    let in_order =
+        Category::ALL.into_iter().flat_map(|of| view::all().filter(move |view| view.category == of));
+    let mut rows: Vec<Vec<Datum>> = in_order.map(of_view).collect();
+    rows.extend(counts.into_iter().flatten().map(|(name, &events)| {
+        vec![
+            text(name),
+            Datum::Null,
+            text("Event types"),
+            Datum::Stack([name.as_str().into()].into()),
+            number(events),
+        ]
+    }));
+    let headings = ["View", "Title", "Category", "Needs", "Events"].map(|title| Heading {
+        title: title.into(),
+        unit: Unit::One,
+        number: title == "Events",
+        empty: title == "Events" && counts.is_none(),
+    });
+    Table {
+        name: "list".into(),
+        title: "Views".into(),
+        headings: headings.into(),
+        rows,
+        form: false,
+        more: 0,
+        full: false,
+        events: counts.map_or(0, |counts| counts.values().sum()),
+        needs: Vec::new(),
+        explained: String::new(),
+    }
+}
+
+/// Lists the views; with the events of a recording, marks those that have some.
+fn list(args: &ViewArgs, counts: Option<&BTreeMap<String, u64>>) -> Result<()> {
+    if args.json || args.csv {
+        return write(args, &[table_of(counts)]);
+    }
+    let has = |view: &View| counts.is_some_and(|counts| events_for(view, counts) > 0);
     let (bold, plain) = if coloured() { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
     let widest = view::all().map(|view| view.name.len()).max().unwrap_or(0);
     output::text(Path::new("-"), |out| -> Result<()> {

@@ -178,6 +178,24 @@ fn lists_mark_what_a_recording_has() {
 }
 
 #[test]
+fn lists_for_programs() {
+    let file = path("recordings/ap-native-lock.jfr");
+    for args in [&["--list", "--json", &file][..], &[&file, "--json"]] {
+        let list: serde_json::Value = serde_json::from_str(&shown(args)).unwrap();
+        let rows = list["rows"].as_array().unwrap();
+        let row = |name: &str| rows.iter().find(|row| row["View"] == name).unwrap();
+        assert_eq!(row("native-locks")["Events"], 5209);
+        assert_eq!(row("hot-methods")["Events"], 0);
+        assert_eq!(row("profiler.NativeLock")["Category"], "Event types");
+        assert_eq!(row("native-locks")["Needs"][0], "profiler.NativeLock");
+    }
+    let csv = shown(&["--list", "--csv"]);
+    assert!(csv.starts_with("View,Title,Category,Needs,Events\n"), "{csv}");
+    let locks = csv.lines().find(|line| line.starts_with("native-locks,")).unwrap();
+    assert!(locks.ends_with(","), "no recording, no number: {locks}");
+}
+
+#[test]
 fn what_is_missing_or_misspelt_is_told() {
     let file = path("recordings/jdk17.jfr");
     let missing = view(&["native-locks", &file]);

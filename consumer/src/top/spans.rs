@@ -101,7 +101,12 @@ impl Spans {
                     }
                 }
             }
-            Item::Warning(error) if matches!(error.kind(), ErrorKind::NotJfr | ErrorKind::Empty) => {
+            Item::Warning(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotJfr | ErrorKind::Empty | ErrorKind::HeaderCut { .. }
+                ) =>
+            {
                 return Err(error);
             }
             Item::Warning(warning) => self.warnings.push(warning),

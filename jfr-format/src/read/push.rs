@@ -28,7 +28,7 @@ use super::doubts;
 use super::doubts::Landmarks;
 use super::references::Known;
 use super::types::Class;
-use crate::constants::STATE_FINISHED;
+use crate::constants::{MAGIC, STATE_FINISHED};
 use crate::error::{Error, ErrorKind, Malformed};
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::FileOffset;
@@ -357,7 +357,12 @@ impl Decoder {
             return Next::Again;
         }
         let Ok(header) = ChunkHeader::decode(bytes) else {
-            self.state = State::Search { from: self.offset, told: false };
+            let cut = self.chunks == 0 && bytes.len() < LEN && bytes.starts_with(&MAGIC);
+            let (from, bytes) = (self.offset, bytes.len() as u64);
+            if cut {
+                self.warn(Error::new(ErrorKind::HeaderCut { bytes }, from, None, "the first chunk header"));
+            }
+            self.state = State::Search { from, told: cut };
             return Next::Again;
         };
         let offset = self.offset;

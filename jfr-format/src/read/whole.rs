@@ -10,7 +10,7 @@ use super::layout;
 use super::parallel::Recording;
 use super::push::MAX_EVENT;
 use super::types::{Class, Kind, Types};
-use crate::constants::{CHECKPOINT_EVENT, METADATA_EVENT, STATE_FINISHED};
+use crate::constants::{CHECKPOINT_EVENT, MAGIC, METADATA_EVENT, STATE_FINISHED};
 use crate::edit::walk_pools;
 use crate::error::{Dubious, Error, ErrorKind, Malformed, Result};
 use crate::header::{ChunkHeader, LEN};
@@ -96,6 +96,9 @@ fn header(bytes: &[u8], at: u64, index: ChunkIndex) -> Result<ChunkHeader> {
         Ok(header) => header,
         Err(_) if rest.len() < LEN && at > 0 => {
             return Err(fault(ErrorKind::Truncated { missing: (LEN - rest.len()) as u64 }));
+        }
+        Err(_) if rest.len() < LEN && rest.starts_with(&MAGIC) => {
+            return Err(fault(ErrorKind::HeaderCut { bytes: rest.len() as u64 }));
         }
         Err(_) => return Err(fault(ErrorKind::NotJfr)),
     };
@@ -355,6 +358,8 @@ mod tests {
         }
         assert!(matches!(check(&[]).unwrap_err().kind(), ErrorKind::Empty));
         assert!(matches!(check(b"PK").unwrap_err().kind(), ErrorKind::NotJfr));
+        let cut = check(&sound[..50]).unwrap_err();
+        assert!(matches!(cut.kind(), ErrorKind::HeaderCut { bytes: 50 }), "{cut}");
     }
 
     #[test]

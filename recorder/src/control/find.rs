@@ -51,7 +51,7 @@ pub fn find(pid: u32) -> Result<Found, Error> {
     let maps = fs::read_to_string(proc.join("maps")).map_err(|e| match e.kind() {
         io::ErrorKind::PermissionDenied => Error::Setting {
             name: "pid",
-            problem: format!("{name} ({pid}) belongs to user {}; ask as that user, or as root", meta.uid()),
+            problem: refused(&name, pid, meta.uid(), nix::unistd::geteuid().as_raw()),
         },
         _ => no_process(),
     })?;
@@ -62,6 +62,20 @@ pub fn find(pid: u32) -> Result<Found, Error> {
         condition = Condition::Recorded(dir);
     }
     Ok(Found { pid, name, owner: (meta.uid(), meta.gid()), condition })
+}
+
+/// Why a process may not be looked at, and who may.
+fn refused(name: &str, pid: u32, owner: u32, us: u32) -> String {
+    match us {
+        0 => format!(
+            "{name} ({pid}): /proc/{pid}/maps: permission denied, to root too; in a container or sandbox it takes CAP_SYS_PTRACE"
+        ),
+        us if us == owner => format!(
+            "{name} ({pid}): /proc/{pid}/maps: permission denied: it is closed to others of its user (set-user-id, or by prctl); \
+             ask as root"
+        ),
+        _ => format!("{name} ({pid}) belongs to user {owner}; ask as that user, or as root"),
+    }
 }
 
 fn of_maps(maps: &str, open: &dyn Fn(&Path) -> bool) -> Condition {
@@ -122,6 +136,16 @@ mod tests {
         }
         let over = of_maps(&format!("{lib}{session}\n"), &|_| false);
         assert_eq!(over, Condition::Deaf, "a session that is over");
+    }
+
+    #[test]
+    fn who_may_not_look_is_told_who_may() {
+        assert!(refused("init", 1, 0, 1000).ends_with("belongs to user 0; ask as that user, or as root"));
+        for (us, instead) in [(0, "CAP_SYS_PTRACE"), (1000, "ask as root")] {
+            let told = refused("x", 7, 1000, us);
+            assert!(told.contains("/proc/7/maps: permission denied") && told.contains(instead), "{told}");
+            assert!(!told.contains("as that user"), "{told}");
+        }
     }
 
     #[test]

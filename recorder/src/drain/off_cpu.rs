@@ -109,6 +109,7 @@ impl Drain {
         (0..self.recordings.len()).for_each(|index| self.off_cpu_tell(index, now));
         let total = self.off_cpu.as_ref().map(|o| o.total()).unwrap_or_default();
         (self.report.off_cpu, self.report.kernel_io) = (total.off_cpu, total.io);
+        self.report.traced.clone_from(&self.settings.off_cpu);
     }
 
     /// Whether another engine records a process.

@@ -315,7 +315,9 @@ fn meant(client: &Client, word: &str) -> Result<Target> {
         targets.iter().filter(called).partition(|target| target.state == State::Live);
     match (&live[..], &gone[..]) {
         ([one], _) | ([], [one]) => Ok((*one).clone()),
-        ([], []) => bail!("no target is called {word}: `flightline remote targets` lists them"),
+        ([], []) => bail!(
+            "no target is called {word}: `flightline remote targets` lists what has joined, as `flightline agent --join URL -p {word}` does"
+        ),
         (several, more) => {
             let ids = several
                 .iter()

@@ -158,6 +158,7 @@ fn of_stream(
     if empty {
         bail!("{name} is empty");
     }
+    reader.refuse_cut()?;
     let outcome = reader.close(&mut chosen);
     let found = chosen.spans.finish().with_context(|| name)?;
     Ok((told(found), outcome))

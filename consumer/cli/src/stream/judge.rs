@@ -1,5 +1,6 @@
 //! What a stream tells of itself: what was lost before it came, and what of it cannot be read.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -7,6 +8,8 @@ use flightline_consumer::warnings::Warnings;
 use jfr_format::event::EventRef;
 use jfr_format::read::{Decoder, Delivery, Interest, Item};
 use serde_json::{Value, json};
+
+use crate::edit::count;
 
 /// Events that tell of losses.
 pub const LOSSES: [&str; 4] =
@@ -92,6 +95,30 @@ impl Judge {
         }
     }
 
+    /// What was lost for people, by cause: `12 events of jdk.ExecutionSample (reader behind)`.
+    pub fn told(&self) -> Vec<String> {
+        let mut causes: BTreeMap<&str, Vec<(&str, u64)>> = BTreeMap::new();
+        for (loss, amount) in self.losses.iter().filter(|(_, amount)| amount.events > 0) {
+            causes.entry(&loss.cause).or_default().push((&loss.of, amount.events));
+        }
+        let of_cause = |(cause, mut of): (&str, Vec<(&str, u64)>)| {
+            of.sort_by_key(|(_, events)| Reverse(*events));
+            let events = of.iter().fold(0u64, |sum, (_, events)| sum.saturating_add(*events));
+            let most = of.first().map_or("", |(of, _)| of);
+            let most = if most.is_empty() { "unknown type" } else { most };
+            // Who comes late is told of every type there is.
+            let types = if of.len() > 1 { format!("{} types, mostly {most}", of.len()) } else { most.into() };
+            format!("{} of {types} ({cause})", count(events, "event"))
+        };
+        let mut told: Vec<String> = causes.into_iter().map(of_cause).collect();
+        // The JDK counts bytes; where events are told these are the same.
+        if told.is_empty() {
+            let bytes = self.losses.values().fold(0u64, |sum, amount| sum.saturating_add(amount.bytes));
+            told.extend((bytes > 0).then(|| count(bytes, "byte")));
+        }
+        told
+    }
+
     /// As JSON.
     pub fn json(&self) -> Value {
         self.losses.iter().map(|(loss, amount)| loss_json(loss, amount)).collect()
@@ -139,4 +166,29 @@ pub fn loss(event: &EventRef<'_>) -> Option<(Loss, Amount)> {
             (Loss { told_by, cause: "data loss".to_owned(), of: String::new() }, amount)
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_of_zero() {
+        let mut judge = Judge::default();
+        let mut lose = |told_by: &str, cause: &str, of: &str, events, bytes| {
+            let loss = Loss { told_by: told_by.into(), cause: cause.into(), of: of.into() };
+            judge.losses.insert(loss, Amount { events, cpu: 0, bytes });
+            judge.told()
+        };
+        assert!(lose("jdk.DataLoss", "data loss", "", 0, 0).is_empty());
+        assert_eq!(lose("jdk.DataLoss", "data loss", "", 0, 700), ["700 bytes"]);
+        assert_eq!(
+            lose("flightline.StreamLoss", "reader behind", "jdk.FileRead", 1, 700),
+            ["1 event of jdk.FileRead (reader behind)"]
+        );
+        assert_eq!(
+            lose("flightline.StreamLoss", "reader behind", "jdk.FileWrite", 3, 7),
+            ["4 events of 2 types, mostly jdk.FileWrite (reader behind)"]
+        );
+    }
 }

@@ -1,0 +1,155 @@
+//! Why a recording has no slow calls: nobody asked for them, or there were none that took so long.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use flightline_consumer::live::{self, Event, Feed, Item, Loss, Value};
+use flightline_consumer::slow::EVENTS;
+use jfr_format::read;
+
+use crate::items::{self, Taker};
+use crate::{input, output, talk};
+
+/// Types that Flightline declares only where calls, or requests to disks, are to be recorded.
+const DECLARED: [&str; 2] = ["flightline.SocketConnect", "flightline.BlockIo"];
+/// What they are called where those are counted that were too short, or lost.
+const NAMES: [&str; 3] = ["io", "syscall-io", "block-io"];
+/// Options told.
+const MOST: usize = 6;
+
+/// Whether calls or requests were lost.
+pub fn is_of_calls(loss: &Loss) -> bool {
+    let named = |of: &str| {
+        NAMES.contains(&of) || of.starts_with("kernel-io: ") || EVENTS.iter().any(|(name, ..)| *name == of)
+    };
+    loss.event_type.as_deref().is_some_and(named)
+}
+
+/// Why there are none although they were asked for; `None` if the recordings do not say that they were.
+pub fn why_none(paths: &[PathBuf], lost: u64) -> Result<Option<String>> {
+    let mut asked = Asked::default();
+    // Standard input was read to its end.
+    for path in paths.iter().filter(|path| !output::is_stdout(path)) {
+        let wanted = live::Options { samples: vec![String::new()], ..live::Options::default() };
+        items::of_file(path, &wanted, &mut asked)?;
+        asked.declared = asked.declared || declares(path)?;
+    }
+    let said = asked.declared || asked.shorter > 0 || !asked.options.is_empty();
+    Ok(said.then(|| asked.told(lost)))
+}
+
+/// Whether types of calls are declared.
+fn declares(path: &Path) -> Result<bool> {
+    let mut input = input::recording(path)?;
+    input.decoder().select(|_| read::Interest::None);
+    while let Some(item) = input.next().with_context(|| talk::shown(path))? {
+        if let read::Item::ChunkEnd(end) = item
+            && end.chunk.types.classes().iter().any(|class| DECLARED.contains(&&*class.name))
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What recordings say of calls that they have none of.
+#[derive(Default)]
+struct Asked {
+    /// Types of such events are declared.
+    declared: bool,
+    /// By which options they were asked for.
+    options: BTreeSet<String>,
+    /// One of these has a threshold.
+    threshold: bool,
+    /// Those that took less, which were counted only.
+    shorter: u64,
+}
+
+impl Taker for Asked {
+    fn take(&mut self, item: &Item, _feed: &Feed) {
+        let Item::Other(event) = item else { return };
+        match &*event.event {
+            "jdk.ActiveSetting" => self.setting(text(event, "name"), text(event, "value")),
+            "flightline.BelowThreshold" if NAMES.contains(&text(event, "event")) => {
+                let count = event.field("count").and_then(Value::integer).unwrap_or(0);
+                self.shorter = self.shorter.saturating_add(u64::try_from(count).unwrap_or(0));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn text<'a>(event: &'a Event, name: &str) -> &'a str {
+    match event.field(name) {
+        Some(Value::Text(text)) => text,
+        _ => "",
+    }
+}
+
+impl Asked {
+    fn setting(&mut self, name: &str, value: &str) {
+        let (option, least) = match name {
+            "syscallIo" => ("--syscall-io=", value),
+            "blockIo" => ("--block-io=", value),
+            "engines" => match value.split(',').find_map(|engine| engine.strip_prefix("io@")) {
+                Some(least) => ("-e io@", least),
+                None => return,
+            },
+            _ => return,
+        };
+        // Of a recording that was made to do harm.
+        if self.options.len() >= MOST {
+            return;
+        }
+        let threshold = !least.starts_with('0');
+        self.threshold |= threshold;
+        self.options.insert(match threshold {
+            true => format!("{option}{least}"),
+            false => option.trim_end_matches(['=', '@']).to_owned(),
+        });
+    }
+
+    fn told(&self, lost: u64) -> String {
+        let by: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        let by = if by.is_empty() { String::new() } else { format!(" ({})", talk::plain(&by.join(", "))) };
+        let shorter = match (self.shorter, self.threshold) {
+            (0, false) => "there were none".to_owned(),
+            (0, true) => "none took so long".to_owned(),
+            (shorter, _) => format!("none took so long, {shorter} took less"),
+        };
+        let lost = match lost {
+            0 => String::new(),
+            lost => format!("; {lost} were lost, flightline summary tells why"),
+        };
+        format!("they were asked for{by}, but {shorter}{lost}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_and_how_many_were_shorter() {
+        let mut asked = Asked::default();
+        for (name, value) in [("syscallIo", "10ms"), ("blockIo", "0ns"), ("engines", "cpu@99hz"), ("x", "y")]
+        {
+            asked.setting(name, value);
+        }
+        assert_eq!(
+            asked.told(0),
+            "they were asked for (--block-io, --syscall-io=10ms), but none took so long"
+        );
+        asked.shorter = 7;
+        assert!(
+            asked
+                .told(3)
+                .ends_with("none took so long, 7 took less; 3 were lost, flightline summary tells why")
+        );
+        let mut asked = Asked::default();
+        asked.setting("engines", "cpu@99hz,io@5ms");
+        assert!(asked.told(0).contains("(-e io@5ms)"));
+        assert_eq!(Asked::default().told(0), "they were asked for, but there were none");
+    }
+}

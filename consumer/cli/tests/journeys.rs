@@ -1,0 +1,232 @@
+//! What people met who used the command (docs/mended/journeys.md), each as they met it.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use jfr_format::ids::{FileOffset, Ticks};
+use jfr_format::schema;
+use jfr_format::write::{ChunkWriter, ClockLine, FileOutput, Geometry};
+
+fn fixture(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flightline"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn flightline(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+fn told(output: &Output) -> &str {
+    str::from_utf8(&output.stderr).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The chunks of a recording in folders of processes, as repositories have them.
+fn repository(root: &Path, recording: &str, folders: &[&str]) {
+    let parts = root.with_extension("parts");
+    let apart = flightline(&["disassemble", recording, "-o", text(&parts), "--max-chunks", "1"]);
+    assert!(apart.status.success(), "{}", told(&apart));
+    let mut parts: Vec<PathBuf> = parts.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    parts.sort();
+    assert!(parts.len() > 1);
+    // Names that are not in the order of time.
+    for (at, part) in parts.iter().enumerate() {
+        let folder = root.join(folders[at % folders.len()]);
+        fs::create_dir_all(&folder).unwrap();
+        fs::rename(part, folder.join(format!("chunk_{}.jfr", 100 - at))).unwrap();
+    }
+}
+
+#[test]
+fn a_repository_is_assembled_in_the_order_of_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = fixture("jdk17-multichunk.jfr");
+    let whole = fs::read(&file).unwrap();
+    let folders = ["2026_11_21_15_00_00_7", "2026_11_21_15_00_01_8"];
+    for (name, folders) in [("one", &folders[..1]), ("two", &folders[..])] {
+        let root = dir.path().join(name);
+        repository(&root, &file, folders);
+        // A chunk of which only the header is there.
+        fs::write(root.join(folders[0]).join("new.jfr"), &whole[..68]).unwrap();
+        let out = dir.path().join(format!("{name}.jfr"));
+        let output = flightline(&["assemble", text(&root), "-o", text(&out)]);
+        assert!(output.status.success(), "{}", told(&output));
+        assert!(told(&output).contains("is only begun: left out"), "{}", told(&output));
+        assert!(fs::read(&out).unwrap() == whole, "{name}");
+    }
+    let none = flightline(&["assemble", text(&dir.path().join("one.parts")), "-o", "-"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(told(&none).contains("nor folders of processes"), "{}", told(&none));
+}
+
+#[test]
+fn what_is_to_be_recovered_has_to_be_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("nodir");
+    let output = flightline(&["recover", text(&missing)]);
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(told(&output).contains(text(&missing)), "{}", told(&output));
+    assert_eq!(flightline(&["recover", text(dir.path())]).status.code(), Some(0));
+}
+
+#[test]
+fn no_picture_is_what_its_name_does_not_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, java) = (fixture("jdk17.jfr"), fixture("jdk25.jfr"));
+    for (args, name) in [
+        (&["flame", &file][..], "x.pdf"),
+        (&["flame", &file], "x.txt"),
+        (&["offcpu", &file], "x.pdf"),
+        (&["diff", &file, &java], "x.png"),
+        (&["spans", &file], "x.png"),
+        (&["record", "--flame", "x.pdf"], "run.jfr"),
+    ] {
+        let mut command = command(args);
+        command.args(["-o", name]).current_dir(dir.path());
+        if args[0] == "record" {
+            command.args(["--", "/bin/true"]);
+        }
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", told(&output));
+        assert!(told(&output).contains("would not be what its name says"), "{args:?}: {}", told(&output));
+        assert_eq!(dir.path().read_dir().unwrap().count(), 0, "{args:?}");
+    }
+    // What it is can be said.
+    let out = dir.path().join("x.pdf");
+    let output = flightline(&["flame", &file, "--format", "svg", "-o", text(&out)]);
+    assert!(output.status.success() && out.exists(), "{}", told(&output));
+}
+
+#[test]
+fn filters_that_leave_nothing_are_told() {
+    let file = fixture("ap-java-cpu.jfr");
+    for filter in [&["--focus", "no such function"][..], &["-I", "no such function"], &["--from", "2h"]] {
+        let output = flightline(&[&["fold", &file], filter].concat());
+        assert!(output.status.success() && output.stdout.is_empty(), "{filter:?}: {}", told(&output));
+        assert!(told(&output).contains("nothing is left to fold"), "{filter:?}: {}", told(&output));
+    }
+}
+
+#[test]
+fn of_exceptions_a_number_is_wanted() {
+    let output = flightline(&["fold", &fixture("jdk17.jfr"), "-e", "throw", "--total"]);
+    assert!(output.status.success() && !output.stdout.is_empty(), "{}", told(&output));
+    assert_eq!(told(&output), "");
+}
+
+/// A recording without calls, whose settings and counts are these.
+fn without_calls(path: &Path, settings: &[(&str, &str)], short: i64, lost: i64) {
+    let line = ClockLine {
+        start_ticks: Ticks(0),
+        start_epoch_ns: 1_700_000_000_000_000_000,
+        ticks_per_second: 1_000_000,
+    };
+    let mut out = FileOutput::new(fs::File::create(path).unwrap()).unwrap();
+    let mut chunk = ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0)).unwrap();
+    for (name, value) in settings {
+        chunk
+            .event(schema::ACTIVE_SETTING, |e| _ = e.ticks(Ticks(0)).long(1).string(name).string(value))
+            .unwrap();
+    }
+    for (event, what, count) in
+        [(schema::BELOW_THRESHOLD, "syscall-io", short), (schema::EVENT_LOSS, "kernel-io: output full", lost)]
+    {
+        if count > 0 {
+            chunk.event(event, |e| _ = e.ticks(Ticks(0)).string(what).long(count).long(9)).unwrap();
+        }
+    }
+    chunk.finish(Ticks(1_000_000), true, &mut out).unwrap();
+}
+
+#[test]
+fn no_slow_call_is_no_reason_to_record_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("g2.jfr");
+    let slower = |settings: &[(&str, &str)], short, lost| {
+        without_calls(&path, settings, short, lost);
+        let output = flightline(&["slower", text(&path)]);
+        assert!(output.status.success() && output.stdout.is_empty(), "{}", told(&output));
+        assert!(!told(&output).contains("record with"), "{}", told(&output));
+        told(&output).to_owned()
+    };
+    let least = [("syscallIo", "10ms"), ("blockIo", "5ms")];
+    let said = slower(&least, 4711, 12);
+    assert!(said.contains("--block-io=5ms, --syscall-io=10ms"), "{said}");
+    assert!(said.contains("4711 took less") && said.contains("12 were lost"), "{said}");
+    let said = slower(&least, 0, 0);
+    assert!(said.ends_with("but none took so long\n"), "{said}");
+    // Of a recording before there were such settings.
+    assert!(slower(&[], 0, 0).contains("there were none"));
+    let other = flightline(&["slower", &fixture("ap-java-cpu.jfr")]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(told(&other).contains("record with -e io"), "{}", told(&other));
+}
+
+#[test]
+fn tail_of_what_is_finished_says_so() {
+    let file = fixture("jdk17.jfr");
+    let output = flightline(&["tail", &file]);
+    assert!(output.status.success() && output.stdout.is_empty(), "{}", told(&output));
+    assert!(told(&output).contains("is finished") && told(&output).contains("--all"), "{}", told(&output));
+    let all = flightline(&["tail", &file, "--all"]);
+    assert!(all.status.success() && !all.stdout.is_empty(), "{}", told(&all));
+    assert_eq!(told(&all), "");
+}
+
+#[test]
+fn a_file_cut_within_its_header_is_called_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("head.jfr");
+    let bytes = fs::read(fixture("jdk17.jfr")).unwrap();
+    fs::write(&path, &bytes[..50]).unwrap();
+    let commands: &[&[&str]] = &[
+        &["summary"],
+        &["fold"],
+        &["print", "--events", "ThreadStart"],
+        &["metadata"],
+        &["view", "hot-methods"],
+        &["spans"],
+        &["slower"],
+        &["cut", "--from", "1", "-o", "-"],
+        &["repair", "-o", "-"],
+    ];
+    let check = |args: &[&str], output: &Output| {
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", told(output));
+        let cut = "the chunk header is cut: 50 of its 68 bytes are there (at offset 0)";
+        assert!(told(output).contains(cut), "{args:?}: {}", told(output));
+        assert_eq!(told(output).lines().count(), 1, "{args:?}: {}", told(output));
+        assert!(output.stdout.is_empty(), "{args:?}");
+    };
+    for args in commands {
+        check(args, &flightline(&[*args, &[text(&path)]].concat()));
+        let mut piped = command(&[*args, &["-"]].concat());
+        piped.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(&bytes[..50]).unwrap();
+        check(args, &child.wait_with_output().unwrap());
+    }
+}
+
+#[test]
+fn help_of_a_store_needs_no_engine() {
+    for args in [&["store", "--help"][..], &["sql", "--help"], &["store", "add", "-h"]] {
+        let output = command(args).env("FLIGHTLINE_SQL", "/nowhere/flightline-sql").output().unwrap();
+        let help = str::from_utf8(&output.stdout).unwrap();
+        assert!(output.status.success() && told(&output).is_empty(), "{args:?}: {}", told(&output));
+        assert!(
+            help.contains("Parquet") && help.contains("cargo build --release -p flightline-store"),
+            "{help}"
+        );
+    }
+}
