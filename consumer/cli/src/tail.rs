@@ -148,7 +148,7 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
     out.flush().context("cannot write")?;
     if tail.was_over() {
         talk::note(format_args!(
-            "{} is finished and has nothing new: --all shows all of it, --last 1h what was so long before now",
+            "{} is finished and has nothing new: --all shows all of it, --last 1h what is an hour old at most",
             shown(&path)
         ));
     }
