@@ -80,7 +80,6 @@ impl Threads {
             _ => {
                 let index = self.list.len();
                 let mut thread = Thread::new(tid, period_ns, time_ns);
-                thread.recording_ns = self.recording_ns;
                 thread.ledger.sampled_every(self.sampling_ns.max(period_ns));
                 if of_process(file) {
                     thread.ledger.be_of_process();
