@@ -242,7 +242,9 @@ static void jumps(void) {
 static void fault(int n) { (void)n; jumps_made++; siglongjmp(back, 1); }
 static void *faults(void *arg) {
     (void)arg;
-    stack_t s = {.ss_sp = malloc((size_t)sysconf(_SC_MINSIGSTKSZ)), .ss_size = (size_t)sysconf(_SC_MINSIGSTKSZ)};
+    // The frame that the kernel writes and, beside it, hardly more than the handler's own: on some processors the first leaves no room.
+    size_t size = (size_t)sysconf(_SC_MINSIGSTKSZ) + 1024;
+    stack_t s = {.ss_sp = malloc(size), .ss_size = size};
     say("stack", sigaltstack(&s, 0));
     struct sigaction a = {.sa_handler = fault, .sa_flags = SA_ONSTACK};
     sigaction(SIGSEGV, &a, 0);
