@@ -6,6 +6,7 @@ mod trie;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use regex::Regex;
 
@@ -242,6 +243,19 @@ pub fn events(model: &Model, options: &FoldOptions) -> Result<BTreeSet<String>, 
 pub(crate) fn calls(model: &Model, stacks: impl Iterator<Item = Option<Id<Stack>>>) -> (Tree, Vec<u32>) {
     let options = FoldOptions { split_modules: true, ..FoldOptions::default() };
     Folder::new(model, &options).calls(stacks)
+}
+
+/// The types of the chosen events, all that was read of them, and in which unit its value is, if in one.
+pub(crate) fn all_of(model: &Model, options: &FoldOptions) -> Option<(BTreeSet<Arc<str>>, Weight, Unit)> {
+    let kinds = choose(model, options).ok()?;
+    let mut all = Weight::default();
+    let by_value = FoldOptions { measure: Measure::Total, ..options.clone() };
+    for (key, weight) in model.samples.iter().filter(|(key, _)| kinds.contains(&key.kind)) {
+        all.add(Weight { count: weight.count, value: scaled(model, &by_value, key, *weight) });
+    }
+    let unit = unit(model, &by_value, &kinds).unwrap_or_default();
+    let unit = if unit == Unit::Nanoseconds.name() { Unit::Nanoseconds } else { Unit::Samples };
+    Some((kinds.iter().map(|kind| model.kinds.get(*kind).name.clone()).collect(), all, unit))
 }
 
 fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Error> {

@@ -18,6 +18,7 @@ pub mod fold;
 pub mod folded;
 pub mod live;
 pub mod load;
+pub mod losses;
 pub mod metadata;
 pub mod model;
 pub mod off_cpu;

@@ -16,10 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jfr_format::error::{Error, ErrorKind};
+use jfr_format::event::EventRef;
 use jfr_format::read::{
     Batch, Chunk, ChunkEnd, Class, Decoder, Delivery, Frame, Input, Interest, Item, Recording,
 };
 
+use crate::losses::Losses;
 use crate::model::{EventKind, Id, Model, SampleKey, Unit};
 use crate::warnings::Warnings;
 use bound::Bound;
@@ -103,6 +105,7 @@ enum Role {
     Unseen,
     Ignored,
     Setting,
+    Loss,
     Sample(Bound),
 }
 
@@ -169,6 +172,7 @@ impl LoadOptions {
         move |class| match &*class.name {
             SETTING if class.fields.iter().any(|field| field.pooled) => Interest::Constants,
             SETTING => Interest::Plain,
+            name if Losses::knows(name) => Interest::Plain,
             _ if options.wants_type(class) => Interest::Constants,
             _ => Interest::None,
         }
@@ -320,12 +324,12 @@ impl Loader {
                         frames.pass_alike(frame.type_id, |bytes| bound.repeats.count(bytes));
                     }
                 }
-                Role::Setting | Role::Unseen => self.uncommon(batch, &frame),
+                Role::Setting | Role::Loss | Role::Unseen => self.uncommon(batch, &frame),
             }
         }
     }
 
-    /// The first event of a type, and settings.
+    /// The first event of a type, settings and losses.
     #[cold]
     fn uncommon(&mut self, batch: &Batch<'_>, frame: &Frame<'_>) {
         if let Role::Unseen = self.roles.of(frame.type_id) {
@@ -339,6 +343,11 @@ impl Loader {
                     self.settings.take(&event, frame.type_id);
                 }
             }
+            Role::Loss => {
+                if let Some(event) = batch.event(frame) {
+                    self.loss(batch.chunk(), &event);
+                }
+            }
             Role::Sample(bound) => match bound.read(&self.options, &self.loaded.model, batch, frame) {
                 Ok(Some((key, weight))) => self.sums.add(key, weight),
                 Ok(None) => {}
@@ -348,9 +357,19 @@ impl Loader {
         }
     }
 
+    fn loss(&mut self, chunk: &Chunk, event: &EventRef<'_>) {
+        let start = event.field("startTime").ok().flatten().and_then(|time| time.as_i64());
+        if start.is_none_or(|start| self.options.wants(&self.loaded.model, chunk, start)) {
+            self.loaded.model.losses.take(event);
+        }
+    }
+
     fn role(&mut self, chunk: &Chunk, class: &Class) -> Role {
         if &*class.name == SETTING {
             return Role::Setting;
+        }
+        if Losses::knows(&class.name) {
+            return Role::Loss;
         }
         if !self.options.wants_type(class) {
             return Role::Ignored;

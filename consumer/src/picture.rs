@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::fold::{self, FoldOptions, Measure};
 use crate::live;
 use crate::load::LoadOptions;
+use crate::losses;
 use crate::model::{Model, Unit};
 use crate::render::times::{By, Moments, Times};
 use crate::reshape::Reshape;
@@ -89,7 +90,9 @@ pub fn times(moments: Moments, measures: &[&Tree], options: &FoldOptions) -> Opt
 }
 
 /// What the widths mean.
-pub fn subtitle(model: &Model, tree: &Tree) -> String {
+pub fn subtitle(model: &Model, tree: &Tree, options: &FoldOptions) -> String {
     let chunks = if model.chunks == 1 { "1 chunk".into() } else { format!("{} chunks", model.chunks) };
-    format!("{} · {chunks}", amount(tree.total, &tree.unit))
+    let lost = losses::missing(model, options).and_then(|missing| missing.share());
+    let lost = lost.map(|share| format!(" · {share}")).unwrap_or_default();
+    format!("{} · {chunks}{lost}", amount(tree.total, &tree.unit))
 }

@@ -362,4 +362,11 @@ fn the_guard_counts_what_it_leaves_out() {
         all.len()
     );
     assert!(all.len() < switches as usize / 2, "{} of {switches} recorded", all.len());
+    // Pictures say so.
+    let lost: i64 = losses.iter().map(|loss| loss.number("count")).sum();
+    let mut draw = Command::new(flightline());
+    draw.args(["offcpu", "--state", "all"]).arg(&recorded.path);
+    let drawn = run(draw.stdin(Stdio::null()), LIMIT);
+    let told = format!("{lost} records of the scheduler and intervals are lost");
+    assert!(drawn.code() == 0 && drawn.stderr.contains(&told), "{losses:?}: {}", drawn.stderr);
 }

@@ -321,6 +321,13 @@ fn note_spans(told: &Told, seen: &Seen, of: &OfSpans) {
 
 /// What the picture does not show.
 fn note(seen: &Seen, args: &OffCpuArgs, graph: Graph) {
+    if seen.lost > 0 {
+        talk::warning(format_args!(
+            "{} records of the scheduler and intervals are lost beside {} that are here: flightline summary tells why, a larger --off-cpu-ring, \
+             a smaller --off-cpu-stack or --off-cpu=MIN keep more",
+            seen.lost, seen.intervals
+        ));
+    }
     if seen.beyond > 0 {
         talk::warning(format_args!(
             "{} of {} intervals are left out, as chains are followed through so many at most: --from and --to draw a part",
@@ -364,13 +371,14 @@ fn subtitle(kept: &Kept, seen: &Seen, args: &OffCpuArgs) -> String {
         true => format!(", {} of all: {}", kept.share(), kept.of_all(args)),
         false => String::new(),
     };
+    let lost = if seen.lost > 0 { format!(", {} records lost", seen.lost) } else { String::new() };
     if args.count {
-        return format!("{} times in {}{part}", kept.kept, seconds(seen.window));
+        return format!("{} times in {}{part}{lost}", kept.kept, seconds(seen.window));
     }
     let each = if args.per_thread { ", each thread's share of those of its name" } else { "" };
     let threads = if seen.threads == 1 { "thread" } else { "threads" };
     let (time, window) = (seconds(kept.kept), seconds(seen.window));
-    format!("{time} of {} {threads} in {window}{each}{part}", seen.threads)
+    format!("{time} of {} {threads} in {window}{each}{part}{lost}", seen.threads)
 }
 
 fn by_what(args: &OffCpuArgs) -> String {

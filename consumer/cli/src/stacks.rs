@@ -10,6 +10,7 @@ use flightline_consumer::difference::{Difference, Scale};
 use flightline_consumer::fold::{self, Filter, FoldOptions, Measure};
 use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loader};
+use flightline_consumer::losses;
 use flightline_consumer::model::Model;
 use flightline_consumer::picture;
 use flightline_consumer::render::svg::MinWidth;
@@ -53,6 +54,9 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
         }
     };
     let tree = reshape.tree(fold::fold(&model, &options)?);
+    if let Some(missing) = losses::missing(&model, &options) {
+        talk::note(missing);
+    }
     // An exception stands for itself: its number is what is wanted.
     let thrown = |event: &String| fold::alias_of(event) == Some("exception");
     if args.total && tree.unit == "samples" && !fold::events(&model, &options)?.iter().all(thrown) {

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::schema;
-use jfr_format::write::{ChunkWriter, ClockLine, FileOutput, Geometry};
+use jfr_format::write::{ChunkWriter, ClockLine, FieldWriter, FileOutput, Geometry};
 
 fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings").join(name);
@@ -171,6 +171,57 @@ fn no_slow_call_is_no_reason_to_record_again() {
     let other = flightline(&["slower", &fixture("ap-java-cpu.jfr")]);
     assert_eq!(other.status.code(), Some(1));
     assert!(told(&other).contains("record with -e io"), "{}", told(&other));
+}
+
+/// A recording of so many samples of 10 ms and so many that were lost for want of room.
+fn with_losses(path: &Path, samples: i64, lost: i64) {
+    let line = ClockLine {
+        start_ticks: Ticks(0),
+        start_epoch_ns: 1_700_000_000_000_000_000,
+        ticks_per_second: 1_000_000,
+    };
+    let mut out = FileOutput::new(fs::File::create(path).unwrap()).unwrap();
+    let mut chunk = ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0)).unwrap();
+    let mut event = |event, time, fill: &dyn Fn(&mut FieldWriter<'_>)| {
+        chunk
+            .event(event, |e| {
+                e.ticks(Ticks(time));
+                fill(e);
+            })
+            .unwrap();
+    };
+    event(schema::ACTIVE_SETTING, 0, &|e| _ = e.long(0).string("interval").string("10000000"));
+    for sample in 0..samples {
+        event(schema::EXECUTION_SAMPLE, sample * 10_000, &|e| _ = e.key(0).key(0).key(0));
+    }
+    if lost > 0 {
+        event(schema::SAMPLE_LOSS, 900_000, &|e| {
+            _ = e.key(0).string("ring full").long(lost).long(lost * 10_000_000);
+        });
+        event(schema::EVENT_LOSS, 900_000, &|e| _ = e.string("alloc").long(1 << 20).long(9));
+    }
+    chunk.finish(Ticks(1_000_000), true, &mut out).unwrap();
+}
+
+#[test]
+fn pictures_say_what_is_missing_in_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, picture) = (dir.path().join("lossy.jfr"), dir.path().join("lossy.svg"));
+    let draw = |more: &[&str]| {
+        let output = flightline(&[&["flame", text(&path), "-o", text(&picture)], more].concat());
+        assert!(output.status.success(), "{}", told(&output));
+        (told(&output).to_owned(), fs::read_to_string(&picture).unwrap())
+    };
+    with_losses(&path, 60, 20);
+    let (said, drawn) = draw(&[]);
+    assert_eq!(said, "flightline: 25.0 % lost of what was to be recorded: ring full 200 ms\n");
+    assert!(drawn.contains("25.0 % lost"), "{drawn}");
+    // Before anything was lost.
+    let (said, drawn) = draw(&["--to", "500ms"]);
+    assert!(said.is_empty() && !drawn.contains("% lost"), "{said}");
+    with_losses(&path, 60, 0);
+    let (said, drawn) = draw(&[]);
+    assert!(said.is_empty() && !drawn.contains("% lost"), "{said}");
 }
 
 #[test]

@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
 
+use crate::losses::Losses;
+
 /// Everything a profile is made of.
 #[derive(Debug, Default)]
 pub struct Model {
@@ -38,6 +40,8 @@ pub struct Model {
     pub start_nanos: Option<i64>,
     /// Time one event of a type stands for, in ns, as the first chunk says that tells it.
     pub periods: BTreeMap<Arc<str>, u64>,
+    /// What the recording says is missing in it.
+    pub losses: Losses,
 }
 
 impl Model {
@@ -68,5 +72,6 @@ impl Model {
         for (event, period) in later.periods {
             self.periods.entry(event).or_insert(period);
         }
+        self.losses.merge(later.losses);
     }
 }

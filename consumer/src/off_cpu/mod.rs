@@ -19,7 +19,7 @@ mod within;
 
 use std::sync::Arc;
 
-use crate::live::{self, Item, Sample};
+use crate::live::{self, Item, Loss, Sample};
 use crate::model::{EventKind, Id, Model, SampleKey, Stack, Thread, Unit, Weight};
 use chain::{Chains, Path};
 use graph::Composer;
@@ -182,6 +182,8 @@ pub struct Seen {
     pub window: u64,
     /// Threads that are drawn.
     pub threads: u64,
+    /// Records of the scheduler that are missing, and intervals that are therefore not known, in the range of times that is drawn.
+    pub lost: u64,
 }
 
 /// Takes the items of recordings, one after the other.
@@ -235,10 +237,20 @@ impl OffCpu {
             Item::ChunkStart(_) => self.reader.next_chunk(),
             Item::Sample(sample) if *sample.event == *EVENT => self.sample(sample),
             Item::Sample(sample) if *sample.event == *OPEN_EVENT => self.seen.open += 1,
+            Item::Loss(loss) => self.lost(loss),
             Item::Sample(sample) if self.options.graph == Graph::Time && sample.kind == live::Kind::Cpu => {
                 self.ran(sample)
             }
             _ => {}
+        }
+    }
+
+    fn lost(&mut self, loss: &Loss) {
+        // What concerns all concerns this, too.
+        let ours = loss.event_type.as_deref().is_none_or(|of| of.starts_with("off-cpu") || *of == *EVENT);
+        let of_samples = &*loss.told_by == "flightline.SampleLoss";
+        if ours && !of_samples && (self.options.from..=self.options.to).contains(&loss.time.epoch_nanos) {
+            self.seen.lost = self.seen.lost.saturating_add(loss.events.unwrap_or(1));
         }
     }
 

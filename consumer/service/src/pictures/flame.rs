@@ -113,7 +113,7 @@ pub(super) fn page(
         title: wanted.title.clone(),
         subtitle: Some(match range.length() {
             Some(length) => format!("{} · {}", amount(tree.total, &tree.unit), duration(length)),
-            None => picture::subtitle(&loaded.model, tree),
+            None => picture::subtitle(&loaded.model, tree, &drawn.options),
         }),
         inverted: false,
     };

@@ -65,13 +65,16 @@ pub(super) fn read(inputs: &Inputs<'_>, graph: Graph, range: Range, wanted: &Wan
 
 impl Read {
     pub(super) fn outcome(&self, graph: Graph) -> Outcome {
-        let Seen { open, involuntary, without_waker, beyond, .. } = self.seen;
+        let Seen { open, involuntary, without_waker, beyond, lost, .. } = self.seen;
         let mut outcome = Outcome {
             total: self.tree.total,
             unit: self.tree.unit.clone(),
             whole: self.damage.is_none(),
             notes: self.damage.clone().into_iter().collect(),
         };
+        if lost > 0 {
+            outcome.notes.push(format!("{lost} records of the scheduler and intervals were lost."));
+        }
         if beyond > 0 {
             outcome.notes.push(format!(
                 "{beyond} intervals are left out, as chains are followed through so many at most: choose a shorter interval."
@@ -119,13 +122,14 @@ pub(super) fn page(
     out: &mut impl Write,
 ) -> Result<Outcome, Error> {
     let read = read(inputs, graph, range, wanted)?;
-    let Seen { threads, window, .. } = read.seen;
+    let Seen { threads, window, lost, .. } = read.seen;
     let title = match wanted.title.as_str() {
         "" => graph.title().to_owned(),
         title => format!("{}: {title}", graph.title()),
     };
     let of = if threads == 1 { "thread" } else { "threads" };
-    let subtitle = format!("{} of {threads} {of} in {}", nanos(read.tree.total), nanos(window));
+    let lost = if lost > 0 { format!(", {lost} records lost") } else { String::new() };
+    let subtitle = format!("{} of {threads} {of} in {}{lost}", nanos(read.tree.total), nanos(window));
     let options = PictureOptions { title, subtitle: Some(subtitle), inverted: false };
     html::write_colored(&read.tree, graph.page_palette(), &options, out)?;
     Ok(read.outcome(graph))
