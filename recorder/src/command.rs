@@ -120,7 +120,9 @@ pub fn record(
         Outcome::Interrupted(signal) => 128 + signal,
         Outcome::Stopped => 0,
     };
-    Ok(Ended { code, unseen: report.processes == 0, report })
+    // A reader that leaves at once ends the recording before the program has joined.
+    let unseen = report.processes == 0 && !stopped && report.failures.is_empty();
+    Ok(Ended { code, unseen, report })
 }
 
 /// Says which of the wanted engines see nothing from outside.
