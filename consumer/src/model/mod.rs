@@ -19,6 +19,7 @@ use crate::losses::Losses;
 
 /// Everything a profile is made of.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct Model {
     /// Threads, over all chunks.
     pub threads: Interner<Thread>,

@@ -11,6 +11,7 @@ const RUNS: [&str; 3] = ["STATE_RUNNABLE", "STATE_DEFAULT", "STATE_WAITING_FOR_C
 
 /// A sample as far as spans are concerned; `of` is whatever else is to come out with it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Taken<P> {
     /// When it was taken or what it tells of began, in ns since 1970.
     pub time: i64,
