@@ -37,7 +37,8 @@ impl Engine {
 }
 
 /// The boxes of a flame graph with at least `percent` of the samples chosen: `parent_id`, `node_id`, `depth`, the frame, `num`.
-/// Stacks, nodes and frames may be in several files, as writers do not ask each other: DISTINCT takes each once, of nodes and frames where few are left.
+/// Stacks, nodes and frames may be in several files, as writers do not ask each other: DISTINCT takes each once, of nodes and frames where few are left. The
+/// first of these DISTINCTs also keeps engines from joining all nodes with all frames, each as often as it is there, before anything is left out.
 ///
 /// # Errors
 /// The condition is none.
@@ -50,10 +51,12 @@ pub fn flame(engine: Engine, choice: Choice<'_>, percent: f64) -> Result<String>
  once AS (SELECT DISTINCT stack_id, prefix_ids FROM stacks),
  found AS (SELECT s.n AS n, once.prefix_ids AS prefix_ids FROM s JOIN once ON s.stack_id = once.stack_id),
  steps AS ({apart}),
- boxes AS (SELECT node_id, sum(n) AS num FROM steps GROUP BY node_id)
-SELECT DISTINCT nodes.parent_id, boxes.node_id, nodes.depth, frames.class_name, frames.method_name, frames.line, frames.type, boxes.num
-FROM boxes CROSS JOIN total JOIN nodes ON boxes.node_id = nodes.node_id JOIN frames ON nodes.frame_hash = frames.frame_hash
-WHERE boxes.num * 100.0 / total.n >= {percent:?}
+ boxes AS (SELECT node_id, sum(n) AS num FROM steps GROUP BY node_id),
+ drawn AS (SELECT boxes.node_id AS node_id, boxes.num AS num FROM boxes CROSS JOIN total WHERE boxes.num * 100.0 / total.n >= {percent:?}),
+ placed AS (SELECT DISTINCT nodes.parent_id AS parent_id, drawn.node_id AS node_id, nodes.depth AS depth, nodes.frame_hash AS frame_hash,
+  drawn.num AS num FROM drawn JOIN nodes ON drawn.node_id = nodes.node_id)
+SELECT DISTINCT placed.parent_id, placed.node_id, placed.depth, frames.class_name, frames.method_name, frames.line, frames.type, placed.num
+FROM placed JOIN frames ON placed.frame_hash = frames.frame_hash
 ORDER BY depth, num DESC, node_id"
     ))
 }
