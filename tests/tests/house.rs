@@ -23,10 +23,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// All files that people wrote, by their path from the root; what builds and fetches leave behind is not theirs.
+/// All files that people wrote, by their path from the root; what builds, fetches and the README's commands leave behind is not theirs.
 fn files() -> BTreeSet<PathBuf> {
     let left_behind = ["target", "node_modules", "corpus", "artifacts", "__pycache__"];
     let (root, mut found) = (root(), BTreeSet::new());
+    let drawn_here = |folder: &Path, name: &str| {
+        folder == root && has_extension(Path::new(name), &["html", "jfr", "json", "svg", "png"])
+    };
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -35,7 +38,7 @@ fn files() -> BTreeSet<PathBuf> {
             let kind = entry.file_type().unwrap();
             if kind.is_dir() && !left_behind.contains(&name) && name != ".git" {
                 folders.push(path);
-            } else if kind.is_file() {
+            } else if kind.is_file() && !drawn_here(&folder, name) {
                 found.insert(path.strip_prefix(&root).unwrap().to_path_buf());
             }
         }
