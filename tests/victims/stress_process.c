@@ -242,8 +242,8 @@ static void jumps(void) {
 static void fault(int n) { (void)n; jumps_made++; siglongjmp(back, 1); }
 static void *faults(void *arg) {
     (void)arg;
-    // The frame that the kernel writes and, beside it, hardly more than the handler's own: on some processors the first leaves no room.
-    size_t size = (size_t)sysconf(_SC_MINSIGSTKSZ) + 1024;
+    // The kernel's frame, and the registers once more: the linker saves them to find `siglongjmp`, which the handler is first to call.
+    size_t size = 2 * (size_t)sysconf(_SC_MINSIGSTKSZ) + 4096;
     stack_t s = {.ss_sp = malloc(size), .ss_size = size};
     say("stack", sigaltstack(&s, 0));
     struct sigaction a = {.sa_handler = fault, .sa_flags = SA_ONSTACK};
