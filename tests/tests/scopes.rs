@@ -122,12 +122,15 @@ fn labels_of_parallel_attempts_never_mix() {
     }
     assert_eq!(cpu.len(), 12, "{cpu:?}");
     let told = json(&recorded.path, &["spans", "--json", "--by", "label=task"]);
+    // Whose it was that a laden machine lost is not told.
+    let lost = told["counts"]["lost"].as_array().unwrap().iter();
+    let lost: u64 = lost.filter_map(|lost| lost["cpuNanos"].as_u64()).sum();
     for task in 0..4 {
         let key = format!("task_{task}");
         let row = told["rows"].as_array().unwrap().iter().find(|row| row["key"] == key.as_str());
         // Twelve attempts of 3 + 3 + 2 + 1 + 1 ms, and what begins and ends threads.
         let ns = row.and_then(|row| row["spent"]["cpuNanos"].as_u64()).unwrap_or(0);
-        assert!((100_000_000..240_000_000).contains(&ns), "{key}: {ns} ns: {told}");
+        assert!(ns + lost >= 100_000_000 && ns < 240_000_000, "{key}: {ns} ns: {told}");
     }
 }
 
