@@ -323,8 +323,8 @@ fn note_spans(told: &Told, seen: &Seen, of: &OfSpans) {
 fn note(seen: &Seen, args: &OffCpuArgs, graph: Graph) {
     if seen.lost > 0 {
         talk::warning(format_args!(
-            "{} records of the scheduler and intervals are lost beside {} that are here: flightline summary tells why, a larger --off-cpu-ring, \
-             a smaller --off-cpu-stack or --off-cpu=MIN keep more",
+            "{} records of the scheduler and intervals are lost beside {} that are here: flightline summary tells why; a larger --off-cpu-ring, a \
+             higher --off-cpu-rate, a smaller --off-cpu-stack or --off-cpu=MIN keep more",
             seen.lost, seen.intervals
         ));
     }
