@@ -32,7 +32,7 @@ fn files() -> BTreeSet<PathBuf> {
     };
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
             let (path, name) = (entry.path(), entry.file_name());
             let name = name.to_str().unwrap();
             let kind = entry.file_type().unwrap();
