@@ -68,10 +68,13 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
         line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
     };
     assert_eq!(value("flightline_up{"), 0.0, "the last text says that it is over");
-    let said = recorded.finished.stderr.split(" samples,").next().and_then(|t| t.rsplit(' ').next()).unwrap();
-    // The closing line tells events, as readers count them: a sample may stand for two, which rounding gives each thread at most twice.
+    let said = recorded.finished.stderr.split(" samples").next().and_then(|t| t.rsplit(' ').next()).unwrap();
+    // The closing line tells events, as readers count them: a sample may stand for two, which rounding gives each thread at most twice, and
+    // a timer that comes late more often. Where that makes a fiftieth, the line tells both.
     let (taken, events) = (value("flightline_samples_total{"), said.parse::<f64>().unwrap());
-    assert!((events - taken).abs() <= 2.0 * accounts.len() as f64, "{taken} taken, {events} events");
+    let both = recorded.finished.stderr.contains(&format!("({taken} taken)"));
+    let allowed = (2.0 * accounts.len() as f64).max(taken / 50.0);
+    assert!(both || (events - taken).abs() <= allowed, "{taken} taken, {events} events");
     assert_eq!(value("flightline_written_bytes_total{"), fs::metadata(&recorded.path).unwrap().len() as f64);
     let sampled: u64 = accounts.values().sum();
     assert!((value("flightline_sampled_cpu_seconds_total{") - sampled as f64 / 1e9).abs() < 1e-6, "{text}");
