@@ -16,9 +16,6 @@ const SOURCES: [&str; 12] = ["rs", "py", "sh", "mjs", "js", "java", "go", "c", "
 const NAMES_OF_NOTHING: [&str; 9] =
     ["util", "utils", "utilities", "common", "misc", "helpers", "shared", "stuff", "tools"];
 
-/// Steps of .ci/long that are new: their first results are to come, and the list ends then.
-const NOT_RUN_YET: [&str; 3] = ["bare", "cross", "semver"];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
@@ -275,7 +272,7 @@ fn long_steps_are_told_and_have_results() {
     let has_result =
         |step: &str| root().join(format!(".ci/results/{step}.txt")).exists() || in_document(step);
     let without: Vec<&str> = listed.iter().copied().filter(|step| !has_result(step)).collect();
-    assert_eq!(without, NOT_RUN_YET, "of these steps .ci/results has nothing");
+    assert!(without.is_empty(), "of these steps .ci/results has nothing: {without:?}");
 }
 
 /// Paths of a machine and addresses of its registries are nobody else's business.
