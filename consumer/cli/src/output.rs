@@ -60,6 +60,7 @@ where
 }
 
 /// The same for who waits for signals: what came until then is all, and appears under its name.
+#[cfg(feature = "export")]
 pub fn until_signal(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     if is_stdout(path) { to_stdout(write) } else { replace(path, false, write) }
 }

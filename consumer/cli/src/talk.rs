@@ -99,6 +99,7 @@ impl Progress {
     }
 
     /// For something that takes so many seconds.
+    #[cfg(feature = "service")]
     pub fn of_seconds(seconds: u64) -> Self {
         let style = ProgressStyle::with_template("{pos}/{len} s [{wide_bar}]");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
