@@ -5,6 +5,7 @@
 
 pub(crate) mod bound;
 pub(crate) mod constants;
+pub(crate) mod losses;
 pub(crate) mod names;
 mod resolve;
 pub(crate) mod settings;
@@ -21,7 +22,6 @@ use jfr_format::read::{
     Batch, Chunk, ChunkEnd, Class, Decoder, Delivery, Frame, Input, Interest, Item, Recording,
 };
 
-use crate::losses::Losses;
 use crate::model::{EventKind, Id, Model, SampleKey, Unit};
 use crate::warnings::Warnings;
 use bound::Bound;
@@ -172,7 +172,7 @@ impl LoadOptions {
         move |class| match &*class.name {
             SETTING if class.fields.iter().any(|field| field.pooled) => Interest::Constants,
             SETTING => Interest::Plain,
-            name if Losses::knows(name) => Interest::Plain,
+            name if losses::knows(name) => Interest::Plain,
             _ if options.wants_type(class) => Interest::Constants,
             _ => Interest::None,
         }
@@ -360,7 +360,7 @@ impl Loader {
     fn loss(&mut self, chunk: &Chunk, event: &EventRef<'_>) {
         let start = event.field("startTime").ok().flatten().and_then(|time| time.as_i64());
         if start.is_none_or(|start| self.options.wants(&self.loaded.model, chunk, start)) {
-            self.loaded.model.losses.take(event);
+            losses::take(&mut self.loaded.model.losses, event);
         }
     }
 
@@ -368,7 +368,7 @@ impl Loader {
         if &*class.name == SETTING {
             return Role::Setting;
         }
-        if Losses::knows(&class.name) {
+        if losses::knows(&class.name) {
             return Role::Loss;
         }
         if !self.options.wants_type(class) {

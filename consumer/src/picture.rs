@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::fold::{self, FoldOptions, Measure};
 use crate::live;
 use crate::load::LoadOptions;
-use crate::losses;
+use crate::missing::Missing;
 use crate::model::{Model, Unit};
 use crate::render::times::{By, Moments, Times};
 use crate::reshape::Reshape;
@@ -89,10 +89,13 @@ pub fn times(moments: Moments, measures: &[&Tree], options: &FoldOptions) -> Opt
     Times::new(moments, &measures, frames)
 }
 
-/// What the widths mean.
-pub fn subtitle(model: &Model, tree: &Tree, options: &FoldOptions) -> String {
-    let chunks = if model.chunks == 1 { "1 chunk".into() } else { format!("{} chunks", model.chunks) };
-    let lost = losses::missing(model, options).and_then(|missing| missing.share());
-    let lost = lost.map(|share| format!(" · {share}")).unwrap_or_default();
-    format!("{} · {chunks}{lost}", amount(tree.total, &tree.unit))
+/// What the widths mean, what all of it is `of`, and the share that is missing.
+pub fn subtitle(tree: &Tree, of: &str, missing: Option<&Missing>) -> String {
+    let lost = missing.and_then(Missing::share).map(|share| format!(" · {share}")).unwrap_or_default();
+    format!("{} · {of}{lost}", amount(tree.total, &tree.unit))
+}
+
+/// How many chunks were read.
+pub fn chunks(model: &Model) -> String {
+    if model.chunks == 1 { "1 chunk".into() } else { format!("{} chunks", model.chunks) }
 }

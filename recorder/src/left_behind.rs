@@ -41,6 +41,7 @@ fn ends_below(line: &[u8], session: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alone::alone;
     use std::{
         process::{Command, Stdio},
         time::{Duration, Instant},
@@ -72,15 +73,8 @@ mod tests {
 
     #[test]
     fn the_child_that_measures_is_not_left_behind() {
-        // Alone in a process: what other tests fork maps the session, too, until it executes something.
-        const ALONE: &str = "FLIGHTLINE_TEST_ALONE";
-        if std::env::var_os(ALONE).is_none() {
-            let mut again = Command::new(std::env::current_exe().unwrap());
-            let again =
-                again.args(["--exact", "left_behind::tests::the_child_that_measures_is_not_left_behind"]);
-            let output = again.env(ALONE, "").output().unwrap();
-            let told = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && told.contains("1 passed"), "{told}");
+        // What other tests fork maps the session, too, until it executes something.
+        if !alone("left_behind::tests::the_child_that_measures_is_not_left_behind") {
             return;
         }
         let session = tempfile::tempdir().unwrap();

@@ -19,6 +19,8 @@
 //! module is used, 16 bytes each. `memory.rs` has the allocator give back what was let go.
 
 mod allocators;
+#[cfg(test)]
+mod alone;
 mod attach;
 pub mod black_box;
 mod clock;

@@ -36,6 +36,8 @@ pub(crate) fn give_back() {
 
 #[cfg(all(test, target_env = "gnu"))]
 mod tests {
+    use crate::alone::alone;
+
     /// Pages that a block shares with no other begin with the allocator's own two words.
     fn has_pages_of_its_own(bytes: usize) -> bool {
         let block = vec![1u8; bytes];
@@ -45,13 +47,7 @@ mod tests {
     /// In a process of its own: elsewhere other tests leave room in the heap, which is taken first.
     #[test]
     fn what_was_let_go_does_not_change_what_is_kept() {
-        const ALONE: &str = "FLIGHTLINE_TEST_ALONE";
-        if std::env::var_os(ALONE).is_none() {
-            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-            let name = "memory::tests::what_was_let_go_does_not_change_what_is_kept";
-            let output = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+        if !alone("memory::tests::what_was_let_go_does_not_change_what_is_kept") {
             return;
         }
         super::keep_little();

@@ -42,8 +42,8 @@ fn what_a_thread_did_before_it_polled_is_there() {
     assert_eq!(number(" iterations"), THREADS * iterations, "{told}");
     // Eight periods of work each; the rest may have been lost, and told.
     assert!(number(" samples") >= THREADS * iterations, "{told}");
-    // Looks before an interrupt that was due: seldom, but for a machine that has others to serve.
-    assert!(number(" late") <= THREADS * iterations / 5, "{told}");
+    // Looks before an interrupt that was due.
+    assert!(number(" late") <= THREADS * iterations / 20, "{told}");
     eprintln!("{told}");
     assert!(told.contains("segments_damaged: 0") && told.contains("unresolved: 0"), "{told}");
 }

@@ -34,10 +34,12 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     }
     let as_what = if format == PictureFormat::Html { For::Page } else { For::Svg };
     let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, as_what)?;
-    let fold = stacks::options(&args.stacks.select, as_what);
     let options = PictureOptions {
         title: title(args),
-        subtitle: profile.model.as_ref().map(|model| picture::subtitle(model, &profile.tree, &fold)),
+        subtitle: profile
+            .model
+            .as_ref()
+            .map(|model| picture::subtitle(&profile.tree, &picture::chunks(model), profile.missing.as_ref())),
         inverted: false,
     };
     let mut picture = Vec::new();

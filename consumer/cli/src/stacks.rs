@@ -10,7 +10,7 @@ use flightline_consumer::difference::{Difference, Scale};
 use flightline_consumer::fold::{self, Filter, FoldOptions, Measure};
 use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loader};
-use flightline_consumer::losses;
+use flightline_consumer::missing::{self, Missing};
 use flightline_consumer::model::Model;
 use flightline_consumer::picture;
 use flightline_consumer::render::svg::MinWidth;
@@ -34,6 +34,8 @@ pub struct Profile {
     pub outcome: Outcome,
     /// The recordings' model; `None` for folded text.
     pub model: Option<Model>,
+    /// What the recordings say is missing of what was chosen.
+    pub missing: Option<Missing>,
 }
 
 enum Opened {
@@ -50,11 +52,12 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
             let names: Vec<String> = texts.iter().map(|(path, _)| shown(path)).collect();
             let tree = fold_text(texts.into_iter().map(|(_, text)| text), &options.filter);
             let tree = reshape.tree(tree.with_context(|| names.join(", "))?);
-            return Ok(Profile { tree, outcome: Outcome::Whole, model: None });
+            return Ok(Profile { tree, outcome: Outcome::Whole, model: None, missing: None });
         }
     };
     let tree = reshape.tree(fold::fold(&model, &options)?);
-    if let Some(missing) = losses::missing(&model, &options) {
+    let missing = missing::of(&model, &options);
+    if let Some(missing) = &missing {
         talk::note(missing);
     }
     // An exception stands for itself: its number is what is wanted.
@@ -62,7 +65,7 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
     if args.total && tree.unit == "samples" && !fold::events(&model, &options)?.iter().all(thrown) {
         talk::warning("the recording does not say what a sample stands for; counting samples");
     }
-    Ok(Profile { tree, outcome, model: Some(model) })
+    Ok(Profile { tree, outcome, model: Some(model), missing })
 }
 
 /// What inputs are.

@@ -125,8 +125,8 @@ fn of_exceptions_a_number_is_wanted() {
     assert_eq!(told(&output), "");
 }
 
-/// A recording without calls, whose settings and counts are these.
-fn without_calls(path: &Path, settings: &[(&str, &str)], short: i64, lost: i64) {
+/// A recording of a second, of one chunk with what `fill` puts there.
+fn of_a_second(path: &Path, fill: impl FnOnce(&mut ChunkWriter)) {
     let line = ClockLine {
         start_ticks: Ticks(0),
         start_epoch_ns: 1_700_000_000_000_000_000,
@@ -134,19 +134,27 @@ fn without_calls(path: &Path, settings: &[(&str, &str)], short: i64, lost: i64) 
     };
     let mut out = FileOutput::new(fs::File::create(path).unwrap()).unwrap();
     let mut chunk = ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0)).unwrap();
-    for (name, value) in settings {
-        chunk
-            .event(schema::ACTIVE_SETTING, |e| _ = e.ticks(Ticks(0)).long(1).string(name).string(value))
-            .unwrap();
-    }
-    for (event, what, count) in
-        [(schema::BELOW_THRESHOLD, "syscall-io", short), (schema::EVENT_LOSS, "kernel-io: output full", lost)]
-    {
-        if count > 0 {
-            chunk.event(event, |e| _ = e.ticks(Ticks(0)).string(what).long(count).long(9)).unwrap();
-        }
-    }
+    fill(&mut chunk);
     chunk.finish(Ticks(1_000_000), true, &mut out).unwrap();
+}
+
+/// A recording without calls, whose settings and counts are these.
+fn without_calls(path: &Path, settings: &[(&str, &str)], short: i64, lost: i64) {
+    of_a_second(path, |chunk| {
+        for (name, value) in settings {
+            chunk
+                .event(schema::ACTIVE_SETTING, |e| _ = e.ticks(Ticks(0)).long(1).string(name).string(value))
+                .unwrap();
+        }
+        for (event, what, count) in [
+            (schema::BELOW_THRESHOLD, "syscall-io", short),
+            (schema::EVENT_LOSS, "kernel-io: output full", lost),
+        ] {
+            if count > 0 {
+                chunk.event(event, |e| _ = e.ticks(Ticks(0)).string(what).long(count).long(9)).unwrap();
+            }
+        }
+    });
 }
 
 #[test]
@@ -175,32 +183,26 @@ fn no_slow_call_is_no_reason_to_record_again() {
 
 /// A recording of so many samples of 10 ms and so many that were lost for want of room.
 fn with_losses(path: &Path, samples: i64, lost: i64) {
-    let line = ClockLine {
-        start_ticks: Ticks(0),
-        start_epoch_ns: 1_700_000_000_000_000_000,
-        ticks_per_second: 1_000_000,
-    };
-    let mut out = FileOutput::new(fs::File::create(path).unwrap()).unwrap();
-    let mut chunk = ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0)).unwrap();
-    let mut event = |event, time, fill: &dyn Fn(&mut FieldWriter<'_>)| {
-        chunk
-            .event(event, |e| {
-                e.ticks(Ticks(time));
-                fill(e);
-            })
-            .unwrap();
-    };
-    event(schema::ACTIVE_SETTING, 0, &|e| _ = e.long(0).string("interval").string("10000000"));
-    for sample in 0..samples {
-        event(schema::EXECUTION_SAMPLE, sample * 10_000, &|e| _ = e.key(0).key(0).key(0));
-    }
-    if lost > 0 {
-        event(schema::SAMPLE_LOSS, 900_000, &|e| {
-            _ = e.key(0).string("ring full").long(lost).long(lost * 10_000_000);
-        });
-        event(schema::EVENT_LOSS, 900_000, &|e| _ = e.string("alloc").long(1 << 20).long(9));
-    }
-    chunk.finish(Ticks(1_000_000), true, &mut out).unwrap();
+    of_a_second(path, |chunk| {
+        let mut event = |event, time, fill: &dyn Fn(&mut FieldWriter<'_>)| {
+            chunk
+                .event(event, |e| {
+                    e.ticks(Ticks(time));
+                    fill(e);
+                })
+                .unwrap();
+        };
+        event(schema::ACTIVE_SETTING, 0, &|e| _ = e.long(0).string("interval").string("10000000"));
+        for sample in 0..samples {
+            event(schema::EXECUTION_SAMPLE, sample * 10_000, &|e| _ = e.key(0).key(0).key(0));
+        }
+        if lost > 0 {
+            event(schema::SAMPLE_LOSS, 900_000, &|e| {
+                _ = e.key(0).string("ring full").long(lost).long(lost * 10_000_000);
+            });
+            event(schema::EVENT_LOSS, 900_000, &|e| _ = e.string("alloc").long(1 << 20).long(9));
+        }
+    });
 }
 
 #[test]

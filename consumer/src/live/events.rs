@@ -9,12 +9,11 @@ use jfr_format::read::{Binding, Chunk, Frame};
 use super::cache::Cache;
 use super::feed::State;
 use super::item::{ChunkStart, Event, Item, Loss, Sample, Time, Weight};
-use super::plan::{
-    COUNT, Cause, DURATION, LossPlan, SLOTS, SPAN, STACK, START, STATE, SamplePlan, THREAD, VALUE, VARIANT,
-};
+use super::plan::{COUNT, DURATION, SLOTS, SPAN, STACK, START, STATE, SamplePlan, THREAD, VALUE, VARIANT};
 use super::segments::Told;
 use super::value::{Owner, Value, field};
 use crate::load::SETTING;
+use crate::load::losses::{Cause, LossPlan};
 use crate::model::Unit;
 use crate::spans::{SpanContext, told};
 

@@ -18,9 +18,10 @@ use super::clock::Clock;
 use super::events::{lost, span_context};
 use super::item::{Frame, Loss, Time};
 use super::plan::{
-    COUNT, DURATION, LossPlan, Plan, SLOTS, STACK, START, STATE, SamplePlan, THREAD, VALUE, VARIANT, Wanted,
+    COUNT, DURATION, Plan, SLOTS, STACK, START, STATE, SamplePlan, THREAD, VALUE, VARIANT, Wanted,
 };
 use crate::load::constants::RawFrame;
+use crate::load::losses::LossPlan;
 use crate::load::settings::Settings;
 use crate::model::{Thread, Unit};
 use crate::spans::SpanContext;

@@ -8,13 +8,12 @@ use jfr_format::read::{Binding, Chunk, Class, Field};
 
 use super::item::Kind;
 use crate::load::bound::{Names, Scale};
+use crate::load::losses::{LOSSES, LossPlan};
 use crate::load::{SETTING, is_sample};
 use crate::model::Unit;
 
 /// The event at the end of each segment of a stream.
 pub(super) const SEGMENT: &str = "flightline.Segment";
-/// What one reader of a stream did not get.
-pub(super) const STREAM_LOSS: &str = "flightline.StreamLoss";
 /// The span of samples.
 pub(super) const CONTEXT: &str = "flightline.SampleContext";
 const WATERMARK: &str = "flightline.Watermark";
@@ -76,60 +75,6 @@ pub(super) const VARIANT: usize = 6;
 pub(super) const SPAN: usize = 7;
 pub(super) const DURATION: usize = 8;
 pub(super) const SLOTS: usize = 9;
-
-/// What a type of losses calls what it tells.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LossPlan {
-    /// The event type, if it is not a field.
-    pub(super) name: &'static str,
-    pub(super) cause: Cause,
-    pub(super) event: &'static str,
-    pub(super) events: &'static str,
-    pub(super) bytes: &'static str,
-    pub(super) cpu: &'static str,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Cause {
-    Field(&'static str),
-    Always(&'static str),
-}
-
-/// Each amount is told by one of them only, so that they can be added up by kind.
-const LOSSES: &[LossPlan] = &[
-    LossPlan {
-        name: "flightline.SampleLoss",
-        cause: Cause::Field("cause"),
-        event: "",
-        events: "samples",
-        bytes: "",
-        cpu: "cpuTime",
-    },
-    LossPlan {
-        name: "flightline.EventLoss",
-        cause: Cause::Always("no room"),
-        event: "event",
-        events: "count",
-        bytes: "",
-        cpu: "",
-    },
-    LossPlan {
-        name: STREAM_LOSS,
-        cause: Cause::Field("cause"),
-        event: "eventType",
-        events: "events",
-        bytes: "bytes",
-        cpu: "",
-    },
-    LossPlan {
-        name: "jdk.DataLoss",
-        cause: Cause::Always("data loss"),
-        event: "",
-        events: "",
-        bytes: "amount",
-        cpu: "",
-    },
-];
 
 impl Plan {
     pub(super) fn of(chunk: &Chunk, class: &Class, wanted: &Wanted) -> Self {

@@ -8,9 +8,10 @@ use jfr_format::read::Chunk;
 use super::Stats;
 use super::contexts::Contexts;
 use super::item::{DAMAGE, Item, Loss, Segment, Time, Warning};
-use super::plan::{CONTEXT, SEGMENT, STREAM_LOSS};
+use super::plan::{CONTEXT, SEGMENT};
 use super::value::count;
 use super::window::Window;
+use crate::load::losses::STREAM_LOSS;
 
 /// Items and values held; a segment of more is handed out before its checksum is known.
 const MOST: usize = 1 << 18;

@@ -2,11 +2,14 @@
 
 mod frame;
 mod interner;
+mod losses;
 mod sample;
 mod thread;
 
 pub use frame::{Frame, FrameKind, Stack};
 pub use interner::{Id, Interner};
+pub use losses::Losses;
+pub(crate) use losses::Lost;
 pub use sample::{EventKind, SampleKey, Unit, Weight};
 pub use thread::Thread;
 
@@ -14,8 +17,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
-
-use crate::losses::Losses;
 
 /// Everything a profile is made of.
 #[derive(Debug, Default)]

@@ -20,6 +20,7 @@ mod within;
 use std::sync::Arc;
 
 use crate::live::{self, Item, Loss, Sample};
+use crate::load::losses::SAMPLE_LOSS;
 use crate::model::{EventKind, Id, Model, SampleKey, Stack, Thread, Unit, Weight};
 use chain::{Chains, Path};
 use graph::Composer;
@@ -248,7 +249,7 @@ impl OffCpu {
     fn lost(&mut self, loss: &Loss) {
         // What concerns all concerns this, too.
         let ours = loss.event_type.as_deref().is_none_or(|of| of.starts_with("off-cpu") || *of == *EVENT);
-        let of_samples = &*loss.told_by == "flightline.SampleLoss";
+        let of_samples = *loss.told_by == *SAMPLE_LOSS;
         if ours && !of_samples && (self.options.from..=self.options.to).contains(&loss.time.epoch_nanos) {
             self.seen.lost = self.seen.lost.saturating_add(loss.events.unwrap_or(1));
         }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jfr_format::event::{EventRef, StructRef};
 
+use crate::load::losses::{EVENT_LOSS, SAMPLE_LOSS};
+
 /// CPU time of one thread, in ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTime {
@@ -45,8 +47,6 @@ pub struct Ledger {
 }
 
 const THREAD_CPU: &str = "flightline.ThreadCpu";
-const SAMPLE_LOSS: &str = "flightline.SampleLoss";
-const EVENT_LOSS: &str = "flightline.EventLoss";
 const SAMPLE_TRUNCATED: &str = "flightline.SampleTruncated";
 const NOTICE: &str = "flightline.Notice";
 const LABEL: &str = "flightline.Label";

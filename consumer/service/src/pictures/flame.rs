@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
-use flightline_consumer::amount::amount;
 use flightline_consumer::convert::Collecting;
 use flightline_consumer::fold::{self, FoldOptions};
 use flightline_consumer::folded as text;
 use flightline_consumer::load::{LoadOptions, Loaded, Loader};
+use flightline_consumer::missing::{self, Missing};
 use flightline_consumer::picture;
 use flightline_consumer::render::times::{Gathering, Times};
 use flightline_consumer::render::{PictureOptions, html};
@@ -27,6 +27,8 @@ pub(super) struct Drawn {
     pub(super) loaded: Loaded,
     pub(super) options: FoldOptions,
     pub(super) tree: Tree,
+    /// What the recordings say is missing of it.
+    missing: Option<Missing>,
 }
 
 /// Reads samples and folds them.
@@ -52,7 +54,8 @@ pub(super) fn read(inputs: &Inputs<'_>, range: Range, wanted: &Wanted, page: boo
     if tree.total == 0 {
         return Err(flightline_consumer::Error::NoSamples.into());
     }
-    Ok(Drawn { loaded, options, tree })
+    let missing = missing::of(&loaded.model, &options);
+    Ok(Drawn { loaded, options, tree, missing })
 }
 
 impl Drawn {
@@ -67,6 +70,7 @@ impl Drawn {
         if let Some(warning) = warnings.kept().first().filter(|_| warnings.damage()) {
             outcome.notes.push(input::left_out(warning));
         }
+        outcome.notes.extend(self.missing.iter().map(|missing| format!("{missing}.")));
         outcome
     }
 }
@@ -89,7 +93,7 @@ pub(super) fn page(
     out: &mut impl Write,
 ) -> Result<Outcome, Error> {
     let drawn = read(inputs, range, wanted, true)?;
-    let Drawn { loaded, options, tree } = &drawn;
+    let Drawn { loaded, options, tree, missing } = &drawn;
     let mut outcome = drawn.outcome();
     let reshape = Reshape::default();
     let other = picture::otherwise(&loaded.model, options, &reshape, tree);
@@ -109,12 +113,10 @@ pub(super) fn page(
             times
         }
     };
+    let of = range.length().map_or_else(|| picture::chunks(&loaded.model), duration);
     let common = PictureOptions {
         title: wanted.title.clone(),
-        subtitle: Some(match range.length() {
-            Some(length) => format!("{} · {}", amount(tree.total, &tree.unit), duration(length)),
-            None => picture::subtitle(&loaded.model, tree, &drawn.options),
-        }),
+        subtitle: Some(picture::subtitle(tree, &of, missing.as_ref())),
         inverted: false,
     };
     html::write_measures(&measures, times.as_ref(), &common, out)?;

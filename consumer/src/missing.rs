@@ -1,0 +1,137 @@
+//! What is missing in a picture: what its recording says is lost, beside what is drawn of it.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Display};
+use std::sync::Arc;
+
+use crate::amount::{amount, bytes};
+use crate::fold::{self, FoldOptions};
+use crate::load::VARIED;
+use crate::load::losses::{CPU_TIME_LOST, DATA_LOSS, EVENT_LOSS, SAMPLE_LOSS, STREAM_LOSS};
+use crate::model::{Losses, Lost, Model, Unit, Weight};
+
+/// Of a hundred, what is worth a word: the first and the last moments of each thread are in no sample.
+const WORTH_PERCENT: f64 = 1.0;
+
+/// What is missing in a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Missing {
+    percent: f64,
+    causes: Vec<String>,
+}
+
+impl Missing {
+    /// What is missing of events of these types, of which so many are `there`.
+    fn of(losses: &Losses, types: &BTreeSet<Arc<str>>, there: Weight, unit: Unit) -> Option<Self> {
+        let any = |name: &str| types.iter().any(|of| **of == *name);
+        let (mut lost, mut causes) = (Lost::default(), Vec::new());
+        for (told_by, of, one) in losses.iter() {
+            let cause = match told_by {
+                SAMPLE_LOSS if any("jdk.ExecutionSample") => match one.nanos {
+                    0 => continue,
+                    nanos => format!("{of} {}", amount(nanos, "ns")),
+                },
+                EVENT_LOSS if types.iter().any(|name| is_of(of, name)) => format!("{} of {of}", one.events),
+                STREAM_LOSS if of.is_empty() => format!("{} of the stream", bytes(one.bytes)),
+                STREAM_LOSS if any(of) => format!("{} on the way", one.events),
+                CPU_TIME_LOST if any("jdk.CPUTimeSample") => format!("{} samples", one.events),
+                DATA_LOSS => format!("{} by the JVM", bytes(one.bytes)),
+                _ => continue,
+            };
+            lost.add(one);
+            causes.push(cause);
+        }
+        // Time is what samples of processor time are of: one that stands for more counts more.
+        let (lost_of, there) = match unit {
+            Unit::Nanoseconds if lost.nanos > 0 => (lost.nanos, there.value),
+            _ => (lost.events, there.count),
+        };
+        let percent = 100.0 * lost_of as f64 / (lost_of as f64 + there as f64).max(1.0);
+        (percent >= WORTH_PERCENT || lost.bytes > 0).then_some(Self { percent, causes })
+    }
+
+    /// In two words, for a picture; nothing if no share is known.
+    pub fn share(&self) -> Option<String> {
+        (self.percent >= WORTH_PERCENT).then(|| format!("{:.1} % lost", self.percent))
+    }
+}
+
+impl Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.share() {
+            Some(share) => write!(f, "{share} of what was to be recorded: {}", self.causes.join(", ")),
+            None => write!(f, "lost of what was recorded: {}", self.causes.join(", ")),
+        }
+    }
+}
+
+/// What is missing of the events that `options` choose, if the recording says so and it is a hundredth or more.
+pub fn of(model: &Model, options: &FoldOptions) -> Option<Missing> {
+    if model.losses.is_empty() {
+        return None;
+    }
+    let (types, there, unit) = fold::all_of(model, options)?;
+    Missing::of(&model.losses, &types, there, unit)
+}
+
+/// Whether losses under this name are of events of this type.
+fn is_of(lost: &str, event_type: &str) -> bool {
+    let of = lost.split_once(':').map_or(lost, |(engine, _)| engine);
+    match of {
+        "perf" => event_type == VARIED,
+        "kernel-io" => matches!(fold::alias_of(event_type), Some("io" | "block" | "growth")),
+        of => fold::alias_of(event_type) == Some(of),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn losses(told: &[(&'static str, &str, u64, u64)]) -> Losses {
+        let mut losses = Losses::default();
+        for &(told_by, of, events, nanos) in told {
+            losses.add(told_by, of.to_owned(), Lost { events, nanos, bytes: 0 });
+        }
+        losses
+    }
+
+    fn of(losses: &Losses, event: &str, there: (u64, u64), unit: Unit) -> Option<String> {
+        let there = Weight { count: there.0, value: there.1 };
+        Missing::of(losses, &[Arc::from(event)].into(), there, unit).map(|missing| missing.to_string())
+    }
+
+    #[test]
+    fn what_is_chosen_and_nothing_else() {
+        let lost = losses(&[
+            (SAMPLE_LOSS, "ring full", 5, 50_000_000),
+            (SAMPLE_LOSS, "not armed", 0, 10_000_000),
+            (EVENT_LOSS, "alloc", 100, 0),
+            (EVENT_LOSS, "kernel-io: output full", 7, 0),
+        ]);
+        let cpu = of(&lost, "jdk.ExecutionSample", (54, 540_000_000), Unit::Nanoseconds);
+        assert_eq!(
+            cpu.as_deref(),
+            Some("10.0 % lost of what was to be recorded: not armed 10.0 ms, ring full 50.0 ms")
+        );
+        let alloc = of(&lost, "profiler.Malloc", (300, 1 << 20), Unit::Bytes);
+        assert_eq!(alloc.as_deref(), Some("25.0 % lost of what was to be recorded: 100 of alloc"));
+        assert!(of(&lost, "jdk.FileRead", (1, 1), Unit::Nanoseconds).unwrap().starts_with("87.5 % lost"));
+        assert_eq!(of(&lost, "profiler.WallClockSample", (300, 300), Unit::Nanoseconds), None);
+    }
+
+    #[test]
+    fn less_than_a_hundredth_is_not_worth_a_word() {
+        let lost = losses(&[(SAMPLE_LOSS, "not armed", 0, 10)]);
+        assert_eq!(of(&lost, "jdk.ExecutionSample", (9, 1000), Unit::Nanoseconds), None);
+        assert!(of(&lost, "jdk.ExecutionSample", (9, 990), Unit::Nanoseconds).is_some());
+    }
+
+    #[test]
+    fn bytes_that_nobody_can_count_are_told() {
+        let mut lost = Losses::default();
+        lost.add(DATA_LOSS, String::new(), Lost { bytes: 4096, ..Lost::default() });
+        let told = of(&lost, "jdk.ExecutionSample", (1000, 0), Unit::Samples);
+        assert_eq!(told.as_deref(), Some("lost of what was recorded: 4.0 KiB by the JVM"));
+    }
+}
