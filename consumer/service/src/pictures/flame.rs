@@ -70,7 +70,6 @@ impl Drawn {
         if let Some(warning) = warnings.kept().first().filter(|_| warnings.damage()) {
             outcome.notes.push(input::left_out(warning));
         }
-        outcome.notes.extend(self.missing.iter().map(|missing| format!("{missing}.")));
         outcome
     }
 }
