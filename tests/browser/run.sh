@@ -8,8 +8,8 @@ for tool in node npm; do
   command -v "$tool" >/dev/null || { echo "browser tests: $tool is missing" >&2; exit 3; }
 done
 [ -n "$CHROMIUM" ] || { echo "browser tests: chromium is missing (set CHROMIUM)" >&2; exit 3; }
-cargo build -q --manifest-path "$root/Cargo.toml" -p flightline
-cargo build -q --manifest-path "$root/Cargo.toml" -p flightline-tests --bin trace_recording
+# With the features that `cargo test` builds everything with, which an example asks for: with others half of it would be built once more.
+cargo build -q --manifest-path "$root/Cargo.toml" --workspace --bin flightline --bin trace_recording --example otel_writer
 target=${CARGO_TARGET_DIR:-$root/target}
 work=$target/browser
 mkdir -p "$work"
