@@ -3,8 +3,9 @@
 //! The only crate of the workspace that exports symbols (`exports.txt` lists them all). Each exported function is a
 //! thin door: `interpose` leads to the C library's own function and tells `capture` what the program does,
 //! `start` runs before the program's `main`, `c_api` is for programs that control the recording themselves.
-//! No heap: the crate is `no_std`, so nothing of it can enter the program's `malloc`.
-#![no_std]
+//! No heap: the crate is `no_std`, so nothing of it can enter the program's `malloc`. A build that unwinds, as those of development do,
+//! needs `std` for that, and enters it when it panics.
+#![cfg_attr(panic = "abort", no_std)]
 
 mod c_api;
 mod c_spans;
@@ -15,6 +16,7 @@ mod machine;
 mod real;
 mod start;
 
+#[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     flightline_capture::os::say(&[b"internal error, the program is stopped"]);
@@ -24,7 +26,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 
 // The prebuilt `core` names a personality routine although nothing here unwinds. It lets foreign unwinding (a cancelled
 // thread, say) pass.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(panic = "abort", target_arch = "x86_64"))]
 core::arch::global_asm!(
     ".hidden rust_eh_personality",
     ".globl rust_eh_personality",
@@ -34,7 +36,7 @@ core::arch::global_asm!(
     "ret",
 );
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(panic = "abort", target_arch = "aarch64"))]
 core::arch::global_asm!(
     ".hidden rust_eh_personality",
     ".globl rust_eh_personality",
