@@ -155,6 +155,11 @@ pub(crate) const SETTING: &str = "jdk.ActiveSetting";
 pub(crate) const VARIED: &str = "flightline.EventSample";
 pub(crate) const VARIANT: &str = "event";
 
+/// The type whose events tell of calls: stacks begin with the caller, a field says what was called. async-profiler's have no method there,
+/// and stacks that begin with it.
+pub(crate) const CALL: &str = "jdk.MethodTrace";
+pub(crate) const CALLED: &str = "method";
+
 /// Whether events of a type are samples. Settings have stack traces in some recordings, but tell of the recorder.
 pub fn is_sample(class: &Class) -> bool {
     class.field_index("stackTrace").is_some() && &*class.name != SETTING
@@ -401,25 +406,27 @@ impl Loader {
         let mut kinds: HashMap<(Id<EventKind>, u64), Id<EventKind>> = HashMap::new();
         let repeats = self.roles.samples().flat_map(|bound| bound.repeats.sums());
         for (raw, weight) in self.sums.drain().chain(repeats) {
-            let kind = match kinds.get(&(raw.kind, raw.variant)) {
+            let is_call = &*model.kinds.get(raw.kind).name == CALL;
+            let (variant, called) = if is_call { (u64::MAX, raw.detail) } else { (raw.detail, 0) };
+            let kind = match kinds.get(&(raw.kind, variant)) {
                 Some(&kind) => kind,
                 None => {
                     let kind = timed(model, raw.kind, &periods);
-                    let kind = match self.resolver.variant(chunk, raw.variant, warnings) {
+                    let kind = match self.resolver.variant(chunk, variant, warnings) {
                         Some(variant) => {
                             let of = model.kinds.get(kind).clone();
                             model.kinds.intern(EventKind { variant: Some(variant), ..of })
                         }
                         None => kind,
                     };
-                    kinds.insert((raw.kind, raw.variant), kind);
+                    kinds.insert((raw.kind, variant), kind);
                     kind
                 }
             };
             let key = SampleKey {
                 kind,
                 thread: self.resolver.thread(chunk, model, raw.thread, warnings),
-                stack: self.resolver.stack(chunk, model, raw.stack, warnings),
+                stack: self.resolver.stack(chunk, model, (raw.stack, called), warnings),
                 state: self.resolver.state(chunk, model, raw.state),
             };
             model.samples.entry(key).or_default().add(weight);

@@ -171,6 +171,27 @@ fn events_stand_for_what_their_producers_say() {
     }
 }
 
+/// The JDK's stacks of traced calls begin with the caller; async-profiler's with what was called, which no field names. Numbers by
+/// `jfr view method-calls` of JDK 25 and `jfr print`.
+#[test]
+fn a_traced_call_is_drawn_on_top_of_its_callers() {
+    let leaves = |file: &str| {
+        let options = FoldOptions { events: vec!["trace".into()], ..FoldOptions::default() };
+        let mut leaves: BTreeMap<String, u64> = BTreeMap::new();
+        for line in folded_text(&fixtures().join(format!("recordings/{file}.jfr")), &options).lines() {
+            let (stack, count) = line.rsplit_once(' ').unwrap();
+            let frames: Vec<&str> = stack.split(';').collect();
+            assert!(frames.len() > 1, "{line}");
+            *leaves.entry(frames[frames.len() - 1].to_owned()).or_default() += count.parse::<u64>().unwrap();
+        }
+        leaves
+    };
+    assert_eq!(leaves("jdk25-methods"), BTreeMap::from([("Work.files".to_owned(), 361)]));
+    let of_profiler = leaves("ap-java-trace");
+    assert_eq!(of_profiler.values().sum::<u64>(), 2_266);
+    assert_eq!(of_profiler.len(), 1, "{of_profiler:?}");
+}
+
 #[test]
 fn what_cannot_be_added_is_refused() {
     let model = loaded(&fixtures().join("recordings/jdk25.jfr")).model;

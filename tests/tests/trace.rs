@@ -1,8 +1,11 @@
 //! Latency of named functions, against the program's own clock around and inside the calls.
 
+use std::process::Command;
+use std::time::Duration;
+
 use flightline_tests::folded::{fold, sum_with};
 use flightline_tests::record::Record;
-use flightline_tests::run::beside;
+use flightline_tests::run::{beside, run};
 use flightline_tests::{skip, victim};
 
 const THRESHOLD_NS: i64 = 4_000_000;
@@ -39,6 +42,14 @@ fn slow_calls_and_no_others() {
         "{ns} ns in work, truly {truth:?}"
     );
     assert!(truth["calls inside"] >= 32);
+
+    // As the JDK's `jfr view method-calls` has it: who called, and not what was called.
+    let mut view = Command::new(victim::flightline());
+    view.args(["view", "method-calls", "--csv"]).arg(&recorded.path);
+    let view = run(&mut view, Duration::from_secs(60)).expect_success("view").stdout_text();
+    let callers: Vec<&str> = view.lines().filter(|line| line.contains("work")).collect();
+    assert!(callers.len() > 1 && view.contains("from_right"), "{view}");
+    assert!(callers.iter().all(|line| line.matches("work").count() == 1), "{view}");
 
     // The caller of a call in tail position is the one that comes back.
     assert!(sum_with(&calls, "from_right") >= 30 && sum_with(&calls, "from_left") >= 1, "{calls:?}");

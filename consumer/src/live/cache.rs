@@ -25,6 +25,8 @@ pub(super) struct Cache {
     pub(super) constants: Constants,
     threads: HashMap<u64, Arc<Thread>, KeyHash>,
     stacks: HashMap<u64, Arc<Stack>, KeyHash>,
+    /// By the keys of the stack and of the method that was called from there.
+    calls: HashMap<(u64, u64), Arc<Stack>, KeyHash>,
     states: HashMap<u64, Arc<str>, KeyHash>,
     variants: HashMap<u64, Arc<str>, KeyHash>,
     types: HashMap<u64, Arc<str>, KeyHash>,
@@ -59,6 +61,7 @@ impl Cache {
         if self.held > MOST_FRAMES || self.constants.names.len() > MOST_NAMES {
             (self.held, self.constants.names) = (0, Names::default());
             self.stacks.clear();
+            self.calls.clear();
             self.frames.clear();
             self.threads.clear();
         }
@@ -100,15 +103,40 @@ impl Cache {
         if let Some(known) = self.stacks.get(&key) {
             return Ok(Some(known.clone()));
         }
+        let Some(stack) = self.read_stack(chunk, key, 0)? else { return Ok(self.missing(key)) };
+        self.stacks.insert(key, stack.clone());
+        Ok(Some(stack))
+    }
+
+    /// The stack of a method that was `called`, by the key of its callers'.
+    pub(super) fn stack_of_call(
+        &mut self,
+        chunk: &Chunk,
+        key: u64,
+        called: u64,
+    ) -> Result<Option<Arc<Stack>>, Error> {
+        if called == 0 {
+            return self.stack(chunk, key);
+        }
+        if let Some(known) = self.calls.get(&(key, called)) {
+            return Ok(Some(known.clone()));
+        }
+        let stack = self.read_stack(chunk, key, called)?;
+        if let Some(stack) = &stack {
+            self.calls.insert((key, called), stack.clone());
+        }
+        Ok(stack)
+    }
+
+    fn read_stack(&mut self, chunk: &Chunk, key: u64, called: u64) -> Result<Option<Arc<Stack>>, Error> {
         self.stack_lookups += 1;
         let mut raw = std::mem::take(&mut self.raw);
-        let read = self.constants.stack(chunk, key, &mut raw);
+        let read = self.constants.stack_of_call(chunk, key, called, &mut raw);
         let frames: Result<Arc<[Frame]>, Error> = raw.iter().map(|raw| self.frame(chunk, raw)).collect();
         self.raw = raw;
-        let Some(truncated) = read? else { return Ok(self.missing(key)) };
+        let Some(truncated) = read? else { return Ok(None) };
         let stack = Arc::new(Stack { frames: frames?, truncated });
         self.held += stack.frames.len() + 1;
-        self.stacks.insert(key, stack.clone());
         Ok(Some(stack))
     }
 

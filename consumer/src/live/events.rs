@@ -9,7 +9,7 @@ use jfr_format::read::{Binding, Chunk, Frame};
 use super::cache::Cache;
 use super::feed::State;
 use super::item::{ChunkStart, Event, Item, Loss, Sample, Time, Weight};
-use super::plan::{COUNT, DURATION, SLOTS, SPAN, STACK, START, STATE, SamplePlan, THREAD, VALUE, VARIANT};
+use super::plan::{COUNT, DETAIL, DURATION, SLOTS, SPAN, STACK, START, STATE, SamplePlan, THREAD, VALUE};
 use super::segments::Told;
 use super::value::{Owner, Value, field};
 use crate::load::SETTING;
@@ -162,11 +162,15 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
     Ok(Some(Item::Sample(Box::new(Sample {
         event: plan.event.clone(),
         kind: plan.kind,
-        variant: if has(VARIANT) { cache.variant(chunk, values[VARIANT])? } else { None },
+        variant: if has(DETAIL) && !plan.calls { cache.variant(chunk, values[DETAIL])? } else { None },
         time,
         duration_nanos,
         thread: if has(THREAD) { cache.thread(chunk, values[THREAD])? } else { None },
-        stack: if has(STACK) { cache.stack(chunk, values[STACK])? } else { None },
+        stack: match has(STACK) {
+            true if plan.calls => cache.stack_of_call(chunk, values[STACK], values[DETAIL])?,
+            true => cache.stack(chunk, values[STACK])?,
+            false => None,
+        },
         state: if has(STATE) { cache.state(chunk, values[STATE]) } else { text_of(&fields, "state") },
         weight,
         span_id: Some(values[SPAN]).filter(|&id| id != 0),

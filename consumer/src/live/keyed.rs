@@ -18,7 +18,7 @@ use super::clock::Clock;
 use super::events::{lost, span_context};
 use super::item::{Frame, Loss, Time};
 use super::plan::{
-    COUNT, DURATION, Plan, SLOTS, STACK, START, STATE, SamplePlan, THREAD, VALUE, VARIANT, Wanted,
+    COUNT, DETAIL, DURATION, Plan, SLOTS, STACK, START, STATE, SamplePlan, THREAD, VALUE, Wanted,
 };
 use crate::load::constants::RawFrame;
 use crate::load::losses::LossPlan;
@@ -337,6 +337,8 @@ impl Taken {
     ) -> Result<(), Error> {
         let values: [u64; SLOTS] = values(chunk, frame, &plan.binding)?;
         let has = |slot| plan.binding.is_bound(slot);
+        // What was called belongs to the stack.
+        self.odd |= plan.calls && values[DETAIL] != 0;
         let duration = if has(DURATION) { values[DURATION] } else { values[VALUE] };
         let number = |keys: &mut Keys, slot| if has(slot) { keys.number(values[slot]) } else { NONE };
         let epoch_nanos = chunk.epoch_nanos(values[START] as i64);
@@ -352,7 +354,7 @@ impl Taken {
             thread,
             stack: number(&mut self.stacks, STACK),
             state: number(&mut self.states, STATE),
-            variant: number(&mut self.variants, VARIANT),
+            variant: if plan.calls { NONE } else { number(&mut self.variants, DETAIL) },
             context: told.map_or(NONE, |told| told.2),
         };
         self.keyed.rows.push(row);

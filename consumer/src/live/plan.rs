@@ -9,7 +9,7 @@ use jfr_format::read::{Binding, Chunk, Class, Field};
 use super::item::Kind;
 use crate::load::bound::{Names, Scale};
 use crate::load::losses::{LOSSES, LossPlan};
-use crate::load::{SETTING, is_sample};
+use crate::load::{CALLED, SETTING, is_sample};
 use crate::model::Unit;
 
 /// The event at the end of each segment of a stream.
@@ -58,6 +58,8 @@ pub(super) struct SamplePlan {
     /// Names of the bound fields; the others of the event are taken as they are.
     pub(super) names: [&'static str; SLOTS],
     pub(super) others: bool,
+    /// They tell of calls of a method.
+    pub(super) calls: bool,
     /// Wanted because it lasts, and for nothing else.
     pub(super) only_lasts: bool,
     pub(super) duration: Option<Scale>,
@@ -71,7 +73,7 @@ pub(super) const STACK: usize = 2;
 pub(super) const STATE: usize = 3;
 pub(super) const COUNT: usize = 4;
 pub(super) const VALUE: usize = 5;
-pub(super) const VARIANT: usize = 6;
+pub(super) const DETAIL: usize = 6;
 pub(super) const SPAN: usize = 7;
 pub(super) const DURATION: usize = 8;
 pub(super) const SLOTS: usize = 9;
@@ -121,18 +123,24 @@ impl Plan {
 
 impl SamplePlan {
     fn new(chunk: &Chunk, class: &Class) -> Self {
-        let Names { thread, count, value, unit, scale, variant } = Names::of(chunk, class);
+        let Names { thread, count, value, unit, scale, detail } = Names::of(chunk, class);
         let duration = if value == "duration" { "" } else { "duration" };
-        let names = ["startTime", thread, "stackTrace", "state", count, value, variant, "spanId", duration];
+        let names = ["startTime", thread, "stackTrace", "state", count, value, detail, "spanId", duration];
         let binding = Binding::new(chunk, class, &names);
-        let bound =
-            |name: &str| names.iter().position(|of| *of == name).is_some_and(|at| binding.is_bound(at));
+        let bound = |name: &str| {
+            name != CALLED && names.iter().position(|of| *of == name).is_some_and(|at| binding.is_bound(at))
+        };
         Self {
             event: class.name.clone(),
             kind: Kind::of(&class.name),
             unit,
             scale,
-            names: std::array::from_fn(|at| if binding.is_bound(at) { names[at] } else { "" }),
+            // What was called is a field, too.
+            names: std::array::from_fn(|at| match binding.is_bound(at) && names[at] != CALLED {
+                true => names[at],
+                false => "",
+            }),
+            calls: detail == CALLED && binding.is_bound(DETAIL),
             only_lasts: false,
             others: class.fields.iter().any(|field| !bound(&field.name)),
             duration: match value {

@@ -16,7 +16,7 @@ pub(super) struct Bound {
     binding: Binding,
     scale: Scale,
     has_state: bool,
-    has_variant: bool,
+    has_detail: bool,
     has_count: bool,
     /// The start matters, and there is one.
     timed: bool,
@@ -52,7 +52,8 @@ pub(crate) struct Names {
     pub(crate) value: &'static str,
     pub(crate) unit: Unit,
     pub(crate) scale: Scale,
-    pub(crate) variant: &'static str,
+    /// Which of several things an event tells of, or what was called.
+    pub(crate) detail: &'static str,
 }
 
 impl Names {
@@ -74,7 +75,11 @@ impl Names {
             value,
             unit,
             scale,
-            variant: if &*class.name == super::VARIED { super::VARIANT } else { "" },
+            detail: match &*class.name {
+                super::VARIED => super::VARIANT,
+                super::CALL => super::CALLED,
+                _ => "",
+            },
         }
     }
 }
@@ -104,14 +109,14 @@ const STACK: usize = 2;
 const STATE: usize = 3;
 const COUNT: usize = 4;
 const VALUE: usize = 5;
-const VARIANT: usize = 6;
+const DETAIL: usize = 6;
 
 impl Bound {
     pub(super) fn new(chunk: &Chunk, class: &Class, timed: bool, kinds: &mut Interner<EventKind>) -> Self {
-        let Names { thread, count, value, unit, scale, variant } = Names::of(chunk, class);
+        let Names { thread, count, value, unit, scale, detail } = Names::of(chunk, class);
         // A name no field has leaves its slot unbound.
         let start = if timed { "startTime" } else { "" };
-        let names = [start, thread, "stackTrace", "state", count, value, variant];
+        let names = [start, thread, "stackTrace", "state", count, value, detail];
         let kind = EventKind { name: class.name.clone(), variant: None, unit, period_nanos: None };
         let kind = kinds.intern(kind);
         let binding = Binding::new(chunk, class, &names);
@@ -123,7 +128,7 @@ impl Bound {
             kind,
             scale,
             has_state: binding.is_bound(STATE),
-            has_variant: binding.is_bound(VARIANT),
+            has_detail: binding.is_bound(DETAIL),
             has_count: binding.is_bound(COUNT),
             timed: binding.is_bound(START),
             plain: !timed && class.fields.len() == fields + 1 && starts_with_time,
@@ -165,7 +170,7 @@ impl Bound {
             thread: fields[THREAD],
             stack: fields[STACK],
             state: if self.has_state { fields[STATE] } else { u64::MAX },
-            variant: if self.has_variant { fields[VARIANT] } else { u64::MAX },
+            detail: if self.has_detail { fields[DETAIL] } else { u64::MAX },
         };
         let count = if self.has_count { fields[COUNT] } else { 1 };
         Ok(Some((key, Weight { count, value })))

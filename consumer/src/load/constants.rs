@@ -104,6 +104,22 @@ impl Constants {
         })
     }
 
+    /// The same with the method that was `called` from there as leaf, if there is one: 0 is none.
+    pub(crate) fn stack_of_call(
+        &mut self,
+        chunk: &Chunk,
+        key: u64,
+        called: u64,
+        frames: &mut Vec<RawFrame>,
+    ) -> Result<Option<bool>> {
+        let truncated = self.stack(chunk, key, frames)?;
+        if called == 0 {
+            return Ok(truncated);
+        }
+        frames.insert(0, RawFrame { method: called, kind: u64::MAX, line: 0, bytecode_index: 0 });
+        Ok(Some(truncated.unwrap_or(key != 0)))
+    }
+
     /// Class or library, function and kind of a frame.
     pub(crate) fn frame(&mut self, chunk: &Chunk, raw: &RawFrame) -> Result<(Arc<str>, Arc<str>, FrameKind)> {
         let kind = self.kind(chunk, raw.kind)?;

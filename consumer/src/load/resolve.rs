@@ -19,6 +19,8 @@ pub(super) struct Resolver {
     lines: bool,
     threads: HashMap<u64, Option<Id<Thread>>, KeyHash>,
     stacks: HashMap<u64, Option<Id<Stack>>, KeyHash>,
+    /// By the keys of the stack and of the method that was called from there.
+    calls: HashMap<(u64, u64), Option<Id<Stack>>, KeyHash>,
     states: HashMap<u64, Option<Id<Arc<str>>>, KeyHash>,
     frames: HashMap<RawFrame, Id<Frame>, KeyHash>,
     constants: Constants,
@@ -75,27 +77,38 @@ impl Resolver {
         })
     }
 
+    /// The stack with this key, or that of a method `called` from there; 0: none.
     pub(super) fn stack(
         &mut self,
         chunk: &Chunk,
         model: &mut Model,
-        key: u64,
+        (key, called): (u64, u64),
         warnings: &mut Warnings,
     ) -> Option<Id<Stack>> {
-        if let Some(&known) = self.stacks.get(&key) {
+        let known = if called == 0 { self.stacks.get(&key) } else { self.calls.get(&(key, called)) };
+        if let Some(&known) = known {
             return known;
         }
-        let id = self.read_stack(chunk, model, key).unwrap_or_else(|error| {
+        let id = self.read_stack(chunk, model, key, called).unwrap_or_else(|error| {
             warnings.push(error);
             None
         });
-        self.stacks.insert(key, id);
+        match called {
+            0 => self.stacks.insert(key, id),
+            _ => self.calls.insert((key, called), id),
+        };
         id
     }
 
-    fn read_stack(&mut self, chunk: &Chunk, model: &mut Model, key: u64) -> Result<Option<Id<Stack>>> {
+    fn read_stack(
+        &mut self,
+        chunk: &Chunk,
+        model: &mut Model,
+        key: u64,
+        called: u64,
+    ) -> Result<Option<Id<Stack>>> {
         let mut raw = std::mem::take(&mut self.raw);
-        let read = self.constants.stack(chunk, key, &mut raw);
+        let read = self.constants.stack_of_call(chunk, key, called, &mut raw);
         let frames: Result<Box<[Id<Frame>]>> = raw.iter().map(|raw| self.frame(chunk, model, *raw)).collect();
         self.raw = raw;
         let Some(truncated) = read? else { return Ok(None) };

@@ -14,8 +14,8 @@ pub(super) struct RawKey {
     pub(super) thread: u64,
     pub(super) stack: u64,
     pub(super) state: u64,
-    /// [`EventKind::variant`]; `u64::MAX` if the type has none.
-    pub(super) variant: u64,
+    /// [`EventKind::variant`], or the method that was called; `u64::MAX` if the type has neither.
+    pub(super) detail: u64,
 }
 
 /// Samples of one type that say nothing but thread, stack and state, counted by the bytes of these: only the first of
@@ -122,7 +122,7 @@ impl Sums {
         let mixed = key.thread.rotate_left(32)
             ^ (key.kind.index() as u64) << 16
             ^ key.state.rotate_left(56)
-            ^ key.variant.rotate_left(8);
+            ^ key.detail.rotate_left(8);
         let mut at = self.hash.pair(key.stack, mixed) as usize & mask;
         loop {
             let index = self.places[at];
@@ -174,7 +174,7 @@ mod tests {
         let mut expected: HashMap<u64, u64> = HashMap::new();
         let mut order = Vec::new();
         let kind = kinds()[0];
-        let key = |bytes: u64| RawKey { kind, thread: bytes, stack: !bytes, state: 0, variant: u64::MAX };
+        let key = |bytes: u64| RawKey { kind, thread: bytes, stack: !bytes, state: 0, detail: u64::MAX };
         for i in 0..20_000u64 {
             let x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
             let bytes = (x % 1009 + 1) << (x % 5 * 8);
@@ -207,7 +207,7 @@ mod tests {
                     thread: x % 7,
                     stack: x % 1009,
                     state: x % 2 * u64::MAX,
-                    variant: u64::MAX,
+                    detail: u64::MAX,
                 };
                 let id = (key.kind, key.thread, key.stack, key.state);
                 if !expected.contains_key(&id) {

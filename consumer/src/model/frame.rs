@@ -71,6 +71,7 @@ impl FrameKind {
         match self {
             Self::Inlined => Self::NativeInlined,
             Self::Compiled => Self::Jit,
+            Self::Unknown => Self::Native,
             kind => kind,
         }
     }

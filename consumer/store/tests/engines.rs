@@ -1,11 +1,11 @@
 //! The same questions to the same files by DataFusion, DuckDB and Spark with two executors: their rows must be the same.
 //! What the files hold came through the writer from real recordings; that it is right is for the other tests.
 
-mod kit;
-
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use crate::kit;
 
 const SQL: &str = env!("CARGO_BIN_EXE_flightline-sql");
 

@@ -1,7 +1,5 @@
 //! Compaction, sums and retention: what is asked before and after must be answered alike.
 
-mod kit;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::future::{pending, ready};
@@ -12,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::kit::{self, answer, open};
 use flightline_store::layout::Table;
 use flightline_store::maintain::{Done, Lock, Maintainer, Options};
 use flightline_store::place::{Place, is_gone};
@@ -19,7 +18,6 @@ use flightline_store::write::{self, Writer, chunks};
 use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::schema;
 use jfr_format::write::{ChunkWriter, ClockLine, FieldWriter, Geometry};
-use kit::{answer, open};
 
 const DAY: i64 = 86_400_000;
 /// A time after all recordings of the fixtures, ms.

@@ -1,11 +1,10 @@
 //! Questions to stores of what is in real recordings.
 
-mod kit;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use crate::kit::{self, Sample, answer, open, text};
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{Int32Type, Int64Type};
 use flightline_consumer::fold::{FoldOptions, fold};
@@ -16,7 +15,6 @@ use flightline_store::query::tree::{MISSING, grow};
 use flightline_store::query::weights::{Choice, Measure};
 use flightline_store::query::{OpenOptions, Session};
 use futures::TryStreamExt;
-use kit::{Sample, answer, open, text};
 
 /// A day that samples are of, in µs since 1970.
 const DAY: i64 = 1_767_225_600_000_000; // 2026-01-01

@@ -1,17 +1,15 @@
 //! Real recordings through the writer: what the store says must be what the recordings say.
 
-mod kit;
-
 use std::fs;
 use std::path::Path;
 
+use crate::kit::{self, answer, open, text};
 use flightline_consumer::fold::{FoldOptions, Measure as Folded, fold};
 use flightline_consumer::model::Model;
 use flightline_store::place::Place;
 use flightline_store::query::paths::Paths;
 use flightline_store::query::weights::{Choice, Measure, weights};
 use flightline_store::write::{Added, Options, Writer, chunks};
-use kit::{answer, open, text};
 
 fn options(service: &str) -> Options {
     Options { service: service.to_owned(), unfinished: true, ..Options::default() }

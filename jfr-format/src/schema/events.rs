@@ -274,7 +274,7 @@ pub(super) const TYPES: &[Type] = &[
         EVENT_THREAD,
         STACK,
         field("method", METHOD, "Method").pooled(),
-    ]).about("A slow call of a traced function; its innermost frame is the function itself"),
+    ]).about("A slow call of a traced function, with its callers"),
 
     event(CLOCK_ANCHOR, "flightline.ClockAnchor", "Clock Anchor", FLIGHTLINE, &[
         START_TIME,

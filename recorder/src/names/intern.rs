@@ -265,11 +265,28 @@ impl Interner {
         self.before[0] + u64::from(trace) + 1
     }
 
-    /// The pool key of a trace's innermost method that is not inlined, 0 if there is none; it is written with the trace.
-    pub fn leaf_key(&self, trace: TraceIndex) -> u64 {
-        let frames = self.traces.get(trace).get(1..).unwrap_or(&[]);
-        let mut frames = frames.iter().filter_map(|frame| self.frames.get(*frame as usize));
-        frames.find(|f| f.kind != frame_type::INLINED).map_or(0, |f| self.before[1] + u64::from(f.method) + 1)
+    /// A trace as a call: its innermost method that is not inlined, and the trace of its callers, if there is anything to tell of them.
+    pub fn call(&mut self, trace: TraceIndex) -> Option<(MethodIndex, Option<TraceIndex>)> {
+        let (truncated, frames) = self.traces.get(trace).split_first()?;
+        let of = |frame: &u32| self.frames.get(*frame as usize);
+        let at = frames.iter().position(|frame| of(frame).is_some_and(|f| f.kind != frame_type::INLINED))?;
+        let method = of(&frames[at])?.method;
+        let callers: Vec<u32> = std::iter::once(truncated).chain(&frames[at + 1..]).copied().collect();
+        let callers = (callers != [0]).then(|| self.trace(&callers));
+        Some((method, callers))
+    }
+
+    /// Most bytes that [`Interner::write_method`] takes.
+    pub fn method_cost(&self, method: MethodIndex) -> usize {
+        let Some(method) = self.methods.get(method as usize) else { return 0 };
+        let class = self.classes.get(method.class as usize).map_or(0, |class| class.origin.bytes());
+        method.name.len() + class + 9 * CONSTANT_BYTES
+    }
+
+    /// The pool key of a method, which is queued if this chunk does not have it yet; 0 if that is not possible.
+    pub fn write_method(&mut self, method: MethodIndex, to: &mut ChunkWriter) -> u64 {
+        let known = (method as usize) < self.methods.len() && self.queue_method(method, to).is_ok();
+        if known { self.before[1] + u64::from(method) + 1 } else { 0 }
     }
 
     /// Whether a trace is written in the present chunk already.
@@ -310,33 +327,15 @@ impl Interner {
 
     #[cold]
     fn write_new(&mut self, trace: TraceIndex, to: &mut ChunkWriter) -> Result<(), WriteError> {
+        let frames = self.traces.get(trace).len();
+        for at in 1..frames {
+            let frame = self.traces.get(trace).get(at).and_then(|&frame| self.frames.get(frame as usize));
+            if let Some(&Frame { method, .. }) = frame {
+                self.queue_method(method, to)?;
+            }
+        }
         let Some((truncated, frames)) = self.traces.get(trace).split_first() else { return Ok(()) };
         let methods_before = self.before[1];
-        if self.descriptor_chunk != self.chunk {
-            to.constant(schema::SYMBOL, 1, |s| {
-                s.string("()L;");
-            })?;
-            self.descriptor_chunk = self.chunk;
-        }
-        for &frame in frames {
-            let Some(&Frame { method: index, .. }) = self.frames.get(frame as usize) else { continue };
-            let Some(method) = self.methods.get_mut(index as usize).filter(|m| m.chunk != self.chunk) else {
-                continue;
-            };
-            let class_key = self.before[2] + u64::from(method.class) + 1;
-            if let Some(class) = self.classes.get_mut(method.class as usize).filter(|c| c.chunk != self.chunk)
-            {
-                class.write(class_key, to)?;
-                class.chunk = self.chunk;
-            }
-            to.constant(schema::SYMBOL, method.symbol, |s| {
-                s.string(&method.name);
-            })?;
-            to.constant(schema::METHOD, methods_before + u64::from(index) + 1, |m| {
-                m.key(class_key).key(method.symbol).key(1).int(NATIVE).boolean(false);
-            })?;
-            method.chunk = self.chunk;
-        }
         let key = self.key(trace);
         let known = &self.frames;
         to.constant(schema::STACK_TRACE, key, |s| {
@@ -353,6 +352,32 @@ impl Interner {
         if let Some(chunk) = self.trace_chunk.get_mut(trace as usize) {
             *chunk = self.chunk;
         }
+        Ok(())
+    }
+
+    /// Queues a method and whatever it refers to, as far as the present chunk does not have it yet.
+    fn queue_method(&mut self, index: MethodIndex, to: &mut ChunkWriter) -> Result<(), WriteError> {
+        let Some(method) = self.methods.get_mut(index as usize).filter(|m| m.chunk != self.chunk) else {
+            return Ok(());
+        };
+        if self.descriptor_chunk != self.chunk {
+            to.constant(schema::SYMBOL, 1, |s| {
+                s.string("()L;");
+            })?;
+            self.descriptor_chunk = self.chunk;
+        }
+        let class_key = self.before[2] + u64::from(method.class) + 1;
+        if let Some(class) = self.classes.get_mut(method.class as usize).filter(|c| c.chunk != self.chunk) {
+            class.write(class_key, to)?;
+            class.chunk = self.chunk;
+        }
+        to.constant(schema::SYMBOL, method.symbol, |s| {
+            s.string(&method.name);
+        })?;
+        to.constant(schema::METHOD, self.before[1] + u64::from(index) + 1, |m| {
+            m.key(class_key).key(method.symbol).key(1).int(NATIVE).boolean(false);
+        })?;
+        method.chunk = self.chunk;
         Ok(())
     }
 

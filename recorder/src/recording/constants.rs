@@ -7,7 +7,7 @@ use jfr_format::schema;
 
 use super::Recording;
 use crate::{
-    names::intern::{ClassIndex, TraceIndex},
+    names::intern::{ClassIndex, MethodIndex, TraceIndex},
     settings::PerfEvent,
 };
 
@@ -217,6 +217,12 @@ impl Recording {
     /// [`Interner::class_cost`](crate::names::intern::Interner::class_cost).
     pub fn class_key(&mut self, class: ClassIndex) -> u64 {
         self.interner.write_class(class, &mut self.writer)
+    }
+
+    /// The key of a method, queued if this chunk does not have it yet. Room for it must be asked for with the event: see
+    /// [`Interner::method_cost`](crate::names::intern::Interner::method_cost).
+    pub fn method_key(&mut self, method: MethodIndex) -> u64 {
+        self.interner.write_method(method, &mut self.writer)
     }
 
     /// The key of a further thread of an event, queued if this chunk does not have it yet. Room for it must be asked

@@ -1,7 +1,5 @@
 //! Stores of what is in real recordings, written plainly; and what is asked of them.
 
-#![allow(dead_code)] // each test uses some
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
