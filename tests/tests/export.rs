@@ -137,6 +137,12 @@ impl Collector {
                 .all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok())
                 .then_some(())
         });
+        // It asks for the signals that end it in order only then, and says nothing of that.
+        let log = collector.folder.path().join("log");
+        until(LIMIT, "the Collector is ready", || {
+            fs::read_to_string(&log).unwrap().contains("Everything is ready").then_some(())
+        });
+        std::thread::sleep(Duration::from_millis(300));
         collector
     }
 
