@@ -138,6 +138,8 @@ fn blocking_polling_and_flow_give_the_same_events() {
     let path = stream(folder.path());
     let ours = canonical::of_file(&path).unwrap();
     assert_eq!(ours.samples.len(), 8000);
+    // Each tells of one sample.
+    let lost = format!("lost ring full: {} events", ours.types["flightline.SampleLoss"]);
     let bytes = std::fs::read(&path).unwrap();
     for release in java.releases() {
         for way in ["next", "reuse", "poll", "flow", "shared"] {
@@ -157,11 +159,7 @@ fn blocking_polling_and_flow_give_the_same_events() {
             assert!(!text.is_empty(), "{}", String::from_utf8_lossy(&err.join().unwrap()));
             let lines = Lines::parse(&text);
             lines.expect(&ours, &format!("JDK {release}, {way}"));
-            assert!(
-                lines.lost.iter().any(|told| told.starts_with("lost ring full: 80 events")),
-                "{:?}",
-                lines.lost
-            );
+            assert!(lines.lost.iter().any(|told| told.starts_with(&lost)), "{lost}: {:?}", lines.lost);
         }
     }
 }
