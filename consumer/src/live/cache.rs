@@ -108,7 +108,7 @@ impl Cache {
         Ok(Some(stack))
     }
 
-    /// The stack of a method that was `called`, by the key of its callers'.
+    /// The stack of a method that was `called`, by the key of its callers'; 0: none was.
     pub(super) fn stack_of_call(
         &mut self,
         chunk: &Chunk,
@@ -121,11 +121,9 @@ impl Cache {
         if let Some(known) = self.calls.get(&(key, called)) {
             return Ok(Some(known.clone()));
         }
-        let stack = self.read_stack(chunk, key, called)?;
-        if let Some(stack) = &stack {
-            self.calls.insert((key, called), stack.clone());
-        }
-        Ok(stack)
+        let Some(stack) = self.read_stack(chunk, key, called)? else { return Ok(self.missing(key)) };
+        self.calls.insert((key, called), stack.clone());
+        Ok(Some(stack))
     }
 
     fn read_stack(&mut self, chunk: &Chunk, key: u64, called: u64) -> Result<Option<Arc<Stack>>, Error> {

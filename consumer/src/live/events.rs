@@ -148,6 +148,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         labels = found.into_iter().next().map(|(_, value)| value).filter(|value| *value != Value::Null);
         fields = rest.into();
     }
+    let called = if plan.calls { values[DETAIL] } else { 0 };
     let span = told::own_context(values[SPAN], &fields).map(Arc::new);
     let cache = &mut state.cache;
     let time = state.clock.tick(chunk, values[START] as i64);
@@ -166,11 +167,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         time,
         duration_nanos,
         thread: if has(THREAD) { cache.thread(chunk, values[THREAD])? } else { None },
-        stack: match has(STACK) {
-            true if plan.calls => cache.stack_of_call(chunk, values[STACK], values[DETAIL])?,
-            true => cache.stack(chunk, values[STACK])?,
-            false => None,
-        },
+        stack: if has(STACK) { cache.stack_of_call(chunk, values[STACK], called)? } else { None },
         state: if has(STATE) { cache.state(chunk, values[STATE]) } else { text_of(&fields, "state") },
         weight,
         span_id: Some(values[SPAN]).filter(|&id| id != 0),

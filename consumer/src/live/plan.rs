@@ -127,22 +127,21 @@ impl SamplePlan {
         let duration = if value == "duration" { "" } else { "duration" };
         let names = ["startTime", thread, "stackTrace", "state", count, value, detail, "spanId", duration];
         let binding = Binding::new(chunk, class, &names);
-        let bound = |name: &str| {
-            name != CALLED && names.iter().position(|of| *of == name).is_some_and(|at| binding.is_bound(at))
-        };
+        // What was called is told as a field, too.
+        let names: [&str; SLOTS] =
+            std::array::from_fn(|at| match binding.is_bound(at) && names[at] != CALLED {
+                true => names[at],
+                false => "",
+            });
         Self {
             event: class.name.clone(),
             kind: Kind::of(&class.name),
             unit,
             scale,
-            // What was called is a field, too.
-            names: std::array::from_fn(|at| match binding.is_bound(at) && names[at] != CALLED {
-                true => names[at],
-                false => "",
-            }),
+            names,
             calls: detail == CALLED && binding.is_bound(DETAIL),
             only_lasts: false,
-            others: class.fields.iter().any(|field| !bound(&field.name)),
+            others: class.fields.iter().any(|field| !names.contains(&&*field.name)),
             duration: match value {
                 "duration" => Some(scale),
                 _ => binding.is_bound(DURATION).then_some(Scale::Ticks),

@@ -113,11 +113,11 @@ impl Constants {
         frames: &mut Vec<RawFrame>,
     ) -> Result<Option<bool>> {
         let truncated = self.stack(chunk, key, frames)?;
-        if called == 0 {
+        if called == 0 || truncated.is_none() && key != 0 {
             return Ok(truncated);
         }
         frames.insert(0, RawFrame { method: called, kind: u64::MAX, line: 0, bytecode_index: 0 });
-        Ok(Some(truncated.unwrap_or(key != 0)))
+        Ok(Some(truncated.unwrap_or(false)))
     }
 
     /// Class or library, function and kind of a frame.

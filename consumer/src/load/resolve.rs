@@ -18,9 +18,8 @@ type Result<T> = std::result::Result<T, Error>;
 pub(super) struct Resolver {
     lines: bool,
     threads: HashMap<u64, Option<Id<Thread>>, KeyHash>,
-    stacks: HashMap<u64, Option<Id<Stack>>, KeyHash>,
-    /// By the keys of the stack and of the method that was called from there.
-    calls: HashMap<(u64, u64), Option<Id<Stack>>, KeyHash>,
+    /// By the keys of the stack and of the method that was called from there, 0: none.
+    stacks: HashMap<(u64, u64), Option<Id<Stack>>, KeyHash>,
     states: HashMap<u64, Option<Id<Arc<str>>>, KeyHash>,
     frames: HashMap<RawFrame, Id<Frame>, KeyHash>,
     constants: Constants,
@@ -82,21 +81,17 @@ impl Resolver {
         &mut self,
         chunk: &Chunk,
         model: &mut Model,
-        (key, called): (u64, u64),
+        keys: (u64, u64),
         warnings: &mut Warnings,
     ) -> Option<Id<Stack>> {
-        let known = if called == 0 { self.stacks.get(&key) } else { self.calls.get(&(key, called)) };
-        if let Some(&known) = known {
+        if let Some(&known) = self.stacks.get(&keys) {
             return known;
         }
-        let id = self.read_stack(chunk, model, key, called).unwrap_or_else(|error| {
+        let id = self.read_stack(chunk, model, keys).unwrap_or_else(|error| {
             warnings.push(error);
             None
         });
-        match called {
-            0 => self.stacks.insert(key, id),
-            _ => self.calls.insert((key, called), id),
-        };
+        self.stacks.insert(keys, id);
         id
     }
 
@@ -104,8 +99,7 @@ impl Resolver {
         &mut self,
         chunk: &Chunk,
         model: &mut Model,
-        key: u64,
-        called: u64,
+        (key, called): (u64, u64),
     ) -> Result<Option<Id<Stack>>> {
         let mut raw = std::mem::take(&mut self.raw);
         let read = self.constants.stack_of_call(chunk, key, called, &mut raw);

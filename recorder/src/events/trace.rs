@@ -17,7 +17,7 @@ pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
     recording.event_with_constants(
         METHOD_TRACE,
         place.thread,
-        callers,
+        Some(callers),
         bytes,
         |recording| recording.method_key(method),
         |e, thread, stack, method| {

@@ -265,22 +265,20 @@ impl Interner {
         self.before[0] + u64::from(trace) + 1
     }
 
-    /// A trace as a call: its innermost method that is not inlined, and the trace of its callers, if there is anything to tell of them.
-    pub fn call(&mut self, trace: TraceIndex) -> Option<(MethodIndex, Option<TraceIndex>)> {
+    /// A trace as a call: its innermost method that is not inlined, and the trace of its callers.
+    pub fn call(&mut self, trace: TraceIndex) -> Option<(MethodIndex, TraceIndex)> {
         let (truncated, frames) = self.traces.get(trace).split_first()?;
         let of = |frame: &u32| self.frames.get(*frame as usize);
         let at = frames.iter().position(|frame| of(frame).is_some_and(|f| f.kind != frame_type::INLINED))?;
         let method = of(&frames[at])?.method;
         let callers: Vec<u32> = std::iter::once(truncated).chain(&frames[at + 1..]).copied().collect();
-        let callers = (callers != [0]).then(|| self.trace(&callers));
-        Some((method, callers))
+        Some((method, self.trace(&callers)))
     }
 
     /// Most bytes that [`Interner::write_method`] takes.
     pub fn method_cost(&self, method: MethodIndex) -> usize {
-        let Some(method) = self.methods.get(method as usize) else { return 0 };
-        let class = self.classes.get(method.class as usize).map_or(0, |class| class.origin.bytes());
-        method.name.len() + class + 9 * CONSTANT_BYTES
+        // The descriptor, too.
+        CONSTANT_BYTES + self.method_cost_in(method, u32::MAX)
     }
 
     /// The pool key of a method, which is queued if this chunk does not have it yet; 0 if that is not possible.
@@ -309,14 +307,18 @@ impl Interner {
         let frames = self.traces.get(trace).get(1..).unwrap_or(&[]);
         let mut bytes = 5 * CONSTANT_BYTES + frames.len() * FRAME_BYTES;
         for &frame in frames {
-            let method = self.frames.get(frame as usize).and_then(|f| self.methods.get(f.method as usize));
-            let Some(method) = method.filter(|m| m.chunk != chunk) else { continue };
-            bytes += method.name.len() + 2 * CONSTANT_BYTES;
-            if let Some(class) = self.classes.get(method.class as usize).filter(|c| c.chunk != chunk) {
-                bytes += class.origin.bytes() + 6 * CONSTANT_BYTES;
-            }
+            bytes +=
+                self.frames.get(frame as usize).map_or(0, |frame| self.method_cost_in(frame.method, chunk));
         }
         bytes
+    }
+
+    fn method_cost_in(&self, method: MethodIndex, chunk: u32) -> usize {
+        let method = self.methods.get(method as usize).filter(|m| m.chunk != chunk);
+        let Some(method) = method else { return 0 };
+        let class = self.classes.get(method.class as usize).filter(|c| c.chunk != chunk);
+        let class = class.map_or(0, |class| class.origin.bytes() + 6 * CONSTANT_BYTES);
+        method.name.len() + 2 * CONSTANT_BYTES + class
     }
 
     /// Queues a trace and whatever it refers to, as far as the present chunk does not have it yet.
@@ -474,6 +476,28 @@ mod tests {
         let method = method(interner, image, start);
         let most = Frame { method, line: u32::MAX, address: u32::MAX, kind: frame_type::CPP };
         interner.frame(most)
+    }
+
+    #[test]
+    fn a_call_is_a_method_within_its_cost_and_its_callers() {
+        let mut interner = Interner::new();
+        let [inlined, called, caller] = [1, 2, 3].map(|start| frame(&mut interner, 0, start));
+        interner.frames[inlined as usize].kind = frame_type::INLINED;
+        for (truncated, callers) in [(0, &[caller][..]), (1, &[])] {
+            let trace = [&[truncated, inlined, called], callers].concat();
+            let trace = interner.trace(&trace);
+            let (method, of_callers) = interner.call(trace).unwrap();
+            assert_eq!(method, interner.frames[called as usize].method);
+            assert_eq!(interner.traces.get(of_callers), [&[truncated], callers].concat());
+            let mut to = chunk();
+            let (before, cost) = (to.pending(), interner.method_cost(method));
+            let key = interner.write_method(method, &mut to);
+            let after = to.pending();
+            assert!(key != 0 && after > before && after - before <= cost, "{} of {cost}", after - before);
+            assert_eq!((interner.write_method(method, &mut to), to.pending()), (key, after));
+            interner.next_chunk(usize::MAX);
+        }
+        assert_eq!(interner.write_method(MethodIndex::MAX, &mut chunk()), 0);
     }
 
     #[test]
