@@ -34,8 +34,10 @@ echo "fence 1: the object of in-signal needs only: $(tr '\n' ' ' <"$out/needed.t
 
 # The musl object is linked apart (.ci/preload-musl).
 case $target in *musl) exit 0 ;; esac
-cargo build --release --locked --quiet -p flightline-preload --target "$target"
-so=target/$target/release/libflightline.so
+# The same build, in the same folder, as in consumer/cli/build.rs: this is the object that the command embeds.
+CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
+  cargo build --release --locked --quiet -p flightline-preload --target "$target" --target-dir target/preload
+so=target/preload/$target/release/libflightline.so
 [ -e "$so" ] || { echo "fence: $so was not built" >&2; exit 1; }
 "${tools}readelf" -dW "$so" | grep -E 'BIND_NOW|Flags:.*NOW' >/dev/null || {
   echo "fence: $so is bound lazily: its first call of memcpy would enter the loader from a handler" >&2

@@ -1,8 +1,11 @@
-//! Puts the shared object for recorded programs into release builds of the command, so that `cargo install`, which
-//! installs nothing but commands, gives one that works alone.
+//! Builds `libflightline.so`, the shared object that recorded programs load, with this command.
 //!
-//! `FLIGHTLINE_EMBED=<file>` embeds that file, `FLIGHTLINE_EMBED=0` nothing, `FLIGHTLINE_EMBED=1` also in other profiles.
-//! Without an embedded object the command looks for one next to itself and in `../lib/flightline`.
+//! Cargo cannot depend on a shared object of another package (artifact dependencies are unstable), so this script runs
+//! cargo once more, for the four small crates in it: always optimised, with thin link-time optimisation across these
+//! crates. The object is put next to the command, where the command looks first, and release builds embed it, so that
+//! `cargo install`, which installs nothing but commands, gives one that works alone.
+//!
+//! `FLIGHTLINE_EMBED=<file>` embeds that file and builds nothing; `FLIGHTLINE_EMBED=0` builds and embeds nothing.
 
 use std::{
     env, fs,
@@ -16,28 +19,49 @@ fn main() {
     let root = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("../..");
     println!("cargo::rerun-if-env-changed=FLIGHTLINE_EMBED");
     println!("cargo::rerun-if-changed=build.rs");
-    let object = match variable("FLIGHTLINE_EMBED").as_str() {
+    let embedded = match variable("FLIGHTLINE_EMBED").as_str() {
         "0" => None,
-        "" if variable("PROFILE") != "release" => None,
-        "" | "1" => build(&root, &out, &variable("TARGET")),
+        "" => {
+            let object = build(&root, &out, &variable("TARGET"));
+            if let Some(object) = &object {
+                put_next_to_the_command(object, &out);
+            }
+            object.filter(|_| variable("PROFILE") == "release")
+        }
         path => {
             println!("cargo::rerun-if-changed={path}");
             Some(PathBuf::from(path))
         }
     };
-    let bytes = object.map(|path| fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())));
-    fs::write(out.join("libflightline.so"), bytes.unwrap_or_default()).expect("OUT_DIR can be written");
+    let bytes = embedded.map(|path| fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())));
+    fs::write(out.join("libflightline.so"), bytes.unwrap_or_default()).expect("OUT_DIR is writable");
 }
 
-/// Builds the preload crate into a target directory of its own: the one of the outer build is locked.
+/// The folder of the outer build's profile, such as `target/release`: OUT_DIR is `<profile>/build/<package>/out`.
+fn profile_dir(out: &Path) -> &Path {
+    out.ancestors().nth(3).expect("OUT_DIR is three levels below the profile's folder")
+}
+
+fn put_next_to_the_command(object: &Path, out: &Path) {
+    let place = profile_dir(out).join("libflightline.so");
+    // Running programs may have the old object mapped: it is replaced, not overwritten.
+    let new = out.join("libflightline.so.new");
+    let copied = fs::copy(object, &new).and_then(|_| fs::rename(&new, &place));
+    copied.unwrap_or_else(|e| panic!("{}: {e}", place.display()));
+}
+
+/// Builds the preload crate in a target directory that all profiles share; the one of the outer build is locked.
 fn build(root: &Path, out: &Path, target: &str) -> Option<PathBuf> {
-    for part in ["in-signal", "capture", "preload"] {
+    for part in ["context/src", "in-signal/src", "capture/src", "preload"] {
         println!("cargo::rerun-if-changed={}", root.join("recorder").join(part).display());
     }
-    let dir = out.join("preload");
+    // `<target>/<profile>`, or `<target>/<triple>/<profile>` with `--target`.
+    let above = profile_dir(out).parent().expect("a profile's folder has a parent");
+    let dir = if above.ends_with(target) { above.parent().unwrap_or(above) } else { above }.join("preload");
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root).args(["build", "--release", "-p", "flightline-preload", "--target", target]);
     cargo.arg("--target-dir").arg(&dir);
+    cargo.env("CARGO_PROFILE_RELEASE_LTO", "thin").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
     // A linter around the compiler must not run here.
     cargo.env_remove("RUSTC_WORKSPACE_WRAPPER").env_remove("CLIPPY_ARGS");
     if target.contains("musl") {

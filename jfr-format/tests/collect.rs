@@ -1,7 +1,7 @@
 //! A stream taken apart: what a place holds is a whole recording after every step, and nothing whole is lost, whatever happens
 //! to the stream.
 
-mod walk;
+use crate::walk;
 
 use std::collections::BTreeSet;
 use std::io;

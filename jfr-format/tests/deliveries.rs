@@ -1,6 +1,6 @@
 //! One pass, two passes, one thread, several: the same events, warnings and chunks.
 
-mod dump;
+use crate::dump;
 
 use bytes::Bytes;
 use dump::{Dump, fixtures, name};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-mod edited;
+use crate::edited;
 
 fn cases() -> Vec<(String, Bytes)> {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/cases");

@@ -1,6 +1,6 @@
 //! Chunks of a size known in advance: exactly that size, whatever is in them and whenever they end.
 
-mod walk;
+use crate::walk;
 
 use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::metadata::Declared;

@@ -1,6 +1,6 @@
 //! Damaged recordings: no panic, no allocation out of proportion, errors that name a place in the input.
 
-mod dump;
+use crate::dump;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,6 +1,6 @@
 //! The metadata event, taken apart again, against the fields other readers hard-code.
 
-mod walk;
+use crate::walk;
 
 use jfr_format::metadata::Declared;
 use std::collections::{BTreeMap, HashSet};

@@ -2,7 +2,7 @@
 //! pools are padded to four bytes, the checkpoints of threads are told by a type of their own, and what it leaves in an emergency is
 //! patched but never finished: its state is not 0. No such recording was at hand; other recordings are written anew in this form.
 
-mod dump;
+use crate::dump;
 
 use dump::{Dump, fixtures, name};
 use jfr_format::read::Delivery;

@@ -1,6 +1,6 @@
 //! A growing file: what a live reader sees between any two writes.
 
-mod walk;
+use crate::walk;
 
 use jfr_format::ids::{FileOffset, Ticks, TypeId};
 use jfr_format::schema::{self, thread_state};

@@ -1,7 +1,7 @@
 //! What is read of the front of a recording is in the whole of it, too: nothing is invented, nothing turns into
 //! something else.
 
-mod dump;
+use crate::dump;
 
 use std::collections::HashSet;
 use std::path::PathBuf;

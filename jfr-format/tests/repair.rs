@@ -1,7 +1,7 @@
 //! Repair of anything gives what the reader takes without a word, and repairing that changes nothing.
 
 #[allow(dead_code)]
-mod edited;
+use crate::edited;
 
 fn check(bytes: Vec<u8>, what: &str) {
     edited::repair(&bytes.into(), what);

@@ -1,6 +1,6 @@
 //! However the input is cut into pieces, the same comes out.
 
-mod dump;
+use crate::dump;
 
 use dump::{Dump, fixtures, name};
 use jfr_format::read::Delivery::{Earliest, WholeChunks};

@@ -1,7 +1,7 @@
 //! What is quick about folding, against the slow way: stacks by their plan against field by field, and equal samples
 //! passed over by their bytes against one after the other.
 
-mod dump;
+use crate::dump;
 
 use std::collections::HashMap;
 

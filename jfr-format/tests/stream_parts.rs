@@ -1,6 +1,6 @@
 //! A stream in parts: the same bytes however they come, and a whole recording wherever a reader is cut off.
 
-mod walk;
+use crate::walk;
 
 use bytes::Bytes;
 use jfr_format::error::Error;

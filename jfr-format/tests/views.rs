@@ -1,6 +1,6 @@
 //! Views of real recordings hold what the fields hold when asked for by name.
 
-mod dump;
+use crate::dump;
 
 use std::borrow::Cow;
 

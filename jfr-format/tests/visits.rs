@@ -1,6 +1,6 @@
 //! Visiting the fields of an event and iterating over them, which decode apart from each other, say the same.
 
-mod dump;
+use crate::dump;
 
 use bytes::Bytes;
 use dump::{fixtures, name};

@@ -1,6 +1,6 @@
 //! A program may write anything into its shared file, at any time: the drain loses that program's samples and nothing else.
 
-mod fake_program;
+use crate::fake_program;
 
 use std::{
     fs::{self, File, OpenOptions},

@@ -1,7 +1,7 @@
 //! What the drain keeps in mind after many chunks is what it kept after the first ones: entries are counted, kind by kind, of
 //! programs that never repeat themselves. Memory over time: `.ci/long soak`.
 
-mod fake_program;
+use crate::fake_program;
 
 use std::{fs, path::Path, time::Duration};
 

@@ -4,7 +4,7 @@
 //! framehop wherever that reaches the root or fails later than we do.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
-mod oracle;
+use crate::oracle;
 
 use std::collections::BTreeMap;
 use std::io::Write;

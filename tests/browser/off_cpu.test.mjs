@@ -51,7 +51,7 @@ test("what threads did is told by colour, with a legend of what there is", async
 
 test("threads' time stands on spans, whose names are text", async () => {
   const made = join(folder, "spans.jfr"), file = join(folder, "spans.html");
-  execFileSync(process.env.TRACE_RECORDING, [made, "4", "off-cpu"]);
+  execFileSync(process.env.TEST_PROGRAMS, ["trace_recording", made, "4", "off-cpu"]);
   execFileSync(flightline, ["threadtime", made, "--by", "span", "-o", file], { stdio: "ignore" });
   const seen = [];
   for (const scheme of ["light", "dark"]) {

@@ -8,18 +8,18 @@ for tool in node npm; do
   command -v "$tool" >/dev/null || { echo "browser tests: $tool is missing" >&2; exit 3; }
 done
 [ -n "$CHROMIUM" ] || { echo "browser tests: chromium is missing (set CHROMIUM)" >&2; exit 3; }
-# With the features that `cargo test` builds everything with, which an example asks for: with others half of it would be built once more.
-cargo build -q --manifest-path "$root/Cargo.toml" --workspace --bin flightline --bin trace_recording --example otel_writer
+# Builds with the features that `cargo test --workspace` has, so that nothing is compiled a second time: the example selects them.
+cargo build -q --manifest-path "$root/Cargo.toml" --workspace --bin flightline --bin flightline-test-programs --example otel_writer
 target=${CARGO_TARGET_DIR:-$root/target}
 work=$target/browser
 mkdir -p "$work"
 cp "$here"/package.json "$here"/package-lock.json "$here"/*.mjs "$here"/*.py "$work"
 (cd "$work" && npm ci --no-audit --no-fund --silent)
 FLIGHTLINE=$target/debug/flightline
-TRACE_RECORDING=$target/debug/trace_recording
+TEST_PROGRAMS=$target/debug/flightline-test-programs
 FOLDED=$work/real.txt
 "$FLIGHTLINE" fold "$root/fixtures/recordings/ap-java-cpu.jfr" -o "$FOLDED"
 export RENDER=$root/consumer/src/render RECORDINGS=$root/fixtures/recordings SERVICE_PAGE=$root/consumer/service/src/page.rs
-export FLIGHTLINE TRACE_RECORDING FOLDED CHROMIUM
+export FLIGHTLINE TEST_PROGRAMS FOLDED CHROMIUM
 cd "$work"
 exec timeout --kill-after=10 900 node --test --test-timeout=300000 --test-reporter=spec ${BROWSER_TESTS:-.}

@@ -218,7 +218,7 @@ test("the flame chart: a lane per thread in order of time, each sample once, not
 
 test("above the stacks of a thread stands what lasted: spans, each within another below it, pauses on a lane of their own", async () => {
   const recording = join(folder, "spans.jfr"), file = (input, ...args) => drawnOf(input, args);
-  execFileSync(process.env.TRACE_RECORDING, [recording, "4"]);
+  execFileSync(process.env.TEST_PROGRAMS, ["trace_recording", recording, "4"]);
   const page = await opened(file(recording), "light", "#view=chart"), text = () => details(page);
   await page.focus("#chart-scroll");
   const press = async (...keys) => {

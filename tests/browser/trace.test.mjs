@@ -1,5 +1,5 @@
 // The page of a trace in a real browser: its numbers against `--json`, what is drawn where, keys, the address, and names that are made
-// to do harm. Run by run.sh, which sets FLIGHTLINE, CHROMIUM and TRACE_RECORDING.
+// to do harm. Run by run.sh, which sets FLIGHTLINE, CHROMIUM and TEST_PROGRAMS.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
@@ -12,7 +12,7 @@ const HARM = "</script><img src=x onerror=\"document.title='harmed'\">{{script}}
 /** The page of a trace of so many spans, and the same as JSON. */
 function made(spans) {
   const recording = join(folder, `${spans}.jfr`), page = join(folder, `${spans}.html`);
-  execFileSync(process.env.TRACE_RECORDING, [recording, String(spans)]);
+  execFileSync(process.env.TEST_PROGRAMS, ["trace_recording", recording, String(spans)]);
   const options = { maxBuffer: 1 << 30, stdio: ["ignore", "pipe", "inherit"] };
   const told = execFileSync(flightline, ["spans", recording, "--trace", TRACE, "--json", "-o", page], options);
   return { page, json: JSON.parse(told) };

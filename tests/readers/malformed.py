@@ -109,7 +109,7 @@ def main():
             results.update({key: future.result() for key, future in new.items()})
         mine = {case[0]: ours(path(case[0]), work) for case in cases}
     print("# Malformed recordings, and what readers make of them\n")
-    print("Made by `tests/readers/malformed.py`; the files by `cargo run -p flightline-tests --bin malformed DIR`, one thing")
+    print("Made by `tests/readers/malformed.py`; the files by `cargo run -p flightline-tests --bin flightline-test-programs malformed DIR`, one thing")
     print("wrong in each. Numbers are `jdk.ExecutionSample` events handed out. ✓ ends without error; ✗ ends by an error;")
     print(f"hangs: not done after {SECONDS} s; memory, stack: ends for want of it (2 GiB of heap, 4 GiB of address space); crash:")
     print("panic or signal. Ours: ! tells what is wrong and where, and goes on (exit status 1); the file's worst figures are")

@@ -110,42 +110,64 @@ pub fn compile(compiler: &str, source: &str, flags: &[&str], tail: &[&str]) -> P
     out
 }
 
-/// `cargo build` of this workspace, as from a shell: what cargo tells a test of its package would build ring (and all that
-/// needs it) once more, for its build script looks at that.
-fn build() -> Command {
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "CARGO_PRIMARY_"];
-    for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| of_package.iter().any(|of| name.starts_with(of))) {
-            build.env_remove(name);
-        }
-    }
-    build.args(["build", "--target-dir"]).arg(target_dir());
-    build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-    build
+/// The folder of the profile that this test was built in: `target/debug`.
+fn profile_dir() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    exe.ancestors().skip(1).find(|dir| !dir.ends_with("deps")).unwrap().to_path_buf()
 }
 
-/// `flightline` and `libflightline.so`, built in the release profile into one folder.
+/// Returns `file`, which `cargo test --workspace` has built before it runs this test.
 ///
-/// `FLIGHTLINE_BIN` names a finished binary instead (then nothing is built).
+/// # Panics
+/// If the file is missing, or older than one of the sources that cargo lists in its dependency file. Tests must not pass
+/// because of an old build, and a test does not build: cargo would wait for its own lock or build with other features.
+#[track_caller]
+fn built(file: PathBuf, dep_info: &Path) -> PathBuf {
+    let remedy = "build it with `cargo test --workspace --no-run`";
+    let time = |path: &Path| path.metadata().and_then(|m| m.modified());
+    let Ok(built) = time(&file) else { panic!("{} does not exist; {remedy}", file.display()) };
+    let sources = std::fs::read_to_string(dep_info).unwrap_or_else(|e| panic!("{}: {e}", dep_info.display()));
+    let (_, sources) = sources.split_once(": ").expect("a dependency file has a target and its sources");
+    // Spaces in names are escaped by a backslash.
+    for source in sources.replace("\\ ", "\0").split_whitespace().map(|name| name.replace('\0', " ")) {
+        // A folder's time changes with every file made in it.
+        let source = Path::new(&source);
+        let newer = source.is_file() && time(source).is_ok_and(|time| time > built);
+        assert!(!newer, "{} is older than {}; {remedy}", file.display(), source.display());
+    }
+    file
+}
+
+/// The command of this build, with `libflightline.so` next to it (`consumer/cli/build.rs` puts it there).
+///
+/// `FLIGHTLINE_BIN` names another one.
 pub fn flightline() -> &'static Path {
     static BIN: OnceLock<PathBuf> = OnceLock::new();
     BIN.get_or_init(|| {
         if let Some(bin) = std::env::var_os("FLIGHTLINE_BIN") {
             return PathBuf::from(bin);
         }
-        let mut build = build();
-        build.args(["--release", "-p", "flightline", "-p", "flightline-preload"]);
-        run(&mut build, Duration::from_secs(900)).expect_success("building flightline");
-        target_dir().join("release/flightline")
+        let folder = profile_dir();
+        built(folder.join("flightline"), &folder.join("flightline.d"))
     })
 }
 
-/// An example program of one of our packages, or a library by its file's name, as `cargo test` builds it with everything else: another choice of packages
-/// may mean other features, and all of it built once more.
+/// An example program of one of the workspace's packages, or a library by its file's name.
 pub fn example(name: &str) -> PathBuf {
-    let mut build = build();
-    build.args(["--workspace", "--example", name.trim_start_matches("lib").trim_end_matches(".so")]);
-    run(&mut build, Duration::from_secs(900)).expect_success(name);
-    target_dir().join("debug/examples").join(name)
+    let folder = profile_dir().join("examples");
+    let dep_info = folder.join(format!("{}.d", name.trim_end_matches(".so")));
+    built(folder.join(name), &dep_info)
+}
+
+/// One of the programs in `tests/programs`, under its own name.
+pub fn program(name: &str) -> PathBuf {
+    let all = profile_dir();
+    let all = built(all.join("flightline-test-programs"), &all.join("flightline-test-programs.d"));
+    let named = folder().join(name);
+    let new = unfinished(&named);
+    std::fs::hard_link(all, &new).unwrap();
+    std::fs::rename(&new, &named).unwrap();
+    // Renaming a link over another one of the same file does nothing.
+    let _ = std::fs::remove_file(&new);
+    named
 }

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -20,17 +20,19 @@ use flightline_tests::spans::{self, Span};
 use flightline_tests::stepping::freeze;
 use flightline_tests::{skip, victim};
 
-const VICTIM: &str = env!("CARGO_BIN_EXE_context_victim");
+fn target_program() -> PathBuf {
+    victim::program("context_victim")
+}
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn numbers(arguments: &[&str]) -> Vec<u64> {
-    let finished = run(Command::new(VICTIM).args(arguments), LIMIT).expect_success("the victim");
+    let finished = run(Command::new(target_program()).args(arguments), LIMIT).expect_success("the victim");
     finished.stdout_text().split_whitespace().map(|n| n.parse().unwrap()).collect()
 }
 
 #[test]
 fn old_or_new_at_each_instruction() {
-    let mut child = spawn(Command::new(VICTIM).arg("step").stdout(Stdio::piped()));
+    let mut child = spawn(Command::new(target_program()).arg("step").stdout(Stdio::piped()));
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let slot = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).unwrap();
@@ -123,7 +125,7 @@ fn no_sample_is_in_another_trace() {
     let _turn = turn();
     let spans: u64 = std::env::var("CONTEXT_SPANS").map_or(1_000_000, |n| n.parse().unwrap());
     let rounds = (spans / 2).to_string();
-    let recorded = Record::new().rate(10_000).run(VICTIM, &["functions", &rounds]).expect_code(0);
+    let recorded = Record::new().rate(10_000).run(target_program(), &["functions", &rounds]).expect_code(0);
     let (inside, elsewhere) = traces_of_functions(&recorded);
     let cpu_ms = recorded.read().samples.len() / 10;
     println!(
@@ -138,8 +140,11 @@ fn no_sample_is_in_another_trace() {
 fn spans_that_find_no_room_are_lost_and_told() {
     let _turn = turn();
     let record = Record::new().rate(10_000).option("--spans").option("all");
-    let recorded =
-        record.option("--ring-size").option("64K").run(VICTIM, &["functions", "400000"]).expect_code(0);
+    let recorded = record
+        .option("--ring-size")
+        .option("64K")
+        .run(target_program(), &["functions", "400000"])
+        .expect_code(0);
     let (inside, _) = traces_of_functions(&recorded);
     assert!(inside > 20, "{inside} samples are left");
     let mut lost: HashMap<String, i64> = HashMap::new();

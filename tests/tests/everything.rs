@@ -73,8 +73,8 @@ fn every_engine_tells_what_the_program_did() {
     if perf() {
         between("page faults", total("page-faults", "fault"), 8192 * 9 / 10, 8192 * 11 / 10);
     }
-    // 60 MB in 20,000 pieces at one sample in 512 KiB: a standard deviation of 9 %.
-    between("bytes of churn", total("alloc", "churn"), 36_000_000, 84_000_000);
+    // 60 MB in 20,000 pieces at one sample in 512 KiB: a standard deviation of 9 %, of which five are allowed.
+    between("bytes of churn", total("alloc", "churn"), 33_000_000, 87_000_000);
     // 16 MB: 18 %.
     between("bytes of leak", total("live", "leak"), 4_000_000, 32_000_000);
     assert_eq!(total("live", "churn"), 0, "what was freed does not live");

@@ -17,7 +17,7 @@ const MOST_SPACE: u64 = 1 << 30;
 
 /// Writes the cases; name, and whether they can be read without loss.
 fn write_to(folder: &Path) -> Vec<(String, bool)> {
-    let written = Command::new(env!("CARGO_BIN_EXE_malformed")).arg(folder).output().unwrap();
+    let written = Command::new(flightline_tests::victim::program("malformed")).arg(folder).output().unwrap();
     assert!(written.status.success());
     let list = String::from_utf8(written.stdout).unwrap();
     let row = |line: &str| {

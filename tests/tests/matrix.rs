@@ -1,14 +1,9 @@
 //! Everything we write × everything that reads: docs/interop.md, and what of it no other test shows.
 
-#[path = "matrix/document.rs"]
 mod document;
-#[path = "matrix/made.rs"]
 mod made;
-#[path = "matrix/readers.rs"]
 mod readers;
-#[path = "matrix/rows.rs"]
 mod rows;
-#[path = "matrix/table.rs"]
 mod table;
 
 use std::fs;

@@ -10,7 +10,7 @@ use flightline_tests::record::{Record, Recorded};
 use flightline_tests::run::{Finished, run, turn};
 use flightline_tests::span_truth::{BY, attributed, known};
 use flightline_tests::spans::{self, Span};
-use flightline_tests::victim::flightline;
+use flightline_tests::victim::{flightline, program};
 use flightline_tests::{folded, skip};
 
 const OFF: &str = "flightline.OffCpu";
@@ -169,7 +169,7 @@ fn a_known_trace_is_cut_as_it_lies() {
     const NAMELESS: &str = "[span without a name]";
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.jfr");
-    let mut write = Command::new(env!("CARGO_BIN_EXE_trace_recording"));
+    let mut write = Command::new(program("trace_recording"));
     run(write.arg(&path).args(["4", "off-cpu"]), LIMIT).expect_success("trace_recording");
     let ms = |sums: &[(&str, u64)]| -> BTreeMap<String, u64> {
         sums.iter().map(|(name, ms)| ((*name).to_owned(), ms * 1_000_000)).collect()

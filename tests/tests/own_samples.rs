@@ -1,6 +1,5 @@
 //! A program that reads its own recording has its own samples as soon as it polls.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ fn what_a_thread_did_before_it_polled_is_there() {
         .args(["record", "--flush", "10m", "--rate", &rate.to_string(), "-o"])
         .arg(format!("unix:{}", socket.display()))
         .arg("--");
-    command.arg(Path::new(env!("CARGO_BIN_EXE_own_samples"))).arg(&socket);
+    command.arg(victim::program("own_samples")).arg(&socket);
     command.args([THREADS, iterations, 1_000_000_000 / rate].map(|number| number.to_string()));
     let finished =
         run(&mut command, Duration::from_secs(900 + iterations / 10)).expect_success("own_samples");

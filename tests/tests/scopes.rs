@@ -50,7 +50,7 @@ fn check(labels: &Value, place: &str, task: usize) {
 
 fn recorded(events: &str, rounds: &str) -> Recorded {
     let record = Record::new().option("-e").option(events);
-    record.run(env!("CARGO_BIN_EXE_scopes_victim"), &[rounds]).expect_code(0)
+    record.run(victim::program("scopes_victim"), &[rounds]).expect_code(0)
 }
 
 /// No allowance at the edges: the functions are called within their scope, so a sample that has one in its stack was taken in it.
@@ -66,7 +66,7 @@ fn labels_of_parallel_attempts_never_mix() {
         let found = sample.frames.iter().find_map(|frame| place(&frame.method));
         let Some((place, task)) = found else {
             let of_task = labels.and_then(|labels| labels.get("task"));
-            assert!(of_task.is_none() || !sample.has("in_none"), "{sample:?} {labels:?}");
+            assert!(of_task.is_none() || !sample.has("in_no_task"), "{sample:?} {labels:?}");
             continue;
         };
         let labels = labels.unwrap_or_else(|| panic!("without labels: {sample:?}"));
@@ -156,7 +156,7 @@ fn labels_without_place_are_told() {
 /// Nobody records: the same program does the same.
 #[test]
 fn without_a_recorder_there_is_nothing() {
-    let finished = run(Command::new(env!("CARGO_BIN_EXE_scopes_victim")).arg("1"), LIMIT);
+    let finished = run(Command::new(victim::program("scopes_victim")).arg("1"), LIMIT);
     assert_eq!(
         finished.expect_success("the victim").stdout_text(),
         "attempts 4\nflightline.labels_left_out 0\n"
@@ -245,11 +245,11 @@ fn preload() -> PathBuf {
 #[test]
 fn a_job_of_task_attempts() {
     let _turn = turn();
-    let job = env!("CARGO_BIN_EXE_task_attempts");
+    let job = victim::example("task_attempts");
     let folder = tempfile::tempdir().unwrap();
     let (own, table) = (folder.path().join("own.jfr"), folder.path().join("tasks.csv"));
     let arguments = ["--size", "20000", "--events", "cpu@1ms"];
-    let mut alone = Command::new(job);
+    let mut alone = Command::new(&job);
     alone.env("FLIGHTLINE_BIN", victim::flightline()).args(arguments).arg(&own).arg(&table);
     run(&mut alone, LIMIT).expect_success("the job");
     // Who records itself finds threads within 10 ms of their start, which is most of what a helper lives.

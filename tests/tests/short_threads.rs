@@ -2,7 +2,6 @@
 
 use flightline_tests::record::Record;
 use flightline_tests::run::turn;
-use flightline_tests::stolen::asked_again;
 use flightline_tests::{skip, victim};
 
 /// 500 threads of 6 ms at a period of 10 ms: each gives one sample with probability 0.6.
@@ -14,7 +13,8 @@ fn in_proportion(engine: &str) {
     let main = truth.threads.iter().find(|t| t.name == "main").unwrap().tid;
     let brief: Vec<u64> = truth.threads.iter().filter(|t| t.name == "brief").map(|t| t.cpu_ns).collect();
     assert_eq!(brief.len(), 500);
-    // Independent trials: the expected number and its spread follow from the true lengths.
+    // Independent trials: the expected number and its spread follow from the true lengths. Five standard deviations are
+    // exceeded by chance in one run of 1.7 million.
     let chance: Vec<f64> = brief.iter().map(|&ns| ns as f64 / 10e6).collect();
     let expected: f64 = chance.iter().sum();
     let sigma = chance.iter().map(|p| p.fract() * (1.0 - p.fract())).sum::<f64>().sqrt();
@@ -28,7 +28,7 @@ fn in_proportion(engine: &str) {
     );
     eprintln!("{told}");
     let more = seen + lost as f64 - expected;
-    assert!((-4.0 * sigma..=4.0 * sigma + besides).contains(&more), "{told}\n{}", recorded.finished.stderr);
+    assert!((-5.0 * sigma..=5.0 * sigma + besides).contains(&more), "{told}\n{}", recorded.finished.stderr);
     if engine != "timer" {
         assert!(seen >= 0.85 * expected, "{told}");
     }
@@ -41,10 +41,10 @@ fn by_perf() {
     }
     // What `auto` takes where the kernel's time may not be counted is tested below.
     let engine = if skip::perf_allowed(true) { "perf" } else { "perf-user" };
-    asked_again(|| in_proportion(engine));
+    in_proportion(engine);
 }
 
 #[test]
 fn by_timers() {
-    asked_again(|| in_proportion("timer"));
+    in_proportion("timer");
 }

@@ -23,7 +23,7 @@ const SAMPLES: [&str; 6] = [
 
 fn record(options: &[&str], rounds: &str) -> Recorded {
     let record = options.iter().fold(Record::new(), |record, option| record.option(*option));
-    record.run(env!("CARGO_BIN_EXE_spans_victim"), &[rounds]).expect_code(0)
+    record.run(victim::program("spans_victim"), &[rounds]).expect_code(0)
 }
 
 /// Names and parents of the program's spans, by id, as it said itself.
@@ -194,7 +194,7 @@ fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
 #[test]
 fn spans_that_were_open_are_told() {
     let _turn = turn();
-    let victim = env!("CARGO_BIN_EXE_spans_victim");
+    let victim = victim::program("spans_victim");
     let recorded = Record::new().run(victim, &["open", "2500"]).expect_code(137);
     let truth = truth(&recorded);
     let open = spans::read(&recorded.path, &["flightline.OpenSpan"]);
@@ -350,7 +350,7 @@ fn sequences_of_the_program_are_its_own() {
     let on = record(&["-e", "cpu,wall@1ms"], "20");
     let mut without = Record::new().option("-e").option("cpu,wall@1ms");
     without = without.option("--spans").option("sampled");
-    let mut command = without.command(env!("CARGO_BIN_EXE_spans_victim"), &["20"]);
+    let mut command = without.command(victim::program("spans_victim"), &["20"]);
     run(command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0"), Duration::from_secs(60))
         .expect_success("record");
     // What is spent asleep in a span is in it, either way: 12 ms and more in each of 40.

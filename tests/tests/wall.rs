@@ -6,7 +6,6 @@
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::recording::Recording;
 use flightline_tests::run::turn;
-use flightline_tests::stolen::asked_again;
 use flightline_tests::walls::{WallSample, sum, wall_samples};
 use flightline_tests::{skip, victim};
 
@@ -35,8 +34,10 @@ fn check_thread(recorded: &Recorded, samples: &[WallSample], name: &str) {
     eprintln!(
         "{name:8} life {life:7.1} ms: {all:6.0}; CPU {cpu:7.1}: {running:6.0}; without processor {queued:5.0}; idle {idle:6.0}"
     );
-    // Three states are rounded apart. What a thread cannot see of its own life is that it waits for a processor at either end.
-    let tolerance = |of: f64| 3.5 * INTERVAL_MS + 0.02 * of;
+    // The three states are rounded separately, and time that the host took is in no clock of the thread. A thread's own
+    // account of its life lacks the waits for a processor at its start and end.
+    let stolen = recorded.stolen_ns as f64 / 1e6;
+    let tolerance = |of: f64| 3.5 * INTERVAL_MS + 0.02 * of + stolen;
     let within = |is: f64, low: f64, high: f64| (low - tolerance(low)..=high + tolerance(high)).contains(&is);
     assert!(within(all, life, life + queued), "{name}: lived {life:.1} ms, recorded {all:.0} ms");
     assert!(within(running, cpu, cpu), "{name}: used {cpu:.1} ms of CPU, recorded {running:.0} ms");
@@ -54,14 +55,18 @@ fn known_answer(flags: &[&str]) {
     let truth = recorded.truth();
     assert_eq!(truth.counts["interrupted"], 0, "a wait of the program was cut short");
 
-    // Threads shorter than an interval, in proportion: 150 independent trials of about 0.6.
+    // Threads shorter than an interval, in proportion: 150 independent trials of about 0.6. Five standard deviations are
+    // exceeded by chance in one run of 1.7 million.
     let brief = ms(sum(&samples, |s| s.thread == "brief" || s.stack.iter().any(|f| f == "brief_nap")));
     let life = truth.counts["brief_life"] as f64 / 1e6;
     // What they cannot say themselves, waiting for a processor at either end, their creator sees.
     let span = truth.counts["brief_span"] as f64 / 1e6;
     let sigma = INTERVAL_MS * (150.0f64 * 0.25).sqrt();
     eprintln!("brief: lived {life:.0} to {span:.0} ms together, recorded {brief:.0} ± {sigma:.0}");
-    assert!((life - 4.0 * sigma..=span + 4.0 * sigma).contains(&brief), "{brief} of {life} to {span}");
+    assert!(
+        (life - 5.0 * sigma..=span + 5.0 * sigma + recorded.stolen_ns as f64 / 1e6).contains(&brief),
+        "{brief} of {life} to {span}"
+    );
 
     // Waits are where they were, within what goes by between two looks: of waits as short as an interval some are seen at the next.
     let at = |place: &str| ms(sum(&samples, |s| s.stack.iter().any(|f| f == place)));
@@ -102,20 +107,16 @@ fn known_answer(flags: &[&str]) {
 
 #[test]
 fn shares_without_frame_pointers() {
-    asked_again(|| known_answer(victim::OPTIMISED));
+    known_answer(victim::OPTIMISED);
 }
 
 #[test]
 fn shares_with_frame_pointers() {
-    asked_again(|| known_answer(victim::FRAME_POINTERS));
+    known_answer(victim::FRAME_POINTERS);
 }
 
 #[test]
 fn wall_beside_cpu_changes_neither() {
-    asked_again(wall_beside_cpu);
-}
-
-fn wall_beside_cpu() {
     let _turn = turn();
     let recorded = recorded("cpu@2ms,wall@10ms", victim::OPTIMISED, "2.5");
     let samples = wall_samples(&recorded.path);
@@ -162,17 +163,14 @@ fn idle_threads(threads: &str, seconds: &str) -> Recorded {
 
 #[test]
 fn a_thousand_idle_threads_cost_next_to_nothing() {
-    asked_again(a_thousand_idle_threads);
-}
-
-fn a_thousand_idle_threads() {
     let _turn = turn();
     // What starts and ends cost is in both.
     let (short, long) = (idle_threads("1000", "2"), idle_threads("1000", "10"));
     let cost = own_cpu_ms(&long).saturating_sub(own_cpu_ms(&short));
-    // Half a percent of a processor is the goal (40 ms of 8 s); a loaded virtual machine adds to any process's CPU time.
+    // Half a percent of a processor is the goal (40 ms of 8 s); a busy virtual machine adds to any process's CPU time.
+    let stolen = (short.stolen_ns + long.stolen_ns) / 1_000_000;
     eprintln!("1000 idle threads, 10 ms: {cost} ms of CPU time in 8 s");
-    assert!(cost <= 120, "{cost} ms of CPU time for 8 s of 1000 idle threads");
+    assert!(cost <= 120 + stolen, "{cost} ms ({stolen} ms stolen) of CPU time for 8 s of 1000 idle threads");
     let samples = wall_samples(&long.path);
     let events = samples.len();
     let seconds = ms(sum(&samples, |s| s.state == "SLEEPING")) / 1e3;

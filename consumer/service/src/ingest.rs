@@ -30,7 +30,7 @@ use bytes::Bytes;
 use flightline_consumer::amount;
 
 pub use contexts::Contexts;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub(crate) use contexts::read as contexts_of;
 use making::Making;
 pub use otlp::{Received, otlp};

@@ -13,7 +13,7 @@ pub mod clock;
 pub mod core;
 mod fault;
 pub mod forward;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod http;
 mod id;

@@ -8,9 +8,9 @@
 //! never more than the bound: room is made before anything is written, by chunks that were whole already.
 
 mod line;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub(crate) mod names;
-#[cfg(not(fuzzing))]
+#[cfg(not(feature = "fuzzing"))]
 mod names;
 mod store;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The walker over hand-made process images: one test per rule of the walk, on every architecture (the aarch64 ones
 //! run under an emulator too).
 
-mod image;
+use crate::image;
 
 use flightline_in_signal::interrupted::{Regs, arch};
 use flightline_in_signal::layout::{sample_flags, walk_end};

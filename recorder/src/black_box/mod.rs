@@ -7,14 +7,14 @@
 //! counts of what was lost ──▶ output; what of them was told: told.rs
 //! ```
 
-#[cfg(not(fuzzing))]
+#[cfg(not(feature = "fuzzing"))]
 pub(crate) mod journal;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod journal;
 mod recover;
-#[cfg(not(fuzzing))]
+#[cfg(not(feature = "fuzzing"))]
 pub(crate) mod told;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod told;
 
 pub(crate) use recover::is_wanted;

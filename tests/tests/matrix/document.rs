@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::table::{Cell, KINDS, Kind, READERS, Shown, cell, tests};
+use super::table::{Cell, KINDS, Kind, READERS, Shown, cell, tests};
 
 const HEAD: &str = "\
 # Everything we write × everything that reads

@@ -17,8 +17,8 @@ use flightline_tests::stream::starts;
 use flightline_tests::victim::{flightline, target_dir};
 use flightline_tests::{canonical, foreign, skip};
 
-use crate::made::{self, Made};
-use crate::table::{self, KINDS, Kind, READERS, Reader, Shown, shown_by};
+use super::made::{self, Made};
+use super::table::{self, KINDS, Kind, READERS, Reader, Shown, shown_by};
 
 fn made() -> &'static Made {
     static MADE: OnceLock<Made> = OnceLock::new();

@@ -9,7 +9,7 @@ use flightline_tests::run::{beside, run};
 use flightline_tests::victim::flightline;
 use flightline_tests::{canonical, skip};
 
-use crate::{table, top};
+use super::{table, top};
 
 const LIMIT: Duration = Duration::from_secs(300);
 

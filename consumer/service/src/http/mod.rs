@@ -32,7 +32,7 @@ use crate::fault::Fault;
 use crate::local::Local;
 use crate::stored::Stored;
 
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub(crate) use range::range_of;
 pub use told::Peer;
 

@@ -96,7 +96,7 @@ fn part(range: &str, length: u64) -> Part {
 }
 
 /// From where to where, if a part is sent.
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub(crate) fn range_of(range: &str, length: u64) -> Option<(u64, u64)> {
     match part(range, length) {
         Part::From(from, to) => Some((from, to)),

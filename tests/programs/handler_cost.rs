@@ -13,8 +13,9 @@ use flightline_tests::recording::Recording;
 use flightline_tests::run::spawn;
 use flightline_tests::shared_memory::{ProcFile, processes, session_of};
 
-fn main() {
-    let mut args = std::env::args_os().skip(1);
+/// Runs the program.
+pub fn main() {
+    let mut args = crate::arguments().skip(1);
     let (Some(rate), Some(program)) = (args.next(), args.next()) else {
         eprintln!("usage: handler_cost RATE PROGRAM ARGS…");
         std::process::exit(2);

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use flightline_tests::print_agreement::compare;
 
-fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+/// Runs the program.
+pub fn main() {
+    let args: Vec<String> = crate::arguments_text().skip(1).collect();
     let [flightline, jfr, depth, files @ ..] = args.as_slice() else {
         eprintln!("usage: print_agrees FLIGHTLINE JFR DEPTH FILE…");
         std::process::exit(2);

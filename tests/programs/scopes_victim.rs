@@ -40,7 +40,7 @@ macro_rules! functions {
         }
     )* };
 }
-functions!(in_task_0 in_task_1 in_task_2 in_task_3 in_step_0 in_step_1 in_step_2 in_step_3 in_none);
+functions!(in_task_0 in_task_1 in_task_2 in_task_3 in_step_0 in_step_1 in_step_2 in_step_3 in_no_task);
 
 const TASKS: [extern "C" fn(u64); 4] = [in_task_0, in_task_1, in_task_2, in_task_3];
 const STEPS: [extern "C" fn(u64); 4] = [in_step_0, in_step_1, in_step_2, in_step_3];
@@ -72,8 +72,9 @@ fn attempt(task: usize, number: usize) {
     });
 }
 
-fn main() {
-    let rounds: usize = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(10);
+/// Runs the program.
+pub fn main() {
+    let rounds: usize = crate::arguments_text().nth(1).and_then(|n| n.parse().ok()).unwrap_or(10);
     let job = Scope::named("job", [("dag", "dag_7")]);
     let next = AtomicUsize::new(0);
     std::thread::scope(|threads| {
@@ -88,7 +89,7 @@ fn main() {
                         let _job = job.enter();
                         attempt(number % TASKS.len(), number / TASKS.len());
                     }
-                    in_none(1);
+                    in_no_task(1);
                 }
             });
         }
@@ -96,7 +97,7 @@ fn main() {
     drop(job);
     // More than a scope takes: what is left out stands beside what is not.
     let many = scope((0..10_000).map(|i| (format!("key_{i}"), "v".repeat(40))));
-    in_none(20);
+    in_no_task(20);
     println!("attempts {}", rounds * TASKS.len());
     println!("{LEFT_OUT} {}", many.left_out());
 }

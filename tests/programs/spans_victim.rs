@@ -111,12 +111,13 @@ fn open(ms: u64) {
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-fn main() {
-    let mut arguments = std::env::args().skip(1);
+/// Runs the program.
+pub fn main() {
+    let mut arguments = crate::arguments_text().skip(1);
     if arguments.next().is_some_and(|first| first == "open") {
         return open(arguments.next().and_then(|ms| ms.parse().ok()).unwrap());
     }
-    let number = |i: usize| std::env::args().nth(i).and_then(|n| n.parse().ok());
+    let number = |i: usize| crate::arguments_text().nth(i).and_then(|n| n.parse().ok());
     let (rounds, threads) = (number(1).unwrap_or(10), number(2).unwrap_or(2));
     let locks: Vec<Mutex<()>> = (0..threads).map(|_| Mutex::new(())).collect();
     std::thread::scope(|scope| {

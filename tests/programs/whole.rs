@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use flightline_tests::recording::Recording;
 use flightline_tests::whole;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut args = std::env::args().skip(1);
+/// Runs the program.
+pub fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = crate::arguments_text().skip(1);
     let (Some(rate), Some(file)) = (args.next(), args.next()) else {
         return Err("usage: whole RATE FILE [SECONDS]".into());
     };

@@ -172,7 +172,7 @@ fn thread(
 }
 
 fn run() -> Result<(), String> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = crate::arguments_text().skip(1).collect();
     let [socket, threads, iterations, period] = &arguments[..] else {
         return Err("SOCKET THREADS ITERATIONS PERIOD_NS".into());
     };
@@ -209,7 +209,8 @@ fn run() -> Result<(), String> {
     Ok(())
 }
 
-fn main() -> ExitCode {
+/// Runs the program.
+pub fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {

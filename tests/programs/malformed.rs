@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
-fn main() -> std::io::Result<()> {
-    let folder = PathBuf::from(std::env::args_os().nth(1).expect("usage: malformed DIR"));
+/// Runs the program.
+pub fn main() -> std::io::Result<()> {
+    let folder = PathBuf::from(crate::arguments().nth(1).expect("usage: malformed DIR"));
     std::fs::create_dir_all(&folder)?;
     for case in flightline_tests::malformed::cases() {
         std::fs::write(folder.join(case.name).with_extension("jfr"), &case.bytes)?;

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use flightline_tests::recording::Recording;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = PathBuf::from(std::env::args_os().nth(1).ok_or("usage: dump FILE")?);
+/// Runs the program.
+pub fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = PathBuf::from(crate::arguments().nth(1).ok_or("usage: dump FILE")?);
     let recording = Recording::read(&path)?;
     let mut out = BufWriter::new(stdout().lock());
     for stack in &recording.stacks {

@@ -135,8 +135,9 @@ fn two_spans(round: u64) {
     drop(entered);
 }
 
-fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+/// Runs the program.
+pub fn main() {
+    let arguments: Vec<String> = crate::arguments_text().skip(1).collect();
     let number = |i: usize| arguments[i].parse::<u64>().expect("a number");
     match arguments[0].as_str() {
         "step" => {

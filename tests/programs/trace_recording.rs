@@ -86,8 +86,9 @@ impl Made {
 const LABELS: u64 = 49;
 const NAMES: u64 = 50;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+/// Runs the program.
+pub fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = crate::arguments_text().skip(1).collect();
     let (path, spans, off_cpu) = match &args[..] {
         [path, spans] => (path, spans, false),
         [path, spans, what] if what == "off-cpu" => (path, spans, true),

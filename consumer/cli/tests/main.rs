@@ -1,0 +1,17 @@
+//! All tests of the command line in one executable.
+
+mod convert;
+mod cpi;
+mod diff;
+mod export_rows;
+mod jobs;
+mod journeys;
+mod labels;
+mod measure;
+mod memory;
+mod misuse;
+mod offline;
+mod print;
+mod slower;
+mod spans;
+mod view;

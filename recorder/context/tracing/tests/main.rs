@@ -1,0 +1,4 @@
+//! All tests of the layer in one executable.
+
+mod layer;
+mod told;

@@ -1,0 +1,5 @@
+//! All tests of the public interface in one executable.
+
+mod image;
+mod walk;
+mod x86;
