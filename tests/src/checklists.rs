@@ -254,7 +254,7 @@ const INTRODUCTION: &str = "# Checklists\n\n\
     stands before them says how far it is so: *otherwise*: done in another way; *missed*, *in part*; *theirs*: the point tells of other tools or machines, and\n\
     ours is beside it, by figures and by a test of what makes them so, as no test goes by a clock. Without such a word the tests show what is asked. Numbers\n\
     behind a dot count what has no number of its own.\n\n\
-    To change a row: edit the `.tsv`, then `FLIGHTLINE_WRITE_CHECKLISTS=1 cargo test -p flightline-tests --test checklists`. Rows whose last cell is `= NAME` have\n\
+    To change a row: edit the `.tsv`, then `FLIGHTLINE_WRITE_CHECKLISTS=1 cargo test -p flightline-tests --test all checklists::`. Rows whose last cell is `= NAME` have\n\
     it from `consumer/docs/NAME-requirements.md`: [pictures](../../consumer/docs/picture-requirements.md), [off-CPU](../../consumer/docs/off-cpu-requirements.md),\n\
     [service](../../consumer/docs/service-requirements.md), [store](../../consumer/docs/store-requirements.md), [streams](../../consumer/docs/stream-requirements.md).\n\n\
     | list | points | shown by tests | by scripts and figures alone | otherwise here | missed, in part | about others | by a reason alone |\n\

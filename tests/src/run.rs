@@ -148,15 +148,19 @@ pub fn status_kb(pid: u32, field: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Tests that load the machine, of which those that ask for shares of a wall clock or for memory run alone.
+/// Which tests run now: any number that called [`beside`], or one that called [`turn`].
 static TURN: RwLock<()> = RwLock::new(());
 
-/// This test runs while no other one that takes a turn or a place beside others does.
+/// Waits until no other test that called this or [`beside`] runs, and keeps them waiting until the guard is dropped.
+///
+/// For tests that measure shares of wall-clock time, latencies or memory of the machine.
 pub fn turn() -> RwLockWriteGuard<'static, ()> {
     TURN.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This test may run beside others that ask for no more: what it checks does not depend on when it gets a processor.
+/// Waits until no test that called [`turn`] runs, and keeps such tests waiting until the guard is dropped.
+///
+/// For tests whose results do not depend on when they get a processor. A thread must not call this twice.
 pub fn beside() -> RwLockReadGuard<'static, ()> {
     TURN.read().unwrap_or_else(PoisonError::into_inner)
 }

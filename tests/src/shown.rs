@@ -101,7 +101,7 @@ fn runs_in_a_browser(path: &str) -> bool {
 }
 
 /// Packages beside the workspace that `.ci/run` tests.
-const BESIDE: [&str; 1] = ["recorder/in-signal/loom"];
+const BESIDE: [&str; 2] = ["consumer/store", "recorder/in-signal/loom"];
 
 /// Whether the package that a file is in is tested by CI.
 fn is_run(path: &str) -> bool {

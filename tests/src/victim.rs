@@ -116,29 +116,25 @@ fn profile_dir() -> PathBuf {
     exe.ancestors().skip(1).find(|dir| !dir.ends_with("deps")).unwrap().to_path_buf()
 }
 
-/// Returns `file`, which `cargo test --workspace` has built before it runs this test.
+/// Links a file of the profile's folder to `target/under-test/NAME`, and returns that path.
 ///
 /// # Panics
-/// If the file is missing, or older than one of the sources that cargo lists in its dependency file. Tests must not pass
-/// because of an old build, and a test does not build: cargo would wait for its own lock or build with other features.
+/// If the file does not exist: `cargo test` builds the programs of this package and, with `--workspace`, the examples of others.
 #[track_caller]
-fn built(file: PathBuf, dep_info: &Path) -> PathBuf {
-    let remedy = "build it with `cargo test --workspace --no-run`";
-    let time = |path: &Path| path.metadata().and_then(|m| m.modified());
-    let Ok(built) = time(&file) else { panic!("{} does not exist; {remedy}", file.display()) };
-    let sources = std::fs::read_to_string(dep_info).unwrap_or_else(|e| panic!("{}: {e}", dep_info.display()));
-    let (_, sources) = sources.split_once(": ").expect("a dependency file has a target and its sources");
-    // Spaces in names are escaped by a backslash.
-    for source in sources.replace("\\ ", "\0").split_whitespace().map(|name| name.replace('\0', " ")) {
-        // A folder's time changes with every file made in it.
-        let source = Path::new(&source);
-        let newer = source.is_file() && time(source).is_ok_and(|time| time > built);
-        assert!(!newer, "{} is older than {}; {remedy}", file.display(), source.display());
-    }
-    file
+fn linked(file: &Path, name: &str) -> PathBuf {
+    let folder = target_dir().join("under-test");
+    std::fs::create_dir_all(&folder).unwrap();
+    let named = folder.join(name);
+    let new = unfinished(&named);
+    std::fs::hard_link(file, &new)
+        .unwrap_or_else(|e| panic!("{}: {e}; build it with `cargo test --workspace --no-run`", file.display()));
+    std::fs::rename(&new, &named).unwrap();
+    // Renaming does nothing if both names are links to the same file.
+    let _ = std::fs::remove_file(&new);
+    named
 }
 
-/// The command of this build, with `libflightline.so` next to it (`consumer/cli/build.rs` puts it there).
+/// The command, under the name `flightline`, with `libflightline.so` next to it.
 ///
 /// `FLIGHTLINE_BIN` names another one.
 pub fn flightline() -> &'static Path {
@@ -147,27 +143,18 @@ pub fn flightline() -> &'static Path {
         if let Some(bin) = std::env::var_os("FLIGHTLINE_BIN") {
             return PathBuf::from(bin);
         }
-        let folder = profile_dir();
-        built(folder.join("flightline"), &folder.join("flightline.d"))
+        linked(&profile_dir().join("libflightline.so"), "libflightline.so");
+        linked(&profile_dir().join("flightline-under-test"), "flightline")
     })
 }
 
-/// An example program of one of the workspace's packages, or a library by its file's name.
+/// An example program of one of the workspace's packages, or a library by its file's name. `cargo test --workspace` builds it;
+/// without `--workspace` it may be that of an earlier build.
 pub fn example(name: &str) -> PathBuf {
-    let folder = profile_dir().join("examples");
-    let dep_info = folder.join(format!("{}.d", name.trim_end_matches(".so")));
-    built(folder.join(name), &dep_info)
+    linked(&profile_dir().join("examples").join(name), name)
 }
 
 /// One of the programs in `tests/programs`, under its own name.
 pub fn program(name: &str) -> PathBuf {
-    let all = profile_dir();
-    let all = built(all.join("flightline-test-programs"), &all.join("flightline-test-programs.d"));
-    let named = folder().join(name);
-    let new = unfinished(&named);
-    std::fs::hard_link(all, &new).unwrap();
-    std::fs::rename(&new, &named).unwrap();
-    // Renaming a link over another one of the same file does nothing.
-    let _ = std::fs::remove_file(&new);
-    named
+    linked(&profile_dir().join("flightline-test-programs"), name)
 }

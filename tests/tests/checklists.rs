@@ -7,7 +7,7 @@ use flightline_tests::checklists::{FOLDER, LISTS, Row, index, originals, page, p
 use flightline_tests::shown::{root, shown};
 use flightline_tests::{folded, skip};
 
-const WRITE: &str = "FLIGHTLINE_WRITE_CHECKLISTS=1 cargo test -p flightline-tests --test checklists";
+const WRITE: &str = "FLIGHTLINE_WRITE_CHECKLISTS=1 cargo test -p flightline-tests --test all checklists::";
 
 fn all() -> Vec<(&'static str, &'static str, Vec<Row>)> {
     LISTS.map(|(name, title)| (name, title, rows(name))).into()

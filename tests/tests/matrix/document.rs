@@ -7,7 +7,7 @@ use super::table::{Cell, KINDS, Kind, READERS, Shown, cell, tests};
 const HEAD: &str = "\
 # Everything we write × everything that reads
 
-Made by `tests/tests/matrix.rs` of the table that its tests are made of (`BLESS=1 cargo test -p flightline-tests --test matrix` writes it anew). A cell
+Made by `tests/tests/matrix.rs` of the table that its tests are made of (`BLESS=1 cargo test -p flightline-tests --test all matrix::` writes it anew). A cell
 is a mark, what was compared, and the numbers of the tests that show it, with the real programs, in every run of `.ci/run`:
 
 * `=` sample for sample: time, thread, state, stack and weight of each, or each row, box or span; as our own reader has them.
