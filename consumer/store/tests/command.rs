@@ -1,4 +1,6 @@
 //! Commands of `flightline` that start `flightline-sql`.
+//!
+//! `FLIGHTLINE_BIN` names the main workspace's `target/debug/flightline`, which has the examples next to it; `.ci/store` builds them.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -45,7 +47,7 @@ fn a_slow_attempt_is_found_by_the_table_of_tasks() {
     let folder = tempfile::tempdir().unwrap();
     let (table, store) = (folder.path().join("tasks.csv"), folder.path().join("store"));
     let store = store.to_str().unwrap();
-    let job = victim::example("task_attempts");
+    let job = victim::flightline().with_file_name("examples/task_attempts");
     let recorded = Record::new()
         .option("-e")
         .option("cpu@1ms")
