@@ -66,8 +66,8 @@ def build():
     if "FLIGHTLINE_BIN" not in os.environ:
         subprocess.run(["cargo", "build", "--release", "-q", "-p", "flightline"], cwd=ROOT, check=True)
         subprocess.run(["cargo", "build", "--release", "-q", "-p", "jfr-format", "--example", "make_recordings"], cwd=ROOT, check=True)
-        subprocess.run(["cargo", "build", "--release", "-q", "-p", "flightline-store"], cwd=ROOT, check=True,
-                       env={**os.environ, "CARGO_PROFILE_RELEASE_LTO": "off"})
+        subprocess.run(["cargo", "build", "--release", "-q", "--manifest-path", "consumer/store/Cargo.toml", "--target-dir", "target"],
+                       cwd=ROOT, check=True)
     if not PYTHON.exists():
         subprocess.run([sys.executable, "-m", "venv", PEERS], check=True)
     pip = [PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", HERE / "store-engines.txt"]

@@ -9,6 +9,7 @@
 //! * [`agents`] is what tests of `flightline agent` look at.
 //! * [`allocations`] reads what a recording says of them.
 //! * [`shown`] finds the tests and files that a document names; [`checklists`] are such documents.
+//! * [`examples`] checks the calls of `flightline` in documents against the command's help.
 //! * [`folded`] folds a recording by our own command.
 //! * [`walls`] reads what it says of wall-clock time and of metrics.
 //! * [`malformed`] makes recordings with one thing wrong each.
@@ -36,6 +37,7 @@ pub mod checklists;
 pub mod contexts;
 pub mod controlled;
 pub mod crashes;
+pub mod examples;
 pub mod folded;
 pub mod follower;
 pub mod foreign;

@@ -100,8 +100,8 @@ fn runs_in_a_browser(path: &str) -> bool {
     path.ends_with(".test.mjs")
 }
 
-/// Packages beside the workspace that `.ci/run` tests.
-const BESIDE: [&str; 2] = ["consumer/store", "recorder/in-signal/loom"];
+/// Packages with a workspace of their own that CI tests.
+const BESIDE: [&str; 2] = ["recorder/in-signal/loom", "consumer/store"];
 
 /// Whether the package that a file is in is tested by CI.
 fn is_run(path: &str) -> bool {

@@ -49,7 +49,8 @@ fn a_service_without_its_store_or_command_does_not_begin() {
     assert!(done.code() == 1 && done.stderr.contains("there is no directory /nowhere"), "{}", done.stderr);
     let done = begin(here, "/nowhere");
     assert!(
-        done.code() == 1 && done.stderr.contains("cargo build --release -p flightline-store"),
+        done.code() == 1
+            && done.stderr.contains("cargo build --release --manifest-path consumer/store/Cargo.toml"),
         "{}",
         done.stderr
     );

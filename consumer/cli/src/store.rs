@@ -1,5 +1,5 @@
-//! `flightline sql`, `flightline store`, `flightline flame --store`: what needs the SQL engine is a command of its own, `flightline-sql`, as
-//! cargo's and git's further commands are, so that building this one stays short.
+//! `flightline sql`, `flightline store`, `flightline flame --store`: these start a separate command, `flightline-sql`, which contains the SQL engine.
+//! `flightline` thus builds without the engine.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -51,14 +51,14 @@ fn asks_for_help(arguments: &[OsString]) -> bool {
         || arguments.iter().take_while(|&argument| argument != "--").any(asks)
 }
 
-/// What `command` is, where what would tell its options is not there.
+/// Prints a summary of `command` if the engine, which has its options, is missing.
 fn help(command: &str, lacks: &anyhow::Error) -> ExitCode {
     let mut all = Cli::command();
     all.build();
     let about = all.find_subcommand(command).and_then(|command| command.get_about()).map(ToString::to_string);
     let text = format!(
         "{}\n\n{}\n\nCommands: sql, flame --store, store add, store maintain, store info, store top, store share, store diff\n\n{EXAMPLES}\n\n\
-         Their options are told by --help where it is installed: {lacks}.\n",
+         `--help` lists their options once the engine is installed: {lacks}.\n",
         about.unwrap_or_default(),
         "A store keeps the samples of many recordings as Parquet, in a directory or a bucket, and answers questions in SQL."
     );
@@ -108,8 +108,9 @@ pub fn engine() -> Result<PathBuf> {
     };
     places.into_iter().find(|place| place.is_file()).with_context(|| {
         format!(
-            "stores are asked by the command {PROGRAM}, which is neither beside this one nor in libexec/flightline nor on PATH ({PLACE} says where \
-             else): `cargo build --release -p flightline-store` builds it, the package flightline-store has it"
+            "queries of stores need the command {PROGRAM}, which is neither next to this one nor in libexec/flightline nor on PATH; \
+             build it by `cargo build --release --manifest-path consumer/store/Cargo.toml --target-dir target`, \
+             install the package flightline-store, or set {PLACE} to its path"
         )
     })
 }

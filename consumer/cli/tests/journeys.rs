@@ -278,7 +278,8 @@ fn help_of_a_store_needs_no_engine() {
         let help = str::from_utf8(&output.stdout).unwrap();
         assert!(output.status.success() && told(&output).is_empty(), "{args:?}: {}", told(&output));
         assert!(
-            help.contains("Parquet") && help.contains("cargo build --release -p flightline-store"),
+            help.contains("Parquet")
+                && help.contains("cargo build --release --manifest-path consumer/store/Cargo.toml"),
             "{help}"
         );
     }

@@ -1,4 +1,4 @@
-//! Where a store is: a directory or an object store. Files come whole or not at all, and are listed and read by the same calls everywhere.
+//! The place of a store: a directory or an object store. A file appears as a whole or not at all; the same calls list and read both kinds.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,7 +12,8 @@ use datafusion::parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderO
 use futures::TryStreamExt;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, parse_url_opts};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, ObjectStoreScheme, parse_url_opts};
+use url::{Position, Url};
 
 use crate::footer::{self, Told};
 use crate::layout::{Day, Partition, SUFFIX, Table, decoded};
@@ -46,10 +47,10 @@ impl Listed {
 }
 
 impl Place {
-    /// The store `at`: a directory, or the URL of an object store, whose keys come from the environment.
+    /// Opens the store `at`, a directory or the URL of an object store. Credentials are read from the environment.
     ///
     /// # Errors
-    /// It is neither.
+    /// `at` is neither, or this build lacks the feature of that object store.
     pub fn open(at: &str) -> Result<Self> {
         if !at.contains("://") {
             let root = FilePath::new(at).canonicalize().with_context(|| format!("there is no store {at}"))?;
@@ -61,13 +62,14 @@ impl Place {
                 local: Some(root),
             });
         }
-        let url = url::Url::parse(at).with_context(|| format!("{at} is no URL"))?;
-        // Keys of the environment are in capitals, as AWS_ACCESS_KEY_ID; those of the store's options are not.
+        let url = Url::parse(at).with_context(|| format!("{at} is not a URL"))?;
+        check_feature(&url)?;
+        // Environment variables are in capitals (AWS_ACCESS_KEY_ID), the options of object_store in lower case.
         let options = std::env::vars().map(|(key, value)| (key.to_ascii_lowercase(), value));
         let (store, root) = parse_url_opts(&url, options).with_context(|| {
-            format!("cannot reach {at}; keys come from the environment, as AWS_ACCESS_KEY_ID")
+            format!("cannot open {at}; credentials are read from the environment, such as AWS_ACCESS_KEY_ID")
         })?;
-        let server = ObjectStoreUrl::parse(&url[..url::Position::BeforePath])?;
+        let server = ObjectStoreUrl::parse(&url[..Position::BeforePath])?;
         Ok(Self { url: server, store: Arc::from(store), root, shown: at.to_owned(), local: None })
     }
 
@@ -199,6 +201,24 @@ impl Place {
     }
 }
 
+/// Fails if this build lacks the cargo feature of the object store at `url`.
+fn check_feature(url: &Url) -> Result<()> {
+    let (feature, is_enabled) = match ObjectStoreScheme::parse(url) {
+        Ok((ObjectStoreScheme::AmazonS3, _)) => ("aws", cfg!(feature = "aws")),
+        Ok((ObjectStoreScheme::MicrosoftAzure, _)) => ("azure", cfg!(feature = "azure")),
+        Ok((ObjectStoreScheme::GoogleCloudStorage, _)) => ("gcp", cfg!(feature = "gcp")),
+        // `parse_url_opts` reports what it does not support.
+        _ => return Ok(()),
+    };
+    if !is_enabled {
+        bail!(
+            "cannot open {url}: this flightline-sql was built without the feature \"{feature}\"; build it by \
+             `cargo build --release --manifest-path consumer/store/Cargo.toml --target-dir target --features {feature}`"
+        );
+    }
+    Ok(())
+}
+
 /// Times that something is tried while files become others.
 pub const TRIES: usize = 10;
 
@@ -248,4 +268,27 @@ fn readable(file: &File) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
 
     Ok(file.set_permissions(fs::Permissions::from_mode(0o644))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn object_store_without_its_feature_is_an_error_that_names_the_feature() {
+        for (url, feature, is_enabled) in [
+            ("s3://bucket/path", "aws", cfg!(feature = "aws")),
+            ("https://s3.eu-west-1.amazonaws.com/bucket", "aws", cfg!(feature = "aws")),
+            ("abfss://container@account.dfs.core.windows.net/path", "azure", cfg!(feature = "azure")),
+            ("gs://bucket/path", "gcp", cfg!(feature = "gcp")),
+        ] {
+            let checked = check_feature(&Url::parse(url).unwrap());
+            assert_eq!(checked.is_ok(), is_enabled, "{url}");
+            if let Err(error) = checked {
+                let command = format!("consumer/store/Cargo.toml --target-dir target --features {feature}`");
+                assert!(error.to_string().contains(&command), "{error}");
+            }
+        }
+        check_feature(&Url::parse("memory:///").unwrap()).unwrap();
+    }
 }

@@ -1,5 +1,6 @@
-//! The store's tests, in one program.
+//! The store's tests, in one executable.
 
+mod command;
 mod engines;
 mod kit;
 mod maintain;

@@ -62,10 +62,12 @@ Examples:
   flightline store add --store DIR --service api run.jfr
   flightline store add --store DIR --service api --label host=h7 --label version=1.4 /var/lib/flightline/api
   flightline store add --store DIR --service api --live unix:/run/api.sock       rows every 10 s, until the stream ends
-  flightline store add --store s3://bucket/profiles --service api run.jfr        keys from AWS_ACCESS_KEY_ID, …
+  flightline store add --store s3://bucket/profiles --service api run.jfr        credentials from AWS_ACCESS_KEY_ID, …
 
 What is in the store already is passed over, so taking in a directory again takes in what is new. Chunks that are still being written are
-left out; so is one whose program died less than a minute ago.";
+left out; so is one whose program died less than a minute ago.
+
+URLs of object stores need a flightline-sql that was built with `--features aws`, `azure` or `gcp`.";
 
 /// `flightline store add`
 #[derive(Args, Debug)]
@@ -73,7 +75,7 @@ pub struct AddArgs {
     /// Recordings, or directories of them
     #[arg(value_name = "RECORDING", required_unless_present = "live", value_hint = ValueHint::AnyPath)]
     pub recordings: Vec<PathBuf>,
-    /// The store: a directory, which is made if it is not there, or a URL, as s3://bucket/path
+    /// The store: a directory, created if missing, or a URL such as s3://bucket/path
     #[arg(long, value_name = "DIR", env = "FLIGHTLINE_STORE", value_hint = ValueHint::DirPath)]
     pub store: String,
     /// Whose samples they are

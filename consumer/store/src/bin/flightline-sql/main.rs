@@ -1,5 +1,5 @@
-//! `flightline-sql`: what `flightline sql`, `flightline store` and `flightline flame --store` start. A command of its own, as the engine is larger than all
-//! else together.
+//! `flightline-sql`: the command that `flightline sql`, `flightline store` and `flightline flame --store` start. It is separate from `flightline`
+//! because the SQL engine is larger than the rest of Flightline.
 
 #![forbid(unsafe_code)]
 
