@@ -39,7 +39,6 @@ mod live;
 mod live_readers;
 mod lock;
 mod malformed;
-mod malformed_command;
 mod matrix;
 mod off_cpu;
 mod off_cpu_graphs;

@@ -8,7 +8,6 @@ mod jobs;
 mod journeys;
 mod labels;
 mod measure;
-mod memory;
 mod misuse;
 mod offline;
 mod print;

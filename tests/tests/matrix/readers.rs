@@ -270,6 +270,7 @@ fn jfrconv_reads_folded_stacks() {
     // It marks what kind a frame is.
     let unmarked: String =
         after.split("_[").map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect();
-    assert_eq!(folded(&unmarked), folded(&before));
+    // Its page drops the names of frames in brackets.
+    assert_eq!(folded(&unmarked), folded(&before.replace("[truncated]", "")));
     assert!(folded(&before).values().sum::<u64>() > 100);
 }
