@@ -22,6 +22,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Starts at `pos`, or at the end if that lies beyond it.
+    // Consumers call this once per event. Without `#[inline]` the cursor is returned through memory, and the
+    // position of the walk stays in memory, too.
+    #[inline]
     pub fn at(data: &'a [u8], pos: usize) -> Self {
         Self { data, pos: pos.min(data.len()) }
     }

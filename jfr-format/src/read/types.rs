@@ -206,6 +206,7 @@ impl Class {
     }
 
     /// Position of the field with this name.
+    #[inline]
     pub fn field_index(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|f| &*f.name == name)
     }
@@ -284,6 +285,7 @@ impl Types {
     }
 
     /// The class with this name.
+    #[inline]
     pub fn by_name(&self, name: &str) -> Option<(ClassIndex, &Class)> {
         let at = self.classes.iter().position(|c| &*c.name == name)?;
         Some((ClassIndex(at as u32), &self.classes[at]))
