@@ -306,7 +306,15 @@ const WORK: &str = "FLIGHTLINE_ORACLE_WORK";
 /// This very executable, told by the environment to work instead of testing.
 fn myself(test: &str, work: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("{}::{test}", module_path!().split_once("::").unwrap().1), "--test-threads", "1"]).env(WORK, work).stdin(Stdio::null());
+    command
+        .args([
+            "--exact",
+            &format!("{}::{test}", module_path!().split_once("::").unwrap().1),
+            "--test-threads",
+            "1",
+        ])
+        .env(WORK, work)
+        .stdin(Stdio::null());
     command
 }
 

@@ -1,9 +1,11 @@
 //! Runs a command to its end, but never for ever.
 
+use std::cell::RefCell;
 use std::io::Read;
+use std::num::NonZero;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -67,7 +69,9 @@ pub fn spawn(command: &mut Command) -> Child {
     };
     // SAFETY: the closure makes system calls only.
     unsafe { command.pre_exec(defaults) };
-    command.process_group(0).spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+    let child = command.process_group(0).spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    GROUPS.with_borrow_mut(|groups| groups.push(child.id()));
+    child
 }
 
 /// Waits for a child; past the limit its whole process group is killed and the test fails.
@@ -148,19 +152,68 @@ pub fn status_kb(pid: u32, field: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Which tests run now: any number that called [`beside`], or one that called [`turn`].
-static TURN: RwLock<()> = RwLock::new(());
-
-/// Waits until no other test that called this or [`beside`] runs, and keeps them waiting until the guard is dropped.
-///
-/// For tests that measure shares of wall-clock time, latencies or memory of the machine.
-pub fn turn() -> RwLockWriteGuard<'static, ()> {
-    TURN.write().unwrap_or_else(PoisonError::into_inner)
+/// The tests that run now, and those that wait to run alone.
+struct Gate {
+    beside: usize,
+    alone: bool,
+    waiting_alone: usize,
 }
 
-/// Waits until no test that called [`turn`] runs, and keeps such tests waiting until the guard is dropped.
+static GATE: Mutex<Gate> = Mutex::new(Gate { beside: 0, alone: false, waiting_alone: 0 });
+static GATE_OPENED: Condvar = Condvar::new();
+
+/// Locks the gate; a test that failed while it held the lock leaves nothing half done.
+fn gate() -> MutexGuard<'static, Gate> {
+    GATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    /// The process groups that this test has started.
+    static GROUPS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A test's right to run, until it is dropped. A test that fails takes the processes that it started with it: they would disturb
+/// the tests after it.
+#[must_use]
+pub struct Turn {
+    alone: bool,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            GROUPS.with_borrow(|groups| groups.iter().for_each(|group| signal_group(*group, libc::SIGKILL)));
+        }
+        let mut gate = gate();
+        match self.alone {
+            true => gate.alone = false,
+            false => gate.beside -= 1,
+        }
+        GATE_OPENED.notify_all();
+    }
+}
+
+/// Waits until no other test runs, and keeps them waiting until the result is dropped.
+///
+/// For tests that measure shares of wall-clock time, latencies or memory of the machine.
+pub fn turn() -> Turn {
+    let mut gate = gate();
+    gate.waiting_alone += 1;
+    let closed = |gate: &mut Gate| gate.alone || gate.beside > 0;
+    gate = GATE_OPENED.wait_while(gate, closed).unwrap_or_else(PoisonError::into_inner);
+    gate.waiting_alone -= 1;
+    gate.alone = true;
+    Turn { alone: true }
+}
+
+/// Waits until fewer such tests run than there are processors, and one more, as most of them wait now and then; none runs while a
+/// test has its [`turn`].
 ///
 /// For tests whose results do not depend on when they get a processor. A thread must not call this twice.
-pub fn beside() -> RwLockReadGuard<'static, ()> {
-    TURN.read().unwrap_or_else(PoisonError::into_inner)
+pub fn beside() -> Turn {
+    let most = thread::available_parallelism().map_or(1, NonZero::get) + 1;
+    let closed = |gate: &mut Gate| gate.alone || gate.waiting_alone > 0 || gate.beside >= most;
+    let mut gate = GATE_OPENED.wait_while(gate(), closed).unwrap_or_else(PoisonError::into_inner);
+    gate.beside += 1;
+    Turn { alone: false }
 }

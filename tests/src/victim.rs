@@ -126,8 +126,9 @@ fn linked(file: &Path, name: &str) -> PathBuf {
     std::fs::create_dir_all(&folder).unwrap();
     let named = folder.join(name);
     let new = unfinished(&named);
-    std::fs::hard_link(file, &new)
-        .unwrap_or_else(|e| panic!("{}: {e}; build it with `cargo test --workspace --no-run`", file.display()));
+    std::fs::hard_link(file, &new).unwrap_or_else(|e| {
+        panic!("{}: {e}; build it with `cargo test --workspace --no-run`", file.display())
+    });
     std::fs::rename(&new, &named).unwrap();
     // Renaming does nothing if both names are links to the same file.
     let _ = std::fs::remove_file(&new);

@@ -399,6 +399,7 @@ fn a_recording_of_somebody_else_is_left_alone() {
 
 #[test]
 fn a_program_that_cannot_be_run_is_told() {
+    let _place = beside();
     let stub = Stub::default();
     let mut command = Command::new(victim::flightline());
     let ended = run(command.args(["agent", "--join", &stub.url(), "--", "/no/such/program"]), LIMIT);

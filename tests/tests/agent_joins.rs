@@ -202,6 +202,7 @@ fn what_a_program_starts_joins_only_if_it_is_named() {
 
 #[test]
 fn without_an_agent_the_program_runs_on_and_it_is_told() {
+    let _place = beside();
     let stub = Stub::default();
     let mut command = preloaded(&stub, Command::new("true"));
     let ended = run(command.env("FLIGHTLINE_BIN", "/no/such/flightline"), LIMIT);

@@ -137,6 +137,7 @@ fn two_recordings_do_not_mix() {
 /// The list names tests that exist.
 #[test]
 fn the_list_is_true() {
+    let _place = beside();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let list = std::fs::read_to_string(root.join("recorder/docs/guest.md")).unwrap();
     let mut named = 0;

@@ -1,6 +1,7 @@
 //! What each of `fixtures/cases` and the unfinished recordings hold where no foreign reader reads them, and every warning
 //! that fixtures may give. Counted by hand along the sizes of the events.
 
+use flightline_tests::run::beside;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -137,6 +138,7 @@ const WARNINGS: &[(&str, &str)] = &[
 
 #[test]
 fn events_by_type() {
+    let _place = beside();
     let by_hand: BTreeMap<&str, _> = TYPES.iter().copied().collect();
     let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/expected");
     for path in fixtures("cases").into_iter().chain(fixtures("recordings")) {
@@ -159,6 +161,7 @@ fn events_by_type() {
 
 #[test]
 fn warnings_with_their_offsets() {
+    let _place = beside();
     let mut wrong = Vec::new();
     for path in fixtures("cases").into_iter().chain(fixtures("recordings")) {
         let name = name(&path);
@@ -183,6 +186,7 @@ fn warnings_with_their_offsets() {
 /// as the file goes.
 #[test]
 fn samples_with_their_constants() {
+    let _place = beside();
     let like = |count: [usize; 3]| -> Vec<String> {
         let line = |i: usize| {
             let frames: Vec<String> = (0..3).map(|frame| format!("libdemo.so.fn_{i}_{frame}")).collect();
@@ -215,6 +219,7 @@ fn samples_with_their_constants() {
 /// that is not decided upon.
 #[test]
 fn decisions_are_shown() {
+    let _place = beside();
     let text = include_str!("../../jfr-format/docs/decisions.md");
     let rows = text.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
     let shown: Vec<&str> = rows

@@ -470,6 +470,7 @@ fn files_are_put_aside_and_removed() {
 
 #[test]
 fn what_is_no_stream_is_refused() {
+    let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let refused = |input: &str, args: &[&str], why: &str| {
         let done = run(&mut collector(input, args, work.path()), LIMIT);

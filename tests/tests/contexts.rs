@@ -15,7 +15,7 @@ use std::time::Duration;
 use flightline_context::record::{self, Held, SIDE_CAR_BEFORE};
 use flightline_tests::contexts::{NOTHING, ROUND, State, state};
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::{run, spawn, turn};
+use flightline_tests::run::{beside, run, spawn, turn};
 use flightline_tests::spans::{self, Span};
 use flightline_tests::stepping::freeze;
 use flightline_tests::{skip, victim};
@@ -32,6 +32,7 @@ fn numbers(arguments: &[&str]) -> Vec<u64> {
 
 #[test]
 fn old_or_new_at_each_instruction() {
+    let _place = beside();
     let mut child = spawn(Command::new(target_program()).arg("step").stdout(Stdio::piped()));
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -79,6 +80,7 @@ fn old_or_new_at_each_instruction() {
 
 #[test]
 fn whole_in_a_handler() {
+    let _place = beside();
     let rounds = std::env::var("CONTEXT_ROUNDS").unwrap_or_else(|_| "300000".into());
     let [done, looks, met, wrong, us] = numbers(&["signals", &rounds])[..] else { panic!() };
     let rate = looks * 1_000_000 / us.max(1);
@@ -179,6 +181,7 @@ fn spans_that_find_no_room_are_lost_and_told() {
 
 #[test]
 fn thousands_of_threads() {
+    let _place = beside();
     let [entered, wrong] = numbers(&["threads", "4096", "20"])[..] else { panic!() };
     assert_eq!((entered, wrong), (4096 * 21, 0));
 }
@@ -186,6 +189,7 @@ fn thousands_of_threads() {
 /// Without a library in the process and with one: the same program.
 #[test]
 fn from_cpp_and_python() {
+    let _place = beside();
     if !(skip::have_cpp() && skip::have_python()) {
         return;
     }

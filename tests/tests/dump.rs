@@ -378,6 +378,7 @@ fn when_the_program_fails() {
 
 #[test]
 fn what_is_wrong_is_told_in_one_line() {
+    let _place = beside();
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("out.jfr");
     let table: [(&[&str], i32, &str); 5] = [

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use flightline_tests::run::{Finished, run};
+use flightline_tests::run::{Finished, beside, run};
 use flightline_tests::{foreign, skip, victim};
 
 fn fixture(name: &str) -> PathBuf {
@@ -77,6 +77,7 @@ fn whole_metadata_at(bytes: &[u8]) -> usize {
 
 #[test]
 fn every_torn_prefix_is_read_by_the_jdk() {
+    let _place = beside();
     let dir = tempfile::tempdir().unwrap();
     let (torn, repaired) = (dir.path().join("torn.jfr"), dir.path().join("out"));
     fs::create_dir(&repaired).unwrap();
@@ -124,6 +125,7 @@ fn every_torn_prefix_is_read_by_the_jdk() {
 
 #[test]
 fn unfinished_files_give_all_their_events() {
+    let _place = beside();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     fs::create_dir(&out).unwrap();
@@ -149,6 +151,7 @@ fn unfinished_files_give_all_their_events() {
 
 #[test]
 fn apart_and_together_again() {
+    let _place = beside();
     let dir = tempfile::tempdir().unwrap();
     for name in ["jdk17-multichunk", "jdk25-multichunk"] {
         let file = fixture(&format!("recordings/{name}.jfr"));
@@ -166,6 +169,7 @@ fn apart_and_together_again() {
 
 #[test]
 fn scrubbed_as_the_jdk_scrubs() {
+    let _place = beside();
     let Some(jdk) = jdks().into_iter().find(|jdk| jdk != Path::new("")) else {
         return skip::skip("no JDK 25 here: its scrub was not compared");
     };
@@ -199,6 +203,7 @@ fn scrubbed_as_the_jdk_scrubs() {
 
 #[test]
 fn what_is_scrubbed_is_not_in_the_file_any_more() {
+    let _place = beside();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out.jfr");
     let file = fixture("recordings/jdk17.jfr");
@@ -218,6 +223,7 @@ fn what_is_scrubbed_is_not_in_the_file_any_more() {
 
 #[test]
 fn two_cuts_are_the_whole() {
+    let _place = beside();
     let dir = tempfile::tempdir().unwrap();
     for name in ["jdk17-multichunk", "jdk25", "ap-native-wall"] {
         let file = fixture(&format!("recordings/{name}.jfr"));
@@ -245,6 +251,7 @@ fn two_cuts_are_the_whole() {
 /// `jdk.ActiveRecording` lasts from before the range into them.
 #[test]
 fn a_cut_is_not_described_by_what_is_behind_it() {
+    let _place = beside();
     const NAMES: [&str; 2] = ["jdk17-multichunk", "jdk25-multichunk"];
     let dir = tempfile::tempdir().unwrap();
     for name in NAMES {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use flightline_tests::run::{Finished, run};
+use flightline_tests::run::{Finished, beside, run};
 use flightline_tests::stream::starts;
 use flightline_tests::{foreign, victim};
 
@@ -92,6 +92,7 @@ fn last_chunk(bytes: &[u8]) -> usize {
 
 #[test]
 fn repaired() {
+    let _place = beside();
     if !foreign::ready() {
         return;
     }
@@ -112,6 +113,7 @@ fn repaired() {
 
 #[test]
 fn cut_in_two() {
+    let _place = beside();
     if !foreign::ready() {
         return;
     }
@@ -138,6 +140,7 @@ fn cut_in_two() {
 /// One chunk has its last events there, and the next one has begun: both are cut off at the same time.
 #[test]
 fn cut_where_two_chunks_meet() {
+    let _place = beside();
     if !foreign::ready() {
         return;
     }
@@ -153,6 +156,7 @@ fn cut_where_two_chunks_meet() {
 
 #[test]
 fn scrubbed() {
+    let _place = beside();
     if !foreign::ready() {
         return;
     }
@@ -170,6 +174,7 @@ fn scrubbed() {
 /// Of another program, with another clock and other meanings of the same ids.
 #[test]
 fn joined_with_ids_and_clock_of_their_own() {
+    let _place = beside();
     if !foreign::ready() {
         return;
     }
@@ -192,6 +197,7 @@ fn joined_with_ids_and_clock_of_their_own() {
 /// JMC takes two chunks that start at the same time for one: of two recordings that do, one gets a start of its own.
 #[test]
 fn joined_with_the_same_start() {
+    let _place = beside();
     if !foreign::ready() {
         return;
     }
@@ -230,6 +236,7 @@ fn printed(jfr: &Path, files: &[&Path]) -> Vec<String> {
 /// Every event and field, with a clock of 1 GHz told by one of 2.6 GHz and the other way round.
 #[test]
 fn joined_field_by_field() {
+    let _place = beside();
     let Some(jdk) = foreign::jdk(25) else { return };
     let jfr = jdk.join("bin/jfr");
     let dir = tempfile::tempdir().unwrap();

@@ -59,12 +59,14 @@ fn foreign_program(folder: &Path, class: u8, machine: u16) -> PathBuf {
 
 #[test]
 fn missing_program() {
+    let _place = beside();
     let (finished, _) = record("no-such-program-anywhere", &[]);
     expect_message(&finished, 127, &["no-such-program-anywhere", "not found"]);
 }
 
 #[test]
 fn the_closing_line_names_what_is_there_afterwards() {
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let closing = |options: &[&str]| {
         let mut command = Command::new(victim::flightline());
@@ -98,6 +100,7 @@ fn the_closing_line_names_what_is_there_afterwards() {
 
 #[test]
 fn not_executable() {
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plain.txt");
     fs::write(&path, "text").unwrap();
@@ -109,6 +112,7 @@ fn not_executable() {
 
 #[test]
 fn static_program() {
+    let _place = beside();
     let program = victim::c("ticking", &["-O2", "-static"]);
     let mut command = Command::new(victim::flightline());
     let folder = tempfile::tempdir().unwrap();
@@ -120,6 +124,7 @@ fn static_program() {
 
 #[test]
 fn foreign_architecture() {
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     // EM_386 in ELF32, EM_PPC64, and whichever of x86_64/aarch64 this is not.
     let other = if cfg!(target_arch = "x86_64") { (2, 183, "aarch64") } else { (2, 62, "x86_64") };
@@ -132,6 +137,7 @@ fn foreign_architecture() {
 /// Root records such programs from outside (`outside.rs`); others are told beforehand that they cannot.
 #[test]
 fn setuid_program() {
+    let _place = beside();
     // SAFETY: geteuid has no effects.
     if unsafe { libc::geteuid() } == 0 {
         return skip::other_user("refusal of a set-user-id program");
@@ -161,6 +167,7 @@ fn static_child() {
 
 #[test]
 fn status_and_signals_are_passed_on() {
+    let _place = beside();
     for (script, code) in [("exit 0", 0), ("exit 42", 42), ("kill -TERM $$", 143), ("kill -SEGV $$", 139)] {
         let (finished, folder) = record("/bin/sh", &["-c", script]);
         assert_eq!(finished.code(), code, "{script}: {}", finished.stderr);
@@ -170,6 +177,7 @@ fn status_and_signals_are_passed_on() {
 
 #[test]
 fn unwritable_output() {
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     for path in
         [folder.path().join("no/such/folder/run.jfr"), folder.path().to_path_buf(), "/proc/run.jfr".into()]
@@ -277,6 +285,7 @@ fn output_to_a_pipe() {
 
 #[test]
 fn recordings_are_private() {
+    let _place = beside();
     let (finished, folder) = record("/bin/true", &[]);
     assert_eq!(finished.code(), 0, "{}", finished.stderr);
     let mode = fs::metadata(folder.path().join("run.jfr")).unwrap().permissions().mode();
@@ -322,6 +331,7 @@ fn bad_recordings() {
 
 #[test]
 fn usage_errors() {
+    let _place = beside();
     for args in [
         &["record"][..],
         &["record", "--rate", "0", "--", "true"],

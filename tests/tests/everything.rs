@@ -9,7 +9,7 @@ use flightline_consumer::live::{Feed, Item, Options};
 use flightline_tests::canonical;
 use flightline_tests::print_agreement::compare;
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::run;
+use flightline_tests::run::{beside, run};
 use flightline_tests::{foreign, skip, victim};
 
 const EVENTS: &str = "page-faults@64";
@@ -63,6 +63,7 @@ fn between(what: &str, value: u64, low: u64, high: u64) {
 
 #[test]
 fn every_engine_tells_what_the_program_did() {
+    let _place = beside();
     let Some(recorded) = record() else { return };
     let path = &recorded.path;
     let total = |event: &str, function: &str| Folded::of(path, event, true).through(function);
@@ -97,6 +98,7 @@ fn tools() -> Option<[PathBuf; 2]> {
 
 #[test]
 fn the_jdk_reads_every_event_of_every_engine() {
+    let _place = beside();
     let Some(tools) = tools() else { return };
     let Some(recorded) = record() else { return };
     for jfr in &tools {
@@ -112,6 +114,7 @@ fn the_jdk_reads_every_event_of_every_engine() {
 /// The same through a pipe: whatever is recorded comes to a reader of the stream, typed, with its stack, checked.
 #[test]
 fn a_reader_of_the_pipe_gets_events_of_every_engine() {
+    let _place = beside();
     let Some(program) = victim::cpp("everything", &["-O1", "-pthread"]) else { return };
     let record = Record::new().option("--all").option("--flush").option("100ms").output("-");
     let mut command = record.command(program, &[]);

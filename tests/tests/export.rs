@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use flightline_tests::run::{run, signal, spawn, turn, until, wait};
+use flightline_tests::run::{beside, run, signal, spawn, turn, until, wait};
 use flightline_tests::victim::{flightline, target_dir};
 use flightline_tests::{foreign, skip};
 use jfr_format::ids::{FileOffset, Ticks};
@@ -396,6 +396,7 @@ fn a_foreign_receiver_of_fluentds_protocol_takes_every_row() {
 
 #[test]
 fn pprof_reads_what_was_recorded() {
+    let _place = beside();
     if !skip::have("go") {
         return skip::skip("go is not installed");
     }
@@ -482,6 +483,7 @@ func main() {
 
 #[test]
 fn labels_of_gos_profiles_choose_what_pprof_chooses() {
+    let _place = beside();
     if !skip::have("go") {
         return skip::skip("go is not installed");
     }

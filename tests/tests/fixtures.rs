@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::canonical::{self, Contents};
-use flightline_tests::run::run;
+use flightline_tests::run::{beside, run};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
@@ -74,6 +74,7 @@ fn plain(line: &str, without_ids: bool) -> String {
 
 #[test]
 fn every_file_is_listed_and_unchanged() {
+    let _place = beside();
     let listed = listed();
     let found: Vec<String> = recordings()
         .iter()
@@ -92,6 +93,7 @@ fn every_file_is_listed_and_unchanged() {
 
 #[test]
 fn every_expectation_has_its_recording() {
+    let _place = beside();
     let names: Vec<String> = recordings().iter().map(|p| name(p)).collect();
     for entry in fs::read_dir(fixtures().join("expected")).unwrap() {
         let file = entry.unwrap().file_name().to_string_lossy().into_owned();
@@ -116,6 +118,7 @@ const FOUND_BY_US: &[(&str, &str)] = &[
 
 #[test]
 fn our_reader_sees_what_foreign_readers_see() {
+    let _place = beside();
     let mut wrong = Vec::new();
     for path in recordings() {
         let name = name(&path);
@@ -153,6 +156,7 @@ fn our_reader_sees_what_foreign_readers_see() {
 
 #[test]
 fn names_beyond_the_basic_plane_are_read() {
+    let _place = beside();
     for name in ["jdk17", "jdk25", "ap-java-cpu"] {
         let contents = canonical::of_file(&fixtures().join(format!("recordings/{name}.jfr"))).unwrap();
         assert!(contents.samples.iter().any(|l| l.contains("\tcrab-\u{1f980}\t")), "{name}");
@@ -164,6 +168,7 @@ fn names_beyond_the_basic_plane_are_read() {
 /// What no foreign reader can give: the part of a damaged recording that is there, and a word on what is not.
 #[test]
 fn damaged_recordings_give_what_they_hold() {
+    let _place = beside();
     let table: &[(&str, usize, Option<&str>)] = &[
         ("cases/11_unknown_pool_type", 5, Some("not declared in the metadata (at offset 4097")),
         ("cases/20_unpatched_zero_state0", 15, None),

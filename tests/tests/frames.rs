@@ -180,6 +180,7 @@ fn names_added_later() {
 
 #[test]
 fn mistakes_of_symbolize_are_told() {
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let no_recording = folder.path().join("x.jfr");
     std::fs::write(&no_recording, "nothing").unwrap();

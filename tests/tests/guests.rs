@@ -89,6 +89,7 @@ fn programs_with_threads_stacks_and_modules() {
 /// What the object exports is what `exports.txt` lists.
 #[test]
 fn exports_are_listed() {
+    let _place = beside();
     let library = victim::flightline().with_file_name("libflightline.so");
     let listed = include_str!("../../recorder/preload/exports.txt");
     let output =

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use flightline_tests::canonical;
 use flightline_tests::java_reader::{JavaReader, Lines};
-use flightline_tests::run::{collect, run, signal_group, spawn, turn, wait};
+use flightline_tests::run::{beside, collect, run, signal_group, spawn, turn, wait};
 use flightline_tests::victim::{self, flightline};
 use flightline_tests::{foreign, run::Finished};
 
@@ -79,6 +79,7 @@ fn compared(finished: &Finished) -> Vec<Compared> {
 
 #[test]
 fn every_field_of_every_fixture_is_what_the_jdk_reads() {
+    let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
     let (wrong, right): (Vec<_>, Vec<_>) = fixtures("cases")
@@ -118,6 +119,7 @@ fn every_field_of_every_fixture_is_what_the_jdk_reads() {
 /// Those that no JDK reads, or reads wrongly, too: by our own decoder.
 #[test]
 fn samples_of_every_fixture_are_those_of_our_decoder() {
+    let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let all: Vec<PathBuf> = fixtures("cases").into_iter().chain(fixtures("recordings")).collect();
     let done = run(java.test(25, "Lines").arg("next").args(&all), LIMIT).expect_success("Lines");
@@ -133,6 +135,7 @@ fn samples_of_every_fixture_are_those_of_our_decoder() {
 /// J19: waiting, polling and subscribing give the same events, each once, also to several subscribers.
 #[test]
 fn blocking_polling_and_flow_give_the_same_events() {
+    let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = stream(folder.path());
@@ -219,6 +222,7 @@ fn a_live_pipe_of_our_recorder() {
 /// Over a Unix socket (a JVM of before Java 16 would say so), and over TCP.
 #[test]
 fn sockets() {
+    let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = stream(folder.path());
@@ -310,6 +314,7 @@ fn times_are_those_of_system_nano_time() {
 /// J22: what a reader does not know is passed over; J6: and what is damaged is told, with all else as it was.
 #[test]
 fn unknown_fields_and_types_do_no_harm() {
+    let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     for name in [
         "78_frame_extra_field",
@@ -329,6 +334,7 @@ fn unknown_fields_and_types_do_no_harm() {
 
 #[test]
 fn damaged_streams_give_what_is_sound() {
+    let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = stream(folder.path());
@@ -338,6 +344,7 @@ fn damaged_streams_give_what_is_sound() {
 
 #[test]
 fn hostile_input_ends_in_bounded_memory() {
+    let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = stream(folder.path());

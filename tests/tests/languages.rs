@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use flightline_tests::canonical;
 use flightline_tests::record::Record;
-use flightline_tests::run::{collect, run, spawn, wait};
+use flightline_tests::run::{beside, collect, run, spawn, wait};
 use flightline_tests::skip;
 use flightline_tests::victim::{self, flightline};
 use serde_json::Value;
@@ -51,6 +51,7 @@ fn tail(args: &[&str], bytes: &[u8]) -> String {
 
 #[test]
 fn samples_as_objects_and_python() {
+    let _place = beside();
     let (stream, samples) = stream();
     let text = tail(&["--samples"], &stream);
     let mut found = Vec::new();
@@ -96,6 +97,7 @@ fn samples_as_objects_and_python() {
 
 #[test]
 fn go_reads_chunk_by_chunk() {
+    let _place = beside();
     let found = Command::new("go").arg("version").stdout(Stdio::null()).status();
     if !found.is_ok_and(|status| status.success()) {
         skip::skip("no Go here");
@@ -116,6 +118,7 @@ fn go_reads_chunk_by_chunk() {
 
 #[test]
 fn tables_and_flames_of_a_stream() {
+    let _place = beside();
     let (stream, samples) = stream();
     let table: Value =
         serde_json::from_str(tail(&["--top", "--json"], &stream).lines().last().unwrap()).unwrap();

@@ -66,6 +66,7 @@ mod span_truth;
 mod spans;
 mod stacks;
 mod stall;
+mod store;
 mod stream;
 mod stress;
 mod suites;

@@ -1,5 +1,6 @@
 //! Malformed recordings: what can be read is read, the rest is told with its place; little time, little memory.
 
+use flightline_tests::run::beside;
 use std::collections::BTreeMap;
 use std::io::Read;
 
@@ -19,6 +20,7 @@ impl Read for Pieces<'_> {
 
 #[test]
 fn there_are_many_kinds() {
+    let _place = beside();
     let cases = cases();
     let names: BTreeMap<_, _> = cases.iter().map(|c| (c.name, c)).collect();
     assert_eq!(names.len(), cases.len(), "names occur once");
@@ -27,6 +29,7 @@ fn there_are_many_kinds() {
 
 #[test]
 fn what_can_be_read_is_read_and_the_rest_told() {
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let mut wrong = Vec::new();
     for case in cases() {
@@ -62,6 +65,7 @@ fn what_can_be_read_is_read_and_the_rest_told() {
 /// Iterating over fields and visiting them decode apart from each other; they see as many and end with the same fault.
 #[test]
 fn both_ways_to_the_fields_agree() {
+    let _place = beside();
     let mut faults = 0;
     for case in cases() {
         let mut input = Input::bytes(case.bytes.into());

@@ -6,6 +6,7 @@ mod readers;
 mod rows;
 mod table;
 
+use flightline_tests::run::beside;
 use std::fs;
 use std::path::Path;
 
@@ -15,6 +16,7 @@ fn top() -> &'static Path {
 
 #[test]
 fn the_document_is_made_of_the_table() {
+    let _place = beside();
     let path = top().join("docs/interop.md");
     let wanted = document::written();
     if std::env::var_os("BLESS").is_some() {
@@ -26,6 +28,7 @@ fn the_document_is_made_of_the_table() {
 
 #[test]
 fn every_test_of_the_table_exists() {
+    let _place = beside();
     for table::Shown(file, name) in table::tests() {
         // A test's own file, and those below it.
         let below = fs::read_dir(top().join(file).with_extension("")).into_iter().flatten().flatten();

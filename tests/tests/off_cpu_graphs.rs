@@ -102,6 +102,7 @@ fn agree(path: &Path, all: &[Span]) {
 
 #[test]
 fn graphs_are_what_the_events_say() {
+    let _place = beside();
     let all = spans::read(&fixture(), &[OFF]);
     assert!(all.len() > 100 && all.iter().any(|span| !blocked(span)), "{}", all.len());
     agree(&fixture(), &all);
@@ -129,6 +130,7 @@ fn upward(frames: &[Frame]) -> Vec<String> {
 /// Lines as bcc's tools write them, made from the events by the words of its documents.
 #[test]
 fn lines_are_those_of_bcc() {
+    let _place = beside();
     let mut all = spans::read(&fixture(), &[OFF]);
     all.retain(blocked);
     // Stacks without a root begin with a mark.
@@ -194,6 +196,7 @@ fn chain_of_c1(lines: &[folded::Line]) -> (u64, u64) {
 
 #[test]
 fn a_chain_is_followed_to_its_timer() {
+    let _place = beside();
     let chains = lines("chain", &["-d"]);
     let (caused, all) = chain_of_c1(&chains);
     assert!(caused * 2 > all, "{caused} of {all}");
@@ -213,6 +216,7 @@ fn a_chain_is_followed_to_its_timer() {
 
 #[test]
 fn options_do_what_they_say() {
+    let _place = beside();
     let all = spans::read(&fixture(), &[OFF]);
     let total =
         |chosen: &dyn Fn(&Span) -> bool| all.iter().filter(|span| chosen(span)).map(nanos).sum::<u64>();
@@ -294,6 +298,7 @@ fn shared(all: &[Span]) -> u64 {
 /// What is broken is told in words, whatever is asked of it.
 #[test]
 fn damaged_recordings_do_no_harm() {
+    let _place = beside();
     let whole = std::fs::read(fixture()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("damaged.jfr");
@@ -323,6 +328,7 @@ fn damaged_recordings_do_no_harm() {
 
 #[test]
 fn pictures_of_all_graphs() {
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     for graph in GRAPHS {
         let svg = folder.path().join("graph.svg");

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::{Finished, run, turn};
+use flightline_tests::run::{Finished, beside, run, turn};
 use flightline_tests::span_truth::{BY, attributed, known};
 use flightline_tests::spans::{self, Span};
 use flightline_tests::victim::{flightline, program};
@@ -164,6 +164,7 @@ fn threads_time_is_in_the_span_that_spent_it() {
 /// Everything that is in this recording is known, so no privilege is needed for it.
 #[test]
 fn a_known_trace_is_cut_as_it_lies() {
+    let _place = beside();
     const TRACE: &str = "00000000000000000000000000004bf9";
     const HARM: &str = "</script><img src=x onerror=\"document.title='harmed'\">{{script}}";
     const NAMELESS: &str = "[span without a name]";
@@ -225,6 +226,7 @@ fn a_known_trace_is_cut_as_it_lies() {
 
 #[test]
 fn what_has_no_spans_says_so() {
+    let _place = beside();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
     let off_cpu: PathBuf = fixtures.join("off-cpu/off_cpu.jfr");
     for options in [&["--by", "span"][..], &["--span", "checkout"], &["--label", "a=b"]] {

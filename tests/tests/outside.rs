@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use flightline_tests::record::Record;
 use flightline_tests::recording::{Recording, Stack};
-use flightline_tests::run::{self, run, signal, spawn, turn, wait};
+use flightline_tests::run::{self, beside, run, signal, spawn, turn, wait};
 use flightline_tests::stolen::Stolen;
 use flightline_tests::truth::Truth;
 use flightline_tests::{shares, skip, victim};
@@ -403,6 +403,7 @@ fn in_a_container() {
 
 #[test]
 fn refusals_say_what_to_do() {
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let (finished, _) = attach("4194303", folder.path(), &[]);
     assert_eq!(finished.code(), 1);

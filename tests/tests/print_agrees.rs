@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flightline_tests::print_agreement::{Agreement, Allowed, compare};
-use flightline_tests::run::run;
+use flightline_tests::run::{beside, run};
 use flightline_tests::{foreign, victim};
 
 /// Deeper than any stack of the fixtures.
@@ -75,6 +75,7 @@ fn recording(file: &Path, release: u32, jfr: &Path, kinds: &mut BTreeSet<(Allowe
 
 #[test]
 fn every_event_of_every_recording() {
+    let _place = beside();
     let Some(tools) = tools() else { return };
     let flightline = victim::flightline();
     assert!(flightline.exists());
@@ -186,6 +187,7 @@ fn case(file: &Path, release: u32, jfr: &Path) -> Result<(), String> {
 
 #[test]
 fn every_event_of_every_case_the_jdk_reads() {
+    let _place = beside();
     let Some(tools) = tools() else { return };
     let wrong: Vec<String> = std::thread::scope(|scope| {
         let one_jdk = |(release, jfr): (u32, PathBuf)| {
@@ -203,6 +205,7 @@ fn every_event_of_every_case_the_jdk_reads() {
 
 #[test]
 fn what_differs_is_told() {
+    let _place = beside();
     let Some([_, (_, jfr)]) = tools() else { return };
     let file = |name: &str| fixtures("cases").into_iter().find(|f| f.ends_with(name)).unwrap();
     // Two recordings that are not the same.
@@ -247,6 +250,7 @@ fn nested(groups: u64, into: &Path) {
 
 #[test]
 fn constants_deep_within_each_other() {
+    let _place = beside();
     let Some(tools) = tools() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("nested.jfr");

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::jfr_tool::JfrTool;
-use flightline_tests::run::run;
+use flightline_tests::run::{beside, run};
 use flightline_tests::{foreign, victim};
 use serde_json::Value;
 
@@ -173,6 +173,7 @@ fn compare(jfr: &mut JfrTool, file: &Path) -> usize {
 
 #[test]
 fn fixtures_are_printed_as_the_jdk_prints_them() {
+    let _place = beside();
     let Some(home) = foreign::jdk(25) else { return };
     let mut jfr = JfrTool::start(&home);
     let mut events = 0;
@@ -188,6 +189,7 @@ fn fixtures_are_printed_as_the_jdk_prints_them() {
 
 #[test]
 fn every_unit_is_printed_as_the_jdk_prints_it() {
+    let _place = beside();
     let Some(home) = foreign::jdk(25) else { return };
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("jdk/Formats.java");
@@ -216,6 +218,7 @@ fn every_unit_is_printed_as_the_jdk_prints_it() {
 
 #[test]
 fn types_are_listed_as_the_jdk_lists_them() {
+    let _place = beside();
     let Some(home) = foreign::jdk(25) else { return };
     let mut jfr = JfrTool::start(&home);
     for file in recordings() {
@@ -294,6 +297,7 @@ fn annotation_line(of: &str, name: &str, mut values: Vec<&str>) -> String {
 
 #[test]
 fn types_as_json_are_those_the_jdk_tells() {
+    let _place = beside();
     let Some(home) = foreign::jdk(25) else { return };
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("jdk/Types.java");

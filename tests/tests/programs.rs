@@ -160,6 +160,7 @@ fn redis_under_its_benchmark() {
 /// Machine code that V8 makes as it runs, its embedded builtins, C++ and assembly below.
 #[test]
 fn node() {
+    let _place = beside();
     let script = "
 let m = new Map(), n = 0;
 class P { constructor(x) { this.x = x; } get d() { return this.x * 2; } }

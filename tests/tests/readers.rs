@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use flightline_tests::foreign::{Followed, Stream};
-use flightline_tests::run::{collect, run, signal_group, spawn, until, wait};
+use flightline_tests::run::{beside, collect, run, signal_group, spawn, until, wait};
 use flightline_tests::{canonical, foreign};
 
 fn write_demo(folder: &Path, samples: u32, chunk_size: u32) -> (PathBuf, PathBuf) {
@@ -37,6 +37,7 @@ fn chunks(path: &Path) -> Vec<(u64, [u8; 68])> {
 
 #[test]
 fn both_shapes_hold_the_same_samples_for_every_reader() {
+    let _place = beside();
     if !foreign::ready() {
         return;
     }
@@ -62,6 +63,7 @@ fn both_shapes_hold_the_same_samples_for_every_reader() {
 
 #[test]
 fn headers_of_a_pipe_are_right_before_its_bytes_are_known() {
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let (patched, fixed) = write_demo(folder.path(), 2000, 32 << 10);
 
@@ -80,6 +82,7 @@ fn headers_of_a_pipe_are_right_before_its_bytes_are_known() {
 
 #[test]
 fn pipe_cut_anywhere_leaves_whole_chunks_readable() {
+    let _place = beside();
     if !foreign::ready() {
         return;
     }
@@ -103,6 +106,7 @@ fn pipe_cut_anywhere_leaves_whole_chunks_readable() {
 
 #[test]
 fn live_readers_follow_the_file_while_it_grows() {
+    let _place = beside();
     if !foreign::ready() {
         return;
     }

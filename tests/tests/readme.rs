@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::examples::{self, Document};
-use flightline_tests::run::{run, turn};
+use flightline_tests::run::{beside, run, turn};
 use flightline_tests::shown::{root, shown};
 use flightline_tests::{skip, victim};
 
@@ -41,6 +41,7 @@ fn the_first_command() {
 /// command, and the list of commands has an example of each. `consumer/store/tests` checks the calls of `flightline-sql`.
 #[test]
 fn examples_are_of_commands_that_exist() {
+    let _place = beside();
     let all = examples::help(&[], None);
     let (_, commands) = all.split_once("Commands:\n").unwrap();
     let (commands, _) = commands.split_once("\n\n").unwrap();
@@ -82,6 +83,7 @@ fn options_of(document: &Document) -> usize {
 /// Each command and option in the documents of real use exists.
 #[test]
 fn commands_of_the_journeys_exist() {
+    let _place = beside();
     let journeys = examples::journeys();
     for document in &journeys {
         assert!(document.calls.len() > 1, "{}", document.path);
@@ -93,6 +95,7 @@ fn commands_of_the_journeys_exist() {
 /// The tables of requirements name tests that exist and that CI runs. `flightline_tests::shown` documents how they are named.
 #[test]
 fn tables_of_requirements_name_tests_that_exist() {
+    let _place = beside();
     let folder = root().join("consumer/docs");
     let (mut seen, mut missing) = (0, Vec::new());
     for list in ["picture", "stream", "off-cpu", "service", "store"] {

@@ -143,6 +143,7 @@ fn labels_stand_in_every_chunk() {
 
 #[test]
 fn what_is_wrong_with_labels_is_said() {
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let wrong = record(folder.path(), &["--label", "zone"], &["again", "1"]);
     assert_eq!(wrong.code(), 2, "{}", wrong.stderr);
@@ -203,6 +204,7 @@ fn a_program_asks_for_a_repository_itself() {
 
 #[test]
 fn off_means_off() {
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let mut command = preloaded(folder.path());
     run(command.env("FLIGHTLINE", "off").args(["again", "20"]), LIMIT).expect_success("preloaded");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flightline_consumer::live::{Feed, Item, Options};
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::{run, turn};
+use flightline_tests::run::{beside, run, turn};
 use flightline_tests::spans::{self, Span};
 use flightline_tests::{skip, victim};
 use serde_json::Value;
@@ -156,6 +156,7 @@ fn labels_without_place_are_told() {
 /// Nobody records: the same program does the same.
 #[test]
 fn without_a_recorder_there_is_nothing() {
+    let _place = beside();
     let finished = run(Command::new(victim::program("scopes_victim")).arg("1"), LIMIT);
     assert_eq!(
         finished.expect_success("the victim").stdout_text(),

@@ -38,6 +38,7 @@ fn a_store_is_asked_by_the_command_that_is_named() {
 
 #[test]
 fn a_service_without_its_store_or_command_does_not_begin() {
+    let _place = beside();
     let folder = TempDir::with_prefix("flightline-store-").unwrap();
     let begin = |store: &str, place: &str| {
         let mut command = Command::new(flightline());

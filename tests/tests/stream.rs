@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use flightline_tests::record::Record;
-use flightline_tests::run::{collect, programs, run, signal, spawn, status_kb, turn, until, wait};
+use flightline_tests::run::{beside, collect, programs, run, signal, spawn, status_kb, turn, until, wait};
 use flightline_tests::skip;
 use flightline_tests::stream::{Stream, check, check_start};
 use flightline_tests::truth::Truth;
@@ -364,6 +364,7 @@ fn tcp_asks_for_a_token() {
 
 #[test]
 fn what_cannot_be_listened_at_is_refused() {
+    let _place = beside();
     let record = Record::new();
     let dir = record.folder().to_owned();
     let program = victim::c("throughput", victim::OPTIMISED);

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::jfr_tool::JfrTool;
-use flightline_tests::run::run;
+use flightline_tests::run::{beside, run};
 use flightline_tests::{foreign, victim};
 use serde_json::Value as Json;
 
@@ -170,6 +170,7 @@ fn by_one_jdk(
 
 #[test]
 fn every_fixture() {
+    let _place = beside();
     let homes = [17, 25].map(|release| Some((release, foreign::jdk(release)?)));
     let [Some(old), Some(new)] = homes else { return };
     let files: Vec<PathBuf> = fixtures("recordings").into_iter().chain(fixtures("cases")).collect();

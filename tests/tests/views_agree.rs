@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use flightline_tests::run::run;
+use flightline_tests::run::{beside, run};
 use flightline_tests::{foreign, victim};
 use serde_json::Value as Json;
 
@@ -335,6 +335,7 @@ fn fixture(name: &str) -> PathBuf {
 
 #[test]
 fn fixtures_look_the_same_in_the_jdk() {
+    let _place = beside();
     let Some(jdk25) = foreign::jdk(25) else { return };
     for name in ["jdk17.jfr", "jdk17-multichunk.jfr", "jdk25.jfr", "jdk25-multichunk.jfr"] {
         compare_all(&jdk25, &fixture(name), 20);
@@ -394,6 +395,7 @@ fn mixed(home: &Path, collector: &str, more: &str, folder: &Path) -> PathBuf {
 
 #[test]
 fn recordings_made_here_look_the_same_in_the_jdk() {
+    let _place = beside();
     let Some(jdk25) = foreign::jdk(25) else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = mixed(&jdk25, "-XX:+UseSerialGC", ",jdk.CPUTimeSample#enabled=true", folder.path());

@@ -5,7 +5,7 @@
 
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::recording::Recording;
-use flightline_tests::run::turn;
+use flightline_tests::run::{beside, turn};
 use flightline_tests::walls::{WallSample, sum, wall_samples};
 use flightline_tests::{skip, victim};
 
@@ -236,6 +236,7 @@ fn only_the_threads_asked_for() {
 
 #[test]
 fn intervals_that_make_no_sense_are_refused() {
+    let _place = beside();
     for bad in ["wall@0ms", "wall@2s", "wall@soon"] {
         let refused = Record::new().option("-e").option(bad).run("/bin/true", &[]);
         assert_eq!(refused.finished.code(), 2, "{bad}: {}", refused.finished.stderr);

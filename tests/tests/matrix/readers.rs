@@ -126,6 +126,7 @@ fn ask(test: Shown) {
 /// JMC takes two chunks that start at the same time for one.
 #[test]
 fn no_two_chunks_of_a_recording_start_at_the_same_time() {
+    let _place = beside();
     let mut several = 0;
     for (kind, files) in &made().files {
         for file in files.iter().filter(|_| *kind != table::KILLED_FILE) {
@@ -156,6 +157,7 @@ fn jafar_sees_every_sample_where_it_can_be_had() {
 
 #[test]
 fn the_tool_jfr_counts_the_same() {
+    let _place = beside();
     for (release, reader) in [(17, "jfr 17"), (25, "jfr 25")] {
         let Some(home) = foreign::jdk(release) else { return };
         let reader = READERS.iter().find(|one| one.name == reader).unwrap();
