@@ -36,6 +36,7 @@ fn programs_that_fork_execute_and_restrict_themselves() {
             &["failed-exec"],
             &["all-exec"],
             &["vfork", "60"],
+            &["vfork-signals", "20"],
             &["spawn", "40"],
             &["drop-rights"],
             &["chroot"],

@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -176,6 +177,40 @@ static void vforks(char **argv, int n) {
     }
     say("bad", bad);
     burn(0.05);
+}
+
+static volatile sig_atomic_t ticks;
+static void count_tick(int signo) { (void)signo; ticks++; }
+
+// Children of vfork reset every signal, as spawners do. The parent's handler of SIGPROF must stay.
+static void vforks_reset_signals(char **argv, int n) {
+    struct sigaction handler = {0};
+    handler.sa_handler = count_tick;
+    handler.sa_flags = SA_RESTART;
+    sigaction(SIGPROF, &handler, 0);
+    struct itimerval every = {{0, 10000}, {0, 10000}};
+    setitimer(ITIMER_PROF, &every, 0);
+    long bad = 0, kept = 0;
+    for (int i = 0; i < n; i++) {
+        pid_t p = vfork();
+        if (!p) {
+            for (int s = 1; s < 32; s++) signal(s, i % 2 ? SIG_IGN : SIG_DFL);
+            struct sigaction now;
+            sigaction(SIGPROF, 0, &now);
+            if (now.sa_handler != (i % 2 ? SIG_IGN : SIG_DFL)) _exit(6);
+            // The executed program inherits ignored signals, and no others.
+            execl("/proc/self/exe", argv[0], "ignores", (char *)0);
+            _exit(7);
+        }
+        bad += status_of(p) != (i % 2) << 8;
+        burn(0.02);
+    }
+    struct sigaction now;
+    sigaction(SIGPROF, 0, &now);
+    kept = now.sa_handler == count_tick;
+    say("bad", bad);
+    say("handler kept", kept);
+    say("ticks", ticks > 0);
 }
 
 static void spawns(char **argv, int n) {
@@ -392,7 +427,9 @@ int main(int argc, char **argv) {
     else if (!strcmp(c, "all-exec")) all_exec(argv);
     else if (!strcmp(c, "arguments")) arguments(argc, argv);
     else if (!strcmp(c, "five")) { burn(0.001); return 5; }
+    else if (!strcmp(c, "ignores")) { struct sigaction now; sigaction(SIGPROF, 0, &now); return now.sa_handler == SIG_IGN; }
     else if (!strcmp(c, "vfork")) vforks(argv, n);
+    else if (!strcmp(c, "vfork-signals")) vforks_reset_signals(argv, n);
     else if (!strcmp(c, "spawn")) spawns(argv, n);
     else if (!strcmp(c, "drop-rights")) drop_rights();
     else if (!strcmp(c, "chroot")) new_root();

@@ -133,8 +133,8 @@ fn front(program: &Disposition) -> libc::sigaction {
     })
 }
 
-/// What the kernel has installed.
-fn installed(signo: c_int) -> Option<Disposition> {
+/// The disposition that the kernel has, or `None` for a signal that does not exist.
+pub(super) fn installed(signo: c_int) -> Option<Disposition> {
     // SAFETY: all-zero is a valid structure.
     let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
     // SAFETY: only asks.
@@ -209,8 +209,7 @@ pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut
     // SAFETY: null or a valid structure, by the contract.
     let new = unsafe { new.as_ref() }.map(from_c);
     let Some(shadow) = front_of(signo) else { return -1 };
-    // The child of a vfork has dispositions of its own, but its parent's memory.
-    let borrowed = session::inherited().is_some_and(|attached| attached.pid != sys::getpid());
+    let borrowed = in_borrowed_memory();
     let done = masks::with_all_blocked(|| {
         CHANGES.with(|| {
             let now = installed(signo)?;

@@ -19,6 +19,7 @@ use crate::command;
 use crate::masks::{self, KernelSet, bit};
 use crate::os::{self, Spin};
 use crate::real;
+use crate::session;
 
 pub mod fatal;
 mod foreign;
@@ -244,6 +245,22 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
     };
     // SAFETY: null or a valid structure, by the contract.
     let new = unsafe { new.as_ref() }.map(from_c);
+    if in_borrowed_memory() {
+        let Some(now) = fatal::installed(signo) else { return -1 };
+        let before = if is_entry(&now) { shadow.load() } else { now };
+        if let Some(new) = new {
+            let action = to_c(&new);
+            // SAFETY: the program's own disposition.
+            if unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) } != 0 {
+                return -1;
+            }
+        }
+        if !old.is_null() {
+            // SAFETY: valid for writes, by the contract.
+            unsafe { old.write(to_c(&before)) };
+        }
+        return 0;
+    }
     let before = masks::with_all_blocked(|| {
         CHANGES.with(|| {
             let before = shadow.load();
@@ -263,6 +280,16 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
         unsafe { old.write(to_c(&before)) };
     }
     0
+}
+
+/// Returns true in a child that shares its parent's memory (vfork) or copied it without a fork handler. Such a child has signal
+/// dispositions of its own in the kernel, and must not change the parent's table.
+fn in_borrowed_memory() -> bool {
+    session::inherited().is_some_and(|attached| attached.pid != sys::getpid())
+}
+
+fn is_entry(now: &Disposition) -> bool {
+    now.handler == entry as *const () as usize
 }
 
 /// The program's disposition of a signal of ours.
@@ -287,7 +314,10 @@ pub fn kept() -> KernelSet {
 pub fn bare_for_exec() -> KernelSet {
     let mask = masks::kernel_mask(libc::SIG_BLOCK, Some(masks::hidden()));
     for signo in SIGNALS {
-        if disposition(signo).is_some_and(|d| d.handler == libc::SIG_IGN) {
+        // The child of a vfork may have replaced our handler in the kernel's table; the disposition here is its parent's.
+        if disposition(signo).is_some_and(|d| d.handler == libc::SIG_IGN)
+            && fatal::installed(signo).is_some_and(|now| is_entry(&now))
+        {
             set_kernel_handler(signo, libc::SIG_IGN);
         }
     }
@@ -297,7 +327,8 @@ pub fn bare_for_exec() -> KernelSet {
 /// Undoes [`bare_for_exec`].
 pub fn dress_again(mask: KernelSet) {
     for signo in SIGNALS {
-        if let Some(d) = disposition(signo).filter(|d| d.handler == libc::SIG_IGN) {
+        let ignored = |_: &Disposition| fatal::installed(signo).is_some_and(|now| now.handler == libc::SIG_IGN);
+        if let Some(d) = disposition(signo).filter(|d| d.handler == libc::SIG_IGN).filter(ignored) {
             let action = our_action(&d);
             // SAFETY: our own handler.
             unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
