@@ -1,7 +1,7 @@
 //! Builds `libflightline.so`, the shared object that recorded programs load, with this command.
 //!
 //! Cargo cannot depend on a shared object of another package (artifact dependencies are unstable), so this script runs
-//! cargo once more, for the four small crates in it: always optimised, with thin link-time optimisation across these
+//! a second cargo for the four small crates in it: always optimised, with thin link-time optimisation across these
 //! crates. The object is put next to the command, where the command looks first, and release builds embed it, so that
 //! `cargo install`, which installs nothing but commands, gives one that works alone.
 //!

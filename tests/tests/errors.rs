@@ -344,3 +344,43 @@ fn usage_errors() {
         assert!(!finished.stderr.is_empty());
     }
 }
+
+/// A recording that cannot be drawn afterwards is refused before the program runs, and no page is left.
+#[test]
+fn flame_of_what_cannot_be_drawn_is_refused() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    run(Command::new("mkfifo").arg(at("fifo")), LIMIT).expect_success("mkfifo");
+    let socket = format!("unix:{}", at("socket").display());
+    for output in [at("run-%p.jfr").as_os_str(), at("fifo").as_os_str(), socket.as_ref(), "-".as_ref()] {
+        let mut command = Command::new(victim::flightline());
+        command.arg("record").arg("--flame").arg(at("page.html")).arg("-o").arg(output);
+        let refused = run(command.arg("--").arg("touch").arg(at("ran")), LIMIT);
+        assert_eq!(
+            (refused.code(), refused.stderr.lines().count()),
+            (2, 1),
+            "{output:?}: {}",
+            refused.stderr
+        );
+        assert!(!at("ran").exists() && !at("page.html").exists(), "{output:?}");
+    }
+}
+
+/// The recording behind `--flame` is in a folder of its own, which is removed; the program's name may look like an option.
+#[test]
+fn flame_alone_leaves_nothing_but_the_page() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let (programs, scratch) = (folder.path().join("programs"), folder.path().join("scratch"));
+    fs::create_dir(&programs).unwrap();
+    fs::create_dir(&scratch).unwrap();
+    fs::copy("/bin/true", programs.join("--output")).unwrap();
+    let page = folder.path().join("page.html");
+    let mut command = Command::new(victim::flightline());
+    command.arg("record").arg("--flame").arg(&page).args(["--", "--output"]);
+    let finished = run(command.env("PATH", &programs).env("TMPDIR", &scratch), LIMIT);
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    assert!(fs::read_to_string(&page).unwrap().contains("--output"), "{}", finished.stderr);
+    assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0);
+}

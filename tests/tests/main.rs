@@ -1,4 +1,4 @@
-//! All tests of this crate in one executable: each would link the whole recorder and consumer once more.
+//! All tests of this crate in one executable, which links the recorder and the consumer only once.
 
 mod agent;
 mod agent_joins;

@@ -1,6 +1,6 @@
 //! The `flightline` command: arguments → settings → library call. Data goes to standard output, messages to standard error.
 //!
-//! It is a library so that the tests can link the command once more, next to the programs they run.
+//! It is a library so that the test package can build the command as a program of its own.
 
 #![forbid(unsafe_code)]
 

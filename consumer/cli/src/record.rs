@@ -23,6 +23,7 @@ use flightline_recorder::{
         text::{bytes, duration, percent},
     },
 };
+use tempfile::TempDir;
 
 use crate::stream_args::StreamArgs;
 use crate::{
@@ -335,7 +336,8 @@ pub fn run(args: &RecordArgs) -> ExitCode {
 
 /// Whether an option is wrong, not the circumstances.
 pub fn is_usage(error: &Error) -> bool {
-    const OPTIONS: [&str; 24] = [
+    const OPTIONS: [&str; 25] = [
+        "flame",
         "off-cpu",
         "syscall-io",
         "block-io",
@@ -380,8 +382,9 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
             problem: "a recording is not for a terminal; pipe it on or use -o FILE".into(),
         });
     }
-    let scratch = scratch_for_picture(args)?;
-    let path = args.output.clone().or(scratch.clone()).unwrap_or_else(|| DEFAULT_OUTPUT.into());
+    let scratch = folder_for_picture(args)?;
+    let only_for_picture = scratch.as_ref().map(|folder| folder.path().join("run.jfr"));
+    let path = args.output.clone().or(only_for_picture).unwrap_or_else(|| DEFAULT_OUTPUT.into());
     let repository = args.repository.repository()?;
     let path = repository.as_ref().map_or(path, |r| r.root.clone());
     let target = if let Some(repository) = repository {
@@ -394,6 +397,12 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     } else {
         Target::parse(&path)?
     };
+    if let Some(picture) = &args.flame {
+        can_be_drawn(&target)?;
+        // Better an error now than after an hour of recording.
+        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(picture);
+        file.map_err(|e| Error::io("create", picture, e))?;
+    }
     if !args.attach.pid.is_empty() || args.off_cpu.all() {
         let pids = match args.off_cpu.all() {
             true => Vec::new(),
@@ -423,7 +432,7 @@ fn conclude(
     ended: &Ended,
     stdout: bool,
     path: &Path,
-    scratch: Option<PathBuf>,
+    scratch: Option<TempDir>,
 ) -> Result<u8, Error> {
     let drawn = match &args.flame {
         Some(picture) if !ended.unseen => draw(args, path, picture).map(|()| Some(picture)),
@@ -432,7 +441,7 @@ fn conclude(
     if !args.quiet {
         let size = loss::size(ended.report.bytes);
         let place = match (&drawn, &scratch) {
-            // The recording is gone with this.
+            // The recording is removed with its folder.
             (Ok(Some(picture)), Some(_)) => format!("drawn in {}", picture.display()),
             (Ok(Some(picture)), None) => {
                 format!("{size} in {}, drawn in {}", path.display(), picture.display())
@@ -443,18 +452,33 @@ fn conclude(
         close(args, ended, &place);
     }
     if let Err(error) = drawn {
+        let _ = scratch.map(TempDir::keep);
         say(&format!("no flame graph: {error:#}; the recording is {}", path.display()));
         return Ok(ended.code.max(1));
-    }
-    if let Some(scratch) = scratch {
-        let _ = std::fs::remove_file(scratch);
     }
     // The program's status, but for a program that succeeded while its recording did not.
     Ok(if ended.report.broken { ended.code.max(1) } else { ended.code })
 }
 
-/// With `--flame` alone the recording is only needed for the picture.
-fn scratch_for_picture(args: &RecordArgs) -> Result<Option<PathBuf>, Error> {
+/// Returns an error unless a flame graph can be drawn from the output when the recording has ended: streams and FIFOs are gone by
+/// then, and `%p` makes several recordings.
+fn can_be_drawn(target: &Target) -> Result<(), Error> {
+    let what = match target {
+        Target::Repository(_) => return Ok(()),
+        Target::Path(path) if path.to_string_lossy().contains("%p") => "one recording per process (%p)",
+        Target::Path(path) if path.metadata().is_ok_and(|m| !m.is_file()) => "a pipe or device",
+        Target::Path(_) => return Ok(()),
+        Target::Descriptor(_) | Target::Listen(_) => "a stream",
+    };
+    Err(Error::Setting {
+        name: "flame",
+        problem: format!("cannot draw from {what}; leave out -o, or name a file"),
+    })
+}
+
+/// Checks the file of `--flame` before the recording starts. Without `-o` the recording is only needed for the flame graph: returns
+/// a private folder for it.
+fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
     let Some(picture) = &args.flame else { return Ok(None) };
     if args.output.as_deref() == Some(Path::new("-")) {
         return Err(Error::Setting {
@@ -465,16 +489,12 @@ fn scratch_for_picture(args: &RecordArgs) -> Result<Option<PathBuf>, Error> {
     }
     // Better an error now than after an hour of recording.
     crate::flame::format_of(picture).map_err(|problem| Error::Setting { name: "flame", problem })?;
-    std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(picture)
-        .map_err(|e| Error::io("create", picture, e))?;
     if args.output.is_some() {
         return Ok(None);
     }
-    Ok(Some(std::env::temp_dir().join(format!("flightline-{}.jfr", std::process::id()))))
+    // An unpredictable name and mode 0700: no other user can plant a link there or read the recording.
+    let folder = tempfile::Builder::new().prefix("flightline-").tempdir();
+    folder.map(Some).map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), e))
 }
 
 /// The closing line, with where it all is.
@@ -502,15 +522,20 @@ fn close(args: &RecordArgs, ended: &Ended, place: &str) {
 
 /// Draws what was recorded as `flightline flame` does.
 fn draw(args: &RecordArgs, recording: &Path, picture: &Path) -> Result<(), anyhow::Error> {
-    let title = args.command.first().map_or_else(String::new, |c| c.to_string_lossy().into_owned());
-    let words: [&OsStr; 7] = [
-        "flightline".as_ref(),
-        "flame".as_ref(),
-        "--title".as_ref(),
-        title.as_ref(),
-        "-o".as_ref(),
-        picture.as_ref(),
-        recording.as_ref(),
+    let option = |name: &str, value: &OsStr| {
+        let mut option = OsString::from(format!("--{name}="));
+        option.push(value);
+        option
+    };
+    // Names may begin with a hyphen: values are joined to their options, and `--` ends these.
+    let title = args.command.first().map_or(OsStr::new(""), |program| program);
+    let words: [OsString; 6] = [
+        "flightline".into(),
+        "flame".into(),
+        option("title", title),
+        option("output", picture.as_os_str()),
+        "--".into(),
+        recording.into(),
     ];
     let cli = Cli::try_parse_from(words)?;
     let crate::args::Command::Flame(flame) = cli.command else { return Ok(()) };

@@ -327,7 +327,8 @@ pub fn bare_for_exec() -> KernelSet {
 /// Undoes [`bare_for_exec`].
 pub fn dress_again(mask: KernelSet) {
     for signo in SIGNALS {
-        let ignored = |_: &Disposition| fatal::installed(signo).is_some_and(|now| now.handler == libc::SIG_IGN);
+        let ignored =
+            |_: &Disposition| fatal::installed(signo).is_some_and(|now| now.handler == libc::SIG_IGN);
         if let Some(d) = disposition(signo).filter(|d| d.handler == libc::SIG_IGN).filter(ignored) {
             let action = our_action(&d);
             // SAFETY: our own handler.
