@@ -336,8 +336,7 @@ pub fn run(args: &RecordArgs) -> ExitCode {
 
 /// Whether an option is wrong, not the circumstances.
 pub fn is_usage(error: &Error) -> bool {
-    const OPTIONS: [&str; 25] = [
-        "flame",
+    const OPTIONS: [&str; 24] = [
         "off-cpu",
         "syscall-io",
         "block-io",
