@@ -174,10 +174,10 @@ fn main() {
 }
 "#;
 
-/// A Rust program, with the hundreds of units of its standard library. It is not optimised: binutils names inlined functions of
+/// A Rust program, with the units of its standard library. It is not optimised: binutils names inlined functions of
 /// optimised Rust after their callers.
 #[test]
-fn rust_with_hundreds_of_units() {
+fn rust_with_its_standard_library() {
     let dir = tempfile::tempdir().unwrap();
     let program = compile(dir.path(), "rustc", &["--edition=2024", "-g"], "names.rs", RUST);
     let (share, inlined) = agreement(&program, &mut Symbolizer::new(&[], &[]), &addresses(&program, 1500));
