@@ -375,10 +375,11 @@ fn flame_alone_leaves_nothing_but_the_page() {
     let (programs, scratch) = (folder.path().join("programs"), folder.path().join("scratch"));
     fs::create_dir(&programs).unwrap();
     fs::create_dir(&scratch).unwrap();
-    fs::copy("/bin/true", programs.join("--output")).unwrap();
+    fs::copy("/bin/sh", programs.join("--output")).unwrap();
     let page = folder.path().join("page.html");
     let mut command = Command::new(victim::flightline());
-    command.arg("record").arg("--flame").arg(&page).args(["--", "--output"]);
+    let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    command.args(["record", "-F", "1000", "--flame"]).arg(&page).args(["--", "--output", "-c", script]);
     let finished = run(command.env("PATH", &programs).env("TMPDIR", &scratch), LIMIT);
     assert_eq!(finished.code(), 0, "{}", finished.stderr);
     assert!(fs::read_to_string(&page).unwrap().contains("--output"), "{}", finished.stderr);
