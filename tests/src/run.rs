@@ -206,8 +206,8 @@ pub fn turn() -> Turn {
     Turn { alone: true }
 }
 
-/// Waits until fewer such tests run than there are processors, and one more, as most of them wait now and then; none runs while a
-/// test has its [`turn`].
+/// Waits for a free place. There is one place more than there are processors, because most tests wait now and then, and none while
+/// a test has its [`turn`].
 ///
 /// For tests whose results do not depend on when they get a processor. A thread must not call this twice.
 pub fn beside() -> Turn {
