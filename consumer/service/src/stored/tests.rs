@@ -49,8 +49,9 @@ pub(crate) async fn until(done: impl Fn() -> bool) {
 }
 
 pub(crate) fn is_alive(pid: &str) -> bool {
-    // What is dead but not yet waited for has nothing of this.
-    fs::read(Path::new("/proc").join(pid).join("cmdline")).is_ok_and(|words| !words.is_empty())
+    // The state follows the name in parentheses. The command line does not serve: it is empty during an exec.
+    let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 #[tokio::test]

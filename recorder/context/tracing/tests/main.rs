@@ -1,4 +1,3 @@
-//! All tests of the layer in one executable.
+//! The tests of the layer that need no recorder.
 
 mod layer;
-mod told;
