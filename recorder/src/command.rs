@@ -314,7 +314,7 @@ fn supervise(
         if let Some(status) = ended
             && (!wait_for_children || drain.running() == 0 && !left.wait(drain))
         {
-            if !wait_for_children && (drain.running() > 0 || left_behind::any(drain.session_dir())) {
+            if !wait_for_children && (drain.any_alive() || left_behind::any(drain.session_dir())) {
                 say(
                     "processes that the program left behind run on unrecorded; --wait records until they end",
                 );

@@ -206,6 +206,13 @@ impl Drain {
         self.processes.iter().filter(|p| !p.book.over).count() + self.watched() + self.off_cpu_running()
     }
 
+    /// Whether a recorded process still runs now. Unlike [`Drain::running`] it does not count those whose end is not noticed yet.
+    pub fn any_alive(&self) -> bool {
+        self.processes.iter().any(|p| !p.book.over && p.file.alive())
+            || self.watch.as_ref().is_some_and(|watch| watch.any_alive())
+            || self.off_cpu_running() > 0
+    }
+
     /// Processes that were recorded at all.
     pub fn ever_recorded(&self) -> bool {
         self.report.processes > 0

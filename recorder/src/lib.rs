@@ -14,7 +14,7 @@
 //! cost/         what all that costs, and the budget it is kept under
 //! drain.rs      the loop around all that                           command.rs, helper.rs, guard.rs, service.rs   who runs it
 //! ```
-//! Memory is bounded: per process its ring (256 KiB to 16 MiB) and up to 16 MiB of remembered stacks, 64 MiB for all of them; per
+//! Memory is bounded: per process its ring (128 KiB to 16 MiB) and up to 16 MiB of remembered stacks, 64 MiB for all of them; per
 //! output 32 MiB of dictionary, then forgotten at a chunk boundary, and 8 MiB of queue for a slow reader; symbols as long as their
 //! module is used, 16 bytes each. `memory.rs` has the allocator give back what was let go.
 

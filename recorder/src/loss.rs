@@ -20,7 +20,9 @@ pub struct Report {
     pub events: u64,
     /// Events of recorded samples that could not be written because the output failed.
     pub unwritten: u64,
-    /// Samples whose stack did not reach its root.
+    /// Stacks that were walked: of samples of CPU time and of other events.
+    pub stacks: u64,
+    /// Those of them that did not reach their root.
     pub cut: u64,
     /// CPU time of all threads, ns.
     pub cpu_ns: u64,
@@ -97,6 +99,7 @@ impl Report {
         self.threads += 1;
         add(&mut self.samples, ledger.samples);
         add(&mut self.sampled_ns, ledger.sampled_ns);
+        add(&mut self.stacks, ledger.samples.saturating_add(thread.other_stacks));
         add(&mut self.cut, thread.cut.iter().sum());
         add(&mut self.by_timer, thread.by_timer);
         add(&mut self.cpu_ns, ledger.known_ns());
@@ -171,7 +174,7 @@ impl fmt::Display for Report {
             true => write!(f, ", nothing lost")?,
             false => write!(f, ", lost: {}", lost.join(", "))?,
         }
-        let share = if self.samples == 0 { 0.0 } else { 100.0 * self.cut as f64 / self.samples as f64 };
+        let share = if self.stacks == 0 { 0.0 } else { 100.0 * self.cut as f64 / self.stacks as f64 };
         if self.unwritten > 0 {
             write!(f, ", {} events not written", self.unwritten)?;
         }
@@ -298,14 +301,26 @@ mod tests {
 
     #[test]
     fn closing_line() {
-        let mut report =
-            Report { samples: 200, events: 199, cut: 1, cpu_ns: 2_020_000_000, ..Report::default() };
+        let mut report = Report {
+            samples: 200,
+            events: 199,
+            stacks: 200,
+            cut: 1,
+            cpu_ns: 2_020_000_000,
+            ..Report::default()
+        };
         report.engine((engine::TIMER, libc::EACCES));
         assert_eq!(
             report.to_string(),
             "199 samples, 2.02 s CPU time, nothing lost, 0.50 % of stacks cut, \
              engine timer (perf_event_open refused: Permission denied)"
         );
+        // Stacks of allocations are cut too, and counted against all that were walked.
+        report.stacks = 1000;
+        report.cut = 250;
+        assert!(report.to_string().contains(", 25.00 % of stacks cut"), "{report}");
+        report.stacks = 200;
+        report.cut = 1;
         report.lost[0] = (3, 30_000_000);
         report.lost[1] = (1, 1_000);
         assert!(report.to_string().contains("lost: 30.0 ms ring full, 0.50 %"));

@@ -27,6 +27,10 @@ extern "C" fn on_sigbus(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
     let errno = Errno::last_raw();
     // SAFETY: the kernel passes a valid siginfo with the address of the fault.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    if code != libc::BUS_ADRERR {
+        // SAFETY: async-signal-safe; any other bus error is a defect that must not be hidden.
+        unsafe { libc::abort() };
+    }
     let page = address & !4095;
     // SAFETY: only a page whose file backing is gone is replaced (BUS_ADRERR); nothing else can be in it.
     let mapped = unsafe {
@@ -39,8 +43,8 @@ extern "C" fn on_sigbus(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
             0,
         )
     };
-    if code != libc::BUS_ADRERR || mapped == libc::MAP_FAILED {
-        // SAFETY: async-signal-safe; any other bus error is a defect that must not be hidden.
+    if mapped == libc::MAP_FAILED {
+        // SAFETY: async-signal-safe.
         unsafe { libc::abort() };
     }
     Errno::set_raw(errno);

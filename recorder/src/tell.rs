@@ -31,7 +31,7 @@ const WALK_END_NAMES: [&str; WALK_ENDS] = [
     "unreadable stack",
     "no progress",
     "unwind information not understood",
-    "unknown",
+    "took too long",
     "unknown",
 ];
 

@@ -88,6 +88,16 @@ pub fn cpu_modes() -> Vec<Mode> {
         .to_vec()
 }
 
+/// As a user records who gives no options.
+pub fn default_mode() -> Mode {
+    Mode::new("default", &[])
+}
+
+/// Not recorded, but ready to be.
+pub fn dormant_mode() -> Mode {
+    Mode::new("dormant", &["--dormant"])
+}
+
 /// With a front before every signal that ends a process.
 pub fn fatal_modes() -> Vec<Mode> {
     ["auto", "timer"]

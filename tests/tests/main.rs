@@ -55,6 +55,7 @@ mod readers_agree;
 mod readme;
 mod repository;
 mod repository_limits;
+mod safety;
 mod scopes;
 mod service;
 mod service_doors;

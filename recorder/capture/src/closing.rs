@@ -12,8 +12,8 @@ use flightline_in_signal::layout::{MODULE_TABLES, MODULES_PER_TABLE, ModuleEntry
 use flightline_in_signal::state;
 
 use crate::modules;
-use crate::os::Spin;
 use crate::session::{self, Attached};
+use crate::spin::Spin;
 
 static LOCK: Spin = Spin::new();
 /// Calls of `dlclose` running, in all threads.
@@ -52,7 +52,6 @@ pub unsafe fn dlclose(real: unsafe extern "C" fn(*mut c_void) -> c_int, handle: 
 
 /// In the child of a fork, whose other threads do not exist.
 pub fn reset() {
-    LOCK.reset();
     DEPTH.store(0, Relaxed);
 }
 

@@ -19,6 +19,7 @@ use flightline_in_signal::sys;
 
 use crate::os::{self, Text};
 use crate::session::{self, Attached, Dir, Modules};
+use crate::spin::Spin;
 use crate::{alloc, context, engines, put_aside, sandbox, signals, threads};
 
 /// Deepest use measured is about a third of it.
@@ -30,7 +31,7 @@ static STACK: AtomicUsize = AtomicUsize::new(0);
 /// The process that listens: not a `vfork` child in its memory.
 static PID: AtomicU32 = AtomicU32::new(0);
 /// Somebody joins or leaves, or is about to execute another image.
-static BUSY: AtomicU32 = AtomicU32::new(0);
+static BUSY: Spin = Spin::new();
 /// A thread gave up system calls: a command could reach it, or arm it.
 static DEAF: AtomicBool = AtomicBool::new(false);
 
@@ -103,7 +104,6 @@ pub fn be_deaf() {
 
 /// In the child of a fork: it listens as its parent did.
 pub fn in_child() {
-    BUSY.store(0, Relaxed);
     if PID.load(Relaxed) != 0 {
         PID.store(sys::getpid(), Relaxed);
     }
@@ -111,11 +111,11 @@ pub fn in_child() {
 
 /// Runs `f` while no command is carried out; `None` if one is being carried out now.
 pub fn alone<R>(f: impl FnOnce() -> R) -> Option<R> {
-    if BUSY.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+    if !BUSY.try_lock() {
         return None;
     }
     let r = f();
-    BUSY.store(0, Release);
+    BUSY.unlock();
     Some(r)
 }
 
@@ -129,10 +129,7 @@ impl Quiet {
         if pid == 0 || pid != sys::getpid() {
             return Quiet(false);
         }
-        while BUSY.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
-            // SAFETY: no pointers.
-            let _ = unsafe { os::syscall(libc::SYS_sched_yield, [0; 6]) };
-        }
+        BUSY.lock();
         Quiet(true)
     }
 }
@@ -140,7 +137,7 @@ impl Quiet {
 impl Drop for Quiet {
     fn drop(&mut self) {
         if self.0 {
-            BUSY.store(0, Release);
+            BUSY.unlock();
         }
     }
 }

@@ -41,7 +41,6 @@ unsafe extern "C" fn in_child() {
     threads::reset_pool();
     closing::reset();
     signals::reset_locks();
-    parent.log_lock.reset();
     if sandbox::applies() {
         return;
     }

@@ -207,7 +207,7 @@ pub fn hidden() -> KernelSet {
 fn in_borrowed_memory(ours: KernelSet, set: *const libc::sigset_t) -> bool {
     // SAFETY: null or initialised, by the contract of `change`.
     let concerned = shadow() != 0 || (!set.is_null() && unsafe { from_c(set) } & ours != 0);
-    concerned && crate::session::inherited().is_some_and(|attached| attached.pid != sys::getpid())
+    concerned && crate::session::inherited().is_some_and(|attached| !attached.is_ours())
 }
 
 /// Such a child is not sampled: its masks are real, and the parent's shadow stays untouched.

@@ -308,37 +308,3 @@ pub fn say(parts: &[&[u8]]) {
     // SAFETY: the buffer lives across the call.
     let _ = unsafe { syscall(libc::SYS_write, [2, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
 }
-
-/// A lock for the few moments in which two threads may change the same bookkeeping. Never taken in a handler, held
-/// for a few instructions only.
-pub struct Spin(core::sync::atomic::AtomicU32);
-
-impl Spin {
-    /// Unlocked.
-    pub const fn new() -> Self {
-        Spin(core::sync::atomic::AtomicU32::new(0))
-    }
-
-    /// Runs `f` with the lock held.
-    pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
-        use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-        while self.0.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
-            // SAFETY: no pointers.
-            let _ = unsafe { syscall(libc::SYS_sched_yield, [0; 6]) };
-        }
-        let r = f();
-        self.0.store(0, Release);
-        r
-    }
-
-    /// Unlocks it whoever held it: in the child of a fork, where that thread does not exist.
-    pub fn reset(&self) {
-        self.0.store(0, core::sync::atomic::Ordering::Release);
-    }
-}
-
-impl Default for Spin {
-    fn default() -> Self {
-        Self::new()
-    }
-}

@@ -21,8 +21,9 @@ use flightline_in_signal::state::{PRIVATE_BYTES, Private, ProcState};
 use flightline_in_signal::{clock, state, sys};
 
 use crate::kept::{Kept, Range};
-use crate::os::{self, Fd, Spin, Text};
-use crate::{modules, sandbox};
+use crate::os::{self, Fd, Text};
+use crate::spin::Spin;
+use crate::{fork_token, modules, sandbox};
 
 /// Why a process did not join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub type Dir = Text<256>;
 pub struct Attached {
     /// Process that joined: a forked child sees its parent's `Attached` until it joins itself.
     pub pid: u32,
+    /// Its copy of the memory: two processes of different pid namespaces may have the same pid.
+    copy: u32,
     /// The session directory.
     pub dir: Dir,
     /// Which process file of the session is ours.
@@ -109,7 +112,7 @@ pub fn current() -> Option<&'static Attached> {
     }
     // SAFETY: set by `attach` only, to memory that stays.
     let attached = unsafe { CURRENT.load(Acquire).as_ref() }?;
-    (attached.pid == sys::getpid()).then_some(attached)
+    attached.is_ours().then_some(attached)
 }
 
 /// The joined recording of this process or of the parent whose memory this child shares or copied.
@@ -134,6 +137,11 @@ impl Attached {
     /// The session's page.
     pub fn session(&self) -> &SessionPage {
         self.state.session
+    }
+
+    /// `false` in a child that shares the memory of the process that joined, or has copied it.
+    pub fn is_ours(&self) -> bool {
+        self.copy == fork_token::own() && self.pid == sys::getpid()
     }
 
     /// First module table.
@@ -277,7 +285,7 @@ fn path(dir: &Dir, name: &[u8]) -> Text<320> {
 
 /// Where a module list for the new process file comes from.
 pub enum Modules<'a> {
-    /// Ask the loader; `true` while it is still starting the program.
+    /// Ask the loader; `true` while it starts the program.
     Loader(bool),
     /// Copy another process's: in the child of a fork, where the loader's lock may be held by nobody.
     Copy(&'a Attached),
@@ -291,7 +299,7 @@ pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refus
     let mut home = Dir::new();
     home.put(dir.to_bytes());
     home.cstr().map_err(at("session directory"))?;
-    let page = map_session(&home)?;
+    let (page, sizes) = map_session(&home)?;
     // SAFETY: checked by `map_session`; its range is never unmapped while referenced.
     let session = unsafe { &*(page.at as *const SessionPage) };
     let number = session.processes.fetch_add(1, Relaxed);
@@ -309,8 +317,11 @@ pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refus
         leave();
         return Err(Refused::Full);
     }
-    let rows = map_rows(&home, session).inspect_err(|_| leave())?;
-    let attached = create(&home, page, number, rows).inspect_err(|_| {
+    let rows = map_rows(&home, sizes.rows_bytes).inspect_err(|_| leave())?;
+    let attached = create(&home, page, &sizes, number, rows).inspect_err(|refused| {
+        if let Refused::Os(_, libc::ENOSPC | libc::ENOMEM) = refused {
+            session.processes_refused.fetch_add(1, Relaxed);
+        }
         KEPT_ROWS.keep(rows, READ);
         leave();
     })?;
@@ -348,7 +359,14 @@ pub fn leave(attached: &'static Attached) {
     attached.give_back();
 }
 
-fn map_session(dir: &Dir) -> Result<Range, Refused> {
+/// What the session's page says of sizes: read once and checked, because every recorded program can write the page.
+struct Sizes {
+    thread_slots: u32,
+    ring_bytes: u64,
+    rows_bytes: u64,
+}
+
+fn map_session(dir: &Dir) -> Result<(Range, Sizes), Refused> {
     let name = path(dir, SESSION_FILE.as_bytes());
     let name = name.cstr().map_err(at("session page"))?;
     let fd = os::open(name, libc::O_RDWR | libc::O_NOFOLLOW, 0).map_err(at("session page"))?;
@@ -364,28 +382,36 @@ fn map_session(dir: &Dir) -> Result<Range, Refused> {
         KEPT_PAGE.map(Some(&fd), SESSION_BYTES, READ_WRITE, libc::MAP_SHARED).map_err(at("session page"))?;
     // SAFETY: inside a file that is long enough; the reference ends here.
     let session = unsafe { &*(page.at as *const SessionPage) };
+    // SAFETY: fields of that page; another process may write them at any time.
+    let sizes = unsafe {
+        Sizes {
+            thread_slots: (&raw const session.thread_slots).read_volatile(),
+            ring_bytes: (&raw const session.ring_bytes).read_volatile(),
+            rows_bytes: (&raw const session.rows_bytes).read_volatile(),
+        }
+    };
     let good = session.magic == MAGIC
         && session.sizes == SIZES
-        && session.ring_bytes.is_power_of_two()
-        && (8192..=1 << 33).contains(&session.ring_bytes)
-        && (1..=1 << 16).contains(&session.thread_slots)
+        && sizes.ring_bytes.is_power_of_two()
+        && (8192..=1 << 33).contains(&sizes.ring_bytes)
+        && (1..=1 << 16).contains(&sizes.thread_slots)
         && session.max_depth as usize <= MAX_DEPTH
         && session.period_ns.load(Relaxed) >= 1000
-        && session.rows_bytes <= 1 << 40;
+        && sizes.rows_bytes <= 1 << 40;
     if good {
-        return Ok(page);
+        return Ok((page, sizes));
     }
     KEPT_PAGE.keep(page, READ_WRITE);
     Err(Refused::Format)
 }
 
-fn map_rows(dir: &Dir, session: &SessionPage) -> Result<Range, Refused> {
+fn map_rows(dir: &Dir, rows_bytes: u64) -> Result<Range, Refused> {
     let name = path(dir, ROWS_FILE.as_bytes());
     let name = name.cstr().map_err(at("unwind rows"))?;
     let fd = os::open(name, libc::O_RDONLY | libc::O_NOFOLLOW, 0).map_err(at("unwind rows"))?;
     let st = os::stat(&fd).map_err(at("unwind rows"))?;
     // Reading beyond the file's end would be SIGBUS.
-    let bytes = session.rows_bytes.min(st.st_size.max(0) as u64) as usize & !4095;
+    let bytes = rows_bytes.min(st.st_size.max(0) as u64) as usize & !4095;
     if bytes == 0 {
         return Ok(Range { at: 0, bytes: 0 });
     }
@@ -395,10 +421,14 @@ fn map_rows(dir: &Dir, session: &SessionPage) -> Result<Range, Refused> {
     Ok(Range { at: range.at, bytes })
 }
 
-fn create(dir: &Dir, page: Range, number: u64, rows: Range) -> Result<&'static Attached, Refused> {
-    // SAFETY: checked by `map_session`; its range is never unmapped while referenced.
-    let session: &'static SessionPage = unsafe { &*(page.at as *const SessionPage) };
-    let layout = ProcLayout::new(session.thread_slots, session.ring_bytes);
+fn create(
+    dir: &Dir,
+    page: Range,
+    sizes: &Sizes,
+    number: u64,
+    rows: Range,
+) -> Result<&'static Attached, Refused> {
+    let layout = ProcLayout::new(sizes.thread_slots, sizes.ring_bytes);
     let pid = sys::getpid();
     let mut name = path(dir, b"");
     name.number(u64::from(pid)).put(b"-").number(number).put(b".tmp");
@@ -415,7 +445,7 @@ fn create(dir: &Dir, page: Range, number: u64, rows: Range) -> Result<&'static A
         os::unlink(name);
         Refused::Os("process file", errno)
     })?;
-    place(dir, page, &layout, (pid, number), file, rows, private).ok_or(Refused::Format)
+    place(dir, page, sizes, &layout, (pid, number), file, rows, private).ok_or(Refused::Format)
 }
 
 /// Maps the whole file and makes the parts present that handlers write. What grows later is made present then.
@@ -455,9 +485,11 @@ fn reserve(fd: &Fd, bytes: usize) -> Result<(), c_int> {
     unsafe { os::syscall(libc::SYS_fallocate, [fd.raw() as usize, 0, 0, bytes, 0, 0]) }.map(drop)
 }
 
+#[allow(clippy::too_many_arguments, reason = "called once, by `create`")]
 fn place(
     dir: &Dir,
     page: Range,
+    sizes: &Sizes,
     layout: &ProcLayout,
     (pid, number): (u32, u64),
     file: Range,
@@ -468,19 +500,19 @@ fn place(
     let part = |offset: u64| base + offset as usize;
     // SAFETY: checked by `map_session`; its range is never unmapped while referenced.
     let session: &'static SessionPage = unsafe { &*(page.at as *const SessionPage) };
-    let ring_words = (session.ring_bytes / 8) as usize;
+    let ring_words = (sizes.ring_bytes / 8) as usize;
     // SAFETY: the mapping has all parts of its layout; the header starts zeroed, which is valid for atomics and integers.
     let header = unsafe { &mut *(base as *mut ProcHeader) };
     header.pid = pid;
     header.ppid = os::ppid();
     header.start_mono_ns = clock::monotonic_ns();
-    header.thread_slots = session.thread_slots;
+    header.thread_slots = sizes.thread_slots;
     header.threads_off = layout.threads;
     header.modules_off = layout.modules;
     header.init_modules_off = layout.init_modules;
     header.strings_off = layout.strings;
     header.ring_off = layout.ring;
-    header.ring_bytes = session.ring_bytes;
+    header.ring_bytes = sizes.ring_bytes;
     header.state.store(proc_state::LIVE, Relaxed);
     // A change from here on is not applied yet.
     header.controlled.store(session.control.load(Acquire) & !LISTENS, Relaxed);
@@ -488,7 +520,7 @@ fn place(
     let header = unsafe { &*(base as *const ProcHeader) };
     // SAFETY: `thread_slots` slots lie there, zeroed atomics.
     let slots = unsafe {
-        core::slice::from_raw_parts(part(layout.threads) as *const ThreadSlot, session.thread_slots as usize)
+        core::slice::from_raw_parts(part(layout.threads) as *const ThreadSlot, sizes.thread_slots as usize)
     };
     // SAFETY: `ring_bytes` bytes of zeroed words lie there.
     let words = unsafe { core::slice::from_raw_parts(part(layout.ring) as *const AtomicU64, ring_words) };
@@ -516,6 +548,7 @@ fn place(
     home.put(dir.bytes());
     let attached = Attached {
         pid,
+        copy: fork_token::own(),
         dir: home,
         number,
         state,

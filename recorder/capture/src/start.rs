@@ -9,12 +9,14 @@ use flightline_in_signal::layout::{SessionPage, proc_state, unrecorded};
 use flightline_in_signal::{clock, sys, vdso};
 
 use crate::session::{self, Attached, Modules, Refused};
-use crate::{alloc, command, context, engines, exec, fork, masks, modules, signals, threads, traced};
+use crate::{
+    alloc, command, context, engines, exec, fork, fork_token, masks, modules, signals, threads, traced,
+};
 
 /// When recording starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// While the loader starts the program: one thread, and no loaded module is ever unloaded.
+    /// While the loader starts the program: what it loaded for that is never unloaded.
     ProgramStart,
     /// In a running program, possibly with many threads.
     Later,
@@ -53,7 +55,8 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
     command::listen();
     command::say_listens(attached);
     threads::register_caller(attached);
-    if moment == Moment::Later {
+    // Constructors of the program's libraries run before ours, and may have started threads.
+    if moment == Moment::Later || threads::count() > 1 {
         threads::register_others();
     }
     alloc::start(attached);
@@ -83,6 +86,14 @@ fn prepare() {
     let vdso_clock = unsafe { vdso::clock_gettime(image as *const u8) };
     // SAFETY: found in the vDSO, which stays mapped.
     unsafe { clock::set_vdso_clock(vdso_clock) };
+    #[cfg(target_arch = "x86_64")]
+    {
+        const READS_FS: u64 = 2;
+        // SAFETY: no pointers.
+        flightline_in_signal::tls::set_reads_fs(unsafe { libc::getauxval(libc::AT_HWCAP2) } & READS_FS != 0);
+    }
+    // Later calls may be in a handler or in a restricted thread.
+    fork_token::own();
     find_loader();
     context::offer();
     context::look();

@@ -329,7 +329,8 @@ fn set_key(round: usize) {
     }
 }
 
-fn note_end_of_this_thread() {
+/// Has the C library call us when the calling thread ends. Async-signal-safe: the key's value is kept in the thread's control block.
+pub fn note_end_of_this_thread() {
     set_key(1);
 }
 
@@ -346,8 +347,8 @@ unsafe extern "C" fn at_thread_end(round: *mut c_void) {
             masks::count_blocked(slot);
         }
         thread::end();
-        stacks::free();
     }
+    stacks::free();
 }
 
 // ----- all threads ----------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 //! The process context of OTEP 4719: memory that readers find by its name and that tells them what the keys of labels mean.
 
 use core::ptr::{addr_of_mut, null_mut};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, fence};
 
 use crate::keys::{self, KEY_MAX, KEYS_MAX};
@@ -29,42 +29,53 @@ const PAYLOAD_MAX: usize = KEYS_MAX * (KEY_MAX + 4) + 256;
 static MAP: AtomicPtr<Header> = AtomicPtr::new(null_mut());
 /// Whether another library publishes already: there is one process context.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
-/// Whether somebody publishes now; who comes meanwhile has what he wants published as well, or by the next one.
-static BUSY: AtomicBool = AtomicBool::new(false);
-
 /// Publishes what the table of keys is now. Does nothing where memory or the kernel's leave is missing: readers then go without names.
 /// Only by the recorder's copy of the crate, or where there is none.
 pub(crate) fn publish() {
     if !crate::abi::keys_are_ours() {
         return;
     }
-    while BUSY.swap(true, Acquire) {
+    let Some(page) = wiped() else { return };
+    while page.busy.swap(true, Acquire) {
         // SAFETY: gives up the processor for a moment.
         unsafe { libc::sched_yield() };
     }
-    notice_fork();
-    if !FOREIGN.load(Relaxed) {
-        write();
-    }
-    BUSY.store(false, Release);
-}
-
-/// A page that reads as zero in a forked child, where the mapping is not, whoever forked it and however.
-static HERE: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
-
-/// Forgets the parent's mapping.
-fn notice_fork() {
-    let mut here = HERE.load(Acquire);
-    if here.is_null() {
-        let Some(page) = sys::map_wiped_on_fork(sys::PAGE) else { return };
-        here = page.cast();
-        HERE.store(here, Release);
-    }
-    // SAFETY: mapped for as long as the process lives; only the holder of `BUSY` comes here.
-    if unsafe { &*here }.swap(1, Relaxed) == 0 {
+    if !page.here.swap(true, Relaxed) {
+        // A forked child: the parent's mapping is not there.
         MAP.store(null_mut(), Relaxed);
         FOREIGN.store(false, Relaxed);
     }
+    if !FOREIGN.load(Relaxed) {
+        write();
+    }
+    page.busy.store(false, Release);
+}
+
+/// What reads as zero in a forked child, whoever forked it and however: also where no fork handler ran.
+struct Wiped {
+    /// This process has published.
+    here: AtomicBool,
+    /// A thread publishes now. A thread that comes meanwhile waits: the other may have read the table before it changed.
+    busy: AtomicBool,
+}
+
+static WIPED: AtomicPtr<Wiped> = AtomicPtr::new(null_mut());
+
+fn wiped() -> Option<&'static Wiped> {
+    let mut page = WIPED.load(Acquire);
+    if page.is_null() {
+        let new = sys::map_wiped_on_fork(sys::PAGE)?.cast::<Wiped>();
+        page = match WIPED.compare_exchange(null_mut(), new, AcqRel, Acquire) {
+            Ok(_) => new,
+            Err(known) => {
+                // SAFETY: mapped a moment ago, unknown to any other thread.
+                unsafe { sys::unmap(new.cast(), sys::PAGE) };
+                known
+            }
+        };
+    }
+    // SAFETY: mapped for as long as the process lives; zero is a valid value of both.
+    Some(unsafe { &*page })
 }
 
 /// Publishes if nothing is published.
@@ -85,7 +96,7 @@ fn write() {
         let Some(at) = sys::map_named(MAPPED, c"OTEL_CTX") else { return };
         header = at.cast();
     }
-    // SAFETY: our own mapping, which only the holder of `BUSY` writes. The payload that is in force is not touched.
+    // SAFETY: our own mapping, which only the holder of `busy` writes. The payload that is in force is not touched.
     unsafe {
         let buffers = header.add(1).cast::<u8>();
         let in_force = (*header).payload;
@@ -119,7 +130,11 @@ fn now() -> u64 {
 pub(crate) fn in_child() {
     MAP.store(null_mut(), Relaxed);
     FOREIGN.store(false, Relaxed);
-    BUSY.store(false, Relaxed);
+    // Before Linux 4.14 the page is copied too.
+    // SAFETY: null or mapped for as long as the process lives.
+    if let Some(page) = unsafe { WIPED.load(Relaxed).as_ref() } {
+        page.busy.store(false, Relaxed);
+    }
 }
 
 /// Protocol buffers, written from the end: a message's length is known when its content is there.

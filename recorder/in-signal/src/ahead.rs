@@ -6,11 +6,14 @@
 //! a conditional jump the next instruction is tried first, then the target. What is found is believed only if
 //! the return address follows a call in a known module.
 
-use crate::interrupted::Regs;
+use crate::interrupted::{Regs, arch};
+use crate::rule::{Rule, Saved, Simple};
 use crate::x86::{Code, Instruction, Map, decode};
 
 /// Instructions looked at for one frame.
 const MAX_STEPS: u32 = 4096;
+/// Instructions looked at in one walk.
+pub const MAX_WALK_STEPS: u32 = 8192;
 /// Branches not taken that are remembered.
 const BRANCHES: usize = 32;
 /// Jumps taken that are remembered, so that none is taken twice.
@@ -35,6 +38,32 @@ struct State {
     known: u16,
     /// Words written up to here.
     written: u32,
+    /// What the stack pointer counts from.
+    sp_from: Base,
+    /// Where the frame pointer is from.
+    fp_from: FramePointer,
+}
+
+/// What the stack pointer counts from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Base {
+    /// The stack pointer at the start.
+    Stack,
+    /// The frame pointer at the start.
+    Frame,
+    Other,
+}
+
+/// Where the value of the frame pointer is from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FramePointer {
+    /// It is that of the start.
+    Kept,
+    /// The stack pointer was copied to it, which counts from its value at the start.
+    Stack,
+    /// The word at this address.
+    Saved(u64),
+    Other,
 }
 
 /// Working memory; lives in scratch memory because it is larger than a small alternate stack.
@@ -43,9 +72,11 @@ pub struct Ahead {
     state: State,
     branches: [State; BRANCHES],
     taken: [u64; TAKEN],
-    written: [(u64, u64); WRITTEN],
+    written: [(u64, u64, FramePointer); WRITTEN],
     branch_count: usize,
     taken_count: usize,
+    /// Instructions that this walk may still look at.
+    left: u32,
 }
 
 /// Memory and code as the run needs them.
@@ -74,6 +105,11 @@ impl State {
     }
 
     fn set(&mut self, number: u8, value: Option<u64>) {
+        match number {
+            SP => self.sp_from = Base::Other,
+            BP => self.fp_from = FramePointer::Other,
+            _ => {}
+        }
         let bit = 1u16.wrapping_shl(u32::from(number));
         match (value, self.r.get_mut(usize::from(number))) {
             (Some(value), Some(register)) => {
@@ -83,21 +119,56 @@ impl State {
             _ => self.known &= !bit,
         }
     }
+
+    /// Moves the stack pointer by a distance that does not depend on where it is.
+    fn move_sp(&mut self, value: Option<u64>) {
+        let from = self.sp_from;
+        self.set(SP, value);
+        self.sp_from = from;
+    }
+
+    fn set_fp(&mut self, value: Option<u64>, from: FramePointer) {
+        self.set(BP, value);
+        self.fp_from = from;
+    }
+}
+
+/// What a stack pointer counts from that is set by the frame pointer.
+fn base_of(frame_pointer: FramePointer) -> Base {
+    match frame_pointer {
+        FramePointer::Kept => Base::Frame,
+        FramePointer::Stack => Base::Stack,
+        FramePointer::Saved(_) | FramePointer::Other => Base::Other,
+    }
 }
 
 impl Ahead {
-    /// Runs from `regs` to the return; on success `regs` are the caller's, with what is known of them.
-    pub fn run<W: World>(&mut self, world: &mut W, regs: &mut Regs) -> bool {
+    /// Another walk begins.
+    pub fn begin_walk(&mut self) {
+        self.left = MAX_WALK_STEPS;
+    }
+
+    /// Whether this walk has looked at as many instructions as it may.
+    pub fn is_exhausted(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Runs from `regs` to the return. On success `regs` are the caller's, with what is known of them, and the result has the rule
+    /// for the same step from the same place, if there is one.
+    pub fn run<W: World>(&mut self, world: &mut W, regs: &mut Regs) -> Option<Option<Rule>> {
         if cfg!(not(target_arch = "x86_64")) {
-            return false;
+            return None;
         }
         let start = regs.sp();
-        self.state = State { pc: regs.pc, r: [0; 16], known: 0, written: 0 };
+        let (sp_from, fp_from) = (Base::Stack, FramePointer::Kept);
+        self.state = State { pc: regs.pc, r: [0; 16], known: 0, written: 0, sp_from, fp_from };
         for (dwarf, number) in BY_DWARF.iter().enumerate() {
             self.state.set(*number, regs.get(dwarf));
         }
+        (self.state.sp_from, self.state.fp_from) = (sp_from, fp_from);
         (self.branch_count, self.taken_count) = (0, 0);
         for _ in 0..MAX_STEPS {
+            self.left = self.left.checked_sub(1)?;
             let step = decode(world, self.state.pc).map_or(Next::Dead, |i| self.step(world, &i));
             let dropped = match step {
                 Next::Go(pc) => {
@@ -113,6 +184,7 @@ impl Ahead {
                 && let Some(ra) = self.load(world, sp)
                 && world.returns_to(ra)
             {
+                let rule = if dropped == 0 { self.rule(regs, sp.wrapping_add(8)) } else { None };
                 self.state.set(SP, Some(sp.wrapping_add(8).wrapping_add(dropped)));
                 regs.pc = ra;
                 regs.valid = 0;
@@ -121,42 +193,84 @@ impl Ahead {
                         regs.set(dwarf, value);
                     }
                 }
-                return true;
+                return Some(rule);
             }
-            let Some(last) = self.branch_count.checked_sub(1) else { return false };
-            let Some(branch) = self.branches.get(last) else { return false };
-            self.state = *branch;
+            let last = self.branch_count.checked_sub(1)?;
+            self.state = *self.branches.get(last)?;
             self.branch_count = last;
         }
-        false
+        None
+    }
+
+    /// The step from `start` to the caller whose return address is right below `cfa`, as a rule.
+    fn rule(&self, start: &Regs, cfa: u64) -> Option<Rule> {
+        let (from_fp, base) = match self.state.sp_from {
+            Base::Stack => (false, start.sp()),
+            Base::Frame => (true, start.get(arch::FP)?),
+            Base::Other => return None,
+        };
+        let saved = match self.state.fp_from {
+            FramePointer::Kept => Saved::Nothing,
+            FramePointer::Saved(at) => Saved::Fp(cfa.checked_sub(at)?),
+            FramePointer::Stack | FramePointer::Other => return None,
+        };
+        let rule = Rule::Simple(Simple { from_fp, offset: cfa.checked_sub(base)?, saved });
+        (Rule::unpack(rule.pack()) == rule).then_some(rule)
+    }
+
+    fn written_at(&self, address: u64) -> Option<(u64, FramePointer)> {
+        let count = (self.state.written as usize).min(WRITTEN);
+        let written = self.written.get(..count)?.iter().rev().find(|(at, ..)| *at == address);
+        written.map(|(_, value, from)| (*value, *from))
     }
 
     fn load<W: World>(&self, world: &mut W, address: u64) -> Option<u64> {
-        let count = (self.state.written as usize).min(WRITTEN);
-        let written = self.written.get(..count)?.iter().rev().find(|(at, _)| *at == address);
-        written.map(|(_, value)| *value).or_else(|| world.word(address))
+        self.written_at(address).map(|(value, _)| value).or_else(|| world.word(address))
     }
 
-    fn store(&mut self, address: u64, value: Option<u64>) {
+    /// Where the frame pointer is from after it was read from `address`.
+    fn read_from(&self, address: Option<u64>) -> FramePointer {
+        let Some(address) = address else { return FramePointer::Other };
+        self.written_at(address).map_or(FramePointer::Saved(address), |(_, from)| from)
+    }
+
+    /// `from`: the register whose value is stored, if one is.
+    fn store(&mut self, address: u64, value: Option<u64>, from: Option<u8>) {
         // An unknown value reads as no return address and no frame.
+        let from = if from == Some(BP) { self.state.fp_from } else { FramePointer::Other };
         if let Some(place) = self.written.get_mut(self.state.written as usize) {
-            *place = (address, value.unwrap_or(0));
+            *place = (address, value.unwrap_or(0), from);
             self.state.written = self.state.written.wrapping_add(1);
         }
     }
 
-    fn push(&mut self, value: Option<u64>) {
+    fn push(&mut self, value: Option<u64>, from: Option<u8>) {
         let sp = self.state.get(SP).map(|sp| sp.wrapping_sub(8));
-        self.state.set(SP, sp);
+        self.state.move_sp(sp);
         if let Some(sp) = sp {
-            self.store(sp, value);
+            self.store(sp, value, from);
         }
     }
 
-    fn pop<W: World>(&mut self, world: &mut W) -> Option<u64> {
+    /// The popped word, and where a frame pointer that it becomes is from.
+    fn pop<W: World>(&mut self, world: &mut W) -> (Option<u64>, FramePointer) {
         let sp = self.state.get(SP);
-        self.state.set(SP, sp.map(|sp| sp.wrapping_add(8)));
-        self.load(world, sp?)
+        self.state.move_sp(sp.map(|sp| sp.wrapping_add(8)));
+        let from = self.read_from(sp);
+        (sp.and_then(|sp| self.load(world, sp)), from)
+    }
+
+    /// Copies a register to another.
+    fn copy(&mut self, to: u8, from: u8) {
+        let (value, sp_from, fp_from) = (self.state.get(from), self.state.sp_from, self.state.fp_from);
+        self.state.set(to, value);
+        match (to, from) {
+            (SP, BP) => self.state.sp_from = base_of(fp_from),
+            (BP, SP) if sp_from == Base::Stack => self.state.fp_from = FramePointer::Stack,
+            (SP, SP) => self.state.sp_from = sp_from,
+            (BP, BP) => self.state.fp_from = fp_from,
+            _ => {}
+        }
     }
 
     /// A jump is taken once: twice would be a loop.
@@ -280,54 +394,71 @@ impl Ahead {
                 4 | 5 => return Next::Dead,
                 6 => {
                     let value = i.rm.and_then(|rm| self.state.get(rm));
-                    self.push(value);
+                    self.push(value, i.rm);
                 }
                 _ => self.forget_rm(i),
             },
             0x50..=0x57 => {
                 let value = self.state.get(i.reg);
-                self.push(value);
+                self.push(value, Some(i.reg));
             }
-            0x68 | 0x6a => self.push(Some(i.immediate as u64)),
-            0x9c => self.push(None),
+            0x68 | 0x6a => self.push(Some(i.immediate as u64), None),
+            0x9c => self.push(None, None),
             0x58..=0x5f => {
-                let value = self.pop(world);
-                self.state.set(i.reg, value);
+                let (value, from) = self.pop(world);
+                match i.reg {
+                    BP => self.state.set_fp(value, from),
+                    reg => self.state.set(reg, value),
+                }
             }
             0x9d => {
                 self.pop(world);
             }
             0x8f => {
-                let value = self.pop(world);
+                let (value, _) = self.pop(world);
                 if let Some(rm) = i.rm {
                     self.state.set(rm, value);
                 }
             }
             0xc9 => {
-                let frame = self.state.get(BP);
-                self.state.set(SP, frame);
-                let value = self.pop(world);
-                self.state.set(BP, value);
+                self.copy(SP, BP);
+                let (value, from) = self.pop(world);
+                self.state.set_fp(value, from);
             }
-            0x89 => {
-                let value = if i.wide { self.state.get(i.reg) } else { None };
-                if let Some(rm) = i.rm {
-                    self.state.set(rm, value);
-                } else if let (true, Some(address)) = (i.wide, self.on_stack(i)) {
-                    self.store(address, value);
+            0x89 => match (i.wide, i.rm) {
+                (true, Some(rm)) => self.copy(rm, i.reg),
+                (false, Some(rm)) => self.state.set(rm, None),
+                (true, None) => {
+                    let value = self.state.get(i.reg);
+                    if let Some(address) = self.on_stack(i) {
+                        self.store(address, value, Some(i.reg));
+                    }
                 }
-            }
-            0x8b => {
-                let value = match (i.wide, i.rm) {
-                    (false, _) => None,
-                    (true, Some(rm)) => self.state.get(rm),
-                    (true, None) => self.on_stack(i).and_then(|address| self.load(world, address)),
-                };
-                self.state.set(i.reg, value);
-            }
+                (false, None) => {}
+            },
+            0x8b => match (i.wide, i.rm) {
+                (false, _) => self.state.set(i.reg, None),
+                (true, Some(rm)) => self.copy(i.reg, rm),
+                (true, None) => {
+                    let address = self.on_stack(i);
+                    let value = address.and_then(|address| self.load(world, address));
+                    let from = self.read_from(address);
+                    match i.reg {
+                        BP => self.state.set_fp(value, from),
+                        reg => self.state.set(reg, value),
+                    }
+                }
+            },
             0x8d => {
                 let value = if i.wide { self.address(i) } else { None };
+                let base = i.place.and_then(|place| place.base);
+                let (sp_from, fp_from) = (self.state.sp_from, self.state.fp_from);
                 self.state.set(i.reg, value);
+                match (i.reg, base) {
+                    (SP, Some(SP)) => self.state.sp_from = sp_from,
+                    (SP, Some(BP)) => self.state.sp_from = base_of(fp_from),
+                    _ => {}
+                }
             }
             0x81 | 0x83 => self.immediate(i),
             0x90 if i.reg == 0 => {}
@@ -351,7 +482,14 @@ impl Ahead {
             (4, Some(now), true) => Some(now & n),
             _ => None,
         };
+        let (sp_from, fp_from) = (self.state.sp_from, self.state.fp_from);
         self.state.set(rm, value);
+        match (i.extension, rm) {
+            // A comparison writes nothing.
+            (7, SP) | (0 | 5, SP) => self.state.sp_from = sp_from,
+            (7, BP) => self.state.fp_from = fp_from,
+            _ => {}
+        }
     }
 
     fn forget_rm(&mut self, i: &Instruction) {

@@ -18,6 +18,19 @@ use crate::state::{self, ProcState};
 use crate::{clock, events, perf_ring, process_timer, sys, thread, trace};
 
 /// Values of [`ThreadSlot::stage`].
+///
+/// | from | to | by |
+/// |---|---|---|
+/// | IDLE | ARMING | [`arm`], in any thread |
+/// | ARMING | PERF_FIRST, TIMER, IDLE (refused) | the same call |
+/// | PERF_FIRST | TIMER, IDLE (perf refused) | the same call |
+/// | PERF_FIRST | PERF | the thread's handler, at the first signal |
+/// | PERF | TIMER | the same, if perf refuses the second event; or a thread that often waits |
+/// | TIMER | PERF | the thread's handler, if it no longer waits often |
+/// | any | IDLE | [`disarm`], in any thread, at any time |
+///
+/// All steps but those of a call that has the stage ARMING and the last one are by compare-and-exchange: a handler that changes the
+/// engine while another thread disarms it must not leave a stage behind from which nothing leads on.
 pub mod stage {
     /// Not sampling.
     pub const IDLE: u32 = 0;
@@ -316,10 +329,14 @@ pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
     let user_only = state.header.engine.load(Relaxed) == kind::PERF_USER;
     let cookie = Cookie::of(state, slot, FROM_PERF).pack();
     let period = state.session.period_ns.load(Relaxed).max(1);
-    slot.stage.store(stage::PERF, Relaxed);
+    // Whoever disarmed the thread meanwhile has set the stage: written over, it would keep the thread from being armed again.
+    let step = |from, to| slot.stage.compare_exchange(from, to, SeqCst, Relaxed).is_ok();
+    if !step(stage::PERF_FIRST, stage::PERF) {
+        return;
+    }
     let new =
         open_cpu(0, period, Firing::Repeatedly, user_only, has_several(state), cookie).unwrap_or_else(|_| {
-            slot.stage.store(stage::TIMER, Relaxed);
+            step(stage::PERF, stage::TIMER);
             0
         });
     let handle = &slot.engine_handle;

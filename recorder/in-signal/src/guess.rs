@@ -2,15 +2,17 @@
 
 use crate::ahead::World;
 use crate::eh_frame::Failure;
-use crate::interrupted::{arch, strip};
+use crate::interrupted::{Regs, arch, strip};
 use crate::layout::{ModuleEntry, sample_flags};
 use crate::modules::{Modules, is_plain};
+use crate::rule::{Rule, Saved, Simple};
 use crate::stack::Memory;
 use crate::walk::{MAX_GUESSED_FRAME, Walk};
 use crate::x86::Code;
 
-/// In the memo, the address of code that running ahead gave nothing for has this bit; no address of a program does.
-const NOTHING_AHEAD: u64 = 1 << 47;
+/// In the memo, addresses with this bit have the outcome of running ahead from there: a gap if there was none. No address of a program
+/// has this bit.
+const RAN_AHEAD: u64 = 1 << 47;
 
 /// How far from an address its function is looked for where no module is known.
 const AROUND: u64 = 1 << 16;
@@ -29,6 +31,9 @@ impl<M: Memory> Walk<'_, M> {
         }
         if self.run_ahead(module) || (self.exact && self.frameless()) {
             return Ok(());
+        }
+        if self.memory.is_exhausted() || self.machine.ahead.is_exhausted() {
+            return Err(Failure::NoInfo);
         }
         let sp = self.regs.sp();
         let Some(fp) = self.regs.get(arch::FP) else { return Err(Failure::NeedRegister) };
@@ -72,27 +77,39 @@ impl<M: Memory> Walk<'_, M> {
         self.memory.info(pc, 8) == Some(0xd400_0001_d280_1168)
     }
 
-    /// The caller by running the function's own instructions to its return. Failures are remembered: they cost most.
+    /// The caller by running the function's own instructions to its return. The outcome is remembered, whatever it is: a run costs
+    /// much, and the same functions are met again and again.
     fn run_ahead(&mut self, module: Option<&ModuleEntry>) -> bool {
         let pc = self.regs.pc;
-        if cfg!(not(target_arch = "x86_64"))
-            || self.lookup.memo.get(pc | NOTHING_AHEAD, self.lookup.tag).is_some()
-        {
+        if cfg!(not(target_arch = "x86_64")) {
             return false;
         }
         // Code made at run time is in no table at first: what is around it is copied, not read in place.
         let range = module.map_or((pc.saturating_sub(AROUND), pc.saturating_add(AROUND), false), |module| {
             (module.start, module.end, is_plain(module))
         });
-        self.memory.set_info(range.0, range.1, range.2);
+        let key = (pc | RAN_AHEAD, self.lookup.tag);
+        let known = self.lookup.memo.get(key.0, key.1).map(|value| Rule::unpack(value as u32));
         let mut text = Text { memory: &mut *self.memory, modules: self.lookup.modules, range };
-        if !self.machine.ahead.run(&mut text, &mut self.regs) {
-            self.lookup.memo.put(pc | NOTHING_AHEAD, self.lookup.tag, 1);
-            return false;
+        let found = match known {
+            Some(Rule::Gap) => return false,
+            Some(Rule::Simple(rule)) if !self.full && again(&mut text, &mut self.regs, rule) => true,
+            _ => {
+                text.memory.set_info(range.0, range.1, range.2);
+                let found = self.machine.ahead.run(&mut text, &mut self.regs);
+                let exhausted = self.memory.is_exhausted() || self.machine.ahead.is_exhausted();
+                let rule = if found.is_some() || exhausted { found.flatten() } else { Some(Rule::Gap) };
+                if let Some(rule) = rule {
+                    self.lookup.memo.put(key.0, key.1, u64::from(rule.pack()));
+                }
+                found.is_some()
+            }
+        };
+        if found {
+            self.result.flags |= sample_flags::GUESSED;
+            self.exact = false;
         }
-        self.result.flags |= sample_flags::GUESSED;
-        self.exact = false;
-        true
+        found
     }
 
     /// An interrupted function without a frame (a copying loop, say, or one that is being entered) has its return
@@ -123,6 +140,28 @@ impl<M: Memory> Walk<'_, M> {
         self.exact = true;
         Ok(())
     }
+}
+
+/// Steps by a rule that running ahead from here once gave; `false` if the stack does not bear it out.
+fn again<M: Memory>(text: &mut Text<'_, M>, regs: &mut Regs, rule: Simple) -> bool {
+    let base = if rule.from_fp { regs.get(arch::FP) } else { Some(regs.sp()) };
+    let Some(cfa) = base.map(|base| base.wrapping_add(rule.offset)) else { return false };
+    if cfa <= regs.sp() {
+        return false;
+    }
+    let fp = match rule.saved {
+        Saved::Fp(below) => text.word(cfa.wrapping_sub(below)),
+        _ => regs.get(arch::FP),
+    };
+    let (Some(fp), Some(ra)) = (fp, text.word(cfa.wrapping_sub(8))) else { return false };
+    if !text.returns_to(ra) {
+        return false;
+    }
+    regs.pc = ra;
+    regs.valid = 0;
+    regs.set(arch::SP, cfa);
+    regs.set(arch::FP, fp);
+    true
 }
 
 /// Code of one module and the stack.

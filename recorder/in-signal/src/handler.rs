@@ -64,6 +64,24 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
     true
 }
 
+/// A signal of ours came to a thread without thread-local memory of the C library ([`crate::tls::is_here`]). No sample is taken. A
+/// registered thread's next sample has this CPU time too; of the process's timer it is counted as lost.
+///
+/// # Safety
+/// `info` is the kernel's siginfo_t.
+#[cold]
+pub unsafe fn on_foreign_thread(signal: i32, info: *const c_void) {
+    // SAFETY: by the caller's promise.
+    let Some(cookie) = (unsafe { cookie_of(signal, info) }) else { return };
+    let Some(state) = state::get() else { return };
+    if let Some(slot) = state.slots.get(cookie.slot as usize)
+        && cookie.source == engine::FROM_PROCESS
+        && cookie.generation == state.salt
+    {
+        engine::count_loss(slot, loss::UNARMED, process_timer::since_last(state));
+    }
+}
+
 /// The signal of the process's timer, which the thread of `armed_by` armed, came to the calling thread.
 ///
 /// # Safety

@@ -3,7 +3,7 @@
 //! Plain loads happen in two places only: on the thread's known stack between the interrupted stack pointer and the
 //! stack's top, and inside the unwind information of modules that are never unmapped. Everything else (coroutine
 //! stacks, alternate stacks, modules that may go away) is copied by `process_vm_readv`, which fails instead of
-//! faulting, in small windows that are kept for the rest of the walk.
+//! faulting, a page at a time. The copies are kept for the rest of the walk, and a walk makes a limited number of them.
 
 use crate::sys;
 
@@ -27,21 +27,34 @@ pub trait Memory {
     fn ask_loader(&self) -> bool {
         false
     }
+    /// Whether a read has failed because the walk has made as many copies as it may.
+    fn is_exhausted(&self) -> bool {
+        false
+    }
     /// The frame pointer in force at `pc` with stack pointer `sp`, where the registers do not tell it. A guess.
     fn frame_pointer(&mut self, _pc: u64, _sp: u64) -> Option<u64> {
         None
     }
 }
 
-const WINDOW: usize = 512;
+const WINDOW: usize = 4096;
 const WINDOWS: usize = 8;
 
-/// Copies of memory that may be unmapped, aligned so that none crosses a page.
+/// Copies that one walk may make. Each takes about half a microsecond, so that this bounds the time of a walk.
+pub const MOST_COPIES: u32 = 256;
+
+/// Copies of memory that may be unmapped, whole pages of 4 KiB.
 #[repr(C)]
 pub struct Windows {
     /// Start address of each copy; 1 = none.
     starts: [u64; WINDOWS],
+    /// The copy to replace next, and the one read last, which is not replaced.
     next: usize,
+    last: usize,
+    /// Copies that may still be made.
+    left: u32,
+    /// Whether one was refused.
+    exhausted: bool,
     bytes: [[u8; WINDOW]; WINDOWS],
 }
 
@@ -50,27 +63,47 @@ impl Windows {
     #[inline]
     pub fn clear(&mut self) {
         self.starts = [1; WINDOWS];
+        self.left = MOST_COPIES;
+        self.exhausted = false;
     }
 
     /// Bytes at `address` of process `pid`, through a window.
     pub fn read(&mut self, pid: u32, address: u64, bytes: u32) -> Option<u64> {
-        let mut value = 0u64;
-        let mut shift = 0u32;
-        for i in 0..u64::from(bytes.min(8)) {
-            let byte = self.byte(pid, address.checked_add(i)?)?;
-            value |= u64::from(byte).wrapping_shl(shift);
-            shift = shift.wrapping_add(8);
+        let (start, offset) = split(address);
+        let bytes = bytes.min(8) as usize;
+        let mut word = [0u8; 8];
+        let here = bytes.min(WINDOW.wrapping_sub(offset));
+        let window = self.window(pid, start)?;
+        word.get_mut(..here)?.copy_from_slice(window.get(offset..)?.get(..here)?);
+        if here < bytes {
+            let next = self.window(pid, start.checked_add(WINDOW as u64)?)?;
+            word.get_mut(here..bytes)?.copy_from_slice(next.get(..bytes.wrapping_sub(here))?);
         }
-        Some(value)
+        Some(u64::from_le_bytes(word))
     }
 
-    fn byte(&mut self, pid: u32, address: u64) -> Option<u8> {
-        let start = address & !(WINDOW as u64).wrapping_sub(1);
-        let offset = (address & (WINDOW as u64).wrapping_sub(1)) as usize;
-        if let Some(i) = self.starts.iter().position(|s| *s == start) {
-            return self.bytes.get(i)?.get(offset).copied();
+    #[inline]
+    fn window(&mut self, pid: u32, start: u64) -> Option<&[u8; WINDOW]> {
+        if self.starts.get(self.last) != Some(&start) {
+            self.last = match self.starts.iter().position(|known| *known == start) {
+                Some(known) => known,
+                None => self.copy(pid, start)?,
+            };
         }
-        let i = self.next % WINDOWS;
+        self.bytes.get(self.last)
+    }
+
+    #[inline(never)]
+    fn copy(&mut self, pid: u32, start: u64) -> Option<usize> {
+        let Some(left) = self.left.checked_sub(1) else {
+            self.exhausted = true;
+            return None;
+        };
+        self.left = left;
+        let mut i = self.next % WINDOWS;
+        if i == self.last {
+            i = i.wrapping_add(1) % WINDOWS;
+        }
         self.next = i.wrapping_add(1);
         let window = self.bytes.get_mut(i)?;
         let slot = self.starts.get_mut(i)?;
@@ -81,8 +114,15 @@ impl Windows {
             return None;
         }
         *slot = start;
-        window.get(offset).copied()
+        Some(i)
     }
+}
+
+/// Start of the window that holds `address`, and the place in it.
+#[inline]
+fn split(address: u64) -> (u64, usize) {
+    let mask = (WINDOW as u64).wrapping_sub(1);
+    (address & !mask, (address & mask) as usize)
 }
 
 /// Bytes of stack asked for before a walk: what some forty frames take.
@@ -204,5 +244,9 @@ impl Memory for Local<'_> {
     #[inline]
     fn ask_loader(&self) -> bool {
         true
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.windows.exhausted
     }
 }

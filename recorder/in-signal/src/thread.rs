@@ -28,7 +28,9 @@ pub fn register(info: &ThreadInfo) -> Option<&'static ThreadSlot> {
         None => claim(state, tid, info)?,
     };
     if tid == own {
-        slot.thread_pointer.store(context::thread_pointer() as u64, Relaxed);
+        let pointer = context::thread_pointer();
+        slot.thread_pointer.store(pointer as u64, Relaxed);
+        tls::know(pointer);
         tls::set(core::ptr::from_ref(slot) as usize);
     }
     Some(slot)
@@ -154,6 +156,7 @@ pub fn index(state: &ProcState, slot: &ThreadSlot) -> u32 {
 pub fn end() {
     if let Some(slot) = current() {
         tls::set(0);
+        tls::forget(context::thread_pointer());
         end_slot(slot);
     }
 }

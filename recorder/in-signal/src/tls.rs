@@ -2,6 +2,8 @@
 //! which may call `malloc` on a thread's first touch. It works in an executable (the linker relaxes the access) and in
 //! a preloaded object. The word is zero in a new thread.
 
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
     ".pushsection .tbss.flightline_slot,\"awT\",@nobits",
@@ -86,9 +88,125 @@ pub fn set(value: usize) {
     }
 }
 
+/// Thread pointers that are known to be the C library's, in places by their hash.
+static KNOWN: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
+
+#[inline]
+fn place(pointer: usize) -> Option<&'static AtomicUsize> {
+    KNOWN.get(pointer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56)
+}
+
+/// The calling thread is one of the C library's.
+pub fn know(pointer: usize) {
+    if let Some(place) = place(pointer) {
+        place.store(pointer, Relaxed);
+    }
+}
+
+/// The calling thread ends: another kind of thread may get its memory.
+pub fn forget(pointer: usize) {
+    if let Some(place) = place(pointer) {
+        let _ = place.compare_exchange(pointer, 0, Relaxed, Relaxed);
+    }
+}
+
+/// Whether the calling thread's thread pointer leads to thread-local memory of the C library, so that the words of this module and
+/// others like them may be touched. A thread made by a raw `clone` with `CLONE_SETTLS`, or a runtime that moves the pointer for
+/// a while, has none. Asked in handlers before anything else. Always true where the pointer cannot be read without touching that
+/// memory: on processors or kernels (before 5.9) without `rdfsbase`, and on aarch64.
+#[inline]
+pub fn is_here() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let Some(pointer) = x86_64::pointer() else { return true };
+        place(pointer).is_some_and(|known| known.load(Relaxed) == pointer) || x86_64::look(pointer)
+    }
+    // There the first word of the block is not the pointer itself.
+    #[cfg(not(target_arch = "x86_64"))]
+    true
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use crate::sys;
+
+    /// Whether `rdfsbase` may be used.
+    static READS_FS: AtomicBool = AtomicBool::new(false);
+
+    /// Sets what the kernel says of it (`AT_HWCAP2`, bit 1).
+    pub fn set_reads_fs(can: bool) {
+        READS_FS.store(can, Relaxed);
+    }
+
+    /// The thread pointer, without touching the memory that it points at.
+    #[inline]
+    pub fn pointer() -> Option<usize> {
+        if !READS_FS.load(Relaxed) {
+            return None;
+        }
+        let pointer: usize;
+        // SAFETY: the kernel allows the instruction; it reads a register.
+        unsafe {
+            core::arch::asm!("rdfsbase {}", out(reg) pointer, options(nostack, nomem, preserves_flags))
+        };
+        Some(pointer)
+    }
+
+    /// Looks by calls that check: the first word is the pointer itself, and our words are there.
+    #[cold]
+    #[inline(never)]
+    pub fn look(pointer: usize) -> bool {
+        let offset: usize;
+        // SAFETY: reads the GOT entry that the linker made for the word.
+        unsafe {
+            core::arch::asm!(
+                "mov {o}, qword ptr [rip + flightline_slot@GOTTPOFF]",
+                o = out(reg) offset, options(nostack, readonly, preserves_flags));
+        }
+        let mut word = [0u64; 2];
+        let [first, own] = &mut word;
+        let pid = sys::getpid();
+        // SAFETY: the local words are 8 bytes long each.
+        let read = |at: usize, to: &mut u64| unsafe {
+            sys::read_process(pid, at as u64, core::ptr::from_mut(to).cast(), 8) == 8
+        };
+        let here =
+            read(pointer, first) && *first == pointer as u64 && read(pointer.wrapping_add(offset), own);
+        if here {
+            super::know(pointer);
+        }
+        here
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::set_reads_fs;
+
 #[cfg(test)]
 mod tests {
     extern crate std;
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn thread_pointers_of_the_c_library_are_recognised() {
+        assert!(super::is_here());
+        const HWCAP2: u64 = 26;
+        let vector = std::fs::read("/proc/self/auxv").unwrap();
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+        let entry = vector.chunks_exact(16).find(|entry| word(&entry[..8]) == HWCAP2);
+        super::set_reads_fs(entry.is_some_and(|entry| word(&entry[8..]) & 2 != 0));
+        let pointer = crate::context::thread_pointer();
+        assert!([None, Some(pointer)].contains(&super::x86_64::pointer()));
+        super::forget(pointer);
+        assert!(super::is_here() && super::is_here());
+        assert!(super::x86_64::look(pointer));
+        // Zeroed memory, memory that is not there.
+        let zero = [0usize; 512];
+        assert!(!super::x86_64::look(zero.as_ptr() as usize));
+        assert!(!super::x86_64::look(0) && !super::x86_64::look(usize::MAX - 7));
+    }
 
     #[test]
     fn one_word_per_thread() {

@@ -58,7 +58,7 @@ pub(crate) struct Walk<'a, M> {
     /// `regs.pc` is an address that was interrupted, not a return address.
     pub(crate) exact: bool,
     /// Interpret every frame, keeping all registers.
-    full: bool,
+    pub(crate) full: bool,
     switches: u32,
     pub(crate) result: Walked,
 }
@@ -102,17 +102,20 @@ pub fn walk<M: Memory>(
     frames: &mut [u64],
 ) -> Walked {
     let mut full = false;
+    machine.ahead.begin_walk();
     loop {
         let result = Walked::default();
         let mut walk = Walk { lookup, memory, machine, regs: *regs, exact: true, full, switches: 0, result };
         let end = walk.run(frames);
-        if end == Failure::NeedRegister && !full {
+        let mut result = walk.result;
+        if end == Failure::NeedRegister && !full && !memory.is_exhausted() {
             full = true;
             continue;
         }
-        let mut result = walk.result;
+        let exhausted = memory.is_exhausted() || machine.ahead.is_exhausted();
         result.end = match end {
             Failure::Root => walk_end::ROOT,
+            _ if exhausted => walk_end::TOO_LONG,
             Failure::NoInfo => walk_end::NO_INFO,
             Failure::BadInfo | Failure::NeedRegister => walk_end::BAD_INFO,
             Failure::BadStack => walk_end::BAD_STACK,

@@ -1,9 +1,15 @@
 //! The C library's functions behind the names we export.
 
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Address of the next definition of a name, found once.
+/// Address of the next definition of a name, found once: before `main`, by [`publish`].
+///
+/// A look-up takes the loader's lock. A thread must not wait for that lock in a function that waits for nothing in the C library:
+/// a library's constructor may hold it and wait for that thread, a signal handler may have interrupted its owner, and the child of
+/// a fork may have inherited it without its owner. For this reason every `Next` stands in the section that `publish` goes through:
+/// declare it with [`look_up!`].
+#[repr(C)]
 pub struct Next {
     name: &'static CStr,
     version: Option<&'static CStr>,
@@ -42,6 +48,7 @@ impl Next {
         }
     }
 
+    /// Only before [`publish`], and for what no library loaded then defines.
     #[cold]
     #[inline(never)]
     fn find(&self) -> *mut c_void {
@@ -57,15 +64,32 @@ impl Next {
         let _ = self.version;
         // SAFETY: the name is NUL-terminated.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if found.is_null() {
+            // The program's own `dlerror` must not report this.
+            // SAFETY: no preconditions.
+            unsafe { libc::dlerror() };
+        }
         self.address.store(found as usize, Ordering::Relaxed);
         found
     }
 }
 
+/// `look_up! { static NAME: Type = value; }`: a static made of [`Next`] alone, whose names are looked up before `main`.
+macro_rules! look_up {
+    ($($visibility:vis static $name:ident: $type:ty = $value:expr;)*) => { $(
+        #[unsafe(link_section = "flightline_next")]
+        $visibility static $name: $type = {
+            const { assert!(size_of::<$type>() % size_of::<$crate::real::Next>() == 0) };
+            $value
+        };
+    )* };
+}
+pub(crate) use look_up;
+
 /// `next!("name" as type)`: the C library's function, `None` where it has none.
 macro_rules! next {
     ($name:literal as $type:ty) => {{
-        static NEXT: $crate::real::Next = $crate::real::Next::new($name);
+        $crate::real::look_up! { static NEXT: $crate::real::Next = $crate::real::Next::new($name); }
         let address = NEXT.address();
         // SAFETY: null or the C library's function of that name, which has this type.
         unsafe { core::mem::transmute::<*mut core::ffi::c_void, Option<$type>>(address) }
@@ -73,12 +97,34 @@ macro_rules! next {
 }
 pub(crate) use next;
 
-/// Tells `capture` the real functions behind the names this object exports.
+look_up! { static SIGACTION: Next = Next::new(c"sigaction"); }
+
+/// Looks up every function behind the names that this object exports, and gives `capture` what it needs of them. Once.
 pub fn publish() {
-    crate::interpose::publish();
-    static SIGACTION: Next = Next::new(c"sigaction");
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.load(Ordering::Relaxed) || DONE.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    each(|next| {
+        next.address();
+    });
     // SAFETY: the C library's function.
     unsafe { flightline_capture::real::set_sigaction(SIGACTION.address()) };
+    crate::interpose::publish();
+}
+
+/// Visits every [`Next`] of this object.
+fn each(visit: impl Fn(&Next)) {
+    unsafe extern "C" {
+        #[link_name = "__start_flightline_next"]
+        static FIRST: u8;
+        #[link_name = "__stop_flightline_next"]
+        static END: u8;
+    }
+    let (first, end) = (&raw const FIRST as usize, &raw const END as usize);
+    let count = (end - first) / size_of::<Next>();
+    // SAFETY: the linker's bounds of the section, which holds nothing but these (see `look_up!`).
+    unsafe { core::slice::from_raw_parts(first as *const Next, count) }.iter().for_each(visit);
 }
 
 /// Sets `errno` as a failed call of the C library does.

@@ -116,6 +116,12 @@ impl Watch {
         self.targets.iter().filter(|t| !t.over).count()
     }
 
+    /// Whether one of them still runs now: the end of a process is noticed at the next look only.
+    pub fn any_alive(&self) -> bool {
+        let exists = |pid: u32| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), None).is_ok();
+        self.targets.iter().any(|t| !t.over && exists(t.pid()))
+    }
+
     fn add(&mut self, drain: &mut Drain, mut target: Target, now_ns: u64) {
         let themselves = self.themselves.get(&target.pid()).copied();
         target.records_itself_ns = themselves.filter(|from| *from >= target.about.start_mono_ns);

@@ -44,8 +44,8 @@ impl Drain {
         self.joined = self.session.count_processes(self.joined);
         let refused = self.session.refused();
         if refused > 0 && self.report.refused == 0 {
-            let notice = "programs begin and end faster than they can be recorded: some are not, their number is told at the end";
-            self.notices.push(notice.into());
+            let notice = &self.session.no_room();
+            self.notices.push(notice.clone());
             self.recordings
                 .iter_mut()
                 .filter(|(_, r)| !r.full())

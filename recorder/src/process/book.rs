@@ -293,9 +293,12 @@ impl Book {
         if self.words.len() <= STACK_HEAD {
             return self.write_event(file, index, None, time_ns, event, None, recording);
         }
-        if let (Some(reason), Some(thread)) = (reason, self.threads.list.get_mut(index)) {
-            thread.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;
-            self.cut += 1;
+        if let Some(thread) = self.threads.list.get_mut(index) {
+            thread.other_stacks += 1;
+            if let Some(reason) = reason {
+                thread.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;
+                self.cut += 1;
+            }
         }
         self.samples += 1;
         let (stack, new) = self.stacks.intern(&self.words);

@@ -4,8 +4,9 @@
 //! time; the worst it can do is lose its own samples.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     fs::OpenOptions,
+    mem::offset_of,
     os::{
         fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd},
         unix::fs::MetadataExt,
@@ -24,7 +25,10 @@ use flightline_in_signal::{
     ring::Ring,
 };
 use memmap2::MmapRaw;
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::{
+    errno::Errno,
+    fcntl::{FallocateFlags, fallocate},
+};
 
 use crate::{black_box::told, error::Error, settings};
 
@@ -46,6 +50,46 @@ pub struct ProcFile {
     cmdline: [u32; 2],
     pidfd: Option<OwnedFd>,
     foreign: Cell<bool>,
+    present: Present,
+}
+
+/// Which pages of a file were made present.
+///
+/// A page of a tmpfs that is not there takes memory when it is read, and none left is SIGBUS. The file has room for thousands of
+/// threads and modules, most of which no program needs, so only what is about to be touched is made present.
+struct Present {
+    /// A bit for each page; empty: all of them.
+    pages: RefCell<Vec<u64>>,
+}
+
+const PAGE: usize = 4096;
+
+impl Present {
+    fn none(bytes: usize) -> Present {
+        Present { pages: RefCell::new(vec![0; bytes.div_ceil(PAGE).div_ceil(64)]) }
+    }
+
+    fn all() -> Present {
+        Present { pages: RefCell::default() }
+    }
+
+    /// Makes the pages of a range present; the errno if there is no memory for them, or if the kernel cannot (before Linux 5.14).
+    fn reach(&self, map: &MmapRaw, from: usize, bytes: usize) -> Result<(), Errno> {
+        let mut pages = self.pages.borrow_mut();
+        let (first, end) = (from / PAGE, (from + bytes).div_ceil(PAGE));
+        if pages.is_empty() || bytes == 0 || (first..end).all(|page| pages[page / 64] >> (page % 64) & 1 != 0)
+        {
+            return Ok(());
+        }
+        let at = map.as_mut_ptr().wrapping_add(first * PAGE);
+        // SAFETY: whole pages of the mapping, whose contents stay.
+        let done = unsafe { libc::madvise(at.cast(), (end - first) * PAGE, libc::MADV_POPULATE_WRITE) };
+        Errno::result(done)?;
+        for page in first..end {
+            pages[page / 64] |= 1 << (page % 64);
+        }
+        Ok(())
+    }
 }
 
 impl ProcFile {
@@ -58,10 +102,16 @@ impl ProcFile {
         if meta.len() < size_of::<ProcHeader>() as u64 || meta.len() > 2 * settings::RING_BYTES[1] {
             return Err(Error::shared(path, format!("has an impossible length of {} bytes", meta.len())));
         }
-        // Every page real from now on: no SIGBUS for want of tmpfs space.
-        fallocate(&file, FallocateFlags::empty(), 0, meta.len() as i64)
-            .map_err(|e| Error::io("allocate", path, e.into()))?;
         let map = MmapRaw::map_raw(&file).map_err(|e| Error::io("map", path, e))?;
+        let mut present = Present::none(meta.len() as usize);
+        let none = |e: Errno| Error::io("allocate", path, e.into());
+        match present.reach(&map, 0, size_of::<ProcHeader>()) {
+            Err(Errno::EINVAL) => {
+                fallocate(&file, FallocateFlags::empty(), 0, meta.len() as i64).map_err(none)?;
+                present = Present::all();
+            }
+            done => done.map_err(none)?,
+        }
         let header = map.as_ptr().cast::<ProcHeader>();
         // SAFETY: the mapping is at least a ProcHeader long and page aligned; volatile reads of plain integers
         // are defined whatever another process writes meanwhile.
@@ -94,6 +144,7 @@ impl ProcFile {
                 format!("has {} bytes, its parts need {}", meta.len(), layout.end),
             ));
         }
+        present.reach(&map, layout.ring as usize, ring_bytes as usize).map_err(none)?;
         let pidfd = pidfd(pid);
         let file = ProcFile {
             map,
@@ -108,8 +159,14 @@ impl ProcFile {
             cmdline,
             pidfd,
             foreign: Cell::new(false),
+            present,
         };
         Ok(file)
+    }
+
+    /// Whether a range of the file can be touched: there is memory for it.
+    fn reach(&self, from: usize, bytes: usize) -> bool {
+        self.present.reach(&self.map, from, bytes).is_ok()
     }
 
     fn header(&self) -> *const ProcHeader {
@@ -189,12 +246,15 @@ impl ProcFile {
         self.slots
     }
 
-    /// One thread's ledger; `None` out of range.
+    /// One thread's ledger; `None` out of range, or without memory.
     pub fn slot(&self, index: u32) -> Option<&ThreadSlot> {
         if index >= self.slots {
             return None;
         }
         let at = self.layout.threads as usize + index as usize * size_of::<ThreadSlot>();
+        if !self.reach(at, size_of::<ThreadSlot>()) {
+            return None;
+        }
         // SAFETY: index < slots, and slots × size_of::<ThreadSlot>() bytes from layout.threads on lie before
         // layout.modules ≤ layout.end ≤ mapped length; a ThreadSlot is atomics only and 64-byte aligned.
         Some(unsafe { &*self.map.as_ptr().wrapping_add(at).cast::<ThreadSlot>() })
@@ -359,11 +419,15 @@ impl ProcFile {
         (seq, String::from_utf8_lossy(&self.string([off, len])).into_owned(), reason)
     }
 
-    /// A copy of a string of the string area, cut to what is inside it.
+    /// A copy of a string of the string area, cut to what is inside it; empty without memory.
     pub fn string(&self, [off, len]: [u32; 2]) -> Vec<u8> {
         let off = (off as usize).min(STRING_BYTES);
         let len = (len as usize).min(STRING_BYTES - off);
-        let start = self.map.as_ptr().wrapping_add(self.layout.strings as usize + off);
+        let at = self.layout.strings as usize + off;
+        if !self.reach(at, len) {
+            return Vec::new();
+        }
+        let start = self.map.as_ptr().wrapping_add(at);
         // SAFETY: off + len ≤ STRING_BYTES, and the string area lies inside the mapping (checked at open);
         // byte-wise volatile reads tolerate concurrent writes.
         (0..len).map(|i| unsafe { start.wrapping_add(i).read_volatile() }).collect()
@@ -386,15 +450,20 @@ impl ProcFile {
     pub fn init_modules(&self, from: usize) -> Vec<InitModule> {
         // SAFETY: as in `head`.
         let count = self.word(|h| unsafe { ptr::addr_of!((*h).init_modules) }).load(Ordering::Acquire);
-        let start = self.map.as_ptr().wrapping_add(self.layout.init_modules as usize).cast::<InitModule>();
-        (from..(count as usize).min(INIT_MODULES))
+        let at = self.layout.init_modules as usize;
+        let mut count = (count as usize).min(INIT_MODULES);
+        if !self.reach(at, count * size_of::<InitModule>()) {
+            count = 0;
+        }
+        let start = self.map.as_ptr().wrapping_add(at).cast::<InitModule>();
+        (from..count)
             // SAFETY: i < INIT_MODULES, whose entries lie inside the mapping (checked at open); plain integers,
             // read volatile because the program may still write.
             .map(|i| unsafe { start.wrapping_add(i).read_volatile() })
             .collect()
     }
 
-    /// Publishes a module table unless a `dlclose` ran since `seq` was read. `entries` must be sorted and disjoint.
+    /// Publishes a module table unless a `dlclose` ran since `seq` was read, or memory is missing. `entries` must be sorted and disjoint.
     pub fn publish(&self, entries: &[ModuleEntry], seq: u32) -> bool {
         if seq % 2 == 1 || self.dlclose_seq() != seq {
             return false;
@@ -406,6 +475,9 @@ impl ProcFile {
         let at = self.layout.modules as usize + index * size_of::<ModuleTable>();
         let table = self.map.as_mut_ptr().wrapping_add(at).cast::<ModuleTable>();
         let entries = &entries[..entries.len().min(MODULES_PER_TABLE)];
+        if !self.reach(at, offset_of!(ModuleTable, entries) + size_of_val(entries)) {
+            return false;
+        }
         // SAFETY: index < MODULE_TABLES, so the table lies inside the mapping and is 8-byte aligned; at most
         // MODULES_PER_TABLE entries are written. Handlers do not read this table until the generation names it.
         unsafe {

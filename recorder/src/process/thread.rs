@@ -33,8 +33,10 @@ pub struct Thread {
     pub ledger: Ledger,
     /// What the output was told of the account so far.
     pub told: Told,
-    /// Samples whose stack was cut, by [`flightline_in_signal::layout::walk_end`].
+    /// Stacks that were cut, by [`flightline_in_signal::layout::walk_end`].
     pub cut: [u64; WALK_ENDS],
+    /// Stacks of events other than samples of CPU time: `cut` counts theirs too.
+    pub other_stacks: u64,
     /// Samples that a timer took.
     pub by_timer: u64,
     /// CLOCK_MONOTONIC ns of start and, if it is over, of the end.
@@ -95,6 +97,7 @@ pub struct Account {
     pub(super) ledger: Ledger,
     pub(super) told: Told,
     pub(super) cut: [u64; WALK_ENDS],
+    pub(super) other_stacks: u64,
     pub(super) by_timer: u64,
 }
 
@@ -108,6 +111,7 @@ impl Thread {
             ledger: Ledger::new(period_ns),
             told: Told::default(),
             cut: [0; WALK_ENDS],
+            other_stacks: 0,
             by_timer: 0,
             start_ns,
             recording_ns: 0,
@@ -275,12 +279,13 @@ impl Thread {
 
     /// Goes on with the account that the same thread had before exec.
     pub(super) fn resume(&mut self, account: Account, period_ns: u64) {
-        let Account { mut ledger, told, cut, by_timer } = account;
+        let Account { mut ledger, told, cut, other_stacks, by_timer } = account;
         ledger.restart(period_ns);
         self.ledger = ledger;
         // The new image counts anew.
         self.told = Told { start: true, end: false, counted: Default::default(), ..told };
         self.cut = cut;
+        self.other_stacks = other_stacks;
         self.by_timer = by_timer;
     }
 

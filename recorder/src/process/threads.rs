@@ -312,6 +312,7 @@ impl Threads {
             ledger: thread.ledger.clone(),
             told: thread.told.clone(),
             cut: thread.cut,
+            other_stacks: thread.other_stacks,
             by_timer: thread.by_timer,
         };
         Some((tid, Box::new(account)))

@@ -3,26 +3,43 @@
 
 use std::{fs, path::Path, sync::atomic::Ordering, time::Duration};
 
-use flightline_in_signal::layout::{PROC_SUFFIX, ProcLayout};
+use flightline_in_signal::layout::PROC_SUFFIX;
 use nix::sys::statvfs::statvfs;
 
 use super::Session;
-use crate::settings::THREAD_SLOTS;
 
 /// As many are recorded wherever a session can be made at all.
 const FEWEST: u64 = 8;
 /// The start of a process's file, whose owner was killed meanwhile, is kept this long.
 const UNFINISHED: Duration = Duration::from_secs(60);
 
-/// Processes that may have memory in `dir` at once: an eighth of the machine's memory, at most three quarters of the file system
-/// (the drain makes all of a file present, so that it cannot find the file system full later).
+/// Memory of a process with a few threads beside its ring: the account of the threads, the names and tables of its modules. More is
+/// made present when it is needed.
+const BESIDE_RING: u64 = 256 << 10;
+
+/// Processes that may have memory in `dir` at once: an eighth of the machine's memory, at most three quarters of the file system.
 pub(super) fn most_processes(dir: &Path, ring_bytes: u64) -> u64 {
     let system = nix::sys::sysinfo::sysinfo().map_or(1 << 30, |info| info.ram_total());
     let room = statvfs(dir).map_or(u64::MAX, |fs| fs.blocks().saturating_mul(fs.fragment_size()));
-    ((system / 8).min(room / 4 * 3) / ProcLayout::new(THREAD_SLOTS, ring_bytes).end).max(FEWEST)
+    ((system / 8).min(room / 4 * 3) / (ring_bytes + BESIDE_RING)).max(FEWEST)
 }
 
 impl Session {
+    /// Why processes found no memory here, and what helps.
+    pub(crate) fn no_room(&self) -> String {
+        let dir = self.dir.parent().unwrap_or(&self.dir).display();
+        let mega = |blocks: u64, size: u64| blocks.saturating_mul(size) >> 20;
+        let full = match statvfs(&self.dir) {
+            Ok(fs) if fs.blocks_available() < fs.blocks() / 4 => {
+                let (all, left) =
+                    (mega(fs.blocks(), fs.fragment_size()), mega(fs.blocks_available(), fs.fragment_size()));
+                format!("{dir} has {left} of {all} MB left (in a container, --shm-size makes it larger)")
+            }
+            _ => "they begin and end faster than their memory is given back".to_owned(),
+        };
+        format!("some programs are not recorded, the last line has their number: {full}")
+    }
+
     /// The drain has removed the memory of a process.
     pub(crate) fn process_gone(&self) {
         // SAFETY: as in `stop`.

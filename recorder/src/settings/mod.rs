@@ -425,7 +425,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Bytes of each process's ring: about half a second of samples of 60 frames on every CPU, 256 KiB to 16 MiB. Each
+    /// Bytes of each process's ring: about half a second of samples of 60 frames on every CPU, 128 KiB to 16 MiB. Each
     /// process makes its ring present when it starts, which costs about 3 µs of CPU time per 4 KiB.
     pub fn ring_size(&self) -> u64 {
         self.ring_with(std::thread::available_parallelism().map_or(1, |n| n.get()))
@@ -435,7 +435,7 @@ impl Settings {
         self.ring_bytes.unwrap_or_else(|| {
             let bytes = self.rate() * cpus as f64 * 540.0 * 0.5;
             // Allocations come in bursts, between two looks of a drain that was idle.
-            let least = if self.alloc.is_some() { 1 << 20 } else { 256 << 10 };
+            let least = if self.alloc.is_some() { 1 << 20 } else { 128 << 10 };
             let most = if self.rate() < DEFAULT_RATE * 1.01 { 4 << 20 } else { 16 << 20 };
             (bytes as u64).next_power_of_two().clamp(least, most)
         })
@@ -500,7 +500,7 @@ mod tests {
     fn ring_grows_with_the_rate() {
         let slow = Settings::default().ring_size();
         let fast = Settings { period: Duration::from_micros(100), ..Settings::default() }.ring_size();
-        assert_eq!(slow, 256 << 10);
+        assert_eq!(slow, 128 << 10);
         assert!(fast > slow && fast <= 16 << 20 && fast.is_power_of_two());
     }
 }

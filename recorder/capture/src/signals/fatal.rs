@@ -243,6 +243,16 @@ pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut
 unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_void) -> usize {
     let Some(shadow) = front_of(signo) else { return 0 };
     let program = shadow.load();
+    if !tls::is_here() {
+        if !is_function(program.handler) {
+            set_kernel_handler(signo, libc::SIG_DFL);
+            // SAFETY: inside the signal frame.
+            unsafe { *foreign::mask_of(context) &= !bit(signo) };
+            foreign::send_again(signo, info, false);
+            return 0;
+        }
+        return program.handler;
+    }
     if !is_function(program.handler) {
         // What is sent to the first process of a container is ignored if it has no handler.
         if code_of(info) <= 0 && sys::getpid() == 1 {

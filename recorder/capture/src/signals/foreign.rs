@@ -59,6 +59,41 @@ pub(super) unsafe extern "C" fn chain(signo: c_int, info: *mut c_void, context: 
     }
 }
 
+/// The handler's work in a thread that has no thread-local memory of the C library: nothing of ours may be touched there. It has no
+/// shadow mask, so that the program's disposition alone decides.
+///
+/// # Safety
+/// The arguments of our handler.
+#[cold]
+pub(super) unsafe fn on_foreign_thread(signo: c_int, info: *mut c_void, context: *mut c_void) {
+    if is_ours(signo, info) {
+        // SAFETY: by the contract.
+        return unsafe { handler::on_foreign_thread(signo, info) };
+    }
+    let Some(shadow) = shadow_of(signo) else { return };
+    let program = shadow.load();
+    let forced = signo == SIGTRAP && code_of(info) > 0;
+    match program.handler {
+        libc::SIG_IGN if !forced => {}
+        libc::SIG_IGN | libc::SIG_DFL => {
+            set_kernel_handler(signo, libc::SIG_DFL);
+            // SAFETY: inside the signal frame.
+            unsafe { *mask_of(context) &= !bit(signo) };
+            send_again(signo, info, false);
+        }
+        handler => {
+            // SAFETY: the program installed this address as a handler of this signal.
+            let handler = unsafe { core::mem::transmute::<usize, Handler>(handler) };
+            // SAFETY: inside the signal frame.
+            let interrupted = unsafe { *mask_of(context) };
+            let own = if program.flags & libc::SA_NODEFER == 0 { bit(signo) } else { 0 };
+            masks::kernel_mask(libc::SIG_SETMASK, Some(interrupted | program.mask | own));
+            // SAFETY: as above.
+            unsafe { handler(signo, info, context) };
+        }
+    }
+}
+
 /// The mask that returning from the handler restores.
 pub(super) fn mask_of(context: *mut c_void) -> *mut KernelSet {
     let context = context.cast::<libc::ucontext_t>();

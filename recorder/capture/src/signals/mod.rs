@@ -13,13 +13,14 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 use flightline_in_signal::engine::{Cookie, SIGPROF, SIGTRAP};
-use flightline_in_signal::{handler, sys};
+use flightline_in_signal::{handler, sys, tls};
 
 use crate::command;
 use crate::masks::{self, KernelSet, bit};
-use crate::os::{self, Spin};
+use crate::os;
 use crate::real;
 use crate::session;
+use crate::spin::Spin;
 
 pub mod fatal;
 mod foreign;
@@ -80,6 +81,10 @@ impl Shadow {
             };
             core::sync::atomic::fence(Acquire);
             if version & 1 == 0 && self.version.load(Relaxed) == version {
+                return now;
+            }
+            // A fork cut this change in two: nobody here will end it.
+            if !CHANGES.is_locked() && self.version.load(Relaxed) == version {
                 return now;
             }
             core::hint::spin_loop();
@@ -221,7 +226,6 @@ pub fn uninstall() {
 
 /// In the child of a fork: another thread may have held the lock.
 pub fn reset_locks() {
-    CHANGES.reset();
     fatal::reset();
     for shadow in &SHADOWS {
         // A change cut in two by the fork: the next store makes it whole again.
@@ -285,7 +289,7 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
 /// Returns true in a child that shares its parent's memory (vfork) or copied it without a fork handler. Such a child has signal
 /// dispositions of its own in the kernel, and must not change the parent's table.
 fn in_borrowed_memory() -> bool {
-    session::inherited().is_some_and(|attached| attached.pid != sys::getpid())
+    session::inherited().is_some_and(|attached| !attached.is_ours())
 }
 
 fn is_entry(now: &Disposition) -> bool {
@@ -388,6 +392,10 @@ pub fn is_ours(signo: c_int, info: *const c_void) -> bool {
 
 /// The handler of both signals.
 unsafe extern "C" fn entry(signo: c_int, info: *mut c_void, context: *mut c_void) {
+    if !tls::is_here() {
+        // SAFETY: installed with SA_SIGINFO and a full mask.
+        return unsafe { foreign::on_foreign_thread(signo, info, context) };
+    }
     // SAFETY: installed with SA_SIGINFO and a full mask.
     if unsafe { fatal::on_signal(signo, info, context) } {
         return;

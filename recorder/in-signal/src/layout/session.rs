@@ -121,7 +121,7 @@ pub struct SessionPage {
     pub aggregate_ns: AtomicU64,
     /// How many of `processes` have no memory here: refused, or removed by the drain after their end.
     pub processes_gone: AtomicU64,
-    /// How many of `processes` were refused because of `most_processes`.
+    /// How many of `processes` were refused because of `most_processes`, or because there was no memory for them.
     pub processes_refused: AtomicU64,
     /// Processes that may have memory here at once.
     pub most_processes: u64,

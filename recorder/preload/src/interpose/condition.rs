@@ -8,15 +8,11 @@ use libc::{clockid_t, timespec};
 
 use super::lock::{THRD_ERROR, THRD_TIMEDOUT, function as real, usual, waiting};
 use super::older::Both;
-use crate::real::Next;
+use crate::real::{Next, look_up};
 
-static CONDITION_WAIT: Both = Both::new(0, c"pthread_cond_wait", c"GLIBC_2.3.2");
-static CONDITION_TIMED: Both = Both::new(1, c"pthread_cond_timedwait", c"GLIBC_2.3.2");
-
-/// Looks up what has versions, before the program runs.
-pub fn publish() {
-    CONDITION_WAIT.publish();
-    CONDITION_TIMED.publish();
+look_up! {
+    static CONDITION_WAIT: Both<0> = Both::new(c"pthread_cond_wait", c"GLIBC_2.3.2");
+    static CONDITION_TIMED: Both<1> = Both::new(c"pthread_cond_timedwait", c"GLIBC_2.3.2");
 }
 
 /// `pthread_cond_wait(3)`: adds where the call returns to, which tells the version that is meant.
@@ -137,7 +133,7 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
     clock: clockid_t,
     until: *const timespec,
 ) -> c_int {
-    static NEXT: Next = Next::new(c"pthread_cond_clockwait");
+    look_up! { static NEXT: Next = Next::new(c"pthread_cond_clockwait"); }
     type Wait = unsafe extern "C" fn(*mut c_void, *mut c_void, clockid_t, *const timespec) -> c_int;
     let Some(real) = real!(NEXT, Wait) else { return libc::ENOSYS };
     if !waits::wanted() || !usual(clock) {
@@ -158,7 +154,7 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
 /// As the function itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cnd_wait(object: *mut c_void, mutex: *mut c_void) -> c_int {
-    static NEXT: Next = Next::new(c"cnd_wait");
+    look_up! { static NEXT: Next = Next::new(c"cnd_wait"); }
     type Wait = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
     let Some(real) = real!(NEXT, Wait) else { return THRD_ERROR };
     if !waits::wanted() {
@@ -179,7 +175,7 @@ pub unsafe extern "C" fn cnd_timedwait(
     mutex: *mut c_void,
     until: *const timespec,
 ) -> c_int {
-    static NEXT: Next = Next::new(c"cnd_timedwait");
+    look_up! { static NEXT: Next = Next::new(c"cnd_timedwait"); }
     type Wait = unsafe extern "C" fn(*mut c_void, *mut c_void, *const timespec) -> c_int;
     let Some(real) = real!(NEXT, Wait) else { return THRD_ERROR };
     if !waits::wanted() {

@@ -6,7 +6,7 @@ use flightline_capture::exec;
 use flightline_capture::target::Stripped;
 
 use super::older::Both;
-use crate::real::{KeepErrno, fail, next};
+use crate::real::{KeepErrno, fail, look_up, next};
 
 type Words = *const *const c_char;
 
@@ -303,13 +303,10 @@ unsafe fn spawn(
     }
 }
 
-static SPAWN: Both = Both::new(2, c"posix_spawn", c"GLIBC_2.15");
-static SPAWN_BY_NAME: Both = Both::new(3, c"posix_spawnp", c"GLIBC_2.15");
-
-/// Looks up what has versions: the older one gives a file without an interpreter to the shell.
-pub fn publish() {
-    SPAWN.publish();
-    SPAWN_BY_NAME.publish();
+look_up! {
+    // The older version gives a file without an interpreter to the shell.
+    static SPAWN: Both<2> = Both::new(c"posix_spawn", c"GLIBC_2.15");
+    static SPAWN_BY_NAME: Both<3> = Both::new(c"posix_spawnp", c"GLIBC_2.15");
 }
 
 /// The functions with the names that programs call: they add where the call returns to, which tells the version that is meant.

@@ -7,7 +7,7 @@ use flightline_capture::slow_io::{self, Call};
 use flightline_in_signal::payload::io;
 use libc::{iovec, mmsghdr, msghdr, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use crate::real::{Next, fail};
+use crate::real::{Next, fail, look_up};
 
 /// `timed! { OPERATION: fn NAME c"NAME"(FD, ARGUMENTS) -> RESULT, wanted }`: `wanted` tells whether no bytes are the end.
 macro_rules! timed {
@@ -15,9 +15,8 @@ macro_rules! timed {
         $wanted:expr;)*) => {
         #[allow(non_upper_case_globals, reason = "named as the functions")]
         mod real {
-            use crate::real::Next;
-            $(pub static $name: Next = Next::new($text);)*
-            pub static ALL: &[&Next] = &[$(&$name),*];
+            use crate::real::{Next, look_up};
+            look_up! { $(pub static $name: Next = Next::new($text);)* }
         }
         $(
         #[doc = concat!("`", stringify!($name), "`, timed")]
@@ -43,13 +42,6 @@ macro_rules! timed {
         }
         )*
     };
-}
-
-/// Looks all of them up. A program may call them from a handler, where the loader must not be entered.
-pub fn publish() {
-    for next in real::ALL.iter().chain(&[&CONNECT]) {
-        next.address();
-    }
 }
 
 /// # Safety
@@ -139,7 +131,7 @@ timed! {
     ) -> ssize_t, bytes > 0;
 }
 
-static CONNECT: Next = Next::new(c"connect");
+look_up! { static CONNECT: Next = Next::new(c"connect"); }
 
 /// `connect(2)`, timed
 ///

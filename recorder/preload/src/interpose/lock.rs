@@ -7,7 +7,7 @@ use flightline_capture::waits::{self, Limit, Wait};
 use flightline_in_signal::payload::lock;
 use libc::{clockid_t, timespec};
 
-use crate::real::{KeepErrno, Next, fail};
+use crate::real::{KeepErrno, Next, fail, look_up};
 
 type Plain = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Timed = unsafe extern "C" fn(*mut c_void, *const timespec) -> c_int;
@@ -38,14 +38,18 @@ macro_rules! real {
 
 pub(super) use real as function;
 
-static MUTEX_TRY: Next = Next::new(c"pthread_mutex_trylock");
-static READ_TRY: Next = Next::new(c"pthread_rwlock_tryrdlock");
-static WRITE_TRY: Next = Next::new(c"pthread_rwlock_trywrlock");
+look_up! {
+    static MUTEX_TRY: Next = Next::new(c"pthread_mutex_trylock");
+    static READ_TRY: Next = Next::new(c"pthread_rwlock_tryrdlock");
+    static WRITE_TRY: Next = Next::new(c"pthread_rwlock_trywrlock");
+}
 
 /// Looks where this C library keeps the owner of a lock. Before the program runs.
 pub fn learn() {
-    static MUTEX_LEAVE: Next = Next::new(c"pthread_mutex_unlock");
-    static RWLOCK_LEAVE: Next = Next::new(c"pthread_rwlock_unlock");
+    look_up! {
+        static MUTEX_LEAVE: Next = Next::new(c"pthread_mutex_unlock");
+        static RWLOCK_LEAVE: Next = Next::new(c"pthread_rwlock_unlock");
+    }
     let (Some(take), Some(leave)) = (real!(MUTEX_TRY, Plain), real!(MUTEX_LEAVE, Plain)) else { return };
     let (Some(take_write), Some(leave_write)) = (real!(WRITE_TRY, Plain), real!(RWLOCK_LEAVE, Plain)) else {
         return;
@@ -96,7 +100,7 @@ macro_rules! locks {
         /// As the function itself.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(object: *mut c_void) -> c_int {
-            static NEXT: Next = Next::new($text);
+            look_up! { static NEXT: Next = Next::new($text); }
             let Some(real) = real!(NEXT, Plain) else { return libc::ENOSYS };
             if !waits::wanted() {
                 // SAFETY: passed on.
@@ -113,7 +117,7 @@ macro_rules! locks {
         /// As the function itself.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(object: *mut c_void, until: *const timespec) -> c_int {
-            static NEXT: Next = Next::new($text);
+            look_up! { static NEXT: Next = Next::new($text); }
             let Some(real) = real!(NEXT, Timed) else { return libc::ENOSYS };
             if !waits::wanted() {
                 // SAFETY: passed on.
@@ -134,7 +138,7 @@ macro_rules! locks {
         /// As the function itself.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(object: *mut c_void, clock: clockid_t, until: *const timespec) -> c_int {
-            static NEXT: Next = Next::new($text);
+            look_up! { static NEXT: Next = Next::new($text); }
             let Some(real) = real!(NEXT, Clocked) else { return libc::ENOSYS };
             if !waits::wanted() || !usual(clock) {
                 // SAFETY: passed on.
@@ -182,7 +186,7 @@ locks! {
 const THRD_BUSY: c_int = 1;
 pub(super) const THRD_ERROR: c_int = 2;
 pub(super) const THRD_TIMEDOUT: c_int = 4;
-static MTX_TRY: Next = Next::new(c"mtx_trylock");
+look_up! { static MTX_TRY: Next = Next::new(c"mtx_trylock"); }
 
 /// `mtx_lock(3)`
 ///
@@ -190,7 +194,7 @@ static MTX_TRY: Next = Next::new(c"mtx_trylock");
 /// As the function itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mtx_lock(object: *mut c_void) -> c_int {
-    static NEXT: Next = Next::new(c"mtx_lock");
+    look_up! { static NEXT: Next = Next::new(c"mtx_lock"); }
     let Some(real) = real!(NEXT, Plain) else { return THRD_ERROR };
     if !waits::wanted() {
         // SAFETY: passed on.
@@ -208,7 +212,7 @@ pub unsafe extern "C" fn mtx_lock(object: *mut c_void) -> c_int {
 /// As the function itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mtx_timedlock(object: *mut c_void, until: *const timespec) -> c_int {
-    static NEXT: Next = Next::new(c"mtx_timedlock");
+    look_up! { static NEXT: Next = Next::new(c"mtx_timedlock"); }
     let Some(real) = real!(NEXT, Timed) else { return THRD_ERROR };
     if !waits::wanted() {
         // SAFETY: passed on.
@@ -229,8 +233,10 @@ pub unsafe extern "C" fn mtx_timedlock(object: *mut c_void, until: *const timesp
 /// # Safety
 /// `object` is a semaphore.
 unsafe fn take_semaphore(object: *mut c_void, limit: Limit, call: impl FnOnce() -> c_int) -> c_int {
-    static TRY: Next = Next::new(c"sem_trywait");
-    static TEST: Next = Next::new(c"pthread_testcancel");
+    look_up! {
+        static TRY: Next = Next::new(c"sem_trywait");
+        static TEST: Next = Next::new(c"pthread_testcancel");
+    }
     type Test = unsafe extern "C" fn();
     if let (Some(test), Some(attempt)) = (real!(TEST, Test), real!(TRY, Plain)) {
         // SAFETY: no arguments.
@@ -256,7 +262,7 @@ unsafe fn take_semaphore(object: *mut c_void, limit: Limit, call: impl FnOnce() 
 /// As the function itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_wait(object: *mut c_void) -> c_int {
-    static NEXT: Next = Next::new(c"sem_wait");
+    look_up! { static NEXT: Next = Next::new(c"sem_wait"); }
     let Some(real) = real!(NEXT, Plain) else { return fail(libc::ENOSYS) };
     if !waits::wanted() {
         // SAFETY: passed on.
@@ -272,7 +278,7 @@ pub unsafe extern "C" fn sem_wait(object: *mut c_void) -> c_int {
 /// As the function itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_timedwait(object: *mut c_void, until: *const timespec) -> c_int {
-    static NEXT: Next = Next::new(c"sem_timedwait");
+    look_up! { static NEXT: Next = Next::new(c"sem_timedwait"); }
     let Some(real) = real!(NEXT, Timed) else { return fail(libc::ENOSYS) };
     if !waits::wanted() {
         // SAFETY: passed on.
@@ -292,7 +298,7 @@ pub unsafe extern "C" fn sem_clockwait(
     clock: clockid_t,
     until: *const timespec,
 ) -> c_int {
-    static NEXT: Next = Next::new(c"sem_clockwait");
+    look_up! { static NEXT: Next = Next::new(c"sem_clockwait"); }
     let Some(real) = real!(NEXT, Clocked) else { return fail(libc::ENOSYS) };
     if !waits::wanted() || !usual(clock) {
         // SAFETY: passed on.
@@ -327,7 +333,7 @@ pub(super) unsafe fn waiting(
 /// As the function itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_barrier_wait(object: *mut c_void) -> c_int {
-    static NEXT: Next = Next::new(c"pthread_barrier_wait");
+    look_up! { static NEXT: Next = Next::new(c"pthread_barrier_wait"); }
     let Some(real) = real!(NEXT, Plain) else { return libc::ENOSYS };
     if !waits::wanted() {
         // SAFETY: passed on.
@@ -344,7 +350,7 @@ pub unsafe extern "C" fn pthread_barrier_wait(object: *mut c_void) -> c_int {
 /// As the function itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *mut *mut c_void) -> c_int {
-    static NEXT: Next = Next::new(c"pthread_join");
+    look_up! { static NEXT: Next = Next::new(c"pthread_join"); }
     type Join = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
     let Some(real) = real!(NEXT, Join) else { return libc::ENOSYS };
     if !waits::wanted() {

@@ -5,22 +5,17 @@ use core::ffi::{c_int, c_void};
 
 use flightline_capture::{alloc::mapped, os};
 
-use crate::real::{KeepErrno, Next, fail};
+use crate::real::{KeepErrno, Next, fail, look_up};
 
-static MMAP: Next = Next::new(c"mmap");
-static MUNMAP: Next = Next::new(c"munmap");
-static MREMAP: Next = Next::new(c"mremap");
-static SBRK: Next = Next::new(c"sbrk");
-static BRK: Next = Next::new(c"brk");
+look_up! {
+    static MMAP: Next = Next::new(c"mmap");
+    static MUNMAP: Next = Next::new(c"munmap");
+    static MREMAP: Next = Next::new(c"mremap");
+    static SBRK: Next = Next::new(c"sbrk");
+    static BRK: Next = Next::new(c"brk");
+}
 
 const FAILED: usize = usize::MAX;
-
-/// Looks all of them up: an allocator may call them where the loader must not be entered.
-pub fn publish() {
-    for next in [&MMAP, &MUNMAP, &MREMAP, &SBRK, &BRK] {
-        next.address();
-    }
-}
 
 /// The function behind ours, if it is known.
 fn known<F: Copy>(next: &Next) -> Option<F> {

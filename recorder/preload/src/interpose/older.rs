@@ -11,25 +11,20 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::real::Next;
 
 /// A function with its older version, GLIBC_2.2.5.
-pub struct Both {
-    /// Tells the functions apart in what is remembered, 0 to 3.
-    index: usize,
+///
+/// `INDEX` (0 to 3) tells the functions apart in what is remembered of call sites.
+#[repr(C)]
+pub struct Both<const INDEX: usize> {
     newer: Next,
     older: Next,
 }
 
 const OLDER: &CStr = c"GLIBC_2.2.5";
 
-impl Both {
-    /// Not looked up yet.
-    pub const fn new(index: usize, name: &'static CStr, newer: &'static CStr) -> Both {
-        Both { index, newer: Next::versioned(name, newer), older: Next::versioned(name, OLDER) }
-    }
-
-    /// Looks both up.
-    pub fn publish(&self) {
-        self.newer.address();
-        self.older.address();
+impl<const INDEX: usize> Both<INDEX> {
+    /// Not looked up yet; see [`Next`].
+    pub const fn new(name: &'static CStr, newer: &'static CStr) -> Both<INDEX> {
+        Both { newer: Next::versioned(name, newer), older: Next::versioned(name, OLDER) }
     }
 
     /// The version meant by the call that returns to `caller`.
@@ -43,7 +38,7 @@ impl Both {
     }
 
     fn is_older(&self, caller: usize) -> bool {
-        let key = (caller << 2 | self.index) << 1;
+        let key = (caller << 2 | INDEX) << 1;
         let place = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57;
         let Some(known) = SITES.get(place % SITES.len()) else { return false };
         let word = known.load(Relaxed);

@@ -7,7 +7,7 @@ use flightline_capture::slow_io::{self, Call, Path};
 use flightline_in_signal::payload::io;
 use libc::{FILE, size_t, ssize_t};
 
-use crate::real::{Next, fail, next};
+use crate::real::{Next, fail, look_up, next};
 
 const EOF: c_int = -1;
 
@@ -51,7 +51,7 @@ macro_rules! stream {
         /// As the function itself.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
-            static NEXT: Next = Next::new($text);
+            look_up! { static NEXT: Next = Next::new($text); }
             type Function = unsafe extern "C" fn($($type),*) -> $ret;
             let address = NEXT.address();
             // SAFETY: null or the C library's function of that name, which has this type.

@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use flightline_capture::thrown;
 
-use crate::real::{KeepErrno, Next};
+use crate::real::{KeepErrno, Next, look_up};
 
 /// Where a function of a language's runtime lives. A library that was opened with `RTLD_LOCAL` finds ours first and
 /// brings the real one with it, out of sight of `RTLD_NEXT`: then it is looked for with that library's eyes.
@@ -55,7 +55,7 @@ unsafe extern "C" fn cpp(
     _destroy: *const c_void,
     caller: *const c_void,
 ) -> usize {
-    static NEXT: Next = Next::new(c"__cxa_throw");
+    look_up! { static NEXT: Next = Next::new(c"__cxa_throw"); }
     let _errno = KeepErrno::new();
     if thrown::wanted() {
         // SAFETY: the arguments of `__cxa_throw`.
@@ -65,7 +65,7 @@ unsafe extern "C" fn cpp(
 }
 
 unsafe extern "C" fn raise(exception: *const u64, caller: *const c_void) -> usize {
-    static NEXT: Next = Next::new(c"_Unwind_RaiseException");
+    look_up! { static NEXT: Next = Next::new(c"_Unwind_RaiseException"); }
     let _errno = KeepErrno::new();
     if thrown::wanted() && !exception.is_null() {
         // SAFETY: the class is the first word of every exception object.

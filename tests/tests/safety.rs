@@ -1,0 +1,109 @@
+//! Programs that a recorder has harmed once, or of which it has missed a part without a word. Each prints the same and ends the same
+//! with a recorder as without one; where that is not the question, the test says what is.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use flightline_tests::guest::{self, Mode};
+use flightline_tests::record::Record;
+use flightline_tests::run::beside;
+use flightline_tests::victim::{self, OPTIMISED};
+use flightline_tests::{folded, skip};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn program() -> PathBuf {
+    victim::c("guest_safety", OPTIMISED)
+}
+
+fn library() -> PathBuf {
+    let flags = ["-O1", "-shared", "-fPIC"];
+    victim::compile("gcc", "safety_library.c", &flags, &["-lpthread", "-ldl"])
+}
+
+/// A program that is linked with [`library`].
+fn linked() -> PathBuf {
+    let library = library().to_string_lossy().into_owned();
+    victim::compile("gcc", "safety_linked.c", &["-O1"], &[&library])
+}
+
+#[track_caller]
+fn same(cases: &[&[&str]], modes: &[Mode]) {
+    guest::same(&program(), cases, modes);
+}
+
+#[test]
+fn a_constructor_waits_for_a_thread_that_calls_interposed_functions() {
+    let _place = beside();
+    let library = library().to_string_lossy().into_owned();
+    let calls = ["mutex", "semaphore", "mask", "puts", "fwrite", "name"];
+    let cases = calls.map(|function| ["constructor-waits", &library, function]);
+    same(&cases.each_ref().map(<[&str; 3]>::as_slice), &[guest::default_mode(), guest::dormant_mode()]);
+}
+
+#[test]
+fn alternate_stacks_of_any_size_and_kind() {
+    let _place = beside();
+    let sizes = ["2048", "3072", "4096", "8192", "12000"];
+    let plain = sizes.map(|bytes| ["small-stack", bytes]);
+    // The kernel's own frame needs more than the smaller ones have.
+    let nested = ["4096", "8192", "12000"].map(|bytes| ["small-stack-nested", bytes]);
+    let others: [&[&str]; 4] =
+        [&["own-stack"], &["autodisarm", "4096"], &["autodisarm", "12000"], &["many-stacks"]];
+    let cases: Vec<&[&str]> = plain.iter().chain(&nested).map(<[&str; 2]>::as_slice).chain(others).collect();
+    same(&cases, &guest::cpu_modes());
+    same(&cases, &[guest::dormant_mode()]);
+}
+
+#[test]
+fn threads_and_stacks_of_other_runtimes() {
+    let _place = beside();
+    // At 10 kHz a walk that takes longer than the period leaves the program no time: it does not end within the limit.
+    let cases: [&[&str]; 5] = [
+        &["foreign-thread-pointer"],
+        &["coroutine", "2000", "200000000"],
+        &["generated", "1000", "500", "200000000"],
+        &["overflow"],
+        &["raw-children", "2000"],
+    ];
+    same(&cases, &guest::cpu_modes());
+    same(&cases, &[guest::default_mode()]);
+}
+
+/// Threads that constructors of linked libraries have started are there before us.
+#[test]
+fn threads_of_constructors_are_sampled() {
+    let _place = beside();
+    let linked = linked().to_string_lossy().into_owned();
+    let recorded = Record::new().limit(LIMIT).run("env", &["SAFETY_THREAD=1", &linked]).expect_code(0);
+    let stacks = folded::read(&recorded.path);
+    let of = |name: &str| folded::sum_with(&stacks, name);
+    let (thread, main) = (of("spins_in_library_thread"), of("main"));
+    assert!(thread * 5 > main && main > 0, "{thread} samples of the thread, {main} of main");
+}
+
+/// A module that a constructor opened is no part of the program: it may be closed while a stack leads through it.
+#[test]
+fn modules_that_constructors_open_may_go_away() {
+    let _place = beside();
+    let module = victim::modules(1).remove(0);
+    let (opens, linked) = (format!("SAFETY_OPENS={}", module.display()), linked());
+    let args = [opens.as_str(), linked.to_str().unwrap()];
+    let recorded = Record::new().rate(10_000).limit(LIMIT).run("env", &args).expect_code(0);
+    assert_eq!(recorded.finished.stdout_text(), "done\n");
+}
+
+/// Two processes with the number 1, one of them with a copy of the other's memory.
+#[test]
+fn nested_pid_namespaces() {
+    if skip::not_root("a pid namespace is made by root") {
+        return;
+    }
+    let _place = beside();
+    same(&[&["nested"]], &guest::cpu_modes());
+    let recorded = Record::new().rate(1000).limit(LIMIT).run(program(), &["nested"]).expect_code(0);
+    let stacks = folded::read(&recorded.path);
+    // 500 of 540 million rounds are the outer process's.
+    let nested = folded::sum_with(&stacks, "nested");
+    assert!(nested > 200, "{nested} samples in 5 × 10⁸ rounds");
+}
