@@ -29,6 +29,11 @@
 //! * [`java_reader`] builds and runs the Java reader of `consumer/java`.
 //! * [`shared_memory`] looks into a live session's shared memory, independently of the drain.
 
+/// Whether tests run at their full length, as `.ci/long tests` asks for by `FLIGHTLINE_LONG`: more rounds and larger inputs.
+pub fn long() -> bool {
+    std::env::var_os("FLIGHTLINE_LONG").is_some()
+}
+
 pub mod agents;
 pub mod allocations;
 pub mod canonical;

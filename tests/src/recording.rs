@@ -234,13 +234,9 @@ impl Recording {
             skip::skip("no JDK here: the recording was not read by a foreign reader");
             return None;
         }
-        let classes = victim::target_dir().join("victims/jdk");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("jdk/Dump.java");
-        let mut javac = Command::new("javac");
-        javac.arg("-d").arg(&classes).arg(&source);
-        run(&mut javac, Duration::from_secs(120)).expect_success("javac Dump.java");
+        let classes = victim::java_classes(Path::new("javac"), "Dump", &[]);
         let mut java = Command::new("java");
-        java.arg("-cp").arg(&classes).arg("Dump").arg(path);
+        java.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]).arg(&classes).arg("Dump").arg(path);
         let out = run(&mut java, Duration::from_secs(300)).expect_success("java Dump");
         Some(Recording::from_dump(&out.stdout_text()))
     }

@@ -4,8 +4,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::run::run;
@@ -80,6 +80,32 @@ pub fn go(name: &str, flags: &[&str]) -> Option<PathBuf> {
         std::fs::rename(&new, &out).unwrap();
     }
     Some(out)
+}
+
+/// The folder of the classes of `jdk/NAME.java`, compiled by this `javac` unless they are newer than the source.
+#[track_caller]
+pub fn java_classes(javac: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut hash = DefaultHasher::new();
+    (javac, flags).hash(&mut hash);
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("jdk/{name}.java"));
+    let out = folder().join(format!("java-{name}-{:08x}", hash.finish() as u32));
+    let time = |p: &Path| p.metadata().and_then(|m| m.modified()).ok();
+    if time(&out) <= time(&from) {
+        let new = unfinished(&out);
+        let mut command = Command::new(javac);
+        command
+            .args(["-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1"])
+            .args(flags)
+            .arg("-d")
+            .arg(&new)
+            .arg(&from);
+        run(&mut command, Duration::from_secs(120)).expect_success(&format!("{command:?}"));
+        let _ = std::fs::remove_dir_all(&out);
+        std::fs::rename(&new, &out).unwrap();
+    }
+    out
 }
 
 /// A name to write to before the file has its own: two tests, of one process too, may want the same at the same time.

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use flightline_tests::recording::Recording;
-use flightline_tests::run::{spawn, status_kb, turn, wait};
+use flightline_tests::run::{beside, spawn, status_kb, turn, wait};
 use flightline_tests::victim;
 use jfr_format::event::Value;
 use jfr_format::read::{Input, Item};
@@ -184,7 +184,7 @@ fn threads_that_come_and_go() {
 
 #[test]
 fn libraries_loaded_once_each() {
-    let _turn = turn();
+    let _place = beside();
     let mut endless = Endless::recorded(&["--rate", "1000"]);
     let held = |endless: &Endless| {
         let proc = PathBuf::from(format!("/proc/{}", endless.recorder.id()));

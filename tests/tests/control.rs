@@ -180,7 +180,7 @@ fn interval_and_perf_events_change_while_recording() {
 }
 
 #[test]
-fn a_hundred_starts_and_stops_leave_nothing_behind() {
+fn many_starts_and_stops_leave_nothing_behind() {
     let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::dormant();
@@ -189,7 +189,8 @@ fn a_hundred_starts_and_stops_leave_nothing_behind() {
         (maps, count("fd", pid), count("task", pid), status_kb(pid, "VmSize").unwrap())
     };
     let mut first = None;
-    for round in 0..100 {
+    let rounds = if flightline_tests::long() { 100 } else { 25 };
+    for round in 0..rounds {
         victim.begin(&path);
         victim.work("during", 10);
         victim.ask(&["stop"]);
@@ -205,7 +206,10 @@ fn a_hundred_starts_and_stops_leave_nothing_behind() {
     assert_eq!((after.1, after.2), (before.1, before.2));
     assert!(after.3 <= before.3 + 1024, "address space {before:?} → {after:?}");
     let after_kb = status_kb(victim.pid, "VmRSS").unwrap();
-    assert!(after_kb <= before_kb + 512, "{before_kb} KiB resident after 5 rounds, {after_kb} after 100");
+    assert!(
+        after_kb <= before_kb + 512,
+        "{before_kb} KiB resident after 5 rounds, {after_kb} after {rounds}"
+    );
     let own = format!("/{}-", victim.pid);
     let left = run(
         Command::new("sh").args(["-c", "ls -d /dev/shm/flightline-* /dev/shm/flightline-*/*.proc"]),
@@ -214,7 +218,7 @@ fn a_hundred_starts_and_stops_leave_nothing_behind() {
     assert!(!left.stdout_text().contains(&own), "{}", left.stdout_text());
     assert!(!Path::new(&format!("/dev/shm/flightline-join-{}", victim.pid)).exists());
     let seen = samples(&path);
-    assert!(seen["during_work"] >= 15, "the hundredth recording is as good as the first: {seen:?}");
+    assert!(seen["during_work"] >= 15, "the last recording is as good as the first: {seen:?}");
     assert_eq!(victim.end(0), 0, "no wait of the program was interrupted");
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use flightline_tests::run::{beside, run, signal, spawn, turn, until, wait};
+use flightline_tests::run::{beside, run, signal, spawn, until, wait};
 use flightline_tests::victim::{flightline, target_dir};
 use flightline_tests::{foreign, skip};
 use jfr_format::ids::{FileOffset, Ticks};
@@ -251,7 +251,7 @@ fn an_opentelemetry_collector_takes_all_there_is() {
     if !foreign::ready() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jfr");
     fs::write(&path, recording()).unwrap();
@@ -299,7 +299,7 @@ fn an_opentelemetry_collector_takes_what_convert_sums_up() {
     if !foreign::ready() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let (path, to) = (folder.path().join("run.jfr"), folder.path().join("run.otlp"));
     fs::write(&path, recording()).unwrap();
@@ -351,7 +351,7 @@ fn a_foreign_receiver_of_fluentds_protocol_takes_every_row() {
     if !foreign::ready() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jfr");
     fs::write(&path, recording()).unwrap();

@@ -318,15 +318,9 @@ fn javas() -> Vec<PathBuf> {
 #[test]
 fn faults_of_a_virtual_machine_become_its_exceptions() {
     let _place = beside();
-    let classes = tempfile::tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("jdk/Faults.java");
-    let mut javac = Command::new("javac");
-    javac.args(["--release", "17", "-d"]).arg(classes.path()).arg(source);
-    for (number, java) in javas().into_iter().enumerate() {
-        if number == 0 {
-            run(&mut javac, Duration::from_secs(120)).expect_success("javac Faults.java");
-        }
-        let classes = classes.path().to_string_lossy();
+    for java in javas() {
+        let classes = victim::java_classes(Path::new("javac"), "Faults", &["--release", "17"]);
+        let classes = classes.to_string_lossy();
         let recorded = Record::new()
             .rate(99)
             .option("--fatal-signals")

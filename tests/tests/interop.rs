@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::http::{Answer, send};
-use flightline_tests::run::{beside, run, turn, until};
+use flightline_tests::run::{beside, run, until};
 use flightline_tests::served::Served;
 use flightline_tests::skip;
 use flightline_tests::victim::flightline;
@@ -50,7 +50,7 @@ fn a_profile_is_pulled_as_from_a_program_of_go() {
     if !skip::have_python() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let service = Served::start(&["--profiling", "--heartbeat", "1s"]);
     assert_eq!(service.get("/debug/pprof/profile?seconds=1").status, 404, "nobody is there");
     let agent = service.agent(&["--label", "zone=eu-1"], &WORKS);
@@ -94,7 +94,7 @@ fn a_profile_is_pulled_as_from_a_program_of_go() {
 
 #[test]
 fn of_a_program_that_does_nothing_a_profile_without_samples_is_pulled() {
-    let _turn = turn();
+    let _place = beside();
     let service = Served::start(&["--profiling", "--heartbeat", "1s"]);
     let _agent = service.agent(&[], &["sleep", "1000"]);
     service.target(|target| target["name"] == "sleep");
@@ -114,7 +114,7 @@ fn who_pulls_and_goes_away_ends_the_run() {
     if !skip::have_python() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let service = Served::start(&["--profiling", "--heartbeat", "1s", "--max-duration", "1h"]);
     let _agent = service.agent(&[], &WORKS);
     service.target(|target| target["name"] == "python3");
@@ -158,7 +158,7 @@ fn what_others_push_weighs_what_it_weighed() {
     if !skip::have_python() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let service = Served::start(&["--profiling"]);
     let path = |name: &str| service.folder.path().join(name);
     let mut record = Command::new(flightline());
@@ -293,7 +293,7 @@ fn what_is_recorded_is_passed_on_with_its_labels() {
     if !skip::have_python() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use flightline_tests::canonical;
 use flightline_tests::java_reader::{JavaReader, Lines};
-use flightline_tests::run::{beside, collect, run, signal_group, spawn, turn, wait};
+use flightline_tests::run::{beside, collect, run, signal_group, spawn, wait};
 use flightline_tests::victim::{self, flightline};
 use flightline_tests::{foreign, run::Finished};
 
@@ -171,7 +171,7 @@ fn blocking_polling_and_flow_give_the_same_events() {
 #[test]
 fn a_live_pipe_of_our_recorder() {
     let Some(java) = JavaReader::ready() else { return };
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     for release in java.releases() {
         let mut command = Command::new(flightline());
@@ -265,7 +265,7 @@ fn sockets() {
 #[test]
 fn times_are_those_of_system_nano_time() {
     let Some(java) = JavaReader::ready() else { return };
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     for release in java.releases() {
         let recording = folder.path().join(format!("{release}.jfr"));

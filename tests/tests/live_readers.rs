@@ -13,7 +13,7 @@ use flightline_tests::follower::{Follower, Killed};
 use flightline_tests::foreign::{self, Followed, Stream};
 use flightline_tests::java_reader::{JavaReader, Lines};
 use flightline_tests::repository::chunks;
-use flightline_tests::run::{collect, run, signal, spawn, turn, until, wait};
+use flightline_tests::run::{beside, collect, run, signal, spawn, until, wait};
 use flightline_tests::skip;
 use flightline_tests::victim::flightline;
 use serde_json::Value;
@@ -83,7 +83,7 @@ fn all_readers_of_a_live_stream_agree() {
         return;
     }
     let Some(java) = JavaReader::ready() else { return };
-    let _turn = turn();
+    let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let (socket, redis) = (work.path().join("stream.sock"), work.path().join("redis.sock"));
     let address = format!("unix:{}", socket.display());

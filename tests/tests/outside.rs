@@ -381,7 +381,7 @@ fn in_a_container() {
     if !contain("mount -t tmpfs none /mnt").status().is_ok_and(|s| s.success()) {
         return skip::skip("namespaces may not be made here: a program in a container");
     }
-    let _turn = turn();
+    let _place = beside();
     victim::flightline();
     let mut outer = spawn(&mut contain(&script));
     run::until(LIMIT, "the program in its container", || {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use flightline_tests::run::{Finished, run, turn};
+use flightline_tests::run::{Finished, beside, run};
 use flightline_tests::{skip, victim};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -99,7 +99,7 @@ fn check_pages(root: &Path) {
 /// Unpacked anywhere: its library is found, its C interface compiles and records by what pkg-config says.
 #[test]
 fn the_tarball_works_where_it_is_unpacked() {
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let made = build(folder.path());
     done("tar", &["-xzf".as_ref(), made[0].as_ref(), "-C".as_ref(), folder.path().as_ref()]);

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flightline_tests::examples::{self, Document};
-use flightline_tests::run::{beside, run, turn};
+use flightline_tests::run::{beside, run};
 use flightline_tests::shown::{root, shown};
 use flightline_tests::{skip, victim};
 
@@ -21,7 +21,7 @@ fn command_line(beginning: &str) -> &'static str {
 /// The first command, after its build: a recording of a real program, drawn.
 #[test]
 fn the_first_command() {
-    let _turn = turn();
+    let _place = beside();
     if !skip::have("perl") {
         return skip::skip("no perl here: the README's first command");
     }

@@ -56,7 +56,7 @@ fn recorded(events: &str, rounds: &str) -> Recorded {
 /// No allowance at the edges: the functions are called within their scope, so a sample that has one in its stack was taken in it.
 #[test]
 fn labels_of_parallel_attempts_never_mix() {
-    let _turn = turn();
+    let _place = beside();
     let recorded = recorded("cpu@1ms,wall@2ms,alloc@4k", "12");
     let contexts = contexts(&recorded.path);
     let mut right: BTreeMap<String, u64> = BTreeMap::new();
@@ -137,7 +137,7 @@ fn labels_of_parallel_attempts_never_mix() {
 /// What finds no place is told to the program, and in the recording beside what did.
 #[test]
 fn labels_without_place_are_told() {
-    let _turn = turn();
+    let _place = beside();
     let recorded = recorded("cpu@1ms", "1");
     let text = recorded.finished.stdout_text();
     assert!(text.contains("attempts 4\n"), "{text}");
@@ -167,7 +167,7 @@ fn without_a_recorder_there_is_nothing() {
 /// The same from C: two threads at their attempts, one of which has help from a third, and labels that make no sense.
 #[test]
 fn from_c() {
-    let _turn = turn();
+    let _place = beside();
     let include = format!("-I{}", preload().join("include").display());
     let program = victim::c("scopes_c", &["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", &include]);
     run(Command::new(&program).args(["1", "without"]), LIMIT).expect_success("without the library");
@@ -196,7 +196,7 @@ fn from_cpp_and_python() {
     if !(skip::have_cpp() && skip::have_python()) {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("spans");
     let mut compiler = Command::new("g++");

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use flightline_tests::http::send;
-use flightline_tests::run::{beside, run, signal, spawn, turn, until, wait};
+use flightline_tests::run::{beside, run, signal, spawn, until, wait};
 use flightline_tests::served::{Agent, PYTHON, Served, python};
 use flightline_tests::skip;
 use flightline_tests::victim::flightline;
@@ -28,7 +28,7 @@ impl Drop for Orphan {
 #[test]
 fn a_program_that_nobody_prepared_is_profiled_and_all_formats_come() {
     let Some(python) = python() else { return };
-    let _turn = turn();
+    let _place = beside();
     let service = Served::profiling();
     let _agent = service.agent(&["--label", "zone=eu-1"], &[python, "-c", PYTHON]);
     let target = service.target(|target| target["labels"]["zone"] == "eu-1");
@@ -110,7 +110,7 @@ fn run_fold(path: &Path) -> u64 {
 #[test]
 fn what_runs_already_is_profiled_from_outside() {
     let Some(python) = python() else { return };
-    let _turn = turn();
+    let _place = beside();
     if !skip::perf_allowed(true) {
         return;
     }
@@ -161,7 +161,7 @@ fn without_being_asked_for_there_is_no_profiler() {
 #[test]
 fn a_run_that_is_cancelled_keeps_what_there_is() {
     let Some(python) = python() else { return };
-    let _turn = turn();
+    let _place = beside();
     let service = Served::profiling();
     let _agent = service.agent(&[], &[python, "-c", PYTHON]);
     let target = service.target(|_| true);
@@ -233,7 +233,7 @@ fn what_a_program_starts_is_a_target_too() {
 #[test]
 fn who_dies_is_told_and_others_run_on() {
     let Some(python) = python() else { return };
-    let _turn = turn();
+    let _place = beside();
     let service = Served::profiling();
     let agents: Vec<Agent> = (0..3).map(|_| service.agent(&[], &[python, "-c", PYTHON])).collect();
     let targets: Vec<Value> = agents
@@ -282,7 +282,7 @@ fn who_dies_is_told_and_others_run_on() {
 #[test]
 fn a_service_that_comes_back_knows_its_history_and_its_agents() {
     let Some(python) = python() else { return };
-    let _turn = turn();
+    let _place = beside();
     let mut service = Served::profiling();
     let _agent = service.agent(&[], &[python, "-c", PYTHON]);
     let target = service.target(|_| true);
@@ -393,7 +393,7 @@ fn what_other_profilers_push_is_kept_by_time() {
 #[test]
 fn the_shell_does_what_the_page_does() {
     let Some(python) = python() else { return };
-    let _turn = turn();
+    let _place = beside();
     let service = Served::profiling();
     let _agent = service.agent(&["--label", "tier=web"], &[python, "-c", PYTHON]);
     service.target(|target| target["labels"]["tier"] == "web" && target["name"] == "python3");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flightline_consumer::live::{Feed, Item, Options};
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::{run, turn};
+use flightline_tests::run::{beside, run, turn};
 use flightline_tests::spans::{self, Span};
 use flightline_tests::victim;
 
@@ -193,7 +193,7 @@ fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
 /// A program that is killed takes nothing with it but what began at its end.
 #[test]
 fn spans_that_were_open_are_told() {
-    let _turn = turn();
+    let _place = beside();
     let victim = victim::program("spans_victim");
     let recorded = Record::new().run(victim, &["open", "2500"]).expect_code(137);
     let truth = truth(&recorded);
@@ -232,7 +232,7 @@ fn spans_that_were_open_are_told() {
 /// Another tracer's own variable, in the program, in a library of its own, and beside what must not be believed.
 #[test]
 fn another_writer_of_the_proposal_is_read() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("spans_foreign", &["-O2", "-rdynamic"]);
     let record = Record::new().option("-e").option("cpu,wall@2ms,alloc@4k");
     let recorded = record.run(program, &["300"]).expect_code(0);
@@ -295,7 +295,7 @@ fn of_opened(library: &Path, arguments: &[&str]) {
 /// Datadog's own writer, in a library that is opened while threads run; its keys have the names that the process publishes.
 #[test]
 fn a_library_of_another_maker_is_read_and_its_labels_have_names() {
-    let _turn = turn();
+    let _place = beside();
     let library = victim::example("libotel_writer.so");
     of_opened(&library, &["400"]);
 }
@@ -303,7 +303,7 @@ fn a_library_of_another_maker_is_read_and_its_labels_have_names() {
 /// The same of libraries whose variable each thread has elsewhere, by both ways that compilers know.
 #[test]
 fn a_variable_that_each_thread_has_elsewhere_is_found() {
-    let _turn = turn();
+    let _place = beside();
     for dialect in if cfg!(target_arch = "x86_64") { ["gnu", "gnu2"] } else { ["trad", "desc"] } {
         let dialect = format!("-mtls-dialect={dialect}");
         let flags = ["-O2", "-shared", "-fPIC", "-DPAD=65536", &dialect];
@@ -368,7 +368,7 @@ fn sequences_of_the_program_are_its_own() {
 /// Labels of threads that have no spans: the ABI of custom-labels, in the program itself and in a library.
 #[test]
 fn labels_without_spans_are_read() {
-    let _turn = turn();
+    let _place = beside();
     let dialect = if cfg!(target_arch = "x86_64") { "-mtls-dialect=gnu2" } else { "-mtls-dialect=desc" };
     let of_library = ["-O2", "-shared", "-fPIC", "-DLIBRARY", dialect];
     let library = victim::compile("gcc", "custom_labels.c", &of_library, &[]);

@@ -322,7 +322,7 @@ fn a_fifo_is_read_again_and_again() {
 
 #[test]
 fn tcp_asks_for_a_token() {
-    let _turn = turn();
+    let _place = beside();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("127.0.0.1:{port}");
     let output = format!("tcp:{address}");
@@ -399,7 +399,7 @@ fn what_cannot_be_listened_at_is_refused() {
 
 #[test]
 fn a_unix_socket_is_its_owners() {
-    let _turn = turn();
+    let _place = beside();
     // A socket that a killed recorder left is replaced.
     let stale = |dir: &Path| {
         drop(UnixListener::bind(dir.join("s")).unwrap());
@@ -482,7 +482,7 @@ fn small_segments_cost_little() {
 /// A chunk lasts longer than this program: who comes late to a relay gets one that the relay has asked for.
 #[test]
 fn who_comes_late_to_a_relay_gets_a_chunk() {
-    let _turn = turn();
+    let _place = beside();
     let live = Live::at_socket(&["--rate", "200", "--flush", "20ms"], "throughput", &["4"]);
     let steady = read_all(live.connect(), || {});
     let relayed = live.record.folder().join("r");

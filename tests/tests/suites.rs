@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use flightline_tests::guest::everything;
-use flightline_tests::run::{Finished, run, turn};
+use flightline_tests::run::{Finished, beside, run};
 use flightline_tests::skip;
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -25,6 +25,9 @@ const MODULES: [&str; 11] = [
     "test_ctypes",
     "test_exceptions",
 ];
+
+/// Those that take a minute together.
+const SLOW: [&str; 3] = ["test_subprocess", "test_ctypes", "test_select"];
 
 /// Module → how its tests went.
 fn results(finished: &Finished) -> Vec<(String, String)> {
@@ -50,14 +53,14 @@ fn results(finished: &Finished) -> Vec<(String, String)> {
 
 #[test]
 fn cpython() {
-    let _turn = turn();
+    let _place = beside();
     let have =
         Command::new(PYTHON).args(["-c", "import test.test_dict"]).output().is_ok_and(|o| o.status.success());
     if !have {
         return skip::skip("CPython's test package is not installed");
     }
     let mut args = vec!["-m", "test", "-j", "4", "--timeout", "300"];
-    args.extend(MODULES);
+    args.extend(MODULES.iter().filter(|module| flightline_tests::long() || !SLOW.contains(module)));
     // Most of the time is the tests' own waiting: one mode, that with the most engines.
     let mode = &everything()[0];
     let recorded = mode.record().limit(LIMIT).run(PYTHON, &args);

@@ -344,9 +344,7 @@ fn fixtures_look_the_same_in_the_jdk() {
 
 /// Records `tests/jdk/Mixed.java`.
 fn mixed(home: &Path, collector: &str, more: &str, folder: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("jdk/Mixed.java");
-    let mut javac = Command::new(home.join("bin/javac"));
-    run(javac.arg("-d").arg(folder).arg(source), Duration::from_secs(120)).expect_success("javac");
+    let classes = victim::java_classes(&home.join("bin/javac"), "Mixed", &[]);
     let out = folder.join("mixed.jfr");
     let timed = [
         "FileRead",
@@ -387,7 +385,7 @@ fn mixed(home: &Path, collector: &str, more: &str, folder: &Path) -> PathBuf {
     java.env_clear()
         .env("PURPOSE", "to be found in the table")
         .args(["-Xmx96m", collector, &recording, "-cp"])
-        .arg(folder)
+        .arg(classes)
         .arg("Mixed");
     run(&mut java, Duration::from_secs(120)).expect_success("java Mixed");
     out

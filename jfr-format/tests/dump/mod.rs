@@ -130,6 +130,16 @@ fn value(v: Value<'_>, out: &mut String, budget: &mut usize, depth: usize) {
     }
 }
 
+/// Whether tests run at their full length, as `.ci/long tests` asks for.
+pub fn long() -> bool {
+    std::env::var_os("FLIGHTLINE_LONG").is_some()
+}
+
+/// The distance between places that are tried.
+pub fn stride(usual: usize, of_long_tests: usize) -> usize {
+    if long() { of_long_tests } else { usual }
+}
+
 pub fn fixtures(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures").join(folder);
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));

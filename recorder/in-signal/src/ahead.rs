@@ -42,6 +42,9 @@ struct State {
     sp_from: Base,
     /// Where the frame pointer is from.
     fp_from: FramePointer,
+    /// Address of the return address when the saved frame pointer was restored, 0: it was not. Code that drops a number of arguments
+    /// known at run time only moves the return address before it returns.
+    left: u64,
 }
 
 /// What the stack pointer counts from.
@@ -130,6 +133,11 @@ impl State {
     fn set_fp(&mut self, value: Option<u64>, from: FramePointer) {
         self.set(BP, value);
         self.fp_from = from;
+        if let (FramePointer::Saved(at), Some(sp)) = (from, self.get(SP))
+            && sp == at.wrapping_add(8)
+        {
+            self.left = sp;
+        }
     }
 }
 
@@ -161,7 +169,7 @@ impl Ahead {
         }
         let start = regs.sp();
         let (sp_from, fp_from) = (Base::Stack, FramePointer::Kept);
-        self.state = State { pc: regs.pc, r: [0; 16], known: 0, written: 0, sp_from, fp_from };
+        self.state = State { pc: regs.pc, r: [0; 16], known: 0, written: 0, sp_from, fp_from, left: 0 };
         for (dwarf, number) in BY_DWARF.iter().enumerate() {
             self.state.set(*number, regs.get(dwarf));
         }
@@ -179,12 +187,13 @@ impl Ahead {
                 Next::Leave => Some(0),
                 Next::Dead => None,
             };
-            if let (Some(dropped), Some(sp)) = (dropped, self.state.get(SP))
+            let sp = self.state.get(SP).or((self.state.left != 0).then_some(self.state.left));
+            if let (Some(dropped), Some(sp)) = (dropped, sp)
                 && sp >= start
                 && let Some(ra) = self.load(world, sp)
                 && world.returns_to(ra)
             {
-                let rule = if dropped == 0 { self.rule(regs, sp.wrapping_add(8)) } else { None };
+                let rule = self.rule(regs, sp.wrapping_add(8), dropped);
                 self.state.set(SP, Some(sp.wrapping_add(8).wrapping_add(dropped)));
                 regs.pc = ra;
                 regs.valid = 0;
@@ -203,11 +212,14 @@ impl Ahead {
     }
 
     /// The step from `start` to the caller whose return address is right below `cfa`, as a rule.
-    fn rule(&self, start: &Regs, cfa: u64) -> Option<Rule> {
+    fn rule(&self, start: &Regs, cfa: u64, dropped: u64) -> Option<Rule> {
+        let usual = start.get(arch::FP).is_some_and(|fp| fp.wrapping_add(16) == cfa);
         let (from_fp, base) = match self.state.sp_from {
-            Base::Stack => (false, start.sp()),
-            Base::Frame => (true, start.get(arch::FP)?),
-            Base::Other => return None,
+            Base::Stack if dropped == 0 => (false, start.sp()),
+            Base::Frame if dropped == 0 => (true, start.get(arch::FP)?),
+            // What the function drops of its caller's stack is not in the rule. A caller with such a frame too does not need it.
+            _ if usual => (true, cfa.wrapping_sub(16)),
+            _ => return None,
         };
         let saved = match self.state.fp_from {
             FramePointer::Kept => Saved::Nothing,

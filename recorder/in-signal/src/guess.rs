@@ -4,15 +4,19 @@ use crate::ahead::World;
 use crate::eh_frame::Failure;
 use crate::interrupted::{Regs, arch, strip};
 use crate::layout::{ModuleEntry, sample_flags};
-use crate::modules::{Modules, is_plain};
+use crate::memo::Tag;
+use crate::modules::is_plain;
 use crate::rule::{Rule, Saved, Simple};
 use crate::stack::Memory;
-use crate::walk::{MAX_GUESSED_FRAME, Walk};
+use crate::walk::{Lookup, MAX_GUESSED_FRAME, Walk};
 use crate::x86::Code;
 
 /// In the memo, addresses with this bit have the outcome of running ahead from there: a gap if there was none. No address of a program
 /// has this bit.
 const RAN_AHEAD: u64 = 1 << 47;
+
+/// Puts what is remembered of a return address elsewhere in the table than what is remembered of the code at that address.
+const APART: u64 = 0x2aaa_aaaa;
 
 /// How far from an address its function is looked for where no module is known.
 const AROUND: u64 = 1 << 16;
@@ -25,11 +29,15 @@ impl<M: Memory> Walk<'_, M> {
     pub(crate) fn guess(&mut self, at: u64, module: Option<&ModuleEntry>) -> Result<(), Failure> {
         // A trampoline may be the first code of its mapping, where the address looked up is one before it.
         let pc = self.regs.pc;
-        let here = module.copied().or_else(|| self.lookup.modules.find(pc));
-        if here.is_some_and(|module| self.trampoline(&module)) {
-            return self.leave_signal();
+        let known = self.lookup.memo.get(pc | RAN_AHEAD, self.lookup.tag);
+        let known = known.map(|value| Rule::unpack(value as u32));
+        if known.is_none() {
+            let here = module.copied().or_else(|| self.lookup.modules.find(pc));
+            if here.is_some_and(|module| self.trampoline(&module)) {
+                return self.leave_signal();
+            }
         }
-        if self.run_ahead(module) || (self.exact && self.frameless()) {
+        if self.run_ahead(module, known) || (self.exact && self.frameless()) {
             return Ok(());
         }
         if self.memory.is_exhausted() || self.machine.ahead.is_exhausted() {
@@ -79,7 +87,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The caller by running the function's own instructions to its return. The outcome is remembered, whatever it is: a run costs
     /// much, and the same functions are met again and again.
-    fn run_ahead(&mut self, module: Option<&ModuleEntry>) -> bool {
+    fn run_ahead(&mut self, module: Option<&ModuleEntry>, known: Option<Rule>) -> bool {
         let pc = self.regs.pc;
         if cfg!(not(target_arch = "x86_64")) {
             return false;
@@ -88,9 +96,7 @@ impl<M: Memory> Walk<'_, M> {
         let range = module.map_or((pc.saturating_sub(AROUND), pc.saturating_add(AROUND), false), |module| {
             (module.start, module.end, is_plain(module))
         });
-        let key = (pc | RAN_AHEAD, self.lookup.tag);
-        let known = self.lookup.memo.get(key.0, key.1).map(|value| Rule::unpack(value as u32));
-        let mut text = Text { memory: &mut *self.memory, modules: self.lookup.modules, range };
+        let mut text = Text { memory: &mut *self.memory, lookup: self.lookup, range, code: NO_CODE };
         let found = match known {
             Some(Rule::Gap) => return false,
             Some(Rule::Simple(rule)) if !self.full && again(&mut text, &mut self.regs, rule) => true,
@@ -100,7 +106,7 @@ impl<M: Memory> Walk<'_, M> {
                 let exhausted = self.memory.is_exhausted() || self.machine.ahead.is_exhausted();
                 let rule = if found.is_some() || exhausted { found.flatten() } else { Some(Rule::Gap) };
                 if let Some(rule) = rule {
-                    self.lookup.memo.put(key.0, key.1, u64::from(rule.pack()));
+                    self.lookup.memo.put(pc | RAN_AHEAD, self.lookup.tag, u64::from(rule.pack()));
                 }
                 found.is_some()
             }
@@ -167,15 +173,29 @@ fn again<M: Memory>(text: &mut Text<'_, M>, regs: &mut Regs, rule: Simple) -> bo
 /// Code of one module and the stack.
 struct Text<'a, M> {
     memory: &'a mut M,
-    modules: Modules<'a>,
+    lookup: &'a Lookup<'a>,
     /// First and one past the last address that may be read, and whether by plain loads.
     range: (u64, u64, bool),
+    /// Eight bytes of code and where they are from: an instruction is read byte by byte.
+    code: (u64, u64),
 }
+
+/// No code is there.
+const NO_CODE: (u64, u64) = (u64::MAX, 0);
 
 impl<M: Memory> Code for Text<'_, M> {
     #[inline]
     fn byte(&mut self, at: u64) -> Option<u8> {
-        self.memory.info(at, 1).map(|byte| byte as u8)
+        let mut offset = at.wrapping_sub(self.code.0);
+        if offset >= 8 {
+            // Near the end of a range there may not be as many.
+            let Some(word) = self.memory.info(at, 8) else {
+                return self.memory.info(at, 1).map(|byte| byte as u8);
+            };
+            self.code = (at, word);
+            offset = 0;
+        }
+        Some(self.code.1.wrapping_shr((offset as u32).wrapping_mul(8)) as u8)
     }
 }
 
@@ -185,9 +205,17 @@ impl<M: Memory> World for Text<'_, M> {
     }
 
     fn returns_to(&mut self, address: u64) -> bool {
+        // That a call stands there is remembered too: looking takes a copy of the page.
+        let (key, tag) = ((address ^ APART) | RAN_AHEAD, Tag(!self.lookup.tag.0));
+        if self.lookup.memo.get(key, tag).is_some() {
+            return true;
+        }
         let near = address.wrapping_sub(1) >= self.range.0 && address < self.range.1;
-        let known = near || self.modules.find(address.wrapping_sub(1)).is_some();
+        let known = near || self.lookup.modules.find(address.wrapping_sub(1)).is_some();
         let found = known && after_call(self.memory, address);
+        if found {
+            self.lookup.memo.put(key, tag, 1);
+        }
         self.memory.set_info(self.range.0, self.range.1, self.range.2);
         found
     }

@@ -41,7 +41,7 @@ const WINDOW: usize = 4096;
 const WINDOWS: usize = 8;
 
 /// Copies that one walk may make. Each takes about half a microsecond, so that this bounds the time of a walk.
-pub const MOST_COPIES: u32 = 256;
+pub const MOST_COPIES: u32 = 96;
 
 /// Copies of memory that may be unmapped, whole pages of 4 KiB.
 #[repr(C)]
@@ -143,6 +143,9 @@ pub fn prefetch(address: u64) {
     }
 }
 
+/// A frame that overflows the stack reaches at most so far below it.
+const MAX_OVERFLOW: u64 = 1 << 20;
+
 /// Memory of the process that runs the handler.
 pub struct Local<'a> {
     pid: u32,
@@ -150,6 +153,8 @@ pub struct Local<'a> {
     stack: (u64, u64),
     /// Lowest address of it that is proved to be in use; `stack.1` when the walk is elsewhere.
     floor: u64,
+    /// The walk is right below it: the stack has overflowed.
+    overflowed: bool,
     info: (u64, u64),
     plain: bool,
     windows: &'a mut Windows,
@@ -164,7 +169,8 @@ impl<'a> Local<'a> {
     #[inline]
     pub unsafe fn new(pid: u32, stack: (u64, u64), sp: u64, windows: &'a mut Windows) -> Local<'a> {
         windows.clear();
-        let mut local = Local { pid, stack, floor: stack.1, info: (0, 0), plain: false, windows };
+        let mut local =
+            Local { pid, stack, floor: stack.1, overflowed: false, info: (0, 0), plain: false, windows };
         local.switched(sp);
         local
     }
@@ -173,10 +179,16 @@ impl<'a> Local<'a> {
 impl Memory for Local<'_> {
     #[inline]
     fn word(&mut self, address: u64) -> Option<u64> {
-        match self.plain_word(address) {
-            None => self.windows.read(self.pid, address, 8),
-            word => word,
+        if let Some(word) = self.plain_word(address) {
+            return Some(word);
         }
+        let word = self.windows.read(self.pid, address, 8)?;
+        if self.overflowed && address >= self.stack.0 && address < self.stack.1 {
+            // What is readable there was in use before the overflow, and so is all above it.
+            self.overflowed = false;
+            self.floor = address & !7;
+        }
+        Some(word)
     }
 
     #[inline]
@@ -232,6 +244,11 @@ impl Memory for Local<'_> {
     fn switched(&mut self, sp: u64) {
         if sp >= self.stack.0 && sp < self.stack.1 {
             self.floor = if self.floor == self.stack.1 { sp } else { self.floor.min(sp) };
+        } else if sp < self.stack.0
+            && self.stack.0.wrapping_sub(sp) < MAX_OVERFLOW
+            && self.floor == self.stack.1
+        {
+            self.overflowed = true;
         }
     }
 
