@@ -87,7 +87,10 @@ pub fn record(
         say(&format!("{}, so it is recorded from outside", refusal.what()));
         say_left_out(drain.settings(), say);
     }
-    let preloads = outside.as_ref().is_none_or(|r| !matches!(r.reason, program::Reason::OtherLibc(_)));
+    let refuses = |r: &program::Refusal| {
+        matches!(r.reason, program::Reason::OtherLibc(_) | program::Reason::Sanitizer(_))
+    };
+    let preloads = !outside.as_ref().is_some_and(refuses);
     let startup = if outside.is_none() { drain.expect_program() } else { None };
     drain.off_cpu_child(outside.is_none())?;
     let mut child = spawn(recorded, &path, &drain, preloads)?;

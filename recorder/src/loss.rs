@@ -289,6 +289,10 @@ pub(crate) fn unrecorded(path: &str, why: u32, parent: u32) -> String {
         }
         reason::FOREIGN => ("is for another architecture", "record it with a flightline built for that"),
         reason::OTHER_LIBC => ("uses another C library", "record it with a flightline built for that"),
+        reason::SANITIZER => (
+            "needs its sanitizer's library to be loaded first",
+            "build it without the sanitizer, or use perf record",
+        ),
         reason::GO => ("is a Go program", "use Go's own runtime/pprof"),
         _ => ("cannot be preloaded", "use perf record"),
     };

@@ -107,3 +107,24 @@ fn nested_pid_namespaces() {
     let nested = folded::sum_with(&stacks, "nested");
     assert!(nested > 200, "{nested} samples in 5 × 10⁸ rounds");
 }
+
+/// A sanitizer's shared library must come first. Such a program is recorded from outside, as itself and as the child of another.
+#[test]
+fn sanitized_programs_start() {
+    let _place = beside();
+    for sanitizer in ["address", "thread", "undefined", "leak"] {
+        let flag = format!("-fsanitize={sanitizer}");
+        let program = victim::c("sanitized", &["-O1", &flag]);
+        let path = program.to_string_lossy().into_owned();
+        guest::same(&program, &[&[]], &[guest::default_mode()]);
+        for args in [&[path.as_str()][..], &["sh", "-c", "\"$0\"; exit $?", &path]] {
+            let recorded = Record::new().limit(LIMIT).run(args[0], &args[1..]).expect_code(0);
+            assert!(recorded.finished.stdout_text().starts_with("sum "), "{sanitizer}");
+            assert!(
+                !recorded.finished.stderr.contains("does not come first"),
+                "{}",
+                recorded.finished.stderr
+            );
+        }
+    }
+}

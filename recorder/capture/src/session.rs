@@ -505,6 +505,7 @@ fn place(
     let header = unsafe { &mut *(base as *mut ProcHeader) };
     header.pid = pid;
     header.ppid = os::ppid();
+    header.pid_namespace = pid_namespace();
     header.start_mono_ns = clock::monotonic_ns();
     header.thread_slots = sizes.thread_slots;
     header.threads_off = layout.threads;
@@ -571,6 +572,12 @@ fn place(
     unsafe { at.write(attached) };
     // SAFETY: written above, in memory that stays.
     Some(unsafe { &*at })
+}
+
+/// Inode of the pid namespace in which the process ids here count; 0 if it cannot be asked for.
+fn pid_namespace() -> u64 {
+    let namespace = os::open(c"/proc/self/ns/pid", libc::O_PATH, 0).and_then(|fd| os::stat(&fd));
+    namespace.map_or(0, |stat| stat.st_ino)
 }
 
 fn fill(attached: &'static Attached, from: &Modules<'_>) {

@@ -110,7 +110,9 @@ fn judge(fd: &Fd, head: &[u8]) -> Target {
         None => Target::Not { reason: unrecorded::STATIC, strip: false },
         Some(name) => {
             let musl = contains(name.bytes(), b"ld-musl");
-            if musl == OURS_IS_MUSL {
+            if needs_sanitizer(fd, head) == Some(true) {
+                Target::Not { reason: unrecorded::SANITIZER, strip: true }
+            } else if musl == OURS_IS_MUSL {
                 Target::Recorded
             } else {
                 Target::Not { reason: unrecorded::OTHER_LIBC, strip: true }
@@ -119,8 +121,12 @@ fn judge(fd: &Fd, head: &[u8]) -> Target {
     }
 }
 
-fn interpreter(fd: &Fd, head: &[u8]) -> Option<Text<256>> {
-    const PT_INTERP: u32 = 3;
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_INTERP: u32 = 3;
+
+/// The first program header that is wanted: offset in the file, address and bytes of its segment.
+fn segment(fd: &Fd, head: &[u8], wanted: impl Fn(u32, [u64; 3]) -> bool) -> Option<[u64; 3]> {
     let offset = long(head, 32)?;
     let (size, count) = (u64::from(half(head, 54)?), u64::from(half(head, 56)?).min(128));
     for i in 0..count {
@@ -129,15 +135,46 @@ fn interpreter(fd: &Fd, head: &[u8]) -> Option<Text<256>> {
         if os::read_at(fd, &mut header, at) != Ok(header.len()) {
             return None;
         }
-        if word(&header, 0)? == PT_INTERP {
-            let mut name = [0u8; 255];
-            let len = os::read_at(fd, &mut name, long(&header, 8)?).ok()?;
-            let mut text = Text::new();
-            text.put(name.get(..len.min(long(&header, 32)? as usize))?);
-            return Some(text);
+        let found = [long(&header, 8)?, long(&header, 16)?, long(&header, 32)?];
+        if wanted(word(&header, 0)?, found) {
+            return Some(found);
         }
     }
     None
+}
+
+fn interpreter(fd: &Fd, head: &[u8]) -> Option<Text<256>> {
+    let [offset, _, bytes] = segment(fd, head, |kind, _| kind == PT_INTERP)?;
+    let mut name = [0u8; 255];
+    let len = os::read_at(fd, &mut name, offset).ok()?;
+    let mut text = Text::new();
+    text.put(name.get(..len.min(bytes as usize))?);
+    Some(text)
+}
+
+/// Whether a library that the program needs is a sanitizer's. `None` if the file does not say what it needs.
+fn needs_sanitizer(fd: &Fd, head: &[u8]) -> Option<bool> {
+    const NEEDED: u64 = 1;
+    const STRINGS: u64 = 5;
+    const MOST: u64 = 512;
+    let [dynamic, _, bytes] = segment(fd, head, |kind, _| kind == PT_DYNAMIC)?;
+    let entry = |i: u64| {
+        let mut entry = [0u8; 16];
+        let at = dynamic.checked_add(i.checked_mul(16)?)?;
+        let read = os::read_at(fd, &mut entry, at) == Ok(entry.len());
+        read.then_some([long(&entry, 0)?, long(&entry, 8)?]).filter(|[tag, _]| *tag != 0)
+    };
+    let entries = || (0..(bytes / 16).min(MOST)).map_while(entry);
+    let [_, address] = entries().find(|[tag, _]| *tag == STRINGS)?;
+    let holds = |[_, from, bytes]: [u64; 3]| from <= address && address - from < bytes;
+    let [offset, from, _] = segment(fd, head, |kind, load| kind == PT_LOAD && holds(load))?;
+    let strings = offset.checked_add(address - from)?;
+    let mut found = entries().filter(|[tag, _]| *tag == NEEDED).map_while(|[_, at]| {
+        let mut name = [0u8; 32];
+        let len = os::read_at(fd, &mut name, strings.checked_add(at)?).ok()?;
+        Some(unrecorded::is_sanitizer(name.get(..len)?))
+    });
+    Some(found.any(|sanitizer| sanitizer))
 }
 
 fn contains(text: &[u8], what: &[u8]) -> bool {

@@ -49,7 +49,7 @@ impl Drain {
             wanted.from_ns += SETTLE_NS;
         }
         let reachable = match reason {
-            reason::STATIC | reason::GO | reason::OTHER_LIBC => true,
+            reason::STATIC | reason::GO | reason::OTHER_LIBC | reason::SANITIZER => true,
             reason::SETUID => nix::unistd::geteuid().is_root(),
             _ => false,
         };

@@ -46,6 +46,8 @@ pub struct ProcFile {
     pub pid: u32,
     /// CLOCK_MONOTONIC ns when the program opened it.
     pub start_mono_ns: u64,
+    /// Inode of the pid namespace that `pid` counts in.
+    pub pid_namespace: u64,
     exe: [u32; 2],
     cmdline: [u32; 2],
     pidfd: Option<OwnedFd>,
@@ -115,12 +117,13 @@ impl ProcFile {
         let header = map.as_ptr().cast::<ProcHeader>();
         // SAFETY: the mapping is at least a ProcHeader long and page aligned; volatile reads of plain integers
         // are defined whatever another process writes meanwhile.
-        let (magic, slots, ring_bytes, start_mono_ns, exe, cmdline) = unsafe {
+        let (magic, slots, ring_bytes, start_mono_ns, pid_namespace, exe, cmdline) = unsafe {
             (
                 ptr::addr_of!((*header).magic).cast::<u64>().read_volatile(),
                 ptr::addr_of!((*header).thread_slots).read_volatile(),
                 ptr::addr_of!((*header).ring_bytes).read_volatile(),
                 ptr::addr_of!((*header).start_mono_ns).read_volatile(),
+                ptr::addr_of!((*header).pid_namespace).read_volatile(),
                 ptr::addr_of!((*header).exe).read_volatile(),
                 ptr::addr_of!((*header).cmdline).read_volatile(),
             )
@@ -155,6 +158,7 @@ impl ProcFile {
             inode: meta.ino(),
             pid,
             start_mono_ns,
+            pid_namespace,
             exe,
             cmdline,
             pidfd,

@@ -81,6 +81,8 @@ pub struct ProcHeader {
     pub ppid: u32,
     /// CLOCK_MONOTONIC ns when this file was opened.
     pub start_mono_ns: u64,
+    /// Inode of the pid namespace that `pid` counts in; 0 if the program could not ask for it.
+    pub pid_namespace: u64,
     /// Engine in force, see [`super::engine`].
     pub engine: AtomicU32,
     /// errno of the refused `perf_event_open`, 0 if it was not refused.
@@ -186,6 +188,16 @@ pub mod unrecorded {
     pub const OTHER_LIBC: u32 = 4;
     /// A Go program: its runtime replaces every signal handler by raw system calls.
     pub const GO: u32 = 5;
+    /// Linked with a sanitizer's shared library, which must come first of all libraries.
+    pub const SANITIZER: u32 = 6;
+
+    /// Whether the name of a needed library is a sanitizer's: of gcc (`libasan.so.8`) or clang (`libclang_rt.asan-x86_64.so`). The
+    /// one for undefined behaviour alone does not mind its place.
+    pub fn is_sanitizer(library: &[u8]) -> bool {
+        let library = library.strip_prefix(b"libclang_rt.").or_else(|| library.strip_prefix(b"lib"));
+        let names: [&[u8]; 5] = [b"asan", b"tsan", b"lsan", b"hwasan", b"msan"];
+        library.is_some_and(|library| names.iter().any(|name| library.starts_with(name)))
+    }
 }
 
 /// Words that a ring has at least.
