@@ -9,7 +9,7 @@
 
 use core::ffi::c_int;
 
-use crate::{os, signals, threads};
+use crate::{masks, os, signals, threads};
 
 /// The stack in use and, right above it, what the program thinks of it.
 const STACK_BYTES: usize = 64 * 1024;
@@ -153,15 +153,18 @@ fn not_permitted() -> usize {
 pub unsafe fn change(new: *const libc::stack_t, old: *mut libc::stack_t) -> Result<(), c_int> {
     // SAFETY: all-zero is a valid structure.
     let mut was: libc::stack_t = unsafe { core::mem::zeroed() };
-    // The kernel decides first what it accepts: its least size depends on what the process may use.
-    kernel(new, &raw mut was)?;
-    if !new.is_null() {
-        // SAFETY: valid, by the contract.
-        let asked = unsafe { new.read() };
-        let small = asked.ss_flags & libc::SS_DISABLE == 0 && asked.ss_size < enough();
-        if small && signals::owned() != 0 {
+    // SAFETY: null or valid, by the contract.
+    let asked = unsafe { new.as_ref() }.copied();
+    let small = |asked: &libc::stack_t| asked.ss_flags & libc::SS_DISABLE == 0 && asked.ss_size < enough();
+    match asked.filter(small).filter(|_| signals::owned() != 0) {
+        None => kernel(new, &raw mut was)?,
+        // No signal of ours may come while the small one is in force.
+        Some(asked) => masks::with_all_blocked(|| {
+            // The kernel decides what it accepts: its least size depends on what the process may use.
+            kernel(&raw const asked, &raw mut was)?;
             replace(&asked);
-        }
+            Ok::<(), c_int>(())
+        })?,
     }
     if let Some(at) = mappings().find(|at| was.ss_sp as usize == stack(*at)) {
         // SAFETY: written when the mapping was made.
