@@ -289,6 +289,17 @@ pub(crate) fn unrecorded(path: &str, why: u32, parent: u32) -> String {
         }
         reason::FOREIGN => ("is for another architecture", "record it with a flightline built for that"),
         reason::OTHER_LIBC => ("uses another C library", "record it with a flightline built for that"),
+        reason::ENVIRONMENT => (
+            "was executed with an environment without LD_PRELOAD",
+            "keep LD_PRELOAD and FLIGHTLINE_SESSION, or record as root",
+        ),
+        reason::OUT_OF_REACH => {
+            ("was executed as a user or in a root that cannot read the recorder's library", "record as root")
+        }
+        reason::TWO_IDS => ("was executed with real and effective ids that differ", "record as root"),
+        reason::FILE_LIMIT => {
+            ("was executed with a limit of file sizes (ulimit -f)", "raise the limit, or record as root")
+        }
         reason::SANITIZER => (
             "needs its sanitizer's library to be loaded first",
             "build it without the sanitizer, or use perf record",

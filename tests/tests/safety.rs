@@ -128,3 +128,34 @@ fn sanitized_programs_start() {
         }
     }
 }
+
+/// What ends in an environment, a user's rights, a root or limits of its own is recorded from outside, and its loader complains of
+/// nothing. As a container's entry point, `su` or `cron` start it.
+#[test]
+fn programs_that_cannot_join_are_recorded_from_outside() {
+    if skip::not_root("other users and roots are for root") || !skip::perf_allowed(false) {
+        return;
+    }
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let program = folder.path().join("burns");
+    std::fs::copy(victim::c("burns", OPTIMISED), &program).unwrap();
+    let burns = program.to_str().unwrap();
+    let cases: [&[&str]; 5] = [
+        &["env", "-i", burns],
+        &["sh", "-c", "env -u LD_PRELOAD \"$0\"; exit $?", burns],
+        &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", burns],
+        &["setpriv", "--ruid=65534", burns],
+        &["prlimit", "--fsize=1000", burns],
+    ];
+    for args in cases {
+        let recorded = Record::new().rate(1000).limit(LIMIT).run(args[0], &args[1..]).expect_code(0);
+        let stderr = &recorded.finished.stderr;
+        assert_eq!(recorded.finished.stdout_text(), "burned\n", "{args:?}: {stderr}");
+        assert!(!stderr.contains("ERROR: ld.so"), "{args:?}: {stderr}");
+        let stacks = folded::read(&recorded.path);
+        let samples = folded::sum_with(&stacks, "burn");
+        assert!(samples > 300, "{args:?}: {samples} samples of half a second\n{stderr}");
+    }
+}

@@ -2,10 +2,11 @@
 //! recorded is told to the drain, not to the program.
 
 use core::ffi::{CStr, c_char};
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use flightline_in_signal::clock;
-use flightline_in_signal::layout::proc_state;
+use flightline_in_signal::layout::{SESSION_ENV, proc_state, unrecorded};
 
 use crate::command::Quiet;
 use crate::masks::{self, KernelSet};
@@ -71,24 +72,80 @@ impl Drop for Spawning {
     }
 }
 
+/// This process joined by its environment, so that what it executes is expected to do the same.
+static BY_ENVIRONMENT: AtomicBool = AtomicBool::new(false);
+
+/// The session was found in the environment, and `LD_PRELOAD` names our object.
+pub fn joined_by_environment() {
+    BY_ENVIRONMENT.store(true, Relaxed);
+}
+
 /// Looks at the program about to be started. `true` if it must not see our object in its environment.
 ///
 /// # Safety
-/// `path` is null or a C string.
-pub unsafe fn inspect(path: *const c_char, search: bool) -> bool {
+/// `path` is null or a C string; `envp` is null or a null-terminated array of C strings.
+pub unsafe fn inspect(path: *const c_char, search: bool, envp: *const *const c_char) -> bool {
     let Some(attached) = session::inherited().filter(|_| !path.is_null()) else { return false };
     // SAFETY: by the contract.
     let path = unsafe { CStr::from_ptr(path) };
     if !search {
-        return judge(attached, path);
+        // SAFETY: by the contract.
+        return unsafe { judge(attached, path, envp) };
     }
-    target::on_path(path, os::env(c"PATH")).cstr().is_ok_and(|file| judge(attached, file))
+    let file = target::on_path(path, os::env(c"PATH"));
+    // SAFETY: by the contract.
+    file.cstr().is_ok_and(|file| unsafe { judge(attached, file, envp) })
 }
 
-fn judge(attached: &Attached, file: &CStr) -> bool {
-    let Target::Not { reason, strip } = target::look(file) else { return false };
-    notice(attached, file.to_bytes(), reason);
-    strip
+/// # Safety
+/// As [`inspect`].
+unsafe fn judge(attached: &Attached, file: &CStr, envp: *const *const c_char) -> bool {
+    match target::look(file) {
+        Target::Not { reason, strip } => {
+            notice(attached, file.to_bytes(), reason);
+            strip
+        }
+        Target::Recorded if attached.follows() && BY_ENVIRONMENT.load(Relaxed) => {
+            // SAFETY: by the contract.
+            let Some(reason) = (unsafe { lost_on_the_way(attached, envp) }) else { return false };
+            notice(attached, file.to_bytes(), reason);
+            true
+        }
+        Target::Recorded | Target::Unknown => false,
+    }
+}
+
+/// Why a program that could record itself will not find what it needs for that.
+///
+/// # Safety
+/// `envp` is null or a null-terminated array of C strings.
+unsafe fn lost_on_the_way(attached: &Attached, envp: *const *const c_char) -> Option<u32> {
+    let (mut library, mut session) = (None, false);
+    let mut at = envp;
+    // SAFETY: inside the array, up to its null.
+    while let Some(entry) = (!at.is_null()).then(|| unsafe { at.read() }).filter(|entry| !entry.is_null()) {
+        // SAFETY: an entry of the array.
+        let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        if let Some(list) = entry.strip_prefix(b"LD_PRELOAD=") {
+            let ours = |part: &&[u8]| part.windows(13).any(|window| window == b"libflightline");
+            library = list.split(|byte| matches!(byte, b':' | b' ')).find(ours);
+        }
+        session |= entry.strip_prefix(SESSION_ENV.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+        // SAFETY: not at the null yet.
+        at = unsafe { at.add(1) };
+    }
+    let Some(library) = library.filter(|_| session) else { return Some(unrecorded::ENVIRONMENT) };
+    if os::has_two_ids() {
+        return Some(unrecorded::TWO_IDS);
+    }
+    let readable = |path: &CStr, flags| os::open(path, flags, 0).is_ok();
+    let mut object = os::Text::<512>::new();
+    object.put(library);
+    let found = object.cstr().is_ok_and(|path| !library.contains(&b'/') || readable(path, libc::O_RDONLY));
+    if !found || !session::can_be_joined(&attached.dir) {
+        return Some(unrecorded::OUT_OF_REACH);
+    }
+    (os::limit(libc::RLIMIT_FSIZE as usize) < attached.file_bytes()).then_some(unrecorded::FILE_LIMIT)
 }
 
 /// Tells the drain what cannot be recorded. Atomic stores only: a `vfork` child may do it in its parent's memory.

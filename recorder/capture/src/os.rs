@@ -189,6 +189,13 @@ pub fn advise(address: usize, bytes: usize, advice: c_int) -> bool {
     unsafe { syscall(libc::SYS_madvise, [address, bytes, advice as usize, 0, 0, 0]) }.is_ok()
 }
 
+/// Whether real and effective ids differ: the loader of a program executed now ignores what is to be preloaded.
+pub fn has_two_ids() -> bool {
+    // SAFETY: no pointers.
+    let id = |number: libc::c_long| unsafe { sys::call(number as usize, [0; 6]) };
+    id(libc::SYS_getuid) != id(libc::SYS_geteuid) || id(libc::SYS_getgid) != id(libc::SYS_getegid)
+}
+
 /// Effective user id.
 pub fn euid() -> u32 {
     // SAFETY: no pointers.

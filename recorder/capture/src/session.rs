@@ -144,6 +144,16 @@ impl Attached {
         self.copy == fork_token::own() && self.pid == sys::getpid()
     }
 
+    /// Whether children are recorded too.
+    pub fn follows(&self) -> bool {
+        self.session().flags & session_flags::FOLLOW != 0
+    }
+
+    /// Length of this process's file; that of every process of the session.
+    pub fn file_bytes(&self) -> u64 {
+        self.layout.end
+    }
+
     /// First module table.
     pub fn tables(&self) -> *mut ModuleTable {
         (self.file.at + self.layout.modules as usize) as *mut ModuleTable
@@ -357,6 +367,12 @@ pub fn forget() {
 pub fn leave(attached: &'static Attached) {
     forget();
     attached.give_back();
+}
+
+/// Whether the calling process, with its present ids and root, could join the session in `dir`.
+pub fn can_be_joined(dir: &Dir) -> bool {
+    let name = path(dir, SESSION_FILE.as_bytes());
+    name.cstr().and_then(|name| os::open(name, libc::O_RDWR | libc::O_NOFOLLOW, 0)).is_ok()
 }
 
 /// What the session's page says of sizes: read once and checked, because every recorded program can write the page.

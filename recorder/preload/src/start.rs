@@ -34,7 +34,12 @@ extern "C" fn before_main() {
     if let Some(dir) = session {
         let moment = if preloaded || machine::wide() { Moment::ProgramStart } else { Moment::Later };
         match flightline_capture::start(dir, moment) {
-            Ok(()) => return,
+            Ok(()) => {
+                if preloaded {
+                    flightline_capture::exec::joined_by_environment();
+                }
+                return;
+            }
             Err(refused) => explain(refused),
         }
     }

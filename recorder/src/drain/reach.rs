@@ -49,7 +49,14 @@ impl Drain {
             wanted.from_ns += SETTLE_NS;
         }
         let reachable = match reason {
-            reason::STATIC | reason::GO | reason::OTHER_LIBC | reason::SANITIZER => true,
+            reason::STATIC
+            | reason::GO
+            | reason::OTHER_LIBC
+            | reason::SANITIZER
+            | reason::ENVIRONMENT
+            | reason::OUT_OF_REACH
+            | reason::TWO_IDS
+            | reason::FILE_LIMIT => true,
             reason::SETUID => nix::unistd::geteuid().is_root(),
             _ => false,
         };

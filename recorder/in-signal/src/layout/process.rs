@@ -191,6 +191,15 @@ pub mod unrecorded {
     /// Linked with a sanitizer's shared library, which must come first of all libraries.
     pub const SANITIZER: u32 = 6;
 
+    /// Executed with an environment that does not name our object.
+    pub const ENVIRONMENT: u32 = 7;
+    /// Executed as a user, or in a root, that cannot read our object or the session.
+    pub const OUT_OF_REACH: u32 = 8;
+    /// Executed with real and effective ids that differ: its loader ignores our object.
+    pub const TWO_IDS: u32 = 9;
+    /// Executed with a limit of file sizes (`RLIMIT_FSIZE`) below that of the shared memory.
+    pub const FILE_LIMIT: u32 = 10;
+
     /// Whether the name of a needed library is a sanitizer's: of gcc (`libasan.so.8`) or clang (`libclang_rt.asan-x86_64.so`). The
     /// one for undefined behaviour alone does not mind its place.
     pub fn is_sanitizer(library: &[u8]) -> bool {

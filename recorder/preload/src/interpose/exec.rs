@@ -32,7 +32,7 @@ unsafe fn execute(
     let strip = {
         let _errno = KeepErrno::new();
         // SAFETY: by the contract.
-        unsafe { exec::inspect(path, search) }
+        unsafe { exec::inspect(path, search, envp) }
     };
     let leaving_call = |envp| {
         let leaving = exec::leave();
@@ -289,7 +289,7 @@ unsafe fn spawn(
     envp: Words,
 ) -> c_int {
     // SAFETY: by the contract.
-    let strip = unsafe { exec::inspect(path, search) };
+    let strip = unsafe { exec::inspect(path, search, if envp.is_null() { environment() } else { envp }) };
     // SAFETY: passed on.
     let call = |envp| unsafe {
         let _mask = exec::spawning();
