@@ -180,6 +180,8 @@ impl Served {
     pub fn end(&mut self) {
         signal(self.child.id(), libc::SIGTERM);
         let _ = self.child.wait();
+        // The thread that reads the log ends with it.
+        until(LIMIT, "the end of the log", || (Arc::strong_count(&self.lines) == 1).then_some(()));
     }
 }
 

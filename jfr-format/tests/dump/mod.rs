@@ -130,7 +130,7 @@ fn value(v: Value<'_>, out: &mut String, budget: &mut usize, depth: usize) {
     }
 }
 
-/// Whether tests run at their full length, as `.ci/long tests` asks for.
+/// Whether tests run at their full length, as the variable `FLIGHTLINE_LONG` asks for.
 pub fn long() -> bool {
     std::env::var_os("FLIGHTLINE_LONG").is_some()
 }

@@ -2,8 +2,8 @@
 //! recorded is told to the drain, not to the program.
 
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use flightline_in_signal::clock;
 use flightline_in_signal::layout::{SESSION_ENV, proc_state, unrecorded};
@@ -72,11 +72,39 @@ impl Drop for Spawning {
     }
 }
 
+/// Whether a file can be read by a program executed now. A process that changed its user may have kept capabilities, by which it still
+/// reads what it executes will not: then the modes of the file and of all directories on the way decide.
+fn reads(path: &CStr) -> bool {
+    if os::open(path, libc::O_RDONLY, 0).is_err() {
+        return false;
+    }
+    let user = os::euid();
+    if user == 0 || user == USER.load(Relaxed) {
+        return true;
+    }
+    let allows = |path: &CStr, owner: u32, others: u32| {
+        let stat = os::open(path, libc::O_PATH, 0).and_then(|fd| os::stat(&fd));
+        stat.is_ok_and(|st| st.st_mode & if st.st_uid == user { owner } else { others } != 0)
+    };
+    let bytes = path.to_bytes();
+    let mut ends = bytes.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+    let on_the_way = ends.all(|end| {
+        let mut folder = os::Text::<512>::new();
+        folder.put(bytes.get(..end).unwrap_or_default());
+        folder.cstr().is_ok_and(|folder| allows(folder, 0o100, 0o001))
+    });
+    on_the_way && allows(path, 0o400, 0o004)
+}
+
+/// Effective user when this process joined.
+static USER: AtomicU32 = AtomicU32::new(0);
+
 /// This process joined by its environment, so that what it executes is expected to do the same.
 static BY_ENVIRONMENT: AtomicBool = AtomicBool::new(false);
 
 /// The session was found in the environment, and `LD_PRELOAD` names our object.
 pub fn joined_by_environment() {
+    USER.store(os::euid(), Relaxed);
     BY_ENVIRONMENT.store(true, Relaxed);
 }
 
@@ -138,11 +166,11 @@ unsafe fn lost_on_the_way(attached: &Attached, envp: *const *const c_char) -> Op
     if os::has_two_ids() {
         return Some(unrecorded::TWO_IDS);
     }
-    let readable = |path: &CStr, flags| os::open(path, flags, 0).is_ok();
     let mut object = os::Text::<512>::new();
     object.put(library);
-    let found = object.cstr().is_ok_and(|path| !library.contains(&b'/') || readable(path, libc::O_RDONLY));
-    if !found || !session::can_be_joined(&attached.dir) {
+    // The loader looks a name without a slash up itself.
+    let found = object.cstr().is_ok_and(|path| !library.contains(&b'/') || reads(path));
+    if !found || !session::can_be_joined(&attached.dir) || !attached.dir.cstr().is_ok_and(reads) {
         return Some(unrecorded::OUT_OF_REACH);
     }
     (os::limit(libc::RLIMIT_FSIZE as usize) < attached.file_bytes()).then_some(unrecorded::FILE_LIMIT)
