@@ -54,12 +54,13 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
     STARTED_WITH.fetch_or(moment == Moment::ProgramStart, Relaxed);
     command::listen();
     command::say_listens(attached);
+    // Last, so that as little as possible of the start's own work is sampled.
+    alloc::start(attached);
     threads::register_caller(attached);
     // Constructors of the program's libraries run before ours, and may have started threads.
     if moment == Moment::Later || threads::count() > 1 {
         threads::register_others();
     }
-    alloc::start(attached);
     Ok(())
 }
 

@@ -141,10 +141,10 @@ pub struct Runs {
 impl Runs {
     /// A sample: the addresses of the stack, innermost first.
     pub fn sample(&mut self, tid: u32, time_ns: u64, addresses: &[u64]) {
-        // The same place is reached by calls from the same places; what lies innermost moves within one function.
-        let callers = addresses.get(1..).unwrap_or_default();
-        let hash =
-            callers.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, a| (h ^ a).wrapping_mul(0x0100_0000_01b3));
+        // The same place is reached by calls from the same places; what lies innermost moves within one function. An interrupt puts
+        // the kernel's frames on top of it: their addresses are the upper half.
+        let callers = addresses.iter().filter(|address| *address >> 63 == 0).skip(1);
+        let hash = callers.fold(0xcbf2_9ce4_8422_2325_u64, |h, a| (h ^ a).wrapping_mul(0x0100_0000_01b3));
         let run = self.threads.entry(tid).or_default();
         if run.callers != hash || run.samples == 0 || time_ns.saturating_sub(run.last_ns) > RUNS_NS {
             *run = Run { callers: hash, since_ns: time_ns, ..Run::default() };
@@ -299,8 +299,10 @@ mod tests {
         let (mut runs, time) = (Runs::default(), Duration::from_secs(5));
         for tenth in 0..60 {
             let t = tenth * S / 10;
-            // One stays in a function, another goes round in one that it always leaves.
-            runs.sample(7, t, &[tenth, 10, 20]);
+            // One stays in a function, interrupted now and then; another goes round in one that it always leaves.
+            let kernel = [1 << 63 | tenth, 1 << 63 | 5];
+            let on_top = if tenth % 7 == 3 { &kernel[..] } else { &[] };
+            runs.sample(7, t, &[on_top, &[tenth, 10, 20]].concat());
             runs.sample(8, t, &[1, 30 + tenth % 2, 20]);
         }
         assert_eq!(runs.stuck(6 * S, time), Some((7, 59 * S / 10)));

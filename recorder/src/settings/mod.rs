@@ -488,7 +488,7 @@ mod tests {
             let ring = settings.ring_with(cpus);
             let rows = Settings::rows_beside(ring);
             assert!(
-                rows >= 6 << 20 && rest + ring + rows <= PROGRAM_BYTES,
+                rows >= 11 << 19 && rest + ring + rows <= PROGRAM_BYTES,
                 "{cpus} CPUs: {rest} + {ring} + {rows}"
             );
         }
