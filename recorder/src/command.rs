@@ -87,9 +87,8 @@ pub fn record(
         say(&format!("{}, so it is recorded from outside", refusal.what()));
         say_left_out(drain.settings(), say);
     }
-    let refuses = |r: &program::Refusal| {
-        matches!(r.reason, program::Reason::OtherLibc(_) | program::Reason::Sanitizer(_))
-    };
+    let refuses =
+        |r: &program::Refusal| matches!(r.reason, program::Reason::OtherLibc(_) | program::Reason::Sanitizer);
     let preloads = !outside.as_ref().is_some_and(refuses);
     let startup = if outside.is_none() { drain.expect_program() } else { None };
     drain.off_cpu_child(outside.is_none())?;

@@ -206,7 +206,8 @@ impl Drain {
         self.processes.iter().filter(|p| !p.book.over).count() + self.watched() + self.off_cpu_running()
     }
 
-    /// Whether a recorded process still runs now. Unlike [`Drain::running`] it does not count those whose end is not noticed yet.
+    /// Returns true if a recorded process still runs. Unlike [`Drain::running`], this does not count processes that have ended since the
+    /// last round.
     pub fn any_alive(&self) -> bool {
         self.processes.iter().any(|p| !p.book.over && p.file.alive())
             || self.watch.as_ref().is_some_and(|watch| watch.any_alive())

@@ -20,9 +20,9 @@ pub struct Report {
     pub events: u64,
     /// Events of recorded samples that could not be written because the output failed.
     pub unwritten: u64,
-    /// Stacks that were walked: of samples of CPU time and of other events.
+    /// Number of stacks walked, for CPU samples and for other events.
     pub stacks: u64,
-    /// Those of them that did not reach their root.
+    /// Number of stacks that did not reach their root.
     pub cut: u64,
     /// CPU time of all threads, ns.
     pub cpu_ns: u64,
@@ -330,7 +330,7 @@ mod tests {
             "199 samples, 2.02 s CPU time, nothing lost, 0.50 % of stacks cut, \
              engine timer (perf_event_open refused: Permission denied)"
         );
-        // Stacks of allocations are cut too, and counted against all that were walked.
+        // Truncated stacks of allocations count against all stacks.
         report.stacks = 1000;
         report.cut = 250;
         assert!(report.to_string().contains(", 25.00 % of stacks cut"), "{report}");

@@ -12,6 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use flightline_capture::target;
 use flightline_in_signal::layout::unrecorded;
 use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
@@ -47,15 +48,15 @@ pub enum Reason {
     OtherLibc(String),
     /// Go: its runtime replaces all signal handlers by raw system calls.
     Go,
-    /// Linked with this library of a sanitizer, which must come first of all libraries.
-    Sanitizer(String),
+    /// Linked with a sanitizer's shared library, which must be loaded before all others.
+    Sanitizer,
 }
 
 impl Reason {
     /// Whether the program can be recorded from outside, though not from inside.
     pub fn leaves_outside(&self) -> bool {
         match self {
-            Reason::Static | Reason::OtherLibc(_) | Reason::Go | Reason::Sanitizer(_) => true,
+            Reason::Static | Reason::OtherLibc(_) | Reason::Go | Reason::Sanitizer => true,
             // The kernel takes the events of an ordinary user away when the user changes.
             Reason::ChangesUser(_) => geteuid().is_root(),
             _ => false,
@@ -72,7 +73,7 @@ impl Refusal {
             Reason::ChangesUser(how) => format!("{path}: {how}"),
             Reason::OtherLibc(loader) => format!("{path}: uses another C library ({loader})"),
             Reason::Go => format!("{path}: is a Go program"),
-            Reason::Sanitizer(library) => format!("{path}: needs {library} to be loaded first"),
+            Reason::Sanitizer => format!("{path}: needs its sanitizer's library to be loaded first"),
             _ => self.to_string(),
         }
     }
@@ -110,9 +111,9 @@ impl fmt::Display for Refusal {
                 f,
                 "{path}: is a Go program, which allows no other profiler inside; use Go's runtime/pprof, or {perf}"
             ),
-            Reason::Sanitizer(library) => write!(
+            Reason::Sanitizer => write!(
                 f,
-                "{path}: needs {library} to be loaded before all other libraries, so nothing can be preloaded into it; build it without the sanitizer, or {perf}"
+                "{path}: needs its sanitizer's library to be loaded first, so nothing can be preloaded into it; build it without the sanitizer, or {perf}"
             ),
         }
     }
@@ -200,13 +201,17 @@ fn reason_against(path: &Path, file: &File) -> Option<Reason> {
     let Some(loader) = &head.interpreter else {
         return head.is_static().then_some(Reason::Static);
     };
-    if let Some(library) =
-        head.needed(file).into_iter().find(|name| unrecorded::is_sanitizer(name.as_bytes()))
-    {
-        return Some(Reason::Sanitizer(library));
+    if needs_sanitizer(path) {
+        return Some(Reason::Sanitizer);
     }
     let musl = loader.contains("ld-musl");
     (musl != cfg!(target_env = "musl")).then(|| Reason::OtherLibc(loader.clone()))
+}
+
+/// The same check as at an `exec` of a recorded program.
+fn needs_sanitizer(path: &Path) -> bool {
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    matches!(target::look(&path), target::Target::Not { reason: unrecorded::SANITIZER, .. })
 }
 
 fn changes_user(path: &Path, file: &File) -> Option<&'static str> {

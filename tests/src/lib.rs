@@ -29,7 +29,7 @@
 //! * [`java_reader`] builds and runs the Java reader of `consumer/java`.
 //! * [`shared_memory`] looks into a live session's shared memory, independently of the drain.
 
-/// Whether tests run at their full length, as the variable `FLIGHTLINE_LONG` asks for: more rounds and larger inputs.
+/// Returns true if `FLIGHTLINE_LONG` is set: tests then use more rounds and larger inputs.
 pub fn long() -> bool {
     std::env::var_os("FLIGHTLINE_LONG").is_some()
 }

@@ -67,7 +67,7 @@ fn no_engine_begins_anothers_timer() {
 
 /// A trap that is pending when another image starts would kill it.
 #[test]
-fn hundreds_of_execs_at_10_khz() {
+fn execs_at_10_khz_leave_no_pending_signal() {
     let _place = beside();
     let program = victim::c("guest_process", OPTIMISED);
     // The engine whose traps can kill, at full length; the others too, shorter.

@@ -1,5 +1,5 @@
-//! Programs that a recorder has harmed once, or of which it has missed a part without a word. Each prints the same and ends the same
-//! with a recorder as without one; where that is not the question, the test says what is.
+//! Programs that the recorder has harmed in the past, or did not record without reporting it. Each must print the same output and end
+//! with the same status with and without the recorder, unless the test states another expectation.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn same(cases: &[&[&str]], modes: &[Mode]) {
 }
 
 #[test]
-fn a_constructor_waits_for_a_thread_that_calls_interposed_functions() {
+fn interposed_functions_do_not_wait_for_the_loader() {
     let _place = beside();
     let library = library().to_string_lossy().into_owned();
     let calls = ["mutex", "semaphore", "mask", "puts", "fwrite", "name"];
@@ -42,11 +42,11 @@ fn a_constructor_waits_for_a_thread_that_calls_interposed_functions() {
 }
 
 #[test]
-fn alternate_stacks_of_any_size_and_kind() {
+fn alternate_stacks_are_not_overrun() {
     let _place = beside();
     let sizes = ["2048", "3072", "4096", "8192", "12000"];
     let plain = sizes.map(|bytes| ["small-stack", bytes]);
-    // The kernel's own frame needs more than the smaller ones have.
+    // The signal frame of the kernel alone does not fit on the two smallest.
     let nested = ["4096", "8192", "12000"].map(|bytes| ["small-stack-nested", bytes]);
     let others: [&[&str]; 4] =
         [&["own-stack"], &["autodisarm", "4096"], &["autodisarm", "12000"], &["many-stacks"]];
@@ -56,7 +56,7 @@ fn alternate_stacks_of_any_size_and_kind() {
 }
 
 #[test]
-fn threads_and_stacks_of_other_runtimes() {
+fn foreign_threads_and_stacks_are_walked_safely() {
     let _place = beside();
     // At 10 kHz a walk that takes longer than the period leaves the program no time: it does not end within the limit.
     let cases: [&[&str]; 5] = [
@@ -70,9 +70,9 @@ fn threads_and_stacks_of_other_runtimes() {
     same(&cases, &[guest::default_mode()]);
 }
 
-/// Threads that constructors of linked libraries have started are there before us.
+/// Constructors of linked libraries run before the recorder's and may start threads.
 #[test]
-fn threads_of_constructors_are_sampled() {
+fn constructor_threads_are_sampled() {
     let _place = beside();
     let linked = linked().to_string_lossy().into_owned();
     let recorded = Record::new().limit(LIMIT).run("env", &["SAFETY_THREAD=1", &linked]).expect_code(0);
@@ -82,9 +82,9 @@ fn threads_of_constructors_are_sampled() {
     assert!(thread * 5 > main && main > 0, "{thread} samples of the thread, {main} of main");
 }
 
-/// A module that a constructor opened is no part of the program: it may be closed while a stack leads through it.
+/// A module that a constructor opened may be closed while a stack leads through it.
 #[test]
-fn modules_that_constructors_open_may_go_away() {
+fn constructor_modules_can_be_unloaded() {
     let _place = beside();
     let module = victim::modules(1).remove(0);
     let (opens, linked) = (format!("SAFETY_OPENS={}", module.display()), linked());
@@ -93,7 +93,7 @@ fn modules_that_constructors_open_may_go_away() {
     assert_eq!(recorded.finished.stdout_text(), "done\n");
 }
 
-/// Two processes with the number 1, one of them with a copy of the other's memory.
+/// Two processes with pid 1, one of them with a copy of the other's memory.
 #[test]
 fn nested_pid_namespaces() {
     if skip::not_root("a pid namespace is made by root") {
@@ -108,7 +108,7 @@ fn nested_pid_namespaces() {
     assert!(nested > 200, "{nested} samples in 5 × 10⁸ rounds");
 }
 
-/// A sanitizer's shared library must come first. Such a program is recorded from outside, as itself and as the child of another.
+/// A sanitizer's shared library must be loaded first. Such a program is recorded from outside, also as a child of another program.
 #[test]
 fn sanitized_programs_start() {
     let _place = beside();
@@ -129,8 +129,8 @@ fn sanitized_programs_start() {
     }
 }
 
-/// What ends in an environment, a user's rights, a root or limits of its own is recorded from outside, and its loader complains of
-/// nothing. As a container's entry point, `su` or `cron` start it.
+/// Programs executed with their own environment, user or limits are recorded from outside, and their loader prints no error. Containers'
+/// entry points, `su` and `cron` start programs like this.
 #[test]
 fn programs_that_cannot_join_are_recorded_from_outside() {
     if skip::not_root("other users and roots are for root") || !skip::perf_allowed(false) {

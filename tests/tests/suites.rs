@@ -26,7 +26,7 @@ const MODULES: [&str; 11] = [
     "test_exceptions",
 ];
 
-/// Those that take a minute together.
+/// Modules that take a minute together.
 const SLOW: [&str; 3] = ["test_subprocess", "test_ctypes", "test_select"];
 
 /// Module → how its tests went.

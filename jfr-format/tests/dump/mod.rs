@@ -130,12 +130,12 @@ fn value(v: Value<'_>, out: &mut String, budget: &mut usize, depth: usize) {
     }
 }
 
-/// Whether tests run at their full length, as the variable `FLIGHTLINE_LONG` asks for.
+/// Returns true if `FLIGHTLINE_LONG` is set: tests then use more rounds and larger inputs.
 pub fn long() -> bool {
     std::env::var_os("FLIGHTLINE_LONG").is_some()
 }
 
-/// The distance between places that are tried.
+/// The distance between the byte offsets that a test tries.
 pub fn stride(usual: usize, of_long_tests: usize) -> usize {
     if long() { of_long_tests } else { usual }
 }

@@ -72,9 +72,9 @@ impl Drop for Spawning {
     }
 }
 
-/// Whether a file can be read by a program executed now. A process that changed its user may have kept capabilities, by which it still
-/// reads what it executes will not: then the modes of the file and of all directories on the way decide.
-fn reads(path: &CStr) -> bool {
+/// Returns true if a program executed now can read the file. A process that changed its user may still have capabilities, which the
+/// executed program loses: then the modes of the file and of all folders of its path decide.
+fn is_readable(path: &CStr) -> bool {
     if os::open(path, libc::O_RDONLY, 0).is_err() {
         return false;
     }
@@ -88,21 +88,21 @@ fn reads(path: &CStr) -> bool {
     };
     let bytes = path.to_bytes();
     let mut ends = bytes.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
-    let on_the_way = ends.all(|end| {
+    let can_enter = ends.all(|end| {
         let mut folder = os::Text::<512>::new();
         folder.put(bytes.get(..end).unwrap_or_default());
         folder.cstr().is_ok_and(|folder| allows(folder, 0o100, 0o001))
     });
-    on_the_way && allows(path, 0o400, 0o004)
+    can_enter && allows(path, 0o400, 0o004)
 }
 
-/// Effective user when this process joined.
+/// Effective user of this process when it joined.
 static USER: AtomicU32 = AtomicU32::new(0);
 
-/// This process joined by its environment, so that what it executes is expected to do the same.
+/// This process joined because of its environment, so the programs that it executes should do the same.
 static BY_ENVIRONMENT: AtomicBool = AtomicBool::new(false);
 
-/// The session was found in the environment, and `LD_PRELOAD` names our object.
+/// Records that the session was found in the environment, and that `LD_PRELOAD` names this library.
 pub fn joined_by_environment() {
     USER.store(os::euid(), Relaxed);
     BY_ENVIRONMENT.store(true, Relaxed);
@@ -135,7 +135,7 @@ unsafe fn judge(attached: &Attached, file: &CStr, envp: *const *const c_char) ->
         }
         Target::Recorded if attached.follows() && BY_ENVIRONMENT.load(Relaxed) => {
             // SAFETY: by the contract.
-            let Some(reason) = (unsafe { lost_on_the_way(attached, envp) }) else { return false };
+            let Some(reason) = (unsafe { reason_not_to_join(attached, envp) }) else { return false };
             notice(attached, file.to_bytes(), reason);
             true
         }
@@ -143,11 +143,11 @@ unsafe fn judge(attached: &Attached, file: &CStr, envp: *const *const c_char) ->
     }
 }
 
-/// Why a program that could record itself will not find what it needs for that.
+/// The reason why a program that could record itself will not join, one of [`unrecorded`].
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of C strings.
-unsafe fn lost_on_the_way(attached: &Attached, envp: *const *const c_char) -> Option<u32> {
+unsafe fn reason_not_to_join(attached: &Attached, envp: *const *const c_char) -> Option<u32> {
     let (mut library, mut session) = (None, false);
     let mut at = envp;
     // SAFETY: inside the array, up to its null.
@@ -155,8 +155,7 @@ unsafe fn lost_on_the_way(attached: &Attached, envp: *const *const c_char) -> Op
         // SAFETY: an entry of the array.
         let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
         if let Some(list) = entry.strip_prefix(b"LD_PRELOAD=") {
-            let ours = |part: &&[u8]| part.windows(13).any(|window| window == b"libflightline");
-            library = list.split(|byte| matches!(byte, b':' | b' ')).find(ours);
+            library = target::preloaded(list).find(|entry| target::is_ours(entry));
         }
         session |= entry.strip_prefix(SESSION_ENV.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
         // SAFETY: not at the null yet.
@@ -168,9 +167,9 @@ unsafe fn lost_on_the_way(attached: &Attached, envp: *const *const c_char) -> Op
     }
     let mut object = os::Text::<512>::new();
     object.put(library);
-    // The loader looks a name without a slash up itself.
-    let found = object.cstr().is_ok_and(|path| !library.contains(&b'/') || reads(path));
-    if !found || !session::can_be_joined(&attached.dir) || !attached.dir.cstr().is_ok_and(reads) {
+    // The loader searches its own folders for a name without a slash.
+    let found = object.cstr().is_ok_and(|path| !library.contains(&b'/') || is_readable(path));
+    if !found || !session::page_path(&attached.dir).cstr().is_ok_and(is_readable) {
         return Some(unrecorded::OUT_OF_REACH);
     }
     (os::limit(libc::RLIMIT_FSIZE as usize) < attached.file_bytes()).then_some(unrecorded::FILE_LIMIT)

@@ -29,7 +29,7 @@ unsafe extern "C" fn in_child() {
     let Some(parent) = session::inherited() else {
         // It waits for commands as its parent did.
         threads::reset_pool();
-        signals::reset_locks();
+        signals::forget_cut_changes();
         return;
     };
     let stack =
@@ -40,7 +40,7 @@ unsafe extern "C" fn in_child() {
     alloc::in_child();
     threads::reset_pool();
     closing::reset();
-    signals::reset_locks();
+    signals::forget_cut_changes();
     if sandbox::applies() {
         return;
     }

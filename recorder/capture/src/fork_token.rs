@@ -1,8 +1,8 @@
-//! Tells a copy of this process's memory from the original.
+//! A number that distinguishes a forked child from its parent.
 //!
-//! Not every child that copies the memory runs the C library's fork handlers: `_Fork` and a raw `clone` do not. Its process id
-//! does not tell it either, as it may be the same number in another pid namespace. So there is a page that the kernel empties in
-//! every such child (`MADV_WIPEONFORK`, Linux 4.14), with a number in it that no ancestor has had.
+//! Children of `_Fork` and raw `clone` copy the memory but run no fork handler. The pid is not enough to recognise them, because two
+//! processes of different pid namespaces may have the same one. The kernel clears a page with `MADV_WIPEONFORK` (Linux 4.14) in every
+//! such child; the page holds a number that no ancestor has had.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
@@ -13,51 +13,45 @@ use crate::os;
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Numbers given to this process and its ancestors: a child goes on with its parent's.
-static GIVEN: AtomicU32 = AtomicU32::new(0);
+/// Tokens of this process and its ancestors so far; a child continues its parent's count.
+static LAST: AtomicU32 = AtomicU32::new(0);
 
 const PAGE_BYTES: usize = 4096;
 
-/// The number of this copy of the memory, never 0. A `vfork` child has its parent's. Async-signal-safe.
+/// The token of this process, never 0. A `vfork` child shares its parent's. Async-signal-safe.
 ///
-/// On a kernel that cannot empty the page it is the process id.
+/// On a kernel without `MADV_WIPEONFORK` it is the pid.
 pub fn own() -> u32 {
-    let page = match PAGE.load(Acquire) {
-        known if !known.is_null() => known,
-        _ => match map() {
-            Some(page) => page,
-            None => return sys::getpid(),
-        },
-    };
+    let mut page = PAGE.load(Acquire);
+    if page.is_null() {
+        let Some(new) = map() else { return sys::getpid() };
+        page = new;
+    }
     // SAFETY: mapped for as long as the process lives.
     let word = unsafe { &*page };
     match word.load(Relaxed) {
         0 => {
-            let new = GIVEN.fetch_add(1, Relaxed).wrapping_add(1).max(1);
+            let new = LAST.fetch_add(1, Relaxed).wrapping_add(1).max(1);
             word.compare_exchange(0, new, AcqRel, Acquire).err().unwrap_or(new)
         }
-        number => number,
+        token => token,
     }
 }
 
 #[cold]
 fn map() -> Option<*mut AtomicU32> {
-    const WIPE_ON_FORK: i32 = 18;
     let at = os::map(None, PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE).ok()?;
     let page = at as *mut AtomicU32;
-    let first = os::advise(at, PAGE_BYTES, WIPE_ON_FORK)
-        .then(|| PAGE.compare_exchange(core::ptr::null_mut(), page, AcqRel, Acquire));
-    match first {
-        Some(Ok(_)) => return Some(page),
-        // Another thread was faster.
-        Some(Err(known)) => {
-            // SAFETY: mapped above, unknown to anybody.
-            unsafe { os::unmap(at, PAGE_BYTES) };
-            return Some(known);
+    let known = if os::advise(at, PAGE_BYTES, libc::MADV_WIPEONFORK) {
+        match PAGE.compare_exchange(core::ptr::null_mut(), page, AcqRel, Acquire) {
+            Ok(_) => return Some(page),
+            // Another thread was faster.
+            Err(known) => Some(known),
         }
-        None => {}
-    }
-    // SAFETY: as above.
+    } else {
+        None
+    };
+    // SAFETY: mapped above, not published.
     unsafe { os::unmap(at, PAGE_BYTES) };
-    None
+    known
 }

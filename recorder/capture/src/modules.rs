@@ -6,30 +6,31 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use flightline_in_signal::layout::{INIT_MODULES, InitModule, MODULES_PER_TABLE, ModuleEntry, module_flags};
 
 use crate::session::Attached;
+use crate::start_objects::StartObjects;
 
 /// One executable segment as the loader describes it.
 struct Loaded<'a> {
     module: InitModule,
     path: &'a [u8],
-    /// The loader mapped it together with the program.
-    with_program: bool,
+    /// The loader mapped it before it started the program.
+    at_start: bool,
 }
 
 struct Scan<'a> {
     visit: &'a mut dyn FnMut(&Loaded<'_>),
     vdso: u64,
     first: bool,
-    /// Known so far, if asked for.
-    with_program: Option<&'a mut WithProgram>,
+    /// The start objects found so far; `None` if the caller does not need them.
+    at_start: Option<&'a mut StartObjects>,
 }
 
 const PAGE: u64 = 4096;
 
 /// Calls `visit` for every executable segment. Takes the loader's lock: not for handlers, nor for the child of a fork.
-fn scan(with_program: Option<&mut WithProgram>, visit: &mut dyn FnMut(&Loaded<'_>)) {
+fn scan(at_start: Option<&mut StartObjects>, visit: &mut dyn FnMut(&Loaded<'_>)) {
     // SAFETY: no pointers.
     let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
-    let mut scan = Scan { visit, vdso, first: true, with_program };
+    let mut scan = Scan { visit, vdso, first: true, at_start };
     // SAFETY: the callback gets exactly this pointer back, during this call only.
     unsafe { libc::dl_iterate_phdr(Some(on_object), (&raw mut scan).cast()) };
 }
@@ -66,10 +67,9 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, data: *m
         });
     let covers = |address: u64| address != 0 && holding(address.wrapping_sub(bias)).is_some();
     let dynamic = of_kind(libc::PT_DYNAMIC).next().map(|h| bias.wrapping_add(h.p_vaddr));
-    let with_program = scan.with_program.as_mut().is_some_and(|known| {
-        let object = dynamic.map(|at| Dynamic { at: at as *const [usize; 2], bias: bias as usize });
-        let certain = first || covers(scan.vdso) || covers(known.loader) || covers(known.own_code);
-        known.add(object, path, certain)
+    let at_start = scan.at_start.as_mut().is_some_and(|known| {
+        let certain = first || covers(scan.vdso) || known.addresses().into_iter().any(covers);
+        known.add(dynamic.map(|at| (at, bias)), path, certain)
     });
     let mut build_id = [0u8; 24];
     let mut build_id_len = 0;
@@ -103,87 +103,9 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, data: *m
             build_id_len: build_id_len as u32,
             build_id,
         };
-        (scan.visit)(&Loaded { module, path, with_program });
+        (scan.visit)(&Loaded { module, path, at_start });
     }
     0
-}
-
-/// The objects that the loader maps before it starts the program. They are never unmapped; one that a constructor of a library has
-/// opened may be closed again. The loader does not say which is which, but what it maps for the program is needed by an object
-/// that comes before it in its list, or is preloaded.
-struct WithProgram {
-    objects: [Option<Dynamic>; MOST_OBJECTS],
-    count: usize,
-    /// Addresses inside the loader and inside our own object.
-    loader: u64,
-    own_code: u64,
-}
-
-/// More objects count as opened later, which costs the walker checked reads.
-const MOST_OBJECTS: usize = 512;
-
-/// The dynamic section of a loaded object: tags and values up to the tag 0.
-#[derive(Clone, Copy)]
-struct Dynamic {
-    at: *const [usize; 2],
-    bias: usize,
-}
-
-impl WithProgram {
-    fn new() -> WithProgram {
-        // SAFETY: no pointers.
-        let loader = unsafe { libc::getauxval(libc::AT_BASE) };
-        let own_code = WithProgram::new as *const () as u64;
-        WithProgram { objects: [None; MOST_OBJECTS], count: 0, loader, own_code }
-    }
-
-    /// Notes the next object of the loader's list; `true` if it was mapped with the program.
-    fn add(&mut self, object: Option<Dynamic>, path: &[u8], certain: bool) -> bool {
-        let name = base_name(path);
-        let soname = object.and_then(|object| object.strings(SONAME).next());
-        let is = |other: &[u8]| other == path || base_name(other) == name || soname == Some(other);
-        let known = self.objects.get(..self.count).unwrap_or_default();
-        let needed = || known.iter().flatten().any(|earlier| earlier.strings(NEEDED).any(is));
-        let preloaded = || {
-            let list = crate::os::env(c"LD_PRELOAD").map_or(&b""[..], CStr::to_bytes);
-            list.split(|byte| matches!(byte, b':' | b' ')).any(is)
-        };
-        let added = certain || needed() || preloaded();
-        if let (true, Some(place)) = (added, self.objects.get_mut(self.count)) {
-            *place = object;
-            self.count += 1;
-        }
-        added
-    }
-}
-
-/// Tags of a dynamic section.
-const NEEDED: usize = 1;
-const STRINGS: usize = 5;
-const SONAME: usize = 14;
-
-impl Dynamic {
-    /// The entries of a tag.
-    fn values(self, tag: usize) -> impl Iterator<Item = usize> {
-        // SAFETY: the section of a loaded object, which ends with the tag 0.
-        let entries = (0..).map(move |i| unsafe { self.at.add(i).read() }).take_while(|entry| entry[0] != 0);
-        entries.filter(move |entry| entry[0] == tag).map(|entry| entry[1])
-    }
-
-    /// The texts that the entries of a tag name.
-    fn strings<'a>(self, tag: usize) -> impl Iterator<Item = &'a [u8]> {
-        let table = self.values(STRINGS).next();
-        // Some loaders write the address into the section, others leave the object's own.
-        let table = table.map(|at| if at < self.bias { at + self.bias } else { at });
-        self.values(tag).filter_map(move |offset| {
-            // SAFETY: a string of the table of a loaded object, NUL-terminated.
-            table.map(|table| unsafe { CStr::from_ptr((table + offset) as *const _) }.to_bytes())
-        })
-    }
-}
-
-fn base_name(path: &[u8]) -> &[u8] {
-    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
 const GNU_BUILD_ID: u32 = 3;
@@ -225,17 +147,17 @@ pub fn is_go_program() -> bool {
     })
 }
 
-/// Writes the log of modules and table 0. With `starting`, what is mapped with the program is marked as never unmapped; otherwise
-/// only the program, the vDSO and what holds our own code are.
+/// Writes the log of modules and table 0. With `starting`, the objects that the loader mapped before it started the program
+/// are marked as permanent; otherwise only the program, the vDSO and the object with the recorder's code are.
 pub fn write_initial(attached: &Attached, starting: bool) {
     let here = [write_initial as *const () as u64, libc::getpid as *const () as u64];
     let mut first = true;
     let mut sorted = SortedTable::new(attached);
-    let mut with_program = starting.then(WithProgram::new);
-    scan(with_program.as_mut(), &mut |loaded| {
+    let mut at_start = starting.then(StartObjects::new);
+    scan(at_start.as_mut(), &mut |loaded| {
         let mut module = loaded.module;
         let ours = here.iter().any(|at| (module.start..module.end).contains(at));
-        if loaded.with_program || first || ours || module.flags & module_flags::VDSO != 0 {
+        if loaded.at_start || first || ours || module.flags & module_flags::VDSO != 0 {
             module.flags |= module_flags::PERMANENT;
         }
         if first {
@@ -365,23 +287,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_mapped_with_the_program_are_told_from_those_opened_later() {
-        let of_this_program = |with: &mut WithProgram| {
-            let (mut all, mut marked) = (0, 0);
-            scan(Some(with), &mut |loaded| {
-                all += 1;
-                marked += usize::from(loaded.with_program);
-            });
-            (all, marked)
-        };
-        // Every object of a program that has opened none, and an object of that name that none of them needs.
-        let mut known = WithProgram::new();
-        let (all, marked) = of_this_program(&mut known);
+    fn objects_opened_later_are_not_start_objects() {
+        // This test program has opened no object.
+        let mut known = StartObjects::new();
+        let (mut all, mut marked) = (0, 0);
+        scan(Some(&mut known), &mut |loaded| {
+            all += 1;
+            marked += usize::from(loaded.at_start);
+        });
         assert!(all > 2, "{all}");
         assert_eq!(all, marked);
         assert!(!known.add(None, b"/opt/libopened.so", false));
         assert!(known.add(None, b"/elsewhere/libc.so.6", false));
-        assert!(known.count <= MOST_OBJECTS);
     }
 
     #[test]

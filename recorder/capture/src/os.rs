@@ -189,7 +189,7 @@ pub fn advise(address: usize, bytes: usize, advice: c_int) -> bool {
     unsafe { syscall(libc::SYS_madvise, [address, bytes, advice as usize, 0, 0, 0]) }.is_ok()
 }
 
-/// Whether real and effective ids differ: the loader of a program executed now ignores what is to be preloaded.
+/// Returns true if real and effective ids differ: the loader of an executed program then ignores `LD_PRELOAD`.
 pub fn has_two_ids() -> bool {
     // SAFETY: no pointers.
     let id = |number: libc::c_long| unsafe { sys::call(number as usize, [0; 6]) };

@@ -60,7 +60,7 @@ pub type Dir = Text<256>;
 pub struct Attached {
     /// Process that joined: a forked child sees its parent's `Attached` until it joins itself.
     pub pid: u32,
-    /// Its copy of the memory: two processes of different pid namespaces may have the same pid.
+    /// Token of the process that joined: processes of different pid namespaces may have the same pid.
     copy: u32,
     /// The session directory.
     pub dir: Dir,
@@ -139,17 +139,17 @@ impl Attached {
         self.state.session
     }
 
-    /// `false` in a child that shares the memory of the process that joined, or has copied it.
+    /// Returns false in a child that shares the memory of the process that joined, or has copied it.
     pub fn is_ours(&self) -> bool {
         self.copy == fork_token::own() && self.pid == sys::getpid()
     }
 
-    /// Whether children are recorded too.
+    /// Returns true if children are recorded too.
     pub fn follows(&self) -> bool {
         self.session().flags & session_flags::FOLLOW != 0
     }
 
-    /// Length of this process's file; that of every process of the session.
+    /// Length of a process file of this session.
     pub fn file_bytes(&self) -> u64 {
         self.layout.end
     }
@@ -369,21 +369,26 @@ pub fn leave(attached: &'static Attached) {
     attached.give_back();
 }
 
-/// Whether the calling process, with its present ids and root, could join the session in `dir`.
-pub fn can_be_joined(dir: &Dir) -> bool {
-    let name = path(dir, SESSION_FILE.as_bytes());
-    name.cstr().and_then(|name| os::open(name, libc::O_RDWR | libc::O_NOFOLLOW, 0)).is_ok()
+/// Path of the page of the session in `dir`.
+pub fn page_path(dir: &Dir) -> Text<320> {
+    path(dir, SESSION_FILE.as_bytes())
 }
 
-/// What the session's page says of sizes: read once and checked, because every recorded program can write the page.
+/// Sizes from the session's page, read once and checked, because every recorded program can write the page.
 struct Sizes {
     thread_slots: u32,
     ring_bytes: u64,
     rows_bytes: u64,
 }
 
+impl Sizes {
+    fn layout(&self) -> ProcLayout {
+        ProcLayout::new(self.thread_slots, self.ring_bytes)
+    }
+}
+
 fn map_session(dir: &Dir) -> Result<(Range, Sizes), Refused> {
-    let name = path(dir, SESSION_FILE.as_bytes());
+    let name = page_path(dir);
     let name = name.cstr().map_err(at("session page"))?;
     let fd = os::open(name, libc::O_RDWR | libc::O_NOFOLLOW, 0).map_err(at("session page"))?;
     let st = os::stat(&fd).map_err(at("session page"))?;
@@ -444,7 +449,7 @@ fn create(
     number: u64,
     rows: Range,
 ) -> Result<&'static Attached, Refused> {
-    let layout = ProcLayout::new(sizes.thread_slots, sizes.ring_bytes);
+    let layout = sizes.layout();
     let pid = sys::getpid();
     let mut name = path(dir, b"");
     name.number(u64::from(pid)).put(b"-").number(number).put(b".tmp");
@@ -461,7 +466,7 @@ fn create(
         os::unlink(name);
         Refused::Os("process file", errno)
     })?;
-    place(dir, page, sizes, &layout, (pid, number), file, rows, private).ok_or(Refused::Format)
+    place(dir, page, sizes, (pid, number), file, rows, private).ok_or(Refused::Format)
 }
 
 /// Maps the whole file and makes the parts present that handlers write. What grows later is made present then.
@@ -501,17 +506,16 @@ fn reserve(fd: &Fd, bytes: usize) -> Result<(), c_int> {
     unsafe { os::syscall(libc::SYS_fallocate, [fd.raw() as usize, 0, 0, bytes, 0, 0]) }.map(drop)
 }
 
-#[allow(clippy::too_many_arguments, reason = "called once, by `create`")]
 fn place(
     dir: &Dir,
     page: Range,
     sizes: &Sizes,
-    layout: &ProcLayout,
     (pid, number): (u32, u64),
     file: Range,
     rows: Range,
     private: Range,
 ) -> Option<&'static Attached> {
+    let layout = sizes.layout();
     let base = file.at;
     let part = |offset: u64| base + offset as usize;
     // SAFETY: checked by `map_session`; its range is never unmapped while referenced.
@@ -571,7 +575,7 @@ fn place(
         state,
         log_lock: Spin::new(),
         file,
-        layout: *layout,
+        layout,
         rows,
         page,
         private,
@@ -590,7 +594,7 @@ fn place(
     Some(unsafe { &*at })
 }
 
-/// Inode of the pid namespace in which the process ids here count; 0 if it cannot be asked for.
+/// Inode of this process's pid namespace; 0 if `/proc` cannot be read.
 fn pid_namespace() -> u64 {
     let namespace = os::open(c"/proc/self/ns/pid", libc::O_PATH, 0).and_then(|fd| os::stat(&fd));
     namespace.map_or(0, |stat| stat.st_ino)

@@ -5,10 +5,10 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::{fork_token, os};
 
-/// The lock. Never waited for in a handler, held for a few instructions only.
+/// The lock. It is held for a few instructions only, and handlers never wait for it.
 ///
-/// It holds the number of the memory copy it was taken in. A child that copied the memory while another thread of its parent held
-/// the lock finds a number that is not its own, and takes it over: that thread does not exist there.
+/// The lock word is the owner's fork token. A child that copied the memory while a thread of its parent held the lock sees a token
+/// other than its own and takes the lock over, because that thread does not exist in the child.
 pub struct Spin(AtomicU32);
 
 impl Spin {
@@ -33,19 +33,19 @@ impl Spin {
         }
     }
 
-    /// Takes the lock if no thread of this process has it. Async-signal-safe.
+    /// Takes the lock if no thread of this process holds it. Async-signal-safe.
     pub fn try_lock(&self) -> bool {
         let own = fork_token::own();
         let held = self.0.load(Relaxed);
         held != own && self.0.compare_exchange(held, own, Acquire, Relaxed).is_ok()
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     pub fn unlock(&self) {
         self.0.store(0, Release);
     }
 
-    /// `true` while a thread of this process has it.
+    /// Returns true while a thread of this process holds the lock.
     pub fn is_locked(&self) -> bool {
         self.0.load(Acquire) == fork_token::own()
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_of_the_memory_takes_over_a_lock_of_its_parent() {
+    fn forked_child_takes_over_its_parents_lock() {
         let lock = Spin::new();
         lock.lock();
         assert!(lock.is_locked() && !lock.try_lock());

@@ -1,27 +1,26 @@
 //! Alternate signal stacks. Our handler runs on the program's, if it has one (a coroutine's own stack may be smaller
-//! still). A program may have sized it for its own handler alone: then the thread gets a larger one of ours in its place, and the
-//! program reads back what it set.
+//! still). A program may have sized it for its own handler alone. The thread then gets a larger stack, and `sigaltstack` still
+//! reports the program's own.
 //!
-//! A mapping of ours belongs to the stack of the program that it replaces, by address and size, until the thread ends. It cannot
-//! be freed when the program sets another stack: every return from a signal handler sets again the stack that was in force when the
-//! handler was entered (`rt_sigreturn` restores `uc_stack`), and with `SS_AUTODISARM` the handler that sets another one may itself
-//! be running on it.
+//! The larger stack belongs to the program's stack that it replaces, by address and size, until the thread ends. It cannot be freed
+//! when the program sets another stack. Returning from a signal handler restores the stack that was in force before the handler
+//! (`rt_sigreturn` restores `uc_stack`). With `SS_AUTODISARM`, the handler that sets another stack may also be running on it.
 
 use core::ffi::c_int;
 
-use crate::{masks, os, signals, threads};
+use crate::{masks, os, signal_frame, signals, threads};
 
 /// The stack in use and, right above it, what the program thinks of it.
 const STACK_BYTES: usize = 64 * 1024;
 const GUARD: usize = 4096;
 const WHOLE: usize = GUARD + STACK_BYTES + 4096;
 
-/// Replaced stacks of one thread. A program that sets more small ones, at different places, gives the oldest back that it is not on.
+/// Replaced stacks of one thread. If a program sets more small stacks, at different addresses, the oldest unused one is unmapped.
 const MOST: usize = 16;
 
-/// What the program asked for; at the end of the mapping that replaces it.
+/// The stack that the program set; stored at the end of the mapping that replaces it.
 struct Replaced {
-    asked: libc::stack_t,
+    requested: libc::stack_t,
     /// The thread's mapping made before this one, 0 if none.
     next: usize,
 }
@@ -96,51 +95,9 @@ fn kernel(new: *const libc::stack_t, old: *mut libc::stack_t) -> Result<(), c_in
 }
 
 /// A stack below this does not hold a handler of the program interrupted by ours: two kernel frames and both handlers.
-fn enough() -> usize {
+fn least_bytes() -> usize {
     const HANDLERS: usize = 4096;
-    2 * frame() + HANDLERS
-}
-
-/// Bytes of the kernel's frame of a signal.
-fn frame() -> usize {
-    const OLD_KERNELS: usize = 2048;
-    // SAFETY: no pointers.
-    let most = (unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize).max(OLD_KERNELS);
-    most.saturating_sub(not_permitted())
-}
-
-/// Bytes that `AT_MINSIGSTKSZ` counts for state that this process may not use: AMX needs a permission (Linux,
-/// Documentation/arch/x86/xstate.rst), without which no frame has it.
-#[cfg(target_arch = "x86_64")]
-fn not_permitted() -> usize {
-    use core::arch::x86_64::__cpuid_count;
-    const GET_PERMITTED: usize = 0x1022;
-    const TILE_CONFIGURATION: u32 = 17;
-    const TILE_DATA: u32 = 18;
-    const LEAF: u32 = 0xd;
-    let mut permitted = 0u64;
-    let args = [GET_PERMITTED, &raw mut permitted as usize, 0, 0, 0, 0];
-    // SAFETY: the kernel writes one word.
-    if unsafe { os::syscall(libc::SYS_arch_prctl, args) }.is_err() || permitted >> TILE_DATA & 1 != 0 {
-        return 0;
-    }
-    // Size and offset of each component in the frame's XSAVE area (Intel SDM, volume 1, 13.5).
-    let all = __cpuid_count(LEAF, 0);
-    let end = |component: u32| {
-        let part = __cpuid_count(LEAF, component);
-        part.ebx + part.eax
-    };
-    let enabled = |component: &u32| all.eax >> component & 1 != 0;
-    if !enabled(&TILE_DATA) {
-        return 0;
-    }
-    let rest = (2..TILE_CONFIGURATION).filter(enabled).map(end).max().unwrap_or(0);
-    all.ebx.saturating_sub(rest) as usize
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn not_permitted() -> usize {
-    0
+    2 * signal_frame::bytes() + HANDLERS
 }
 
 /// `sigaltstack` on behalf of the program.
@@ -154,23 +111,25 @@ pub unsafe fn change(new: *const libc::stack_t, old: *mut libc::stack_t) -> Resu
     // SAFETY: all-zero is a valid structure.
     let mut was: libc::stack_t = unsafe { core::mem::zeroed() };
     // SAFETY: null or valid, by the contract.
-    let asked = unsafe { new.as_ref() }.copied();
-    let small = |asked: &libc::stack_t| asked.ss_flags & libc::SS_DISABLE == 0 && asked.ss_size < enough();
-    match asked.filter(small).filter(|_| signals::owned() != 0) {
+    let requested = unsafe { new.as_ref() }.copied();
+    let small = |requested: &libc::stack_t| {
+        requested.ss_flags & libc::SS_DISABLE == 0 && requested.ss_size < least_bytes()
+    };
+    match requested.filter(small).filter(|_| signals::owned() != 0) {
         None => kernel(new, &raw mut was)?,
-        // No signal of ours may come while the small one is in force.
-        Some(asked) => masks::with_all_blocked(|| {
+        // The recorder's signals are blocked while the small stack is in force.
+        Some(requested) => masks::with_all_blocked(|| {
             // The kernel decides what it accepts: its least size depends on what the process may use.
-            kernel(&raw const asked, &raw mut was)?;
-            replace(&asked);
+            kernel(&raw const requested, &raw mut was)?;
+            replace(&requested);
             Ok::<(), c_int>(())
         })?,
     }
     if let Some(at) = mappings().find(|at| was.ss_sp as usize == stack(*at)) {
         // SAFETY: written when the mapping was made.
-        let asked = unsafe { (*replaced(at)).asked };
-        was.ss_sp = asked.ss_sp;
-        was.ss_size = asked.ss_size;
+        let requested = unsafe { (*replaced(at)).requested };
+        was.ss_sp = requested.ss_sp;
+        was.ss_size = requested.ss_size;
     }
     if !old.is_null() {
         // SAFETY: valid, by the contract.
@@ -179,18 +138,19 @@ pub unsafe fn change(new: *const libc::stack_t, old: *mut libc::stack_t) -> Resu
     Ok(())
 }
 
-/// Sets a stack of ours in the place of `asked`, which the kernel has just accepted. Without memory that stays in force.
-fn replace(asked: &libc::stack_t) {
+/// Replaces the stack `requested`, which the kernel has just accepted, by a larger one. Without memory, `requested` stays in force.
+fn replace(requested: &libc::stack_t) {
     // SAFETY: written when the mapping was made.
-    let of = |at: &usize| unsafe { (*replaced(*at)).asked };
-    let same = |at: &usize| of(at).ss_sp == asked.ss_sp && of(at).ss_size == asked.ss_size;
-    let Some(at) = mappings().find(same).or_else(|| map(asked)) else { return };
-    let ours = libc::stack_t { ss_sp: stack(at) as *mut _, ss_flags: asked.ss_flags, ss_size: STACK_BYTES };
-    // It refuses nothing that it accepted a moment ago.
+    let of = |at: &usize| unsafe { (*replaced(*at)).requested };
+    let same = |at: &usize| of(at).ss_sp == requested.ss_sp && of(at).ss_size == requested.ss_size;
+    let Some(at) = mappings().find(same).or_else(|| map(requested)) else { return };
+    let ours =
+        libc::stack_t { ss_sp: stack(at) as *mut _, ss_flags: requested.ss_flags, ss_size: STACK_BYTES };
+    // The kernel accepted the program's stack, so it accepts a larger one with the same flags.
     let _ = kernel(&raw const ours, core::ptr::null_mut());
 }
 
-fn map(asked: &libc::stack_t) -> Option<usize> {
+fn map(requested: &libc::stack_t) -> Option<usize> {
     if mappings().count() >= MOST {
         give_back_oldest();
     }
@@ -200,10 +160,10 @@ fn map(asked: &libc::stack_t) -> Option<usize> {
     let _ = unsafe { os::syscall(libc::SYS_mprotect, [at, GUARD, libc::PROT_NONE as usize, 0, 0, 0]) };
     // SAFETY: this thread's own word, and the last page of the mapping.
     unsafe {
-        replaced(at).write(Replaced { asked: *asked, next: own().read() });
+        replaced(at).write(Replaced { requested: *requested, next: own().read() });
         own().write(at);
     }
-    threads::note_end_of_this_thread();
+    threads::register_thread_end();
     Some(at)
 }
 

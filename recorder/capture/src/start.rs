@@ -16,7 +16,7 @@ use crate::{
 /// When recording starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// While the loader starts the program: what it loaded for that is never unloaded.
+    /// While the loader starts the program: the modules that it loaded for that are never unloaded.
     ProgramStart,
     /// In a running program, possibly with many threads.
     Later,
@@ -54,13 +54,11 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
     STARTED_WITH.fetch_or(moment == Moment::ProgramStart, Relaxed);
     command::listen();
     command::say_listens(attached);
-    // Last, so that as little as possible of the start's own work is sampled.
+    // Threads are armed last, so that the recorder's own start is not sampled.
     alloc::start(attached);
     threads::register_caller(attached);
-    // Constructors of the program's libraries run before ours, and may have started threads.
-    if moment == Moment::Later || threads::count() > 1 {
-        threads::register_others();
-    }
+    // Also at the program's start: constructors of its libraries run before the recorder's and may have started threads.
+    threads::register_others();
     Ok(())
 }
 
@@ -93,7 +91,7 @@ fn prepare() {
         // SAFETY: no pointers.
         flightline_in_signal::tls::set_reads_fs(unsafe { libc::getauxval(libc::AT_HWCAP2) } & READS_FS != 0);
     }
-    // Later calls may be in a handler or in a restricted thread.
+    // The first call maps a page; later calls may be in a handler or in a sandboxed thread.
     fork_token::own();
     find_loader();
     context::offer();

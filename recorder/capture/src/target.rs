@@ -125,8 +125,8 @@ const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
 
-/// The first program header that is wanted: offset in the file, address and bytes of its segment.
-fn segment(fd: &Fd, head: &[u8], wanted: impl Fn(u32, [u64; 3]) -> bool) -> Option<[u64; 3]> {
+/// The first segment that `selects` accepts by type: its offset in the file, address and size in bytes.
+fn segment(fd: &Fd, head: &[u8], selects: impl Fn(u32, [u64; 3]) -> bool) -> Option<[u64; 3]> {
     let offset = long(head, 32)?;
     let (size, count) = (u64::from(half(head, 54)?), u64::from(half(head, 56)?).min(128));
     for i in 0..count {
@@ -136,7 +136,7 @@ fn segment(fd: &Fd, head: &[u8], wanted: impl Fn(u32, [u64; 3]) -> bool) -> Opti
             return None;
         }
         let found = [long(&header, 8)?, long(&header, 16)?, long(&header, 32)?];
-        if wanted(word(&header, 0)?, found) {
+        if selects(word(&header, 0)?, found) {
             return Some(found);
         }
     }
@@ -152,7 +152,7 @@ fn interpreter(fd: &Fd, head: &[u8]) -> Option<Text<256>> {
     Some(text)
 }
 
-/// Whether a library that the program needs is a sanitizer's. `None` if the file does not say what it needs.
+/// Returns true if the program needs a sanitizer's library; `None` if the file has no list of libraries.
 fn needs_sanitizer(fd: &Fd, head: &[u8]) -> Option<bool> {
     const NEEDED: u64 = 1;
     const STRINGS: u64 = 5;
@@ -175,6 +175,16 @@ fn needs_sanitizer(fd: &Fd, head: &[u8]) -> Option<bool> {
         Some(unrecorded::is_sanitizer(name.get(..len)?))
     });
     Some(found.any(|sanitizer| sanitizer))
+}
+
+/// The entries of a value of `LD_PRELOAD`.
+pub fn preloaded(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty())
+}
+
+/// Returns true if an entry of `LD_PRELOAD` is this library.
+pub fn is_ours(entry: &[u8]) -> bool {
+    contains(entry, b"libflightline")
 }
 
 fn contains(text: &[u8], what: &[u8]) -> bool {
@@ -265,10 +275,7 @@ impl Stripped {
         self.value = Text::new();
         self.value.put(b"LD_PRELOAD=");
         let mut first = true;
-        for part in list.split(|b| *b == b':' || *b == b' ') {
-            if part.is_empty() || contains(part, b"libflightline") {
-                continue;
-            }
+        for part in preloaded(list).filter(|entry| !is_ours(entry)) {
             if !first {
                 self.value.put(b":");
             }

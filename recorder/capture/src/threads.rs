@@ -201,7 +201,7 @@ fn main_stack() -> (u64, u64) {
 pub fn register_self(stack: (u64, u64)) {
     let info = ThreadInfo { tid: 0, stack, name: os::thread_name() };
     if let Some(slot) = register(&info) {
-        note_end_of_this_thread();
+        register_thread_end();
         let _ = engine::arm(slot);
     }
 }
@@ -329,8 +329,9 @@ fn set_key(round: usize) {
     }
 }
 
-/// Has the C library call us when the calling thread ends. Async-signal-safe: the key's value is kept in the thread's control block.
-pub fn note_end_of_this_thread() {
+/// Registers the destructor that runs at the end of the calling thread. Async-signal-safe: the thread's control block stores the key's
+/// value.
+pub fn register_thread_end() {
     set_key(1);
 }
 

@@ -51,11 +51,11 @@ pub(crate) fn publish() {
     page.busy.store(false, Release);
 }
 
-/// What reads as zero in a forked child, whoever forked it and however: also where no fork handler ran.
+/// State that reads as zero in every forked child, also if no fork handler ran.
 struct Wiped {
     /// This process has published.
     here: AtomicBool,
-    /// A thread publishes now. A thread that comes meanwhile waits: the other may have read the table before it changed.
+    /// A thread is publishing. Other threads wait for it, because it may have read the table before they changed it.
     busy: AtomicBool,
 }
 

@@ -12,7 +12,7 @@ use crate::x86::{Code, Instruction, Map, decode};
 
 /// Instructions looked at for one frame.
 const MAX_STEPS: u32 = 4096;
-/// Instructions looked at in one walk.
+/// Maximum number of instructions simulated in one walk.
 pub const MAX_WALK_STEPS: u32 = 8192;
 /// Branches not taken that are remembered.
 const BRANCHES: usize = 32;
@@ -38,16 +38,16 @@ struct State {
     known: u16,
     /// Words written up to here.
     written: u32,
-    /// What the stack pointer counts from.
+    /// Register value at the start that the stack pointer is relative to.
     sp_from: Base,
-    /// Where the frame pointer is from.
+    /// Origin of the frame pointer's value.
     fp_from: FramePointer,
-    /// Address of the return address when the saved frame pointer was restored, 0: it was not. Code that drops a number of arguments
-    /// known at run time only moves the return address before it returns.
+    /// Address of the return address at the moment when the saved frame pointer was restored; 0 if it was not restored. Code that drops a
+    /// variable number of arguments moves the return address before it returns.
     left: u64,
 }
 
-/// What the stack pointer counts from.
+/// Register value at the start that the stack pointer is relative to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Base {
     /// The stack pointer at the start.
@@ -57,14 +57,14 @@ enum Base {
     Other,
 }
 
-/// Where the value of the frame pointer is from.
+/// Origin of the frame pointer's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FramePointer {
-    /// It is that of the start.
+    /// Unchanged since the start.
     Kept,
-    /// The stack pointer was copied to it, which counts from its value at the start.
+    /// Copied from the stack pointer, which is relative to its value at the start.
     Stack,
-    /// The word at this address.
+    /// Loaded from this address.
     Saved(u64),
     Other,
 }
@@ -78,7 +78,7 @@ pub struct Ahead {
     written: [(u64, u64, FramePointer); WRITTEN],
     branch_count: usize,
     taken_count: usize,
-    /// Instructions that this walk may still look at.
+    /// Instructions that this walk may still simulate.
     left: u32,
 }
 
@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    /// Moves the stack pointer by a distance that does not depend on where it is.
+    /// Moves the stack pointer by a constant distance, so that its base stays the same.
     fn move_sp(&mut self, value: Option<u64>) {
         let from = self.sp_from;
         self.set(SP, value);
@@ -141,8 +141,8 @@ impl State {
     }
 }
 
-/// What a stack pointer counts from that is set by the frame pointer.
-fn base_of(frame_pointer: FramePointer) -> Base {
+/// The base of a stack pointer that was set from the frame pointer.
+fn stack_base(frame_pointer: FramePointer) -> Base {
     match frame_pointer {
         FramePointer::Kept => Base::Frame,
         FramePointer::Stack => Base::Stack,
@@ -151,29 +151,29 @@ fn base_of(frame_pointer: FramePointer) -> Base {
 }
 
 impl Ahead {
-    /// Another walk begins.
+    /// Resets the number of instructions for a new walk.
     pub fn begin_walk(&mut self) {
         self.left = MAX_WALK_STEPS;
     }
 
-    /// Whether this walk has looked at as many instructions as it may.
+    /// Returns true if this walk has simulated its maximum number of instructions.
     pub fn is_exhausted(&self) -> bool {
         self.left == 0
     }
 
-    /// Runs from `regs` to the return. On success `regs` are the caller's, with what is known of them, and the result has the rule
-    /// for the same step from the same place, if there is one.
-    pub fn run<W: World>(&mut self, world: &mut W, regs: &mut Regs) -> Option<Option<Rule>> {
+    /// Runs from `regs` to the return. On success `regs` are the caller's, as far as they are known. Returns the rule for the same
+    /// step from the same address; it is complex if the step depends on more than stack and frame pointer.
+    pub fn run<W: World>(&mut self, world: &mut W, regs: &mut Regs) -> Option<Rule> {
         if cfg!(not(target_arch = "x86_64")) {
             return None;
         }
         let start = regs.sp();
-        let (sp_from, fp_from) = (Base::Stack, FramePointer::Kept);
+        let (sp_from, fp_from) = (Base::Other, FramePointer::Other);
         self.state = State { pc: regs.pc, r: [0; 16], known: 0, written: 0, sp_from, fp_from, left: 0 };
         for (dwarf, number) in BY_DWARF.iter().enumerate() {
             self.state.set(*number, regs.get(dwarf));
         }
-        (self.state.sp_from, self.state.fp_from) = (sp_from, fp_from);
+        (self.state.sp_from, self.state.fp_from) = (Base::Stack, FramePointer::Kept);
         (self.branch_count, self.taken_count) = (0, 0);
         for _ in 0..MAX_STEPS {
             self.left = self.left.checked_sub(1)?;
@@ -193,7 +193,7 @@ impl Ahead {
                 && let Some(ra) = self.load(world, sp)
                 && world.returns_to(ra)
             {
-                let rule = self.rule(regs, sp.wrapping_add(8), dropped);
+                let rule = self.rule(regs, sp.wrapping_add(8), dropped).unwrap_or(Rule::Complex);
                 self.state.set(SP, Some(sp.wrapping_add(8).wrapping_add(dropped)));
                 regs.pc = ra;
                 regs.valid = 0;
@@ -211,13 +211,13 @@ impl Ahead {
         None
     }
 
-    /// The step from `start` to the caller whose return address is right below `cfa`, as a rule.
+    /// The step from `start` to the caller whose return address is right below `cfa`, as a simple rule.
     fn rule(&self, start: &Regs, cfa: u64, dropped: u64) -> Option<Rule> {
         let usual = start.get(arch::FP).is_some_and(|fp| fp.wrapping_add(16) == cfa);
         let (from_fp, base) = match self.state.sp_from {
             Base::Stack if dropped == 0 => (false, start.sp()),
             Base::Frame if dropped == 0 => (true, start.get(arch::FP)?),
-            // What the function drops of its caller's stack is not in the rule. A caller with such a frame too does not need it.
+            // The rule does not include the arguments that the function drops. A caller with a frame pointer does not need them.
             _ if usual => (true, cfa.wrapping_sub(16)),
             _ => return None,
         };
@@ -240,13 +240,13 @@ impl Ahead {
         self.written_at(address).map(|(value, _)| value).or_else(|| world.word(address))
     }
 
-    /// Where the frame pointer is from after it was read from `address`.
+    /// Origin of a frame pointer that is loaded from `address`.
     fn read_from(&self, address: Option<u64>) -> FramePointer {
         let Some(address) = address else { return FramePointer::Other };
         self.written_at(address).map_or(FramePointer::Saved(address), |(_, from)| from)
     }
 
-    /// `from`: the register whose value is stored, if one is.
+    /// Stores a value; `from` is the register that it comes from, if any.
     fn store(&mut self, address: u64, value: Option<u64>, from: Option<u8>) {
         // An unknown value reads as no return address and no frame.
         let from = if from == Some(BP) { self.state.fp_from } else { FramePointer::Other };
@@ -264,7 +264,7 @@ impl Ahead {
         }
     }
 
-    /// The popped word, and where a frame pointer that it becomes is from.
+    /// Returns the popped word and, for the case that it becomes the frame pointer, its origin.
     fn pop<W: World>(&mut self, world: &mut W) -> (Option<u64>, FramePointer) {
         let sp = self.state.get(SP);
         self.state.move_sp(sp.map(|sp| sp.wrapping_add(8)));
@@ -277,7 +277,7 @@ impl Ahead {
         let (value, sp_from, fp_from) = (self.state.get(from), self.state.sp_from, self.state.fp_from);
         self.state.set(to, value);
         match (to, from) {
-            (SP, BP) => self.state.sp_from = base_of(fp_from),
+            (SP, BP) => self.state.sp_from = stack_base(fp_from),
             (BP, SP) if sp_from == Base::Stack => self.state.fp_from = FramePointer::Stack,
             (SP, SP) => self.state.sp_from = sp_from,
             (BP, BP) => self.state.fp_from = fp_from,
@@ -468,7 +468,7 @@ impl Ahead {
                 self.state.set(i.reg, value);
                 match (i.reg, base) {
                     (SP, Some(SP)) => self.state.sp_from = sp_from,
-                    (SP, Some(BP)) => self.state.sp_from = base_of(fp_from),
+                    (SP, Some(BP)) => self.state.sp_from = stack_base(fp_from),
                     _ => {}
                 }
             }
@@ -498,7 +498,7 @@ impl Ahead {
         self.state.set(rm, value);
         match (i.extension, rm) {
             // A comparison writes nothing.
-            (7, SP) | (0 | 5, SP) => self.state.sp_from = sp_from,
+            (0 | 5 | 7, SP) => self.state.sp_from = sp_from,
             (7, BP) => self.state.fp_from = fp_from,
             _ => {}
         }

@@ -25,12 +25,12 @@ use crate::{clock, events, perf_ring, process_timer, sys, thread, trace};
 /// | ARMING | PERF_FIRST, TIMER, IDLE (refused) | the same call |
 /// | PERF_FIRST | TIMER, IDLE (perf refused) | the same call |
 /// | PERF_FIRST | PERF | the thread's handler, at the first signal |
-/// | PERF | TIMER | the same, if perf refuses the second event; or a thread that often waits |
+/// | PERF | TIMER | the thread's handler, if perf refuses the second event or the thread often waits |
 /// | TIMER | PERF | the thread's handler, if it no longer waits often |
 /// | any | IDLE | [`disarm`], in any thread, at any time |
 ///
-/// All steps but those of a call that has the stage ARMING and the last one are by compare-and-exchange: a handler that changes the
-/// engine while another thread disarms it must not leave a stage behind from which nothing leads on.
+/// A handler changes the stage by compare-and-exchange only. A plain store could overwrite the IDLE of another thread that disarms
+/// this one at the same time, and the thread would never be armed again.
 pub mod stage {
     /// Not sampling.
     pub const IDLE: u32 = 0;
@@ -329,7 +329,7 @@ pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
     let user_only = state.header.engine.load(Relaxed) == kind::PERF_USER;
     let cookie = Cookie::of(state, slot, FROM_PERF).pack();
     let period = state.session.period_ns.load(Relaxed).max(1);
-    // Whoever disarmed the thread meanwhile has set the stage: written over, it would keep the thread from being armed again.
+    // Another thread may have disarmed this one and set IDLE. Overwriting that would prevent it from being armed again.
     let step = |from, to| slot.stage.compare_exchange(from, to, SeqCst, Relaxed).is_ok();
     if !step(stage::PERF_FIRST, stage::PERF) {
         return;

@@ -11,11 +11,11 @@ use crate::stack::Memory;
 use crate::walk::{Lookup, MAX_GUESSED_FRAME, Walk};
 use crate::x86::Code;
 
-/// In the memo, addresses with this bit have the outcome of running ahead from there: a gap if there was none. No address of a program
-/// has this bit.
+/// Marks memo entries of the step that running ahead found from an address: a gap if it found none. User-space addresses do not have
+/// this bit.
 const RAN_AHEAD: u64 = 1 << 47;
 
-/// Puts what is remembered of a return address elsewhere in the table than what is remembered of the code at that address.
+/// Moves the memo entry of a return address to another slot than the entry of the code at that address.
 const APART: u64 = 0x2aaa_aaaa;
 
 /// How far from an address its function is looked for where no module is known.
@@ -85,8 +85,8 @@ impl<M: Memory> Walk<'_, M> {
         self.memory.info(pc, 8) == Some(0xd400_0001_d280_1168)
     }
 
-    /// The caller by running the function's own instructions to its return. The outcome is remembered, whatever it is: a run costs
-    /// much, and the same functions are met again and again.
+    /// Steps to the caller by running the function's own instructions to its return. The memo stores the outcome, found or not, because
+    /// a run is slow and most functions are seen many times.
     fn run_ahead(&mut self, module: Option<&ModuleEntry>, known: Option<Rule>) -> bool {
         let pc = self.regs.pc;
         if cfg!(not(target_arch = "x86_64")) {
@@ -104,8 +104,8 @@ impl<M: Memory> Walk<'_, M> {
                 text.memory.set_info(range.0, range.1, range.2);
                 let found = self.machine.ahead.run(&mut text, &mut self.regs);
                 let exhausted = self.memory.is_exhausted() || self.machine.ahead.is_exhausted();
-                let rule = if found.is_some() || exhausted { found.flatten() } else { Some(Rule::Gap) };
-                if let Some(rule) = rule {
+                // A run that was stopped early says nothing about the code.
+                if let Some(rule) = found.or((!exhausted).then_some(Rule::Gap)) {
                     self.lookup.memo.put(pc | RAN_AHEAD, self.lookup.tag, u64::from(rule.pack()));
                 }
                 found.is_some()
@@ -148,7 +148,7 @@ impl<M: Memory> Walk<'_, M> {
     }
 }
 
-/// Steps by a rule that running ahead from here once gave; `false` if the stack does not bear it out.
+/// Steps by a stored rule of an earlier run; returns false if the stack does not match it.
 fn again<M: Memory>(text: &mut Text<'_, M>, regs: &mut Regs, rule: Simple) -> bool {
     let base = if rule.from_fp { regs.get(arch::FP) } else { Some(regs.sp()) };
     let Some(cfa) = base.map(|base| base.wrapping_add(rule.offset)) else { return false };
@@ -176,11 +176,11 @@ struct Text<'a, M> {
     lookup: &'a Lookup<'a>,
     /// First and one past the last address that may be read, and whether by plain loads.
     range: (u64, u64, bool),
-    /// Eight bytes of code and where they are from: an instruction is read byte by byte.
+    /// Address and value of the last eight bytes of code read, because instructions are read byte by byte.
     code: (u64, u64),
 }
 
-/// No code is there.
+/// No code has been read.
 const NO_CODE: (u64, u64) = (u64::MAX, 0);
 
 impl<M: Memory> Code for Text<'_, M> {
@@ -188,7 +188,7 @@ impl<M: Memory> Code for Text<'_, M> {
     fn byte(&mut self, at: u64) -> Option<u8> {
         let mut offset = at.wrapping_sub(self.code.0);
         if offset >= 8 {
-            // Near the end of a range there may not be as many.
+            // Fewer bytes are left near the end of the range.
             let Some(word) = self.memory.info(at, 8) else {
                 return self.memory.info(at, 1).map(|byte| byte as u8);
             };
@@ -205,7 +205,7 @@ impl<M: Memory> World for Text<'_, M> {
     }
 
     fn returns_to(&mut self, address: u64) -> bool {
-        // That a call stands there is remembered too: looking takes a copy of the page.
+        // The memo also stores verified call sites, because a check copies a page.
         let (key, tag) = ((address ^ APART) | RAN_AHEAD, Tag(!self.lookup.tag.0));
         if self.lookup.memo.get(key, tag).is_some() {
             return true;

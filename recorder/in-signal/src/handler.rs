@@ -64,8 +64,8 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
     true
 }
 
-/// A signal of ours came to a thread without thread-local memory of the C library ([`crate::tls::is_here`]). No sample is taken. A
-/// registered thread's next sample has this CPU time too; of the process's timer it is counted as lost.
+/// Handles a recorder's signal in a thread without thread-local memory of the C library ([`crate::tls::is_here`]). Takes no sample.
+/// The next sample of a registered thread includes this CPU time. With the process's timer it is counted as lost.
 ///
 /// # Safety
 /// `info` is the kernel's siginfo_t.

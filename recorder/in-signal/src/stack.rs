@@ -27,7 +27,7 @@ pub trait Memory {
     fn ask_loader(&self) -> bool {
         false
     }
-    /// Whether a read has failed because the walk has made as many copies as it may.
+    /// Returns true if a read failed because the walk has made its maximum number of copies.
     fn is_exhausted(&self) -> bool {
         false
     }
@@ -40,7 +40,7 @@ pub trait Memory {
 const WINDOW: usize = 4096;
 const WINDOWS: usize = 8;
 
-/// Copies that one walk may make. Each takes about half a microsecond, so that this bounds the time of a walk.
+/// Maximum number of copies in one walk. Each takes about half a microsecond, so this bounds the time of a walk.
 pub const MOST_COPIES: u32 = 96;
 
 /// Copies of memory that may be unmapped, whole pages of 4 KiB.
@@ -48,12 +48,12 @@ pub const MOST_COPIES: u32 = 96;
 pub struct Windows {
     /// Start address of each copy; 1 = none.
     starts: [u64; WINDOWS],
-    /// The copy to replace next, and the one read last, which is not replaced.
+    /// Index of the copy to replace next, and of the copy read last, which is never replaced.
     next: usize,
     last: usize,
     /// Copies that may still be made.
     left: u32,
-    /// Whether one was refused.
+    /// A copy was refused.
     exhausted: bool,
     bytes: [[u8; WINDOW]; WINDOWS],
 }
@@ -143,7 +143,7 @@ pub fn prefetch(address: u64) {
     }
 }
 
-/// A frame that overflows the stack reaches at most so far below it.
+/// Largest distance below the known stack that counts as an overflow.
 const MAX_OVERFLOW: u64 = 1 << 20;
 
 /// Memory of the process that runs the handler.
@@ -153,7 +153,7 @@ pub struct Local<'a> {
     stack: (u64, u64),
     /// Lowest address of it that is proved to be in use; `stack.1` when the walk is elsewhere.
     floor: u64,
-    /// The walk is right below it: the stack has overflowed.
+    /// The walk is just below the known stack: the stack has overflowed.
     overflowed: bool,
     info: (u64, u64),
     plain: bool,
@@ -184,7 +184,7 @@ impl Memory for Local<'_> {
         }
         let word = self.windows.read(self.pid, address, 8)?;
         if self.overflowed && address >= self.stack.0 && address < self.stack.1 {
-            // What is readable there was in use before the overflow, and so is all above it.
+            // This address was in use before the overflow, and so was the rest of the stack above it.
             self.overflowed = false;
             self.floor = address & !7;
         }

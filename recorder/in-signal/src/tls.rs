@@ -88,7 +88,7 @@ pub fn set(value: usize) {
     }
 }
 
-/// Thread pointers that are known to be the C library's, in places by their hash.
+/// A cache of thread pointers that are the C library's, indexed by hash.
 static KNOWN: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
 
 #[inline]
@@ -96,24 +96,26 @@ fn place(pointer: usize) -> Option<&'static AtomicUsize> {
     KNOWN.get(pointer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56)
 }
 
-/// The calling thread is one of the C library's.
+/// Adds the thread pointer of a thread of the C library to the cache.
 pub fn know(pointer: usize) {
     if let Some(place) = place(pointer) {
         place.store(pointer, Relaxed);
     }
 }
 
-/// The calling thread ends: another kind of thread may get its memory.
+/// Removes a thread pointer from the cache when its thread ends: a thread of another kind may reuse the memory.
 pub fn forget(pointer: usize) {
     if let Some(place) = place(pointer) {
         let _ = place.compare_exchange(pointer, 0, Relaxed, Relaxed);
     }
 }
 
-/// Whether the calling thread's thread pointer leads to thread-local memory of the C library, so that the words of this module and
-/// others like them may be touched. A thread made by a raw `clone` with `CLONE_SETTLS`, or a runtime that moves the pointer for
-/// a while, has none. Asked in handlers before anything else. Always true where the pointer cannot be read without touching that
-/// memory: on processors or kernels (before 5.9) without `rdfsbase`, and on aarch64.
+/// Returns true if the calling thread's thread pointer leads to thread-local memory of the C library, so that this module's words may be
+/// accessed. A thread made by a raw `clone` with `CLONE_SETTLS` has no such memory, nor has a thread whose runtime moves the pointer
+/// for a while. Handlers check this before they do anything else.
+///
+/// Always true if the pointer cannot be read without accessing that memory: on processors or kernels (before 5.9) without
+/// `rdfsbase`, and on aarch64.
 #[inline]
 pub fn is_here() -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -121,7 +123,7 @@ pub fn is_here() -> bool {
         let Some(pointer) = x86_64::pointer() else { return true };
         place(pointer).is_some_and(|known| known.load(Relaxed) == pointer) || x86_64::look(pointer)
     }
-    // There the first word of the block is not the pointer itself.
+    // On aarch64 the first word of the block is not the pointer itself.
     #[cfg(not(target_arch = "x86_64"))]
     true
 }
@@ -132,10 +134,10 @@ mod x86_64 {
 
     use crate::sys;
 
-    /// Whether `rdfsbase` may be used.
+    /// True if the kernel allows `rdfsbase`.
     static READS_FS: AtomicBool = AtomicBool::new(false);
 
-    /// Sets what the kernel says of it (`AT_HWCAP2`, bit 1).
+    /// Sets whether the kernel allows `rdfsbase` (`AT_HWCAP2`, bit 1).
     pub fn set_reads_fs(can: bool) {
         READS_FS.store(can, Relaxed);
     }
@@ -154,7 +156,7 @@ mod x86_64 {
         Some(pointer)
     }
 
-    /// Looks by calls that check: the first word is the pointer itself, and our words are there.
+    /// Checks with system calls that the first word is the pointer itself and that this module's word is readable.
     #[cold]
     #[inline(never)]
     pub fn look(pointer: usize) -> bool {
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn thread_pointers_of_the_c_library_are_recognised() {
+    fn only_thread_pointers_with_tls_are_accepted() {
         assert!(super::is_here());
         const HWCAP2: u64 = 26;
         let vector = std::fs::read("/proc/self/auxv").unwrap();
@@ -202,7 +204,7 @@ mod tests {
         super::forget(pointer);
         assert!(super::is_here() && super::is_here());
         assert!(super::x86_64::look(pointer));
-        // Zeroed memory, memory that is not there.
+        // Zeroed memory and unmapped addresses.
         let zero = [0usize; 512];
         assert!(!super::x86_64::look(zero.as_ptr() as usize));
         assert!(!super::x86_64::look(0) && !super::x86_64::look(usize::MAX - 7));

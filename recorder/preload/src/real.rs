@@ -5,10 +5,9 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Address of the next definition of a name, found once: before `main`, by [`publish`].
 ///
-/// A look-up takes the loader's lock. A thread must not wait for that lock in a function that waits for nothing in the C library:
-/// a library's constructor may hold it and wait for that thread, a signal handler may have interrupted its owner, and the child of
-/// a fork may have inherited it without its owner. For this reason every `Next` stands in the section that `publish` goes through:
-/// declare it with [`look_up!`].
+/// A look-up takes the loader's lock, on which an interposed function must not wait: a library's constructor may hold it and wait for
+/// the calling thread, a signal handler may have interrupted its owner, or a forked child may have inherited it in a locked state.
+/// [`publish`] therefore looks up every `Next` of one linker section. Declare each `Next` with [`look_up!`], which puts it there.
 #[repr(C)]
 pub struct Next {
     name: &'static CStr,
@@ -48,7 +47,7 @@ impl Next {
         }
     }
 
-    /// Only before [`publish`], and for what no library loaded then defines.
+    /// Runs only before [`publish`], and for names that no library defined at that time.
     #[cold]
     #[inline(never)]
     fn find(&self) -> *mut c_void {
@@ -74,7 +73,7 @@ impl Next {
     }
 }
 
-/// `look_up! { static NAME: Type = value; }`: a static made of [`Next`] alone, whose names are looked up before `main`.
+/// `look_up! { static NAME: Type = value; }`: a static that consists of [`Next`] values, which are looked up before `main`.
 macro_rules! look_up {
     ($($visibility:vis static $name:ident: $type:ty = $value:expr;)*) => { $(
         #[unsafe(link_section = "flightline_next")]
@@ -99,7 +98,7 @@ pub(crate) use next;
 
 look_up! { static SIGACTION: Next = Next::new(c"sigaction"); }
 
-/// Looks up every function behind the names that this object exports, and gives `capture` what it needs of them. Once.
+/// Looks up every function behind the names that this object exports, once, and passes `sigaction` to `capture`.
 pub fn publish() {
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.load(Ordering::Relaxed) || DONE.swap(true, Ordering::Relaxed) {

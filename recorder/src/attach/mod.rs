@@ -116,7 +116,7 @@ impl Watch {
         self.targets.iter().filter(|t| !t.over).count()
     }
 
-    /// Whether one of them still runs now: the end of a process is noticed at the next look only.
+    /// Returns true if a process still runs. Unlike [`Self::running`], this does not count processes that have ended since the last look.
     pub fn any_alive(&self) -> bool {
         let exists = |pid: u32| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), None).is_ok();
         self.targets.iter().any(|t| !t.over && exists(t.pid()))

@@ -64,8 +64,8 @@ impl Drain {
             process.watch(wall_ns, self.settings.cpu);
         }
         process.book.runs = self.dumps_runs();
-        let space = process.file.pid_namespace;
-        process.book.threads.resume(self.end_image(process.file.pid, space, now));
+        let namespace = process.file.pid_namespace;
+        process.book.threads.resume(self.end_image(process.file.pid, namespace, now));
         process.refresh_modules(&mut self.images, now);
         self.watch_give_up(process.file.pid, process.file.start_mono_ns);
         let recording = &mut self.recordings[index].1;
@@ -84,13 +84,13 @@ impl Drain {
     }
 
     /// After exec the same pid writes a new file: the old one gets nothing any more. Returns the account of the
-    /// thread that goes on in the new image. `space` is the pid namespace: in another one the number is another process's.
-    pub(super) fn end_image(&mut self, pid: u32, space: u64, now: u64) -> Option<(u32, Box<Account>)> {
-        let process = self
-            .processes
-            .iter_mut()
-            .rev()
-            .find(|p| p.file.pid == pid && [0, p.file.pid_namespace].contains(&space) && !p.book.over)?;
+    /// thread that goes on in the new image. `namespace` is its pid namespace: in another
+    /// one the same pid is another process.
+    pub(super) fn end_image(&mut self, pid: u32, namespace: u64, now: u64) -> Option<(u32, Box<Account>)> {
+        let process =
+            self.processes.iter_mut().rev().find(|p| {
+                p.file.pid == pid && [0, p.file.pid_namespace].contains(&namespace) && !p.book.over
+            })?;
         let recording = &mut self.recordings[process.book.recording].1;
         process.close_image(recording, &mut self.images, now);
         finish_waits(process, recording, &mut self.images, &mut self.session, now);

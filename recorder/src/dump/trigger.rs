@@ -141,8 +141,8 @@ pub struct Runs {
 impl Runs {
     /// A sample: the addresses of the stack, innermost first.
     pub fn sample(&mut self, tid: u32, time_ns: u64, addresses: &[u64]) {
-        // The same place is reached by calls from the same places; what lies innermost moves within one function. An interrupt puts
-        // the kernel's frames on top of it: their addresses are the upper half.
+        // The same place is reached by calls from the same places; what lies innermost moves within one function. Kernel
+        // frames, whose addresses have the top bit, are left out: an interrupt puts them on top.
         let callers = addresses.iter().filter(|address| *address >> 63 == 0).skip(1);
         let hash = callers.fold(0xcbf2_9ce4_8422_2325_u64, |h, a| (h ^ a).wrapping_mul(0x0100_0000_01b3));
         let run = self.threads.entry(tid).or_default();

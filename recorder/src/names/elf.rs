@@ -114,34 +114,6 @@ impl Head {
         Some(head)
     }
 
-    /// Names of the libraries that it needs, at most so many as any program has; empty if the file does not say.
-    pub fn needed(&self, file: &File) -> Vec<String> {
-        const MOST_ENTRIES: usize = 512;
-        const NEEDED: u64 = 1;
-        const STRINGS: u64 = 5;
-        let read = || {
-            let dynamic = self.segment(PT_DYNAMIC.0)?;
-            let bytes = usize::try_from(dynamic.filesz).ok()?.min(16 * MOST_ENTRIES);
-            let table = piece(file, dynamic.offset, bytes)?;
-            let entries =
-                table.chunks_exact(16).filter_map(|entry| Some((u64_at(entry, 0)?, u64_at(entry, 8)?)));
-            let entries: Vec<(u64, u64)> = entries.take_while(|(tag, _)| *tag != 0).collect();
-            let (_, address) = *entries.iter().find(|(tag, _)| *tag == STRINGS)?;
-            let holds =
-                |s: &&Segment| s.kind == PT_LOAD.0 && s.vaddr <= address && address - s.vaddr < s.filesz;
-            let load = self.segments.iter().find(holds)?;
-            let strings = load.offset.checked_add(address - load.vaddr)?;
-            let name = |at: u64| {
-                let mut text = [0; 256];
-                let len = file.read_at(&mut text, strings.checked_add(at)?).ok()?;
-                let name = text[..len].split(|b| *b == 0).next()?;
-                Some(String::from_utf8_lossy(name).into_owned())
-            };
-            Some(entries.iter().filter(|(tag, _)| *tag == NEEDED).filter_map(|(_, at)| name(*at)).collect())
-        };
-        read().unwrap_or_default()
-    }
-
     /// The first segment of a type.
     pub fn segment(&self, kind: u32) -> Option<Segment> {
         self.segments.iter().copied().find(|s| s.kind == kind)

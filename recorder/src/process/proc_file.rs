@@ -55,10 +55,10 @@ pub struct ProcFile {
     present: Present,
 }
 
-/// Which pages of a file were made present.
+/// The pages of a file that are present.
 ///
-/// A page of a tmpfs that is not there takes memory when it is read, and none left is SIGBUS. The file has room for thousands of
-/// threads and modules, most of which no program needs, so only what is about to be touched is made present.
+/// Reading an absent page of a tmpfs allocates it, and raises SIGBUS if the file system is full. The file has room for thousands of
+/// threads and modules, most of which no program needs, so pages are made present only before they are accessed.
 struct Present {
     /// A bit for each page; empty: all of them.
     pages: RefCell<Vec<u64>>,
@@ -168,7 +168,7 @@ impl ProcFile {
         Ok(file)
     }
 
-    /// Whether a range of the file can be touched: there is memory for it.
+    /// Makes a range of the file present; returns false if there is no memory for it.
     fn reach(&self, from: usize, bytes: usize) -> bool {
         self.present.reach(&self.map, from, bytes).is_ok()
     }

@@ -35,7 +35,7 @@ pub struct Thread {
     pub told: Told,
     /// Stacks that were cut, by [`flightline_in_signal::layout::walk_end`].
     pub cut: [u64; WALK_ENDS],
-    /// Stacks of events other than samples of CPU time: `cut` counts theirs too.
+    /// Number of stacks of events other than CPU samples, whose truncated ones `cut` includes.
     pub other_stacks: u64,
     /// Samples that a timer took.
     pub by_timer: u64,

@@ -13,19 +13,19 @@ const FEWEST: u64 = 8;
 /// The start of a process's file, whose owner was killed meanwhile, is kept this long.
 const UNFINISHED: Duration = Duration::from_secs(60);
 
-/// Memory of a process with a few threads beside its ring: the account of the threads, the names and tables of its modules. More is
-/// made present when it is needed.
-const BESIDE_RING: u64 = 256 << 10;
+/// Memory of a process with a few threads, without its ring: thread slots, module names and module tables. More pages are made
+/// present on demand.
+const WITHOUT_RING: u64 = 256 << 10;
 
 /// Processes that may have memory in `dir` at once: an eighth of the machine's memory, at most three quarters of the file system.
 pub(super) fn most_processes(dir: &Path, ring_bytes: u64) -> u64 {
     let system = nix::sys::sysinfo::sysinfo().map_or(1 << 30, |info| info.ram_total());
     let room = statvfs(dir).map_or(u64::MAX, |fs| fs.blocks().saturating_mul(fs.fragment_size()));
-    ((system / 8).min(room / 4 * 3) / (ring_bytes + BESIDE_RING)).max(FEWEST)
+    ((system / 8).min(room / 4 * 3) / (ring_bytes + WITHOUT_RING)).max(FEWEST)
 }
 
 impl Session {
-    /// Why processes found no memory here, and what helps.
+    /// A message for processes that found no memory in the session directory: the reason and the remedy.
     pub(crate) fn no_room(&self) -> String {
         let dir = self.dir.parent().unwrap_or(&self.dir).display();
         let mega = |blocks: u64, size: u64| blocks.saturating_mul(size) >> 20;
@@ -35,9 +35,9 @@ impl Session {
                     (mega(fs.blocks(), fs.fragment_size()), mega(fs.blocks_available(), fs.fragment_size()));
                 format!("{dir} has {left} of {all} MB left (in a container, --shm-size makes it larger)")
             }
-            _ => "they begin and end faster than their memory is given back".to_owned(),
+            _ => "they start and exit faster than the recorder frees their memory".to_owned(),
         };
-        format!("some programs are not recorded, the last line has their number: {full}")
+        format!("some programs are not recorded (the last line has their number): {full}")
     }
 
     /// The drain has removed the memory of a process.

@@ -483,7 +483,7 @@ mod tests {
     fn what_a_program_holds_is_bounded() {
         let settings = Settings::default();
         let rest = ProcLayout::new(THREAD_SLOTS, 0).end + PRIVATE_BYTES as u64 + SESSION_BYTES as u64;
-        assert!(rest <= 13 << 19, "{rest} bytes beside ring and rows");
+        assert!(rest <= 13 << 19, "{rest} bytes without ring and rows");
         for cpus in [1, 2, 4, 64, 128, 1024] {
             let ring = settings.ring_with(cpus);
             let rows = Settings::rows_beside(ring);

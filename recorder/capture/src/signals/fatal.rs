@@ -245,10 +245,7 @@ unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_v
     let program = shadow.load();
     if !tls::is_here() {
         if !is_function(program.handler) {
-            set_kernel_handler(signo, libc::SIG_DFL);
-            // SAFETY: inside the signal frame.
-            unsafe { *foreign::mask_of(context) &= !bit(signo) };
-            foreign::send_again(signo, info, false);
+            foreign::default_action(signo, info, context);
             return 0;
         }
         return program.handler;

@@ -59,8 +59,8 @@ pub(super) unsafe extern "C" fn chain(signo: c_int, info: *mut c_void, context: 
     }
 }
 
-/// The handler's work in a thread that has no thread-local memory of the C library: nothing of ours may be touched there. It has no
-/// shadow mask, so that the program's disposition alone decides.
+/// Handles a signal in a thread without thread-local memory of the C library, where the recorder's thread-local words cannot be read.
+/// The program's disposition alone decides, because the thread has no shadow mask.
 ///
 /// # Safety
 /// The arguments of our handler.
@@ -75,12 +75,7 @@ pub(super) unsafe fn on_foreign_thread(signo: c_int, info: *mut c_void, context:
     let forced = signo == SIGTRAP && code_of(info) > 0;
     match program.handler {
         libc::SIG_IGN if !forced => {}
-        libc::SIG_IGN | libc::SIG_DFL => {
-            set_kernel_handler(signo, libc::SIG_DFL);
-            // SAFETY: inside the signal frame.
-            unsafe { *mask_of(context) &= !bit(signo) };
-            send_again(signo, info, false);
-        }
+        libc::SIG_IGN | libc::SIG_DFL => default_action(signo, info, context),
         handler => {
             // SAFETY: the program installed this address as a handler of this signal.
             let handler = unsafe { core::mem::transmute::<usize, Handler>(handler) };
@@ -103,14 +98,18 @@ pub(super) fn mask_of(context: *mut c_void) -> *mut KernelSet {
 
 /// The default action, as if nobody had installed a handler.
 pub(super) fn die(signo: c_int, info: *mut c_void, context: *mut c_void) {
-    set_kernel_handler(signo, libc::SIG_DFL);
-    let mask = mask_of(context);
-    // SAFETY: inside the signal frame.
-    unsafe { *mask &= !bit(signo) };
     if owned() & bit(signo) != 0 {
-        // Of one number the kernel keeps one pending signal: a sample's would be the death that the parent sees.
+        // The kernel keeps one pending signal of each number: the parent would see the death of a sample's signal.
         masks::disarm_held();
     }
+    default_action(signo, info, context);
+}
+
+/// Lets the kernel carry out the default action. Uses no thread-local memory.
+pub(super) fn default_action(signo: c_int, info: *mut c_void, context: *mut c_void) {
+    set_kernel_handler(signo, libc::SIG_DFL);
+    // SAFETY: inside the signal frame.
+    unsafe { *mask_of(context) &= !bit(signo) };
     send_again(signo, info, false);
 }
 

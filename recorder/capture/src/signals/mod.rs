@@ -83,7 +83,7 @@ impl Shadow {
             if version & 1 == 0 && self.version.load(Relaxed) == version {
                 return now;
             }
-            // A fork cut this change in two: nobody here will end it.
+            // This process is a copy made in the middle of the change; the thread that made it does not exist here.
             if !CHANGES.is_locked() && self.version.load(Relaxed) == version {
                 return now;
             }
@@ -224,8 +224,8 @@ pub fn uninstall() {
     });
 }
 
-/// In the child of a fork: another thread may have held the lock.
-pub fn reset_locks() {
+/// In the child of a fork: ends changes that other threads of the parent were making.
+pub fn forget_cut_changes() {
     fatal::reset();
     for shadow in &SHADOWS {
         // A change cut in two by the fork: the next store makes it whole again.

@@ -188,7 +188,7 @@ pub mod unrecorded {
     pub const OTHER_LIBC: u32 = 4;
     /// A Go program: its runtime replaces every signal handler by raw system calls.
     pub const GO: u32 = 5;
-    /// Linked with a sanitizer's shared library, which must come first of all libraries.
+    /// Linked with a sanitizer's shared library, which must be loaded before all others.
     pub const SANITIZER: u32 = 6;
 
     /// Executed with an environment that does not name our object.
@@ -200,8 +200,8 @@ pub mod unrecorded {
     /// Executed with a limit of file sizes (`RLIMIT_FSIZE`) below that of the shared memory.
     pub const FILE_LIMIT: u32 = 10;
 
-    /// Whether the name of a needed library is a sanitizer's: of gcc (`libasan.so.8`) or clang (`libclang_rt.asan-x86_64.so`). The
-    /// one for undefined behaviour alone does not mind its place.
+    /// Returns true if a needed library is a sanitizer of gcc (`libasan.so.8`) or clang (`libclang_rt.asan-x86_64.so`). The one for
+    /// undefined behaviour is left out: it need not be loaded first.
     pub fn is_sanitizer(library: &[u8]) -> bool {
         let library = library.strip_prefix(b"libclang_rt.").or_else(|| library.strip_prefix(b"lib"));
         let names: [&[u8]; 5] = [b"asan", b"tsan", b"lsan", b"hwasan", b"msan"];

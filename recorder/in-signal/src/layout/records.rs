@@ -159,6 +159,6 @@ pub mod walk_end {
     pub const NO_PROGRESS: u16 = 4;
     /// Unwind information that could not be understood.
     pub const BAD_INFO: u16 = 5;
-    /// The walk took as many checked reads or simulated instructions as it may.
+    /// The walk reached its maximum number of checked reads or simulated instructions.
     pub const TOO_LONG: u16 = 6;
 }

@@ -14,7 +14,7 @@ mod stdio;
 mod thread;
 mod throw;
 
-/// What the functions need to know of those behind them, beside their addresses.
+/// Prepares the interposed functions: finds the loader, the allocator's functions and the layout of locks.
 pub fn publish() {
     flightline_capture::find_loader();
     sandbox::publish();

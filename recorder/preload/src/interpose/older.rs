@@ -12,7 +12,7 @@ use crate::real::Next;
 
 /// A function with its older version, GLIBC_2.2.5.
 ///
-/// `INDEX` (0 to 3) tells the functions apart in what is remembered of call sites.
+/// `INDEX` (0 to 3) identifies the function in the cache of call sites.
 #[repr(C)]
 pub struct Both<const INDEX: usize> {
     newer: Next,
