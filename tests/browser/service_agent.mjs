@@ -5,7 +5,8 @@ import { flightline } from "./page.mjs";
 
 /** `flightline serve` with these arguments, when it answers; `url` ends with a slash. */
 export async function serve(...args) {
-  const child = spawn(flightline, ["serve", ...args], { stdio: ["ignore", "ignore", "pipe"] });
+  const open = args.some((arg) => arg.includes("token")) ? [] : ["--no-token"];
+  const child = spawn(flightline, ["serve", ...open, ...args], { stdio: ["ignore", "ignore", "pipe"] });
   let said = "";
   child.stderr.setEncoding("utf8");
   for await (const part of child.stderr.iterator({ destroyOnReturn: false })) {

@@ -152,14 +152,18 @@ pub fn status_kb(pid: u32, field: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The tests that run now, and those that wait to run alone.
+/// The tests that run now, and those that wait.
 struct Gate {
     beside: usize,
+    waiting_beside: usize,
     alone: bool,
     waiting_alone: usize,
+    /// Those that wait to run alone do so now, one after the other.
+    batch: bool,
 }
 
-static GATE: Mutex<Gate> = Mutex::new(Gate { beside: 0, alone: false, waiting_alone: 0 });
+static GATE: Mutex<Gate> =
+    Mutex::new(Gate { beside: 0, waiting_beside: 0, alone: false, waiting_alone: 0, batch: false });
 static GATE_OPENED: Condvar = Condvar::new();
 
 /// Locks the gate; a test that failed while it held the lock leaves nothing half done.
@@ -186,12 +190,21 @@ impl Drop for Turn {
         }
         let mut gate = gate();
         match self.alone {
-            true => gate.alone = false,
+            true => {
+                gate.alone = false;
+                gate.batch &= gate.waiting_alone > 0;
+            }
             false => gate.beside -= 1,
         }
         GATE_OPENED.notify_all();
     }
 }
+
+/// Tests that wait to run alone before the others are kept waiting. Each change from one kind to the other leaves processors idle until the
+/// last test of the first kind has ended.
+const BATCH: usize = 16;
+/// Threads of the test executable: enough for a batch and for those that run meanwhile.
+pub const THREADS: usize = BATCH + 8;
 
 /// Waits until no other test runs, and keeps them waiting until the result is dropped.
 ///
@@ -199,7 +212,8 @@ impl Drop for Turn {
 pub fn turn() -> Turn {
     let mut gate = gate();
     gate.waiting_alone += 1;
-    let closed = |gate: &mut Gate| gate.alone || gate.beside > 0;
+    gate.batch |= gate.waiting_alone >= BATCH;
+    let closed = |gate: &mut Gate| gate.alone || gate.beside > 0 || (!gate.batch && gate.waiting_beside > 0);
     gate = GATE_OPENED.wait_while(gate, closed).unwrap_or_else(PoisonError::into_inner);
     gate.waiting_alone -= 1;
     gate.alone = true;
@@ -212,8 +226,11 @@ pub fn turn() -> Turn {
 /// For tests whose results do not depend on when they get a processor. A thread must not call this twice.
 pub fn beside() -> Turn {
     let most = thread::available_parallelism().map_or(1, NonZero::get) + 1;
-    let closed = |gate: &mut Gate| gate.alone || gate.waiting_alone > 0 || gate.beside >= most;
-    let mut gate = GATE_OPENED.wait_while(gate(), closed).unwrap_or_else(PoisonError::into_inner);
+    let closed = |gate: &mut Gate| gate.alone || gate.batch || gate.beside >= most;
+    let mut gate = gate();
+    gate.waiting_beside += 1;
+    let mut gate = GATE_OPENED.wait_while(gate, closed).unwrap_or_else(PoisonError::into_inner);
+    gate.waiting_beside -= 1;
     gate.beside += 1;
     Turn { alone: false }
 }

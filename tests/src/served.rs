@@ -203,6 +203,9 @@ fn begin(
     let mut command = Command::new(flightline());
     command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--min-free", "1m"]);
     command.args(["--log-format", "json", "--dir"]).arg(folder.join("history")).args(options);
+    if !options.iter().any(|option| option.contains("token")) {
+        command.arg("--no-token");
+    }
     command.envs(environment.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
     let mut child = spawn(command.stderr(Stdio::piped()));
     let said = BufReader::new(child.stderr.take().unwrap());

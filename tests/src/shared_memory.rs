@@ -5,9 +5,12 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
-use flightline_in_signal::layout::{PROC_SUFFIX, ProcHeader, SIZES, ThreadSlot, loss};
-use memmap2::Mmap;
+use flightline_in_signal::clock::monotonic_ns;
+use flightline_in_signal::layout::{PROC_SUFFIX, ProcHeader, SIZES, ThreadSlot, loss, record};
+use flightline_in_signal::ring::Ring;
+use memmap2::{Mmap, MmapMut};
 
 /// A mapped process file.
 pub struct ProcFile {
@@ -110,4 +113,41 @@ impl ProcFile {
             .filter(|c| c.tid != 0)
             .collect()
     }
+}
+
+/// Writes samples into the ring of a process until `end`, as fast as they are read, as a hostile program could write them into its own:
+/// sample `n` has the thread id and the weight in ns that `of(n)` returns. Returns their number.
+///
+/// # Panics
+/// The file cannot be mapped.
+pub fn write_samples(path: &Path, end: Instant, of: impl Fn(u64) -> (u32, u64)) -> u64 {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    // SAFETY: all accesses are atomic, and nobody truncates the file.
+    let mut map = unsafe { MmapMut::map_mut(&file).unwrap() };
+    let base = map.as_mut_ptr();
+    // SAFETY: the mapping has a header and, at the offset in it, a ring of atomics; both live as long as `map`.
+    let (header, words) = unsafe {
+        let header = &*base.cast::<ProcHeader>();
+        let (at, count) = (header.ring_off as usize, header.ring_bytes as usize / 8);
+        assert!(at + 8 * count <= map.len());
+        (header, std::slice::from_raw_parts(base.add(at).cast::<AtomicU64>(), count))
+    };
+    let ring = Ring::new(&header.ring, words).unwrap();
+    let mut written = 0;
+    while Instant::now() < end {
+        let Ok(claim) = ring.claim(record::SAMPLE, 7) else {
+            std::thread::yield_now();
+            continue;
+        };
+        let (tid, weight_ns) = of(written);
+        let fixed = [monotonic_ns(), u64::from(tid) | u64::from(u32::MAX) << 32, weight_ns, 2, 1];
+        for (word, value) in
+            claim.words.iter().zip(fixed.into_iter().chain([0x40_0000 + written % 4096, 0x40_0000]))
+        {
+            word.store(value, Ordering::Relaxed);
+        }
+        claim.publish();
+        written += 1;
+    }
+    written
 }

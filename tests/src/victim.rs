@@ -74,7 +74,11 @@ pub fn go(name: &str, flags: &[&str]) -> Option<PathBuf> {
     if time(&out) <= time(&from) {
         let new = unfinished(&out);
         let mut command = Command::new("go");
-        command.env("CGO_ENABLED", "0").env("GO111MODULE", "off").env("GOFLAGS", "");
+        let calls_c = std::fs::read_to_string(&from).unwrap().contains("import \"C\"");
+        command
+            .env("CGO_ENABLED", if calls_c { "1" } else { "0" })
+            .env("GO111MODULE", "off")
+            .env("GOFLAGS", "");
         command.args(["build", "-o"]).arg(&new).args(flags).arg(&from);
         run(&mut command, Duration::from_secs(300)).expect_success(&format!("{command:?}"));
         std::fs::rename(&new, &out).unwrap();

@@ -192,6 +192,28 @@ fn with_another_allocator() {
     }
 }
 
+/// The calls that an allocator makes to itself are not the program's.
+#[test]
+fn an_allocator_that_calls_itself() {
+    let _place = beside();
+    let flags = ["-O1", "-fno-builtin", "-shared", "-fPIC"];
+    let object = victim::compile("gcc", "alloc_on_calloc.c", &flags, &[]);
+    let program = victim::c("alloc_sites", victim::OPTIMISED);
+    let recording = record("alloc@1,live").option("--ring-size").option("64M");
+    let mut command = recording.command(&program, &["1"]);
+    command.env("LD_PRELOAD", &object);
+    run(&mut command, Duration::from_secs(60)).expect_success("alloc_on_calloc");
+    let truth = flightline_tests::truth::Truth::read(&recording.truth_path()).counts;
+    let all = Allocations::read(&recording.path());
+    assert!(all.lost.is_empty(), "{:?}", all.lost);
+    let (sums, live) = (all.by_function(), by_function(&all.live));
+    for site in SITES {
+        assert_eq!(sums[site], truth[site], "{site}");
+    }
+    assert_eq!(live.get("leak").copied(), Some(truth["leak"]));
+    assert!(!live.contains_key("grown") && !live.contains_key("small"), "{live:?}");
+}
+
 /// What is allocated while the allocator is still being looked for lives on, can be moved and freed, sampled or not.
 #[test]
 fn a_dlsym_that_allocates() {

@@ -72,8 +72,23 @@ mod stream;
 mod stress;
 mod suites;
 mod summary_agrees;
+mod thread_names;
 mod thrift;
 mod throw;
 mod trace;
 mod views_agree;
 mod wall;
+
+/// Gives this executable more threads than [`.cargo/config.toml`] gives to all: most of them wait for their turn
+/// ([`flightline_tests::run::turn`]). The test harness has no other way to set their number; one that the user chose is kept.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = more_threads;
+
+extern "C" fn more_threads() {
+    const VARIABLE: &str = "RUST_TEST_THREADS";
+    if std::env::var(VARIABLE).is_ok_and(|threads| threads == "4") {
+        // SAFETY: the process has one thread before `main`.
+        unsafe { std::env::set_var(VARIABLE, flightline_tests::run::THREADS.to_string()) };
+    }
+}

@@ -173,6 +173,30 @@ fn go_deeper_than_the_copy() {
     assert!(allocating >= 2.0, "only {allocating:.2} % of samples allocate\n{cut}");
 }
 
+/// C code runs on another stack than the Go code that calls it, and the C code here has no frame pointers.
+#[test]
+fn go_callers_of_c_code() {
+    if not_here() {
+        return;
+    }
+    let Some(program) = victim::go("calls_c", &[]) else {
+        return skip::skip("no Go here: callers of C code");
+    };
+    let _turn = turn();
+    let recording = Record::new().rate(999).run(program, &["1500"]).expect_code(0).read();
+    let inside = |s: &Stack| s.has("burn");
+    let whole = |s: &Stack, caller: &str| {
+        s.has_in_order(&["burn", "runtime.asmcgocall.abi0", "runtime.cgocall", caller, "main.main"])
+            && !s.truncated
+    };
+    let all = recording.share(inside);
+    let [once, twice] =
+        ["main.once", "main.twice"].map(|caller| 100.0 * recording.share(|s| whole(s, caller)) / all);
+    let cut = flightline_tests::whole::cut(&recording, 5);
+    assert!(once + twice >= 98.0, "only {:.2} % of the samples in C code are whole\n{cut}", once + twice);
+    assert!((28.0..39.0).contains(&once), "{once:.2} % and {twice:.2} %, not a third and two thirds");
+}
+
 /// More calls than the kernel follows by frame pointers: what is copied has them, 48 KiB here.
 #[test]
 fn static_with_many_calls() {

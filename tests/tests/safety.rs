@@ -2,13 +2,15 @@
 //! with the same status with and without the recorder, unless the test states another expectation.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use flightline_tests::guest::{self, Mode};
 use flightline_tests::record::Record;
-use flightline_tests::run::beside;
+use flightline_tests::recording::Recording;
+use flightline_tests::run::{beside, collect, spawn, until, wait};
 use flightline_tests::victim::{self, OPTIMISED};
-use flightline_tests::{folded, skip};
+use flightline_tests::{folded, shared_memory, skip};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -157,5 +159,34 @@ fn programs_that_cannot_join_are_recorded_from_outside() {
         let stacks = folded::read(&recorded.path);
         let samples = folded::sum_with(&stacks, "burn");
         assert!(samples > 300, "{args:?}: {samples} samples of half a second\n{stderr}");
+    }
+}
+
+/// A program can write anything into its own ring. The recorder writes no more samples than the process can have taken.
+#[test]
+fn impossible_samples_are_not_recorded() {
+    let _place = beside();
+    let program = victim::c("ticking", OPTIMISED);
+    // Each sample is of another thread; each has more CPU time than there is.
+    let weights: [fn(u64) -> (u32, u64); 2] = [|n| (1_000_000 + n as u32, 10_000_000), |_| (1, u64::MAX / 4)];
+    for of in weights {
+        let recording = Record::new().rate(100).engine("timer");
+        let mut command = recording.command(&program, &["4000"]);
+        command.stderr(Stdio::piped());
+        let mut child = spawn(&mut command);
+        let said = collect(child.stderr.take().unwrap());
+        let session = until(LIMIT, "the session", || shared_memory::session_of(child.id()));
+        let file = until(LIMIT, "the process", || shared_memory::processes(&session).into_iter().next());
+        let begin = Instant::now();
+        let written = shared_memory::write_samples(&file, begin + Duration::from_secs(2), of);
+        let status = wait(&mut child, LIMIT, "the recorder");
+        let said = String::from_utf8_lossy(&said.join().unwrap()).into_owned();
+        assert_eq!(status.code(), Some(23), "the status of the program: {said}");
+        // Twice the CPU time of all processors for as long as it ran, in samples of 10 ms.
+        let processors = std::thread::available_parallelism().unwrap().get() as u64;
+        let most = 2 * processors * 100 * (begin.elapsed().as_secs() + 2);
+        let recorded = Recording::read(&recording.path()).unwrap().samples.len() as u64;
+        assert!(recorded <= most, "{recorded} samples of {written} written, {most} are possible\n{said}");
+        assert!(said.contains("impossible data"), "{written} written, {recorded} recorded: {said}");
     }
 }

@@ -1,7 +1,9 @@
 //! What strangers, other sites, lying agents and a single client can ask of the profiling service, and what it says of itself.
 
+use std::fs::Permissions;
 use std::io::{BufReader, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -93,8 +95,73 @@ fn other_sites_other_names_and_strangers_are_refused() {
     let cookie = format!("Cookie: {}", cookie.split(';').next().unwrap());
     assert_eq!(send(closed.port, "GET", "/v1/targets", &[&cookie], b"").status, 200);
     let mut everywhere = Command::new(flightline());
-    let done = run(everywhere.args(["serve", "--listen", "0.0.0.0:0", "--dir"]).arg(token.path()), LIMIT);
-    assert!(done.code() == 1 && done.stderr.contains("--token-file"), "{}", done.stderr);
+    everywhere.args(["serve", "--no-token", "--listen", "0.0.0.0:0", "--dir"]).arg(token.path());
+    let done = run(&mut everywhere, LIMIT);
+    assert!(done.code() == 1 && done.stderr.contains("only for the loopback"), "{}", done.stderr);
+}
+
+/// A service that is given no token makes one, also on the loopback, where every user of the machine could ask.
+#[test]
+fn a_service_makes_its_own_token() {
+    let _place = beside();
+    let folder = TempDir::with_prefix("flightline-token-").unwrap();
+    let agents = folder.path().join("agents");
+    std::fs::write(&agents, "the token of agents\n").unwrap();
+    let service = Served::start(&["--profiling", "--agent-token-file", agents.to_str().unwrap()]);
+    let own = service.folder.path().join("history/token");
+    assert_eq!(own.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let own = std::fs::read_to_string(own).unwrap();
+    let ask = |method: &str, path: &str, token: &str| {
+        let token = format!("Authorization: Bearer {}", token.trim());
+        send(service.port, method, path, &[JSON, &token], b"{}").status
+    };
+    assert_eq!(service.get("/v1/targets").status, 401);
+    assert_eq!(ask("GET", "/v1/targets", &own), 200);
+    // Agents have a token of their own here: each opens what the other does not.
+    assert_eq!(ask("GET", "/v1/targets", "the token of agents"), 401);
+    assert_eq!(ask("POST", "/v1/agents", &own), 401);
+    assert_eq!(ask("POST", "/v1/agents", "the token of agents"), 400);
+    assert_eq!(service.post("/v1/session", &json!({"token": "the token of agents"})).status, 401);
+}
+
+/// Another user who could write the file could choose the token.
+#[test]
+fn a_token_that_others_can_write_is_refused() {
+    let _place = beside();
+    let folder = TempDir::with_prefix("flightline-token-").unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "0123456789abcdef0123\n").unwrap();
+    std::fs::set_permissions(&token, Permissions::from_mode(0o622)).unwrap();
+    let mut command = Command::new(flightline());
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--token-file"])
+        .arg(&token)
+        .arg("--dir")
+        .arg(folder.path());
+    let done = run(&mut command, LIMIT);
+    assert!(done.code() == 1 && done.stderr.contains("others can write this file"), "{}", done.stderr);
+}
+
+/// The agents that a service starts get its token.
+#[test]
+fn a_service_gives_its_token_to_its_own_agents() {
+    let Some(python) = python() else { return };
+    let _place = beside();
+    let folder = TempDir::with_prefix("flightline-token-").unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "0123456789abcdef0123\n").unwrap();
+    let options = ["--profiling", "--local", "--heartbeat", "1s", "--token-file", token.to_str().unwrap()];
+    let service = Served::start(&options);
+    let mut program = Command::new(python);
+    program.args(["-c", PYTHON]).stdin(Stdio::null());
+    let program = Agent(spawn(&mut program));
+    let ask = |method: &str, body: &str| {
+        let headers = [JSON, "Authorization: Bearer 0123456789abcdef0123"];
+        send(service.port, method, "/v1/targets", &headers, body.as_bytes())
+    };
+    let adopted = ask("POST", &json!({"pid": program.0.id()}).to_string());
+    assert!((200..300).contains(&adopted.status), "{}", adopted.text());
+    until(LIMIT, "the adopted process", || ask("GET", "").text().contains("\"LIVE\"").then_some(()));
 }
 
 /// Over TLS, with a certificate that nobody else believes; and the token is changed while the agent runs.

@@ -42,7 +42,9 @@ fn a_service_without_its_store_or_command_does_not_begin() {
     let folder = TempDir::with_prefix("flightline-store-").unwrap();
     let begin = |store: &str, place: &str| {
         let mut command = Command::new(flightline());
-        command.args(["serve", "--listen", "127.0.0.1:0", "--store", store, "--dir"]).arg(folder.path());
+        command
+            .args(["serve", "--no-token", "--listen", "127.0.0.1:0", "--store", store, "--dir"])
+            .arg(folder.path());
         run(command.env("FLIGHTLINE_SQL", place).stdin(Stdio::null()), Duration::from_secs(60))
     };
     let here = folder.path().to_str().unwrap();

@@ -1,6 +1,7 @@
 //! `flightline serve`: the profiling service.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,17 +20,19 @@ use flightline_service::stored::Place;
 use crate::store::engine;
 use crate::{Outcome, talk};
 
+pub mod token;
+
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline serve --profiling --local                                http://127.0.0.1:7070, for what runs on this machine
+  flightline serve --profiling --local                                for what runs on this machine; prints the link to its page
   flightline agent --join http://127.0.0.1:7070 -p redis-server       a process that can then be profiled from the page
   flightline remote targets; flightline remote profile redis-server --duration 30s -o redis.html
   curl -d '{\"mode\":\"CPU\",\"duration\":30}' http://127.0.0.1:7070/v1/targets/ID/runs
   flightline serve --store DIR                                        the page also asks a store (flightline store add)
   flightline serve --profiling --listen 0.0.0.0:7070 --token-file token --tls-cert cert.pem --tls-key key.pem
 
-Without --profiling nothing can be asked for: the page then says so. What answers only on the loopback needs no token; anything else \
-does. GET /openapi.json describes all paths; /metrics is for Prometheus, /healthz and /readyz for who keeps it running.";
+Without --profiling nothing can be asked for: the page then says so. Every request needs the token of the service, which is made at the \
+first start and kept in the service's directory; the printed link has it, and `agent` and `remote` of the same user find it. GET /openapi.json describes all paths; /metrics is for Prometheus, /healthz and /readyz for who keeps it running.";
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
@@ -46,9 +49,15 @@ pub struct ServeArgs {
     /// Where runs are kept [default: flightline/serve in the user's state directory; of root /var/lib/flightline/serve]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     dir: Option<PathBuf>,
-    /// File whose first line is the token that clients and agents must say
+    /// File whose first line is the token that every request must carry [default: `token` in --dir, made if it is not there]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
+    /// File with another token for agents and for programs that push profiles: it opens nothing else, and the first one does not open theirs
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "no_token")]
+    agent_token_file: Option<PathBuf>,
+    /// Answer every user of this machine without a token; only on the loopback
+    #[arg(long, conflicts_with = "token_file")]
+    no_token: bool,
     /// Certificate (chain) as PEM: answer by TLS
     #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath)]
     tls_cert: Option<PathBuf>,
@@ -127,10 +136,9 @@ enum LogLevel {
 
 /// Serves until it is told to end.
 pub fn run(args: &ServeArgs) -> Result<Outcome> {
-    let token = args.token_file.as_deref().map(token).transpose()?;
-    if token.is_none() && !args.listen.ip().is_loopback() {
+    if args.no_token && !args.listen.ip().is_loopback() {
         bail!(
-            "{} can be reached by others, who could then record and read everything: give --token-file, or --listen 127.0.0.1:{}",
+            "{} can be reached from other machines: --no-token is only for the loopback, such as --listen 127.0.0.1:{}",
             args.listen,
             args.listen.port()
         );
@@ -147,8 +155,20 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
     let as_json = args.is_json();
     let directory = match &args.dir {
         Some(directory) => directory.clone(),
-        None => home()?,
+        None => token::home()?,
     };
+    let token_file = match &args.token_file {
+        _ if args.no_token => None,
+        Some(file) => Some(file.clone()),
+        None => Some(token::make(&directory)?),
+    };
+    let token = token_file.as_deref().map(token::read).transpose()?;
+    let agent_token = args.agent_token_file.as_deref().map(token::read).transpose()?;
+    if agent_token.is_some() && agent_token == token {
+        bail!(
+            "--agent-token-file and --token-file have the same token: agents and viewers then have the same rights"
+        );
+    }
     let settings = Settings {
         profiling: args.profiling,
         max_duration: args.max_duration,
@@ -161,7 +181,8 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         max_recording: args.max_recording,
         heartbeat: args.heartbeat,
         max_targets: usize::try_from(args.max_targets)?,
-        token,
+        token: token.clone(),
+        agent_token,
         hosts: args.host.clone(),
         log: log.clone(),
         forward: args.forward()?,
@@ -177,10 +198,16 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         }
         unreadable.iter().for_each(|why| talk::warning(format_args!("{}/{why}", directory.display())));
         let off = if args.profiling { "" } else { "; profiling on demand is off, --profiling turns it on" };
-        talk::note(format_args!("{scheme}://{address}, history in {}{off}", directory.display()));
+        // The link is for whoever started the service: the terminal may show it, a log of the machine must not keep it.
+        let link = match (&token, &token_file) {
+            (Some(token), _) if std::io::stderr().is_terminal() => format!("/#token={token}"),
+            (_, Some(file)) => format!(", token in {}", file.display()),
+            _ => ", without a token".to_owned(),
+        };
+        talk::note(format_args!("{scheme}://{address}{link}, history in {}{off}", directory.display()));
     };
-    let served =
-        serve::until_told(args.listen, &directory, settings, tls.as_ref(), args.agents(&log)?, ready);
+    let agents = args.agents(&log, token_file.as_deref())?;
+    let served = serve::until_told(args.listen, &directory, settings, tls.as_ref(), agents, ready);
     served.with_context(|| format!("cannot serve with {}", directory.display()))?;
     if !as_json {
         talk::note("ended");
@@ -238,13 +265,13 @@ impl ServeArgs {
     }
 
     /// How agents for processes of this machine are started.
-    fn agents(&self, log: &Log) -> Result<Option<Agents>> {
+    fn agents(&self, log: &Log, token_file: Option<&Path>) -> Result<Option<Agents>> {
         if !self.local {
             return Ok(None);
         }
         let program = std::env::current_exe().context("cannot find our own command")?;
         let mut arguments: Vec<OsString> = vec!["agent".into()];
-        if let Some(file) = &self.token_file {
+        if let Some(file) = self.agent_token_file.as_deref().or(token_file) {
             arguments.extend(["--token-file".into(), file.into()]);
         }
         if let Some(certificate) = &self.tls_cert {
@@ -271,32 +298,4 @@ fn headers(path: &Path) -> Result<Vec<(String, String)>> {
         }
     }
     Ok(headers)
-}
-
-/// The first line of a file that is nobody else's to read.
-pub fn token(path: &Path) -> Result<String> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read the token {}", path.display()))?;
-    let line = text.lines().next().unwrap_or_default().trim();
-    if line.len() < 16 {
-        bail!(
-            "{}: a token has at least 16 letters; `head -c 24 /dev/urandom | base64 > {}` makes one",
-            path.display(),
-            path.display()
-        );
-    }
-    Ok(line.to_owned())
-}
-
-fn home() -> Result<PathBuf> {
-    if nix::unistd::geteuid().is_root() {
-        return Ok("/var/lib/flightline/serve".into());
-    }
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let state =
-        state.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")));
-    match state {
-        Some(state) => Ok(state.join("flightline/serve")),
-        None => bail!("there is no home directory to keep runs in: give --dir"),
-    }
 }

@@ -16,7 +16,7 @@ pub mod forward;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod http;
-mod id;
+pub mod id;
 pub mod ingest;
 pub mod local;
 pub mod log;

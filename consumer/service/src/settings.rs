@@ -35,8 +35,11 @@ pub struct Settings {
     pub delivery_timeout: Duration,
     /// Targets at a time, those that are gone included.
     pub max_targets: usize,
-    /// What clients and agents must say; `None`: nothing.
+    /// The token that every request must carry; `None`: none.
     pub token: Option<String>,
+    /// The token of agents and of programs that push profiles. It opens their paths only, and theirs open to no other token. `None`: `token`
+    /// is theirs too.
+    pub agent_token: Option<String>,
     /// Names under which the service may be called, besides numbers of the loopback and `localhost`.
     pub hosts: Vec<String>,
     /// Pictures that are made at a time.
@@ -70,6 +73,7 @@ impl Default for Settings {
             delivery_timeout: Duration::from_secs(30),
             max_targets: 4096,
             token: None,
+            agent_token: None,
             hosts: Vec::new(),
             pictures: 2,
             connections: 8192,

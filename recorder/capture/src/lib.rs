@@ -20,6 +20,7 @@ pub mod fork_token;
 mod kept;
 pub mod masks;
 pub mod modules;
+pub mod names;
 pub mod os;
 mod put_aside;
 pub mod real;

@@ -23,7 +23,7 @@ use flightline_in_signal::{clock, state, sys};
 use crate::kept::{Kept, Range};
 use crate::os::{self, Fd, Text};
 use crate::spin::Spin;
-use crate::{fork_token, modules, sandbox};
+use crate::{fork_token, modules, names, sandbox};
 
 /// Why a process did not join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -526,6 +526,7 @@ fn place(
     header.pid = pid;
     header.ppid = os::ppid();
     header.pid_namespace = pid_namespace();
+    header.names_recorded = u32::from(names::are_recorded());
     header.start_mono_ns = clock::monotonic_ns();
     header.thread_slots = sizes.thread_slots;
     header.threads_off = layout.threads;

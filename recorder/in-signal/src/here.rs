@@ -4,9 +4,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::interrupted::{Regs, arch};
-use crate::layout::{SampleRecord, loss};
+use crate::layout::{SampleRecord, event_kind, loss};
 use crate::publish::{self, Event, Taken};
-use crate::{clock, cost, state, sys, thread};
+use crate::{clock, context, cost, state, sys, thread};
 
 /// Code whose frames are left out at the leaf: [from, to).
 static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -18,11 +18,14 @@ pub fn set_own_code(from: u64, to: u64) {
     }
 }
 
+/// An error of [`record`]: the event happened within a function of ours that records it itself. Not counted as lost.
+pub const NESTED: usize = usize::MAX;
+
 /// Records `event` of the calling thread, with its stack if `with_stack`. Never allocates, keeps `errno`; all signals
 /// wait meanwhile, since a handler that jumps away would leave a half-written record.
 ///
 /// # Errors
-/// [`loss`] cause; the event is then counted as lost.
+/// [`loss`] cause; the event is then counted as lost. Or [`NESTED`].
 #[inline(never)]
 pub fn record(event: &Event<'_>, with_stack: bool) -> Result<(), usize> {
     let Some(state) = state::get() else { return Err(loss::STOPPED) };
@@ -32,6 +35,22 @@ pub fn record(event: &Event<'_>, with_stack: bool) -> Result<(), usize> {
     let result = cost::of(state, usize::from(event.kind), work);
     sys::restore_signals(old);
     result
+}
+
+/// Records the new name of the thread with this thread pointer, or of the calling thread if `None`. A thread that has no slot of its own
+/// is left out unless it is the calling one.
+pub fn renamed(thread_pointer: Option<usize>, name: &[u8; 16]) {
+    let Some(state) = state::get() else { return };
+    let old = sys::block_signals();
+    let calling = thread_pointer.is_none_or(|pointer| pointer == context::thread_pointer());
+    let slot =
+        if calling { thread::current() } else { thread::by_pointer(state, thread_pointer.unwrap_or(0)) };
+    if calling || slot.is_some() {
+        let tid = slot.map_or_else(sys::gettid, |slot| slot.tid.load(Relaxed));
+        let index = slot.map_or(u32::MAX, |slot| thread::index(state, slot));
+        publish::name(state, clock::monotonic_ns(), (tid, index), name);
+    }
+    sys::restore_signals(old);
 }
 
 fn with_blocked(
@@ -59,6 +78,10 @@ fn with_blocked(
     let own = OWN[0].load(Relaxed)..OWN[1].load(Relaxed);
     let skip = taken.frames.iter().take_while(|pc| own.contains(*pc)).count();
     let frames = taken.frames.get(skip..).unwrap_or_default();
+    // An allocator that calls another function of the allocator comes through us twice; only the outer call is the program's.
+    if event.kind == event_kind::ALLOC && frames.iter().any(|pc| own.contains(pc)) {
+        return Err(NESTED);
+    }
     fixed.depth = frames.len() as u16;
     fixed.exact_frames = fixed.exact_frames.checked_shr(skip as u32).unwrap_or(0);
     publish::event(state, &fixed, event, &[], &Taken { frames, ..taken })

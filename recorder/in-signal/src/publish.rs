@@ -179,6 +179,17 @@ pub fn event(
     Ok(())
 }
 
+/// Copies a thread's new name into the ring. The drain finds a name that had no room here when it looks for names, once a second.
+pub fn name(state: &ProcState, time_ns: u64, thread: (u32, u32), name: &[u8; 16]) {
+    let (tid, slot) = thread;
+    let name = u128::from_le_bytes(*name);
+    let words = [time_ns, u64::from(tid) | u64::from(slot) << 32, name as u64, (name >> 64) as u64];
+    if let Ok(claim) = state.ring.claim(record::NAME, words.len()) {
+        copy(claim.words, [&words]);
+        claim.publish();
+    }
+}
+
 /// Counts an event that is not recorded.
 pub fn lose(state: &ProcState, event: &Event<'_>) {
     let kind = usize::from(event.kind);

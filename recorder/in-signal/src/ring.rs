@@ -186,6 +186,7 @@ impl<'a> Ring<'a> {
 
     /// Consumer: looks at the record at the tail. Only one consumer may exist.
     pub fn next(&self) -> Next<'a> {
+        let mut padded = false;
         loop {
             let tail = self.header.tail.load(Ordering::Relaxed);
             let size = self.words.len() as u64;
@@ -202,6 +203,11 @@ impl<'a> Ring<'a> {
                 READY if len >= 1 && len <= to_end => {
                     let kind = ((header >> 8) & 0xff) as u8;
                     if kind == record::PAD {
+                        // A record follows a pad: only a damaged ring has another pad there, and could have one for ever.
+                        if padded {
+                            return Next::Corrupt;
+                        }
+                        padded = true;
                         self.release(len);
                         continue;
                     }
@@ -255,6 +261,11 @@ impl<'a> Ring<'a> {
         let known = |at: u64| at > tail && at.wrapping_sub(tail) <= size;
         let to = [begun, place].into_iter().filter(|at| known(*at)).max().unwrap_or(tail);
         self.header.tail.store(to, Ordering::Release);
+    }
+
+    /// Consumer: its position, words since the ring was made.
+    pub fn position(&self) -> u64 {
+        self.header.tail.load(Ordering::Relaxed)
     }
 
     /// Words in use, as far as the head tells.
@@ -311,6 +322,27 @@ mod tests {
                 break;
             }
         }
+    }
+
+    #[test]
+    fn pads_alone_are_corrupt() {
+        let (header, words) = memory(1024);
+        let ring = Ring::new(&header, &words).unwrap();
+        // Laps that are one pad each, as a program could write them faster than they are read.
+        header.tail.store(1024, Ordering::Relaxed);
+        words[0].store(1 << 32 | u64::from(record::PAD) << 8 | READY, Ordering::Relaxed);
+        for word in &words[1..] {
+            word.store(1 << 32 | FREE, Ordering::Relaxed);
+        }
+        assert!(matches!(ring.next(), Next::Empty));
+        words[0].store(2 << 32 | u64::from(record::PAD) << 8 | READY, Ordering::Relaxed);
+        assert!(matches!(ring.next(), Next::Empty), "a pad of its own is skipped");
+        assert_eq!(ring.position(), 3 * 1024);
+        // Two in one call: the first is at the end of a lap.
+        header.tail.store(4 * 1024 - 1, Ordering::Relaxed);
+        words[1023].store(3 << 32 | u64::from(record::PAD) << 8 | READY, Ordering::Relaxed);
+        words[0].store(4 << 32 | u64::from(record::PAD) << 8 | READY, Ordering::Relaxed);
+        assert!(matches!(ring.next(), Next::Corrupt));
     }
 
     #[test]

@@ -145,6 +145,14 @@ pub fn by_tid(state: &'static ProcState, tid: u32) -> Option<&'static ThreadSlot
     })
 }
 
+/// The live slot of the thread with a thread pointer.
+pub fn by_pointer(state: &'static ProcState, pointer: usize) -> Option<&'static ThreadSlot> {
+    state.slots.iter().take_while(|slot| slot.state.load(Relaxed) != 0).find(|slot| {
+        slot.thread_pointer.load(Relaxed) == pointer as u64
+            && slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE
+    })
+}
+
 /// Index of a slot.
 #[inline]
 pub fn index(state: &ProcState, slot: &ThreadSlot) -> u32 {

@@ -42,6 +42,8 @@ pub struct Walked {
     pub exact_frames: u64,
     /// Addresses in no known module.
     pub unknown_pcs: u32,
+    /// Frame pointer at the last frame, 0 if it is unknown.
+    pub fp: u64,
 }
 
 /// Changes of the stack that are not signal frames (coroutines, split stacks) followed in one walk.
@@ -108,6 +110,7 @@ pub fn walk<M: Memory>(
         let mut walk = Walk { lookup, memory, machine, regs: *regs, exact: true, full, switches: 0, result };
         let end = walk.run(frames);
         let mut result = walk.result;
+        result.fp = walk.regs.get(arch::FP).unwrap_or(0);
         if end == Failure::NeedRegister && !full && !memory.is_exhausted() {
             full = true;
             continue;

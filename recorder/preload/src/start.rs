@@ -31,6 +31,9 @@ extern "C" fn before_main() {
     name.put(SESSION_ENV.as_bytes());
     let session = name.cstr().ok().and_then(os::env).filter(|dir| !dir.is_empty());
     let preloaded = preloaded();
+    if preloaded || machine::wide() {
+        flightline_capture::names::interposed();
+    }
     if let Some(dir) = session {
         let moment = if preloaded || machine::wide() { Moment::ProgramStart } else { Moment::Later };
         match flightline_capture::start(dir, moment) {

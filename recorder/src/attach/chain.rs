@@ -49,11 +49,15 @@ pub struct World<'a> {
 }
 
 impl Chains {
-    /// Appends to the walked `frames` what `chain` has above them, `depth` in all at most. `true` if that leads to the root.
+    /// Appends to the walked `frames` those of `chain` above them, up to `depth` in all. Returns true if they lead to the root.
+    ///
+    /// `above` is the part of the chain above the last walked frame by its frame pointer, if that is known. It is used where the
+    /// chain does not have the last frame itself: code without frame pointers, such as C called from Go, is not in it.
     pub fn go_on(
         &mut self,
         frames: &mut Vec<u64>,
         chain: &[u64],
+        above: Option<&[u64]>,
         depth: usize,
         world: &mut World<'_>,
     ) -> bool {
@@ -66,7 +70,8 @@ impl Chains {
         if *self.places.entry(last).or_insert_with(|| look(last, world)) == Place::Root {
             return true;
         }
-        let Some(rest) = meet(frames, chain).and_then(|at| chain.get(at + 1..)) else { return false };
+        let met = meet(frames, chain).and_then(|at| chain.get(at + 1..));
+        let Some(rest) = met.or(above) else { return false };
         for &address in rest {
             let place = *self.places.entry(address).or_insert_with(|| look(address, world));
             if place == Place::Wrong || frames.len() >= depth {

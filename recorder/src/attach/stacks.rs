@@ -65,6 +65,25 @@ pub struct Stack {
     pub frames: Vec<u64>,
 }
 
+/// Number of frames that a chain of frame pointers from `regs` has in the copied stack before it reaches the frame pointer `last`.
+/// `None` if it does not reach it.
+fn frames_below(last: u64, regs: &Regs, copy: &[u8]) -> Option<usize> {
+    let mut fp = regs.get(arch::FP)?;
+    // Each frame pointer of a chain within one stack is higher than the one before.
+    for count in 0..copy.len() / 16 {
+        if fp == last {
+            return Some(count);
+        }
+        let at = usize::try_from(fp.checked_sub(regs.sp())?).ok()?;
+        let next = u64::from_le_bytes(*copy.get(at..)?.first_chunk::<8>()?);
+        if next <= fp && next != last {
+            return None;
+        }
+        fp = next;
+    }
+    None
+}
+
 impl Stacks {
     /// Takes over what a forked child has of its parent.
     pub fn inherit(&mut self, parent: &Stacks) {
@@ -132,7 +151,8 @@ impl Stacks {
         if truncated {
             let mut longer = frames.to_vec();
             let mut world = World { pid, modules, images, rows, walker };
-            truncated = !chains.go_on(&mut longer, user, depth, &mut world);
+            let above = frames_below(walked.fp, regs, copy).and_then(|count| user.get(count + 1..));
+            truncated = !chains.go_on(&mut longer, user, above, depth, &mut world);
             all.extend_from_slice(kernel);
             all.extend(longer);
         } else {
@@ -206,5 +226,33 @@ impl Stacks {
             self.traces.push(trace);
         }
         Some(trace)
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frame_pointers_are_counted_up_to_the_last_one() {
+        const SP: u64 = 0x7000;
+        const OTHER_STACK: u64 = 0x1000;
+        let mut regs = Regs::unknown();
+        regs.set(arch::SP, SP);
+        regs.set(arch::FP, SP + 16);
+        let mut words = [0u64; 12];
+        (words[2], words[6]) = (SP + 48, OTHER_STACK);
+        let copy: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        for (last, count) in [(SP + 16, Some(0)), (SP + 48, Some(1)), (OTHER_STACK, Some(2)), (SP + 64, None)]
+        {
+            assert_eq!(frames_below(last, &regs, &copy), count, "{last:#x}");
+        }
+        // A frame pointer that the code uses for something else.
+        regs.set(arch::FP, 5);
+        assert_eq!(frames_below(OTHER_STACK, &regs, &copy), None);
+        // A chain that does not lead upwards.
+        regs.set(arch::FP, SP + 16);
+        let copy: Vec<u8> = [0, 0, SP + 16, 0].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        assert_eq!(frames_below(OTHER_STACK, &regs, &copy), None);
     }
 }

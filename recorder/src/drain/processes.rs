@@ -154,8 +154,10 @@ impl Drain {
             }
         }
         if process.book.damaged {
-            let message =
-                format!("process {} damaged its shared memory; its later samples are lost", process.file.pid);
+            let message = format!(
+                "process {} wrote impossible data into its shared memory; its later samples are lost",
+                process.file.pid
+            );
             self.notices.push(message);
         }
     }

@@ -7,7 +7,13 @@ use flightline_in_signal::{
     payload::{lock, scope},
 };
 
-use super::{MAPS_WAIT_NS, context::Contexts, open::OpenScopes, parse::Sample, writers::Writers};
+use super::{
+    MAPS_WAIT_NS,
+    context::Contexts,
+    open::OpenScopes,
+    parse::{Renamed, Sample},
+    writers::Writers,
+};
 use crate::{
     black_box::journal::Entry,
     clock::not_in_future,
@@ -116,6 +122,8 @@ pub struct Book {
     pub reading_ns: u64,
     /// Records that were being written when the process was killed.
     pub torn: u64,
+    /// CPU time of all samples read, ns.
+    arrived_ns: u64,
     /// Samples read.
     pub samples: u64,
     /// Samples whose stack did not reach its root.
@@ -174,6 +182,7 @@ impl Book {
             records: 0,
             reading_ns: 0,
             torn: 0,
+            arrived_ns: 0,
             samples: 0,
             cut: 0,
             period_ns,
@@ -215,6 +224,16 @@ impl Book {
         let mut maps: Vec<&Arc<ModuleMap>> = waiting.map(|sample| &sample.map).chain(&self.map).collect();
         maps.dedup_by(|a, b| Arc::ptr_eq(a, b));
         self.modules.images().chain(maps.into_iter().flat_map(|map| map.images()))
+    }
+
+    /// Takes over the name that a thread got.
+    pub(super) fn take_name(&mut self, file: &ProcFile, renamed: Renamed) {
+        let Renamed { time_ns, tid, slot, name } = renamed;
+        let index = self.threads.of_sample(file, slot, tid, time_ns, self.period_ns);
+        let waits = self.waiting() > 0;
+        if let Some(thread) = self.threads.list.get_mut(index) {
+            thread.rename_at(name, time_ns, waits);
+        }
     }
 
     /// Passes an event on to its engine, once its stack is resolved.
@@ -337,7 +356,7 @@ impl Book {
         if !thread.selected(file, self.threads.selection.as_ref()) {
             return;
         }
-        let constant = thread.constant(file, self.group, recording);
+        let constant = thread.constant_at(time_ns, file, self.group, recording);
         let place = events::Place { thread: constant, tid: thread.tid, trace, time_ns };
         recording.taken_for(constant, event.start_ns(time_ns), worked);
         self.engines.write(recording, &place, event);
@@ -369,10 +388,15 @@ impl Book {
     ) {
         let index = self.threads.of_sample(file, sample.slot, sample.tid, sample.time_ns, self.period_ns);
         self.note_open(index, not_in_future(sample.time_ns, now_ns));
-        let Some(thread) = self.threads.list.get_mut(index) else { return };
         self.samples += 1;
         // No thread uses more CPU time than time goes by: damaged weights must not flood the output.
         let life = now_ns.saturating_sub(file.start_mono_ns).saturating_add(1_000_000_000);
+        self.arrived_ns = self.arrived_ns.saturating_add(sample.weight_ns);
+        if self.threads.are_too_many() || self.arrived_ns / 2 > life.saturating_mul(self.threads_at_once) {
+            self.damaged = true;
+            return;
+        }
+        let Some(thread) = self.threads.list.get_mut(index) else { return };
         // With `itimer` its samples stand for other threads too.
         let life = if thread.ledger.of_process { life.saturating_mul(self.threads_at_once) } else { life };
         let weight = sample.weight_ns.min(life.saturating_sub(thread.ledger.arrived_ns));
@@ -455,7 +479,7 @@ impl Book {
         recording: &mut Recording,
     ) {
         let Some(thread) = self.threads.list.get_mut(thread) else { return };
-        let constant = thread.constant(file, self.group, recording);
+        let constant = thread.constant_at(time_ns, file, self.group, recording);
         recording.taken_for(constant, time_ns, self.worked.as_ref());
         recording.sample(constant, trace, time_ns, events);
         recording.taken_for(constant, 0, None);

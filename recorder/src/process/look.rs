@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
+use flightline_in_signal::clock;
 use flightline_in_signal::engine::stage;
 use flightline_in_signal::layout::{engine, slot_state};
 
@@ -22,9 +23,7 @@ pub(super) fn look_up_name(thread: &mut Thread, file: &ProcFile) -> bool {
     let name = String::from_utf8_lossy(&name);
     let name = name.trim_end_matches('\n');
     if name != thread.name {
-        thread.name = name.to_owned();
-        thread.constant = None;
-        thread.selected = None;
+        thread.rename_at(name.to_owned(), clock::monotonic_ns(), true);
     }
     true
 }

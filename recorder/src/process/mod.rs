@@ -5,6 +5,7 @@ pub(crate) mod before;
 mod book;
 mod context;
 mod counted;
+mod former_names;
 pub(crate) mod ledger;
 mod look;
 pub(crate) mod modules;
@@ -111,8 +112,8 @@ impl Process {
         let fill = (ring.used().saturating_mul(8 * 256) / file.ring_bytes().max(1)).min(256) as u32;
         let begun_ns = (ring.used() > 0).then(thread_cpu_ns);
         // A producer that is faster than we are must not keep us here for ever: one ring full per round.
-        let mut left = file.ring_bytes() / 8;
-        while !book.damaged && left > 0 {
+        let (begin, most) = (ring.position(), file.ring_bytes() / 8);
+        while !book.damaged && ring.position().wrapping_sub(begin) < most {
             match ring.next() {
                 Next::Empty => {
                     book.drained_ns = now_ns;
@@ -133,7 +134,6 @@ impl Process {
                         book.entry = recording.keep(file.key(), file.tail(), kind, payload);
                     }
                     ring.release(len);
-                    left = left.saturating_sub(len);
                     if let Some(found) = found {
                         if Book::is_last_word(&found) {
                             book.modules.read_last(file, images);

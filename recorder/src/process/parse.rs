@@ -7,6 +7,7 @@ use flightline_in_signal::payload::fatal;
 
 use super::book::{Book, FIXED};
 use super::context;
+use super::thread::name_of;
 use crate::{events, names::images::Images, process::proc_file::ProcFile, recording::Recording};
 
 /// One sample as read from the ring; its addresses are in `Book::words`.
@@ -24,6 +25,15 @@ pub(super) struct Sample {
 pub(super) enum Parsed {
     Sample(Sample),
     Event(Sample, events::Head),
+    Name(Renamed),
+}
+
+/// A thread's new name.
+pub(super) struct Renamed {
+    pub(super) time_ns: u64,
+    pub(super) tid: u32,
+    pub(super) slot: u32,
+    pub(super) name: String,
 }
 
 impl Book {
@@ -33,6 +43,7 @@ impl Book {
         match kind {
             record::SAMPLE => self.parse(payload, FIXED).map(Parsed::Sample),
             record::EVENT => self.parse_event(payload).map(|(sample, head)| Parsed::Event(sample, head)),
+            record::NAME => parse_name(payload).map(Parsed::Name),
             _ => None,
         }
     }
@@ -53,10 +64,14 @@ impl Book {
         now_ns: u64,
     ) {
         self.records += 1;
-        self.worked = self.contexts.of(file, &self.context_words);
+        self.worked = match parsed {
+            Parsed::Name(_) => None,
+            _ => self.contexts.of(file, &self.context_words),
+        };
         match parsed {
             Parsed::Sample(sample) => self.take(file, &sample, recording, images, now_ns),
             Parsed::Event(sample, head) => self.take_event(file, &sample, head, recording, images, now_ns),
+            Parsed::Name(renamed) => self.take_name(file, renamed),
         }
     }
 
@@ -102,4 +117,11 @@ impl Book {
         // No program writes these: they are made here.
         (head.kind != event_kind::WALL).then_some((sample, head))
     }
+}
+
+fn parse_name(payload: &[AtomicU64]) -> Option<Renamed> {
+    let word = |i: usize| payload.get(i).map(|w| w.load(Relaxed));
+    let (time_ns, tid_slot) = (word(0)?, word(1)?);
+    let name = name_of([word(2)?, word(3)?]);
+    Some(Renamed { time_ns, tid: tid_slot as u32, slot: (tid_slot >> 32) as u32, name })
 }

@@ -48,6 +48,8 @@ pub struct ProcFile {
     pub start_mono_ns: u64,
     /// Inode of the pid namespace that `pid` counts in.
     pub pid_namespace: u64,
+    /// Whether each name that the program gives to a thread is in the ring.
+    pub names_recorded: bool,
     exe: [u32; 2],
     cmdline: [u32; 2],
     pidfd: Option<OwnedFd>,
@@ -117,13 +119,14 @@ impl ProcFile {
         let header = map.as_ptr().cast::<ProcHeader>();
         // SAFETY: the mapping is at least a ProcHeader long and page aligned; volatile reads of plain integers
         // are defined whatever another process writes meanwhile.
-        let (magic, slots, ring_bytes, start_mono_ns, pid_namespace, exe, cmdline) = unsafe {
+        let (magic, slots, ring_bytes, start_mono_ns, pid_namespace, names_recorded, exe, cmdline) = unsafe {
             (
                 ptr::addr_of!((*header).magic).cast::<u64>().read_volatile(),
                 ptr::addr_of!((*header).thread_slots).read_volatile(),
                 ptr::addr_of!((*header).ring_bytes).read_volatile(),
                 ptr::addr_of!((*header).start_mono_ns).read_volatile(),
                 ptr::addr_of!((*header).pid_namespace).read_volatile(),
+                ptr::addr_of!((*header).names_recorded).read_volatile(),
                 ptr::addr_of!((*header).exe).read_volatile(),
                 ptr::addr_of!((*header).cmdline).read_volatile(),
             )
@@ -159,6 +162,7 @@ impl ProcFile {
             pid,
             start_mono_ns,
             pid_namespace,
+            names_recorded: names_recorded == 1,
             exe,
             cmdline,
             pidfd,

@@ -7,6 +7,7 @@ use flightline_in_signal::layout::{
     loss::{self, CAUSES},
 };
 
+use super::former_names::FormerNames;
 use super::look::look_up_name;
 use crate::{
     process::ledger::Ledger,
@@ -27,6 +28,8 @@ pub struct Thread {
     pub(super) slot: Option<(u32, u32)>,
     /// Name as last seen.
     pub name: String,
+    /// Names before that.
+    former: FormerNames,
     /// Handle of the output's thread constant, given by [`crate::recording`] at first use.
     pub constant: Option<ThreadHandle>,
     /// Its account.
@@ -107,6 +110,7 @@ impl Thread {
             tid,
             slot: None,
             name: String::new(),
+            former: FormerNames::default(),
             constant: None,
             ledger: Ledger::new(period_ns),
             told: Told::default(),
@@ -148,6 +152,37 @@ impl Thread {
             self.name = name;
             self.constant = None;
         }
+    }
+
+    /// Another name from `time_ns` on. `waits`: samples of before may still have to be written.
+    pub(super) fn rename_at(&mut self, name: String, time_ns: u64, waits: bool) {
+        self.name_checked = true;
+        if !waits {
+            self.former.clear();
+        }
+        if name == self.name {
+            // Seen before this record was read.
+            return self.former.end_last_at(time_ns);
+        }
+        let old = std::mem::replace(&mut self.name, name);
+        let constant = self.constant.take();
+        self.selected = None;
+        if waits {
+            self.former.add(time_ns, old, constant);
+        }
+    }
+
+    /// The thread's constant in the output under the name it had at `time_ns`.
+    #[inline]
+    pub fn constant_at(
+        &mut self,
+        time_ns: u64,
+        file: &ProcFile,
+        group: u32,
+        recording: &mut Recording,
+    ) -> usize {
+        let former = self.former.constant_at(time_ns, self.tid, group, recording);
+        former.unwrap_or_else(|| self.constant(file, group, recording))
     }
 
     /// The thread's constant in the output under the name it has here.
@@ -351,7 +386,13 @@ pub fn stack_of(slot: &ThreadSlot) -> (u64, u64) {
 }
 
 pub(super) fn slot_name(slot: &ThreadSlot) -> String {
-    let bytes: Vec<u8> = slot.name.iter().flat_map(|w| w.load(Relaxed).to_le_bytes()).collect();
+    let [low, high] = &slot.name;
+    name_of([low.load(Relaxed), high.load(Relaxed)])
+}
+
+/// A name of up to 16 bytes out of two words.
+pub(super) fn name_of(words: [u64; 2]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let len = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..len]).into_owned()
 }

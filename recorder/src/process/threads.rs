@@ -13,6 +13,9 @@ use crate::{clock::process_cpu_ns, process::proc_file::ProcFile};
 /// Index of a thread in its [`Threads`].
 pub type ThreadIndex = usize;
 
+/// Maximum number of threads of a process that have not ended or whose end is not written yet. Each takes less than a kilobyte.
+const MOST_THREADS: usize = 1 << 17;
+
 /// The threads of one process.
 #[derive(Default)]
 pub struct Threads {
@@ -91,6 +94,11 @@ impl Threads {
         }
     }
 
+    /// Whether samples name more threads than a process has: only damaged memory does.
+    pub fn are_too_many(&self) -> bool {
+        self.list.len() > MOST_THREADS
+    }
+
     /// A thread by its id, if the program knows it; it may have ended a moment ago.
     pub fn by_id(&mut self, file: &ProcFile, tid: u32, period_ns: u64) -> Option<ThreadIndex> {
         if let Some(&index) = self.by_tid.get(&tid)
@@ -127,6 +135,8 @@ impl Threads {
         }
         thread.slot = Some((number, generation));
         thread.read_slot(slot);
+        // Each later name is in the ring, at its place among the samples.
+        thread.name_checked = file.names_recorded && !thread.name.is_empty();
         let index = self.list.len();
         self.list.push(thread);
         if self.by_slot.len() <= number as usize {
@@ -193,6 +203,7 @@ impl Threads {
                 let name = slot_name(slot);
                 if let Some(thread) = self.list.get_mut(index)
                     && !name.is_empty()
+                    && !file.names_recorded
                 {
                     thread.rename(name);
                 }

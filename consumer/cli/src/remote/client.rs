@@ -13,6 +13,8 @@ use ureq::http::{Method, Request, Response};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, AsSendBody, Body, SendBody};
 
+use crate::serve::token;
+
 /// Lists of thousands of targets are not longer.
 const LONGEST_ANSWER: u64 = 64 << 20;
 
@@ -46,13 +48,14 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Client {
-    /// Of an address like `http://127.0.0.1:7070`. `token_file`: its first line is the service's token. `authority`: whose certificates
-    /// are believed, as PEM.
+    /// Of an address like `http://127.0.0.1:7070`. `token_file`: its first line is the service's token; without it that of this user's own
+    /// service on this machine is used, if there is one. `authority`: whose certificates are believed, as PEM.
     ///
     /// # Errors
     /// The address is none; token or certificates cannot be read.
     pub fn new(base: &str, token_file: Option<&Path>, authority: Option<&Path>) -> Result<Self> {
-        let token = Mutex::new(token_file.map(crate::serve::token).transpose()?);
+        let token_file = token_file.map(Path::to_owned).or_else(|| token::of_own_service(base));
+        let token = Mutex::new(token_file.as_deref().map(token::read).transpose()?);
         if !base.starts_with("http://") && !base.starts_with("https://") {
             bail!("{base} is no address of a service: give http://HOST:PORT or https://HOST:PORT");
         }
@@ -77,7 +80,7 @@ impl Client {
             }
             None => config,
         };
-        let (base, token_file) = (base.trim_end_matches('/').to_owned(), token_file.map(Path::to_owned));
+        let base = base.trim_end_matches('/').to_owned();
         Ok(Self { agent: config.build().into(), base, token, token_file })
     }
 
@@ -136,7 +139,7 @@ impl Client {
         let said = serde_json::from_slice::<Errors>(&body).map(|errors| errors.errors.join(" "));
         let hint = if status == 401 && token.is_none() { " Give it with --token-file." } else { "" };
         if status == 401
-            && let Some(Ok(new)) = self.token_file.as_deref().map(crate::serve::token)
+            && let Some(Ok(new)) = self.token_file.as_deref().map(token::read)
         {
             // Who tries again does so with what stands there now.
             *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);

@@ -63,10 +63,32 @@ fn checked(app: &App, request: &Request) -> Result<(), Fault> {
         ));
     }
     let Some(token) = &app.core.settings.token else { return Ok(()) };
-    if is_open(uri.path()) || says(headers, token) || has_session(headers, &app.session) {
+    if is_open(uri.path()) {
         return Ok(());
     }
-    Err(Fault::new(StatusCode::UNAUTHORIZED, "Say the service's token: `Authorization: Bearer TOKEN`."))
+    if let Some(agent_token) = app.core.settings.agent_token.as_ref().filter(|_| is_of_senders(uri.path())) {
+        if says(headers, agent_token) {
+            return Ok(());
+        }
+        return Err(Fault::new(
+            StatusCode::UNAUTHORIZED,
+            "Send the agents' token of this service: `Authorization: Bearer TOKEN`.",
+        ));
+    }
+    if says(headers, token) || has_session(headers, &app.session) {
+        return Ok(());
+    }
+    Err(Fault::new(
+        StatusCode::UNAUTHORIZED,
+        "Send the token of this service: `Authorization: Bearer TOKEN`.",
+    ))
+}
+
+/// Whether a path is one of agents, or one to which programs push profiles.
+fn is_of_senders(path: &str) -> bool {
+    let path = path.strip_prefix("/v1/").or_else(|| path.strip_prefix('/')).unwrap_or(path);
+    matches!(path, "agents" | "ingest" | "v1development/profiles" | "push.v1.PusherService/Push")
+        || path.starts_with("agents/")
 }
 
 fn host(headers: &HeaderMap, uri: &Uri) -> Option<String> {
@@ -160,6 +182,22 @@ mod tests {
             "]",
         ] {
             assert!(!is_ours(other, &[]), "{other}");
+        }
+    }
+
+    #[test]
+    fn paths_of_senders() {
+        for path in [
+            "/agents",
+            "/v1/agents/abc/commands",
+            "/agents/abc/gone",
+            "/v1/ingest",
+            "/v1development/profiles",
+        ] {
+            assert!(is_of_senders(path), "{path}");
+        }
+        for path in ["/", "/targets", "/v1/targets/agents/runs", "/agentsx", "/v1/runs", "/v1"] {
+            assert!(!is_of_senders(path), "{path}");
         }
     }
 

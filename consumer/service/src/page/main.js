@@ -13,13 +13,15 @@ import { risen, timesText } from "./load.js";
 import { poller } from "./poll.js";
 import { fileLinks } from "./row.js";
 import { runTable } from "./runs.js";
-import { session } from "./session.js";
+import { session, useLink } from "./session.js";
 import { targetList } from "./targets.js";
 import { moment, plain, prose, seconds } from "./text.js";
 import { dismiss, toast } from "./toasts.js";
 import { versionsForm } from "./versions.js";
 import { viewer } from "./viewer.js";
 import { windowName, windowStrip } from "./window.js";
+
+await useLink();
 
 const REMEMBERED = 100, WINDOW_MS = 5000, LOADS_MS = 8000, EXPECTED_MS = 15_000, LIVE_SECONDS = 300;
 

@@ -2,6 +2,17 @@
 import { ask, paths } from "./api.js";
 import { byId, tell } from "./dom.js";
 
+/** A link as the service prints it has the token in its fragment: it is exchanged for the cookie, and taken out of the address. */
+export async function useLink() {
+  const parts = new URLSearchParams(location.hash.replace(/^#/, "")), token = parts.get("token");
+  if (token === null) return;
+  parts.delete("token");
+  const rest = parts.toString();
+  history.replaceState(null, "", location.pathname + location.search + (rest && "#" + rest));
+  // A wrong token: the dialog asks for the right one.
+  await ask(paths.session, { method: "POST", body: { token } }).catch(() => {});
+}
+
 /** `letIn()` after the token was right. */
 export function session({ letIn }) {
   const dialog = byId("session"), field = byId("token");

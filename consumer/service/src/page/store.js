@@ -2,13 +2,15 @@
 import { address } from "./address.js";
 import { ask, askText, Refusal, stored } from "./api.js";
 import { byId, element, hide, mark, tell, typing } from "./dom.js";
-import { session } from "./session.js";
+import { session, useLink } from "./session.js";
 import { NO_SIDE, questionOf, read, sqlOf, valuesOf, VIEWS, write } from "./store_address.js";
 import { shareChart } from "./store_chart.js";
 import { options, sideForm, sideWords } from "./store_side.js";
 import { plain, prose } from "./text.js";
 import { dismiss, toast } from "./toasts.js";
 import { viewer } from "./viewer.js";
+
+await useLink();
 
 const PATIENCE_MS = 90_000, SETTLED_MS = 250, DAY = 86_400_000;
 const NAMES = { flame: ["Flame graph", ""], top: ["Functions", ""], share: ["Over time", "What share of the samples certain functions had."], diff: ["Compare", "What is different between A and B, in shares of each."] };

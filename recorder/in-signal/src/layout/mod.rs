@@ -24,7 +24,7 @@ pub use records::*;
 pub use session::*;
 
 /// `"FLIGHTL4"`: first word of every shared file; the digit is the layout version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"FLIGHTL4");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"FLIGHTL5");
 
 /// Environment variable by which a program finds its session directory.
 pub const SESSION_ENV: &str = "FLIGHTLINE_SESSION";

@@ -83,6 +83,8 @@ pub struct ProcHeader {
     pub start_mono_ns: u64,
     /// Inode of the pid namespace that `pid` counts in; 0 if the program could not ask for it.
     pub pid_namespace: u64,
+    /// 1: each name that the program gives to a thread is in the ring ([`super::record::NAME`]). 0: the drain must look for names.
+    pub names_recorded: u32,
     /// Engine in force, see [`super::engine`].
     pub engine: AtomicU32,
     /// errno of the refused `perf_event_open`, 0 if it was not refused.

@@ -87,6 +87,8 @@ pub mod record {
     /// [`super::SampleRecord`] (its `weight_ns` is the event's value), a word of [`super::event_word`], the extra
     /// words, then `depth` addresses, leaf first.
     pub const EVENT: u8 = 3;
+    /// A thread got a name: the first two words of a [`super::SampleRecord`], then the 16 bytes of the name.
+    pub const NAME: u8 = 4;
 }
 
 /// The word behind the fixed part of a [`record::EVENT`].

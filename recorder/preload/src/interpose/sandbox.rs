@@ -1,15 +1,15 @@
-//! prctl and the general system call function, for two things: seccomp, and futexes ([`super::futex`]).
+//! `prctl` and the general system call function, for seccomp, names of threads and futexes ([`super::futex`]).
 
-use core::ffi::{c_int, c_long};
+use core::ffi::{c_char, c_int, c_long};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use flightline_capture::sandbox;
+use flightline_capture::{names, sandbox};
 
 use crate::real::{KeepErrno, fail, next};
 
 type Prctl = unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
 
-/// Restricting oneself by `PR_SET_SECCOMP` disarms first.
+/// Disarms before `PR_SET_SECCOMP` restricts the thread; records the name that `PR_SET_NAME` gives it.
 ///
 /// # Safety
 /// As `prctl(2)`, which is variadic; all its arguments are words in registers.
@@ -18,7 +18,13 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
     let Some(real) = next!(c"prctl" as Prctl) else { return fail(libc::ENOSYS) };
     if option != libc::PR_SET_SECCOMP {
         // SAFETY: passed on.
-        return unsafe { real(option, a, b, c, d) };
+        let r = unsafe { real(option, a, b, c, d) };
+        if option == libc::PR_SET_NAME && r == 0 {
+            let _errno = KeepErrno::new();
+            // SAFETY: the kernel has read 15 bytes there, or fewer up to a zero.
+            unsafe { names::renamed(None, a as *const c_char) };
+        }
+        return r;
     }
     let entering = sandbox::enter(false);
     // SAFETY: passed on.

@@ -1,8 +1,8 @@
 //! Threads and libraries.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 
-use flightline_capture::{closing, threads};
+use flightline_capture::{closing, names, threads};
 
 use crate::real::{KeepErrno, next};
 
@@ -36,6 +36,27 @@ pub unsafe extern "C" fn pthread_create(
     let r = unsafe { real(thread, attr, threads::entry(), pending.argument()) };
     if r != 0 {
         pending.cancel();
+    }
+    r
+}
+
+type SetName = unsafe extern "C" fn(libc::pthread_t, *const c_char) -> c_int;
+
+/// Records the name that a thread gets.
+///
+/// # Safety
+/// As `pthread_setname_np(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_setname_np(thread: libc::pthread_t, name: *const c_char) -> c_int {
+    let Some(real) = next!(c"pthread_setname_np" as SetName) else { return libc::ENOSYS };
+    // SAFETY: passed on.
+    let r = unsafe { real(thread, name) };
+    if r == 0 {
+        let _errno = KeepErrno::new();
+        // SAFETY: no pointers.
+        let own = unsafe { libc::pthread_self() } == thread;
+        // SAFETY: the C library has read a string there.
+        unsafe { names::renamed((!own).then_some(thread as usize), name) };
     }
     r
 }

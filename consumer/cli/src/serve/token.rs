@@ -1,0 +1,145 @@
+//! The token of a service: where it is kept, and who may have written it.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use flightline_service::id;
+
+use crate::talk;
+
+/// Name of the token's file in the service's directory.
+const NAME: &str = "token";
+/// Least length of a token, bytes.
+const LEAST: usize = 16;
+/// Bytes of a file that are read.
+const MOST: u64 = 4096;
+
+/// Returns the first line of a file.
+///
+/// # Errors
+/// The file cannot be read, is too short, or another user may have written it.
+pub fn read(path: &Path) -> Result<String> {
+    let cannot = || format!("cannot read the token {}", path.display());
+    let file = File::open(path).with_context(cannot)?;
+    let (status, own) = (file.metadata().with_context(cannot)?, nix::unistd::geteuid().as_raw());
+    if status.is_file() {
+        if status.mode() & 0o022 != 0 || ![0, own].contains(&status.uid()) {
+            bail!(
+                "{0}: others can write this file, so they can choose the token: `chown {own} {0}; chmod 600 {0}`",
+                path.display()
+            );
+        }
+        if status.mode() & 0o004 != 0 {
+            talk::warning(format_args!(
+                "{0}: every user of this machine can read the token: `chmod 600 {0}`",
+                path.display()
+            ));
+        }
+    }
+    let mut text = String::new();
+    file.take(MOST).read_to_string(&mut text).with_context(cannot)?;
+    let line = text.lines().next().unwrap_or_default().trim();
+    if line.len() < LEAST {
+        bail!(
+            "{0}: a token has at least {LEAST} characters; `(umask 077; head -c 24 /dev/urandom | base64 > {0})` makes one",
+            path.display()
+        );
+    }
+    Ok(line.to_owned())
+}
+
+/// Returns the path of the token in a service's directory, and makes both if they are not there.
+///
+/// # Errors
+/// They cannot be written.
+pub fn make(directory: &Path) -> Result<PathBuf> {
+    let path = directory.join(NAME);
+    let cannot = || format!("cannot write the token {}", path.display());
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(cannot)?;
+    let token = id::secret().with_context(cannot)?;
+    // A service that starts at the same time must not read half a token.
+    let whole = directory.join(format!(".{NAME}-{}", std::process::id()));
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&whole).with_context(cannot)?;
+    let linked = writeln!(file, "{token}").and_then(|()| std::fs::hard_link(&whole, &path));
+    std::fs::remove_file(&whole).with_context(cannot)?;
+    match linked {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error).with_context(cannot),
+        _ => Ok(path),
+    }
+}
+
+/// Returns the path of the token of this user's own service if `base` is an address of this machine and there is one.
+pub fn of_own_service(base: &str) -> Option<PathBuf> {
+    let (_, rest) = base.split_once("://")?;
+    let host = rest.split('/').next()?;
+    let name = match host.strip_prefix('[') {
+        Some(six) => six.split(']').next()?,
+        None => host.split(':').next()?,
+    };
+    let local = name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let path = home().ok()?.join(NAME);
+    (local && path.is_file()).then_some(path)
+}
+
+/// Returns the directory of a service that is given none.
+///
+/// # Errors
+/// This user has no home directory.
+pub fn home() -> Result<PathBuf> {
+    if nix::unistd::geteuid().is_root() {
+        return Ok("/var/lib/flightline/serve".into());
+    }
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let state =
+        state.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")));
+    match state {
+        Some(state) => Ok(state.join("flightline/serve")),
+        None => bail!("there is no home directory to keep runs in: give --dir"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_made_once_and_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("state/serve");
+        let path = make(&directory).unwrap();
+        let first = read(&path).unwrap();
+        assert_eq!(first.len(), 32);
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        assert_eq!(directory.metadata().unwrap().mode() & 0o777, 0o700);
+        assert_eq!(read(&make(&directory).unwrap()).unwrap(), first);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn tokens_that_others_can_write_and_short_ones_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, "long enough to be a token\n").unwrap();
+        for (mode, right) in [(0o600, true), (0o640, true), (0o644, true), (0o620, false), (0o606, false)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(read(&path).is_ok(), right, "{mode:o}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, "short\n").unwrap();
+        assert!(format!("{:#}", read(&path).unwrap_err()).contains("at least 16 characters"));
+    }
+
+    #[test]
+    fn only_a_service_of_this_machine_is_our_own() {
+        for other in ["http://10.0.0.1:7070", "https://prof.example", "http://127.0.0.1.example:1", "none"] {
+            assert_eq!(of_own_service(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Names that threads get from the program, recorded at the call, so that samples before and after it differ.
+
+use core::ffi::c_char;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use flightline_in_signal::here;
+
+use crate::session;
+
+/// Whether the program's calls that name threads come through this object. See [`interposed`].
+static INTERPOSED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the calls come through this object: the loader loaded it before the program.
+pub fn interposed() {
+    INTERPOSED.store(true, Relaxed);
+}
+
+/// Whether every name is recorded when it is given.
+pub(crate) fn are_recorded() -> bool {
+    INTERPOSED.load(Relaxed)
+}
+
+/// Records that the thread with this thread pointer has been given a name; `None`: the calling thread.
+///
+/// # Safety
+/// At `name` there are 15 bytes, or fewer up to a zero.
+pub unsafe fn renamed(thread_pointer: Option<usize>, name: *const c_char) {
+    // In the child of a vfork and in restricted threads nothing may be done.
+    if session::current().is_none() {
+        return;
+    }
+    let mut kept = [0; 16];
+    // The kernel keeps 15 bytes.
+    for (index, to) in kept.iter_mut().enumerate().take(15) {
+        // SAFETY: by the contract, as no zero has come yet.
+        *to = unsafe { name.add(index).read() } as u8;
+        if *to == 0 {
+            break;
+        }
+    }
+    here::renamed(thread_pointer, &kept);
+}
