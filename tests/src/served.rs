@@ -218,8 +218,8 @@ fn begin(
     });
     let port = until(LIMIT, "the service", || {
         let lines = lines.lock().unwrap();
-        let line = lines.iter().find_map(|line| serde_json::from_str::<Value>(line).ok())?;
-        line["address"].as_str()?.rsplit(':').next()?.parse().ok()
+        let mut lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.find_map(|line| line["address"].as_str()?.rsplit(':').next()?.parse().ok())
     });
     (child, port)
 }

@@ -2,6 +2,7 @@
 //! with who ended it.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -14,7 +15,7 @@ use flightline_tests::run::{beside, run, spawn, until};
 use flightline_tests::spans::{self, Span};
 use flightline_tests::truth::Truth;
 use flightline_tests::victim::{self, OPTIMISED, flightline};
-use flightline_tests::{skip, stolen::Stolen};
+use flightline_tests::{folded, skip, stolen::Stolen};
 
 const OFF: &str = "flightline.OffCpu";
 const OPEN: &str = "flightline.OpenOffCpu";
@@ -274,6 +275,40 @@ fn a_running_process_and_what_goes_on_at_the_end() {
     }
     process.kill().unwrap();
     process.wait().unwrap();
+}
+
+/// A program that hangs is not switched: its waits began before the recording and do not end. They are drawn from its beginning to its end.
+#[test]
+fn a_program_that_hangs() {
+    let _place = beside();
+    let program = victim::c("hangs", OPTIMISED);
+    let mut process = spawn(Command::new(program).stdin(Stdio::null()).stdout(Stdio::piped()));
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let folder = tempfile::TempDir::with_prefix("flightline-test-").unwrap();
+    let path = folder.path().join("hang.jfr");
+    let mut record = Command::new(flightline());
+    record
+        .args(["record", "--off-cpu", "-p", &process.id().to_string(), "--duration", "1500ms", "-o"])
+        .arg(&path);
+    let recorded = run(record.stdin(Stdio::null()), LIMIT).expect_success("record");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    for graph in ["offcpu", "threadtime"] {
+        let mut draw = Command::new(flightline());
+        let drawn = run(draw.args([graph, "--format", "folded"]).arg(&path), LIMIT).expect_success(graph);
+        assert!(drawn.stderr.contains("3 of these waits are drawn"), "{}", drawn.stderr);
+        let lines = folded::parse(&drawn.stdout_text());
+        for waits in [["takes_a_then_b", "lock"], ["takes_b_then_a", "lock"], ["main", "join"]] {
+            let found = lines.iter().filter(|(stack, _)| {
+                waits.iter().all(|function| stack.iter().any(|frame| frame.contains(function)))
+            });
+            let micros: u64 = found.map(|(_, micros)| micros).sum();
+            // From the attach on, at the latest a second after which it has ended.
+            assert!((1_000_000..6_000_000).contains(&micros), "{waits:?} in {lines:?}\n{}", recorded.stderr);
+        }
+        assert_eq!(lines.len(), 3, "{lines:?}");
+    }
 }
 
 /// The kernel tells anybody when his threads are switched: counts and lengths are the same, stacks those of the sleeping.

@@ -25,9 +25,10 @@ fn phases(engine: &str, how: &str) {
     let counts = ["phase-one", "phase-two", "phase-three"].map(phase);
     let all: f64 = counts.iter().sum();
     let others = samples.values().sum::<u64>() as f64 - all;
-    // The phases have equal CPU time, and a phase ends within a loop of microseconds: their samples differ by time that is lost or stolen.
+    // The phases have equal CPU time; samples that a busy machine loses are counted elsewhere. Under a name that is looked up later, a phase has
+    // no samples and another has twice as many.
     assert!(all > 100.0 && others <= 0.01 * all + 3.0, "{engine}, {how}: {samples:?}");
-    assert!(counts.iter().all(|count| (0.30..0.37).contains(&(count / all))), "{engine}, {how}: {samples:?}");
+    assert!(counts.iter().all(|count| (0.2..0.45).contains(&(count / all))), "{engine}, {how}: {samples:?}");
 }
 
 #[test]

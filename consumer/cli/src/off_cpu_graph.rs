@@ -74,6 +74,9 @@ pub struct OffCpuArgs {
     /// Leave out threads that wait for something to do: in poll, epoll, select, accept, sleep, wait, and idle ones of the kernel
     #[arg(long)]
     hide_idle: bool,
+    /// offcpu, threadtime: draw also waits that had not ended when the recording did, for as long as they had lasted by then
+    #[arg(long)]
+    open: bool,
     /// Divide what threads of one name and process waited by their number
     #[arg(long)]
     per_thread: bool,
@@ -243,7 +246,7 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
     options.most = args.most.map_or(u64::MAX, nanos);
     (options.from, options.to) = (from, to);
     (options.user_only, options.kernel_only) = (args.user_only, args.kernel_only);
-    (options.delimited, options.hide_idle) = (args.delimited, args.hide_idle);
+    (options.delimited, options.hide_idle, options.open) = (args.delimited, args.hide_idle, args.open);
     (options.per_thread, options.depth) = (args.per_thread, usize::from(args.depth));
     options.names = !select.threads;
     options.at_leaves = args.at_leaves;
@@ -266,7 +269,7 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
         }
     }
     let Drawn { model, seen, spans } = off_cpu.finish();
-    if seen.intervals == 0 {
+    if seen.intervals == 0 && seen.open_drawn == 0 {
         bail!(
             "{} has no times without a processor (flightline.OffCpu): record with --off-cpu, and --wakeups for who woke whom",
             all_shown(inputs)
@@ -335,10 +338,14 @@ fn note(seen: &Seen, args: &OffCpuArgs, graph: Graph) {
         ));
     }
     if seen.open > 0 {
-        talk::note(format_args!(
-            "{} still waiting when the recording ended, which is not drawn",
-            if seen.open == 1 { "1 thread was".to_owned() } else { format!("{} threads were", seen.open) }
-        ));
+        let were =
+            if seen.open == 1 { "1 thread was".to_owned() } else { format!("{} threads were", seen.open) };
+        let drawn = match (seen.open_drawn, graph) {
+            (0, Graph::OffCpu | Graph::Time) => "--open draws that".to_owned(),
+            (0, _) => "`flightline offcpu --open` draws that".to_owned(),
+            (n, _) => format!("{n} of these waits are drawn, for as long as they had lasted by then"),
+        };
+        talk::note(format_args!("{were} still waiting when the recording ended: {drawn}"));
     }
     if seen.involuntary > 0
         && args.stacks.select.samples.state.is_none()

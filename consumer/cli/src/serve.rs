@@ -164,6 +164,16 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
     };
     let token = token_file.as_deref().map(token::read).transpose()?;
     let agent_token = args.agent_token_file.as_deref().map(token::read).transpose()?;
+    for warning in [&args.token_file, &args.agent_token_file]
+        .into_iter()
+        .flatten()
+        .filter_map(|file| token::warning(file))
+    {
+        match as_json {
+            true => log.tell(Level::Warn, "token", &[("why", (&warning).into())]),
+            false => talk::warning(warning),
+        }
+    }
     if agent_token.is_some() && agent_token == token {
         bail!(
             "--agent-token-file and --token-file have the same token: agents and viewers then have the same rights"

@@ -106,6 +106,8 @@ pub struct Options {
     pub delimited: bool,
     /// Leave out threads that wait for something to do.
     pub hide_idle: bool,
+    /// Draw also waits that had not ended when the recording did, up to then. They are drawn in any case if no wait had ended.
+    pub open: bool,
     /// Divide what threads of one name waited by their number.
     pub per_thread: bool,
     /// Wakers on top of each other in a chain graph.
@@ -136,6 +138,7 @@ impl Options {
             kernel_only: false,
             delimited: false,
             hide_idle: false,
+            open: false,
             per_thread: false,
             depth: DEPTH,
             at_leaves: false,
@@ -173,8 +176,10 @@ pub struct Seen {
     pub in_no_span: u64,
     /// In spans of which nothing is known any more, as there are too many.
     pub in_spans_left_out: u64,
-    /// Threads still waiting at the end of their recording, in no graph.
+    /// Threads that were still waiting at the end of their recording.
     pub open: u64,
+    /// How many of these waits are drawn, up to that end.
+    pub open_drawn: u64,
     /// Sleeps whose waker is not known.
     pub without_waker: u64,
     /// Intervals beyond those that chains are followed through; none of them is drawn.
@@ -196,6 +201,8 @@ pub struct OffCpu {
     spanned: Option<Spanned>,
     chains: Chains,
     paths: chain::Paths,
+    /// Waits that had not ended, [`MOST_OPEN`] at most.
+    open: Vec<Interval>,
     seen: Seen,
     range: Option<(i64, i64)>,
 }
@@ -221,6 +228,7 @@ impl OffCpu {
             sums: Sums::default(),
             chains: Chains::default(),
             paths: chain::Paths::default(),
+            open: Vec::new(),
             seen: Seen::default(),
             range: None,
         }
@@ -237,7 +245,7 @@ impl OffCpu {
         match item {
             Item::ChunkStart(_) => self.reader.next_chunk(),
             Item::Sample(sample) if *sample.event == *EVENT => self.sample(sample),
-            Item::Sample(sample) if *sample.event == *OPEN_EVENT => self.seen.open += 1,
+            Item::Sample(sample) if *sample.event == *OPEN_EVENT => self.still_out(sample),
             Item::Loss(loss) => self.lost(loss),
             Item::Sample(sample) if self.options.graph == Graph::Time && sample.kind == live::Kind::Cpu => {
                 self.ran(sample)
@@ -252,6 +260,34 @@ impl OffCpu {
         let of_samples = *loss.told_by == *SAMPLE_LOSS;
         if ours && !of_samples && (self.options.from..=self.options.to).contains(&loss.time.epoch_nanos) {
             self.seen.lost = self.seen.lost.saturating_add(loss.events.unwrap_or(1));
+        }
+    }
+
+    /// A wait that had not ended.
+    fn still_out(&mut self, sample: &Sample) {
+        self.seen.open += 1;
+        if self.open.len() < MOST_OPEN
+            && let Some(interval) = self.reader.read(sample)
+            && (self.options.from..=self.options.to).contains(&interval.start)
+        {
+            self.open.push(interval);
+        }
+    }
+
+    /// Draws waits that had not ended, if they are asked for or if there is nothing else.
+    fn put_open(&mut self) {
+        // Only these graphs are of waits whose end is not known.
+        let fits = matches!(self.options.graph, Graph::OffCpu | Graph::Time);
+        if !fits || !(self.options.open || self.seen.intervals == 0) {
+            return;
+        }
+        for interval in std::mem::take(&mut self.open) {
+            if self.wants(&interval) {
+                let (first, last) = self.range.unwrap_or((interval.start, interval.end()));
+                self.range = Some((first.min(interval.start), last.max(interval.end())));
+                self.seen.open_drawn += 1;
+                self.put(&interval, Path::NONE);
+            }
         }
     }
 
@@ -418,6 +454,7 @@ impl OffCpu {
         if self.options.graph == Graph::Chain {
             self.follow();
         }
+        self.put_open();
         self.settle(Due::All);
         let (first, last) = self.range.unwrap_or_default();
         self.seen.window = last.abs_diff(first);
@@ -449,6 +486,8 @@ impl OffCpu {
     }
 }
 
+/// Waits that had not ended that are kept: more threads than a machine has.
+const MOST_OPEN: usize = 1 << 16;
 /// Intervals whose chains are followed before they are given to their spans.
 const AT_A_TIME: usize = if cfg!(test) { 1 << 4 } else { 1 << 16 };
 

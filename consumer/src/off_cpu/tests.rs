@@ -154,6 +154,34 @@ fn loops_end_where_they_began_and_old_sleeps_are_no_links() {
     assert!(chains.contains(&"c;main;get;--;put;main;old 80".to_owned()), "{chains:?}");
 }
 
+/// As [`item`], of a wait that had not ended.
+fn open_item(of: &Of<'_>) -> Item {
+    let Item::Sample(mut sample) = item(of) else { unreachable!() };
+    sample.event = OPEN_EVENT.into();
+    Item::Sample(sample)
+}
+
+#[test]
+fn open_waits_are_drawn_on_request_or_alone() {
+    let ended = Of("w", 0, 30, 0, "S", "main;read", None);
+    let open = Of("d", 10, 500, 0, "S", "main;lock", None);
+    let drawn = |items: &[Item], options: Options| {
+        let mut off_cpu = OffCpu::new(options);
+        items.iter().for_each(|item| off_cpu.take(item));
+        let Drawn { model, seen, .. } = off_cpu.finish();
+        (model.samples.values().map(|weight| weight.value).sum::<u64>(), seen.open, seen.open_drawn)
+    };
+    let (both, alone) = ([item(&ended), open_item(&open)], [open_item(&open)]);
+    let asked = |graph| Options { open: true, ..Options::new(graph) };
+    assert_eq!(drawn(&both, Options::new(Graph::OffCpu)), (30, 1, 0));
+    assert_eq!(drawn(&both, asked(Graph::OffCpu)), (530, 1, 1));
+    assert_eq!(drawn(&alone, Options::new(Graph::OffCpu)), (500, 1, 1));
+    assert_eq!(drawn(&alone, Options::new(Graph::Time)), (500, 1, 1));
+    assert_eq!(drawn(&alone, Options { least: 501, ..Options::new(Graph::OffCpu) }), (0, 1, 0));
+    // Their wakers do not exist yet.
+    assert_eq!(drawn(&both, asked(Graph::OffWake)), (30, 1, 0));
+}
+
 #[test]
 fn what_waits_for_work_is_left_out_and_told() {
     let pool = [

@@ -149,6 +149,11 @@ impl<S> Intervals<S> {
         self.out.remove(&tid)
     }
 
+    /// Whether a thread is out.
+    pub fn is_out(&self, tid: u32) -> bool {
+        self.out.contains_key(&tid)
+    }
+
     /// The threads that are out.
     pub fn all_out(&mut self) -> impl Iterator<Item = (u32, &mut Out<S>)> {
         self.out.iter_mut().map(|(tid, out)| (*tid, out))

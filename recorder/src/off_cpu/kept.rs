@@ -24,6 +24,11 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// A stack that was walked while the thread slept.
+    pub fn looked(stack: Stack) -> Kept {
+        Kept { stack: Some(stack), bytes: Vec::new(), looked: Some(Looked::now()) }
+    }
+
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
         self.bytes.capacity() + self.stack.as_ref().map_or(0, |stack| stack.frames.len() * 8)

@@ -30,6 +30,13 @@ pub struct Looked {
     again: bool,
 }
 
+impl Looked {
+    /// A look that ends now and is not repeated.
+    pub fn now() -> Looked {
+        Looked { at_ns: monotonic_ns(), again: false }
+    }
+}
+
 /// What to say.
 pub fn notice(problem: &str, wanted: &settings::OffCpu) -> String {
     let wakeups = if wanted.wakeups { ", wake-ups are not recorded" } else { "" };
@@ -51,7 +58,7 @@ fn state(letter: u8) -> u64 {
     }
 }
 
-fn state_of(pid: u32, tid: u32) -> u64 {
+pub(super) fn state_of(pid: u32, tid: u32) -> u64 {
     let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
     // The name in parentheses may hold anything.
     let end = text.iter().rposition(|b| *b == b')');

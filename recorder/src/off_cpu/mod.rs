@@ -27,6 +27,7 @@ use crate::{
     settings::{self, Settings, ThreadSelection},
 };
 
+mod before;
 mod filter;
 mod guard;
 mod intervals;
@@ -42,6 +43,7 @@ mod take;
 mod tasks;
 mod write;
 
+use before::Before;
 use guard::Guard;
 use intervals::Intervals;
 use io::Io;
@@ -96,6 +98,8 @@ pub struct OffCpu {
     io: Io,
     tasks: Tasks,
     ending: Vec<(u32, u64)>,
+    /// Threads that may have waited since before the recording began.
+    before: Vec<Before>,
     parts: Parts,
     spare: Spare,
     pending: Vec<Ready>,
@@ -149,6 +153,7 @@ impl OffCpu {
             io: Io::default(),
             tasks: Tasks::default(),
             ending: Vec::new(),
+            before: Vec::new(),
             parts: Parts::default(),
             spare: Spare::default(),
             pending: Vec::new(),
@@ -219,7 +224,12 @@ impl OffCpu {
             }
         }
         let known: Vec<u32> = self.tasks.recorded_threads().collect();
-        self.trace(Pass::Threads(filter::Threads::new(known, last)))
+        let threads = filter::Threads::new(known.iter().copied(), last);
+        self.trace(Pass::Threads(threads))?;
+        if self.settings.switches {
+            self.before.extend(known.into_iter().filter_map(|tid| Before::of(self.tasks.pid_of(tid)?, tid)));
+        }
+        Ok(())
     }
 
     /// Records all processes.
@@ -313,6 +323,9 @@ impl OffCpu {
         }
         self.read_names(drain, now_ns);
         self.guard(drain, now_ns);
+        if !self.before.is_empty() && !self.paused && !self.guard.holds() {
+            self.find_waits_of_before(drain, now_ns);
+        }
         if self.points.is_none() && !self.paused && !self.guard.holds() {
             self.look(drain, now_ns);
         }

@@ -151,7 +151,8 @@ impl OffCpu {
         self.out(drain, tid, Out { pid, name, since_ns: time_ns, state, runnable, stack, wake: None });
     }
 
-    fn out(&mut self, drain: &mut Drain, tid: u32, out: Out<Kept>) {
+    /// A thread is out. Gives up what it was out for before, if nobody saw it come back.
+    pub(super) fn out(&mut self, drain: &mut Drain, tid: u32, out: Out<Kept>) {
         if self.threads.as_ref().is_some_and(|threads| !threads.holds(tid, &out.name)) {
             return;
         }

@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use flightline_service::id;
 
-use crate::talk;
-
 /// Name of the token's file in the service's directory.
 const NAME: &str = "token";
 /// Least length of a token, bytes.
@@ -32,12 +30,6 @@ pub fn read(path: &Path) -> Result<String> {
                 path.display()
             );
         }
-        if status.mode() & 0o004 != 0 {
-            talk::warning(format_args!(
-                "{0}: every user of this machine can read the token: `chmod 600 {0}`",
-                path.display()
-            ));
-        }
     }
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text).with_context(cannot)?;
@@ -49,6 +41,14 @@ pub fn read(path: &Path) -> Result<String> {
         );
     }
     Ok(line.to_owned())
+}
+
+/// Returns a warning if every user of this machine can read the file.
+pub fn warning(path: &Path) -> Option<String> {
+    let readable = path.metadata().is_ok_and(|status| status.is_file() && status.mode() & 0o004 != 0);
+    readable.then(|| {
+        format!("{0}: every user of this machine can read the token: `chmod 600 {0}`", path.display())
+    })
 }
 
 /// Returns the path of the token in a service's directory, and makes both if they are not there.

@@ -65,7 +65,7 @@ pub(super) fn read(inputs: &Inputs<'_>, graph: Graph, range: Range, wanted: &Wan
 
 impl Read {
     pub(super) fn outcome(&self, graph: Graph) -> Outcome {
-        let Seen { open, involuntary, without_waker, beyond, lost, .. } = self.seen;
+        let Seen { open, open_drawn, involuntary, without_waker, beyond, lost, .. } = self.seen;
         let mut outcome = Outcome {
             total: self.tree.total,
             unit: self.tree.unit.clone(),
@@ -80,7 +80,11 @@ impl Read {
                 "{beyond} intervals are left out, as chains are followed through so many at most: choose a shorter interval."
             ));
         }
-        if open > 0 {
+        if open_drawn > 0 {
+            outcome.notes.push(format!(
+                "No wait ended during the run: those of {open_drawn} threads that were still waiting are drawn up to its end."
+            ));
+        } else if open > 0 {
             outcome.notes.push(format!("Threads still waiting at the end are not drawn: {open}."));
         }
         if involuntary > 0 && !matches!(graph, Graph::RunQueue | Graph::Time) {

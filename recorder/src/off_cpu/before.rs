@@ -1,0 +1,73 @@
+//! Waits that began before the recording: a program that hangs is what people attach to. Its threads are not switched, so no event tells of
+//! them. Those that have not run since are found by their scheduler account, and are out from the beginning of the recording on.
+
+use flightline_in_signal::layout::walk_end;
+
+use super::{OffCpu, intervals::Out, kept::Kept, looks};
+use crate::{
+    clock::monotonic_ns,
+    drain::Drain,
+    wall::look::{Files, Place, SchedStat},
+};
+
+/// Time after which threads are looked at, ns: events of those that ran have been read by then.
+const WAIT_NS: u64 = 100_000_000;
+/// Threads looked at in one round at most.
+const MANY: usize = 64;
+/// Time within which the files that a stack needs are read, ns; then it is taken as it is.
+const PATIENCE_NS: u64 = 5_000_000_000;
+
+/// A thread that existed when the recording began.
+pub(super) struct Before {
+    pid: u32,
+    tid: u32,
+    since_ns: u64,
+    account: SchedStat,
+}
+
+impl Before {
+    /// `None` if the thread is gone.
+    pub fn of(pid: u32, tid: u32) -> Option<Before> {
+        let account = Files::open(pid, tid).and_then(|files| files.schedstat()).ok()?;
+        Some(Before { pid, tid, since_ns: monotonic_ns(), account })
+    }
+
+    /// Where the thread waits, if it has not run since.
+    fn place(&self) -> Option<(u64, u64)> {
+        let mut files = Files::open(self.pid, self.tid).ok()?;
+        let Ok(Place::Waiting { sp, pc, .. }) = files.place() else { return None };
+        (files.schedstat().ok()? == self.account).then_some((pc, sp))
+    }
+}
+
+impl OffCpu {
+    /// Looks at threads that may have waited since before the recording began.
+    pub(super) fn find_waits_of_before(&mut self, drain: &mut Drain, now_ns: u64) {
+        let due = |before: &Before| now_ns.saturating_sub(before.since_ns) >= WAIT_NS;
+        let from = self.before.iter().position(due).unwrap_or(self.before.len());
+        let end = self.before.len().min(from + MANY);
+        let looked_at: Vec<Before> = self.before.drain(from..end).collect();
+        for before in looked_at {
+            let Before { pid, tid, since_ns, .. } = before;
+            if self.intervals.is_out(tid) || !self.tasks.recorded(pid) {
+                continue;
+            }
+            let Some(place) = before.place() else { continue };
+            let Ok((index, _)) = drain.recording_of(pid) else { continue };
+            let (_, images, rows) = drain.parts(index);
+            let process = self.tasks.process(pid);
+            let stack = process.stacks.walk_asleep(pid, place, self.depth, images, rows);
+            let waits_for_files = stack.truncated.is_some_and(|reason| reason != walk_end::DEPTH)
+                && images.outstanding() > 0
+                && now_ns.saturating_sub(since_ns) < PATIENCE_NS;
+            if waits_for_files {
+                self.before.push(before);
+                continue;
+            }
+            let name = self.tasks.seen(pid, tid, None);
+            let stack = Kept::looked(stack);
+            let state = looks::state_of(pid, tid);
+            self.out(drain, tid, Out { pid, name, since_ns, state, runnable: false, stack, wake: None });
+        }
+    }
+}
