@@ -311,6 +311,19 @@ test("a token is asked for, wrong ones are told, and then all is there", async (
   assert.equal(await page.evaluate(() => document.cookie + JSON.stringify(localStorage) + location.href).then((all) => all.includes("s3cret")), false);
 });
 
+test("the printed link logs in, and its token leaves the address", async () => {
+  service.token = "s3cret";
+  service.targets = [target("redis-server"), target("api")];
+  const page = await service.open("#token=s3cret&target=api");
+  await visible(page, "redis-server").waitFor();
+  assert.ok(await page.locator("#session").isHidden());
+  assert.equal(await page.locator("#about-title").textContent(), "api");
+  assert.equal(await page.evaluate(() => location.hash), "#target=api");
+  assert.deepEqual(service.sent("POST").map(({ body }) => body), [{ token: "s3cret" }]);
+  const wrong = await service.open("#token=wrong");
+  assert.equal(await wrong.evaluate(() => location.href.includes("wrong")), false);
+});
+
 test("a run is cancelled, its row stays; deleting asks in the same place", async () => {
   service.targets = [target("redis-server", { run: "two" })];
   service.runs = [run("two", "redis-server", { status: "RUNNING", files: [], elapsed: 9_000, triggerTime: NOW + 1 }), run("one", "redis-server")];

@@ -57,6 +57,7 @@ pub fn threads<'a>(first: &'a str, second: &'a str) -> Vec<Vec<&'a str>> {
         "deep",
         "floats",
         "red-zone",
+        "attribute-masks",
     ];
     let with_modules = ["modules", "dl-threads"].map(|case| vec![case, first, second]);
     alone.map(|case| vec![case]).into_iter().chain(with_modules).collect()

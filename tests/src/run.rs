@@ -158,7 +158,7 @@ struct Gate {
     waiting_beside: usize,
     alone: bool,
     waiting_alone: usize,
-    /// Those that wait to run alone do so now, one after the other.
+    /// The tests that wait to run alone run now, one after the other.
     batch: bool,
 }
 
@@ -200,10 +200,10 @@ impl Drop for Turn {
     }
 }
 
-/// Tests that wait to run alone before the others are kept waiting. Each change from one kind to the other leaves processors idle until the
-/// last test of the first kind has ended.
+/// Number of tests that wait to run alone before the others have to wait. Each change from one kind to the other leaves processors idle until
+/// the last test of the first kind has ended.
 const BATCH: usize = 16;
-/// Threads of the test executable: enough for a batch and for those that run meanwhile.
+/// Threads of the test executable: enough for a batch and for the tests that run at the same time.
 pub const THREADS: usize = BATCH + 8;
 
 /// Waits until no other test runs, and keeps them waiting until the result is dropped.
@@ -220,12 +220,12 @@ pub fn turn() -> Turn {
     Turn { alone: true }
 }
 
-/// Waits for a free place. There is one place more than there are processors, because most tests wait now and then, and none while
-/// a test has its [`turn`].
+/// Waits for a free place. There are two places more than processors, because most tests wait most of the time, and none while a test has
+/// its [`turn`].
 ///
 /// For tests whose results do not depend on when they get a processor. A thread must not call this twice.
 pub fn beside() -> Turn {
-    let most = thread::available_parallelism().map_or(1, NonZero::get) + 1;
+    let most = thread::available_parallelism().map_or(1, NonZero::get) + 2;
     let closed = |gate: &mut Gate| gate.alone || gate.batch || gate.beside >= most;
     let mut gate = gate();
     gate.waiting_beside += 1;

@@ -122,7 +122,7 @@ impl ProcFile {
 /// The file cannot be mapped.
 pub fn write_samples(path: &Path, end: Instant, of: impl Fn(u64) -> (u32, u64)) -> u64 {
     let file = File::options().read(true).write(true).open(path).unwrap();
-    // SAFETY: all accesses are atomic, and nobody truncates the file.
+    // SAFETY: all accesses are atomic, and no process truncates the file.
     let mut map = unsafe { MmapMut::map_mut(&file).unwrap() };
     let base = map.as_mut_ptr();
     // SAFETY: the mapping has a header and, at the offset in it, a ring of atomics; both live as long as `map`.

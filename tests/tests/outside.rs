@@ -175,7 +175,7 @@ fn go_deeper_than_the_copy() {
 
 /// C code runs on another stack than the Go code that calls it, and the C code here has no frame pointers.
 #[test]
-fn go_callers_of_c_code() {
+fn c_code_has_its_go_callers() {
     if not_here() {
         return;
     }

@@ -151,6 +151,19 @@ fn cpp_exceptions() {
     expect(demangled, 40.0, "victim::thrower<int> demangled");
 }
 
+/// The stack of a coroutine ends where `makecontext` made it begin: that is its root, not a truncated stack.
+#[test]
+fn coroutine_roots_are_known() {
+    let _place = beside();
+    let program = victim::c("coroutine", victim::OPTIMISED);
+    for engine in ["auto", "timer"] {
+        let recorded = Record::new().rate(1000).engine(engine).run(&program, &["400"]).expect_code(0).read();
+        let inside = recorded.share(|s| s.has("burn"));
+        let whole = recorded.share(|s| s.has_in_order(&["burn", "deeper", "body"]) && !s.truncated);
+        assert!(whole >= 0.98 * inside && inside > 50.0, "{engine}: {whole:.1} % of {inside:.1} % are whole");
+    }
+}
+
 #[test]
 fn rust_program() {
     let _place = beside();

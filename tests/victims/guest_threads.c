@@ -304,6 +304,37 @@ static int red_zone_leaf(int n) {
 }
 static void red_zone(void) { say("bad", red_zone_leaf(3000000)); }
 
+// Threads whose attributes block other signals than their creator does.
+static void *says_mask(void *name) {
+    sigset_t now;
+    burn(0.01);
+    pthread_sigmask(SIG_BLOCK, NULL, &now);
+    printf("%s: SIGPROF %d SIGTRAP %d SIGUSR1 %d\n", (const char *)name, sigismember(&now, SIGPROF),
+           sigismember(&now, SIGTRAP), sigismember(&now, SIGUSR1));
+    return NULL;
+}
+static void attribute_masks(void) {
+#if __GLIBC_PREREQ(2, 32)
+    sigset_t none, some;
+    sigemptyset(&none);
+    sigemptyset(&some);
+    sigaddset(&some, SIGPROF);
+    sigaddset(&some, SIGTRAP);
+    for (int creator = 0; creator < 2; creator++) {
+        pthread_sigmask(SIG_SETMASK, creator ? &some : &none, NULL);
+        for (int own = 0; own < 3; own++) {
+            pthread_attr_t a;
+            pthread_t t;
+            pthread_attr_init(&a);
+            if (own) pthread_attr_setsigmask_np(&a, own == 1 ? &none : &some);
+            pthread_create(&t, &a, says_mask, own == 0 ? "inherited" : own == 1 ? "none" : "some");
+            pthread_join(t, NULL);
+            pthread_attr_destroy(&a);
+        }
+    }
+#endif
+}
+
 int main(int argc, char **argv) {
     const char *c = argc > 1 ? argv[1] : "";
     setvbuf(stdout, 0, _IOFBF, 65536);
@@ -319,6 +350,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(c, "dl-threads")) dl_threads(argv + 2, argc - 2);
     else if (!strcmp(c, "floats")) floats();
     else if (!strcmp(c, "red-zone")) red_zone();
+    else if (!strcmp(c, "attribute-masks")) attribute_masks();
     else return 64;
     return 0;
 }

@@ -208,7 +208,7 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         }
         unreadable.iter().for_each(|why| talk::warning(format_args!("{}/{why}", directory.display())));
         let off = if args.profiling { "" } else { "; profiling on demand is off, --profiling turns it on" };
-        // The link is for whoever started the service: the terminal may show it, a log of the machine must not keep it.
+        // The terminal of the user who started the service may show the token; a log of the machine must not contain it.
         let link = match (&token, &token_file) {
             (Some(token), _) if std::io::stderr().is_terminal() => format!("/#token={token}"),
             (_, Some(file)) => format!(", token in {}", file.display()),

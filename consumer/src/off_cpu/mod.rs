@@ -274,7 +274,7 @@ impl OffCpu {
         }
     }
 
-    /// Draws waits that had not ended, if they are asked for or if there is nothing else.
+    /// Draws waits that had not ended, if they are requested or no wait had ended.
     fn put_open(&mut self) {
         // Only these graphs are of waits whose end is not known.
         let fits = matches!(self.options.graph, Graph::OffCpu | Graph::Time);

@@ -193,6 +193,17 @@ pub unsafe fn change(
     r
 }
 
+/// Begins a thread whose attributes block the signals of `mask`; `creator` is its creator's shadow.
+pub fn begin_with(mask: KernelSet, creator: usize) {
+    let (ours, strip) = (signals::owned(), signals::strippable());
+    let stripped = mask & strip;
+    let held = if mask & ours & !strip != 0 { HELD } else { 0 };
+    set_shadow(stripped as usize | creator & SANDBOXED | held);
+    if stripped != 0 {
+        kernel_mask(libc::SIG_UNBLOCK, Some(stripped));
+    }
+}
+
 /// Child of a `vfork` (or of a fork that the C library does not know) that has set its mask itself, by pid.
 static OWN_MASK: AtomicU32 = AtomicU32::new(0);
 

@@ -1,4 +1,4 @@
-//! Names that threads get from the program, recorded at the call, so that samples before and after it differ.
+//! Names that the program gives to threads, recorded at the call: samples before it keep the old name.
 
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,15 +7,15 @@ use flightline_in_signal::here;
 
 use crate::session;
 
-/// Whether the program's calls that name threads come through this object. See [`interposed`].
+/// True if the program's calls that name threads come through this object. See [`interposed`].
 static INTERPOSED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the calls come through this object: the loader loaded it before the program.
+/// Notes that the calls come through this object, because the loader loaded it before the program.
 pub fn interposed() {
     INTERPOSED.store(true, Relaxed);
 }
 
-/// Whether every name is recorded when it is given.
+/// Returns true if every name is recorded when the program gives it.
 pub(crate) fn are_recorded() -> bool {
     INTERPOSED.load(Relaxed)
 }

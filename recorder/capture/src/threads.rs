@@ -11,6 +11,7 @@ use flightline_in_signal::layout::{ThreadSlot, engines, slot_state};
 use flightline_in_signal::thread::{self, ThreadInfo};
 use flightline_in_signal::{engine, events, process_timer, sys};
 
+use crate::masks::KernelSet;
 use crate::session::{self, Attached};
 use crate::{masks, os, sandbox, stacks};
 
@@ -20,7 +21,10 @@ struct Start {
     function: AtomicUsize,
     argument: AtomicUsize,
     stack_bytes: AtomicUsize,
+    shadow: AtomicUsize,
+    /// Signals that the thread's attributes block, if `has_mask` is 1.
     mask: AtomicUsize,
+    has_mask: AtomicU32,
 }
 
 const STARTS: usize = 512;
@@ -30,7 +34,9 @@ static POOL: [Start; STARTS] = [const {
         function: AtomicUsize::new(0),
         argument: AtomicUsize::new(0),
         stack_bytes: AtomicUsize::new(0),
+        shadow: AtomicUsize::new(0),
         mask: AtomicUsize::new(0),
+        has_mask: AtomicU32::new(0),
     }
 }; STARTS];
 static HINT: AtomicUsize = AtomicUsize::new(0);
@@ -51,9 +57,14 @@ impl Pending {
 }
 
 /// Prepares a thread that will run `function(argument)`; `stack_bytes` is the usable size its attributes say (0: not
-/// known). `None` when not recording, or when too many starts are under way: the thread is then created as it is,
+/// known). `mask` are the signals that its attributes block; without them it inherits the creator's. `None` when not recording, or when too many starts are under way: the thread is then created as it is,
 /// and adopted later.
-pub fn prepare(function: usize, argument: *mut c_void, stack_bytes: usize) -> Option<Pending> {
+pub fn prepare(
+    function: usize,
+    argument: *mut c_void,
+    stack_bytes: usize,
+    mask: Option<KernelSet>,
+) -> Option<Pending> {
     // A restricted thread hands its restriction on.
     if !sandbox::applies() {
         session::current()?;
@@ -65,7 +76,9 @@ pub fn prepare(function: usize, argument: *mut c_void, stack_bytes: usize) -> Op
     free.function.store(function, Relaxed);
     free.argument.store(argument as usize, Relaxed);
     free.stack_bytes.store(stack_bytes, Relaxed);
-    free.mask.store(masks::shadow(), Relaxed);
+    free.shadow.store(masks::shadow(), Relaxed);
+    free.mask.store(mask.unwrap_or(0) as usize, Relaxed);
+    free.has_mask.store(u32::from(mask.is_some()), Relaxed);
     Some(Pending(free))
 }
 
@@ -86,9 +99,15 @@ pub struct Started {
 extern "C" fn begin(start: &'static Start) -> Started {
     let started = Started { function: start.function.load(Relaxed), argument: start.argument.load(Relaxed) };
     let stack_bytes = start.stack_bytes.load(Relaxed);
-    // A held signal is really blocked, for this thread too; it is armed when it unblocks it.
-    masks::set_shadow(start.mask.load(Relaxed));
+    let shadow = start.shadow.load(Relaxed);
+    let mask = start.mask.load(Relaxed) as KernelSet;
+    let has_mask = start.has_mask.load(Relaxed) == 1;
     start.used.store(0, Release);
+    match has_mask {
+        // A held signal is really blocked, for this thread too; it is armed when it unblocks it.
+        false => masks::set_shadow(shadow),
+        true => masks::begin_with(mask, shadow),
+    }
     if session::current().is_some() {
         register_self(own_stack(stack_bytes));
     }

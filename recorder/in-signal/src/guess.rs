@@ -36,6 +36,9 @@ impl<M: Memory> Walk<'_, M> {
             if here.is_some_and(|module| self.trampoline(&module)) {
                 return self.leave_signal();
             }
+            if !self.exact && here.is_some_and(|module| self.starts_context(&module)) {
+                return Err(Failure::Root);
+            }
         }
         if self.run_ahead(module, known) || (self.exact && self.frameless()) {
             return Ok(());
@@ -83,6 +86,20 @@ impl<M: Memory> Walk<'_, M> {
         }
         // mov x8, #139; svc #0
         self.memory.info(pc, 8) == Some(0xd400_0001_d280_1168)
+    }
+
+    /// Returns true if the frame is `__start_context`, to which glibc lets the function of `makecontext` return: the root of a coroutine.
+    /// The return address is its first byte, so the address before it has no unwind information, and none says that it is a root.
+    /// Source: glibc, `sysdeps/unix/sysv/linux/x86_64/__start_context.S`.
+    fn starts_context(&mut self, module: &ModuleEntry) -> bool {
+        if cfg!(not(target_arch = "x86_64")) {
+            return false;
+        }
+        self.memory.set_info(module.start, module.end, is_plain(module));
+        // mov %rbx, %rsp; mov (%rsp), %rdi; test %rdi, %rdi
+        let pc = self.regs.pc;
+        self.memory.info(pc, 8) == Some(0x4824_3c8b_48dc_8948)
+            && self.memory.info(pc.wrapping_add(8), 2) == Some(0xff85)
     }
 
     /// Steps to the caller by running the function's own instructions to its return. The memo stores the outcome, found or not, because

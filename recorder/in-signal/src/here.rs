@@ -18,7 +18,7 @@ pub fn set_own_code(from: u64, to: u64) {
     }
 }
 
-/// An error of [`record`]: the event happened within a function of ours that records it itself. Not counted as lost.
+/// An error of [`record`]: the event happened within an interposed function that records it itself. It is not counted as lost.
 pub const NESTED: usize = usize::MAX;
 
 /// Records `event` of the calling thread, with its stack if `with_stack`. Never allocates, keeps `errno`; all signals
@@ -37,8 +37,8 @@ pub fn record(event: &Event<'_>, with_stack: bool) -> Result<(), usize> {
     result
 }
 
-/// Records the new name of the thread with this thread pointer, or of the calling thread if `None`. A thread that has no slot of its own
-/// is left out unless it is the calling one.
+/// Records the new name of the thread with this thread pointer, or of the calling thread if `None`. The name of another thread that has no
+/// slot is not recorded.
 pub fn renamed(thread_pointer: Option<usize>, name: &[u8; 16]) {
     let Some(state) = state::get() else { return };
     let old = sys::block_signals();

@@ -78,7 +78,8 @@ impl Drain {
         for index in 0..self.recordings.len() {
             let used = self.off_cpu_uses(index)
                 || self.processes.iter().any(|p| p.book.recording == index)
-                || self.watch.as_ref().is_some_and(|watch| watch.uses(index));
+                || self.watch.as_ref().is_some_and(|watch| watch.uses(index))
+                || self.wanted.iter().any(|wanted| wanted.recording == index);
             let (pid, recording) = &mut self.recordings[index];
             if used || *pid == NO_PROCESS || recording.waiting() > 0 {
                 continue;

@@ -6,7 +6,10 @@
 use std::{
     ffi::OsStr,
     fs::{File, Metadata, OpenOptions},
-    os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+    os::{
+        fd::AsRawFd,
+        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+    },
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -132,13 +135,13 @@ pub fn left_in(elf: &ElfFile64<'_, Endianness>) -> Option<Arc<Mmap>> {
     copy.make_read_only().ok().map(Arc::new)
 }
 
-/// Opens a regular file, whoever named it: opening a pipe would wait for its writer, opening a device may do anything.
+/// Opens a regular file at a path that a recorded program may have chosen. To open a pipe would wait for its writer, and to open a device can
+/// have any effect.
 pub fn open(path: &Path) -> Option<(File, Metadata)> {
-    let regular = |meta: &Metadata| meta.is_file();
-    std::fs::metadata(path).ok().filter(regular)?;
-    // It may be another one by now.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
-    let meta = file.metadata().ok().filter(regular)?;
+    // Without an effect on what is there; the path may lead elsewhere a moment later.
+    let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
+    let meta = place.metadata().ok().filter(Metadata::is_file)?;
+    let file = File::open(format!("/proc/self/fd/{}", place.as_raw_fd())).ok()?;
     Some((file, meta))
 }
 

@@ -1,5 +1,5 @@
-//! Waits that began before the recording: a program that hangs is what people attach to. Its threads are not switched, so no event tells of
-//! them. Those that have not run since are found by their scheduler account, and are out from the beginning of the recording on.
+//! Waits that began before the recording. People attach to programs that hang; threads of such a program are not switched, so no event
+//! reports them. A thread whose scheduler statistics have not changed since the attach is waiting: its wait counts from the attach on.
 
 use flightline_in_signal::layout::walk_end;
 
@@ -17,7 +17,7 @@ const MANY: usize = 64;
 /// Time within which the files that a stack needs are read, ns; then it is taken as it is.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
-/// A thread that existed when the recording began.
+/// A thread that existed at the attach.
 pub(super) struct Before {
     pid: u32,
     tid: u32,
@@ -41,8 +41,8 @@ impl Before {
 }
 
 impl OffCpu {
-    /// Looks at threads that may have waited since before the recording began.
-    pub(super) fn find_waits_of_before(&mut self, drain: &mut Drain, now_ns: u64) {
+    /// Looks at the threads that may have been waiting at the attach.
+    pub(super) fn find_earlier_waits(&mut self, drain: &mut Drain, now_ns: u64) {
         let due = |before: &Before| now_ns.saturating_sub(before.since_ns) >= WAIT_NS;
         let from = self.before.iter().position(due).unwrap_or(self.before.len());
         let end = self.before.len().min(from + MANY);

@@ -149,7 +149,7 @@ impl<S> Intervals<S> {
         self.out.remove(&tid)
     }
 
-    /// Whether a thread is out.
+    /// Returns true if a thread is off CPU.
     pub fn is_out(&self, tid: u32) -> bool {
         self.out.contains_key(&tid)
     }

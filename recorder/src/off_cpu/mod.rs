@@ -98,7 +98,7 @@ pub struct OffCpu {
     io: Io,
     tasks: Tasks,
     ending: Vec<(u32, u64)>,
-    /// Threads that may have waited since before the recording began.
+    /// Threads that may have been waiting at the attach.
     before: Vec<Before>,
     parts: Parts,
     spare: Spare,
@@ -324,7 +324,7 @@ impl OffCpu {
         self.read_names(drain, now_ns);
         self.guard(drain, now_ns);
         if !self.before.is_empty() && !self.paused && !self.guard.holds() {
-            self.find_waits_of_before(drain, now_ns);
+            self.find_earlier_waits(drain, now_ns);
         }
         if self.points.is_none() && !self.paused && !self.guard.holds() {
             self.look(drain, now_ns);

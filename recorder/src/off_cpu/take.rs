@@ -151,7 +151,7 @@ impl OffCpu {
         self.out(drain, tid, Out { pid, name, since_ns: time_ns, state, runnable, stack, wake: None });
     }
 
-    /// A thread is out. Gives up what it was out for before, if nobody saw it come back.
+    /// Notes that a thread is off CPU. If no event ended its previous wait, that wait is counted as lost.
     pub(super) fn out(&mut self, drain: &mut Drain, tid: u32, out: Out<Kept>) {
         if self.threads.as_ref().is_some_and(|threads| !threads.holds(tid, &out.name)) {
             return;

@@ -7,7 +7,7 @@ use flightline_in_signal::payload::fatal;
 
 use super::book::{Book, FIXED};
 use super::context;
-use super::thread::name_of;
+use super::thread::name_from_words;
 use crate::{events, names::images::Images, process::proc_file::ProcFile, recording::Recording};
 
 /// One sample as read from the ring; its addresses are in `Book::words`.
@@ -122,6 +122,6 @@ impl Book {
 fn parse_name(payload: &[AtomicU64]) -> Option<Renamed> {
     let word = |i: usize| payload.get(i).map(|w| w.load(Relaxed));
     let (time_ns, tid_slot) = (word(0)?, word(1)?);
-    let name = name_of([word(2)?, word(3)?]);
+    let name = name_from_words([word(2)?, word(3)?]);
     Some(Renamed { time_ns, tid: tid_slot as u32, slot: (tid_slot >> 32) as u32, name })
 }

@@ -48,7 +48,7 @@ pub struct ProcFile {
     pub start_mono_ns: u64,
     /// Inode of the pid namespace that `pid` counts in.
     pub pid_namespace: u64,
-    /// Whether each name that the program gives to a thread is in the ring.
+    /// True if each name that the program gives to a thread is in the ring.
     pub names_recorded: bool,
     exe: [u32; 2],
     cmdline: [u32; 2],

@@ -387,11 +387,11 @@ pub fn stack_of(slot: &ThreadSlot) -> (u64, u64) {
 
 pub(super) fn slot_name(slot: &ThreadSlot) -> String {
     let [low, high] = &slot.name;
-    name_of([low.load(Relaxed), high.load(Relaxed)])
+    name_from_words([low.load(Relaxed), high.load(Relaxed)])
 }
 
 /// A name of up to 16 bytes out of two words.
-pub(super) fn name_of(words: [u64; 2]) -> String {
+pub(super) fn name_from_words(words: [u64; 2]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let len = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..len]).into_owned()

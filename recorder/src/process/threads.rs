@@ -94,7 +94,7 @@ impl Threads {
         }
     }
 
-    /// Whether samples name more threads than a process has: only damaged memory does.
+    /// Returns true if samples name more threads than a process can have, which only damaged memory does.
     pub fn are_too_many(&self) -> bool {
         self.list.len() > MOST_THREADS
     }

@@ -48,13 +48,14 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Client {
-    /// Of an address like `http://127.0.0.1:7070`. `token_file`: its first line is the service's token; without it that of this user's own
-    /// service on this machine is used, if there is one. `authority`: whose certificates are believed, as PEM.
+    /// Makes a client of the service at `base`, such as `http://127.0.0.1:7070`. The first line of `token_file` is the service's token; by
+    /// default the token of this user's own service on this machine is used, if there is one. `authority` is a PEM file with the
+    /// certificates to trust.
     ///
     /// # Errors
     /// The address is none; token or certificates cannot be read.
     pub fn new(base: &str, token_file: Option<&Path>, authority: Option<&Path>) -> Result<Self> {
-        let token_file = token_file.map(Path::to_owned).or_else(|| token::of_own_service(base));
+        let token_file = token_file.map(Path::to_owned).or_else(|| token::find_for(base));
         let token = Mutex::new(token_file.as_deref().map(token::read).transpose()?);
         if !base.starts_with("http://") && !base.starts_with("https://") {
             bail!("{base} is no address of a service: give http://HOST:PORT or https://HOST:PORT");

@@ -1,4 +1,4 @@
-//! The token of a service: where it is kept, and who may have written it.
+//! The token of a service: where it is stored, and which users may have written it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -73,7 +73,7 @@ pub fn make(directory: &Path) -> Result<PathBuf> {
 }
 
 /// Returns the path of the token of this user's own service if `base` is an address of this machine and there is one.
-pub fn of_own_service(base: &str) -> Option<PathBuf> {
+pub fn find_for(base: &str) -> Option<PathBuf> {
     let (_, rest) = base.split_once("://")?;
     let host = rest.split('/').next()?;
     let name = match host.strip_prefix('[') {
@@ -137,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_service_of_this_machine_is_our_own() {
+    fn tokens_are_not_sent_to_other_machines() {
         for other in ["http://10.0.0.1:7070", "https://prof.example", "http://127.0.0.1.example:1", "none"] {
-            assert_eq!(of_own_service(other), None, "{other}");
+            assert_eq!(find_for(other), None, "{other}");
         }
     }
 }

@@ -66,7 +66,7 @@ fn checked(app: &App, request: &Request) -> Result<(), Fault> {
     if is_open(uri.path()) {
         return Ok(());
     }
-    if let Some(agent_token) = app.core.settings.agent_token.as_ref().filter(|_| is_of_senders(uri.path())) {
+    if let Some(agent_token) = app.core.settings.agent_token.as_ref().filter(|_| is_sender_path(uri.path())) {
         if says(headers, agent_token) {
             return Ok(());
         }
@@ -84,8 +84,8 @@ fn checked(app: &App, request: &Request) -> Result<(), Fault> {
     ))
 }
 
-/// Whether a path is one of agents, or one to which programs push profiles.
-fn is_of_senders(path: &str) -> bool {
+/// Returns true for the paths of agents and those to which programs push profiles.
+fn is_sender_path(path: &str) -> bool {
     let path = path.strip_prefix("/v1/").or_else(|| path.strip_prefix('/')).unwrap_or(path);
     matches!(path, "agents" | "ingest" | "v1development/profiles" | "push.v1.PusherService/Push")
         || path.starts_with("agents/")
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_senders() {
+    fn sender_paths_are_known() {
         for path in [
             "/agents",
             "/v1/agents/abc/commands",
@@ -194,10 +194,10 @@ mod tests {
             "/v1/ingest",
             "/v1development/profiles",
         ] {
-            assert!(is_of_senders(path), "{path}");
+            assert!(is_sender_path(path), "{path}");
         }
         for path in ["/", "/targets", "/v1/targets/agents/runs", "/agentsx", "/v1/runs", "/v1"] {
-            assert!(!is_of_senders(path), "{path}");
+            assert!(!is_sender_path(path), "{path}");
         }
     }
 

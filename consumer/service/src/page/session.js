@@ -2,14 +2,14 @@
 import { ask, paths } from "./api.js";
 import { byId, tell } from "./dom.js";
 
-/** A link as the service prints it has the token in its fragment: it is exchanged for the cookie, and taken out of the address. */
+/** The link that the service prints has the token in its fragment. Exchanges it for the cookie and removes it from the address. */
 export async function useLink() {
   const parts = new URLSearchParams(location.hash.replace(/^#/, "")), token = parts.get("token");
   if (token === null) return;
   parts.delete("token");
   const rest = parts.toString();
   history.replaceState(null, "", location.pathname + location.search + (rest && "#" + rest));
-  // A wrong token: the dialog asks for the right one.
+  // If the token is wrong, the dialog requests another.
   await ask(paths.session, { method: "POST", body: { token } }).catch(() => {});
 }
 

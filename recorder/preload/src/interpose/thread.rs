@@ -2,6 +2,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
+use flightline_capture::masks::{self, KernelSet};
 use flightline_capture::{closing, names, threads};
 
 use crate::real::{KeepErrno, next};
@@ -26,7 +27,9 @@ pub unsafe extern "C" fn pthread_create(
         let _errno = KeepErrno::new();
         // SAFETY: the program's attributes, by the contract.
         let stack = unsafe { threads::stack_bytes(attr) };
-        threads::prepare(function as *const () as usize, argument, stack)
+        // SAFETY: as above.
+        let mask = unsafe { signals_of(attr) };
+        threads::prepare(function as *const () as usize, argument, stack, mask)
     };
     let Some(pending) = pending else {
         // SAFETY: passed on.
@@ -38,6 +41,25 @@ pub unsafe extern "C" fn pthread_create(
         pending.cancel();
     }
     r
+}
+
+type GetMask = unsafe extern "C" fn(*const libc::pthread_attr_t, *mut libc::sigset_t) -> c_int;
+
+/// Returns the signals that `attr` blocks in the new thread, if it says so (`pthread_attr_setsigmask_np`, glibc 2.32).
+///
+/// # Safety
+/// `attr` is null or initialised.
+unsafe fn signals_of(attr: *const libc::pthread_attr_t) -> Option<KernelSet> {
+    if attr.is_null() {
+        return None;
+    }
+    let get = next!(c"pthread_attr_getsigmask_np" as GetMask)?;
+    // SAFETY: all zero is a set.
+    let mut set: libc::sigset_t = unsafe { core::mem::zeroed() };
+    // SAFETY: initialised attributes, by the contract, and a set of our own.
+    let found = unsafe { get(attr, &raw mut set) } == 0;
+    // SAFETY: a set, written by the call.
+    found.then(|| unsafe { masks::from_c(&raw const set) })
 }
 
 type SetName = unsafe extern "C" fn(libc::pthread_t, *const c_char) -> c_int;
@@ -75,7 +97,7 @@ pub unsafe extern "C" fn thrd_create(thread: *mut c_void, function: StartFn, arg
         let _errno = KeepErrno::new();
         // SAFETY: null stands for the default attributes.
         let stack = unsafe { threads::stack_bytes(core::ptr::null()) };
-        threads::prepare(function as *const () as usize, argument, stack)
+        threads::prepare(function as *const () as usize, argument, stack, None)
     };
     let Some(pending) = pending else {
         // SAFETY: passed on.
