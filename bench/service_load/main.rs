@@ -129,7 +129,15 @@ impl Service {
     fn start(options: &Options, dir: &std::path::Path) -> Result<Self, Box<dyn Error>> {
         let mut command = Command::new("taskset");
         command.args(["-c", &options.cpus]).arg(&options.flightline);
-        command.args(["serve", "--no-token", "--profiling", "--listen", "127.0.0.1:0", "--max-targets", "100000"]);
+        command.args([
+            "serve",
+            "--no-token",
+            "--profiling",
+            "--listen",
+            "127.0.0.1:0",
+            "--max-targets",
+            "100000",
+        ]);
         // Each agent that joins is a line.
         command
             .args(["--log-level", "warn", "--dir"])

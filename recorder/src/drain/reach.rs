@@ -24,7 +24,7 @@ pub(super) struct Wanted {
     pid: u32,
     path: String,
     reason: u32,
-    recording: usize,
+    pub(super) recording: usize,
     from_ns: u64,
     until_ns: u64,
 }

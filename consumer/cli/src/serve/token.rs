@@ -23,13 +23,12 @@ pub fn read(path: &Path) -> Result<String> {
     let cannot = || format!("cannot read the token {}", path.display());
     let file = File::open(path).with_context(cannot)?;
     let (status, own) = (file.metadata().with_context(cannot)?, nix::unistd::geteuid().as_raw());
-    if status.is_file() {
-        if status.mode() & 0o022 != 0 || ![0, own].contains(&status.uid()) {
-            bail!(
-                "{0}: others can write this file, so they can choose the token: `chown {own} {0}; chmod 600 {0}`",
-                path.display()
-            );
-        }
+    let others_write = status.mode() & 0o022 != 0 || ![0, own].contains(&status.uid());
+    if status.is_file() && others_write {
+        bail!(
+            "{0}: others can write this file, so they can choose the token: `chown {own} {0}; chmod 600 {0}`",
+            path.display()
+        );
     }
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text).with_context(cannot)?;
