@@ -179,8 +179,12 @@ pub fn event(
     Ok(())
 }
 
-/// Copies a thread's new name into the ring. The drain finds a name that had no room here when it looks for names, once a second.
+/// Copies a thread's new name into the ring. If that is more than half full it is left to samples: the drain finds the name when it looks for
+/// names, once a second.
 pub fn name(state: &ProcState, time_ns: u64, thread: (u32, u32), name: &[u8; 16]) {
+    if state.ring.is_half_full() {
+        return;
+    }
     let (tid, slot) = thread;
     let name = u128::from_le_bytes(*name);
     let words = [time_ns, u64::from(tid) | u64::from(slot) << 32, name as u64, (name >> 64) as u64];

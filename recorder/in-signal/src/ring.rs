@@ -268,6 +268,11 @@ impl<'a> Ring<'a> {
         self.header.tail.load(Ordering::Relaxed)
     }
 
+    /// Returns true if more than half of the ring is in use.
+    pub fn is_half_full(&self) -> bool {
+        self.used() > self.words.len() as u64 / 2
+    }
+
     /// Words in use, as far as the head tells.
     pub fn used(&self) -> u64 {
         let head = self.header.head.load(Ordering::Relaxed);

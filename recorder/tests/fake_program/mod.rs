@@ -15,6 +15,8 @@ use memmap2::MmapRaw;
 
 pub const SLOTS: u32 = 64;
 pub const RING: u64 = 64 << 10;
+/// Age of the fake process, ns.
+const HOURS_NS: u64 = 5 * 3600 * 1_000_000_000;
 
 /// Its side of a process file.
 pub struct Fake {
@@ -36,7 +38,8 @@ impl Fake {
         // SAFETY: the file was sized for the layout and is zeroed, which is valid for these integers and atomics.
         unsafe {
             (*header).pid = pid;
-            (*header).start_mono_ns = now();
+            // Its samples have more CPU time than passes during a test: it has run for hours.
+            (*header).start_mono_ns = now().saturating_sub(HOURS_NS);
             (*header).thread_slots = SLOTS;
             (*header).ring_bytes = RING;
             (*header).state.store(proc_state::LIVE, Ordering::Relaxed);
