@@ -304,7 +304,7 @@ fn a_program_that_hangs() {
                 waits.iter().all(|function| stack.iter().any(|frame| frame.contains(function)))
             });
             let micros: u64 = found.map(|(_, micros)| micros).sum();
-            // From the attach on, at the latest a second after which it has ended.
+            // From the attach to the end of the recording: 1.5 s, and longer on a busy machine.
             assert!((1_000_000..6_000_000).contains(&micros), "{waits:?} in {lines:?}\n{}", recorded.stderr);
         }
         assert_eq!(lines.len(), 3, "{lines:?}");

@@ -167,7 +167,7 @@ fn programs_that_cannot_join_are_recorded_from_outside() {
 fn impossible_samples_are_not_recorded() {
     let _place = beside();
     let program = victim::c("ticking", OPTIMISED);
-    // Each sample is of another thread; each has more CPU time than there is.
+    // First, each sample names another thread. Then one thread has more CPU time in each sample than has passed.
     let weights: [fn(u64) -> (u32, u64); 2] = [|n| (1_000_000 + n as u32, 10_000_000), |_| (1, u64::MAX / 4)];
     for of in weights {
         let recording = Record::new().rate(100).engine("timer");

@@ -56,9 +56,9 @@ impl Pending {
     }
 }
 
-/// Prepares a thread that will run `function(argument)`; `stack_bytes` is the usable size its attributes say (0: not
-/// known). `mask` are the signals that its attributes block; without them it inherits the creator's. `None` when not recording, or when too many starts are under way: the thread is then created as it is,
-/// and adopted later.
+/// Prepares a thread that will run `function(argument)`. `stack_bytes` is the usable size of its stack by its attributes
+/// (0: unknown), `mask` the signals that they block (`None`: the creator's). Returns `None` when not recording, or when too
+/// many starts are under way: the thread is then created unchanged and registered later.
 pub fn prepare(
     function: usize,
     argument: *mut c_void,

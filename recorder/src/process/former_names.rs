@@ -1,8 +1,8 @@
-//! The names that a thread had before: samples that are written late, because they wait for symbols, have the name of their time.
+//! Earlier names of a thread. A sample that waits for symbols is written after the thread was renamed, under the name that it was taken with.
 
 use crate::recording::{Recording, ThreadHandle};
 
-/// Number of names kept of a thread. Samples that have waited longer get the oldest of them.
+/// Maximum number of earlier names of a thread. Samples from before the oldest of them get its name.
 const MOST: usize = 32;
 
 /// A name that is no longer in force.
@@ -26,19 +26,19 @@ impl FormerNames {
         self.0.push(Former { until_ns, name, constant });
     }
 
-    /// The last of them was in force no longer than up to `until_ns`.
+    /// Ends the last name at `until_ns`, if that is earlier.
     pub fn end_last_at(&mut self, until_ns: u64) {
         if let Some(last) = self.0.last_mut() {
             last.until_ns = last.until_ns.min(until_ns);
         }
     }
 
-    /// Forgets all: nothing waits to be written.
+    /// Removes all names, once no sample waits to be written.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The constant of the name in force at `time_ns`; `None` if that is the present name.
+    /// Returns the constant of the name in force at `time_ns`; `None` if that is the present name.
     pub fn constant_at(
         &mut self,
         time_ns: u64,
