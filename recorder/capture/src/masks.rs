@@ -193,15 +193,15 @@ pub unsafe fn change(
     r
 }
 
-/// Begins a thread whose attributes block the signals of `mask`; `creator` is its creator's shadow.
-pub fn begin_with(mask: KernelSet, creator: usize) {
+/// Returns the shadow of a thread that the calling thread creates, and the signals that it must unblock when it begins. `mask` are the
+/// signals that its attributes block; without them it inherits the shadow, and the kernel's mask with it.
+pub fn of_new_thread(mask: Option<KernelSet>) -> (usize, KernelSet) {
+    let own = shadow();
+    let Some(mask) = mask else { return (own, 0) };
     let (ours, strip) = (signals::owned(), signals::strippable());
     let stripped = mask & strip;
     let held = if mask & ours & !strip != 0 { HELD } else { 0 };
-    set_shadow(stripped as usize | creator & SANDBOXED | held);
-    if stripped != 0 {
-        kernel_mask(libc::SIG_UNBLOCK, Some(stripped));
-    }
+    (stripped as usize | own & SANDBOXED | held, stripped)
 }
 
 /// Child of a `vfork` (or of a fork that the C library does not know) that has set its mask itself, by pid.

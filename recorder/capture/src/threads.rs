@@ -22,9 +22,8 @@ struct Start {
     argument: AtomicUsize,
     stack_bytes: AtomicUsize,
     shadow: AtomicUsize,
-    /// Signals that the thread's attributes block, if `has_mask` is 1.
-    mask: AtomicUsize,
-    has_mask: AtomicU32,
+    /// Signals that the thread unblocks first: its attributes block them, and we do not.
+    unblock: AtomicUsize,
 }
 
 const STARTS: usize = 512;
@@ -35,8 +34,7 @@ static POOL: [Start; STARTS] = [const {
         argument: AtomicUsize::new(0),
         stack_bytes: AtomicUsize::new(0),
         shadow: AtomicUsize::new(0),
-        mask: AtomicUsize::new(0),
-        has_mask: AtomicU32::new(0),
+        unblock: AtomicUsize::new(0),
     }
 }; STARTS];
 static HINT: AtomicUsize = AtomicUsize::new(0);
@@ -76,9 +74,9 @@ pub fn prepare(
     free.function.store(function, Relaxed);
     free.argument.store(argument as usize, Relaxed);
     free.stack_bytes.store(stack_bytes, Relaxed);
-    free.shadow.store(masks::shadow(), Relaxed);
-    free.mask.store(mask.unwrap_or(0) as usize, Relaxed);
-    free.has_mask.store(u32::from(mask.is_some()), Relaxed);
+    let (shadow, unblock) = masks::of_new_thread(mask);
+    free.shadow.store(shadow, Relaxed);
+    free.unblock.store(unblock as usize, Relaxed);
     Some(Pending(free))
 }
 
@@ -99,14 +97,12 @@ pub struct Started {
 extern "C" fn begin(start: &'static Start) -> Started {
     let started = Started { function: start.function.load(Relaxed), argument: start.argument.load(Relaxed) };
     let stack_bytes = start.stack_bytes.load(Relaxed);
-    let shadow = start.shadow.load(Relaxed);
-    let mask = start.mask.load(Relaxed) as KernelSet;
-    let has_mask = start.has_mask.load(Relaxed) == 1;
+    // A held signal is really blocked, for this thread too; it is armed when it unblocks it.
+    masks::set_shadow(start.shadow.load(Relaxed));
+    let unblock = start.unblock.load(Relaxed) as KernelSet;
     start.used.store(0, Release);
-    match has_mask {
-        // A held signal is really blocked, for this thread too; it is armed when it unblocks it.
-        false => masks::set_shadow(shadow),
-        true => masks::begin_with(mask, shadow),
+    if unblock != 0 {
+        masks::kernel_mask(libc::SIG_UNBLOCK, Some(unblock));
     }
     if session::current().is_some() {
         register_self(own_stack(stack_bytes));

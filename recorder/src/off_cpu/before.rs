@@ -27,7 +27,7 @@ pub(super) struct Before {
 
 impl Before {
     /// `None` if the thread is gone.
-    pub fn of(pid: u32, tid: u32) -> Option<Before> {
+    pub fn observe(pid: u32, tid: u32) -> Option<Before> {
         let account = Files::open(pid, tid).and_then(|files| files.schedstat()).ok()?;
         Some(Before { pid, tid, since_ns: monotonic_ns(), account })
     }

@@ -227,7 +227,8 @@ impl OffCpu {
         let threads = filter::Threads::new(known.iter().copied(), last);
         self.trace(Pass::Threads(threads))?;
         if self.settings.switches {
-            self.before.extend(known.into_iter().filter_map(|tid| Before::of(self.tasks.pid_of(tid)?, tid)));
+            self.before
+                .extend(known.into_iter().filter_map(|tid| Before::observe(self.tasks.pid_of(tid)?, tid)));
         }
         Ok(())
     }

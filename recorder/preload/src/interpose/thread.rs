@@ -28,7 +28,7 @@ pub unsafe extern "C" fn pthread_create(
         // SAFETY: the program's attributes, by the contract.
         let stack = unsafe { threads::stack_bytes(attr) };
         // SAFETY: as above.
-        let mask = unsafe { signals_of(attr) };
+        let mask = unsafe { blocked_signals(attr) };
         threads::prepare(function as *const () as usize, argument, stack, mask)
     };
     let Some(pending) = pending else {
@@ -49,7 +49,7 @@ type GetMask = unsafe extern "C" fn(*const libc::pthread_attr_t, *mut libc::sigs
 ///
 /// # Safety
 /// `attr` is null or initialised.
-unsafe fn signals_of(attr: *const libc::pthread_attr_t) -> Option<KernelSet> {
+unsafe fn blocked_signals(attr: *const libc::pthread_attr_t) -> Option<KernelSet> {
     if attr.is_null() {
         return None;
     }
