@@ -249,6 +249,24 @@ fn damage_is_told_and_ends_where_it_ends() {
     assert!(told > 300 && least < texts.len(), "{told}");
 }
 
+/// Without segments no checksum finds damage that has the form of events. The recording must be one that every reader opens.
+#[test]
+fn damage_without_segments_leaves_a_sound_recording() {
+    let (bytes, _, _) = stream(2, false);
+    for at in (0..bytes.len()).step_by(3) {
+        let mut inserted = bytes.clone();
+        drop(inserted.splice(at..at, [7; 100]));
+        let mut replaced = bytes.clone();
+        replaced[at..(at + 40).min(bytes.len())].fill(0xa5);
+        for damaged in [&inserted, &replaced] {
+            let (memory, _) = collect(damaged, || 5000, |_| {});
+            if !memory.bytes.is_empty() {
+                notices(&memory.bytes);
+            }
+        }
+    }
+}
+
 /// The texts of notices, whatever else is wrong.
 fn events(bytes: &[u8]) -> Vec<String> {
     let mut input = Input::bytes(bytes.to_vec().into());

@@ -22,4 +22,4 @@ FOLDED=$work/real.txt
 export RENDER=$root/consumer/src/render RECORDINGS=$root/fixtures/recordings SERVICE_PAGE=$root/consumer/service/src/page.rs
 export FLIGHTLINE TEST_PROGRAMS FOLDED CHROMIUM
 cd "$work"
-exec timeout --kill-after=10 900 node --test --test-timeout=300000 --test-reporter=spec ${BROWSER_TESTS:-.}
+exec timeout --kill-after=10 900 node --test --test-concurrency=2 --test-timeout=300000 --test-reporter=spec ${BROWSER_TESTS:-.}

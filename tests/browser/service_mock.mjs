@@ -36,7 +36,10 @@ export class Service {
       /** What happens instead: a status and sentences, "drop" (the connection ends), or a promise that is waited for first. */
       fault: () => null,
     });
-    this.server = createServer((request, response) => this.serve(request, response));
+    this.server = createServer((request, response) => this.serve(request, response).catch((error) => {
+      // The browser ends requests of a page that is closed.
+      if (error.code !== "ECONNRESET") throw error;
+    }));
   }
   async start() {
     await new Promise((done) => this.server.listen(0, "127.0.0.1", done));

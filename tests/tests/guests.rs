@@ -49,6 +49,12 @@ fn programs_that_fork_execute_and_restrict_themselves() {
             &["memory"],
         ],
     );
+    // Its tables of signals are in the memory of such children too while nothing is recorded.
+    guest::same(
+        &program,
+        &[&["vfork", "60"], &["vfork-signals", "20"], &["raw-fork"]],
+        &[guest::dormant_mode()],
+    );
 }
 
 /// A restriction that the kernel refuses lifts the bar before the process's timer, which must begin only where CPU time is taken by it.

@@ -11,7 +11,7 @@ use flightline_in_signal::layout::session_flags;
 use flightline_in_signal::thread;
 
 use crate::session::{self, Modules};
-use crate::{alloc, closing, command, context, engines, os, sandbox, signals, threads, traced};
+use crate::{alloc, closing, command, context, engines, fork_token, os, sandbox, signals, threads, traced};
 
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
@@ -25,6 +25,7 @@ pub fn watch() {
 }
 
 unsafe extern "C" fn in_child() {
+    fork_token::claim();
     command::in_child();
     let Some(parent) = session::inherited() else {
         // It waits for commands as its parent did.

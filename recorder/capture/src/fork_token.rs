@@ -4,8 +4,8 @@
 //! processes of different pid namespaces may have the same one. The kernel clears a page with `MADV_WIPEONFORK` (Linux 4.14) in every
 //! such child; the page holds a number that no ancestor has had.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use core::sync::atomic::{AtomicPtr, AtomicU32};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use flightline_in_signal::sys;
 
@@ -16,7 +16,26 @@ static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// Tokens of this process and its ancestors so far; a child continues its parent's count.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
+/// Token (upper half) and pid of the process that the tables of signals and masks in this memory belong to. 0: not claimed yet.
+static OWNER: AtomicU64 = AtomicU64::new(0);
+
 const PAGE_BYTES: usize = 4096;
+
+/// Records that the tables in this memory belong to this process: at the start, and in the fork handler of each child.
+pub fn claim() {
+    OWNER.store(this_process(), Release);
+}
+
+/// Returns true in a child that shares its parent's memory (`vfork`) or copied it without a fork handler. Such a child has signal
+/// dispositions of its own in the kernel, and must not change its parent's tables. Async-signal-safe.
+pub fn is_borrowed() -> bool {
+    let owner = OWNER.load(Acquire);
+    owner != 0 && owner != this_process()
+}
+
+fn this_process() -> u64 {
+    u64::from(own()) << 32 | u64::from(sys::getpid())
+}
 
 /// The token of this process, never 0. A `vfork` child shares its parent's. Async-signal-safe.
 ///

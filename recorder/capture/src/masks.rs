@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use flightline_in_signal::layout::{ThreadSlot, loss};
 use flightline_in_signal::{clock, engine, process_timer, sys, thread};
 
-use crate::{os, signals};
+use crate::{fork_token, os, signals};
 
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
@@ -213,12 +213,11 @@ pub fn hidden() -> KernelSet {
     if shadow != 0 && OWN_MASK.load(Relaxed) == sys::getpid() { 0 } else { shadow }
 }
 
-/// `true` in a child that runs in its parent's memory or on a copy that was not told of the fork: the shadow is the
-/// parent's. Asked only when a signal of ours is concerned.
+/// Returns true where the shadow is the parent's, see [`fork_token::is_borrowed`]. Asked only when a signal of ours is concerned.
 fn in_borrowed_memory(ours: KernelSet, set: *const libc::sigset_t) -> bool {
     // SAFETY: null or initialised, by the contract of `change`.
     let concerned = shadow() != 0 || (!set.is_null() && unsafe { from_c(set) } & ours != 0);
-    concerned && crate::session::inherited().is_some_and(|attached| !attached.is_ours())
+    concerned && fork_token::is_borrowed()
 }
 
 /// Such a child is not sampled: its masks are real, and the parent's shadow stays untouched.

@@ -92,7 +92,7 @@ fn prepare() {
         flightline_in_signal::tls::set_reads_fs(unsafe { libc::getauxval(libc::AT_HWCAP2) } & READS_FS != 0);
     }
     // The first call maps a page; later calls may be in a handler or in a sandboxed thread.
-    fork_token::own();
+    fork_token::claim();
     find_loader();
     context::offer();
     context::look();

@@ -20,13 +20,14 @@ use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 
-use super::scan::types_of;
+use super::scan::{types_of, walk_pools};
 use crate::constants::*;
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::ChunkOffset;
 use crate::pool::CheckpointHead;
 use crate::read::Types;
 use crate::read::cursor::Cursor;
+use crate::read::layout;
 use crate::read::push::{MAX_EVENT, trusted_end};
 use crate::read::resync;
 use crate::write::ANCHOR;
@@ -403,6 +404,16 @@ impl Collector {
                 let (Ok(tick), Ok(head)) = (tick, head) else {
                     return Ok(self.damage("constants that cannot be read"));
                 };
+                let before = if inside.checkpoint.0 == 0 { at } else { inside.checkpoint.0 };
+                if head.delta != before.wrapping_sub(at) as i64 {
+                    return Ok(self.damage("constants that do not follow those before them"));
+                }
+                // A checksum covers the bytes of a segment.
+                if let (None, Some(types)) = (inside.segment, &inside.types)
+                    && walk_pools(types, payload, |_, _, _| (), |_| ()).is_err()
+                {
+                    return Ok(self.damage("constants that cannot be read"));
+                }
                 (inside.checkpoint, inside.tick) = (ChunkOffset(at), tick as i64);
                 inside.fresh.push(whole.clone());
                 if head.flags & CHECKPOINT_FLUSH != 0 && inside.segment.is_none() {
@@ -430,9 +441,18 @@ impl Collector {
                     }
                 }
             }
+            _ if at == LEN as u64 => return Ok(self.damage("a chunk that does not begin with its types")),
             // Filler between events.
-            Ok(0) => {}
-            _ => inside.events += 1,
+            Ok(0) if payload.iter().all(|byte| *byte == 0) => {}
+            Ok(0) => return Ok(self.damage("types that are declared twice")),
+            _ => {
+                if let (None, Some(types)) = (inside.segment, &inside.types)
+                    && !is_event(types, type_id, payload)
+                {
+                    return Ok(self.damage("an event that cannot be read"));
+                }
+                inside.events += 1;
+            }
         }
         inside.scanned = whole.end;
         if boundary.is_some() {
@@ -443,6 +463,13 @@ impl Collector {
 
     /// Nothing more of the chunk is wanted.
     fn over(&mut self, next: State, place: &mut dyn Place) -> io::Result<Step> {
+        if let State::Inside(inside) = &self.state {
+            let at = inside.written + inside.scanned as u64;
+            // A sender ends each chunk with a segment event; without one, no checksum covers the last events.
+            if inside.segment.is_some() && inside.began != at && is_as_sent(&inside.header) {
+                return Ok(self.damage("events that no segment covers"));
+            }
+        }
         self.commit(None, place)?;
         if !matches!(self.state, State::Held(_)) {
             self.state = next;
@@ -528,6 +555,14 @@ impl Collector {
         self.state = if rest == 0 { State::Header } else { State::Tail { left: rest } };
         Step::Again
     }
+}
+
+/// Returns true if the type is declared and all of its fields are in `payload`.
+fn is_event(types: &Types, type_id: u64, payload: &[u8]) -> bool {
+    let class = types.by_id(type_id);
+    class.is_some_and(|class| {
+        layout::skip(types.classes(), &class.layout, &mut Cursor::new(payload), 0).is_ok()
+    })
 }
 
 /// Whether a header is that of a stream, and not of a file in which a stream was collected.

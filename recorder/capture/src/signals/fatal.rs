@@ -209,7 +209,7 @@ pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut
     // SAFETY: null or a valid structure, by the contract.
     let new = unsafe { new.as_ref() }.map(from_c);
     let Some(shadow) = front_of(signo) else { return -1 };
-    let borrowed = in_borrowed_memory();
+    let borrowed = fork_token::is_borrowed();
     let done = masks::with_all_blocked(|| {
         CHANGES.with(|| {
             let now = installed(signo)?;

@@ -16,10 +16,10 @@ use flightline_in_signal::engine::{Cookie, SIGPROF, SIGTRAP};
 use flightline_in_signal::{handler, sys, tls};
 
 use crate::command;
+use crate::fork_token;
 use crate::masks::{self, KernelSet, bit};
 use crate::os;
 use crate::real;
-use crate::session;
 use crate::spin::Spin;
 
 pub mod fatal;
@@ -249,7 +249,7 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
     };
     // SAFETY: null or a valid structure, by the contract.
     let new = unsafe { new.as_ref() }.map(from_c);
-    if in_borrowed_memory() {
+    if fork_token::is_borrowed() {
         let Some(now) = fatal::installed(signo) else { return -1 };
         let before = if is_entry(&now) { shadow.load() } else { now };
         if let Some(new) = new {
@@ -284,12 +284,6 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
         unsafe { old.write(to_c(&before)) };
     }
     0
-}
-
-/// Returns true in a child that shares its parent's memory (vfork) or copied it without a fork handler. Such a child has signal
-/// dispositions of its own in the kernel, and must not change the parent's table.
-fn in_borrowed_memory() -> bool {
-    session::inherited().is_some_and(|attached| !attached.is_ours())
 }
 
 fn is_entry(now: &Disposition) -> bool {
