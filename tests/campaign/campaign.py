@@ -100,6 +100,9 @@ def programs(folder):
     threads = compiled(folder, "guest_threads.c", sites)
     process = compiled(folder, "guest_process.c", sites)
     safety = compiled(folder, "guest_safety.c", sites)
+    # The tree may change meanwhile.
+    shutil.copytree(VICTIMS, folder / "sources")
+    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     sorts = ["bash", "-c", f"sort {text} | md5sum"]
     python = "import json,re,threading,hashlib\n" \
              "def f(n): return n if n<2 else f(n-1)+f(n-2)\n" \
@@ -123,8 +126,8 @@ def programs(folder):
         Program("xz", ["bash", "-c", f"xz -T4 -3 -c {text} | xz -dc | md5sum"], needs=["xz"]),
         Program("zstd", ["bash", "-c", f"zstd -q -T4 -9 -c {text} | md5sum"], needs=["zstd"]),
         Program("bzip2", ["bash", "-c", f"bzip2 -c {text} | md5sum"], needs=["bzip2"]),
-        Program("tar and gzip", ["bash", "-c", f"tar -C {ROOT} --sort=name --mtime=@0 -czf - tests/victims | gzip -dc | md5sum"], needs=["tar"]),
-        Program("git", ["git", "-C", str(ROOT), "log", "--oneline", "-300", "--stat"], needs=["git"]),
+        Program("tar and gzip", ["bash", "-c", f"tar -C {folder} --sort=name --mtime=@0 -czf - sources | gzip -dc | md5sum"], needs=["tar"]),
+        Program("git", ["git", "-C", str(ROOT), "log", "--oneline", "-300", "--stat", commit], needs=["git"]),
         Program("jq", ["bash", "-c", "seq 60000 | jq -s 'map(. * 3) | add'"], needs=["jq"]),
         Program("openssl", ["bash", "-c", f"openssl enc -aes-256-ctr -K 00 -iv 00 -in {text} 2>/dev/null | openssl dgst -sha512"], needs=["openssl"]),
         Program("ffmpeg", ["bash", "-c", "ffmpeg -v error -f lavfi -i testsrc=d=1:s=160x120 -f rawvideo - | md5sum"], needs=["ffmpeg"]),

@@ -42,6 +42,10 @@ pub const SIGNALS: &[&[&str]] = &[
     &["int3-ignored"],
     &["int3-blocked"],
     &["inherit"],
+    &["interrupt"],
+    &["interrupt-prof"],
+    &["interrupt-trap"],
+    &["unused-handlers"],
 ];
 
 /// All that `guest_threads.c` can do, a case each; two of them open and close the modules.

@@ -84,9 +84,13 @@ fn every_event_of_every_recording() {
         let one_jdk = |(release, jfr): (u32, PathBuf)| {
             scope.spawn(move || {
                 let mut kinds = BTreeSet::new();
+                // One JDK for each recording; `.ci/long agree` prints each with both.
+                let taken = |n: usize| flightline_tests::long() || n.is_multiple_of(2) == (release == 17);
                 let wrong = fixtures("recordings")
                     .iter()
-                    .flat_map(|file| recording(file, release, &jfr, &mut kinds))
+                    .enumerate()
+                    .filter(|(n, _)| taken(*n))
+                    .flat_map(|(_, file)| recording(file, release, &jfr, &mut kinds))
                     .collect::<Vec<_>>();
                 (wrong, kinds)
             })
@@ -95,7 +99,6 @@ fn every_event_of_every_recording() {
     });
     let wrong: Vec<String> = wrong.into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // An allowance nobody needs would hide what comes.
     let kinds: BTreeSet<(Allowed, u32)> = kinds.into_iter().flatten().collect();
     let needed =
         |release: u32, kinds: &[Allowed]| kinds.iter().map(|kind| (*kind, release)).collect::<Vec<_>>();
@@ -103,7 +106,10 @@ fn every_event_of_every_recording() {
     let both = [Character, Clock, Surrogate, Overflow];
     let needed =
         [needed(17, &both), needed(17, &[Extreme, Sign, Digits]), needed(25, &both), needed(25, &[Scale])];
-    assert_eq!(kinds, needed.into_iter().flatten().collect());
+    let needed: BTreeSet<_> = needed.into_iter().flatten().collect();
+    assert!(kinds.is_subset(&needed), "{kinds:?}");
+    // An allowance that no recording needs would hide later differences.
+    assert!(!flightline_tests::long() || kinds == needed, "{kinds:?}");
 }
 
 /// What the JDKs make of a case.

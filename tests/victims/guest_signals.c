@@ -404,12 +404,12 @@ static void report(void) {
 // A handler without SA_RESTART ends system calls, always: otherwise a read under an alarm waits for ever.
 static pthread_t reader;
 static volatile int reading, lost_wakeups;
-static int rescue;
+static int rescue, kick;
 static void *kicker(void *arg) {
     for (int i = 1; i <= *(int *)arg; i++) {
         while (reading != i) sched_yield();
         for (volatile int k = 0; k < (i % 50) * 300; k++) { }
-        pthread_kill(reader, SIGUSR1);
+        pthread_kill(reader, kick);
         for (int ms = 0; reading == i && ms < 400; ms++) usleep(ms < 20 ? 100 : 1000);
         if (reading == i) {
             lost_wakeups++;
@@ -418,12 +418,13 @@ static void *kicker(void *arg) {
     }
     return 0;
 }
-static void interrupts(int rounds) {
+static void interrupts(int s, int rounds) {
     int fds[2];
+    kick = s;
     if (pipe(fds)) abort();
     rescue = fds[1];
     reader = pthread_self();
-    install(SIGUSR1, count, 0);
+    install(s, count, 0);
     pthread_t t;
     pthread_create(&t, 0, kicker, &rounds);
     long early = 0;
@@ -448,6 +449,36 @@ static void interrupts(int rounds) {
     // A signal right before the read is lost without a recorder too: seldom.
     say("mostly woken", lost_wakeups <= rounds / 50);
     fprintf(stderr, "lost %d\n", lost_wakeups);
+}
+
+// Handlers without SA_RESTART of signals that nobody sends: no write may end early.
+static void *slow_reader(void *arg) {
+    static char buffer[1 << 16];
+    int fd = *(int *)arg;
+    while (read(fd, buffer, sizeof buffer) > 0) usleep(200);
+    return 0;
+}
+static void unused_handlers(void) {
+    static char block[1 << 16];
+    int fds[2];
+    if (pipe(fds)) abort();
+    install(SIGPROF, count, 0);
+    install(SIGTRAP, count, 0);
+    pthread_t t;
+    pthread_create(&t, 0, slow_reader, &fds[0]);
+    long interrupted = 0;
+    double end = cpu() + 0.5;
+    while (cpu() < end)
+        for (size_t at = 0; at < sizeof block;) {
+            ssize_t n = write(fds[1], block + at, sizeof block - at);
+            if (n < 0 && errno == EINTR) interrupted++;
+            else if (n < 0) abort();
+            else at += n;
+        }
+    close(fds[1]);
+    pthread_join(t, 0);
+    say("interrupted", interrupted);
+    say("hits", hits);
 }
 
 int main(int argc, char **argv) {
@@ -481,7 +512,10 @@ int main(int argc, char **argv) {
     else if (!strcmp(c, "int3-ignored")) forced(2);
     else if (!strcmp(c, "int3-blocked")) forced(3);
     else if (!strcmp(c, "inherit")) inherits(argv, 1);
-    else if (!strcmp(c, "interrupt")) interrupts(1500);
+    else if (!strcmp(c, "interrupt")) interrupts(SIGUSR1, 1500);
+    else if (!strcmp(c, "interrupt-prof")) interrupts(SIGPROF, 300);
+    else if (!strcmp(c, "interrupt-trap")) interrupts(SIGTRAP, 300);
+    else if (!strcmp(c, "unused-handlers")) unused_handlers();
     else if (!strcmp(c, "report")) report();
     else return 64;
     return 0;

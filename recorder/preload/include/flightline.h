@@ -31,7 +31,7 @@ struct flightline_options {
     const char *labels;     /* told in every chunk, as "zone=eu-1,tier=web"; NULL: what is found by itself */
 };
 
-/* Starts recording all threads of this process, those that exist and later ones. Waits at most 500 ms.
+/* Starts recording all threads of this process, those that exist and later ones. Waits at most 5 s.
  * Thread-safe; not async-signal-safe; not between fork and exec of a multi-threaded process.
  * -EALREADY: it is being recorded.  -ENOENT: no flightline program found.  -ETIMEDOUT, -EPROTO: it did not start
  * (and has said why on stderr).  -EINVAL: size, output or rate. */

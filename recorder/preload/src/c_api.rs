@@ -90,7 +90,7 @@ pub unsafe extern "C" fn flightline_start(options: *const Options) -> c_int {
         if session::current().is_some() {
             return -libc::EALREADY;
         }
-        let started = helper::launch(&settings).and_then(|dir| {
+        let started = helper::launch(&settings, helper::REQUEST_MS).and_then(|dir| {
             flightline_capture::start(dir.cstr()?, Moment::Later).map_err(|refused| match refused {
                 Refused::Os(_, errno) => errno,
                 Refused::Owner => libc::EPERM,

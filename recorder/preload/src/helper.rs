@@ -2,7 +2,7 @@
 //!
 //! `flightline drain` becomes nobody's child: an intermediate process is made with exit signal 0 (no `wait` of the
 //! program sees it) and ends at once. Everything between the forks is raw system calls. The program waits for the
-//! session at most [`READY_MS`]; if anything fails it says so in one line and runs on.
+//! session at most [`START_MS`]; if anything fails it says so in one line and runs on.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -17,8 +17,10 @@ use crate::machine::{Config, Program};
 mod joined;
 pub use joined::{Service, has_joined, join_service};
 
-/// Longest wait for the drain's session, ms.
-const READY_MS: i32 = 500;
+/// Longest wait for the drain's session while a program starts, ms.
+const START_MS: u64 = 500;
+/// Longest wait where the program asks for a recording, ms: as long as for the end of one.
+pub const REQUEST_MS: u64 = 5000;
 
 /// What to record and where to.
 pub struct Settings<'a> {
@@ -136,7 +138,7 @@ pub fn start_by_machine() {
 }
 
 fn start(settings: &Settings<'_>) {
-    let joined = launch(settings).and_then(|dir| {
+    let joined = launch(settings, START_MS).and_then(|dir| {
         let path = dir.cstr()?;
         publish(SESSION_ENV.as_bytes(), path.to_bytes());
         flightline_capture::start(path, Moment::ProgramStart).map_err(|refused| refused.text().1)
@@ -156,12 +158,12 @@ fn start(settings: &Settings<'_>) {
     }
 }
 
-/// Starts the helper and waits for its session.
+/// Starts the helper and waits for its session, at most `most_ms`.
 ///
 /// # Errors
 /// An errno: `ENOENT` without a `flightline` program, `ETIMEDOUT` when it was not ready in time, `EPROTO` when it gave up
 /// (it has said why on stderr).
-pub fn launch(settings: &Settings<'_>) -> Result<Session, c_int> {
+pub fn launch(settings: &Settings<'_>, most_ms: u64) -> Result<Session, c_int> {
     let program = find(settings.program).ok_or(libc::ENOENT)?;
     let program = program.cstr()?;
     let mut pid = Text::<24>::new();
@@ -177,7 +179,7 @@ pub fn launch(settings: &Settings<'_>) -> Result<Session, c_int> {
         *to = word.as_ptr();
     }
     let reader = detach(program, &argv, Ready::Told, settings.silent)?;
-    read_session(&reader)
+    read_session(&reader, most_ms)
 }
 
 /// What becomes of the descriptor with number 3 in the process that is started.
@@ -295,10 +297,10 @@ fn become_helper(
 }
 
 /// One line: the directory, or `!` and why not.
-fn read_session(reader: &Fd) -> Result<Session, c_int> {
+fn read_session(reader: &Fd, most_ms: u64) -> Result<Session, c_int> {
     let mut line = [0u8; 255];
     let mut len = 0;
-    let end = flightline_in_signal::clock::monotonic_ns() + READY_MS as u64 * 1_000_000;
+    let end = flightline_in_signal::clock::monotonic_ns() + most_ms * 1_000_000;
     while !line.contains(&b'\n') {
         let left = end.saturating_sub(flightline_in_signal::clock::monotonic_ns());
         if left == 0 || len == line.len() {

@@ -399,22 +399,11 @@ impl Collector {
                 inside.fresh.push(whole.clone());
             }
             Ok(1) => {
-                let tick = Cursor::new(payload).varint();
-                let head = CheckpointHead::read(&mut Cursor::new(payload));
-                let (Ok(tick), Ok(head)) = (tick, head) else {
-                    return Ok(self.damage("constants that cannot be read"));
+                let (head, tick) = match checkpoint(inside, at, payload) {
+                    Ok(found) => found,
+                    Err(what) => return Ok(self.damage(what)),
                 };
-                let before = if inside.checkpoint.0 == 0 { at } else { inside.checkpoint.0 };
-                if head.delta != before.wrapping_sub(at) as i64 {
-                    return Ok(self.damage("constants that do not follow those before them"));
-                }
-                // A checksum covers the bytes of a segment.
-                if let (None, Some(types)) = (inside.segment, &inside.types)
-                    && walk_pools(types, payload, |_, _, _| (), |_| ()).is_err()
-                {
-                    return Ok(self.damage("constants that cannot be read"));
-                }
-                (inside.checkpoint, inside.tick) = (ChunkOffset(at), tick as i64);
+                (inside.checkpoint, inside.tick) = (ChunkOffset(at), tick);
                 inside.fresh.push(whole.clone());
                 if head.flags & CHECKPOINT_FLUSH != 0 && inside.segment.is_none() {
                     boundary = Some(whole.end);
@@ -445,14 +434,10 @@ impl Collector {
             // Filler between events.
             Ok(0) if payload.iter().all(|byte| *byte == 0) => {}
             Ok(0) => return Ok(self.damage("types that are declared twice")),
-            _ => {
-                if let (None, Some(types)) = (inside.segment, &inside.types)
-                    && !is_event(types, type_id, payload)
-                {
-                    return Ok(self.damage("an event that cannot be read"));
-                }
-                inside.events += 1;
+            _ if !is_event(inside, type_id, payload) => {
+                return Ok(self.damage("an event that cannot be read"));
             }
+            _ => inside.events += 1,
         }
         inside.scanned = whole.end;
         if boundary.is_some() {
@@ -463,13 +448,6 @@ impl Collector {
 
     /// Nothing more of the chunk is wanted.
     fn over(&mut self, next: State, place: &mut dyn Place) -> io::Result<Step> {
-        if let State::Inside(inside) = &self.state {
-            let at = inside.written + inside.scanned as u64;
-            // A sender ends each chunk with a segment event; without one, no checksum covers the last events.
-            if inside.segment.is_some() && inside.began != at && is_as_sent(&inside.header) {
-                return Ok(self.damage("events that no segment covers"));
-            }
-        }
         self.commit(None, place)?;
         if !matches!(self.state, State::Held(_)) {
             self.state = next;
@@ -557,8 +535,23 @@ impl Collector {
     }
 }
 
+/// Head and tick of the checkpoint event at `at` of its chunk, or what is wrong with it.
+fn checkpoint(inside: &Inside, at: u64, payload: &[u8]) -> Result<(CheckpointHead, i64), &'static str> {
+    const UNREADABLE: &str = "constants that cannot be read";
+    let types = inside.types.as_deref().ok_or(UNREADABLE)?;
+    let tick = Cursor::new(payload).varint().map_err(|_| UNREADABLE)?;
+    let (head, _) = walk_pools(types, payload, |_, _, _| (), |_| ()).map_err(|_| UNREADABLE)?;
+    let before = if inside.checkpoint.0 == 0 { at } else { inside.checkpoint.0 };
+    // Readers find the constants by these distances.
+    if head.delta != before.wrapping_sub(at) as i64 {
+        return Err("constants that do not follow those before them");
+    }
+    Ok((head, tick as i64))
+}
+
 /// Returns true if the type is declared and all of its fields are in `payload`.
-fn is_event(types: &Types, type_id: u64, payload: &[u8]) -> bool {
+fn is_event(inside: &Inside, type_id: u64, payload: &[u8]) -> bool {
+    let Some(types) = inside.types.as_deref() else { return false };
     let class = types.by_id(type_id);
     class.is_some_and(|class| {
         layout::skip(types.classes(), &class.layout, &mut Cursor::new(payload), 0).is_ok()

@@ -77,6 +77,8 @@ pub(super) unsafe fn on_foreign_thread(signo: c_int, info: *mut c_void, context:
         libc::SIG_IGN if !forced => {}
         libc::SIG_IGN | libc::SIG_DFL => default_action(signo, info, context),
         handler => {
+            // SAFETY: by the contract.
+            unsafe { interrupt(signo, info, context, &program) };
             // SAFETY: the program installed this address as a handler of this signal.
             let handler = unsafe { core::mem::transmute::<usize, Handler>(handler) };
             // SAFETY: inside the signal frame.
@@ -140,6 +142,19 @@ fn last_words(signo: c_int, info: *mut c_void, context: *mut c_void) {
     }
 }
 
+/// Ends the interrupted system call if the program's handler does, see [`restart`].
+///
+/// # Safety
+/// The arguments of our handler.
+unsafe fn interrupt(signo: c_int, info: *mut c_void, context: *mut c_void, program: &Disposition) {
+    // An instruction that traps interrupts no system call.
+    let trapped = signo == SIGTRAP && code_of(info) > 0;
+    if program.flags & libc::SA_RESTART == 0 && !trapped {
+        // SAFETY: by the contract.
+        unsafe { restart::interrupt(context) };
+    }
+}
+
 /// Runs the program's handler as the kernel would have.
 fn run(signo: c_int, info: *mut c_void, context: *mut c_void, shadow: &Shadow, program: &Disposition) {
     if signo == SIGTRAP {
@@ -149,6 +164,8 @@ fn run(signo: c_int, info: *mut c_void, context: *mut c_void, shadow: &Shadow, p
     if program.flags & libc::SA_RESETHAND != 0 {
         CHANGES.with(|| shadow.store(Disposition { handler: libc::SIG_DFL, ..*program }));
     }
+    // SAFETY: the frame of this signal.
+    unsafe { interrupt(signo, info, context, program) };
     // SAFETY: inside the signal frame.
     let interrupted = unsafe { *mask_of(context) };
     let mut mask = interrupted | (program.mask & !strippable());

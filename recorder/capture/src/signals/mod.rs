@@ -131,16 +131,13 @@ fn is_function(handler: usize) -> bool {
     handler != libc::SIG_DFL && handler != libc::SIG_IGN
 }
 
-/// What we install for a signal whose program's disposition is `program`.
-fn our_action(program: &Disposition) -> libc::sigaction {
+/// What we install for a signal of ours. A sample must not end a system call of the program, whatever handler the program has:
+/// [`restart::interrupt`] ends it for the program's own signals.
+fn our_action() -> libc::sigaction {
     // SAFETY: all-zero is a valid structure.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = entry as *const () as usize;
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // A program whose handler interrupts system calls wants EINTR, all others must never see one.
-    if !is_function(program.handler) || program.flags & libc::SA_RESTART != 0 {
-        action.sa_flags |= libc::SA_RESTART;
-    }
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // All 64 signals, with those that the C library keeps for itself and sigfillset leaves out.
     // SAFETY: the first word of a local set.
     unsafe { (&raw mut action.sa_mask).cast::<u64>().write(!0) };
@@ -188,7 +185,7 @@ pub fn install(signals: KernelSet) {
                     shadow.store(program);
                 }
                 OWNED.fetch_or(bit(signo), AcqRel);
-                let ours = our_action(&program);
+                let ours = our_action();
                 // SAFETY: our handler may run at any time from here on; it needs nothing but what `attach` installed.
                 if unsafe { real::sigaction(signo, &raw const ours, core::ptr::null_mut()) } != 0 {
                     OWNED.fetch_and(!bit(signo), AcqRel);
@@ -270,11 +267,6 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
             let before = shadow.load();
             if let Some(new) = new {
                 shadow.store(new);
-                if our_action(&before).sa_flags != our_action(&new).sa_flags {
-                    let action = our_action(&new);
-                    // SAFETY: our own handler with other flags.
-                    unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
-                }
             }
             before
         })
@@ -327,8 +319,8 @@ pub fn dress_again(mask: KernelSet) {
     for signo in SIGNALS {
         let ignored =
             |_: &Disposition| fatal::installed(signo).is_some_and(|now| now.handler == libc::SIG_IGN);
-        if let Some(d) = disposition(signo).filter(|d| d.handler == libc::SIG_IGN).filter(ignored) {
-            let action = our_action(&d);
+        if disposition(signo).filter(|d| d.handler == libc::SIG_IGN).is_some_and(|d| ignored(&d)) {
+            let action = our_action();
             // SAFETY: our own handler.
             unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
         }

@@ -1,17 +1,23 @@
-//! The kernel decides with the first handler of several whether an interrupted system call is made again. When ours
-//! comes first, that is always yes. If a signal behind it has a handler without `SA_RESTART`, the program expects
-//! `EINTR` (a read with `alarm` would wait for ever): then the decision is taken back.
+//! System calls that signals interrupt.
+//!
+//! Our handlers are installed with `SA_RESTART`, and the kernel decides with the first handler of several whether an interrupted call
+//! is made again. A program whose handler has no `SA_RESTART` expects `EINTR`: a read with `alarm` would wait for ever. If such a
+//! handler runs after ours, or is called by ours, the decision is taken back.
 
 use super::*;
 
 /// System calls that wait and are subject to `SA_RESTART` (signal(7)).
-const WAITING: [libc::c_long; 27] = [
+const WAITING: [libc::c_long; 34] = [
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
     libc::SYS_write,
     libc::SYS_writev,
     libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
     libc::SYS_ioctl,
     libc::SYS_openat,
     libc::SYS_wait4,
@@ -31,7 +37,10 @@ const WAITING: [libc::c_long; 27] = [
     libc::SYS_mq_timedreceive,
     libc::SYS_mq_timedsend,
     libc::SYS_getrandom,
+    libc::SYS_sendfile,
     libc::SYS_splice,
+    libc::SYS_tee,
+    libc::SYS_vmsplice,
     libc::SYS_copy_file_range,
 ];
 
@@ -76,17 +85,37 @@ unsafe fn waiting(context: *mut libc::ucontext_t) -> Option<(libc::c_long, impl 
     }))
 }
 
+/// The call about to be made again, if a signal may end it: what gives it its result.
+///
+/// # Safety
+/// `context` is a signal frame's.
+unsafe fn restarted(context: *mut c_void) -> Option<impl FnOnce(i64)> {
+    // SAFETY: by the contract.
+    let (number, end) = unsafe { waiting(context.cast()) }?;
+    WAITING.contains(&number).then_some(end)
+}
+
+/// After a signal of ours: ends the interrupted call if a signal that comes next does.
+///
 /// # Safety
 /// `context` is the frame of a signal of ours, every signal blocked.
 pub unsafe fn decide_again(context: *mut c_void) {
     // SAFETY: by the contract.
-    let Some((number, end)) = (unsafe { waiting(context.cast()) }) else { return };
-    if !WAITING.contains(&number) {
-        return;
-    }
+    let Some(end) = (unsafe { restarted(context) }) else { return };
     // SAFETY: inside the signal frame.
     let behind = masks::pending() & !unsafe { *mask_of(context) };
     if (1..=64).filter(|signo| behind & bit(*signo) != 0).any(interrupts) {
+        end(-i64::from(libc::EINTR));
+    }
+}
+
+/// Lets the call about to be made again end with `EINTR` instead.
+///
+/// # Safety
+/// `context` is a signal frame's.
+pub unsafe fn interrupt(context: *mut c_void) {
+    // SAFETY: by the contract.
+    if let Some(end) = unsafe { restarted(context) } {
         end(-i64::from(libc::EINTR));
     }
 }

@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_char};
 use flightline_capture::os::{self, Text};
 use flightline_in_signal::sys;
 
-use super::{Ready, detach, find, publish, read_session};
+use super::{Ready, START_MS, detach, find, publish, read_session};
 use crate::machine::{Config, Program};
 
 /// Address of the service. The agent reads it, and what else is meant for it, in the environment itself.
@@ -120,7 +120,7 @@ impl Service<'_> {
             *to = word.as_ptr();
         }
         let reader = detach(program, &argv, Ready::Begun, self.silent)?;
-        match read_session(&reader) {
+        match read_session(&reader, START_MS) {
             // The agent has begun, or is about to: nobody waits for it, nor it for the service.
             Ok(_) | Err(libc::EPROTO | libc::ETIMEDOUT) => Ok(()),
             Err(errno) => Err(errno),
