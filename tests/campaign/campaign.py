@@ -273,9 +273,9 @@ def main():
             while time.monotonic() < end or waiting:
                 while len(waiting) < args.jobs and time.monotonic() < end:
                     if not work:
-                        # A program with a sanitizer is refused by --dormant, with a message: nothing can be preloaded into it.
+                        # --dormant refuses programs with a sanitizer and Go programs, with a message: nothing can be preloaded into them.
                         work = [(program, mode) for program in usable for mode in MODES
-                                if not (mode == "dormant" and program.name.startswith("sanitizer"))]
+                                if not (mode == "dormant" and program.name.startswith(("sanitizer", "go")))]
                         generator.shuffle(work)
                     program, mode = work.pop()
                     number += 1

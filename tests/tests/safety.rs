@@ -2,13 +2,13 @@
 //! with the same status with and without the recorder, unless the test states another expectation.
 
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use flightline_tests::guest::{self, Mode};
 use flightline_tests::record::Record;
 use flightline_tests::recording::Recording;
-use flightline_tests::run::{beside, collect, spawn, until, wait};
+use flightline_tests::run::{beside, collect, programs, run, spawn, until, wait};
 use flightline_tests::victim::{self, OPTIMISED};
 use flightline_tests::{folded, shared_memory, skip};
 
@@ -70,6 +70,29 @@ fn foreign_threads_and_stacks_are_walked_safely() {
     ];
     same(&cases, &guest::cpu_modes());
     same(&cases, &[guest::default_mode()]);
+}
+
+/// Commands reach the threads as signals. Those of a program with a handler without `SA_RESTART` must not end its system calls.
+#[test]
+fn commands_end_no_system_calls() {
+    let _place = beside();
+    let program = victim::c("guest_signals", OPTIMISED);
+    let record = Record::new().rate(10_000);
+    let mut recorder =
+        spawn(record.command(program, &["unused-handlers"]).stdout(Stdio::piped()).stderr(Stdio::null()));
+    let out = collect(recorder.stdout.take().unwrap());
+    let pid = until(LIMIT, "the program", || programs(recorder.id()).first().copied()).to_string();
+    let mut commands = 0;
+    while recorder.try_wait().unwrap().is_none() {
+        for words in [&["pause"][..], &["resume"], &["engines", "cpu,alloc"], &["engines", "cpu"]] {
+            // The last commands find no program.
+            let mut command = Command::new(victim::flightline());
+            commands += i32::from(run(command.args(["ctl", "-p", &pid]).args(words), LIMIT).code() == 0);
+        }
+    }
+    let out = String::from_utf8(out.join().unwrap()).unwrap();
+    assert_eq!(out, "interrupted 0\nhits 0\n");
+    assert!(commands > 4, "{commands} commands");
 }
 
 /// Constructors of linked libraries run before the recorder's and may start threads.
