@@ -49,7 +49,7 @@ fn programs_that_fork_execute_and_restrict_themselves() {
             &["memory"],
         ],
     );
-    // Its tables of signals are in the memory of such children too while nothing is recorded.
+    // Children of `vfork` share the recorder's tables of signals while nothing is recorded, too.
     guest::same(
         &program,
         &[&["vfork", "60"], &["vfork-signals", "20"], &["raw-fork"]],

@@ -373,9 +373,13 @@ impl Scan<'_> {
 
 /// Whether the fields of an event are all there; `None` if its type is not declared.
 pub(super) fn decodes(bytes: &[u8], types: &Types, event: &Framed) -> Option<bool> {
-    let class = types.by_id(event.type_id)?;
-    let mut cursor = Cursor::new(&bytes[event.payload..event.end]);
-    Some(layout::skip(types.classes(), &class.layout, &mut cursor, 0).is_ok())
+    has_all_fields(types, event.type_id, &bytes[event.payload..event.end])
+}
+
+/// Returns true if all fields of an event are in `payload`, `None` if the type is not declared.
+pub(super) fn has_all_fields(types: &Types, type_id: u64, payload: &[u8]) -> Option<bool> {
+    let class = types.by_id(type_id)?;
+    Some(layout::skip(types.classes(), &class.layout, &mut Cursor::new(payload), 0).is_ok())
 }
 
 /// Walks the pools of a checkpoint: `entry(class, key, value)` for each constant, `pool(count)` behind each pool.

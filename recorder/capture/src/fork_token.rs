@@ -16,7 +16,7 @@ static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// Tokens of this process and its ancestors so far; a child continues its parent's count.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
-/// Token (upper half) and pid of the process that the tables of signals and masks in this memory belong to. 0: not claimed yet.
+/// [`this_process`] of the process that the tables of signals and masks in this memory belong to. 0: not claimed yet.
 static OWNER: AtomicU64 = AtomicU64::new(0);
 
 const PAGE_BYTES: usize = 4096;
@@ -33,7 +33,8 @@ pub fn is_borrowed() -> bool {
     owner != 0 && owner != this_process()
 }
 
-fn this_process() -> u64 {
+/// Token (upper half) and pid of this process. A `vfork` child has its parent's token and a pid of its own. Async-signal-safe.
+pub fn this_process() -> u64 {
     u64::from(own()) << 32 | u64::from(sys::getpid())
 }
 

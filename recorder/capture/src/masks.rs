@@ -195,7 +195,7 @@ pub unsafe fn change(
 
 /// Returns the shadow of a thread that the calling thread creates, and the signals that it must unblock when it begins. `mask` are the
 /// signals that its attributes block; without them it inherits the shadow, and the kernel's mask with it.
-pub fn of_new_thread(mask: Option<KernelSet>) -> (usize, KernelSet) {
+pub fn new_thread_mask(mask: Option<KernelSet>) -> (usize, KernelSet) {
     let own = shadow();
     let Some(mask) = mask else { return (own, 0) };
     let (ours, strip) = (signals::owned(), signals::strippable());
@@ -213,7 +213,7 @@ pub fn hidden() -> KernelSet {
     if shadow != 0 && OWN_MASK.load(Relaxed) == sys::getpid() { 0 } else { shadow }
 }
 
-/// Returns true where the shadow is the parent's, see [`fork_token::is_borrowed`]. Asked only when a signal of ours is concerned.
+/// Returns true if the shadow is the parent's and the call concerns a signal of the recorder, see [`fork_token::is_borrowed`].
 fn in_borrowed_memory(ours: KernelSet, set: *const libc::sigset_t) -> bool {
     // SAFETY: null or initialised, by the contract of `change`.
     let concerned = shadow() != 0 || (!set.is_null() && unsafe { from_c(set) } & ours != 0);

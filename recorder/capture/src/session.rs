@@ -60,8 +60,8 @@ pub type Dir = Text<256>;
 pub struct Attached {
     /// Process that joined: a forked child sees its parent's `Attached` until it joins itself.
     pub pid: u32,
-    /// Token of the process that joined: processes of different pid namespaces may have the same pid.
-    copy: u32,
+    /// The process that joined, see [`fork_token::this_process`]: processes of different pid namespaces may have the same pid.
+    process: u64,
     /// The session directory.
     pub dir: Dir,
     /// Which process file of the session is ours.
@@ -141,7 +141,7 @@ impl Attached {
 
     /// Returns false in a child that shares the memory of the process that joined, or has copied it.
     pub fn is_ours(&self) -> bool {
-        self.copy == fork_token::own() && self.pid == sys::getpid()
+        self.process == fork_token::this_process()
     }
 
     /// Returns true if children are recorded too.
@@ -570,7 +570,7 @@ fn place(
     home.put(dir.bytes());
     let attached = Attached {
         pid,
-        copy: fork_token::own(),
+        process: fork_token::this_process(),
         dir: home,
         number,
         state,

@@ -22,7 +22,7 @@ struct Start {
     argument: AtomicUsize,
     stack_bytes: AtomicUsize,
     shadow: AtomicUsize,
-    /// Signals that the thread unblocks first: its attributes block them, and we do not.
+    /// Signals that the thread unblocks first: its attributes block them, and the recorder needs them.
     unblock: AtomicUsize,
 }
 
@@ -74,7 +74,7 @@ pub fn prepare(
     free.function.store(function, Relaxed);
     free.argument.store(argument as usize, Relaxed);
     free.stack_bytes.store(stack_bytes, Relaxed);
-    let (shadow, unblock) = masks::of_new_thread(mask);
+    let (shadow, unblock) = masks::new_thread_mask(mask);
     free.shadow.store(shadow, Relaxed);
     free.unblock.store(unblock as usize, Relaxed);
     Some(Pending(free))

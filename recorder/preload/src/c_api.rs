@@ -13,6 +13,9 @@ use flightline_in_signal::layout::SessionPage;
 use crate::helper::{self, Service, Settings};
 use crate::real::{KeepErrno, publish};
 
+/// Longest wait of a call that starts, stops or dumps a recording, ms.
+const LONGEST_CALL_MS: u64 = 5000;
+
 /// `struct flightline_options`: grows at its end, `size` says how much of it the caller knows.
 #[repr(C)]
 pub struct Options {
@@ -90,7 +93,7 @@ pub unsafe extern "C" fn flightline_start(options: *const Options) -> c_int {
         if session::current().is_some() {
             return -libc::EALREADY;
         }
-        let started = helper::launch(&settings, helper::REQUEST_MS).and_then(|dir| {
+        let started = helper::launch(&settings, LONGEST_CALL_MS).and_then(|dir| {
             flightline_capture::start(dir.cstr()?, Moment::Later).map_err(|refused| match refused {
                 Refused::Os(_, errno) => errno,
                 Refused::Owner => libc::EPERM,
@@ -186,7 +189,7 @@ pub extern "C" fn flightline_stop() -> c_int {
     let Some(stopped) = DOOR.with(flightline_capture::stop) else { return -libc::ESRCH };
     let page = stopped.session();
     page.stop.store(1, Release);
-    wait(5_000, || page.drain_pid.load(Acquire) == 0)
+    wait(LONGEST_CALL_MS, || page.drain_pid.load(Acquire) == 0)
 }
 
 /// Writes out everything recorded so far; see `flightline.h`.
@@ -203,5 +206,5 @@ pub extern "C" fn flightline_dump() -> c_int {
         // SAFETY: the kernel reads the path.
         let _ = unsafe { os::syscall(libc::SYS_utimensat, [here, dir.as_ptr() as usize, now, 0, 0, 0]) };
     }
-    wait(5_000, || page.flush_done.load(Acquire) >= wanted)
+    wait(LONGEST_CALL_MS, || page.flush_done.load(Acquire) >= wanted)
 }

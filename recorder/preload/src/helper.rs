@@ -19,8 +19,6 @@ pub use joined::{Service, has_joined, join_service};
 
 /// Longest wait for the drain's session while a program starts, ms.
 const START_MS: u64 = 500;
-/// Longest wait where the program asks for a recording, ms: as long as for the end of one.
-pub const REQUEST_MS: u64 = 5000;
 
 /// What to record and where to.
 pub struct Settings<'a> {

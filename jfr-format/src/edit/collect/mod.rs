@@ -20,14 +20,13 @@ use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 
-use super::scan::{types_of, walk_pools};
+use super::scan::{has_all_fields, types_of, walk_pools};
 use crate::constants::*;
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::ChunkOffset;
 use crate::pool::CheckpointHead;
 use crate::read::Types;
 use crate::read::cursor::Cursor;
-use crate::read::layout;
 use crate::read::push::{MAX_EVENT, trusted_end};
 use crate::read::resync;
 use crate::write::ANCHOR;
@@ -434,10 +433,13 @@ impl Collector {
             // Filler between events.
             Ok(0) if payload.iter().all(|byte| *byte == 0) => {}
             Ok(0) => return Ok(self.damage("types that are declared twice")),
-            _ if !is_event(inside, type_id, payload) => {
-                return Ok(self.damage("an event that cannot be read"));
+            _ => {
+                let types = inside.types.as_deref();
+                if types.and_then(|types| has_all_fields(types, type_id, payload)) != Some(true) {
+                    return Ok(self.damage("an event that cannot be read"));
+                }
+                inside.events += 1;
             }
-            _ => inside.events += 1,
         }
         inside.scanned = whole.end;
         if boundary.is_some() {
@@ -535,7 +537,7 @@ impl Collector {
     }
 }
 
-/// Head and tick of the checkpoint event at `at` of its chunk, or what is wrong with it.
+/// Reads the checkpoint event at `at` of its chunk. Returns its head and tick, or the damage that it has.
 fn checkpoint(inside: &Inside, at: u64, payload: &[u8]) -> Result<(CheckpointHead, i64), &'static str> {
     const UNREADABLE: &str = "constants that cannot be read";
     let types = inside.types.as_deref().ok_or(UNREADABLE)?;
@@ -547,15 +549,6 @@ fn checkpoint(inside: &Inside, at: u64, payload: &[u8]) -> Result<(CheckpointHea
         return Err("constants that do not follow those before them");
     }
     Ok((head, tick as i64))
-}
-
-/// Returns true if the type is declared and all of its fields are in `payload`.
-fn is_event(inside: &Inside, type_id: u64, payload: &[u8]) -> bool {
-    let Some(types) = inside.types.as_deref() else { return false };
-    let class = types.by_id(type_id);
-    class.is_some_and(|class| {
-        layout::skip(types.classes(), &class.layout, &mut Cursor::new(payload), 0).is_ok()
-    })
 }
 
 /// Whether a header is that of a stream, and not of a file in which a stream was collected.

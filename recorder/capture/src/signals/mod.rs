@@ -131,8 +131,8 @@ fn is_function(handler: usize) -> bool {
     handler != libc::SIG_DFL && handler != libc::SIG_IGN
 }
 
-/// What we install for a signal of ours. A sample must not end a system call of the program, whatever handler the program has:
-/// [`restart::interrupt`] ends it for the program's own signals.
+/// The recorder's handler, as it is installed. It always restarts system calls, because a sample must not end one.
+/// [`restart::interrupt`] ends them for the program's own signals.
 fn our_action() -> libc::sigaction {
     // SAFETY: all-zero is a valid structure.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };

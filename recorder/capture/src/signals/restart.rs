@@ -85,7 +85,7 @@ unsafe fn waiting(context: *mut libc::ucontext_t) -> Option<(libc::c_long, impl 
     }))
 }
 
-/// The call about to be made again, if a signal may end it: what gives it its result.
+/// Returns the function that sets the result of the system call that the kernel is about to restart, if signals can end that call.
 ///
 /// # Safety
 /// `context` is a signal frame's.
@@ -95,21 +95,22 @@ unsafe fn restarted(context: *mut c_void) -> Option<impl FnOnce(i64)> {
     WAITING.contains(&number).then_some(end)
 }
 
-/// After a signal of ours: ends the interrupted call if a signal that comes next does.
+/// Ends the interrupted call after a signal of the recorder, if the handler of a signal that is pending behind it would end it.
 ///
 /// # Safety
-/// `context` is the frame of a signal of ours, every signal blocked.
+/// `context` is the frame of a signal of the recorder, and every signal is blocked.
 pub unsafe fn decide_again(context: *mut c_void) {
     // SAFETY: by the contract.
     let Some(end) = (unsafe { restarted(context) }) else { return };
+    // A pending SIGPROF or SIGTRAP may be the recorder's own. If it is the program's, [`interrupt`] ends the call.
     // SAFETY: inside the signal frame.
-    let behind = masks::pending() & !unsafe { *mask_of(context) };
+    let behind = masks::pending() & !unsafe { *mask_of(context) } & !owned();
     if (1..=64).filter(|signo| behind & bit(*signo) != 0).any(interrupts) {
         end(-i64::from(libc::EINTR));
     }
 }
 
-/// Lets the call about to be made again end with `EINTR` instead.
+/// Lets the system call that the kernel is about to restart end with `EINTR`.
 ///
 /// # Safety
 /// `context` is a signal frame's.
@@ -120,15 +121,12 @@ pub unsafe fn interrupt(context: *mut c_void) {
     }
 }
 
-/// `true` if the program's handler of this signal ends system calls.
+/// Returns true if the handler that the kernel has for this signal ends system calls.
 fn interrupts(signo: c_int) -> bool {
-    let program = disposition(signo).unwrap_or_else(|| {
-        // The kernel's structure: handler, flags, restorer, mask.
-        let mut now = [0u64; 4];
-        let args = [signo as usize, 0, now.as_mut_ptr() as usize, size_of::<KernelSet>(), 0, 0];
-        // SAFETY: the kernel writes one such structure.
-        let _ = unsafe { os::syscall(libc::SYS_rt_sigaction, args) };
-        Disposition { handler: now[0] as usize, flags: now[1] as c_int, mask: 0, restorer: 0 }
-    });
-    is_function(program.handler) && program.flags & libc::SA_RESTART == 0
+    // The kernel's structure: handler, flags, restorer, mask.
+    let mut now = [0u64; 4];
+    let args = [signo as usize, 0, now.as_mut_ptr() as usize, size_of::<KernelSet>(), 0, 0];
+    // SAFETY: the kernel writes one such structure.
+    let _ = unsafe { os::syscall(libc::SYS_rt_sigaction, args) };
+    is_function(now[0] as usize) && now[1] as c_int & libc::SA_RESTART == 0
 }
