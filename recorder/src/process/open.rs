@@ -6,9 +6,10 @@
 //! killed those are known that had gone on for [`LOOK_NS`] at the most.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use flightline_in_signal::context::{CAR_BYTES, HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, car, finish, is_car};
+use flightline_in_signal::layout::slot_state;
 use flightline_in_signal::sys;
 
 use super::book::Book;
@@ -86,20 +87,40 @@ impl OpenScopes {
         }
     }
 
+    /// Threads with activations whose end was not recorded yet.
+    pub fn threads(&self) -> impl Iterator<Item = ThreadIndex> {
+        self.threads.iter().filter(|(_, of)| !of.open.is_empty()).map(|(thread, _)| *thread)
+    }
+
+    /// Threads have other indices from now on; those without one are forgotten.
+    pub fn threads_moved(&mut self, now: impl Fn(ThreadIndex) -> Option<ThreadIndex>) {
+        let threads = std::mem::take(&mut self.threads);
+        self.threads = threads.into_iter().filter_map(|(thread, of)| Some((now(thread)?, of))).collect();
+    }
+
     /// Whether it is time to look again.
     pub fn is_due(&self, now_ns: u64) -> bool {
         !self.threads.is_empty() && now_ns.saturating_sub(self.looked_ns) >= LOOK_NS
     }
 
-    /// Looks at the threads that were sampled since the last look, at the last one at all; `pointer` knows their thread pointers, 0: it has
-    /// ended.
-    fn look(&mut self, file: &ProcFile, now_ns: u64, last: bool, pointer: impl Fn(ThreadIndex) -> u64) {
+    /// Looks at the threads that were sampled since the last look, at the last one at all; `pointer` knows the thread pointers of those
+    /// that have not ended.
+    fn look(
+        &mut self,
+        file: &ProcFile,
+        now_ns: u64,
+        last: bool,
+        pointer: impl Fn(ThreadIndex) -> Option<u64>,
+    ) {
         self.looked_ns = now_ns;
         let offset = file.context_offsets()[0];
         let few = self.threads.len() <= MOST_THREADS;
         self.threads.retain(|thread, of| {
             let pointer = pointer(*thread);
-            if (of.again || last) && offset != 0 && pointer != 0 {
+            if let Some(pointer) = pointer
+                && (of.again || last)
+                && offset != 0
+            {
                 of.again = false;
                 let (pid, at) = (file.pid, pointer.wrapping_add(offset));
                 if let Some(found) = chain(pid, at, now_ns, |index| file.label_name(index)) {
@@ -114,7 +135,7 @@ impl OpenScopes {
                     }
                 }
             }
-            pointer != 0 || few && !of.open.is_empty()
+            pointer.is_some() || few && !of.open.is_empty()
         });
     }
 
@@ -146,8 +167,11 @@ impl Book {
         }
         let threads = &self.threads.list;
         self.open.look(file, now_ns, last, |index| {
-            let slot = threads.get(index).and_then(|thread| thread.slot);
-            slot.and_then(|(slot, _)| file.slot(slot)).map_or(0, |slot| slot.thread_pointer.load(Relaxed))
+            // A slot whose thread has ended may already belong to another thread.
+            let (number, generation) = threads.get(index)?.slot?;
+            let slot = file.slot(number)?;
+            let alive = slot.state.load(Acquire) == generation | slot_state::LIVE;
+            alive.then(|| slot.thread_pointer.load(Relaxed)).filter(|pointer| *pointer != 0)
         });
     }
 
@@ -342,5 +366,30 @@ mod tests {
             left.iter().map(|(thread, open)| (*thread, open.worked.seq, open.scope().took_ns)).collect();
         assert_eq!(left, [(3, 1, 11), (3, 4, 8)]);
         assert!(open.take().is_empty());
+    }
+
+    #[test]
+    fn forgotten_threads_move_open_scopes() {
+        let mut open = OpenScopes::default();
+        for thread in [1, 2, 5] {
+            open.sampled(thread, 9);
+        }
+        let of = |seq| Open {
+            start_ns: seq,
+            seen_ns: 9,
+            worked: Worked { seq, ..Worked::default() },
+            parent: 0,
+            previous: 0,
+            name: String::new(),
+        };
+        open.threads.get_mut(&1).unwrap().open = vec![of(1)];
+        open.threads.get_mut(&5).unwrap().open = vec![of(7), of(8)];
+        let mut held: Vec<ThreadIndex> = open.threads().collect();
+        held.sort_unstable();
+        assert_eq!(held, [1, 5], "thread 2 has nothing that is open");
+        open.threads_moved(|thread| [Some(0), Some(1), None, None, None, Some(2)][thread]);
+        open.ended(2, 7);
+        let left: Vec<_> = open.take().into_iter().map(|(thread, open)| (thread, open.worked.seq)).collect();
+        assert_eq!(left, [(1, 1), (2, 8)]);
     }
 }

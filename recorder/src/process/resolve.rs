@@ -167,7 +167,9 @@ impl Book {
         }
         let mut held: HashSet<ThreadIndex> = self.engines.live.threads().collect();
         held.extend(self.pending.iter().chain(&self.unnamed).map(|sample| sample.thread));
+        held.extend(self.open.threads());
         let Some(moved) = self.threads.forget_told(&held, report) else { return };
+        self.open.threads_moved(|index| moved.get(index).copied().flatten());
         let now = |index: ThreadIndex| moved.get(index).copied().flatten().unwrap_or(usize::MAX);
         self.engines.live.threads_moved(now);
         for sample in self.pending.iter_mut().chain(&mut self.unnamed) {
