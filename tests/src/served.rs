@@ -26,6 +26,10 @@ def work():
 while True: work()
 ";
 
+/// How often agents report to a service under test. Short, as tests wait for agents to be given up after two of them; not shorter, as
+/// an agent on a busy machine is late by seconds.
+pub const HEARTBEAT: &str = "3s";
+
 /// A Python that is no script of a version manager; `None`, which is said loudly, where there is none.
 #[track_caller]
 pub fn python() -> Option<&'static str> {
@@ -64,12 +68,12 @@ impl Served {
         Self { child, port, folder, lines, options }
     }
 
-    /// One that profiles and hears of its agents every second.
+    /// A service that accepts agents, which report every [`HEARTBEAT`].
     ///
     /// # Panics
     /// If it does not start.
     pub fn profiling() -> Self {
-        Self::start(&["--profiling", "--heartbeat", "1s"])
+        Self::start(&["--profiling", "--heartbeat", HEARTBEAT])
     }
 
     /// As `kill -9` and a new start on the same port leave it.

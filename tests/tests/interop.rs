@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use flightline_tests::http::{Answer, send};
 use flightline_tests::run::{beside, run, until};
-use flightline_tests::served::Served;
+use flightline_tests::served::{HEARTBEAT, Served};
 use flightline_tests::skip;
 use flightline_tests::victim::flightline;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ fn a_profile_is_pulled_as_from_a_program_of_go() {
         return;
     }
     let _place = beside();
-    let service = Served::start(&["--profiling", "--heartbeat", "1s"]);
+    let service = Served::start(&["--profiling", "--heartbeat", HEARTBEAT]);
     assert_eq!(service.get("/debug/pprof/profile?seconds=1").status, 404, "nobody is there");
     let agent = service.agent(&["--label", "zone=eu-1"], &WORKS);
     let target = service.target(|target| target["name"] == "python3");
@@ -95,7 +95,7 @@ fn a_profile_is_pulled_as_from_a_program_of_go() {
 #[test]
 fn of_a_program_that_does_nothing_a_profile_without_samples_is_pulled() {
     let _place = beside();
-    let service = Served::start(&["--profiling", "--heartbeat", "1s"]);
+    let service = Served::start(&["--profiling", "--heartbeat", HEARTBEAT]);
     let _agent = service.agent(&[], &["sleep", "1000"]);
     service.target(|target| target["name"] == "sleep");
     let answer = service.get("/debug/pprof/mutex?seconds=1");
@@ -115,7 +115,7 @@ fn who_pulls_and_goes_away_ends_the_run() {
         return;
     }
     let _place = beside();
-    let service = Served::start(&["--profiling", "--heartbeat", "1s", "--max-duration", "1h"]);
+    let service = Served::start(&["--profiling", "--heartbeat", HEARTBEAT, "--max-duration", "1h"]);
     let _agent = service.agent(&[], &WORKS);
     service.target(|target| target["name"] == "python3");
     // Neither asking beforehand nor another site's page begins one.
@@ -222,7 +222,7 @@ fn the_log_is_a_line_of_json_for_each_thing_and_keeps_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     std::fs::write(&file, TOKEN).unwrap();
-    let options = ["--profiling", "--heartbeat", "1s", "--log-level", "debug", "--token-file"];
+    let options = ["--profiling", "--heartbeat", HEARTBEAT, "--log-level", "debug", "--token-file"];
     let mut service = Served::start(&[&options[..], &[file.to_str().unwrap()]].concat());
     let bearer = format!("Authorization: Bearer {TOKEN}");
     let all = ["Content-Type: application/json", &bearer];
@@ -308,8 +308,15 @@ fn what_is_recorded_is_passed_on_with_its_labels() {
         (file("token", TOKEN), file("headers", &format!("# of the other\nAuthorization: Bearer {TOKEN}\n")));
     let other = Served::start(&["--token-file", &token]);
     let url = other.url();
-    let mut options =
-        vec!["--profiling", "--heartbeat", "1s", "--forward-otlp", &url, "--forward-otlp-headers", &headers];
+    let mut options = vec![
+        "--profiling",
+        "--heartbeat",
+        HEARTBEAT,
+        "--forward-otlp",
+        &url,
+        "--forward-otlp-headers",
+        &headers,
+    ];
     options.extend(["--forward-pyroscope", &url, "--forward-pyroscope-headers", &headers]);
     let mut service = Served::start(&options);
     let _agent = service.agent(&["--label", "service=shop", "--label", "zone=eu-1"], &WORKS);

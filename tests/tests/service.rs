@@ -253,7 +253,9 @@ fn who_dies_is_told_and_others_run_on() {
         .map(|run| run["id"].as_str().unwrap().to_owned())
         .collect();
     for run in &runs {
-        until(LIMIT, "a second of each run", || (service.run(run)["elapsed"].as_u64()? > 1500).then_some(()));
+        until(LIMIT, "three seconds of each run", || {
+            (service.run(run)["elapsed"].as_u64()? > 3000).then_some(())
+        });
     }
     // The program of one, the agent of another.
     let orphan = Orphan(agents[1].program());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use flightline_tests::http::{Answer, read, send};
 use flightline_tests::recording::Recording;
 use flightline_tests::run::{beside, run, spawn, until};
-use flightline_tests::served::{Agent, JSON, PYTHON, Served, python};
+use flightline_tests::served::{Agent, HEARTBEAT, JSON, PYTHON, Served, python};
 use flightline_tests::victim::flightline;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -150,7 +150,8 @@ fn a_service_gives_its_token_to_its_own_agents() {
     let folder = TempDir::with_prefix("flightline-token-").unwrap();
     let token = folder.path().join("token");
     std::fs::write(&token, "0123456789abcdef0123\n").unwrap();
-    let options = ["--profiling", "--local", "--heartbeat", "1s", "--token-file", token.to_str().unwrap()];
+    let options =
+        ["--profiling", "--local", "--heartbeat", HEARTBEAT, "--token-file", token.to_str().unwrap()];
     let service = Served::start(&options);
     let mut program = Command::new(python);
     program.args(["-c", PYTHON]).stdin(Stdio::null());
@@ -180,7 +181,7 @@ fn agents_and_shells_come_encrypted_and_find_a_new_token() {
         (file("cert.pem", &made.cert.pem()), file("key.pem", &made.signing_key.serialize_pem()));
     let token = file("token", "the first token of this service\n");
     let tls = ["--tls-cert", &certificate, "--tls-key", &key, "--token-file", &token];
-    let mut service = Served::start(&[&["--profiling", "--heartbeat", "1s"][..], &tls[..]].concat());
+    let mut service = Served::start(&[&["--profiling", "--heartbeat", HEARTBEAT][..], &tls[..]].concat());
     let url = format!("https://127.0.0.1:{}", service.port);
     let remote = |options: &[&str], words: &[&str]| {
         let mut command = Command::new(flightline());
