@@ -1,13 +1,55 @@
 //! Weights in words.
+//!
+//! Weights are whole numbers. Where a profile has fractions, they are counted in tenths, hundredths and so on, which the unit then says:
+//! 250 `samples/1000` is 0.25 samples.
+
+use std::io::{self, Write};
 
 use crate::spans::trace::duration;
+
+/// Splits a unit into what is counted and the decimals that its weights have.
+pub fn decimals(unit: &str) -> (&str, u32) {
+    let zeros = |part: &str| {
+        let zeros = part.strip_prefix('1')?;
+        let all = !zeros.is_empty() && zeros.len() <= 9 && zeros.bytes().all(|byte| byte == b'0');
+        all.then_some(zeros.len() as u32)
+    };
+    let split = unit.rsplit_once('/').and_then(|(base, part)| Some((base, zeros(part)?)));
+    split.unwrap_or((unit, 0))
+}
+
+/// A unit with so many decimals, 9 at most.
+pub fn with_decimals(base: &str, decimals: u32) -> String {
+    if decimals == 0 { base.to_owned() } else { format!("{base}/{}", 10u64.pow(decimals.min(9))) }
+}
+
+/// Writes a weight as a decimal number, without zeros at its end.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn write_decimal(value: u64, decimals: u32, out: &mut impl Write) -> io::Result<()> {
+    let part = 10u64.pow(decimals.min(9));
+    match value % part {
+        0 => write!(out, "{}", value / part),
+        fraction => {
+            let digits = format!("{fraction:0width$}", width = decimals as usize);
+            write!(out, "{}.{}", value / part, digits.trim_end_matches('0'))
+        }
+    }
+}
 
 /// An amount for people: time and memory in the unit that suits them, anything else as it is.
 pub fn amount(value: u64, unit: &str) -> String {
     match unit {
         "ns" => duration(i64::try_from(value).unwrap_or(i64::MAX)),
         "bytes" => bytes(value),
-        _ => format!("{value} {unit}"),
+        _ => {
+            let (base, decimals) = decimals(unit);
+            let mut text = Vec::new();
+            // Writing into memory does not fail.
+            let _ = write_decimal(value, decimals, &mut text);
+            format!("{} {base}", String::from_utf8_lossy(&text))
+        }
     }
 }
 
@@ -21,4 +63,26 @@ pub fn bytes(bytes: u64) -> String {
         unit += 1;
     }
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_say_how_many_decimals_weights_have() {
+        for (unit, base, of) in [
+            ("samples", "samples", 0),
+            ("samples/1000", "samples", 3),
+            ("a/b", "a/b", 0),
+            ("a/1", "a/1", 0),
+            ("a/20", "a/20", 0),
+        ] {
+            assert_eq!(decimals(unit), (base, of));
+        }
+        assert_eq!((with_decimals("x", 0), with_decimals("x", 2)), ("x".into(), "x/100".into()));
+        assert_eq!(amount(250, "samples/1000"), "0.25 samples");
+        assert_eq!(amount(2000, "samples/1000"), "2 samples");
+        assert_eq!(amount(u64::MAX, "x/10"), "1844674407370955161.5 x");
+    }
 }

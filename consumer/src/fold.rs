@@ -12,7 +12,7 @@ use regex::Regex;
 
 use crate::error::Error;
 use crate::load::VARIED;
-use crate::model::{EventKind, Id, Model, SampleKey, Stack, Unit, Weight};
+use crate::model::{ASLEEP, EventKind, Id, Model, SampleKey, Stack, Unit, Weight};
 use crate::tree::Tree;
 use folder::Folder;
 pub use folder::label;
@@ -132,9 +132,11 @@ const ALIASES: &[(&str, &[&[&str]])] = &[
     ("throw", &[&["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow", "flightline.Throw"]]),
 ];
 
+const CPU: &str = "jdk.ExecutionSample";
+
 /// Taken when no event is asked for: the first that was recorded.
 pub(crate) const PREFERRED: &[&str] =
-    &["jdk.ExecutionSample", "jdk.CPUTimeSample", "profiler.WallClockSample", "jdk.NativeMethodSample"];
+    &[CPU, "jdk.CPUTimeSample", "profiler.WallClockSample", "jdk.NativeMethodSample"];
 
 /// What to load if no event is asked for, to begin with: all of them but the last are mostly alone in a recording.
 pub const FIRST_LOADED: &[&str] = PREFERRED.split_at(3).0;
@@ -168,6 +170,13 @@ pub fn event_names(names: &[String]) -> Vec<String> {
         }
     }
     full
+}
+
+/// Full names of the event types to load, so that [`fold`] can choose those that `names` stand for: of `wall` also the type that
+/// async-profiler's wall clock wrote before its version 4.
+pub fn loaded_names(names: &[String]) -> Vec<String> {
+    let of_wall = names.iter().any(|name| name == "wall").then(|| CPU.to_owned());
+    event_names(names).into_iter().chain(of_wall).collect()
 }
 
 /// The full names of the types that `name` stands for where these were recorded: of an alias the first group of which there is one.
@@ -269,8 +278,13 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
         let kinds = model.kinds.iter().filter(|(id, kind)| *kind.name == *name && seen[id.index()] > 0);
         kinds.map(|(id, _)| id).collect()
     };
+    let is_asleep = |id: &Id<EventKind>| model.kinds.get(*id).variant.as_deref() == Some(ASLEEP);
+    let awake =
+        |kinds: Vec<Id<EventKind>>| -> Vec<_> { kinds.into_iter().filter(|id| !is_asleep(id)).collect() };
     if options.events.is_empty() {
-        let preferred = PREFERRED.iter().map(|name| present(name)).find(|kinds| !kinds.is_empty());
+        let preferred = PREFERRED.iter().map(|name| awake(present(name))).find(|kinds| !kinds.is_empty());
+        // All threads may have slept all the time.
+        let preferred = preferred.or_else(|| Some(present(CPU)).filter(|kinds| !kinds.is_empty()));
         let other = || {
             let mut events: BTreeMap<&str, u64> = BTreeMap::new();
             for (id, kind) in model.kinds.iter() {
@@ -291,7 +305,11 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
         let named = |names: &[&str]| -> Vec<_> { names.iter().flat_map(|name| present(name)).collect() };
         if let Some((_, groups)) = ALIASES.iter().find(|(alias, _)| alias == asked) {
             let met = groups.iter().map(|names| named(names)).find(|kinds| !kinds.is_empty());
-            kinds.extend(met.into_iter().flatten());
+            // Where some were asleep, all are of a wall clock, and those awake used CPU time.
+            let of_wall =
+                || (asked == "wall").then(|| present(CPU)).filter(|kinds| kinds.iter().any(is_asleep));
+            let met = met.or_else(of_wall).into_iter().flatten().collect();
+            kinds.extend(if asked == "cpu" { awake(met) } else { met });
             continue;
         }
         kinds.extend(spellings(asked).iter().flat_map(|name| present(name)));
@@ -315,7 +333,7 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
 
 /// What users call a kind of events.
 fn event_label(kind: &EventKind) -> &str {
-    kind.variant.as_deref().unwrap_or(&kind.name)
+    kind.variant.as_deref().filter(|&variant| variant != ASLEEP).unwrap_or(&kind.name)
 }
 
 /// Counts where nothing of what was chosen has a value, as exceptions, which last no time.

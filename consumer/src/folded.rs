@@ -1,9 +1,11 @@
-//! Folded text: `root;caller;leaf 42`, one stack a line.
+//! Folded text: `root;caller;leaf 42`, one stack a line. A value may have a fraction (seconds, averages). Differential text, as
+//! difffolded.pl and `flightline diff` write it, has two values: before and after.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 
+use crate::amount;
 use crate::error::Error;
 use crate::model::FrameKind;
 use crate::tree::{Builder, Label, LabelId, NONE as ROOT, Tree};
@@ -17,6 +19,7 @@ const BLOCK: usize = 64 << 10;
 /// `out` cannot be written.
 pub fn write(tree: &Tree, out: &mut impl Write) -> Result<(), Error> {
     let names: Vec<String> = tree.labels.iter().map(|l| clean(&l.text)).collect();
+    let (_, decimals) = amount::decimals(&tree.unit);
     let mut text: Vec<u8> = Vec::with_capacity(2 * BLOCK);
     let mut stacks = tree.stacks();
     while let Some((path, weight)) = stacks.next() {
@@ -31,7 +34,9 @@ pub fn write(tree: &Tree, out: &mut impl Write) -> Result<(), Error> {
                 text.clear();
             }
         }
-        writeln!(text, " {weight}").map_err(Error::Write)?;
+        text.push(b' ');
+        amount::write_decimal(weight, decimals, &mut text).map_err(Error::Write)?;
+        text.push(b'\n');
     }
     out.write_all(&text).map_err(Error::Write)?;
     Ok(())
@@ -48,20 +53,38 @@ pub fn clean(name: &str) -> String {
         .collect()
 }
 
-/// Reads folded text. Values may have a fraction; it is rounded.
-///
-/// # Errors
-/// `input` cannot be read, or a line is not folded text.
-pub fn read(input: impl BufRead) -> Result<Tree, Error> {
-    read_chosen(input, |_| true)
+/// What was read of folded text.
+#[derive(Debug)]
+pub struct Folded {
+    /// The stacks. If a value has a fraction, weights are in the tenths, hundredths, … that the unit names.
+    pub tree: Tree,
+    /// Of differential text the stacks before; `tree` are those after, in the same unit.
+    pub before: Option<Tree>,
+    /// Lines that are no folded text and were skipped. Comments (`# …`) do not count.
+    pub skipped: u64,
+    /// Number of the first of them, from 1.
+    pub first_skipped: u64,
 }
 
-/// Reads the stacks of folded text that `choose` wants.
+/// Reads folded text.
+///
+/// # Errors
+/// `input` cannot be read, or has lines, but none is folded text.
+pub fn read(input: impl BufRead) -> Result<Tree, Error> {
+    Ok(read_chosen(input, false, |_| true)?.tree)
+}
+
+/// Reads the stacks of folded text that `choose` wants, `differential` with two values.
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_chosen(mut input: impl BufRead, mut choose: impl FnMut(&str) -> bool) -> Result<Tree, Error> {
-    let mut reader = Reader::default();
+pub fn read_chosen(
+    mut input: impl BufRead,
+    differential: bool,
+    mut choose: impl FnMut(&str) -> bool,
+) -> Result<Folded, Error> {
+    let (mut after, mut before) = (Reader::default(), Reader::default());
+    let (mut any, mut skipped, mut first_skipped) = (false, 0, 0);
     let mut bytes = Vec::new();
     for line in 1.. {
         bytes.clear();
@@ -69,16 +92,50 @@ pub fn read_chosen(mut input: impl BufRead, mut choose: impl FnMut(&str) -> bool
             break;
         }
         let text = String::from_utf8_lossy(&bytes);
-        let text = text.trim_end_matches(['\n', '\r']);
-        if text.trim().is_empty() {
+        let Some(text) = content(&text) else { continue };
+        let values = match (split(text), differential) {
+            (Some((stack, value)), false) => Some((stack, None, value)),
+            (Some((rest, value)), true) => split(rest).map(|(stack, first)| (stack, Some(first), value)),
+            (None, _) => None,
+        };
+        let Some((stack, first, value)) = values else {
+            skipped += 1;
+            first_skipped = if first_skipped == 0 { line } else { first_skipped };
             continue;
-        }
-        let (stack, value) = split(text).ok_or(Error::FoldedLine { line })?;
+        };
+        any = true;
         if choose(stack) {
-            reader.add(stack, value);
+            after.add(stack, value);
+            if let Some(first) = first {
+                before.add(stack, first);
+            }
         }
     }
-    Ok(reader.builder.finish("samples"))
+    if !any && skipped > 0 {
+        return Err(Error::FoldedLine { line: usize::try_from(first_skipped).unwrap_or(usize::MAX) });
+    }
+    let decimals = after.decimals.max(before.decimals);
+    let finish = |mut reader: Reader| {
+        reader.have_decimals(decimals);
+        reader.builder.finish(amount::with_decimals("samples", decimals))
+    };
+    Ok(Folded { tree: finish(after), before: differential.then(|| finish(before)), skipped, first_skipped })
+}
+
+/// Whether `head`, how a text begins, is differential: all its lines have two values.
+pub fn is_differential(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head);
+    // The last line may be cut.
+    let whole = text.rfind('\n').map_or(&*text, |end| &text[..end]);
+    let mut lines = whole.lines().filter_map(content).peekable();
+    lines.peek().is_some() && lines.all(|line| split(line).is_some_and(|(rest, _)| split(rest).is_some()))
+}
+
+/// A line without its end and a byte order mark; `None` if it is empty or a comment.
+fn content(line: &str) -> Option<&str> {
+    let line = line.trim_start_matches('\u{feff}').trim_end_matches(['\n', '\r']);
+    let is_comment = line == "#" || line.starts_with("# ");
+    (!is_comment && !line.trim().is_empty()).then_some(line)
 }
 
 /// Puts stacks into a tree. Neighbours mostly have their first frames in common: those are not looked up again.
@@ -89,10 +146,22 @@ struct Reader {
     /// The stack before, and where each frame of it ends, with its node.
     before: String,
     frames: Vec<(usize, u32)>,
+    /// Weights are multiples of 10 to the power of minus this.
+    decimals: u32,
 }
 
 impl Reader {
-    fn add(&mut self, stack: &str, value: u64) {
+    /// Has weights with at least so many decimals.
+    fn have_decimals(&mut self, decimals: u32) {
+        if decimals > self.decimals {
+            self.builder.multiply(10u64.pow(decimals - self.decimals));
+            self.decimals = decimals;
+        }
+    }
+
+    fn add(&mut self, stack: &str, value: Decimal) {
+        self.have_decimals(value.decimals);
+        let value = value.mantissa.saturating_mul(10u64.pow(self.decimals - value.decimals));
         let alike = stack.bytes().zip(self.before.bytes()).take_while(|(a, b)| a == b).count();
         let ends_here = |end: usize| stack.as_bytes().get(end).is_none_or(|&next| next == b';');
         let common = self.frames.iter().take_while(|&&(end, _)| end <= alike && ends_here(end)).count();
@@ -124,20 +193,41 @@ impl Reader {
     }
 }
 
-fn split(line: &str) -> Option<(&str, u64)> {
-    let (stack, value) = line.trim_end().rsplit_once([' ', '\t'])?;
-    let value = match value.parse::<u64>() {
-        Ok(value) => value,
-        Err(_) => {
-            let value: f64 = value.parse().ok()?;
-            // The range check makes the cast exact but for the fraction.
-            if !(0.0..=9e15).contains(&value) {
-                return None;
-            }
-            value.round() as u64
+/// A value: `mantissa` / 10^`decimals`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Decimal {
+    mantissa: u64,
+    decimals: u32,
+}
+
+/// Decimals of a value that count; others are rounded.
+const MOST_DECIMALS: u32 = 9;
+
+impl Decimal {
+    fn of(text: &str) -> Option<Decimal> {
+        if let Ok(mantissa) = text.parse() {
+            return Some(Decimal { mantissa, decimals: 0 });
         }
-    };
-    Some((stack.trim_end(), value))
+        let value: f64 = text.parse().ok()?;
+        // The range check makes the cast exact but for the fraction.
+        if !(0.0..=9e15).contains(&value) {
+            return None;
+        }
+        // As decimal as it was written: 0.1 has one digit, though no binary fraction is 0.1.
+        let digits = format!("{value:.*}", MOST_DECIMALS as usize);
+        let (whole, fraction) = digits.split_once('.')?;
+        let fraction = fraction.trim_end_matches('0');
+        let mantissa = format!("{whole}{fraction}").parse();
+        let Ok(mantissa) = mantissa else {
+            return Some(Decimal { mantissa: value.round() as u64, decimals: 0 });
+        };
+        Some(Decimal { mantissa, decimals: fraction.len() as u32 })
+    }
+}
+
+fn split(line: &str) -> Option<(&str, Decimal)> {
+    let (stack, value) = line.trim_end().rsplit_once([' ', '\t'])?;
+    Some((stack.trim_end(), Decimal::of(value)?))
 }
 
 /// The suffixes of the stackcollapse family.
@@ -165,7 +255,53 @@ mod tests {
     #[test]
     fn names_with_spaces_and_fractions() {
         let text = "operator new(unsigned long);a b 3\nmain;x 1.6\nmain;x 2\r\n\n";
-        assert_eq!(round_trip(text), "main;x 4\noperator new(unsigned long);a b 3\n");
+        assert_eq!(round_trip(text), "main;x 3.6\noperator new(unsigned long);a b 3\n");
+    }
+
+    #[test]
+    fn fractions_are_kept() {
+        for (text, want) in [
+            ("a 0.3\nb 0.4\nc 0.2\n", "a 0.3\nb 0.4\nc 0.2\n"),
+            ("a 1\na 0.25\nb 1e-3\n", "a 1.25\nb 0.001\n"),
+            ("a 1.50\na 0.5\n", "a 2\n"),
+            ("a 0.0000000001\nb 1\n", "b 1\n"),
+            ("a 0.1\nb 18446744073709551615\n", "a 0.1\nb 1844674407370955161.5\n"),
+            ("a 999999999999999.5\n", "a 999999999999999.5\n"),
+        ] {
+            assert_eq!(round_trip(text), want, "{text}");
+        }
+        let tree = read("a 0.25\nb 1\n".as_bytes()).unwrap();
+        assert_eq!((tree.total, tree.unit.as_str()), (125, "samples/100"));
+    }
+
+    #[test]
+    fn marks_and_comments_are_no_stacks() {
+        let text = "\u{feff}main;a 3\n# austin: 3.6\n#\n#private;f 1\n\u{feff}main;b 2\n";
+        assert_eq!(round_trip(text), "#private;f 1\nmain;a 3\nmain;b 2\n");
+    }
+
+    #[test]
+    fn lines_that_are_no_stacks_are_counted() {
+        let folded =
+            read_chosen("main;a 3\nthis is no stack\nx\nmain;b 2\n".as_bytes(), false, |_| true).unwrap();
+        assert_eq!((folded.skipped, folded.first_skipped, folded.tree.total), (2, 2, 5));
+    }
+
+    #[test]
+    fn differential_text_has_two_trees() {
+        let text = "# of difffolded.pl\nmain;a 3 4\nmain;b 2 0.5\n";
+        assert!(is_differential(text.as_bytes()) && is_differential(b"a 3 4\nb"));
+        for other in ["", "# x\n", "main;a 3\n", "main;a 3 4\nmain;b 3\n"] {
+            assert!(!is_differential(other.as_bytes()), "{other}");
+        }
+        let folded = read_chosen(text.as_bytes(), true, |_| true).unwrap();
+        let of = |tree: &Tree| {
+            let mut out = Vec::new();
+            write(tree, &mut out).unwrap();
+            (String::from_utf8(out).unwrap(), tree.unit.clone())
+        };
+        assert_eq!(of(&folded.tree), ("main;a 4\nmain;b 0.5\n".into(), "samples/10".into()));
+        assert_eq!(of(&folded.before.unwrap()), ("main;a 3\nmain;b 2\n".into(), "samples/10".into()));
     }
 
     #[test]
@@ -179,7 +315,7 @@ mod tests {
 
     #[test]
     fn what_is_no_folded_text_is_told_by_line() {
-        for (text, at) in [("a;b", 1), ("a 1\nb x", 2), ("a -1", 1), ("a nan", 1), ("a 1e300", 1)] {
+        for (text, at) in [("a;b", 1), ("\n# c\nb x", 3), ("a -1", 1), ("a nan", 1), ("a 1e300", 1)] {
             match read(text.as_bytes()) {
                 Err(Error::FoldedLine { line }) => assert_eq!(line, at, "{text}"),
                 other => panic!("{text}: {other:?}"),

@@ -22,7 +22,7 @@ use jfr_format::read::{
     Batch, Chunk, ChunkEnd, Class, Decoder, Delivery, Frame, Input, Interest, Item, Recording,
 };
 
-use crate::model::{EventKind, Id, Model, SampleKey, Unit};
+use crate::model::{ASLEEP, EventKind, Id, Model, SampleKey, Unit};
 use crate::warnings::Warnings;
 use bound::Bound;
 use resolve::Resolver;
@@ -303,7 +303,10 @@ impl Loader {
 
     fn chunk(&mut self, chunk: &Chunk) {
         self.loaded.model.chunks += 1;
-        self.loaded.model.start_nanos.get_or_insert(chunk.header.start_nanos);
+        let header = &chunk.header;
+        let end = header.start_nanos.saturating_add(header.duration_nanos.max(0));
+        self.loaded.model.start_nanos.get_or_insert(header.start_nanos);
+        self.loaded.model.widen((header.start_nanos, end));
         self.roles.clear();
     }
 
@@ -423,15 +426,27 @@ impl Loader {
                     kind
                 }
             };
+            let state = self.resolver.state(chunk, model, raw.state);
             let key = SampleKey {
-                kind,
+                kind: asleep(model, kind, state),
                 thread: self.resolver.thread(chunk, model, raw.thread, warnings),
                 stack: self.resolver.stack(chunk, model, (raw.stack, called), warnings),
-                state: self.resolver.state(chunk, model, raw.state),
+                state,
             };
             model.samples.entry(key).or_default().add(weight);
         }
     }
+}
+
+/// The kind of a sample in a state: `jdk.ExecutionSample` of threads that sleep are of a wall clock, see [`ASLEEP`].
+fn asleep(model: &mut Model, kind: Id<EventKind>, state: Option<Id<Arc<str>>>) -> Id<EventKind> {
+    let sleeps = state.is_some_and(|state| &**model.states.get(state) == "STATE_SLEEPING");
+    let of = model.kinds.get(kind);
+    if !sleeps || &*of.name != "jdk.ExecutionSample" {
+        return kind;
+    }
+    let asleep = EventKind { variant: Some(ASLEEP.into()), ..of.clone() };
+    model.kinds.intern(asleep)
 }
 
 /// The kind with what its samples stand for in this chunk.

@@ -8,6 +8,7 @@ use crate::live;
 use crate::load::LoadOptions;
 use crate::missing::Missing;
 use crate::model::{Model, Unit};
+use crate::print::clock;
 use crate::render::times::{By, Moments, Times};
 use crate::reshape::Reshape;
 use crate::tree::Tree;
@@ -93,6 +94,49 @@ pub fn times(moments: Moments, measures: &[&Tree], options: &FoldOptions) -> Opt
 pub fn subtitle(tree: &Tree, of: &str, missing: Option<&Missing>) -> String {
     let lost = missing.and_then(Missing::share).map(|share| format!(" · {share}")).unwrap_or_default();
     format!("{} · {of}{lost}", amount(tree.total, &tree.unit))
+}
+
+/// What a picture of recordings shows: the program if there is one, the events and what all of them weigh, when they were recorded, the
+/// share that is missing, and which other events there are.
+pub fn headline(model: &Model, options: &FoldOptions, tree: &Tree, missing: Option<&Missing>) -> String {
+    let mut parts = Vec::new();
+    // `name (pid)`: the JDK's groups of threads are no programs.
+    let mut programs: Vec<&str> = model
+        .threads
+        .iter()
+        .filter_map(|(_, thread)| thread.group.as_deref())
+        .filter(|of| of.ends_with(')'))
+        .collect();
+    programs.sort_unstable();
+    programs.dedup();
+    if let [program] = programs[..] {
+        parts.push(program.to_owned());
+    }
+    let drawn = fold::events(model, options).unwrap_or_default();
+    let called = |event: &String| fold::alias_of(event).unwrap_or(event).to_owned();
+    let mut names: Vec<String> =
+        if options.events.is_empty() { drawn.iter().map(called).collect() } else { options.events.clone() };
+    names.dedup();
+    parts.push(format!("{}: {}", names.join(", "), amount(tree.total, &tree.unit)));
+    if let Some((start, end)) = model.range_nanos {
+        let length = end.saturating_sub(start);
+        // Seconds are enough to find it.
+        let mut range = clock::iso(start.saturating_sub(start.rem_euclid(1_000_000_000)));
+        if let Some(length) = u64::try_from(length).ok().filter(|&length| length > 0) {
+            range.push_str(&format!(", {}", amount(length, "ns")));
+        }
+        parts.push(range);
+    }
+    parts.extend(missing.and_then(Missing::share));
+    let there = model.passed_over.iter().map(|(name, &events)| (name.clone(), events));
+    let others = fold::offered(&there.filter(|(name, _)| !drawn.contains(name)).collect());
+    // Types that have no short name are seldom looked for.
+    let is_other = |name: &String| !names.contains(name) && !name.contains('.');
+    let others: Vec<String> = others.into_iter().filter(is_other).collect();
+    if !others.is_empty() {
+        parts.push(format!("also recorded: {}", others.join(", ")));
+    }
+    parts.join(" · ")
 }
 
 /// How many chunks were read.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
 
+use crate::amount;
 use crate::model::FrameKind;
 
 /// What is written on a box.
@@ -85,6 +86,21 @@ struct Growing {
 /// Stands for "no parent" and "no child": what is put there is put below all.
 pub const NONE: u32 = u32::MAX;
 
+impl Tree {
+    /// Has weights with at least so many decimals, see [`crate::amount::decimals`].
+    pub fn have_decimals(&mut self, decimals: u32) {
+        let (base, own) = amount::decimals(&self.unit);
+        let Some(more) = decimals.checked_sub(own).filter(|&more| more > 0) else { return };
+        let unit = amount::with_decimals(base, decimals);
+        let factor = 10u64.saturating_pow(more);
+        for node in &mut self.nodes {
+            (node.own, node.total) = (node.own.saturating_mul(factor), node.total.saturating_mul(factor));
+        }
+        self.total = self.total.saturating_mul(factor);
+        self.unit = unit;
+    }
+}
+
 impl Builder {
     /// One with room for so many nodes.
     pub fn with_room(nodes: usize) -> Self {
@@ -147,6 +163,12 @@ impl Builder {
             None => &mut self.own_of_root,
         };
         *own = own.saturating_add(weight);
+    }
+
+    /// Multiplies all weights.
+    pub(crate) fn multiply(&mut self, factor: u64) {
+        let owns = self.nodes.iter_mut().map(|node| &mut node.own).chain([&mut self.own_of_root]);
+        owns.for_each(|own| *own = own.saturating_mul(factor));
     }
 
     /// Sorts and sums up. Stacks without frames count in the total only.

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use flightline_consumer::fold::{FoldOptions, Measure, fold};
 use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loaded, load, load_recording};
+use flightline_consumer::model::Model;
+use flightline_consumer::tree::Tree;
 use jfr_format::error::{Dubious, ErrorKind};
 use jfr_format::read::{Input, Recording};
 
@@ -115,20 +117,57 @@ fn a_recording_without_sizes_is_whole() {
 
 #[test]
 fn wall_clock_samples_count_what_they_stand_for() {
-    // One event may stand for many samples; the sums are by hand from `jfr print` of the file.
-    let path = fixtures().join("recordings/ap-native-wall.jfr");
-    let model = loaded(&path).model;
-    let events = vec!["wall".to_owned()];
-    let samples = fold(&model, &FoldOptions { events: events.clone(), ..FoldOptions::default() }).unwrap();
-    let time =
-        fold(&model, &FoldOptions { events, measure: Measure::Total, ..FoldOptions::default() }).unwrap();
-    assert_eq!((samples.unit.as_str(), time.unit.as_str()), ("samples", "ns"));
-    assert_eq!(samples.total, WALL_SAMPLES);
-    assert_eq!(time.total, WALL_NANOS);
+    // One event may stand for many samples, of the interval each: its `timeSpan` is the time from the first to the last, 0 for one.
+    // The sums are by hand from `jfr print` of the file.
+    for (file, samples, interval, stacks) in
+        [("ap-native-wall", 402, 5_000_000, None), ("ap-java-wall", 1_075, 20_000_000, Some(136))]
+    {
+        let model = loaded(&fixtures().join(format!("recordings/{file}.jfr"))).model;
+        let tree = |measure| {
+            let events = vec!["wall".to_owned()];
+            fold(&model, &FoldOptions { events, measure, ..FoldOptions::default() }).unwrap()
+        };
+        let (counted, time) = (tree(Measure::Samples), tree(Measure::Total));
+        assert_eq!((counted.unit.as_str(), time.unit.as_str()), ("samples", "ns"));
+        assert_eq!((counted.total, time.total), (samples, samples * interval), "{file}");
+        let number = |tree: &Tree| tree.nodes.iter().filter(|node| node.own > 0).count();
+        assert_eq!(number(&time), number(&counted), "{file}");
+        assert!(stacks.is_none_or(|stacks| number(&time) == stacks), "{file}: {}", number(&time));
+    }
 }
 
-const WALL_SAMPLES: u64 = 402;
-const WALL_NANOS: u64 = 990_187_814;
+/// Its samples as async-profiler's wall clock wrote those of threads that sleep before its version 4.
+fn asleep(path: &Path) -> Vec<u8> {
+    let mut bytes = std::fs::read(path).unwrap();
+    // Strings of the constant pool of states, the second one after its key.
+    let (old, new) = (b"\x03\x0dSTATE_DEFAULT", b"\x03\x0eSTATE_SLEEPING");
+    let at = (0..bytes.len()).find(|&at| bytes[at..].starts_with(old)).unwrap();
+    let key = bytes[at + old.len()];
+    let next = b"\x03\x0eSTATE_RUNNABLE";
+    assert!(bytes[at + old.len() + 1..].starts_with(next));
+    let both = [&new[..], &[key], b"\x03\x0dSTATE_RUNNABL"].concat();
+    assert_eq!(both.len(), old.len() + 1 + next.len());
+    bytes[at..at + both.len()].copy_from_slice(&both);
+    bytes
+}
+
+#[test]
+fn execution_samples_of_sleeping_threads_are_wall_clock_samples() {
+    let path = fixtures().join("recordings/ap-java-cpu.jfr");
+    let total = |model: &Model, event: &str| {
+        let events = if event.is_empty() { vec![] } else { vec![event.to_owned()] };
+        fold(model, &FoldOptions { events, ..FoldOptions::default() }).map(|tree| tree.total).ok()
+    };
+    let totals = |model: &Model| ["", "cpu", "wall", "jdk.ExecutionSample"].map(|event| total(model, event));
+    let all = Some(1_495);
+    let mut awake = loaded(&path).model;
+    assert_eq!(totals(&awake), [all, all, None, all], "no wall clock");
+    let recording = Recording::bytes(bytes::Bytes::from(asleep(&path)));
+    let asleep = load_recording(&recording, &LoadOptions::default(), 1, |_| {}).unwrap().model;
+    assert_eq!(totals(&asleep), [all, None, all, all], "all asleep");
+    awake.merge(asleep);
+    assert_eq!(totals(&awake), [all, all, Some(2_990), Some(2_990)], "half of them asleep");
+}
 
 /// File, event, its number, the sum of what it stands for and in what: numbers and sums by `jfr print --json` of JDK 25,
 /// of events without a value their number times the period that `jdk.ActiveSetting` tells of them.

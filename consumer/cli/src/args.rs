@@ -264,6 +264,18 @@ pub struct SelectArgs {
     pub jobs: Option<NonZeroUsize>,
 }
 
+impl SelectArgs {
+    /// Whether anything may leave samples out.
+    pub fn is_filtered(&self) -> bool {
+        let samples = &self.samples;
+        let names =
+            samples.only_thread.is_some() || samples.only_process.is_some() || samples.state.is_some();
+        let times = samples.from.is_some() || samples.to.is_some() || samples.last.is_some();
+        let frames = !samples.include.is_empty() || !samples.exclude.is_empty() || self.focus.is_some();
+        names || times || frames || !self.spans.is_empty() || !self.labels.is_empty()
+    }
+}
+
 /// Which samples, whatever becomes of them: common to all commands that read them.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SampleArgs {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
+use flightline_consumer::amount;
 use flightline_consumer::difference::{By, Difference, Row, SIGMAS, Scale};
 use flightline_consumer::fold;
 use flightline_consumer::render::PictureOptions;
@@ -14,7 +15,7 @@ use flightline_consumer::render::difference::{self, DifferenceOptions};
 use flightline_consumer::tree::Tree;
 
 use crate::args::SelectArgs;
-use crate::stacks::For;
+use crate::stacks::{For, Profile};
 use crate::svg::SvgArgs;
 use crate::talk::{self, shown};
 use crate::{Outcome, output, stacks};
@@ -25,6 +26,7 @@ Examples:
   flightline diff before.jfr after.jfr -o diff.html            a flame graph: red more, blue less; what vanished to the right
   flightline diff main.jfr branch.jfr --fail-above 5% --json   for CI: a verdict, and exit status 3
   flightline diff a.folded b.folded --no-normalize --by inclusive
+  flightline diff both.folded -o diff.svg                      differential text, as difffolded.pl writes it
   flightline diff monday.jfr tuesday.jfr -e cpu --total -I handle_request
 
 The first profile is scaled to the total of the second, so that shares are compared; with --no-normalize weights are as recorded. A \
@@ -40,9 +42,9 @@ pub struct DiffArgs {
     /// A recording, a repository or folded text: what to compare with
     #[arg(value_name = "BEFORE", value_hint = ValueHint::AnyPath)]
     before: PathBuf,
-    /// The same, later; `-` is standard input
+    /// The same, later; `-` is standard input. Not needed for differential text, which has both weights
     #[arg(value_name = "AFTER", value_hint = ValueHint::AnyPath)]
-    after: PathBuf,
+    after: Option<PathBuf>,
     #[command(flatten)]
     select: SelectArgs,
     /// Compare weights as they are, not shares
@@ -133,8 +135,8 @@ impl Verdict {
 
 /// Compares.
 pub fn run(args: &DiffArgs) -> Result<Outcome> {
-    let inputs = [args.before.as_path(), args.after.as_path()];
-    if inputs.iter().all(|input| input.as_os_str() == "-") {
+    let inputs = [args.before.as_path(), args.after()];
+    if args.after.is_some() && inputs.iter().all(|input| input.as_os_str() == "-") {
         bail!("both profiles are standard input: give one of them as a file");
     }
     let format = args.format()?;
@@ -166,6 +168,11 @@ pub fn run(args: &DiffArgs) -> Result<Outcome> {
 }
 
 impl DiffArgs {
+    /// The second input; of differential text the only one.
+    fn after(&self) -> &Path {
+        self.after.as_deref().unwrap_or(&self.before)
+    }
+
     fn format(&self) -> Result<Format> {
         let by_name = |path: &PathBuf| {
             let ending = path.extension()?.to_ascii_lowercase();
@@ -192,7 +199,18 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     let of = |path: &PathBuf| {
         stacks::read(std::slice::from_ref(path), &args.select, For::Svg).with_context(|| shown(path))
     };
-    let [before, after] = [of(&args.before)?, of(&args.after)?];
+    let before = of(&args.before)?;
+    let (mut before, mut after) = match &args.after {
+        Some(after) => (before, of(after)?),
+        None => both(args, before)?,
+    };
+    if let Some(path) = [(&before, &args.before), (&after, &args.after().to_owned())]
+        .iter()
+        .find(|(side, _)| args.after.is_some() && side.before.is_some())
+        .map(|(_, path)| path)
+    {
+        bail!("{} has two values for each stack, before and after: give it alone", shown(path));
+    }
     if let (Some(first), Some(second)) = (&before.model, &after.model) {
         let [first, second] =
             [first, second].map(|model| fold::events(model, &stacks::options(&args.select, For::Svg)));
@@ -206,14 +224,19 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
                 "{} has samples of {}, {} of {}: name what to compare with -e",
                 shown(&args.before),
                 names(&first),
-                shown(&args.after),
+                shown(args.after()),
                 names(&second)
             );
         }
     }
+    let decimals = |side: &Profile| amount::decimals(&side.tree.unit).1;
+    let most = decimals(&before).max(decimals(&after));
+    for side in [&mut before, &mut after] {
+        side.tree.have_decimals(most);
+    }
     let [first, second] = [&before, &after].map(|side| side.tree.unit.as_str());
     if first != second {
-        bail!("{} is measured in {first}, {} in {second}", shown(&args.before), shown(&args.after));
+        bail!("{} is measured in {first}, {} in {second}", shown(&args.before), shown(args.after()));
     }
     if before.tree.total == 0 && after.tree.total == 0 {
         return Err(flightline_consumer::Error::NoSamples.into());
@@ -227,6 +250,17 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     }
     let partial = [before.outcome, after.outcome].contains(&Outcome::Partial);
     Ok((difference, if partial { Outcome::Partial } else { Outcome::Whole }))
+}
+
+/// Both sides of differential text.
+fn both(args: &DiffArgs, mut input: Profile) -> Result<(Profile, Profile)> {
+    let Some(before) = input.before.take() else {
+        bail!(
+            "{} is one profile: name the second one too. Only differential text, with two values for each stack, is compared alone",
+            shown(&args.before)
+        );
+    };
+    Ok((Profile { tree: before, outcome: input.outcome, model: None, missing: None, before: None }, input))
 }
 
 /// Who made something twice as fast wants to see that, not what is left of it in shares.
@@ -268,7 +302,10 @@ fn tell(verdict: &Verdict, difference: &Difference, by: By) {
 
 fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Result<Vec<u8>> {
     let name = |path: &PathBuf| path.file_name().map_or_else(|| shown(path), |name| shown(Path::new(name)));
-    let title = format!("{} → {}", name(&args.before), name(&args.after));
+    let title = match &args.after {
+        Some(after) => format!("{} → {}", name(&args.before), name(after)),
+        None => name(&args.before),
+    };
     let colors = if args.color_blind { "orange: more, purple: less" } else { "red: more, blue: less" };
     let totals = difference.totals(!args.no_normalize);
     // A page tells its colours itself.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
+use flightline_consumer::difference::{Difference, Scale};
 use flightline_consumer::picture;
 use flightline_consumer::render::difference::{self, DifferenceOptions, Ratio};
 use flightline_consumer::render::svg::SvgOptions;
@@ -33,13 +34,17 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
         return measures(args, format);
     }
     let as_what = if format == PictureFormat::Html { For::Page } else { For::Svg };
-    let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, as_what)?;
+    let mut profile = stacks::read(&args.stacks.inputs, &args.stacks.select, as_what)?;
+    if let Some(before) = profile.before.take() {
+        return differential(args, &before, &profile.tree, format);
+    }
+    let shown = stacks::options(&args.stacks.select, as_what);
     let options = PictureOptions {
         title: title(args),
         subtitle: profile
             .model
             .as_ref()
-            .map(|model| picture::subtitle(&profile.tree, &picture::chunks(model), profile.missing.as_ref())),
+            .map(|model| picture::headline(model, &shown, &profile.tree, profile.missing.as_ref())),
         inverted: false,
     };
     let mut picture = Vec::new();
@@ -119,27 +124,50 @@ fn beside(output: &Path, name: &str) -> PathBuf {
 fn ratio(args: &FlameArgs, counters: &Counters, format: PictureFormat) -> Result<Outcome> {
     let (difference, outcome) = stacks::counters(&args.stacks.inputs, &args.stacks.select, counters)?;
     let ratio = Ratio { of: counters.of.clone(), over: counters.over.clone() };
-    // A page tells its colours itself.
+    let (told, colors) = (ratio.told(&difference), "red: more than that, blue: less, grey: may be that");
+    draw_difference(args, &difference, Some(ratio), &told, colors, format)?;
+    Ok(outcome)
+}
+
+/// Draws differential text: widths are those after, shares are compared.
+fn differential(args: &FlameArgs, before: &Tree, after: &Tree, format: PictureFormat) -> Result<Outcome> {
+    if before.total == 0 && after.total == 0 {
+        return Err(flightline_consumer::Error::NoSamples.into());
+    }
+    let difference = Difference::new(before, after, Scale::Normalized);
+    let (totals, colors) = (difference.totals(true), "red: more, blue: less, grey: not beyond noise");
+    draw_difference(args, &difference, None, &totals, colors, format)?;
+    Ok(Outcome::Whole)
+}
+
+fn draw_difference(
+    args: &FlameArgs,
+    difference: &Difference,
+    ratio: Option<Ratio>,
+    told: &str,
+    colors: &str,
+    format: PictureFormat,
+) -> Result<()> {
+    // A page explains its colours itself.
     let subtitle = match format {
-        PictureFormat::Html => ratio.told(&difference),
-        _ => format!("{} · red: more than that, blue: less, grey: may be that", ratio.told(&difference)),
+        PictureFormat::Html => told.to_owned(),
+        _ => format!("{told} · {colors}"),
     };
     let common = PictureOptions { title: title(args), subtitle: Some(subtitle), inverted: false };
     let mut svg = args.picture.options(common, args.stacks.select.min_width);
     if format == PictureFormat::Png {
         png::fit(&mut svg, args.stacks.select.min_width);
     }
-    let options = DifferenceOptions { svg, ratio: Some(ratio), ..DifferenceOptions::default() };
+    let options = DifferenceOptions { svg, ratio, ..DifferenceOptions::default() };
     let mut picture = Vec::new();
     match format {
-        PictureFormat::Html => difference::page(&difference, &options, &mut picture)?,
-        PictureFormat::Svg | PictureFormat::Png => difference::svg(&difference, &options, &mut picture)?,
+        PictureFormat::Html => difference::page(difference, &options, &mut picture)?,
+        PictureFormat::Svg | PictureFormat::Png => difference::svg(difference, &options, &mut picture)?,
     }
     if format == PictureFormat::Png {
         picture = png::of(&picture)?;
     }
-    output::document(&args.output, &picture)?;
-    Ok(outcome)
+    output::document(&args.output, &picture)
 }
 
 /// When the samples were taken, if the inputs say so and the page can hold it.

@@ -13,8 +13,16 @@ use crate::{Outcome, output, stacks, talk};
 pub fn run(args: FoldArgs) -> Result<Outcome> {
     output::refuse_input(&args.output, args.stacks.inputs.iter().map(PathBuf::as_path))?;
     let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, For::Text)?;
-    if profile.tree.nodes.is_empty() {
-        talk::note("nothing is left to fold: no sample in the input passes the filters");
+    if profile.tree.total == 0 {
+        talk::note(match args.stacks.select.is_filtered() {
+            true => "nothing is left to fold: no sample in the input passes the filters",
+            false => "the input has no samples",
+        });
+    }
+    if profile.before.is_some() {
+        talk::note(
+            "the input is differential text: the second of its two values is counted; flightline diff compares them",
+        );
     }
     output::text(&args.output, |mut out| folded::write(&profile.tree, &mut out))?;
     Ok(profile.outcome)

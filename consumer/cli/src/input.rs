@@ -123,7 +123,14 @@ pub fn pprof(path: &Path, labels: &[(String, String)]) -> Result<Option<Pprof>> 
     let mut text = Vec::new();
     match bytes.and_then(|bytes| labelled_of(&bytes, labels, &mut text)) {
         Ok(of) => {
-            Ok(Some(Pprof { text: Text::of(text, Some(of.unit)), samples: of.samples, there: of.there }))
+            let mut text = Text::of(text, Some(of.unit));
+            if of.negative > 0 {
+                text.notes.push(format!(
+                    "{} samples have a negative value and were left out: the profile is a difference; flightline diff compares two profiles",
+                    of.negative
+                ));
+            }
+            Ok(Some(Pprof { text, samples: of.samples, there: of.there }))
         }
         // It may be anything that was compressed, of which who asks next says how to unpack it, or that begins so.
         Err(_) => Ok(None),
@@ -217,7 +224,7 @@ pub fn refuse_cut(path: &Path, start: &[u8], len: u64) -> Result<()> {
 }
 
 /// # Errors
-/// The first bytes say that the input is compressed; how to help that.
+/// The first bytes say that the input is compressed, or perf's own file; the remedy.
 pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
     let (what, tool) = match magic {
         [0x1f, 0x8b, ..] => ("gzip", "gunzip -c"),
@@ -226,6 +233,14 @@ pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
         [b'B', b'Z', b'h', ..] => ("bzip2", "bzip2 -dc"),
         [0x04, 0x22, 0x4d, 0x18, ..] => ("lz4", "lz4 -dc"),
         [b'P', b'K', 3, 4, ..] => ("zip", "unzip -p"),
+        // `PERFILE2`, and as a machine of the other byte order writes it.
+        b"PERF" | b"2ELI" => {
+            let name = if path.as_os_str() == "-" { "-".into() } else { path.display().to_string() };
+            bail!(
+                "{} is a perf.data file, which only perf can read: `perf script -i {name} | flightline … -` reads what is in it",
+                shown(path)
+            )
+        }
         _ => return Ok(()),
     };
     if what == "gzip" && matches!(pprof(path, &[]), Ok(Some(_))) {

@@ -5,10 +5,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use flightline_consumer::convert::{self, Counter, Text};
+use flightline_consumer::amount;
+use flightline_consumer::convert::{self, Choice, Counter, Roots, Text};
 use flightline_consumer::difference::{Difference, Scale};
 use flightline_consumer::fold::{self, Filter, FoldOptions, Measure};
-use flightline_consumer::folded;
+use flightline_consumer::folded::{self, Folded};
 use flightline_consumer::load::{LoadOptions, Loader};
 use flightline_consumer::missing::{self, Missing};
 use flightline_consumer::model::Model;
@@ -36,6 +37,8 @@ pub struct Profile {
     pub model: Option<Model>,
     /// What the recordings say is missing of what was chosen.
     pub missing: Option<Missing>,
+    /// Of differential text the stacks before.
+    pub before: Option<Tree>,
 }
 
 enum Opened {
@@ -46,13 +49,20 @@ enum Opened {
 /// Reads the inputs and folds them.
 pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile> {
     let (options, reshape) = (options(args, what), reshape(args, what)?);
-    let (model, outcome) = match open(inputs, args, |text| Ok(convert::folded(text)?), Ok)? {
+    let roots = Roots { process: args.process, thread: args.threads };
+    let choice = Choice { events: args.events.clone(), roots };
+    let (model, outcome) = match open(inputs, args, |text| Ok(convert::to_folded(text, &choice)?), Ok)? {
         Taken::Model(model, outcome) => (*model, outcome),
         Taken::Texts(texts) => {
             let names: Vec<String> = texts.iter().map(|(path, _)| shown(path)).collect();
-            let tree = fold_text(texts.into_iter().map(|(_, text)| text), &options.filter);
-            let tree = reshape.tree(tree.with_context(|| names.join(", "))?);
-            return Ok(Profile { tree, outcome: Outcome::Whole, model: None, missing: None });
+            for (path, text) in &texts {
+                refuse_of_folded(args, text).with_context(|| shown(path))?;
+                text.notes.iter().for_each(|note| talk::note(format_args!("{}: {note}", shown(path))));
+            }
+            let folded = fold_text(texts.into_iter().map(|(_, text)| text), &options.filter);
+            let Folded { tree, before, .. } = folded.with_context(|| names.join(", "))?;
+            let (tree, before) = (reshape.tree(tree), before.map(|before| reshape.tree(before)));
+            return Ok(Profile { tree, outcome: Outcome::Whole, model: None, missing: None, before });
         }
     };
     let tree = reshape.tree(fold::fold(&model, &options)?);
@@ -65,7 +75,7 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
     if args.total && tree.unit == "samples" && !fold::events(&model, &options)?.iter().all(thrown) {
         talk::warning("the recording does not say what a sample stands for; counting samples");
     }
-    Ok(Profile { tree, outcome, model: Some(model), missing })
+    Ok(Profile { tree, outcome, model: Some(model), missing, before: None })
 }
 
 /// What inputs are.
@@ -155,7 +165,9 @@ pub fn measures(
         }
         Taken::Texts(mut texts) if texts.len() == 1 => {
             let counters = texts.pop().map_or_else(Vec::new, |(_, counters)| counters);
-            let fold = |Counter { text, .. }| fold_text(std::iter::once(text), &options(args, what).filter);
+            let fold = |Counter { text, .. }| {
+                Ok(fold_text(std::iter::once(text), &options(args, what).filter)?.tree)
+            };
             (counters.into_iter().map(fold).collect(), Outcome::Whole)
         }
         Taken::Texts(_) => bail!("--measure takes the output of one perf script at a time"),
@@ -182,7 +194,9 @@ pub fn counters(inputs: &[PathBuf], args: &SelectArgs, of: &Counters) -> Result<
             }
             Taken::Texts(texts) => {
                 let ([over, of], samples) = of_texts(texts, names)?;
-                let fold = |text| fold_text(std::iter::once(text), &options(args, For::Svg).filter);
+                let fold = |text| -> Result<Tree> {
+                    Ok(fold_text(std::iter::once(text), &options(args, For::Svg).filter)?.tree)
+                };
                 ([fold(over)?, fold(of)?], samples, Outcome::Whole)
             }
         };
@@ -322,26 +336,58 @@ fn refuse_of_text(args: &SelectArgs) -> Result<()> {
     }
 }
 
-fn fold_text(texts: impl Iterator<Item = Text>, filter: &Filter) -> Result<Tree> {
+/// # Errors
+/// Something is asked that folded text does not tell.
+fn refuse_of_folded(args: &SelectArgs, text: &Text) -> Result<()> {
+    let asked =
+        [("--event", !args.events.is_empty()), ("--threads", args.threads), ("--process", args.process)];
+    match asked.iter().find(|(_, asked)| *asked && text.is_folded) {
+        Some((option, _)) => {
+            bail!("{option} needs a recording or output of perf script: folded text has stacks only")
+        }
+        None => Ok(()),
+    }
+}
+
+fn fold_text(texts: impl Iterator<Item = Text>, filter: &Filter) -> Result<Folded> {
     let mut whole: Box<dyn Read> = Box::new(std::io::empty());
     let mut units: Vec<Option<String>> = Vec::new();
-    for Text { text, unit } in texts {
+    let mut differential: Vec<bool> = Vec::new();
+    for Text { text, unit, is_differential, .. } in texts {
         units.push(unit);
+        differential.push(is_differential);
         // A file may end without a newline; the next must not continue its last line.
         whole = Box::new(whole.chain(text).chain(Cursor::new(b"\n")));
     }
+    differential.dedup();
+    let &[differential] = &differential[..] else {
+        bail!(
+            "some inputs have one value for each stack, others two (before and after): give one kind at a time"
+        );
+    };
     let keep = |stack: &str| filter.frames(stack.split(';'));
-    let mut tree = folded::read_chosen(BufReader::new(whole), keep)?;
-    units.dedup();
-    match &mut units[..] {
-        [unit] => tree.unit = unit.take().unwrap_or(tree.unit),
-        units => {
-            let unit = |unit: &Option<String>| unit.clone().unwrap_or_else(|| "samples".into());
-            let units: Vec<String> = units.iter().map(unit).collect();
-            bail!("the inputs count different things, which cannot be added: {}", units.join(", "));
-        }
+    let mut folded = folded::read_chosen(BufReader::new(whole), differential, keep)?;
+    if folded.skipped > 0 {
+        talk::warning(format_args!(
+            "{} lines are not folded text (\"frame;frame value\") and were skipped, the first is line {}",
+            folded.skipped, folded.first_skipped
+        ));
     }
-    Ok(tree)
+    units.dedup();
+    let [unit] = &mut units[..] else {
+        let unit = |unit: &Option<String>| unit.clone().unwrap_or_else(|| "samples".into());
+        let units: Vec<String> = units.iter().map(unit).collect();
+        bail!("the inputs count different things, which cannot be added: {}", units.join(", "));
+    };
+    if let Some(unit) = unit.take() {
+        let (_, decimals) = amount::decimals(&folded.tree.unit);
+        let unit = amount::with_decimals(&unit, decimals);
+        [Some(&mut folded.tree), folded.before.as_mut()]
+            .into_iter()
+            .flatten()
+            .for_each(|tree| tree.unit.clone_from(&unit));
+    }
+    Ok(folded)
 }
 
 /// What stacks are read for.
@@ -408,7 +454,7 @@ pub fn load_options(args: &SelectArgs, paths: &[PathBuf]) -> Result<LoadOptions>
     let times = times.unwrap_or(Times { first: 0, start: 0, end: i64::MAX });
     let since_start = |bound: Bound| bound.at(times.first, times.end).saturating_sub(times.first);
     Ok(LoadOptions {
-        events: fold::event_names(&args.events),
+        events: fold::loaded_names(&args.events),
         lines: args.lines,
         from_nanos: from.map(since_start),
         to_nanos: args.samples.to.map(since_start),

@@ -13,12 +13,15 @@ pub mod firefox;
 mod perf;
 pub mod speedscope;
 mod tracks;
+mod utf16;
 
+pub use perf::Roots;
 pub use tracks::{Collecting, Moment, Track, Tracks};
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 use crate::error::Error;
+use crate::folded;
 
 /// Bytes looked at to tell what a text is.
 const HEAD: usize = 64 << 10;
@@ -29,33 +32,59 @@ pub struct Text {
     pub text: Box<dyn BufRead>,
     /// As of trees.
     pub unit: Option<String>,
+    /// What a user should know of how it was read, one sentence each.
+    pub notes: Vec<String>,
+    /// The input is folded text itself.
+    pub is_folded: bool,
+    /// It has two values for each stack: before and after.
+    pub is_differential: bool,
 }
 
 impl Text {
     /// Folded text that is at hand.
     pub fn of(text: Vec<u8>, unit: Option<String>) -> Self {
-        Self { text: Box::new(Cursor::new(text)), unit }
+        Self {
+            text: Box::new(Cursor::new(text)),
+            unit,
+            notes: Vec::new(),
+            is_folded: false,
+            is_differential: false,
+        }
     }
+}
+
+/// What is read of `perf script`.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// Events; none is that of the first sample.
+    pub events: Vec<String>,
+    /// Frames below the stacks.
+    pub roots: Roots,
 }
 
 /// Folded text of what other tools write as text: `perf script`, speedscope's file. Anything else is passed on.
 ///
 /// # Errors
 /// It cannot be read, or is not what it begins as.
-pub fn folded(mut text: Box<dyn BufRead>) -> Result<Text, Error> {
+pub fn to_folded(mut text: Box<dyn BufRead>, choice: &Choice) -> Result<Text, Error> {
     let mut head = Vec::new();
     text.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(Error::Read)?;
-    let (is_speedscope, is_perf, unit) = (speedscope::is(&head), perf::is(&head), perf::unit(&head));
-    let mut whole = BufReader::new(Cursor::new(head).chain(text));
+    if let Some(order) = utf16::order(&head) {
+        let whole = utf16::Decoder::new(Cursor::new(head).chain(text), order);
+        return to_folded(Box::new(BufReader::new(whole)), choice);
+    }
+    let (is_speedscope, is_perf) = (speedscope::is(&head), perf::is(&head));
+    let is_differential = folded::is_differential(&head);
+    let whole = BufReader::new(Cursor::new(head).chain(text));
     if is_speedscope {
         return speedscope::read(whole);
     }
     if is_perf {
-        let mut folded = Vec::new();
-        perf::read(&mut whole, None, &mut folded)?;
-        return Ok(Text::of(folded, unit));
+        let script = perf::read(whole, choice.roots)?;
+        let chosen = script.choose(&choice.events)?;
+        return Ok(Text { notes: chosen.notes.clone(), ..Text::of(chosen.folded()?, chosen.unit.clone()) });
     }
-    Ok(Text { text: Box::new(whole), unit: None })
+    Ok(Text { text: Box::new(whole), unit: None, notes: Vec::new(), is_folded: true, is_differential })
 }
 
 /// The folded text of some events of `perf script`, and how many samples there are of each.
@@ -66,28 +95,23 @@ pub struct Counter {
     pub samples: u64,
 }
 
-/// The folded text of each of `events` of what `perf script` has written; `None`, and the text again, if it is something else. All of it
-/// is held at once.
+/// The folded text of each of `events` of what `perf script` has written; `None`, and the text again, if it is something else.
 ///
 /// # Errors
 /// It cannot be read, or has no sample of one of the events.
 pub fn counters(mut text: Box<dyn BufRead>, events: &[&str]) -> Result<Result<Vec<Counter>, Text>, Error> {
     let mut head = Vec::new();
     text.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(Error::Read)?;
-    if !perf::is(&head) {
-        return folded(Box::new(BufReader::new(Cursor::new(head).chain(text)))).map(Err);
+    let is_perf = perf::is(&head);
+    let whole = BufReader::new(Cursor::new(head).chain(text));
+    if !is_perf {
+        return to_folded(Box::new(whole), &Choice::default()).map(Err);
     }
-    let mut script = head;
-    text.read_to_end(&mut script).map_err(Error::Read)?;
-    let present = perf::events(&script);
+    let script = perf::read(whole, Roots::default())?;
     let counter = |&event: &&str| {
-        let Some((_, samples)) = present.iter().find(|(name, _)| name == event) else {
-            let present = present.iter().map(|(name, _)| name.clone()).collect();
-            return Err(Error::NoSuchEvent { asked: event.to_owned(), present });
-        };
-        let mut folded = Vec::new();
-        perf::read(&mut &script[..], Some(event), &mut folded)?;
-        Ok(Counter { text: Text::of(folded, Some(event.to_owned())), samples: *samples })
+        let chosen = script.choose(&[event])?;
+        let text = Text::of(chosen.folded()?, Some(event.to_owned()));
+        Ok(Counter { text, samples: chosen.samples })
     };
     events.iter().map(counter).collect::<Result<_, _>>().map(Ok)
 }

@@ -123,17 +123,24 @@ pub(super) fn read(input: impl BufRead) -> Result<Text, Error> {
         }
         writeln!(text, " {weight}").map_err(Error::Write)
     };
+    // Its times are fractions of seconds: trees count nanoseconds.
+    let scaled = |weight: f64, unit: &Option<String>| match unit.as_deref() {
+        Some("microseconds") => (weight * 1e3).round(),
+        Some("milliseconds") => (weight * 1e6).round(),
+        Some("seconds") => (weight * 1e9).round(),
+        _ => weight,
+    };
     for profile in &file.profiles {
         match profile {
-            Profile::Sampled { samples, weights, .. } => {
+            Profile::Sampled { samples, weights, unit } => {
                 for (path, weight) in samples.iter().zip(weights) {
-                    put(path, *weight)?;
+                    put(path, scaled(*weight, unit))?;
                 }
             }
-            Profile::Evented { events, .. } => {
+            Profile::Evented { events, unit } => {
                 let (mut path, mut since): (Vec<usize>, f64) = (Vec::new(), 0.0);
                 for event in events {
-                    put(&path, event.at - since)?;
+                    put(&path, scaled(event.at - since, unit))?;
                     since = event.at;
                     match event.kind.as_str() {
                         "O" => path.push(event.frame),
@@ -147,7 +154,7 @@ pub(super) fn read(input: impl BufRead) -> Result<Text, Error> {
         Profile::Sampled { unit, .. } | Profile::Evented { unit, .. } => unit.as_deref(),
     });
     let unit =
-        unit.filter(|unit| *unit != "none").map(|unit| if unit == "nanoseconds" { "ns" } else { unit });
+        unit.filter(|unit| *unit != "none").map(|unit| if unit.ends_with("seconds") { "ns" } else { unit });
     Ok(Text::of(text, unit.map(str::to_owned)))
 }
 
@@ -163,7 +170,9 @@ mod tests {
         let tree = folded::read(text.as_bytes()).unwrap();
         let mut file = Vec::new();
         write(&Tracks::of_tree(&tree, "x"), "x", &mut file).unwrap();
-        let again = super::super::folded(Box::new(std::io::Cursor::new(file))).unwrap();
+        let again =
+            super::super::to_folded(Box::new(std::io::Cursor::new(file)), &super::super::Choice::default())
+                .unwrap();
         let mut out = Vec::new();
         folded::write(&folded::read(again.text).unwrap(), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), text);
@@ -177,6 +186,16 @@ mod tests {
         let mut text = String::new();
         read(file.as_bytes()).unwrap().text.read_to_string(&mut text).unwrap();
         assert_eq!(text, "a 2\na;b 5\na 1\n");
+        let mut seconds = read(
+            file.replace(r#""evented""#, r#""evented","unit":"seconds""#).replace(":12", ":10.5").as_bytes(),
+        )
+        .unwrap();
+        text.clear();
+        seconds.text.read_to_string(&mut text).unwrap();
+        assert_eq!(
+            (text.as_str(), seconds.unit.as_deref()),
+            ("a 500000000\na;b 6500000000\na 1000000000\n", Some("ns"))
+        );
         for wrong in [
             "{\"shared\":",
             r#"{"shared":{"frames":[]},"profiles":[{"type":"sampled","samples":[[0]],"weights":[1]}]}"#,

@@ -8,7 +8,7 @@ use jfr_format::read::{Binding, Chunk, Frame};
 
 use super::cache::Cache;
 use super::feed::State;
-use super::item::{ChunkStart, Event, Item, Loss, Sample, Time, Weight};
+use super::item::{ChunkStart, Event, Item, Kind, Loss, Sample, Time, Weight};
 use super::plan::{COUNT, DETAIL, DURATION, SLOTS, SPAN, STACK, START, STATE, SamplePlan, THREAD, VALUE};
 use super::segments::Told;
 use super::value::{Owner, Value, field};
@@ -160,15 +160,20 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         }
         (false, None) => Weight { samples, value: samples, unit: Unit::Samples },
     };
+    let state_name = if has(STATE) { cache.state(chunk, values[STATE]) } else { text_of(&fields, "state") };
     Ok(Some(Item::Sample(Box::new(Sample {
         event: plan.event.clone(),
-        kind: plan.kind,
+        kind: match plan.kind {
+            // Of a wall clock before async-profiler 4.
+            Kind::Cpu if state_name.as_deref() == Some("STATE_SLEEPING") => Kind::Wall,
+            kind => kind,
+        },
         variant: if has(DETAIL) && !plan.calls { cache.variant(chunk, values[DETAIL])? } else { None },
         time,
         duration_nanos,
         thread: if has(THREAD) { cache.thread(chunk, values[THREAD])? } else { None },
         stack: if has(STACK) { cache.stack_of_call(chunk, values[STACK], called)? } else { None },
-        state: if has(STATE) { cache.state(chunk, values[STATE]) } else { text_of(&fields, "state") },
+        state: state_name,
         weight,
         span_id: Some(values[SPAN]).filter(|&id| id != 0),
         span,

@@ -60,7 +60,12 @@ impl Names {
     pub(crate) fn of(chunk: &Chunk, class: &Class) -> Self {
         let known = KNOWN.iter().any(|prefix| class.name.starts_with(prefix));
         let thread = ["sampledThread", "eventThread"].into_iter().find(|n| class.field_index(n).is_some());
+        let is_ours = || chunk.types.classes().iter().any(|class| class.name.starts_with("flightline."));
         let value = VALUES.iter().find_map(|&(name, unit)| {
+            // async-profiler's is the time from the first to the last of the samples, 0 for one; they stand for the interval each.
+            if name == "timeSpan" && !is_ours() {
+                return None;
+            }
             let field = &class.fields[class.field_index(name)?];
             Some((name, unit, scale(chunk, field, unit, known)?))
         });

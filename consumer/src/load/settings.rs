@@ -12,6 +12,8 @@ pub(crate) struct Settings {
     periods: Vec<Period>,
     /// The producer counts something else than time.
     counts_events: bool,
+    /// The interval is that of the wall clock: async-profiler tells it as that of `jdk.ExecutionSample` all the same.
+    by_wall_clock: bool,
     /// Settings whose strings were not known yet when they were met, and those behind them: type id, payload, offset.
     kept: Vec<(u64, Box<[u8]>, u64)>,
 }
@@ -26,6 +28,9 @@ struct Period {
 
 /// Whose `interval` is in ns where async-profiler's `event` says what is counted.
 const TIMES: &[&str] = &["cpu", "itimer", "ctimer", "wall", "cpu-clock", "task-clock"];
+
+const CPU: &str = "jdk.ExecutionSample";
+const WALL: &str = "profiler.WallClockSample";
 
 /// Settings of a chunk that count: real ones have some hundreds.
 const MOST: usize = 1 << 16;
@@ -45,10 +50,10 @@ impl Settings {
         }
     }
 
-    /// Reads `interval` in ns as async-profiler and Flightline write it, and `period` as the JDK does (`20 ms`).
+    /// Reads `interval` in ns as async-profiler and Flightline write it, async-profiler's `wall`, and `period` as the JDK has it (`20 ms`).
     fn read(&mut self, event: &EventRef<'_>) -> Result<(), NotKnown> {
         let Some(name) = text(event, "name")? else { return Ok(()) };
-        if !["interval", "period", "event"].contains(&&*name) {
+        if !["interval", "period", "event", "wall"].contains(&&*name) {
             return Ok(());
         }
         let Some(value) = text(event, "value")? else { return Ok(()) };
@@ -57,10 +62,12 @@ impl Settings {
         let sample = of.filter(|class| class.field_index("stackTrace").is_some());
         let (event, nanos) = match (&*name, sample) {
             ("interval", Some(class)) => (class.name.clone(), value.parse().ok()),
-            ("interval", None) => ("jdk.ExecutionSample".into(), value.parse().ok()),
+            ("interval", None) => (CPU.into(), value.parse().ok()),
+            ("wall", Some(_)) => (WALL.into(), value.parse().ok().map(or_default)),
             ("period", Some(class)) => (class.name.clone(), span(&value)),
             ("event", None) if of.is_some_and(|class| &*class.name == "jdk.ActiveRecording") => {
                 self.counts_events |= !TIMES.contains(&&*value);
+                self.by_wall_clock |= &*value == "wall";
                 return Ok(());
             }
             _ => return Ok(()),
@@ -74,10 +81,10 @@ impl Settings {
     /// What a sample of `event` stands for, in ns, by what has been said so far.
     pub(crate) fn period(&self, event: &str) -> Option<u64> {
         let counts = |period: &&Period| !(self.counts_events && period.is_interval);
-        self.periods
-            .iter()
-            .find(|period| *period.event == *event && counts(period))
-            .map(|period| period.nanos)
+        let of = |event: &str| self.periods.iter().find(|period| *period.event == *event && counts(period));
+        let by_wall_clock = self.by_wall_clock && event == WALL;
+        let period = of(event).or_else(|| of(CPU).filter(|_| by_wall_clock));
+        period.map(|period| period.nanos).or_else(|| by_wall_clock.then(|| or_default(0)))
     }
 
     /// Whether nothing has been said.
@@ -105,15 +112,22 @@ impl Settings {
                 let _ = self.read(&event);
             }
         }
-        let Self { periods, counts_events, .. } = std::mem::take(self);
+        let told = std::mem::take(self);
         let mut first: Vec<(Arc<str>, u64)> = Vec::new();
-        for period in periods.into_iter().filter(|period| !(counts_events && period.is_interval)) {
-            if first.iter().all(|(event, _)| *event != period.event) {
-                first.push((period.event, period.nanos));
+        for event in told.periods.iter().map(|period| period.event.clone()).chain([WALL.into()]) {
+            if first.iter().all(|(known, _)| *known != event)
+                && let Some(nanos) = told.period(&event)
+            {
+                first.push((event, nanos));
             }
         }
         first
     }
+}
+
+/// async-profiler's interval of the wall clock; 0 stands for its default.
+fn or_default(nanos: u64) -> u64 {
+    if nanos == 0 { 50_000_000 } else { nanos }
 }
 
 /// The text of a field; `None` if there is no such field, or a malformed one.

@@ -10,7 +10,7 @@ pub use frame::{Frame, FrameKind, Stack};
 pub use interner::{Id, Interner};
 pub use losses::Losses;
 pub(crate) use losses::Lost;
-pub use sample::{EventKind, SampleKey, Unit, Weight};
+pub use sample::{ASLEEP, EventKind, SampleKey, Unit, Weight};
 pub use thread::Thread;
 
 use std::collections::{BTreeMap, HashMap};
@@ -40,6 +40,8 @@ pub struct Model {
     pub chunks: u32,
     /// Start of the first chunk, ns since 1970.
     pub start_nanos: Option<i64>,
+    /// The earliest start and the latest end of the chunks, ns since 1970, as their headers say.
+    pub range_nanos: Option<(i64, i64)>,
     /// Time one event of a type stands for, in ns, as the first chunk says that tells it.
     pub periods: BTreeMap<Arc<str>, u64>,
     /// What the recording says is missing in it.
@@ -47,6 +49,12 @@ pub struct Model {
 }
 
 impl Model {
+    /// Widens the range of time by one.
+    pub(crate) fn widen(&mut self, (start, end): (i64, i64)) {
+        let (first, last) = self.range_nanos.unwrap_or((start, end));
+        self.range_nanos = Some((first.min(start), last.max(end)));
+    }
+
     /// Adds what `later` says; the result is the same as if one model had been made of both, one after the other.
     pub fn merge(&mut self, later: Self) {
         let threads = self.threads.absorb(later.threads, |thread| thread);
@@ -71,6 +79,9 @@ impl Model {
         }
         self.chunks = self.chunks.saturating_add(later.chunks);
         self.start_nanos = self.start_nanos.or(later.start_nanos);
+        if let Some(range) = later.range_nanos {
+            self.widen(range);
+        }
         for (event, period) in later.periods {
             self.periods.entry(event).or_insert(period);
         }

@@ -31,6 +31,10 @@ impl Unit {
     }
 }
 
+/// The variant of `jdk.ExecutionSample` in the state `STATE_SLEEPING`. Before async-profiler 4, its wall clock (and that of the agents
+/// built on it) writes all its samples as `jdk.ExecutionSample`: those asleep used no CPU time.
+pub const ASLEEP: &str = "asleep";
+
 /// An event type whose events have stack traces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventKind {

@@ -236,19 +236,25 @@ fn color(delta: f64, most: f64, color_blind: bool) -> Option<[u8; 3]> {
     Some(full.map(|full| (255.0 + (full - 255.0) * strength).round() as u8))
 }
 
+/// A change in percent with its sign; what rounds to nothing has none.
+pub fn signed_percent(percent: f64) -> String {
+    let text = format!("{percent:+.2}%");
+    if text.trim_start_matches(['+', '-']) == "0.00%" { "0.00%".to_owned() } else { text }
+}
+
 /// What is told under the pointer.
 fn title(name: &str, total: Change, own: Change, difference: &Difference) -> String {
     let whole = difference.whole();
     let part = |change: Change| {
         let noise = if change.noise && change.delta() != 0.0 { ", within noise" } else { "" };
         format!(
-            "{} → {} {}, {:.2}% → {:.2}%, {:+.2}%{noise}",
+            "{} → {} {}, {:.2}% → {:.2}%, {}{noise}",
             thousands(change.before.round() as u64),
             thousands(change.after.round() as u64),
             difference.after.unit,
             change.before / whole * 100.0,
             change.after / whole * 100.0,
-            change.delta() / whole * 100.0,
+            signed_percent(change.delta() / whole * 100.0),
         )
     };
     if own.before == 0.0 && own.after == 0.0 {

@@ -170,7 +170,22 @@ fn inferno(
     if let (Some(path), Some(palette)) = (&options.palette_file, &palette) {
         palette.save_to_file(path).map_err(Error::Write)?;
     }
-    Ok(opened(drawn, options.picture.inverted, hides))
+    let drawn = opened(drawn, options.picture.inverted, hides);
+    Ok(String::from_utf8(drawn).map_or_else(|e| e.into_bytes(), |drawn| well_formed(drawn).into_bytes()))
+}
+
+/// Text with no character that XML 1.0 forbids (section 2.2), not even escaped: names, titles and file names may have any. Control
+/// characters become their pictures (U+2400), others U+FFFD.
+fn well_formed(text: String) -> String {
+    let is_forbidden =
+        |c: char| c < ' ' && !['\t', '\n', '\r'].contains(&c) || ['\u{fffe}', '\u{ffff}'].contains(&c);
+    if !text.contains(is_forbidden) {
+        return text;
+    }
+    let picture = |c: char| if c < ' ' { char::from_u32(0x2400 + u32::from(c)) } else { None };
+    let replace =
+        |c: char| if is_forbidden(c) { picture(c).unwrap_or(char::REPLACEMENT_CHARACTER) } else { c };
+    text.chars().map(replace).collect()
 }
 
 /// Without script nothing looks as if it could be clicked; with it, a picture higher than the window opens at its roots, where the line
@@ -394,7 +409,7 @@ fn attribute<'a>(element: &'a str, name: &str) -> Option<&'a str> {
 }
 
 pub(super) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    well_formed(text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
 }
 
 /// A name as inferno takes it, without what has a meaning in folded text. Where there are Java frames, the palette goes by the

@@ -29,7 +29,7 @@ pub fn write(
     });
     let document = json!({
         "before": { "input": shown(&args.before), "total": difference.before.total },
-        "after": { "input": shown(&args.after), "total": difference.after.total },
+        "after": { "input": shown(args.after()), "total": difference.after.total },
         "unit": difference.after.unit,
         "normalized": !args.no_normalize,
         "scale": difference.scale,

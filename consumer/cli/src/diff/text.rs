@@ -3,13 +3,14 @@
 use std::io::{self, Write};
 
 use flightline_consumer::difference::{By, Change, Difference, Row};
+use flightline_consumer::render::difference::signed_percent;
 
 use super::DiffArgs;
 use crate::talk::shown;
 
 /// Writes the functions that changed most.
 pub fn write(args: &DiffArgs, difference: &Difference, by: By, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{} → {}", shown(&args.before), shown(&args.after))?;
+    writeln!(out, "{} → {}", shown(&args.before), shown(args.after()))?;
     writeln!(out, "{}", difference.totals(!args.no_normalize))?;
     let share = |weight: f64| weight / difference.whole() * 100.0;
     let (vanished, appeared) = (difference.vanished(), difference.appeared());
@@ -28,10 +29,7 @@ pub fn write(args: &DiffArgs, difference: &Difference, by: By, out: &mut dyn Wri
     for row in told {
         let part = |change: Change| {
             let mark = if change.noise && change.delta() != 0.0 { '~' } else { ' ' };
-            let delta = match share(change.delta()) {
-                delta if format!("{:.2}", delta.abs()) == "0.00" => "0.00%".to_owned(),
-                delta => format!("{delta:+.2}%"),
-            };
+            let delta = signed_percent(share(change.delta()));
             format!("{:>7.2}% {:>7.2}% {delta:>8}{mark}", share(change.before), share(change.after))
         };
         writeln!(out, "{}  {}  {}", part(row.own), part(row.total), row.label.text)?;

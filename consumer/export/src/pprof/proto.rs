@@ -21,6 +21,12 @@ pub struct Profile {
     /// All texts; the first is empty.
     #[prost(string, repeated, tag = "6")]
     pub string_table: Vec<String>,
+    /// Regular expression of functions that are left out with what they call.
+    #[prost(int64, tag = "7")]
+    pub drop_frames: i64,
+    /// Regular expression of functions that are kept although `drop_frames` matches.
+    #[prost(int64, tag = "8")]
+    pub keep_frames: i64,
     /// Begin, ns since 1970.
     #[prost(int64, tag = "9")]
     pub time_nanos: i64,

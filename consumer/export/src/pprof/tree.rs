@@ -1,11 +1,12 @@
 //! Stacks that are summed up as a pprof profile, and back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 
 use flate2::read::MultiGzDecoder;
 use flightline_consumer::tree::Tree;
 use prost::Message;
+use regex::RegexBuilder;
 
 use super::labels::Choice;
 use super::proto::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
@@ -69,6 +70,8 @@ pub struct Chosen {
     pub samples: u64,
     /// Some of the labels that there are, as `KEY=VALUE`, if any has a name that was asked for, else their names.
     pub there: Vec<String>,
+    /// Samples with a negative value, which are left out: a difference that pprof's `-base` made has them.
+    pub negative: u64,
 }
 
 /// Folded text of a gzipped profile's default value, or its last, and what that counts. Functions inlined into others are frames.
@@ -119,13 +122,21 @@ pub fn labelled_of(bytes: &[u8], labels: &[(String, String)], out: &mut impl Wri
         .iter()
         .position(|of| of.r#type == profile.default_sample_type && profile.default_sample_type != 0);
     let value = default.unwrap_or(profile.sample_type.len() - 1);
+    // A program without demangled names may have the symbols only.
+    let name = |function: &Function| match text(function.name) {
+        "" => text(function.system_name),
+        name => name,
+    };
     let names: HashMap<u64, &str> =
-        profile.function.iter().map(|function| (function.id, text(function.name))).collect();
+        profile.function.iter().map(|function| (function.id, name(function))).collect();
+    let dropped = dropped(&names, text(profile.drop_frames), text(profile.keep_frames))?;
     let locations: HashMap<u64, &Location> =
         profile.location.iter().map(|location| (location.id, location)).collect();
     let mut choice = Choice::new(labels);
+    let mut negative = 0;
     for sample in &profile.sample {
         let weight = sample.value.get(value).copied().unwrap_or(0);
+        negative += u64::from(weight < 0);
         if weight <= 0 || !choice.takes(sample, text) {
             continue;
         }
@@ -137,7 +148,14 @@ pub fn labelled_of(bytes: &[u8], labels: &[(String, String)], out: &mut impl Wri
             out.write_all(flightline_consumer::folded::clean(name).as_bytes())
         };
         // Leaf first, as stacks are.
+        let mut is_kept = false;
         for location in sample.location_id.iter().rev().filter_map(|id| locations.get(id)) {
+            let is_dropped = location.line.iter().any(|line| dropped.contains(&line.function_id));
+            // As pprof does: what precedes the first frame that stays is not dropped, or all might be.
+            if is_dropped && is_kept {
+                break;
+            }
+            is_kept |= !is_dropped;
             let mut named = false;
             let functions = location.line.iter().rev().filter_map(|line| names.get(&line.function_id));
             for name in functions.filter(|name| !name.is_empty()) {
@@ -156,7 +174,30 @@ pub fn labelled_of(bytes: &[u8], labels: &[(String, String)], out: &mut impl Wri
         "count" | "" => "samples",
         unit => unit,
     };
-    Ok(Chosen { unit: unit.to_owned(), samples, there })
+    Ok(Chosen { unit: unit.to_owned(), samples, there, negative })
+}
+
+/// Bytes of a compiled regular expression.
+const MOST_REGEX: usize = 1 << 20;
+
+/// The functions that `drop_frames` matches as a whole, and `keep_frames` does not (profile.proto).
+fn dropped(names: &HashMap<u64, &str>, drop: &str, keep: &str) -> io::Result<HashSet<u64>> {
+    if drop.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let whole = |pattern: &str| {
+        let regex = RegexBuilder::new(&format!("^(?:{pattern})$")).size_limit(MOST_REGEX).build();
+        regex.map_err(|error| invalid(&format!("drop_frames or keep_frames: {error}")))
+    };
+    let (drop, keep) = (whole(drop)?, if keep.is_empty() { None } else { Some(whole(keep)?) });
+    // As pprof does, without what is in parentheses.
+    let plain =
+        |name: &str| name.split('(').next().filter(|plain| !plain.is_empty()).unwrap_or(name).to_owned();
+    let is = |name: &str| {
+        let name = plain(name);
+        drop.is_match(&name) && keep.as_ref().is_none_or(|keep| !keep.is_match(&name))
+    };
+    Ok(names.iter().filter(|(_, name)| is(name)).map(|(id, _)| *id).collect())
 }
 
 fn invalid(what: &str) -> io::Error {
@@ -188,5 +229,45 @@ mod tests {
         for cut in 0..packed.len() {
             assert!(folded(&packed[..cut], &mut Vec::new()).is_err(), "{cut}");
         }
+    }
+
+    fn folded_text(profile: &Profile) -> (String, Chosen) {
+        let mut out = Vec::new();
+        let chosen = labelled_of(&profile.encode_to_vec(), &[], &mut out).unwrap();
+        (String::from_utf8(out).unwrap(), chosen)
+    }
+
+    #[test]
+    fn symbols_are_names_where_there_is_no_other() {
+        let mut profile = of_tree(&folded_text::read("main;f 3\n".as_bytes()).unwrap());
+        profile.function.iter_mut().for_each(|function| function.name = 0);
+        assert_eq!(folded_text(&profile).0, "main;f 3\n");
+    }
+
+    #[test]
+    fn negative_values_are_counted() {
+        let mut profile = of_tree(&folded_text::read("main;f 3\nmain;g 4\n".as_bytes()).unwrap());
+        profile.sample[0].value[0] = -3;
+        let (text, chosen) = folded_text(&profile);
+        assert_eq!((text.as_str(), chosen.negative), ("main;g 4\n", 1));
+    }
+
+    #[test]
+    fn frames_to_drop_go_with_what_they_call() {
+        let text = "main;malloc;brk 1\nmain;operator new(int);malloc 2\nmain;run 3\nmalloc;x 4\n";
+        let mut profile = of_tree(&folded_text::read(text.as_bytes()).unwrap());
+        profile.string_table.extend(["malloc|operator new".to_owned(), "oper.*".to_owned(), "(".to_owned()]);
+        let last = profile.string_table.len() as i64 - 1;
+        let lines = |profile: &Profile| {
+            let mut lines: Vec<String> = folded_text(profile).0.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines.join(" | ")
+        };
+        profile.drop_frames = last - 2;
+        assert_eq!(lines(&profile), "main 1 | main 2 | main;run 3 | malloc;x 4");
+        profile.keep_frames = last - 1;
+        assert_eq!(lines(&profile), "main 1 | main;operator new(int) 2 | main;run 3 | malloc;x 4");
+        profile.drop_frames = last;
+        assert!(labelled_of(&profile.encode_to_vec(), &[], &mut Vec::new()).is_err());
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Drawn {
 pub(super) fn read(inputs: &Inputs<'_>, range: Range, wanted: &Wanted, page: bool) -> Result<Drawn, Error> {
     let options = wanted.fold_options(page);
     let load = LoadOptions {
-        events: fold::event_names(&options.events),
+        events: fold::loaded_names(&options.events),
         lines: false,
         from_nanos: range.from(),
         to_nanos: range.last(),

@@ -1,6 +1,7 @@
 "use strict";
 const grouped = new Intl.NumberFormat("en-US");
 const fixed = (digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const fraction = new Intl.NumberFormat("en-US", { maximumFractionDigits: 9 });
 const two = fixed(2), three = fixed(3);
 
 /** How amounts of `unit` are written. */
@@ -10,11 +11,14 @@ function amountIn(unit, value) {
     return value >= 1e6 || value === 0 ? (value / 1e6).toFixed(3) + " ms" : (value / 1e3).toFixed(1) + " µs";
   }
   if (unit === "bytes" && value >= 1048576) return two.format(value / 1048576) + " MiB";
+  // Fractions are counted in tenths, hundredths and so on: 250 samples/1000.
+  const part = /^(.*)\/(10+)$/.exec(unit);
+  if (part) return fraction.format(value / part[2]) + " " + part[1];
   return grouped.format(value) + " " + (value === 1 ? unit.replace(/s$/, "") : unit);
 }
 
 /** The same in a column whose head has the unit. */
-const figureIn = (unit, value) => unit === "ns" || unit === "bytes" ? amountIn(unit, value) : grouped.format(value);
+const figureIn = (unit, value) => unit === "ns" || unit === "bytes" || /\/10+$/.test(unit) ? amountIn(unit, value) : grouped.format(value);
 
 const percentOf = (part, whole) => (whole ? (100 * part / whole).toFixed(2) : "0.00") + "%";
 

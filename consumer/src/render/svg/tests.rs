@@ -282,3 +282,26 @@ fn what_a_search_finds_is_the_least_where_boxes_are_left_out() {
     assert!(picture("a 9\nb 1\n", &thin).contains("Matched: at least "));
     assert!(!picture("a 9\nb 1\n", &SvgOptions::default()).contains("Matched: at least "));
 }
+
+#[test]
+fn any_character_in_a_name_leaves_well_formed_xml() {
+    let names: String =
+        (0..0x2_0000).step_by(1).filter_map(char::from_u32).filter(|c| !";\n\r".contains(*c)).collect();
+    let mut text = String::new();
+    for name in names.chars().collect::<Vec<_>>().chunks(64) {
+        text.push_str(&format!("main;{} 1\n", name.iter().collect::<String>()));
+    }
+    let mut options = SvgOptions::default();
+    options.picture.title = names.clone();
+    options.picture.subtitle = Some(names.chars().take(40).collect());
+    options.notes.clone_from(&names);
+    let picture = picture(&text, &options);
+    // XML 1.0, section 2.2: Char.
+    let is_char = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
+    let wrong: Vec<char> = picture.chars().filter(|c| !is_char(*c)).collect();
+    assert_eq!(wrong, []);
+    assert!(picture.contains('\u{241b}'), "the picture of ESC");
+    // Markup of names is escaped.
+    let boxes = drawn(&picture);
+    assert!(boxes.len() > 1000, "{}", boxes.len());
+}

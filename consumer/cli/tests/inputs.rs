@@ -1,0 +1,139 @@
+//! Text of other tools as input: `perf script`, folded and differential text.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+struct Inputs(TempDir);
+
+impl Inputs {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+fn flightline(words: &[&str], file: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flightline"));
+    command.args(words).arg(file).args(more).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Exit status, standard output on one line, standard error.
+fn fold(file: &Path, more: &[&str]) -> (Option<i32>, String, String) {
+    let done = flightline(&["fold"], file, more);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    (done.status.code(), text(&done.stdout).replace('\n', " | "), text(&done.stderr))
+}
+
+const TWO_EVENTS: &str = "\
+prog 1/7 [000] 1.0: 1000 cycles:
+\tffff1 a (/opt/my app/prog (deleted))
+
+prog 1/7 [000] 1.1: 77 instructions:
+\tffff1 b ([JIT app cache])
+
+";
+
+#[test]
+fn events_of_perf_script_are_chosen_by_name() {
+    let inputs = Inputs::new();
+    let file = inputs.file("two.txt", TWO_EVENTS);
+    let (status, out, errors) = fold(&file, &[]);
+    assert_eq!((status, out.as_str()), (Some(0), "prog;a 1000"));
+    assert!(errors.contains("1 samples of cycles") && errors.contains("instructions (1)"), "{errors}");
+    assert_eq!(fold(&file, &["-e", "instructions"]), (Some(0), "prog;b_[j] 77".into(), String::new()));
+    assert_eq!(fold(&file, &["-t", "-e", "cycles"]).1, "[prog tid=7];a 1000");
+    let (status, out, errors) = fold(&file, &["-e", "nonsense"]);
+    assert_eq!((status, out.as_str()), (Some(1), ""));
+    assert!(errors.contains("no event nonsense") && errors.contains("cycles, instructions"), "{errors}");
+}
+
+#[test]
+fn folded_text_is_read_as_others_write_it() {
+    let inputs = Inputs::new();
+    let folded = |content: &[u8]| fold(&inputs.file("x.folded", content), &[]);
+    let utf16: Vec<u8> = "\u{feff}main;a 3\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for (content, want) in [
+        (&b"# austin: 3.6\nmain;a 3\n"[..], "main;a 3"),
+        (b"\xef\xbb\xbfmain;a 3\nmain;b 2\n", "main;a 3 | main;b 2"),
+        (&utf16, "main;a 3"),
+        (b"main;a 0.3\nmain;b 0.4\n", "main;a 0.3 | main;b 0.4"),
+    ] {
+        assert_eq!(folded(content), (Some(0), want.into(), String::new()));
+    }
+    let (status, out, errors) = folded(b"main;a 3\nno stack\n");
+    assert_eq!((status, out.as_str()), (Some(0), "main;a 3"));
+    assert!(errors.contains("skipped") && errors.contains("line 2"), "{errors}");
+    let (status, out, errors) = folded(b"main;a 0\n");
+    assert_eq!((status, out.as_str(), errors.contains("no samples")), (Some(0), "", true), "{errors}");
+    for option in ["-t", "-p", "-ecpu"] {
+        let (status, _, errors) = fold(&inputs.file("x.folded", "main;a 3\n"), &[option]);
+        assert!(status == Some(1) && errors.contains("folded text has stacks only"), "{option}: {errors}");
+    }
+}
+
+#[test]
+fn fractions_have_their_unit_in_pictures() {
+    let inputs = Inputs::new();
+    let file = inputs.file("x.folded", "main;a 0.3\nmain;b 0.45\n");
+    let picture = inputs.0.path().join("x.svg");
+    let done = flightline(&["flame"], &file, &["-o", picture.to_str().unwrap()]);
+    assert!(done.status.success());
+    let picture = std::fs::read_to_string(picture).unwrap();
+    // inferno has whole numbers only.
+    assert!(picture.contains("<title>a (30 samples/100, 40.00%)"), "{picture}");
+}
+
+#[test]
+fn differential_text_is_compared() {
+    let inputs = Inputs::new();
+    let both = inputs.file("both.folded", "main;a 30 40\nmain;b 20 10\n");
+    let (before, after) = (
+        inputs.file("before.folded", "main;a 30\nmain;b 20\n"),
+        inputs.file("after.folded", "main;a 40\nmain;b 10\n"),
+    );
+    let table = |done: Output| {
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        // The first line has the names.
+        String::from_utf8(done.stdout).unwrap().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let want = table(flightline(&["diff"], &before, &[after.to_str().unwrap()]));
+    assert_eq!(table(flightline(&["diff"], &both, &[])), want);
+    let picture = |words: &[&str], file: &Path, more: &[&str]| {
+        let path = inputs.0.path().join("x.svg");
+        let done = flightline(words, file, &[more, &["--title", "x", "-o", path.to_str().unwrap()]].concat());
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        std::fs::read_to_string(path).unwrap()
+    };
+    let want = picture(&["diff"], &before, &[after.to_str().unwrap()]);
+    assert_eq!(picture(&["diff"], &both, &[]), want);
+    assert_eq!(picture(&["flame"], &both, &[]), want);
+    let (_, out, errors) = fold(&both, &[]);
+    assert_eq!(out, "main;a 40 | main;b 10");
+    assert!(errors.contains("second of its two values"), "{errors}");
+    // What diff writes, it reads.
+    let written = inputs.0.path().join("written.folded");
+    assert!(
+        flightline(&["diff"], &before, &[after.to_str().unwrap(), "-o", written.to_str().unwrap()])
+            .status
+            .success()
+    );
+    assert_eq!(table(flightline(&["diff"], &written, &[])), table(flightline(&["diff"], &both, &[])));
+    for (words, more) in [(["diff"], vec![]), (["diff"], vec![both.to_str().unwrap()])] {
+        let done = flightline(&words, &before, &more);
+        assert_eq!(done.status.code(), Some(1), "{more:?}");
+    }
+}
+
+#[test]
+fn perf_data_names_the_command_that_reads_it() {
+    let inputs = Inputs::new();
+    let (status, _, errors) = fold(&inputs.file("perf.data", b"PERFILE2\x68\0\0\0"), &[]);
+    assert!(status == Some(1) && errors.contains("perf script -i"), "{errors}");
+}

@@ -1,0 +1,56 @@
+//! Names of events.
+
+/// Letters that say how an event is counted: `cycles:u`, `cpu-clock:pppH`, `cpu_core/cycles/P`.
+const MODIFIERS: &str = "ukhHGSDWpPIebR";
+
+/// A name without its modifiers. `sched:sched_switch` has none.
+pub fn short(name: &str) -> &str {
+    let is_modifiers = |text: &str| text.chars().all(|letter| MODIFIERS.contains(letter));
+    match name.rsplit_once(':') {
+        Some((event, modifiers)) if is_modifiers(modifiers) => event,
+        _ => match name.rsplit_once('/') {
+            Some((event, modifiers)) if event.contains('/') && is_modifiers(modifiers) => {
+                &name[..=event.len()]
+            }
+            _ => name,
+        },
+    }
+}
+
+/// What an event of a kind of processor counts: `cycles` of `cpu_core/cycles/` and `cpu_atom/cycles/`.
+pub fn base(name: &str) -> &str {
+    let of_processor = name.starts_with("cpu").then(|| name.strip_suffix('/')).flatten();
+    let term = of_processor.and_then(|name| name.split_once('/')).map(|(_, term)| term);
+    term.map_or(name, |term| term.split(',').next().unwrap_or(term))
+}
+
+/// What periods of an event count, as of trees.
+pub fn unit(base: &str) -> &str {
+    if ["cpu-clock", "task-clock"].contains(&base) { "ns" } else { base }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modifiers_and_processors_are_no_part_of_what_is_counted() {
+        for (name, without, counts) in [
+            ("cycles", "cycles", "cycles"),
+            ("cycles:u", "cycles", "cycles"),
+            ("cpu-clock:pppH", "cpu-clock", "cpu-clock"),
+            ("sched:sched_switch", "sched:sched_switch", "sched:sched_switch"),
+            ("sched:sched_switch:k", "sched:sched_switch", "sched:sched_switch"),
+            ("cpu_core/cycles/P", "cpu_core/cycles/", "cycles"),
+            ("cpu_atom/cycles/", "cpu_atom/cycles/", "cycles"),
+            ("cpu/mem-loads,ldlat=30/P", "cpu/mem-loads,ldlat=30/", "mem-loads"),
+            ("uncore/clockticks/", "uncore/clockticks/", "uncore/clockticks/"),
+            ("", "", ""),
+            ("/", "/", "/"),
+            ("cpu/", "cpu/", "cpu/"),
+            ("é:é", "é:é", "é:é"),
+        ] {
+            assert_eq!((short(name), base(short(name))), (without, counts), "{name}");
+        }
+    }
+}

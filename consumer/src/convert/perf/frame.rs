@@ -1,0 +1,229 @@
+//! Frames of a stack.
+
+use crate::folded::clean;
+
+/// One line of a stack: an address, and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    address: &'a str,
+    /// All that follows the address.
+    pub text: &'a str,
+    /// The symbol with its offset, empty if there is none.
+    symbol: &'a str,
+    /// The file, without what perf says of it in parentheses.
+    pub module: Option<&'a str>,
+}
+
+/// The frame that a line has; `None` if the line does not begin with an address.
+pub fn of(line: &str) -> Option<Frame<'_>> {
+    let line = line.trim();
+    let (address, text) = line.split_once(' ').unwrap_or((line, ""));
+    u64::from_str_radix(address, 16).ok()?;
+    let text = text.trim();
+    let (symbol, module) = match last_group(text) {
+        Some(at) => (text[..at].trim_end(), Some(without_state(&text[at + 1..text.len() - 1]))),
+        None => (text, None),
+    };
+    Some(Frame { address, text, symbol, module })
+}
+
+/// Where the parenthesis opens that closes at the end, if a space or nothing is before it: names of files may have both.
+fn last_group(text: &str) -> Option<usize> {
+    if !text.ends_with(')') {
+        return None;
+    }
+    let mut depth = 0;
+    for (at, byte) in text.bytes().enumerate().rev() {
+        match byte {
+            b')' => depth += 1,
+            b'(' => depth -= 1,
+            _ => continue,
+        }
+        if depth == 0 {
+            let free = at == 0 || text.as_bytes()[at - 1] == b' ';
+            return free.then_some(at);
+        }
+    }
+    None
+}
+
+fn without_state(module: &str) -> &str {
+    module.strip_suffix(" (deleted)").unwrap_or(module)
+}
+
+/// Whether a line is the source line that `-F +srcline` puts behind a frame, as `  file.c:12`.
+pub fn is_source_line(line: &str) -> bool {
+    let line = line.trim();
+    let number = line.rsplit_once(':').map(|(_, number)| number.split(' ').next().unwrap_or(number));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        || line.ends_with(":?")
+}
+
+impl Frame<'_> {
+    /// Whether more is known than the address.
+    pub fn is_named(&self) -> bool {
+        !self.text.is_empty()
+    }
+
+    /// The functions, innermost first: more than one where a compiler at run time has told what it inlined (`caller->inlined`).
+    pub fn names(&self) -> Vec<String> {
+        let symbol = without_offset(self.symbol);
+        let module = self.module.unwrap_or_default();
+        if symbol.is_empty() || symbol == "[unknown]" {
+            let file = module.rsplit('/').next().filter(|file| !file.is_empty());
+            let name = match file {
+                Some("[unknown]") => "[unknown]".to_owned(),
+                Some(file) => format!("[{}]", clean(file.trim_matches(['[', ']']))),
+                None if symbol.is_empty() => format!("0x{}", self.address),
+                None => symbol.to_owned(),
+            };
+            return vec![name + mark(module)];
+        }
+        if !is_run_time_code(module) {
+            let mark = if module == "inlined" { "_[i]" } else { mark(module) };
+            return vec![clean(tidy(symbol)) + mark];
+        }
+        let mut names: Vec<String> =
+            symbol.split("->").map(|name| clean(tidy(java(name).unwrap_or(name))) + "_[i]").collect();
+        if let Some(outermost) = names.first_mut() {
+            outermost.truncate(outermost.len() - "_[i]".len());
+            outermost.push_str("_[j]");
+        }
+        names.reverse();
+        names
+    }
+}
+
+fn without_offset(symbol: &str) -> &str {
+    match symbol.rsplit_once("+0x") {
+        Some((name, offset)) if offset.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
+        _ => symbol,
+    }
+}
+
+/// The suffix for the kind of code, as the stackcollapse programs have it.
+fn mark(module: &str) -> &'static str {
+    const NOT_OF_THE_KERNEL: [&str; 5] = ["[unknown]", "[vdso]", "[stack]", "[heap]", "[anon]"];
+    let kernel = module.starts_with('[') && !NOT_OF_THE_KERNEL.contains(&module)
+        || module.ends_with("vmlinux")
+        || module.ends_with(".ko")
+        || module.contains(".ko.");
+    if is_run_time_code(module) {
+        "_[j]"
+    } else if kernel {
+        "_[k]"
+    } else {
+        ""
+    }
+}
+
+/// Whether perf has the symbols from a map or dump of code made at run time.
+fn is_run_time_code(module: &str) -> bool {
+    let file = module.rsplit('/').next().unwrap_or(module);
+    file.starts_with("perf-") && file.ends_with(".map")
+        || file.starts_with("jitted-") && file.ends_with(".so")
+        || module == "[JIT app cache]"
+        || module.starts_with("[JIT] tid ")
+}
+
+/// `Ljava/lang/String;::hashCode` as `java/lang/String::hashCode`.
+fn java(name: &str) -> Option<&str> {
+    name.strip_prefix('L').filter(|name| name.contains('/') && name.contains(';'))
+}
+
+/// A name without the list of its arguments: it begins with a parenthesis that is in no other brackets, and belongs neither to a
+/// type without a name, to `operator()` nor to a receiver of Go's.
+fn tidy(name: &str) -> &str {
+    let mut depth = 0i32;
+    let bytes = name.as_bytes();
+    let mut skip_to = 0;
+    for (at, byte) in bytes.iter().enumerate().filter(|(_, byte)| byte.is_ascii()) {
+        if at < skip_to {
+            continue;
+        }
+        match byte {
+            b'o' if name[at..].starts_with("operator") => {
+                // `operator<`, `operator->`, `operator()`: what follows is no bracket.
+                let rest = &name[at + 8..];
+                let rest =
+                    rest.strip_prefix("()").unwrap_or_else(|| rest.trim_start_matches(['<', '>', '-', '=']));
+                skip_to = name.len() - rest.len();
+            }
+            b'-' if bytes.get(at + 1) == Some(&b'>') => skip_to = at + 2,
+            b'<' | b'{' | b'[' => depth += 1,
+            b'>' | b'}' | b']' | b')' => depth -= 1,
+            b'(' => {
+                let of_go = at > 0 && bytes[at - 1] == b'.';
+                let nameless = name[at..].starts_with("(anonymous namespace)");
+                if depth == 0 && at > 0 && !of_go && !nameless {
+                    return &name[..at];
+                }
+                depth += 1;
+            }
+            _ => {}
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_may_have_spaces_and_parentheses() {
+        for (line, symbol, module) in [
+            ("\tffff1 leaf (/opt/my app/prog)", "leaf", Some("/opt/my app/prog")),
+            ("\tffff1 leaf+0x1f (/bin/prog (deleted))", "leaf+0x1f", Some("/bin/prog")),
+            ("  1 f(int) (/opt/a (1)/b)", "f(int)", Some("/opt/a (1)/b")),
+            ("1 f(int)", "f(int)", None),
+            ("1  (/lib/libc-2.15.so)", "", Some("/lib/libc-2.15.so")),
+            (
+                "1 std::function<void (int)>::operator()(int) const (/x)",
+                "std::function<void (int)>::operator()(int) const",
+                Some("/x"),
+            ),
+            ("ffff1", "", None),
+            ("1 ) (", ") (", None),
+        ] {
+            let frame = of(line).unwrap();
+            assert_eq!((frame.symbol, frame.module), (symbol, module), "{line}");
+        }
+        for line in ["", "x (y)", "  file.c:12", "0x12 f (x)"] {
+            assert_eq!(of(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn names_are_without_arguments_and_marked() {
+        let names = |line: &str| of(line).unwrap().names().join(" ");
+        for (line, want) in [
+            ("1 f(int)+0x8 (/x)", "f"),
+            ("1 ns::(anonymous namespace)::f(int) (/x)", "ns::(anonymous namespace)::f"),
+            ("1 net/http.(*Client).Do (/x)", "net/http.(*Client).Do"),
+            ("1 a::operator()(int) const (/x)", "a::operator()"),
+            ("1 a::operator<(b const&) (/x)", "a::operator<"),
+            ("1 p::operator->() const (/x)", "p::operator->"),
+            ("1 std::function<void (int)>::f(int) (/x)", "std::function<void (int)>::f"),
+            ("1 <a as b<fn(c)>>::d (/x)", "<a as b<fn(c)>>::d"),
+            ("1 do_x ([kernel.kallsyms])", "do_x_[k]"),
+            ("1 do_y ([nf_conntrack])", "do_y_[k]"),
+            ("1 __vdso_time ([vdso])", "__vdso_time"),
+            ("1 a.b ([JIT app cache])", "a.b_[j]"),
+            (
+                "1 Ljava/lang/A;::f->Ljava/lang/B;::g (/tmp/perf-7.map)",
+                "java/lang/B:::g_[i] java/lang/A:::f_[j]",
+            ),
+            ("1 f (inlined)", "f_[i]"),
+            ("1 [unknown] (/usr/lib/libc.so)", "[libc.so]"),
+            ("1 [unknown] ([unknown])", "[unknown]"),
+            ("1 [unknown] ([kernel.kallsyms])", "[kernel.kallsyms]_[k]"),
+            ("ff1", "0xff1"),
+            ("1 a;b\u{1} (/x)", "a:b\u{1}"),
+            ("1 ( (/x)", "("),
+            ("1 é(é (/x)", "é"),
+        ] {
+            assert_eq!(names(line), want, "{line}");
+        }
+    }
+}

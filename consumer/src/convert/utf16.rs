@@ -1,0 +1,117 @@
+//! Text in UTF-16, as PowerShell 5 redirects it.
+
+use std::io::{self, Read};
+
+/// Bytes decoded at a time.
+const BLOCK: usize = 64 << 10;
+
+/// The order of a unit's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The less significant first.
+    Little,
+    /// The more significant first.
+    Big,
+}
+
+/// The order that the byte order mark says; `None` if a text does not begin with one.
+pub fn order(head: &[u8]) -> Option<Order> {
+    match head {
+        [0xff, 0xfe, ..] => Some(Order::Little),
+        [0xfe, 0xff, ..] => Some(Order::Big),
+        _ => None,
+    }
+}
+
+/// Reads UTF-16 as UTF-8, with replacement characters for surrogates that stand alone.
+pub struct Decoder<R> {
+    input: R,
+    order: Order,
+    /// Decoded, and how much of it was given.
+    text: Vec<u8>,
+    given: usize,
+    /// A first half of two units, whose second half has not been read.
+    half: Option<u16>,
+}
+
+impl<R: Read> Decoder<R> {
+    /// One for `input`, which begins with a byte order mark; the mark is read as one.
+    pub fn new(input: R, order: Order) -> Self {
+        Self { input, order, text: Vec::new(), given: 0, half: None }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        self.input.by_ref().take(BLOCK as u64).read_to_end(&mut bytes)?;
+        let is_last = bytes.len() < BLOCK;
+        let units = bytes.chunks(2).map(|pair| match (self.order, pair) {
+            (Order::Little, &[low, high]) => u16::from_le_bytes([low, high]),
+            (Order::Big, &[high, low]) => u16::from_be_bytes([high, low]),
+            // Half a unit at the end.
+            _ => 0xfffd,
+        });
+        let mut units: Vec<u16> = self.half.take().into_iter().chain(units).collect();
+        if let Some(&last) = units.last()
+            && !is_last
+            && (0xd800..0xdc00).contains(&last)
+        {
+            self.half = Some(last);
+            units.pop();
+        }
+        self.text.clear();
+        self.given = 0;
+        for letter in char::decode_utf16(units) {
+            let letter = letter.unwrap_or(char::REPLACEMENT_CHARACTER);
+            self.text.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Decoder<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if self.given == self.text.len() {
+            self.fill()?;
+        }
+        let mut left = &self.text[self.given..];
+        let read = left.read(to)?;
+        self.given += read;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_orders_are_read() {
+        let text = format!("\u{feff}main;é;𝄞 3\n{}", "long;stack 1\n".repeat(9000));
+        for order in [Order::Little, Order::Big] {
+            let bytes: Vec<u8> = text
+                .encode_utf16()
+                .flat_map(|unit| if order == Order::Little { unit.to_le_bytes() } else { unit.to_be_bytes() })
+                .collect();
+            assert_eq!(super::order(&bytes), Some(order));
+            let mut read = String::new();
+            Decoder::new(&bytes[..], order).read_to_string(&mut read).unwrap();
+            assert_eq!(read, text);
+        }
+    }
+
+    #[test]
+    fn a_pair_over_two_blocks_stays_one_letter() {
+        let text = format!("{}𝄞x", "a".repeat(BLOCK / 2 - 1));
+        let bytes: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let mut read = String::new();
+        Decoder::new(&bytes[..], Order::Little).read_to_string(&mut read).unwrap();
+        assert_eq!(read, text);
+    }
+
+    #[test]
+    fn halves_are_replaced() {
+        let mut read = String::new();
+        Decoder::new(&[0x00, 0xd8, b'a', 0, b'b'][..], Order::Little).read_to_string(&mut read).unwrap();
+        assert_eq!(read, "\u{fffd}a\u{fffd}");
+    }
+}
