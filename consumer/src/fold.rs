@@ -172,8 +172,8 @@ pub fn event_names(names: &[String]) -> Vec<String> {
     full
 }
 
-/// Full names of the event types to load, so that [`fold`] can choose those that `names` stand for: of `wall` also the type that
-/// async-profiler's wall clock wrote before its version 4.
+/// Full names of the event types to load before [`fold`] selects events by `names`. `wall` includes the type that async-profiler used
+/// for its wall clock before version 4.
 pub fn loaded_names(names: &[String]) -> Vec<String> {
     let of_wall = names.iter().any(|name| name == "wall").then(|| CPU.to_owned());
     event_names(names).into_iter().chain(of_wall).collect()

@@ -117,8 +117,8 @@ fn a_recording_without_sizes_is_whole() {
 
 #[test]
 fn wall_clock_samples_count_what_they_stand_for() {
-    // One event may stand for many samples, of the interval each: its `timeSpan` is the time from the first to the last, 0 for one.
-    // The sums are by hand from `jfr print` of the file.
+    // An event counts `samples`, and each of them represents one interval. Its `timeSpan` is the time between the first and the last
+    // of them, which is 0 for one sample. The sums were made by hand from `jfr print` of the file.
     for (file, samples, interval, stacks) in
         [("ap-native-wall", 402, 5_000_000, None), ("ap-java-wall", 1_075, 20_000_000, Some(136))]
     {
@@ -136,7 +136,7 @@ fn wall_clock_samples_count_what_they_stand_for() {
     }
 }
 
-/// Its samples as async-profiler's wall clock wrote those of threads that sleep before its version 4.
+/// The recording with all threads asleep, as async-profiler wrote its wall-clock samples before version 4.
 fn asleep(path: &Path) -> Vec<u8> {
     let mut bytes = std::fs::read(path).unwrap();
     // Strings of the constant pool of states, the second one after its key.

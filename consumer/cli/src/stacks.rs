@@ -337,7 +337,7 @@ fn refuse_of_text(args: &SelectArgs) -> Result<()> {
 }
 
 /// # Errors
-/// Something is asked that folded text does not tell.
+/// An option selects by something that folded text does not have.
 fn refuse_of_folded(args: &SelectArgs, text: &Text) -> Result<()> {
     let asked =
         [("--event", !args.events.is_empty()), ("--threads", args.threads), ("--process", args.process)];
@@ -369,7 +369,7 @@ fn fold_text(texts: impl Iterator<Item = Text>, filter: &Filter) -> Result<Folde
     let mut folded = folded::read_chosen(BufReader::new(whole), differential, keep)?;
     if folded.skipped > 0 {
         talk::warning(format_args!(
-            "{} lines are not folded text (\"frame;frame value\") and were skipped, the first is line {}",
+            "skipped lines that are not folded text (\"frame;frame value\"): {}, the first is line {}",
             folded.skipped, folded.first_skipped
         ));
     }

@@ -46,7 +46,7 @@ fn events_of_perf_script_are_chosen_by_name() {
     let file = inputs.file("two.txt", TWO_EVENTS);
     let (status, out, errors) = fold(&file, &[]);
     assert_eq!((status, out.as_str()), (Some(0), "prog;a 1000"));
-    assert!(errors.contains("1 samples of cycles") && errors.contains("instructions (1)"), "{errors}");
+    assert!(errors.contains("shown: cycles (1)") && errors.contains("instructions (1)"), "{errors}");
     assert_eq!(fold(&file, &["-e", "instructions"]), (Some(0), "prog;b_[j] 77".into(), String::new()));
     assert_eq!(fold(&file, &["-t", "-e", "cycles"]).1, "[prog tid=7];a 1000");
     let (status, out, errors) = fold(&file, &["-e", "nonsense"]);

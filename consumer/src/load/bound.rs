@@ -62,7 +62,7 @@ impl Names {
         let thread = ["sampledThread", "eventThread"].into_iter().find(|n| class.field_index(n).is_some());
         let is_ours = || chunk.types.classes().iter().any(|class| class.name.starts_with("flightline."));
         let value = VALUES.iter().find_map(|&(name, unit)| {
-            // async-profiler's is the time from the first to the last of the samples, 0 for one; they stand for the interval each.
+            // In recordings of async-profiler this is the time between the first and the last sample. Each sample represents one interval.
             if name == "timeSpan" && !is_ours() {
                 return None;
             }

@@ -12,7 +12,7 @@ pub(crate) struct Settings {
     periods: Vec<Period>,
     /// The producer counts something else than time.
     counts_events: bool,
-    /// The interval is that of the wall clock: async-profiler tells it as that of `jdk.ExecutionSample` all the same.
+    /// The wall clock was recorded. async-profiler writes its interval as a setting of `jdk.ExecutionSample`.
     by_wall_clock: bool,
     /// Settings whose strings were not known yet when they were met, and those behind them: type id, payload, offset.
     kept: Vec<(u64, Box<[u8]>, u64)>,
@@ -125,7 +125,7 @@ impl Settings {
     }
 }
 
-/// async-profiler's interval of the wall clock; 0 stands for its default.
+/// async-profiler's interval of the wall clock. It records 0 if no interval was given, and then uses 50 ms.
 fn or_default(nanos: u64) -> u64 {
     if nanos == 0 { 50_000_000 } else { nanos }
 }

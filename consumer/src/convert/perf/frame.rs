@@ -65,7 +65,7 @@ impl Frame<'_> {
         !self.text.is_empty()
     }
 
-    /// The functions, innermost first: more than one where a compiler at run time has told what it inlined (`caller->inlined`).
+    /// The functions, innermost first. A JIT compiler may have named inlined functions too: `caller->inlined`.
     pub fn names(&self) -> Vec<String> {
         let symbol = without_offset(self.symbol);
         let module = self.module.unwrap_or_default();

@@ -13,7 +13,7 @@ pub struct Header<'a> {
     pub tid: Option<&'a str>,
     /// Whether it has a time, which hardly another line has.
     pub has_time: bool,
-    /// How much it stands for.
+    /// The number of events that the sample represents.
     pub period: Option<u64>,
     /// With modifiers.
     pub event: Option<&'a str>,

@@ -53,7 +53,7 @@ pub(super) struct Event {
     pub samples: u64,
     /// Samples without a stack.
     pub no_stack: u64,
-    /// Its samples say how much they stand for.
+    /// Its samples have a period.
     pub has_periods: bool,
     stacks: HashMap<String, Weight>,
 }
@@ -243,11 +243,11 @@ pub(super) struct Chosen<'s> {
 }
 
 impl Script {
-    /// Chooses the events that are called one of `asked`: by their names, or for all processors, `cycles` for `cpu_core/cycles/`. Of
-    /// none, those called as the first.
+    /// Selects events by name. `cycles` also selects `cpu_core/cycles/` and `cpu_atom/cycles/`. Without names, it selects the event of the
+    /// first sample.
     ///
     /// # Errors
-    /// An event that is asked for has no sample.
+    /// The script has no sample of one of the events.
     pub fn choose(&self, asked: &[impl AsRef<str>]) -> Result<Chosen<'_>, Error> {
         let called = |event: &Event, name: &str| event.name == name || base(&event.name) == base(short(name));
         let exact = |name: &str| self.events.iter().any(|event| event.name == name);
@@ -274,11 +274,10 @@ impl Script {
             .map(|event| format!("{} ({})", event.name, event.samples))
             .collect();
         if asked.is_empty() && !others.is_empty() {
-            let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
-            let (names, others) = (names.join(", "), others.join(", "));
-            notes.push(format!(
-                "shown are the {samples} samples of {names}; -e NAME selects another event: {others}"
-            ));
+            let shown: Vec<String> =
+                events.iter().map(|event| format!("{} ({})", event.name, event.samples)).collect();
+            let (shown, others) = (shown.join(", "), others.join(", "));
+            notes.push(format!("shown: {shown}; -e NAME selects another event: {others}"));
         }
         let mut bases: Vec<&str> = events.iter().map(|event| base(&event.name)).collect();
         bases.dedup();
@@ -294,7 +293,7 @@ impl Script {
         }
         if self.skipped > 0 {
             notes.push(format!(
-                "{} lines are not of a form that perf script writes and were skipped, the first is line {}",
+                "skipped lines that perf script does not write: {}, the first is line {}",
                 self.skipped, self.first_skipped
             ));
         }

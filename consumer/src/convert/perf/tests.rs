@@ -86,7 +86,7 @@ prog 1 [000] 1.1: 77 instructions:u:
 \tffff1 b (/bin/prog)
 
 ";
-    let note = "shown are the 1 samples of cycles; -e NAME selects another event: instructions (1)";
+    let note = "shown: cycles (1); -e NAME selects another event: instructions (1)";
     assert_eq!(fold(two, &[]), ("prog;a 1000".into(), vec![note.into()]));
     assert_eq!(fold(two, &["instructions"]), ("prog;b 77".into(), vec![]));
     assert_eq!(fold(two, &["instructions:u"]).0, "prog;b 77");
@@ -151,7 +151,10 @@ prog 1 [000] 1.2: 1 cycles:
     let (out, notes) = fold(script, &[]);
     assert_eq!(out, "prog 1 | prog;leaf 1");
     assert_eq!(notes[0], "1 of 2 samples have no stack");
-    assert!(notes[1].starts_with("1 lines are not") && notes[1].ends_with("line 5"), "{notes:?}");
+    assert!(
+        notes[1].starts_with("skipped lines") && notes[1].ends_with(": 1, the first is line 5"),
+        "{notes:?}"
+    );
 }
 
 #[test]
