@@ -1,7 +1,7 @@
 //! Weights in words.
 //!
-//! Weights are whole numbers. Where a profile has fractions, they are counted in tenths, hundredths and so on, which the unit then says:
-//! 250 `samples/1000` is 0.25 samples.
+//! Weights are whole numbers. Fractions are counted in tenths, hundredths and so on, and the unit has the divisor: 250 `samples/1000` are
+//! 0.25 samples.
 
 use std::io::{self, Write};
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_say_how_many_decimals_weights_have() {
+    fn unit_suffix_gives_decimals() {
         for (unit, base, of) in [
             ("samples", "samples", 0),
             ("samples/1000", "samples", 3),

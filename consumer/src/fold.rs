@@ -12,7 +12,7 @@ use regex::Regex;
 
 use crate::error::Error;
 use crate::load::VARIED;
-use crate::model::{ASLEEP, EventKind, Id, Model, SampleKey, Stack, Unit, Weight};
+use crate::model::{ASLEEP, EXECUTION_SAMPLE as CPU, EventKind, Id, Model, SampleKey, Stack, Unit, Weight};
 use crate::tree::Tree;
 use folder::Folder;
 pub use folder::label;
@@ -97,7 +97,7 @@ pub const TOO_MANY_FRAMES: &str = "[too many frames]";
 /// Short names of event types: groups of types, of which the first that was recorded is taken. Both types of `cpu` measure
 /// the same time, and JDK 25 can record both; `alloc` is of the JVM's heap where there is one.
 const ALIASES: &[(&str, &[&[&str]])] = &[
-    ("cpu", &[&["jdk.ExecutionSample"], &["jdk.CPUTimeSample"], &["datadog.ExecutionSample"]]),
+    ("cpu", &[&[CPU], &["jdk.CPUTimeSample"], &["datadog.ExecutionSample"]]),
     ("wall", &[&["profiler.WallClockSample"], &["datadog.MethodSample"]]),
     (
         "alloc",
@@ -131,8 +131,6 @@ const ALIASES: &[(&str, &[&[&str]])] = &[
     ("exception", &[&["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow", "flightline.Throw"]]),
     ("throw", &[&["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow", "flightline.Throw"]]),
 ];
-
-const CPU: &str = "jdk.ExecutionSample";
 
 /// Taken when no event is asked for: the first that was recorded.
 pub(crate) const PREFERRED: &[&str] =

@@ -53,12 +53,12 @@ pub fn clean(name: &str) -> String {
         .collect()
 }
 
-/// What was read of folded text.
+/// The result of reading folded text.
 #[derive(Debug)]
 pub struct Folded {
     /// The stacks. If a value has a fraction, weights are in the tenths, hundredths, … that the unit names.
     pub tree: Tree,
-    /// Of differential text the stacks before; `tree` are those after, in the same unit.
+    /// The stacks before, if the text is differential; `tree` then has those after, in the same unit.
     pub before: Option<Tree>,
     /// Lines that are no folded text and were skipped. Comments (`# …`) do not count.
     pub skipped: u64,
@@ -116,13 +116,13 @@ pub fn read_chosen(
     }
     let decimals = after.decimals.max(before.decimals);
     let finish = |mut reader: Reader| {
-        reader.have_decimals(decimals);
+        reader.scale_to(decimals);
         reader.builder.finish(amount::with_decimals("samples", decimals))
     };
     Ok(Folded { tree: finish(after), before: differential.then(|| finish(before)), skipped, first_skipped })
 }
 
-/// Whether `head`, how a text begins, is differential: all its lines have two values.
+/// Returns true if all lines of `head`, the beginning of a text, have two values.
 pub fn is_differential(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     // The last line may be cut.
@@ -151,8 +151,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Has weights with at least so many decimals.
-    fn have_decimals(&mut self, decimals: u32) {
+    /// Scales the weights to at least so many decimals.
+    fn scale_to(&mut self, decimals: u32) {
         if decimals > self.decimals {
             self.builder.multiply(10u64.pow(decimals - self.decimals));
             self.decimals = decimals;
@@ -160,7 +160,7 @@ impl Reader {
     }
 
     fn add(&mut self, stack: &str, value: Decimal) {
-        self.have_decimals(value.decimals);
+        self.scale_to(value.decimals);
         let value = value.mantissa.saturating_mul(10u64.pow(self.decimals - value.decimals));
         let alike = stack.bytes().zip(self.before.bytes()).take_while(|(a, b)| a == b).count();
         let ends_here = |end: usize| stack.as_bytes().get(end).is_none_or(|&next| next == b';');
@@ -246,10 +246,14 @@ fn kind_of(frame: &str) -> FrameKind {
 mod tests {
     use super::*;
 
-    fn round_trip(text: &str) -> String {
+    fn text_of(tree: &Tree) -> String {
         let mut out = Vec::new();
-        write(&read(text.as_bytes()).unwrap(), &mut out).unwrap();
+        write(tree, &mut out).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    fn round_trip(text: &str) -> String {
+        text_of(&read(text.as_bytes()).unwrap())
     }
 
     #[test]
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_are_kept() {
+    fn fractional_values() {
         for (text, want) in [
             ("a 0.3\nb 0.4\nc 0.2\n", "a 0.3\nb 0.4\nc 0.2\n"),
             ("a 1\na 0.25\nb 1e-3\n", "a 1.25\nb 0.001\n"),
@@ -295,11 +299,7 @@ mod tests {
             assert!(!is_differential(other.as_bytes()), "{other}");
         }
         let folded = read_chosen(text.as_bytes(), true, |_| true).unwrap();
-        let of = |tree: &Tree| {
-            let mut out = Vec::new();
-            write(tree, &mut out).unwrap();
-            (String::from_utf8(out).unwrap(), tree.unit.clone())
-        };
+        let of = |tree: &Tree| (text_of(tree), tree.unit.clone());
         assert_eq!(of(&folded.tree), ("main;a 4\nmain;b 0.5\n".into(), "samples/10".into()));
         assert_eq!(of(&folded.before.unwrap()), ("main;a 3\nmain;b 2\n".into(), "samples/10".into()));
     }

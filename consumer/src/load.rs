@@ -22,7 +22,7 @@ use jfr_format::read::{
     Batch, Chunk, ChunkEnd, Class, Decoder, Delivery, Frame, Input, Interest, Item, Recording,
 };
 
-use crate::model::{ASLEEP, EventKind, Id, Model, SampleKey, Unit};
+use crate::model::{ASLEEP, EventKind, Id, Model, SampleKey, Unit, is_asleep};
 use crate::warnings::Warnings;
 use bound::Bound;
 use resolve::Resolver;
@@ -428,7 +428,7 @@ impl Loader {
             };
             let state = self.resolver.state(chunk, model, raw.state);
             let key = SampleKey {
-                kind: asleep(model, kind, state),
+                kind: in_state(model, kind, state),
                 thread: self.resolver.thread(chunk, model, raw.thread, warnings),
                 stack: self.resolver.stack(chunk, model, (raw.stack, called), warnings),
                 state,
@@ -438,11 +438,10 @@ impl Loader {
     }
 }
 
-/// The kind of a sample in a state: `jdk.ExecutionSample` of threads that sleep are of a wall clock, see [`ASLEEP`].
-fn asleep(model: &mut Model, kind: Id<EventKind>, state: Option<Id<Arc<str>>>) -> Id<EventKind> {
-    let sleeps = state.is_some_and(|state| &**model.states.get(state) == "STATE_SLEEPING");
+/// The kind of a sample in a state, see [`ASLEEP`].
+fn in_state(model: &mut Model, kind: Id<EventKind>, state: Option<Id<Arc<str>>>) -> Id<EventKind> {
     let of = model.kinds.get(kind);
-    if !sleeps || &*of.name != "jdk.ExecutionSample" {
+    if !is_asleep(&of.name, state.map(|state| &**model.states.get(state))) {
         return kind;
     }
     let asleep = EventKind { variant: Some(ASLEEP.into()), ..of.clone() };

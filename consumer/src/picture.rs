@@ -96,8 +96,8 @@ pub fn subtitle(tree: &Tree, of: &str, missing: Option<&Missing>) -> String {
     format!("{} · {of}{lost}", amount(tree.total, &tree.unit))
 }
 
-/// What a picture of recordings shows: the program if there is one, the events and what all of them weigh, when they were recorded, the
-/// share that is missing, and which other events there are.
+/// Describes a picture of recordings: the program if there is one only, the events and their total, the time range, the share that is
+/// missing, and the other events.
 pub fn headline(model: &Model, options: &FoldOptions, tree: &Tree, missing: Option<&Missing>) -> String {
     let mut parts = Vec::new();
     // `name (pid)`: the JDK's groups of threads are no programs.

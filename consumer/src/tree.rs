@@ -87,8 +87,8 @@ struct Growing {
 pub const NONE: u32 = u32::MAX;
 
 impl Tree {
-    /// Has weights with at least so many decimals, see [`crate::amount::decimals`].
-    pub fn have_decimals(&mut self, decimals: u32) {
+    /// Scales the weights to at least so many decimals, see [`crate::amount::decimals`].
+    pub fn scale_to(&mut self, decimals: u32) {
         let (base, own) = amount::decimals(&self.unit);
         let Some(more) = decimals.checked_sub(own).filter(|&more| more > 0) else { return };
         let unit = amount::with_decimals(base, decimals);

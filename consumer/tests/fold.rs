@@ -152,7 +152,7 @@ fn asleep(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn execution_samples_of_sleeping_threads_are_wall_clock_samples() {
+fn sleeping_execution_samples_count_as_wall_clock() {
     let path = fixtures().join("recordings/ap-java-cpu.jfr");
     let total = |model: &Model, event: &str| {
         let events = if event.is_empty() { vec![] } else { vec![event.to_owned()] };

@@ -26,8 +26,8 @@ def work():
 while True: work()
 ";
 
-/// How often agents report to a service under test. Short, as tests wait for agents to be given up after two of them; not shorter, as
-/// an agent on a busy machine is late by seconds.
+/// The time between two reports of an agent to a service under test. A test may wait until the service gives an agent up, which takes
+/// two of them; an agent on a busy machine is late by seconds.
 pub const HEARTBEAT: &str = "3s";
 
 /// A Python that is no script of a version manager; `None`, which is said loudly, where there is none.

@@ -265,7 +265,7 @@ pub struct SelectArgs {
 }
 
 impl SelectArgs {
-    /// Whether anything may leave samples out.
+    /// Returns true if an option may leave samples out.
     pub fn is_filtered(&self) -> bool {
         let samples = &self.samples;
         let names =

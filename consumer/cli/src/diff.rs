@@ -168,7 +168,7 @@ pub fn run(args: &DiffArgs) -> Result<Outcome> {
 }
 
 impl DiffArgs {
-    /// The second input; of differential text the only one.
+    /// The second input, or the only one if it is differential text.
     fn after(&self) -> &Path {
         self.after.as_deref().unwrap_or(&self.before)
     }
@@ -201,16 +201,17 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     };
     let before = of(&args.before)?;
     let (mut before, mut after) = match &args.after {
-        Some(after) => (before, of(after)?),
+        Some(path) => {
+            let after = of(path)?;
+            for (side, path) in [(&before, &args.before), (&after, path)] {
+                if side.before.is_some() {
+                    bail!("{} has two values for each stack, before and after: give it alone", shown(path));
+                }
+            }
+            (before, after)
+        }
         None => both(args, before)?,
     };
-    if let Some(path) = [(&before, &args.before), (&after, &args.after().to_owned())]
-        .iter()
-        .find(|(side, _)| args.after.is_some() && side.before.is_some())
-        .map(|(_, path)| path)
-    {
-        bail!("{} has two values for each stack, before and after: give it alone", shown(path));
-    }
     if let (Some(first), Some(second)) = (&before.model, &after.model) {
         let [first, second] =
             [first, second].map(|model| fold::events(model, &stacks::options(&args.select, For::Svg)));
@@ -232,7 +233,7 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     let decimals = |side: &Profile| amount::decimals(&side.tree.unit).1;
     let most = decimals(&before).max(decimals(&after));
     for side in [&mut before, &mut after] {
-        side.tree.have_decimals(most);
+        side.tree.scale_to(most);
     }
     let [first, second] = [&before, &after].map(|side| side.tree.unit.as_str());
     if first != second {

@@ -37,7 +37,7 @@ pub struct Profile {
     pub model: Option<Model>,
     /// What the recordings say is missing of what was chosen.
     pub missing: Option<Missing>,
-    /// Of differential text the stacks before.
+    /// The stacks before, if the input is differential text.
     pub before: Option<Tree>,
 }
 
@@ -56,7 +56,7 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
         Taken::Texts(texts) => {
             let names: Vec<String> = texts.iter().map(|(path, _)| shown(path)).collect();
             for (path, text) in &texts {
-                refuse_of_folded(args, text).with_context(|| shown(path))?;
+                refuse_for_folded_text(args, text).with_context(|| shown(path))?;
                 text.notes.iter().for_each(|note| talk::note(format_args!("{}: {note}", shown(path))));
             }
             let folded = fold_text(texts.into_iter().map(|(_, text)| text), &options.filter);
@@ -338,7 +338,7 @@ fn refuse_of_text(args: &SelectArgs) -> Result<()> {
 
 /// # Errors
 /// An option selects by something that folded text does not have.
-fn refuse_of_folded(args: &SelectArgs, text: &Text) -> Result<()> {
+fn refuse_for_folded_text(args: &SelectArgs, text: &Text) -> Result<()> {
     let asked =
         [("--event", !args.events.is_empty()), ("--threads", args.threads), ("--process", args.process)];
     match asked.iter().find(|(_, asked)| *asked && text.is_folded) {

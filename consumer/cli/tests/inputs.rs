@@ -41,7 +41,7 @@ prog 1/7 [000] 1.1: 77 instructions:
 ";
 
 #[test]
-fn events_of_perf_script_are_chosen_by_name() {
+fn perf_script_events_by_name() {
     let inputs = Inputs::new();
     let file = inputs.file("two.txt", TWO_EVENTS);
     let (status, out, errors) = fold(&file, &[]);
@@ -117,7 +117,7 @@ fn differential_text_is_compared() {
     let (_, out, errors) = fold(&both, &[]);
     assert_eq!(out, "main;a 40 | main;b 10");
     assert!(errors.contains("second of its two values"), "{errors}");
-    // What diff writes, it reads.
+    // `diff` reads the differential text that it writes, also with fractions.
     let written = inputs.0.path().join("written.folded");
     assert!(
         flightline(&["diff"], &before, &[after.to_str().unwrap(), "-o", written.to_str().unwrap()])
@@ -125,6 +125,9 @@ fn differential_text_is_compared() {
             .success()
     );
     assert_eq!(table(flightline(&["diff"], &written, &[])), table(flightline(&["diff"], &both, &[])));
+    let fractions = inputs.file("fractions.folded", "main;a 0.3 0.4\nmain;b 0.2 0.1\n");
+    let done = flightline(&["diff"], &fractions, &["--no-normalize", "--format", "folded", "-o", "-"]);
+    assert_eq!(String::from_utf8(done.stdout).unwrap(), "main;a 0.3 0.4\nmain;b 0.2 0.1\n");
     for (words, more) in [(["diff"], vec![]), (["diff"], vec![both.to_str().unwrap()])] {
         let done = flightline(&words, &before, &more);
         assert_eq!(done.status.code(), Some(1), "{more:?}");

@@ -32,7 +32,7 @@ pub struct Text {
     pub text: Box<dyn BufRead>,
     /// As of trees.
     pub unit: Option<String>,
-    /// What a user should know of how it was read, one sentence each.
+    /// Remarks for the user on how the input was read, one sentence each.
     pub notes: Vec<String>,
     /// The input is folded text itself.
     pub is_folded: bool,
@@ -53,38 +53,48 @@ impl Text {
     }
 }
 
-/// What is read of `perf script`.
+/// Selects the samples and root frames of `perf script`.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// Events; none is that of the first sample.
+    /// Names of events; if empty, the event of the first sample.
     pub events: Vec<String>,
     /// Frames below the stacks.
     pub roots: Roots,
+}
+
+/// Reads how a text begins, and decodes UTF-16. Returns the beginning and the whole text.
+fn peek(mut text: Box<dyn BufRead>) -> Result<(Vec<u8>, Box<dyn BufRead>), Error> {
+    let read = |text: &mut dyn BufRead| -> Result<Vec<u8>, Error> {
+        let mut head = Vec::new();
+        text.take(HEAD as u64).read_to_end(&mut head).map_err(Error::Read)?;
+        Ok(head)
+    };
+    let mut head = read(&mut *text)?;
+    if let Some(order) = utf16::order(&head) {
+        text = Box::new(BufReader::new(utf16::Decoder::new(Cursor::new(head).chain(text), order)));
+        head = read(&mut *text)?;
+    }
+    let whole = BufReader::new(Cursor::new(head.clone()).chain(text));
+    Ok((head, Box::new(whole)))
 }
 
 /// Folded text of what other tools write as text: `perf script`, speedscope's file. Anything else is passed on.
 ///
 /// # Errors
 /// It cannot be read, or is not what it begins as.
-pub fn to_folded(mut text: Box<dyn BufRead>, choice: &Choice) -> Result<Text, Error> {
-    let mut head = Vec::new();
-    text.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(Error::Read)?;
-    if let Some(order) = utf16::order(&head) {
-        let whole = utf16::Decoder::new(Cursor::new(head).chain(text), order);
-        return to_folded(Box::new(BufReader::new(whole)), choice);
-    }
-    let (is_speedscope, is_perf) = (speedscope::is(&head), perf::is(&head));
-    let is_differential = folded::is_differential(&head);
-    let whole = BufReader::new(Cursor::new(head).chain(text));
-    if is_speedscope {
+pub fn to_folded(text: Box<dyn BufRead>, choice: &Choice) -> Result<Text, Error> {
+    let (head, whole) = peek(text)?;
+    if speedscope::is(&head) {
         return speedscope::read(whole);
     }
-    if is_perf {
+    if perf::is(&head) {
         let script = perf::read(whole, choice.roots)?;
         let chosen = script.choose(&choice.events)?;
-        return Ok(Text { notes: chosen.notes.clone(), ..Text::of(chosen.folded()?, chosen.unit.clone()) });
+        let text = chosen.folded()?;
+        return Ok(Text { notes: chosen.notes, ..Text::of(text, chosen.unit) });
     }
-    Ok(Text { text: Box::new(whole), unit: None, notes: Vec::new(), is_folded: true, is_differential })
+    let is_differential = folded::is_differential(&head);
+    Ok(Text { text: whole, unit: None, notes: Vec::new(), is_folded: true, is_differential })
 }
 
 /// The folded text of some events of `perf script`, and how many samples there are of each.
@@ -99,13 +109,10 @@ pub struct Counter {
 ///
 /// # Errors
 /// It cannot be read, or has no sample of one of the events.
-pub fn counters(mut text: Box<dyn BufRead>, events: &[&str]) -> Result<Result<Vec<Counter>, Text>, Error> {
-    let mut head = Vec::new();
-    text.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(Error::Read)?;
-    let is_perf = perf::is(&head);
-    let whole = BufReader::new(Cursor::new(head).chain(text));
-    if !is_perf {
-        return to_folded(Box::new(whole), &Choice::default()).map(Err);
+pub fn counters(text: Box<dyn BufRead>, events: &[&str]) -> Result<Result<Vec<Counter>, Text>, Error> {
+    let (head, whole) = peek(text)?;
+    if !perf::is(&head) {
+        return to_folded(whole, &Choice::default()).map(Err);
     }
     let script = perf::read(whole, Roots::default())?;
     let counter = |&event: &&str| {

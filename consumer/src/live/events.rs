@@ -14,7 +14,7 @@ use super::segments::Told;
 use super::value::{Owner, Value, field};
 use crate::load::SETTING;
 use crate::load::losses::{Cause, LossPlan};
-use crate::model::Unit;
+use crate::model::{Unit, is_asleep};
 use crate::spans::{SpanContext, told};
 
 type Made = Result<Option<Item>, Error>;
@@ -160,20 +160,16 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         }
         (false, None) => Weight { samples, value: samples, unit: Unit::Samples },
     };
-    let state_name = if has(STATE) { cache.state(chunk, values[STATE]) } else { text_of(&fields, "state") };
+    let thread_state = if has(STATE) { cache.state(chunk, values[STATE]) } else { text_of(&fields, "state") };
     Ok(Some(Item::Sample(Box::new(Sample {
         event: plan.event.clone(),
-        kind: match plan.kind {
-            // Of a wall clock before async-profiler 4.
-            Kind::Cpu if state_name.as_deref() == Some("STATE_SLEEPING") => Kind::Wall,
-            kind => kind,
-        },
+        kind: if is_asleep(&plan.event, thread_state.as_deref()) { Kind::Wall } else { plan.kind },
         variant: if has(DETAIL) && !plan.calls { cache.variant(chunk, values[DETAIL])? } else { None },
         time,
         duration_nanos,
         thread: if has(THREAD) { cache.thread(chunk, values[THREAD])? } else { None },
         stack: if has(STACK) { cache.stack_of_call(chunk, values[STACK], called)? } else { None },
-        state: state_name,
+        state: thread_state,
         weight,
         span_id: Some(values[SPAN]).filter(|&id| id != 0),
         span,

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use jfr_format::event::EventRef;
 use jfr_format::read::Chunk;
 
+use crate::model::EXECUTION_SAMPLE as CPU;
+
 /// What the samples of the current chunk stand for, as its `jdk.ActiveSetting` events say.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
@@ -29,7 +31,6 @@ struct Period {
 /// Whose `interval` is in ns where async-profiler's `event` says what is counted.
 const TIMES: &[&str] = &["cpu", "itimer", "ctimer", "wall", "cpu-clock", "task-clock"];
 
-const CPU: &str = "jdk.ExecutionSample";
 const WALL: &str = "profiler.WallClockSample";
 
 /// Settings of a chunk that count: real ones have some hundreds.
@@ -63,7 +64,7 @@ impl Settings {
         let (event, nanos) = match (&*name, sample) {
             ("interval", Some(class)) => (class.name.clone(), value.parse().ok()),
             ("interval", None) => (CPU.into(), value.parse().ok()),
-            ("wall", Some(_)) => (WALL.into(), value.parse().ok().map(or_default)),
+            ("wall", Some(_)) => (WALL.into(), value.parse().ok().map(wall_interval)),
             ("period", Some(class)) => (class.name.clone(), span(&value)),
             ("event", None) if of.is_some_and(|class| &*class.name == "jdk.ActiveRecording") => {
                 self.counts_events |= !TIMES.contains(&&*value);
@@ -84,7 +85,7 @@ impl Settings {
         let of = |event: &str| self.periods.iter().find(|period| *period.event == *event && counts(period));
         let by_wall_clock = self.by_wall_clock && event == WALL;
         let period = of(event).or_else(|| of(CPU).filter(|_| by_wall_clock));
-        period.map(|period| period.nanos).or_else(|| by_wall_clock.then(|| or_default(0)))
+        period.map(|period| period.nanos).or_else(|| by_wall_clock.then(|| wall_interval(0)))
     }
 
     /// Whether nothing has been said.
@@ -126,7 +127,7 @@ impl Settings {
 }
 
 /// async-profiler's interval of the wall clock. It records 0 if no interval was given, and then uses 50 ms.
-fn or_default(nanos: u64) -> u64 {
+fn wall_interval(nanos: u64) -> u64 {
     if nanos == 0 { 50_000_000 } else { nanos }
 }
 

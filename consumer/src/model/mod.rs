@@ -10,7 +10,8 @@ pub use frame::{Frame, FrameKind, Stack};
 pub use interner::{Id, Interner};
 pub use losses::Losses;
 pub(crate) use losses::Lost;
-pub use sample::{ASLEEP, EventKind, SampleKey, Unit, Weight};
+pub(crate) use sample::is_asleep;
+pub use sample::{ASLEEP, EXECUTION_SAMPLE, EventKind, SampleKey, Unit, Weight};
 pub use thread::Thread;
 
 use std::collections::{BTreeMap, HashMap};

@@ -35,6 +35,14 @@ impl Unit {
 /// built on it) writes all its samples as `jdk.ExecutionSample`: those asleep used no CPU time.
 pub const ASLEEP: &str = "asleep";
 
+/// The type of CPU samples of the JDK and of async-profiler.
+pub const EXECUTION_SAMPLE: &str = "jdk.ExecutionSample";
+
+/// Returns true for a sample of [`ASLEEP`].
+pub(crate) fn is_asleep(event: &str, state: Option<&str>) -> bool {
+    event == EXECUTION_SAMPLE && state == Some("STATE_SLEEPING")
+}
+
 /// An event type whose events have stack traces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventKind {

@@ -7,6 +7,7 @@ pub(super) mod ratio;
 
 use super::chain;
 use super::svg::{self, BackgroundColor, Bar, Color, Paint, SvgOptions, thousands};
+use crate::amount;
 use crate::difference::{Change, Difference};
 use crate::error::Error;
 use crate::tree::Tree;
@@ -35,28 +36,33 @@ const EXACT: f64 = 9e15;
 const UNCHANGED: u8 = 225;
 const REGION: [u8; 3] = [180; 3];
 
-/// Writes `frame;frame before after`, the first scaled, with at most two decimals.
+/// Writes `frame;frame before after`, the first scaled, with two decimals at most, or as many as the unit has.
 ///
 /// # Errors
 /// `out` cannot be written.
 pub fn folded(difference: &Difference, out: &mut impl Write) -> Result<(), Error> {
     let Difference { before, after, .. } = difference;
     let names: Vec<String> = after.labels.iter().map(|label| crate::folded::clean(&label.text)).collect();
+    let (_, of_unit) = amount::decimals(&after.unit);
+    let part = 10f64.powi(of_unit as i32);
     let mut path: Vec<&str> = Vec::new();
     for (at, (b, a)) in before.nodes.iter().zip(&after.nodes).enumerate() {
         path.truncate(a.depth as usize);
         path.push(&names[a.label.index()]);
         if b.own > 0 || a.own > 0 {
             let Change { before, .. } = difference.of_box_alone(at);
-            writeln!(out, "{} {} {}", path.join(";"), decimals(before), a.own).map_err(Error::Write)?;
+            let before = decimals(before / part, of_unit.max(2));
+            write!(out, "{} {before} ", path.join(";")).map_err(Error::Write)?;
+            amount::write_decimal(a.own, of_unit, out).map_err(Error::Write)?;
+            out.write_all(b"\n").map_err(Error::Write)?;
         }
     }
     Ok(())
 }
 
-/// Two decimals at most.
-fn decimals(value: f64) -> String {
-    let text = format!("{value:.2}");
+/// A value with so many decimals at most.
+fn decimals(value: f64, most: u32) -> String {
+    let text = format!("{value:.*}", most as usize);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 

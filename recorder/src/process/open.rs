@@ -345,19 +345,16 @@ mod tests {
         assert_eq!((found.len(), found[0].1), (DEEPEST, 1000));
     }
 
+    fn scope(seq: u64) -> Open {
+        let worked = Worked { seq, ..Worked::default() };
+        Open { start_ns: seq, seen_ns: 5, worked, parent: 0, previous: 0, name: String::new() }
+    }
+
     #[test]
     fn what_ended_is_not_open() {
         let mut open = OpenScopes::default();
-        let of = |seq| Open {
-            start_ns: seq,
-            seen_ns: 5,
-            worked: Worked { seq, ..Worked::default() },
-            parent: 0,
-            previous: 0,
-            name: String::new(),
-        };
         open.sampled(3, 9);
-        open.threads.get_mut(&3).unwrap().open = [1, 2, 4].map(of).to_vec();
+        open.threads.get_mut(&3).unwrap().open = [1, 2, 4].map(scope).to_vec();
         open.sampled(3, 12);
         open.ended(3, 2);
         open.ended(7, 1);
@@ -374,16 +371,8 @@ mod tests {
         for thread in [1, 2, 5] {
             open.sampled(thread, 9);
         }
-        let of = |seq| Open {
-            start_ns: seq,
-            seen_ns: 9,
-            worked: Worked { seq, ..Worked::default() },
-            parent: 0,
-            previous: 0,
-            name: String::new(),
-        };
-        open.threads.get_mut(&1).unwrap().open = vec![of(1)];
-        open.threads.get_mut(&5).unwrap().open = vec![of(7), of(8)];
+        open.threads.get_mut(&1).unwrap().open = vec![scope(1)];
+        open.threads.get_mut(&5).unwrap().open = vec![scope(7), scope(8)];
         let mut held: Vec<ThreadIndex> = open.threads().collect();
         held.sort_unstable();
         assert_eq!(held, [1, 5], "thread 2 has nothing that is open");

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_to_drop_go_with_what_they_call() {
+    fn drop_frames_removes_callees() {
         let text = "main;malloc;brk 1\nmain;operator new(int);malloc 2\nmain;run 3\nmalloc;x 4\n";
         let mut profile = of_tree(&folded_text::read(text.as_bytes()).unwrap());
         profile.string_table.extend(["malloc|operator new".to_owned(), "oper.*".to_owned(), "(".to_owned()]);

@@ -17,14 +17,14 @@ pub fn short(name: &str) -> &str {
     }
 }
 
-/// What an event of a kind of processor counts: `cycles` of `cpu_core/cycles/` and `cpu_atom/cycles/`.
+/// The event without the kind of processor: `cycles` for `cpu_core/cycles/` and `cpu_atom/cycles/`.
 pub fn base(name: &str) -> &str {
     let of_processor = name.starts_with("cpu").then(|| name.strip_suffix('/')).flatten();
     let term = of_processor.and_then(|name| name.split_once('/')).map(|(_, term)| term);
     term.map_or(name, |term| term.split(',').next().unwrap_or(term))
 }
 
-/// What periods of an event count, as of trees.
+/// The unit of an event's periods, as trees have it.
 pub fn unit(base: &str) -> &str {
     if ["cpu-clock", "task-clock"].contains(&base) { "ns" } else { base }
 }
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modifiers_and_processors_are_no_part_of_what_is_counted() {
+    fn names_without_modifiers_and_processors() {
         for (name, without, counts) in [
             ("cycles", "cycles", "cycles"),
             ("cycles:u", "cycles", "cycles"),

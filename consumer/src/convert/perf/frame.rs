@@ -51,7 +51,7 @@ fn without_state(module: &str) -> &str {
     module.strip_suffix(" (deleted)").unwrap_or(module)
 }
 
-/// Whether a line is the source line that `-F +srcline` puts behind a frame, as `  file.c:12`.
+/// Returns true for a source line, as `-F +srcline` writes it after a frame: `  file.c:12`.
 pub fn is_source_line(line: &str) -> bool {
     let line = line.trim();
     let number = line.rsplit_once(':').map(|(_, number)| number.split(' ').next().unwrap_or(number));
@@ -60,7 +60,7 @@ pub fn is_source_line(line: &str) -> bool {
 }
 
 impl Frame<'_> {
-    /// Whether more is known than the address.
+    /// Returns true if it has more than an address.
     pub fn is_named(&self) -> bool {
         !self.text.is_empty()
     }
@@ -117,7 +117,7 @@ fn mark(module: &str) -> &'static str {
     }
 }
 
-/// Whether perf has the symbols from a map or dump of code made at run time.
+/// Returns true if perf read the symbols from a map or dump of JIT-compiled code.
 fn is_run_time_code(module: &str) -> bool {
     let file = module.rsplit('/').next().unwrap_or(module);
     file.starts_with("perf-") && file.ends_with(".map")

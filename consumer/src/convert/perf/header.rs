@@ -11,13 +11,13 @@ pub struct Header<'a> {
     pub pid: Option<&'a str>,
     /// Thread id.
     pub tid: Option<&'a str>,
-    /// Whether it has a time, which hardly another line has.
+    /// It has a time. Other lines hardly have one.
     pub has_time: bool,
     /// The number of events that the sample represents.
     pub period: Option<u64>,
     /// With modifiers.
     pub event: Option<&'a str>,
-    /// What follows the event: the fields of a tracepoint, an address, or the frame.
+    /// The text after the event: the fields of a tracepoint, an address, or the frame.
     rest: &'a str,
 }
 
@@ -30,14 +30,11 @@ struct Word<'a> {
 }
 
 fn words(line: &str) -> Vec<Word<'_>> {
-    let base = line.as_ptr() as usize;
-    let word = |text: &'_ str| (text.as_ptr() as usize - base, text.len());
-    line.split_ascii_whitespace()
-        .map(|text| {
-            let (start, len) = word(text);
-            Word { text, start, end: start + len }
-        })
-        .collect()
+    let word = |text| {
+        let start = str::as_ptr(text).addr() - line.as_ptr().addr();
+        Word { text, start, end: start + text.len() }
+    };
+    line.split_ascii_whitespace().map(word).collect()
 }
 
 fn digits(text: &str) -> bool {

@@ -64,7 +64,7 @@ struct Weight {
     period: u64,
 }
 
-/// Whether a text begins as `perf script` does.
+/// Returns true if a text begins as the output of `perf script`.
 pub(super) fn is(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     let lines: Vec<&str> = head
@@ -119,7 +119,7 @@ struct Parser {
     /// Positions in the script's events, by names with modifiers.
     events: HashMap<String, usize>,
     open: Option<Open>,
-    /// Of the open sample, leaf first.
+    /// Frames of the open sample, leaf first.
     frames: Vec<String>,
     /// Names of frames by what follows the address: each is tidied up once.
     names: HashMap<String, Vec<String>>,
@@ -238,7 +238,7 @@ pub(super) struct Chosen<'s> {
     pub unit: Option<String>,
     /// Number of samples.
     pub samples: u64,
-    /// What a user should know.
+    /// Remarks for the user, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -249,7 +249,7 @@ impl Script {
     /// # Errors
     /// The script has no sample of one of the events.
     pub fn choose(&self, asked: &[impl AsRef<str>]) -> Result<Chosen<'_>, Error> {
-        let called = |event: &Event, name: &str| event.name == name || base(&event.name) == base(short(name));
+        let called = |event: &Event, name: &str| base(&event.name) == base(short(name));
         let exact = |name: &str| self.events.iter().any(|event| event.name == name);
         let is =
             |event: &Event, name: &str| if exact(name) { event.name == name } else { called(event, name) };
@@ -267,16 +267,10 @@ impl Script {
             self.events.iter().filter(|event| asked.iter().any(|asked| is(event, asked.as_ref()))).collect()
         };
         let samples = events.iter().map(|event| event.samples).sum();
-        let others: Vec<String> = self
-            .events
-            .iter()
-            .filter(|event| !events.iter().any(|chosen| chosen.name == event.name))
-            .map(|event| format!("{} ({})", event.name, event.samples))
-            .collect();
-        if asked.is_empty() && !others.is_empty() {
-            let shown: Vec<String> =
-                events.iter().map(|event| format!("{} ({})", event.name, event.samples)).collect();
-            let (shown, others) = (shown.join(", "), others.join(", "));
+        if asked.is_empty() && events.len() < self.events.len() {
+            let is_chosen = |event: &&Event| events.iter().any(|chosen| chosen.name == event.name);
+            let shown = counts(self.events.iter().filter(is_chosen));
+            let others = counts(self.events.iter().filter(|event| !is_chosen(event)));
             notes.push(format!("shown: {shown}; -e NAME selects another event: {others}"));
         }
         let mut bases: Vec<&str> = events.iter().map(|event| base(&event.name)).collect();
@@ -299,6 +293,12 @@ impl Script {
         }
         Ok(Chosen { events, by_period, unit, samples, notes })
     }
+}
+
+/// `cycles (1000), instructions (77)`
+fn counts<'e>(events: impl Iterator<Item = &'e Event>) -> String {
+    let counts: Vec<String> = events.map(|event| format!("{} ({})", event.name, event.samples)).collect();
+    counts.join(", ")
 }
 
 impl Chosen<'_> {

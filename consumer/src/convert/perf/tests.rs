@@ -47,7 +47,7 @@ fn weights_are_periods_where_there_are_any() {
 
 /// inferno reads what it knows as stackcollapse-perf.pl does.
 #[test]
-fn stacks_are_those_of_inferno() {
+fn stacks_equal_inferno() {
     let script = SCRIPT.to_owned()
         + "\
 V8 WorkerThread 24636/25607 [000] 94564.109216: 7 cycles:u:
@@ -102,7 +102,7 @@ prog 1 [000] 1.1: 77 instructions:u:
         }
         _ => panic!("an event that is not there"),
     }
-    // What two kinds of processors count is one thing.
+    // The cycles of two kinds of processors are one event.
     let hybrid = two.replace("cycles", "cpu_core/cycles/P").replace("instructions:u", "cpu_atom/cycles/P");
     assert_eq!(fold(&hybrid, &[]), ("prog;a 1000 | prog;b 77".into(), vec![]));
     assert_eq!(fold(&hybrid, &["cycles"]).0, "prog;a 1000 | prog;b 77");
@@ -110,7 +110,7 @@ prog 1 [000] 1.1: 77 instructions:u:
 }
 
 #[test]
-fn any_selection_of_fields_is_read() {
+fn field_selections() {
     let stack = "\n\tffff1 leaf\n\tffff2 main\n\n";
     for (header, want) in [
         ("prog ", "prog;main;leaf 1"),

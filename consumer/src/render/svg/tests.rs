@@ -285,8 +285,7 @@ fn what_a_search_finds_is_the_least_where_boxes_are_left_out() {
 
 #[test]
 fn any_character_in_a_name_leaves_well_formed_xml() {
-    let names: String =
-        (0..0x2_0000).step_by(1).filter_map(char::from_u32).filter(|c| !";\n\r".contains(*c)).collect();
+    let names: String = (0..0x2_0000).filter_map(char::from_u32).filter(|c| !";\n\r".contains(*c)).collect();
     let mut text = String::new();
     for name in names.chars().collect::<Vec<_>>().chunks(64) {
         text.push_str(&format!("main;{} 1\n", name.iter().collect::<String>()));
