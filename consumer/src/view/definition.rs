@@ -88,8 +88,19 @@ pub struct Column {
     pub share: bool,
     /// Event types it is taken from; empty: all of the view.
     pub of: &'static [&'static str],
-    /// Only events in which the value at this path is this text count.
-    pub when: Option<(&'static str, &'static str)>,
+    /// Only events for which it holds count.
+    pub when: Option<Condition>,
+}
+
+/// A condition on the value at a path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Condition {
+    /// Path of the value.
+    pub path: &'static str,
+    /// The text that the value is compared with.
+    pub text: &'static str,
+    /// True if the value has to be the text, false if it must not be.
+    pub equal: bool,
 }
 
 impl Column {
@@ -111,7 +122,13 @@ impl Column {
 
     /// Taken from events only in which the value at `path` is `text`.
     pub const fn when(mut self, path: &'static str, text: &'static str) -> Self {
-        self.when = Some((path, text));
+        self.when = Some(Condition { path, text, equal: true });
+        self
+    }
+
+    /// Taken from events only in which the value at `path` is not `text`. On a key column, the other events have no row.
+    pub const fn unless(mut self, path: &'static str, text: &'static str) -> Self {
+        self.when = Some(Condition { path, text, equal: false });
         self
     }
 }

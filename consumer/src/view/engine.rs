@@ -13,7 +13,7 @@ use jfr_format::pool::KeyHash;
 use jfr_format::read::{Batch, Chunk, Class, Item};
 
 use super::datum::Datum;
-use super::definition::Take;
+use super::definition::{Condition, Take};
 use super::path::{Binder, Fields, Lookup, Raw, Source};
 use super::plan::Plan;
 use super::rows::{Room, Rows, cut_lists};
@@ -90,7 +90,7 @@ struct Wanted {
     column: usize,
     source: Source,
     counts: bool,
-    when: Option<(Source, String)>,
+    when: Option<(Source, Condition)>,
 }
 
 #[derive(Debug)]
@@ -285,7 +285,7 @@ fn bind_plan(binder: &mut Binder<'_>, name: &str, at: usize, plan: &Plan) -> Opt
         }
         let counts = wanted.take == Take::Count && wanted.path.is_empty();
         let source = if counts { Source::Missing } else { binder.source(&wanted.path) };
-        let when = wanted.when.as_ref().map(|(path, text)| (binder.source(path), text.clone()));
+        let when = wanted.when.map(|condition| (binder.source(condition.path), condition));
         let to = if wanted.take == Take::Key { &mut keys } else { &mut others };
         to.push(Wanted { column, source, counts, when });
     }
@@ -328,9 +328,9 @@ impl Reader<'_, '_> {
         })
     }
 
-    fn counts(&mut self, when: &Option<(Source, String)>) -> Result<bool, Error> {
+    fn counts(&mut self, when: &Option<(Source, Condition)>) -> Result<bool, Error> {
         match when {
-            Some((source, text)) => Ok(self.datum(source)?.is_text(text)),
+            Some((source, condition)) => Ok(self.datum(source)?.is_text(condition.text) == condition.equal),
             None => Ok(true),
         }
     }

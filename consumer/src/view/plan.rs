@@ -2,7 +2,7 @@
 
 use jfr_format::read::{Class, Kind, Types};
 
-use super::definition::{Column, Order, Take, View};
+use super::definition::{Column, Condition, Order, Take, View};
 
 /// Columns an event type's own table has at most.
 const MAX_COLUMNS: usize = 64;
@@ -32,7 +32,7 @@ pub(super) struct PlanColumn {
     pub(super) path: String,
     pub(super) share: bool,
     pub(super) of: Vec<String>,
-    pub(super) when: Option<(String, String)>,
+    pub(super) when: Option<Condition>,
 }
 
 impl From<&Column> for PlanColumn {
@@ -43,7 +43,7 @@ impl From<&Column> for PlanColumn {
             path: column.path.into(),
             share: column.share,
             of: column.of.iter().map(|&name| name.into()).collect(),
-            when: column.when.map(|(path, text)| (path.into(), text.into())),
+            when: column.when,
         }
     }
 }
@@ -149,8 +149,9 @@ impl Plan {
             if !column.of.is_empty() {
                 text.push_str(&format!(" of {}", column.of.join(", ")));
             }
-            if let Some((path, value)) = &column.when {
-                text.push_str(&format!(" where {path} is \"{value}\""));
+            if let Some(Condition { path, text: value, equal }) = &column.when {
+                let verb = if *equal { "is" } else { "is not" };
+                text.push_str(&format!(" where {path} {verb} \"{value}\""));
             }
             if column.share {
                 text.push_str(", as part of all rows");

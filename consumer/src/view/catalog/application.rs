@@ -24,8 +24,9 @@ const WAITS: &[&str] = &[
 
 #[rustfmt::skip]
 pub(super) const VIEWS: &[View] = &[
+    // Samples of sleeping threads are of async-profiler's wall clock, see `model::ASLEEP`.
     view("hot-methods", Application, "Methods on CPU", &["jdk.ExecutionSample"], &[
-        key("Method", "stackTrace.top"), count("Samples"), count("Percent").share(),
+        key("Method", "stackTrace.top").unless("state.name", "STATE_SLEEPING"), count("Samples"), count("Percent").share(),
     ]).by(1).top(25),
     view("cpu-time-hot-methods", Application, "Methods by CPU time", &["jdk.CPUTimeSample"], &[
         key("Method", "stackTrace.top"), count("Samples"), count("Percent").share(),
