@@ -67,6 +67,8 @@ pub enum Malformed {
     Values,
     /// A field, pool or event names a type that the chunk's metadata does not declare.
     UnknownType,
+    /// A constant pool has values of a primitive type. The JDK refuses the chunk.
+    PrimitivePool,
     /// An event is smaller than its own head or larger than the chunk or the limit.
     EventSize,
     /// A metadata element refers to a string that is not in its table.
@@ -84,6 +86,7 @@ impl Malformed {
             Self::Depth => "structures nested too deeply",
             Self::Values => "an event of too many or too deep values",
             Self::UnknownType => "a type is not declared in the metadata",
+            Self::PrimitivePool => "a constant pool of a primitive type",
             Self::EventSize => "impossible event size",
             Self::StringIndex => "a string index is out of range",
             Self::Metadata => "the metadata tree is malformed",

@@ -10,7 +10,7 @@ use jfr_format::edit::collect::{Collected, Collector, Place};
 use jfr_format::header::{ChunkHeader, LEN};
 use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::metadata::Declared;
-use jfr_format::read::{Input, Item};
+use jfr_format::read::{Input, Item, Recording};
 use jfr_format::schema;
 use jfr_format::write::{self, ChunkWriter, ClockLine, Geometry, StreamOutput};
 use walk::Random;
@@ -53,8 +53,9 @@ impl Place for Memory {
     }
 }
 
-/// The texts of all notices, in order; panics if the reader doubts anything.
+/// The texts of all notices, in order; panics if the reader doubts anything, or the JDK would refuse a checkpoint.
 fn notices(bytes: &[u8]) -> Vec<String> {
+    Recording::bytes(bytes.to_vec().into()).check(|_| {}).unwrap();
     let mut input = Input::bytes(bytes.to_vec().into());
     let mut found = Vec::new();
     while let Some(item) = input.next().unwrap() {

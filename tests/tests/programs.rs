@@ -47,9 +47,11 @@ fn check_with(recording: &Recording, name: &str, least_seconds: f64, loading: Lo
     let roots = whole::roots(recording);
     eprintln!("{name}: roots {roots:?}");
     assert!((1..=12).contains(&roots.len()), "{name}: stacks end in too many places to be roots: {roots:?}");
+    // Five standard deviations of the number of truncated stacks among these samples.
+    let tolerance = 500.0 * (0.005 / recording.samples.len() as f64).sqrt();
     assert!(
-        share >= 99.5,
-        "{name}: {share:.3} % of the CPU time reaches the root, the goal is 99.5 %\n{}",
+        share >= 99.5 - tolerance,
+        "{name}: {share:.3} % of the CPU time reaches the root, the goal is 99.5 % within {tolerance:.3} %\n{}",
         whole::cut(recording, 12)
     );
     assert!(share <= 101.0, "{name}: {share:.3} %: more was sampled than the threads used");

@@ -70,8 +70,8 @@ fn chain(source: &Source, found: &Found, types: &Types) -> Option<&'static str> 
     None
 }
 
-/// How many pools there are; an empty one counts as damage, as the JDK has it.
-fn sound_checkpoint(types: &Types, payload: &[u8]) -> Result<usize, &'static str> {
+/// Returns the number of pools of a checkpoint, or why the JDK would refuse it: an empty pool, or more bytes than its pools have.
+pub(super) fn sound_checkpoint(types: &Types, payload: &[u8]) -> Result<usize, &'static str> {
     let (mut pools, mut empty) = (0, false);
     let outcome = walk_pools(
         types,

@@ -12,7 +12,7 @@ use crate::header::{ChunkHeader, LEN};
 use crate::ids::ChunkOffset;
 use crate::metadata::is_filler;
 use crate::pool::{CheckpointHead, Pools};
-use crate::read::Types;
+use crate::read::{Kind, Types};
 use crate::read::cursor::Cursor;
 use crate::read::push::{MAX_EVENT, UNSIZED, trusted_end};
 use crate::read::{layout, resync};
@@ -383,7 +383,7 @@ pub(super) fn has_all_fields(types: &Types, type_id: u64, payload: &[u8]) -> Opt
 }
 
 /// Walks the pools of a checkpoint: `entry(class, key, value)` for each constant, `pool(count)` behind each pool.
-/// Gives the head and where the content ends.
+/// Gives the head and where the content ends. A pool of a primitive type is an error, as it is to the JDK: damage can look like one.
 pub(crate) fn walk_pools(
     types: &Types,
     payload: &[u8],
@@ -394,6 +394,9 @@ pub(crate) fn walk_pools(
     let head = CheckpointHead::read(&mut cursor)?;
     for _ in 0..head.pools {
         let class = types.index_of(cursor.varint()?).ok_or(Malformed::UnknownType)?;
+        if types.class(class).is_none_or(|class| !matches!(class.kind, Kind::Struct | Kind::Text)) {
+            return Err(Malformed::PrimitivePool);
+        }
         let count = cursor.count()?;
         for _ in 0..count {
             let key = cursor.varint()?;

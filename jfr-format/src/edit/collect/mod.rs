@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 
-use super::scan::{has_all_fields, types_of, walk_pools};
+use super::flaw::sound_checkpoint;
+use super::scan::{has_all_fields, types_of};
 use crate::constants::*;
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::ChunkOffset;
@@ -542,7 +543,8 @@ fn checkpoint(inside: &Inside, at: u64, payload: &[u8]) -> Result<(CheckpointHea
     const UNREADABLE: &str = "constants that cannot be read";
     let types = inside.types.as_deref().ok_or(UNREADABLE)?;
     let tick = Cursor::new(payload).varint().map_err(|_| UNREADABLE)?;
-    let (head, _) = walk_pools(types, payload, |_, _, _| (), |_| ()).map_err(|_| UNREADABLE)?;
+    sound_checkpoint(types, payload)?;
+    let head = CheckpointHead::read(&mut Cursor::new(payload)).map_err(|_| UNREADABLE)?;
     let before = if inside.checkpoint.0 == 0 { at } else { inside.checkpoint.0 };
     // Readers find the constants by these distances.
     if head.delta != before.wrapping_sub(at) as i64 {
