@@ -69,7 +69,7 @@ pub struct Folded {
 /// Reads folded text.
 ///
 /// # Errors
-/// `input` cannot be read, or has lines, but none is folded text.
+/// `input` cannot be read, or most of its lines are no folded text.
 pub fn read(input: impl BufRead) -> Result<Tree, Error> {
     Ok(read_chosen(input, false, |_| true)?.tree)
 }
@@ -84,7 +84,7 @@ pub fn read_chosen(
     mut choose: impl FnMut(&str) -> bool,
 ) -> Result<Folded, Error> {
     let (mut after, mut before) = (Reader::default(), Reader::default());
-    let (mut any, mut skipped, mut first_skipped) = (false, 0, 0);
+    let (mut taken, mut skipped, mut first_skipped) = (0, 0, 0);
     let mut bytes = Vec::new();
     for line in 1.. {
         bytes.clear();
@@ -103,7 +103,7 @@ pub fn read_chosen(
             first_skipped = if first_skipped == 0 { line } else { first_skipped };
             continue;
         };
-        any = true;
+        taken += 1;
         if choose(stack) {
             after.add(stack, value);
             if let Some(first) = first {
@@ -111,7 +111,8 @@ pub fn read_chosen(
             }
         }
     }
-    if !any && skipped > 0 {
+    // Other text with numbers.
+    if skipped > taken {
         return Err(Error::FoldedLine { line: usize::try_from(first_skipped).unwrap_or(usize::MAX) });
     }
     let decimals = after.decimals.max(before.decimals);

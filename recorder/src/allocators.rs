@@ -6,10 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use object::{
-    Endianness, Object, ObjectSymbol, SymbolKind,
-    read::{ReadCache, elf::ElfFile64},
-};
+use object::{Endianness, Object, ObjectSymbol, SymbolKind, read::elf::ElfFile64};
 
 use crate::names::debug_files;
 
@@ -60,8 +57,8 @@ impl Allocators {
 
 /// The function by which an allocator defined in this file is known. Only its tables of symbols are read.
 fn linked_in(path: &Path) -> Option<&'static str> {
-    let cache = ReadCache::new(debug_files::open(path)?.0);
-    let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    let map = debug_files::map(path)?;
+    let elf = ElfFile64::<Endianness>::parse(&**map).ok()?;
     let defined = |name: &str| FUNCTIONS.iter().find(|function| **function == name).copied();
     elf.symbols()
         .chain(elf.dynamic_symbols())

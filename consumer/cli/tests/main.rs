@@ -4,6 +4,7 @@ mod convert;
 mod cpi;
 mod diff;
 mod export_rows;
+mod formats;
 mod inputs;
 mod jobs;
 mod journeys;

@@ -4,10 +4,12 @@
 //! ```text
 //! Tree (summed up) ───► d3-flame-graph, folded; pprof (flightline-export)
 //! Tracks (one by one) ─► speedscope, Firefox Profiler, Chrome's trace events
-//! perf script, speedscope ─► folded text ─► Tree
+//! perf script, bpftrace, DTrace, VTune, speedscope ─► folded text ─► Tree
 //! ```
 
+mod bpftrace;
 pub mod chrome;
+mod collapse;
 pub mod d3;
 pub mod firefox;
 mod perf;
@@ -78,7 +80,7 @@ fn peek(mut text: Box<dyn BufRead>) -> Result<(Vec<u8>, Box<dyn BufRead>), Error
     Ok((head, Box::new(whole)))
 }
 
-/// Folded text of what other tools write as text: `perf script`, speedscope's file. Anything else is passed on.
+/// Folded text of what other tools write as text: `perf script`, bpftrace, DTrace, VTune, speedscope's file. Anything else is passed on.
 ///
 /// # Errors
 /// It cannot be read, or is not what it begins as.
@@ -92,6 +94,14 @@ pub fn to_folded(text: Box<dyn BufRead>, choice: &Choice) -> Result<Text, Error>
         let chosen = script.choose(&choice.events)?;
         let text = chosen.folded()?;
         return Ok(Text { notes: chosen.notes, ..Text::of(text, chosen.unit) });
+    }
+    if bpftrace::is(&head) {
+        let maps = bpftrace::read(whole)?;
+        let notes = maps.notes();
+        return Ok(Text { notes, ..Text::of(maps.folded(), None) });
+    }
+    if let Some(format) = collapse::format_of(&head) {
+        return Ok(Text::of(collapse::read(format, whole)?, format.unit().map(str::to_owned)));
     }
     let is_differential = folded::is_differential(&head);
     Ok(Text { text: whole, unit: None, notes: Vec::new(), is_folded: true, is_differential })

@@ -12,9 +12,9 @@ use crate::header::{ChunkHeader, LEN};
 use crate::ids::ChunkOffset;
 use crate::metadata::is_filler;
 use crate::pool::{CheckpointHead, Pools};
-use crate::read::{Kind, Types};
 use crate::read::cursor::Cursor;
 use crate::read::push::{MAX_EVENT, UNSIZED, trusted_end};
+use crate::read::{Kind, Types};
 use crate::read::{layout, resync};
 
 /// What looking for events behind damage, and reading what may be cut short, have cost so far in one input. What it may

@@ -501,8 +501,19 @@ fn region(attributes: &Attributes) -> Region {
     }
 }
 
+/// The name that a type has since JDK 11. JDK 9 and 10 (version 1.0 of the format) have the same types in packages of Oracle.
+fn since_jdk_11(name: Arc<str>) -> Arc<str> {
+    const PACKAGES: [(&str, &str); 3] = [
+        ("com.oracle.jdk.", "jdk."),
+        ("com.oracle.jfr.types.", "jdk.types."),
+        ("com.oracle.jfr.settings.", "jdk.settings."),
+    ];
+    let new = PACKAGES.iter().find_map(|(old, new)| Some([new, name.strip_prefix(old)?].concat()));
+    new.map_or(name, Arc::from)
+}
+
 fn class(attributes: &Attributes) -> Result<Class, Malformed> {
-    let name = get(attributes, "name").ok_or(Malformed::Metadata)?;
+    let name = since_jdk_11(get(attributes, "name").ok_or(Malformed::Metadata)?);
     let kind = Kind::of(&name);
     Ok(Class {
         id: id(attributes, "id")?,
@@ -543,4 +554,21 @@ fn annotation(mut attributes: Vec<Attribute>) -> Result<Annotation, Malformed> {
     let type_id = id(&attributes, "class")?;
     attributes.retain(|(key, _)| &**key != "class");
     Ok(Annotation { type_id, type_name: Arc::from(""), values: attributes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_of_jdk_9_have_their_present_names() {
+        for (old, new) in [
+            ("com.oracle.jdk.ExecutionSample", "jdk.ExecutionSample"),
+            ("com.oracle.jfr.types.StackTrace", "jdk.types.StackTrace"),
+            ("com.oracle.Event", "com.oracle.Event"),
+            ("jdk.CPULoad", "jdk.CPULoad"),
+        ] {
+            assert_eq!(&*since_jdk_11(old.into()), new);
+        }
+    }
 }

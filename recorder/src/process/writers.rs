@@ -18,8 +18,8 @@ use flightline_in_signal::context::place;
 use flightline_in_signal::layout::CONTEXT_PLACES;
 use flightline_in_signal::sys;
 use object::elf;
+use object::read::ReadRef;
 use object::read::elf::{ElfFile64, ProgramHeader};
-use object::read::{ReadCache, ReadRef};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget};
 
 use super::modules::ModuleMap;
@@ -146,8 +146,8 @@ fn words_of(pid: u32, id: ImageId, images: &Images) -> Words {
 
 /// The words by which a file finds the variables that it defines. Only its tables of symbols and relocations are read.
 fn words_in(path: &Path) -> Option<Words> {
-    let cache = ReadCache::new(debug_files::open(path)?.0);
-    let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    let map = debug_files::map(path)?;
+    let elf = ElfFile64::<Endianness>::parse(&**map).ok()?;
     Some(VARIABLES.each_ref().map(|variable| word_in(&elf, variable)))
 }
 

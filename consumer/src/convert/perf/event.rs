@@ -6,6 +6,10 @@ const MODIFIERS: &str = "ukhHGSDWpPIebR";
 /// A name without its modifiers. `sched:sched_switch` has none.
 pub fn short(name: &str) -> &str {
     let is_modifiers = |text: &str| text.chars().all(|letter| MODIFIERS.contains(letter));
+    // A probe can have any name; its modifiers are behind a second colon.
+    if name.starts_with("probe") && name.matches(':').count() == 1 {
+        return name;
+    }
     match name.rsplit_once(':') {
         Some((event, modifiers)) if is_modifiers(modifiers) => event,
         _ => match name.rsplit_once('/') {
@@ -21,7 +25,7 @@ pub fn short(name: &str) -> &str {
 pub fn base(name: &str) -> &str {
     let of_processor = name.starts_with("cpu").then(|| name.strip_suffix('/')).flatten();
     let term = of_processor.and_then(|name| name.split_once('/')).map(|(_, term)| term);
-    term.map_or(name, |term| term.split(',').next().unwrap_or(term))
+    term.map_or(name, |term| short(term.split(',').next().unwrap_or(term)))
 }
 
 /// The unit of an event's periods, as trees have it.
@@ -44,6 +48,8 @@ mod tests {
             ("cpu_core/cycles/P", "cpu_core/cycles/", "cycles"),
             ("cpu_atom/cycles/", "cpu_atom/cycles/", "cycles"),
             ("cpu/mem-loads,ldlat=30/P", "cpu/mem-loads,ldlat=30/", "mem-loads"),
+            ("cpu_core/cycles:u/", "cpu_core/cycles:u/", "cycles"),
+            ("probe:up", "probe:up", "probe:up"),
             ("uncore/clockticks/", "uncore/clockticks/", "uncore/clockticks/"),
             ("", "", ""),
             ("/", "/", "/"),

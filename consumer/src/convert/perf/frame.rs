@@ -27,6 +27,30 @@ pub fn of(line: &str) -> Option<Frame<'_>> {
     Some(Frame { address, text, symbol, module })
 }
 
+/// Digits of an address that is looked for among other numbers.
+const SHORTEST_ADDRESS: usize = 5;
+
+/// The frame at the end of a text. Other addresses (`-F addr`) may precede it, and if it has a symbol and a module, any other fields.
+pub fn at_end(text: &str) -> Option<Frame<'_>> {
+    let module = last_group(text).map(|at| &text[at..]).unwrap_or_default();
+    if module.starts_with("(/") || module.starts_with("([") {
+        let starts = text.rmatch_indices(' ').map(|(space, _)| space + 1).chain([0]);
+        let is_whole =
+            |frame: &Frame<'_>| frame.address.len() >= SHORTEST_ADDRESS && !frame.symbol.is_empty();
+        if let Some(frame) = starts.filter_map(|start| of(&text[start..])).find(is_whole) {
+            return Some(frame);
+        }
+    }
+    let mut rest = text;
+    loop {
+        let frame = of(rest)?;
+        if of(frame.text).is_none() {
+            return frame.is_named().then_some(frame);
+        }
+        rest = frame.text;
+    }
+}
+
 /// Where the parenthesis opens that closes at the end, if a space or nothing is before it: names of files may have both.
 fn last_group(text: &str) -> Option<usize> {
     if !text.ends_with(')') {
@@ -47,13 +71,24 @@ fn last_group(text: &str) -> Option<usize> {
     None
 }
 
+/// The file without `-F +dsoff`, the offset in it.
 fn without_state(module: &str) -> &str {
-    module.strip_suffix(" (deleted)").unwrap_or(module)
+    without_offset(module.strip_suffix(" (deleted)").unwrap_or(module))
 }
 
-/// Returns true for a source line, as `-F +srcline` writes it after a frame: `  file.c:12`.
-pub fn is_source_line(line: &str) -> bool {
+/// Returns true for what the fields `srcline`, `insn` and `brstack` write after a frame: `  file.c:12`, `  libc.so[27b25]`,
+/// ` insn: 49 8d`, ` f+0x6/g+0x20/P/-/-/4`.
+pub fn is_detail(line: &str) -> bool {
     let line = line.trim();
+    let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let address = line.strip_suffix(']').and_then(|line| line.rsplit_once('['));
+    if line.starts_with("insn:") || address.is_some_and(|(file, address)| !file.is_empty() && is_hex(address))
+    {
+        return true;
+    }
+    if line.split(' ').filter(|branch| !branch.is_empty()).all(|branch| branch.split('/').count() > 4) {
+        return true;
+    }
     let number = line.rsplit_once(':').map(|(_, number)| number.split(' ').next().unwrap_or(number));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
         || line.ends_with(":?")
@@ -104,10 +139,14 @@ fn without_offset(symbol: &str) -> &str {
 /// The suffix for the kind of code, as the stackcollapse programs have it.
 fn mark(module: &str) -> &'static str {
     const NOT_OF_THE_KERNEL: [&str; 5] = ["[unknown]", "[vdso]", "[stack]", "[heap]", "[anon]"];
-    let kernel = module.starts_with('[') && !NOT_OF_THE_KERNEL.contains(&module)
-        || module.ends_with("vmlinux")
-        || module.ends_with(".ko")
-        || module.contains(".ko.");
+    let file = module.rsplit('/').next().unwrap_or(module);
+    // `[anon:NAME]` is memory that the program named.
+    let kernel =
+        module.starts_with('[') && !NOT_OF_THE_KERNEL.contains(&module) && !module.starts_with("[anon")
+            || file == "vmlinux"
+            || file.starts_with("vmlinux-")
+            || module.ends_with(".ko")
+            || module.contains(".ko.");
     if is_run_time_code(module) {
         "_[j]"
     } else if kernel {
@@ -131,6 +170,10 @@ fn java(name: &str) -> Option<&str> {
     name.strip_prefix('L').filter(|name| name.contains('/') && name.contains(';'))
 }
 
+/// The operators of C++ that have characters of brackets, longer ones before those that they begin with.
+const OPERATORS: [&str; 17] =
+    ["()", "<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "--", "-=", "==", "<", ">", "-", "="];
+
 /// A name without the list of its arguments: it begins with a parenthesis that is in no other brackets, and belongs neither to a
 /// type without a name, to `operator()` nor to a receiver of Go's.
 fn tidy(name: &str) -> &str {
@@ -143,11 +186,10 @@ fn tidy(name: &str) -> &str {
         }
         match byte {
             b'o' if name[at..].starts_with("operator") => {
-                // `operator<`, `operator->`, `operator()`: what follows is no bracket.
+                // Template arguments may follow: `operator==<char>`.
                 let rest = &name[at + 8..];
-                let rest =
-                    rest.strip_prefix("()").unwrap_or_else(|| rest.trim_start_matches(['<', '>', '-', '=']));
-                skip_to = name.len() - rest.len();
+                let operator = OPERATORS.iter().find(|operator| rest.starts_with(**operator));
+                skip_to = at + 8 + operator.map_or(0, |operator| operator.len());
             }
             b'-' if bytes.get(at + 1) == Some(&b'>') => skip_to = at + 2,
             b'<' | b'{' | b'[' => depth += 1,
@@ -204,6 +246,12 @@ mod tests {
             ("1 a::operator()(int) const (/x)", "a::operator()"),
             ("1 a::operator<(b const&) (/x)", "a::operator<"),
             ("1 p::operator->() const (/x)", "p::operator->"),
+            ("1 bool operator==<char, a<b> >(c const&) (/x)", "bool operator==<char, a<b> >"),
+            ("1 long operator-<int*>(c const&) (/x)", "long operator-<int*>"),
+            ("1 bool operator< <int>(c<int> const&) (/x)", "bool operator< <int>"),
+            ("1 do_v (/usr/lib/debug/boot/vmlinux-6.1.0)", "do_v_[k]"),
+            ("1 [unknown] (/usr/lib/libc.so+0x1f)", "[libc.so]"),
+            ("1 [unknown] ([anon:v8])", "[anon:v8]"),
             ("1 std::function<void (int)>::f(int) (/x)", "std::function<void (int)>::f"),
             ("1 <a as b<fn(c)>>::d (/x)", "<a as b<fn(c)>>::d"),
             ("1 do_x ([kernel.kallsyms])", "do_x_[k]"),

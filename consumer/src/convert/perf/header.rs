@@ -17,7 +17,7 @@ pub struct Header<'a> {
     pub period: Option<u64>,
     /// With modifiers.
     pub event: Option<&'a str>,
-    /// The text after the event: the fields of a tracepoint, an address, or the frame.
+    /// The text after the event, or the time if there is no event: the fields of a tracepoint, an address, or the frame.
     rest: &'a str,
 }
 
@@ -46,6 +46,16 @@ fn is_time(text: &str) -> bool {
     text.strip_suffix(':')
         .and_then(|text| text.split_once('.'))
         .is_some_and(|(s, part)| digits(s) && digits(part))
+}
+
+/// `2026-11-27`, of `-F +tod`.
+fn is_date(text: &str) -> bool {
+    text.len() == 10 && text.split('-').count() == 3 && text.split('-').all(digits)
+}
+
+/// `07:42:42.027778`, of `-F +tod`.
+fn is_time_of_day(text: &str) -> bool {
+    text.split(':').count() == 3 && text.split([':', '.']).count() == 4 && text.split([':', '.']).all(digits)
 }
 
 /// `7`, `7/8` or `-1`.
@@ -77,10 +87,17 @@ impl<'a> Header<'a> {
                 Some(time) => words[time + 1..event].iter().find_map(|word| word.text.parse().ok()),
                 None => take_period(&mut left),
             };
+        } else if let Some(time) = time {
+            header.rest = line[words[time].end..].trim();
         }
+        let follows_thread = |before: &[Word<'_>]| {
+            before.last().is_some_and(|word| is_thread(word.text) || is_processor(word.text))
+        };
         while let [before @ .., last] = left
             && (is_processor(last.text)
-                || is_flags(last.text) && before.last().is_some_and(|word| is_thread(word.text)))
+                || is_time_of_day(last.text)
+                || is_date(last.text)
+                || is_flags(last.text) && follows_thread(before))
         {
             left = before;
         }
@@ -100,16 +117,9 @@ impl<'a> Header<'a> {
         header
     }
 
-    /// The frame behind the event, which is there without `-g`. An address (`-F addr`) may precede it.
+    /// The frame at the end, which is there without `-g`.
     pub fn frame(&self) -> Option<Frame<'a>> {
-        let mut rest = self.rest;
-        loop {
-            let frame = frame::of(rest)?;
-            if frame::of(frame.text).is_none() {
-                return frame.is_named().then_some(frame);
-            }
-            rest = frame.text;
-        }
+        frame::at_end(self.rest)
     }
 }
 
@@ -190,6 +200,16 @@ mod tests {
             ("prog       1000 cycles: ", "prog", None, None, Some(1000), Some("cycles")),
             ("prog     1/7       1000 cycles: ", "prog", Some("1"), Some("7"), Some(1000), Some("cycles")),
             ("prog     7 MK [000] 1.2: cycles: ", "prog", None, Some("7"), None, Some("cycles")),
+            ("prog 7/8 [000] K     1.2: 5 cycles:", "prog", Some("7"), Some("8"), Some(5), Some("cycles")),
+            (
+                "prog 9 2026-11-27 07:42:42.02 1.2: 5 cycles:",
+                "prog",
+                None,
+                Some("9"),
+                Some(5),
+                Some("cycles"),
+            ),
+            ("prog 9 1.2:   7f00 strcmp+0x3 (/lib/x)", "prog", None, Some("9"), None, None),
             ("prog ", "prog", None, None, None, None),
             ("my prog     1/7 ", "my prog", Some("1"), Some("7"), None, None),
             ("12 1 [000] 1.0: cycles:", "12", None, Some("1"), None, Some("cycles")),
@@ -205,6 +225,20 @@ mod tests {
         let names = |line: &str| Header::of(line).frame().map(|frame| frame.names().join(" "));
         assert_eq!(names("p 1 2.0: 3 cycles:  5582fec462a5 w+0x5c (/bin/prog)").as_deref(), Some("w"));
         assert_eq!(names("p 1 2.0: 3 cycles:  7f00 5582fec462a5 w+0x5c (/bin/prog)").as_deref(), Some("w"));
+        assert_eq!(
+            names("p 1 2.0: 3 mem: 7f00 8 |OP LOAD|BLK  N/A 5 0 55d0a1 main+0x1 (/x)").as_deref(),
+            Some("main")
+        );
+        assert_eq!(
+            names("p 1 2.0: 3 faults: 7f00aa data+0x1 (/x) 7f00bb f(int) const+0x3d (/x)").as_deref(),
+            Some("f")
+        );
+        assert_eq!(names("p 1 2.0:    7f00 strcmp+0x3 (/x)").as_deref(), Some("strcmp"));
+        assert_eq!(
+            names("p 1 2.0: sched:sched_switch: prev_comm=x ffff81 go+0x3 ([kernel])").as_deref(),
+            Some("go_[k]")
+        );
+        assert_eq!(names("p 1 2.0: block:rq: 8,0 W 0 () 12345678 + 8 [kworker]"), None);
         assert_eq!(names("p 1 2.0: sched:sched_switch: prev_comm=x"), None);
         assert_eq!(names("p 1 2.0: 3 cycles: "), None);
         assert_eq!(names("p 1 2.0: 3 cycles: 7f00"), None);

@@ -79,10 +79,20 @@ pub(super) fn is(head: &[u8]) -> bool {
     let has_frame = |pair: &[&str]| !pair[0].starts_with(char::is_whitespace) && is_frame(pair[1]);
     let alone = |line: &&str| {
         let header = Header::of(line);
-        header.event.is_some()
-            && (header.has_time || header.frame().is_some_and(|frame| frame.module.is_some()))
+        let has_module = || header.frame().is_some_and(|frame| frame.module.is_some());
+        match header.event {
+            Some(_) => header.has_time || has_module(),
+            None => header.has_time && has_module(),
+        }
     };
-    lines.windows(2).any(has_frame) || lines.iter().any(alone)
+    let stacks_only = lines.first().is_some_and(|line| line.starts_with('\t') && is_frame(line));
+    stacks_only || lines.windows(2).any(has_frame) || lines.iter().any(alone)
+}
+
+/// The functions, innermost first, of a frame that has an address, a symbol and a module.
+pub(super) fn frame_names(line: &str) -> Option<Vec<String>> {
+    let frame = frame::of(line)?;
+    (frame.module.is_some() && frame.is_named()).then(|| frame.names())
 }
 
 /// Reads all samples.
@@ -135,7 +145,8 @@ impl Parser {
             return;
         }
         let text = line.trim_end();
-        if text.trim_start().is_empty() {
+        // `--show-mmap-events` and the like write records between the samples.
+        if text.trim_start().is_empty() || !line.starts_with('\t') && text.contains(" PERF_RECORD_") {
             self.end_sample();
             return;
         }
@@ -145,8 +156,13 @@ impl Parser {
         let header = header.filter(|header| !indented || header.has_time);
         match header {
             Some(header) => self.begin_sample(&header),
+            // Without any field for the header, a stack begins a sample.
+            None if self.open.is_none() && frame::of(text).is_some_and(|frame| frame.is_named()) => {
+                self.begin_sample(&Header::default());
+                self.push_frame(text);
+            }
             None if self.open.is_some() && self.push_frame(text) => {}
-            None if self.open.is_some() && !self.frames.is_empty() && frame::is_source_line(text) => {}
+            None if self.open.is_some() && !self.frames.is_empty() && frame::is_detail(text) => {}
             None => {
                 self.script.skipped += 1;
                 if self.script.first_skipped == 0 {
