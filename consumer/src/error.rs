@@ -79,7 +79,7 @@ impl fmt::Display for Error {
                  choose events of one unit, or count samples"
             ),
             Self::NoSamples => {
-                f.write_str("nothing is left to draw: no sample in the input passes the filters")
+                f.write_str("nothing is left to draw: the input has no samples, or none passes the filters")
             }
         }
     }

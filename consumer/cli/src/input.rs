@@ -100,10 +100,10 @@ pub struct Pprof {
     pub there: Vec<String>,
 }
 
-/// A pprof profile, gzipped or as it is, of which samples with all of `labels` are wanted; `None` if `path` is anything else.
+/// The samples of a pprof profile, gzipped or not, that have one of `types` and all of `labels`; `None` if `path` is anything else.
 #[cfg(feature = "export")]
-pub fn pprof(path: &Path, labels: &[(String, String)]) -> Result<Option<Pprof>> {
-    use flightline_export::pprof::{labelled_of, unpacked};
+pub fn pprof(path: &Path, types: &[String], labels: &[(String, String)]) -> Result<Option<Pprof>> {
+    use flightline_export::pprof::{Selection, selected, unpacked};
     if path.as_os_str() == "-" || !path.is_file() {
         return Ok(None);
     }
@@ -121,7 +121,7 @@ pub fn pprof(path: &Path, labels: &[(String, String)]) -> Result<Option<Pprof>> 
         _ => return Ok(None),
     };
     let mut text = Vec::new();
-    match bytes.and_then(|bytes| labelled_of(&bytes, labels, &mut text)) {
+    match bytes.and_then(|bytes| selected(&bytes, &Selection { types, labels }, &mut text)) {
         Ok(of) => {
             let mut text = Text::of(text, Some(of.unit));
             if of.negative > 0 {
@@ -132,18 +132,23 @@ pub fn pprof(path: &Path, labels: &[(String, String)]) -> Result<Option<Pprof>> 
             }
             Ok(Some(Pprof { text, samples: of.samples, there: of.there }))
         }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error).with_context(|| shown(path)),
         // It may be anything that was compressed, of which who asks next says how to unpack it, or that begins so.
         Err(_) => Ok(None),
     }
 }
 
-/// Whether bytes begin with what values count, field 1 of a profile and a message; Go's with the time, field 9, in front of it.
+/// Returns true if bytes begin with field 1 of a profile, the types of its values. Go writes the type of the period (field 11) or the time
+/// (field 9) before it.
 #[cfg(feature = "export")]
 fn begins_as_pprof(bytes: &[u8]) -> bool {
     const FIRST: u8 = 0x0a;
     const TIME: u8 = 9 << 3;
+    const PERIOD_TYPE: u8 = 11 << 3 | 2;
     match bytes {
         [FIRST, _, ..] => true,
+        // A message of two numbers, the first with the tag 8.
+        [PERIOD_TYPE, _, 8, ..] => true,
         [TIME, time @ ..] => {
             let behind = time.iter().position(|byte| byte & 0x80 == 0).and_then(|last| time.get(last + 1));
             behind == Some(&FIRST)
@@ -172,9 +177,9 @@ fn otlp(path: &Path, types: &[String]) -> Result<Option<Text>> {
     Ok(unit.map(|unit| Text::of(text, Some(unit))))
 }
 
-/// A profile of pprof or OTLP as folded text, of the latter those of `types` if there are any; `None` if `path` is anything else.
+/// A profile of pprof or OTLP as folded text, of one of `types` if there are any; `None` if `path` is anything else.
 pub fn packed(path: &Path, types: &[String]) -> Result<Option<Text>> {
-    match pprof(path, &[])? {
+    match pprof(path, types, &[])? {
         Some(profile) => Ok(Some(profile.text)),
         None => otlp(path, types),
     }
@@ -182,7 +187,7 @@ pub fn packed(path: &Path, types: &[String]) -> Result<Option<Text>> {
 
 /// Without the feature `export` there is no pprof.
 #[cfg(not(feature = "export"))]
-pub fn pprof(_: &Path, _: &[(String, String)]) -> Result<Option<Pprof>> {
+pub fn pprof(_: &Path, _: &[String], _: &[(String, String)]) -> Result<Option<Pprof>> {
     Ok(None)
 }
 
@@ -243,7 +248,7 @@ pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
         }
         _ => return Ok(()),
     };
-    if what == "gzip" && matches!(pprof(path, &[]), Ok(Some(_))) {
+    if what == "gzip" && matches!(pprof(path, &[], &[]), Ok(Some(_))) {
         bail!(
             "{} is a pprof profile, not a JFR recording: flightline fold, flame, diff and convert take it, of one label \
              with --label KEY=VALUE",

@@ -21,7 +21,7 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs) -> Result<Vec<(PathBuf, Text)
     let mut there: Vec<String> = Vec::new();
     let mut other = None;
     for path in inputs {
-        match input::pprof(path, &args.labels)? {
+        match input::pprof(path, &args.events, &args.labels)? {
             Some(profile) => {
                 samples += profile.samples;
                 there.extend(profile.there);

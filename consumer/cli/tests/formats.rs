@@ -75,10 +75,10 @@ const CASES: &[Case] = &[
     ("folded-recursion.folded", &[], 0, ""),
     ("folded-spaces.folded", &[], 0, ""),
     ("folded-difffolded.folded", &[], 0, "second of its two values"),
-    ("refused-bpftrace.txt", &[], 1, ""),
-    ("refused-dtrace.txt", &[], 1, ""),
+    ("bpftrace-kstack.txt", &[], 0, ""),
+    ("dtrace-stack.txt", &[], 0, ""),
     ("refused-stap.txt", &[], 1, ""),
-    ("refused-vtune.csv", &[], 1, "neither JFR nor folded text"),
+    ("vtune-top-down.csv", &[], 0, ""),
     ("refused-visual-studio.csv", &[], 1, "neither JFR nor folded text"),
     ("refused-macos-sample.txt", &[], 1, ""),
     ("refused-ghc.prof", &[], 1, ""),
@@ -130,6 +130,40 @@ fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
     lines
+}
+
+/// Runs a command and returns its sorted standard output.
+fn fold(file: &Path, options: &[&str]) -> Vec<String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flightline"));
+    let done = command.arg("fold").arg(file).args(options).stdin(Stdio::null()).output().unwrap();
+    assert!(done.status.success(), "{file:?} {options:?}: {}", String::from_utf8_lossy(&done.stderr));
+    sorted(&String::from_utf8_lossy(&done.stdout)).into_iter().map(str::to_owned).collect()
+}
+
+/// Each format that is both written and read.
+#[test]
+fn conversion_and_back_keeps_the_total_of_each_stack() {
+    let folder = tempfile::tempdir().unwrap();
+    let recordings = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/recordings");
+    let recordings = std::fs::read_dir(recordings).unwrap().map(|entry| (entry.unwrap().path(), &[][..]));
+    let is_read = |case: &&Case| case.2 == 0 && case.3 != "no samples";
+    let inputs = CASES.iter().filter(is_read).map(|case| (Path::new(FOLDER).join(case.0), case.1));
+    for (file, options) in
+        inputs.chain(recordings.filter(|(path, _)| path.extension() == Some("jfr".as_ref())))
+    {
+        let want = fold(&file, options);
+        if want.is_empty() {
+            continue;
+        }
+        for name in ["x.folded", "x.pb.gz", "x.speedscope.json", "x.otlp"] {
+            let converted = folder.path().join(name);
+            let mut command = Command::new(env!("CARGO_BIN_EXE_flightline"));
+            command.arg("convert").arg(&file).args(options).arg("-o").arg(&converted);
+            let done = command.stdin(Stdio::null()).output().unwrap();
+            assert!(done.status.success(), "{file:?}: {}", String::from_utf8_lossy(&done.stderr));
+            assert_eq!(fold(&converted, &[]), want, "{file:?} as {name}");
+        }
+    }
 }
 
 /// What differs, if anything does.

@@ -99,14 +99,16 @@ fn names(line: &str) -> Vec<String> {
     if matches!(line, "" | ",") {
         return Vec::new();
     }
-    if let Some(names) = frame_names(line) {
-        return names;
-    }
-    let name = match line.rsplit_once('+') {
-        Some((name, offset)) if !name.is_empty() && offset.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => line,
+    let without_offset = |name: &str| match name.rsplit_once('+') {
+        Some((name, offset)) if !name.is_empty() && offset.bytes().all(|byte| byte.is_ascii_digit()) => {
+            clean(name)
+        }
+        _ => clean(name),
     };
-    vec![clean(name)]
+    match frame_names(line) {
+        Some(names) => names.iter().map(|name| without_offset(name)).collect(),
+        None => vec![without_offset(line)],
+    }
 }
 
 impl Maps {

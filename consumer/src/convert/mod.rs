@@ -9,13 +9,14 @@
 
 mod bpftrace;
 pub mod chrome;
-mod collapse;
 pub mod d3;
+mod dtrace;
 pub mod firefox;
 mod perf;
 pub mod speedscope;
 mod tracks;
 mod utf16;
+mod vtune;
 
 pub use perf::Roots;
 pub use tracks::{Collecting, Moment, Track, Tracks};
@@ -100,8 +101,11 @@ pub fn to_folded(text: Box<dyn BufRead>, choice: &Choice) -> Result<Text, Error>
         let notes = maps.notes();
         return Ok(Text { notes, ..Text::of(maps.folded(), None) });
     }
-    if let Some(format) = collapse::format_of(&head) {
-        return Ok(Text::of(collapse::read(format, whole)?, format.unit().map(str::to_owned)));
+    if vtune::is(&head) {
+        return Ok(Text::of(vtune::read(whole)?, Some("ns".into())));
+    }
+    if dtrace::is(&head) {
+        return Ok(Text::of(dtrace::read(whole)?, None));
     }
     let is_differential = folded::is_differential(&head);
     Ok(Text { text: whole, unit: None, notes: Vec::new(), is_folded: true, is_differential })

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Text, Tracks, of_json};
+use crate::amount;
 use crate::error::Error;
 use crate::folded;
 
@@ -34,6 +35,7 @@ pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Er
         "bytes" => "bytes",
         _ => "none",
     };
+    let (_, decimals) = amount::decimals(&tracks.unit);
     write!(out, r#"{{"$schema":"{SCHEMA}","exporter":"flightline","activeProfileIndex":0,"name":"#)
         .map_err(Error::Write)?;
     serde_json::to_writer(&mut *out, name).map_err(put)?;
@@ -46,14 +48,18 @@ pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Er
             .iter()
             .map(|sample| tracks.path(sample.stack).iter().map(|label| label.index()).collect())
             .collect();
-        let weights: Vec<u64> = track.samples.iter().map(|sample| sample.weight).collect();
-        let end = weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight));
+        let end = track.samples.iter().fold(0u64, |sum, sample| sum.saturating_add(sample.weight));
+        let number = |weight: u64| match decimals {
+            0 => json!(weight),
+            decimals => json!(weight as f64 / 10f64.powi(decimals as i32)),
+        };
+        let weights: Vec<_> = track.samples.iter().map(|sample| number(sample.weight)).collect();
         let title = match (tracks.is_timed(), track.process.as_str()) {
             (true, process) => format!("{} ({process} {})", track.name, track.id),
             (false, _) => track.name.clone(),
         };
         let profile = json!({
-            "type": "sampled", "name": title, "unit": unit, "startValue": 0, "endValue": end,
+            "type": "sampled", "name": title, "unit": unit, "startValue": 0, "endValue": number(end),
             "samples": samples, "weights": weights,
         });
         if at > 0 {

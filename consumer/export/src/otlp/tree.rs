@@ -10,6 +10,7 @@ use opentelemetry_proto::tonic::profiles::v1development::{
 use prost::Message;
 
 use super::tables::Tables;
+use crate::pprof::unit_of;
 use crate::resource::scope;
 
 /// Bytes of text that profiles become.
@@ -130,11 +131,8 @@ pub fn folded_of(
         }
         writeln!(out, "{line} {weight}")?;
     }
-    Ok(match unit {
-        "nanoseconds" => "ns".to_owned(),
-        "count" | "" => "samples".to_owned(),
-        unit => unit.to_owned(),
-    })
+    let kind = if let [(kind, _)] = types[..] { kind } else { "" };
+    Ok(unit_of(kind, unit).to_owned())
 }
 
 fn at<T>(table: &[T], index: i32) -> Option<&T> {

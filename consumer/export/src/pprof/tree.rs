@@ -101,14 +101,23 @@ pub fn unpacked(packed: impl Read) -> io::Result<Vec<u8>> {
 /// # Errors
 /// The bytes are no profile, or `out` cannot be written.
 pub fn folded_of(bytes: &[u8], out: &mut impl Write) -> io::Result<String> {
-    labelled_of(bytes, &[], out).map(|chosen| chosen.unit)
+    selected(bytes, &Selection::default(), out).map(|chosen| chosen.unit)
 }
 
-/// The same of samples that have all of these labels, a name and a value each, of numbers in decimal.
+/// Selects values and samples of a profile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Selection<'a> {
+    /// Names of sample types, such as `alloc_space`. The first that the profile has is read; if it is empty, the default type.
+    pub types: &'a [String],
+    /// Names and values of labels that a sample must have, numbers in decimal.
+    pub labels: &'a [(String, String)],
+}
+
+/// The same of selected values and samples.
 ///
 /// # Errors
-/// As of [`folded_of`].
-pub fn labelled_of(bytes: &[u8], labels: &[(String, String)], out: &mut impl Write) -> io::Result<Chosen> {
+/// As of [`folded_of`], or the profile has none of the types.
+pub fn selected(bytes: &[u8], selection: &Selection<'_>, out: &mut impl Write) -> io::Result<Chosen> {
     let profile = Profile::decode(bytes).map_err(|error| invalid(&error.to_string()))?;
     if profile.sample_type.is_empty() || profile.string_table.first().is_none_or(|first| !first.is_empty()) {
         return Err(invalid("it has no value, or no table of texts"));
@@ -121,7 +130,21 @@ pub fn labelled_of(bytes: &[u8], labels: &[(String, String)], out: &mut impl Wri
         .sample_type
         .iter()
         .position(|of| of.r#type == profile.default_sample_type && profile.default_sample_type != 0);
-    let value = default.unwrap_or(profile.sample_type.len() - 1);
+    let name_of = |of: &ValueType| text(of.r#type);
+    let value = match selection.types {
+        [] => default.unwrap_or(profile.sample_type.len() - 1),
+        types => {
+            let has = |of: &ValueType| types.iter().any(|name| name == name_of(of));
+            profile.sample_type.iter().position(has).ok_or_else(|| {
+                let present: Vec<&str> = profile.sample_type.iter().map(name_of).collect();
+                let (asked, present) = (types.join(", "), present.join(", "));
+                io::Error::new(
+                    io::ErrorKind::NotFound,
+                    format!("the profile has no type {asked}; it has {present}"),
+                )
+            })?
+        }
+    };
     // A program without demangled names may have the symbols only.
     let name = |function: &Function| match text(function.name) {
         "" => text(function.system_name),
@@ -132,7 +155,7 @@ pub fn labelled_of(bytes: &[u8], labels: &[(String, String)], out: &mut impl Wri
     let dropped = dropped(&names, text(profile.drop_frames), text(profile.keep_frames))?;
     let locations: HashMap<u64, &Location> =
         profile.location.iter().map(|location| (location.id, location)).collect();
-    let mut choice = Choice::new(labels);
+    let mut choice = Choice::new(selection.labels);
     let mut negative = 0;
     for sample in &profile.sample {
         let weight = sample.value.get(value).copied().unwrap_or(0);
@@ -150,17 +173,24 @@ pub fn labelled_of(bytes: &[u8], labels: &[(String, String)], out: &mut impl Wri
         // Leaf first, as stacks are.
         let mut is_kept = false;
         for location in sample.location_id.iter().rev().filter_map(|id| locations.get(id)) {
-            let is_dropped = location.line.iter().any(|line| dropped.contains(&line.function_id));
+            // The lines of callers are last. What the outermost dropped function calls is dropped with it.
+            let callers = location.line.iter().rposition(|line| dropped.contains(&line.function_id));
+            let callers = callers.map_or(&location.line[..], |at| &location.line[at + 1..]);
+            let is_whole = callers.len() == location.line.len();
             // As pprof does: what precedes the first frame that stays is not dropped, or all might be.
-            if is_dropped && is_kept {
+            if callers.is_empty() && !is_whole && is_kept {
                 break;
             }
-            is_kept |= !is_dropped;
+            is_kept |= is_whole;
+            let lines = if callers.is_empty() { &location.line[..] } else { callers };
             let mut named = false;
-            let functions = location.line.iter().rev().filter_map(|line| names.get(&line.function_id));
+            let functions = lines.iter().rev().filter_map(|line| names.get(&line.function_id));
             for name in functions.filter(|name| !name.is_empty()) {
                 put(name)?;
                 named = true;
+            }
+            if !is_whole && is_kept {
+                break;
             }
             if !named {
                 put(&format!("0x{:x}", location.address))?;
@@ -169,12 +199,18 @@ pub fn labelled_of(bytes: &[u8], labels: &[(String, String)], out: &mut impl Wri
         writeln!(out, "{} {weight}", if any { "" } else { flightline_consumer::fold::NO_STACK })?;
     }
     let (samples, there) = choice.finish();
-    let unit = match text(profile.sample_type[value].unit) {
-        "nanoseconds" => "ns",
-        "count" | "" => "samples",
-        unit => unit,
-    };
+    let unit = unit_of(text(profile.sample_type[value].r#type), text(profile.sample_type[value].unit));
     Ok(Chosen { unit: unit.to_owned(), samples, there, negative })
+}
+
+/// The unit of trees for a type and unit of a profile. What is only counted has its type as the unit: `contentions`.
+pub(crate) fn unit_of<'a>(kind: &'a str, unit: &'a str) -> &'a str {
+    match (kind, unit) {
+        (_, "nanoseconds") => "ns",
+        ("" | "sample" | "samples", "count" | "") => "samples",
+        (kind, "count" | "") => kind,
+        (_, unit) => unit,
+    }
 }
 
 /// Bytes of a compiled regular expression.
@@ -190,14 +226,24 @@ fn dropped(names: &HashMap<u64, &str>, drop: &str, keep: &str) -> io::Result<Has
         regex.map_err(|error| invalid(&format!("drop_frames or keep_frames: {error}")))
     };
     let (drop, keep) = (whole(drop)?, if keep.is_empty() { None } else { Some(whole(keep)?) });
-    // As pprof does, without what is in parentheses.
-    let plain =
-        |name: &str| name.split('(').next().filter(|plain| !plain.is_empty()).unwrap_or(name).to_owned();
     let is = |name: &str| {
         let name = plain(name);
-        drop.is_match(&name) && keep.as_ref().is_none_or(|keep| !keep.is_match(&name))
+        drop.is_match(name) && keep.as_ref().is_none_or(|keep| !keep.is_match(name))
     };
     Ok(names.iter().filter(|(_, name)| is(name)).map(|(id, _)| *id).collect())
+}
+
+/// A name without its arguments, as pprof compares it.
+fn plain(name: &str) -> &str {
+    const NAMES: [&str; 2] = ["(anonymous namespace)", "operator()"];
+    let is_name = |at: usize| {
+        NAMES.iter().any(|part| {
+            let start = at.checked_sub(part.find('(').unwrap_or(0));
+            start.and_then(|start| name.get(start..)).is_some_and(|rest| rest.starts_with(part))
+        })
+    };
+    let arguments = name.match_indices('(').map(|(at, _)| at).find(|&at| !is_name(at));
+    arguments.filter(|&at| at > 0).map_or(name, |at| &name[..at])
 }
 
 fn invalid(what: &str) -> io::Error {
@@ -233,7 +279,7 @@ mod tests {
 
     fn folded_text(profile: &Profile) -> (String, Chosen) {
         let mut out = Vec::new();
-        let chosen = labelled_of(&profile.encode_to_vec(), &[], &mut out).unwrap();
+        let chosen = selected(&profile.encode_to_vec(), &Selection::default(), &mut out).unwrap();
         (String::from_utf8(out).unwrap(), chosen)
     }
 
@@ -268,6 +314,6 @@ mod tests {
         profile.keep_frames = last - 1;
         assert_eq!(lines(&profile), "main 1 | main;operator new(int) 2 | main;run 3 | malloc;x 4");
         profile.drop_frames = last;
-        assert!(labelled_of(&profile.encode_to_vec(), &[], &mut Vec::new()).is_err());
+        assert!(selected(&profile.encode_to_vec(), &Selection::default(), &mut Vec::new()).is_err());
     }
 }

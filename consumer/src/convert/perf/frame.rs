@@ -129,7 +129,8 @@ impl Frame<'_> {
     }
 }
 
-fn without_offset(symbol: &str) -> &str {
+/// A symbol without `+0x1f` at its end.
+pub fn without_offset(symbol: &str) -> &str {
     match symbol.rsplit_once("+0x") {
         Some((name, offset)) if offset.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
         _ => symbol,
@@ -176,7 +177,7 @@ const OPERATORS: [&str; 17] =
 
 /// A name without the list of its arguments: it begins with a parenthesis that is in no other brackets, and belongs neither to a
 /// type without a name, to `operator()` nor to a receiver of Go's.
-fn tidy(name: &str) -> &str {
+pub fn tidy(name: &str) -> &str {
     let mut depth = 0i32;
     let bytes = name.as_bytes();
     let mut skip_to = 0;

@@ -16,11 +16,14 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
 use event::{base, short};
+pub(super) use frame::{tidy, without_offset};
 use header::Header;
 
 use crate::error::Error;
 use crate::folded::clean;
 
+/// Digits of an address by which a text is recognised: other programs indent counts.
+const SHORTEST_ADDRESS: usize = 5;
 /// Lines at the beginning in which the first sample is looked for.
 const FIRST_LINES: usize = 64;
 
@@ -73,7 +76,7 @@ pub(super) fn is(head: &[u8]) -> bool {
         .take(FIRST_LINES)
         .collect();
     let is_frame = |line: &str| {
-        let long = line.split_whitespace().next().is_some_and(|address| address.len() > 2);
+        let long = line.split_whitespace().next().is_some_and(|address| address.len() >= SHORTEST_ADDRESS);
         line.starts_with(char::is_whitespace) && long && frame::of(line).is_some_and(|frame| frame.is_named())
     };
     let has_frame = |pair: &[&str]| !pair[0].starts_with(char::is_whitespace) && is_frame(pair[1]);

@@ -146,7 +146,7 @@ prog 1 [000] 1.0: 1 cycles:
 
 prog 1 [000] 1.2: 1 cycles:
 \tffff1 leaf (/bin/prog)
- 0xffff/0xffff/P/-/-/0
+ neither a frame nor a detail
 ";
     let (out, notes) = fold(script, &[]);
     assert_eq!(out, "prog 1 | prog;leaf 1");
