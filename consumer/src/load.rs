@@ -305,8 +305,16 @@ impl Loader {
         self.loaded.model.chunks += 1;
         let header = &chunk.header;
         let end = header.start_nanos.saturating_add(header.duration_nanos.max(0));
-        self.loaded.model.start_nanos.get_or_insert(header.start_nanos);
-        self.loaded.model.widen((header.start_nanos, end));
+        let origin = *self.loaded.model.start_nanos.get_or_insert(header.start_nanos);
+        let [from, to] =
+            [self.options.from_nanos, self.options.to_nanos].map(|at| at.map(|at| origin.saturating_add(at)));
+        let range = (
+            from.map_or(header.start_nanos, |from| header.start_nanos.max(from)),
+            to.map_or(end, |to| end.min(to)),
+        );
+        if range.0 <= range.1 {
+            self.loaded.model.widen(range);
+        }
         self.roles.clear();
     }
 

@@ -90,12 +90,6 @@ pub fn times(moments: Moments, measures: &[&Tree], options: &FoldOptions) -> Opt
     Times::new(moments, &measures, frames)
 }
 
-/// What the widths mean, what all of it is `of`, and the share that is missing.
-pub fn subtitle(tree: &Tree, of: &str, missing: Option<&Missing>) -> String {
-    let lost = missing.and_then(Missing::share).map(|share| format!(" · {share}")).unwrap_or_default();
-    format!("{} · {of}{lost}", amount(tree.total, &tree.unit))
-}
-
 /// Describes a picture of recordings: the program if there is one only, the events and their total, the time range, the share that is
 /// missing, and the other events.
 pub fn headline(model: &Model, options: &FoldOptions, tree: &Tree, missing: Option<&Missing>) -> String {
@@ -137,9 +131,4 @@ pub fn headline(model: &Model, options: &FoldOptions, tree: &Tree, missing: Opti
         parts.push(format!("also recorded: {}", others.join(", ")));
     }
     parts.join(" · ")
-}
-
-/// How many chunks were read.
-pub fn chunks(model: &Model) -> String {
-    if model.chunks == 1 { "1 chunk".into() } else { format!("{} chunks", model.chunks) }
 }

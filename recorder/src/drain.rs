@@ -101,6 +101,8 @@ pub struct Drain {
     notices: Vec<String>,
     /// Programs announced that are not there yet.
     wanted: Vec<reach::Wanted>,
+    /// Processes recorded from outside whose children may have been there before, and when to look for them, ns.
+    parents: Vec<(u32, u64)>,
     notice_seq: std::collections::HashMap<PathBuf, u32>,
     stopped: bool,
     steering: control::Steering,
@@ -162,6 +164,7 @@ impl Drain {
             seen_failures: HashSet::new(),
             notices: Vec::new(),
             wanted: Vec::new(),
+            parents: Vec::new(),
             notice_seq: std::collections::HashMap::new(),
             stopped: false,
             steering,

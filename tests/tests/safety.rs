@@ -167,11 +167,17 @@ fn programs_that_cannot_join_are_recorded_from_outside() {
     let program = folder.path().join("burns");
     std::fs::copy(victim::c("burns", OPTIMISED), &program).unwrap();
     let burns = program.to_str().unwrap();
-    let cases: [&[&str]; 5] = [
+    let exec_burns = format!("exec {burns}");
+    let setpriv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c"];
+    let cases: [&[&str]; 8] = [
         &["env", "-i", burns],
         &["sh", "-c", "env -u LD_PRELOAD \"$0\"; exit $?", burns],
         &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", burns],
         &["setpriv", "--ruid=65534", burns],
+        // The shell is gone, or has a child, before the recorder finds it.
+        &[&setpriv[..], &[&exec_burns]].concat(),
+        &[&setpriv[..], &[burns]].concat(),
+        &["su", "nobody", "-s", "/bin/sh", "-c", burns],
         &["prlimit", "--fsize=1000", burns],
     ];
     for args in cases {

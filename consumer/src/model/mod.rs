@@ -41,7 +41,7 @@ pub struct Model {
     pub chunks: u32,
     /// Start of the first chunk, ns since 1970.
     pub start_nanos: Option<i64>,
-    /// The earliest start and the latest end of the chunks, ns since 1970, as their headers say.
+    /// The earliest start and the latest end of the chunks, ns since 1970, as their headers say, within the time asked for.
     pub range_nanos: Option<(i64, i64)>,
     /// Time one event of a type stands for, in ns, as the first chunk says that tells it.
     pub periods: BTreeMap<Arc<str>, u64>,

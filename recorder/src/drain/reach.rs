@@ -16,6 +16,8 @@ use crate::{attach::Watch, clock::monotonic_ns, loss, process::proc_file::ProcFi
 const WAIT_NS: u64 = 300_000_000;
 /// Whether a program is watched already is known when the records of its start are read, after this time, ns.
 const SETTLE_NS: u64 = 10_000_000;
+/// Descendants of a process that are looked at.
+const MAX_FAMILY: usize = 100;
 /// Programs looked for at the same time.
 const MAX_WANTED: usize = 1000;
 
@@ -94,12 +96,29 @@ impl Drain {
                 self.wanted.push(wanted);
                 continue;
             }
-            match self.find(&wanted) {
-                Some(pid) if self.reach_one(pid) => {}
+            match self.find(&wanted, now) {
+                Some(pid) if self.reach_one(pid) => self.parents.push((pid, now + SETTLE_NS)),
                 // The kernel does not allow it.
                 Some(_) => self.tell_unrecorded(&wanted),
                 None if now < wanted.until_ns && !self.stopped => self.wanted.push(wanted),
                 None => self.tell_unrecorded(&wanted),
+            }
+        }
+        self.reach_children(now);
+    }
+
+    /// Begins to record children that did not inherit the events of their parents, because they were there before.
+    fn reach_children(&mut self, now: u64) {
+        for (parent, from_ns) in std::mem::take(&mut self.parents) {
+            if now < from_ns {
+                self.parents.push((parent, from_ns));
+                continue;
+            }
+            for pid in children(parent) {
+                let is_sampled = self.watch.as_ref().is_some_and(|watch| watch.samples(pid));
+                if !is_sampled && !self.has_joined(pid) && self.reach_one(pid) {
+                    self.parents.push((pid, now + SETTLE_NS));
+                }
             }
         }
     }
@@ -108,19 +127,47 @@ impl Drain {
         self.watch.as_mut().is_some_and(|watch| watch.take_back(pid)) || self.attach_again(pid).is_ok()
     }
 
-    /// The process that executes the announced program: the one that announced it, or a child.
-    fn find(&self, wanted: &Wanted) -> Option<u32> {
+    /// The process that executes the announced program: the one that announced it, or a descendant. A shell may have executed the next
+    /// program by now.
+    fn find(&self, wanted: &Wanted, now: u64) -> Option<u32> {
         let path = Path::new(&wanted.path);
         let base = if path.is_absolute() { "root" } else { "cwd" };
         let inside = path.strip_prefix("/").unwrap_or(path);
         let file = fs::metadata(PathBuf::from(format!("/proc/{}/{base}", wanted.pid)).join(inside));
         let file = file.or_else(|_| fs::metadata(path)).ok()?;
-        let same = |pid: &u32| {
+        let is_announced = |pid: &u32| {
             let exe = fs::metadata(format!("/proc/{pid}/exe"));
             exe.is_ok_and(|exe| (exe.dev(), exe.ino()) == (file.dev(), file.ino()))
         };
-        let new = |pid: &u32| !self.watch.as_ref().is_some_and(|watch| watch.samples(*pid));
-        std::iter::once(wanted.pid).chain(children(wanted.pid)).filter(same).find(new)
+        let is_new = |pid: &&u32| !self.watch.as_ref().is_some_and(|watch| watch.samples(**pid));
+        let mut family = vec![wanted.pid];
+        let mut at = 0;
+        while at < family.len() && family.len() < MAX_FAMILY {
+            family.extend(children(family[at]));
+            at += 1;
+        }
+        let settled = now + WAIT_NS >= wanted.until_ns + SETTLE_NS;
+        let mut new = family.iter().filter(is_new);
+        let later =
+            || family.iter().filter(is_new).find(|&&pid| settled && self.has_executed(pid, wanted.pid));
+        new.find(|pid| is_announced(pid)).or_else(later).copied()
+    }
+
+    /// Returns true if a process runs a program that has not joined, and that is not the program of `announcer`, which its children run
+    /// until they execute another.
+    fn has_executed(&self, pid: u32, announcer: u32) -> bool {
+        let Ok(exe) = fs::read_link(format!("/proc/{pid}/exe")) else { return false };
+        !self.has_joined(pid)
+            && !self
+                .processes
+                .iter()
+                .any(|process| process.file.pid == announcer && process.file.exe() == exe)
+    }
+
+    /// Returns true if the program that a process runs records itself.
+    fn has_joined(&self, pid: u32) -> bool {
+        let exe = fs::read_link(format!("/proc/{pid}/exe")).ok();
+        self.processes.iter().any(|process| process.file.pid == pid && Some(process.file.exe()) == exe)
     }
 }
 

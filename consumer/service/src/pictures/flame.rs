@@ -11,7 +11,6 @@ use flightline_consumer::picture;
 use flightline_consumer::render::times::{Gathering, Times};
 use flightline_consumer::render::{PictureOptions, html};
 use flightline_consumer::reshape::Reshape;
-use flightline_consumer::spans::trace::duration;
 use flightline_consumer::tree::Tree;
 
 use super::input::{self, Inputs, Range};
@@ -112,10 +111,9 @@ pub(super) fn page(
             times
         }
     };
-    let of = range.length().map_or_else(|| picture::chunks(&loaded.model), duration);
     let common = PictureOptions {
         title: wanted.title.clone(),
-        subtitle: Some(picture::subtitle(tree, &of, missing.as_ref())),
+        subtitle: Some(picture::headline(&loaded.model, options, tree, missing.as_ref())),
         inverted: false,
     };
     html::write_measures(&measures, times.as_ref(), &common, out)?;

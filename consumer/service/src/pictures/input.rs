@@ -155,11 +155,6 @@ impl Range {
         self.to_ms.map(|ms| ms.saturating_mul(MILLI).saturating_sub(1))
     }
 
-    /// ns from its beginning to its end, if it has both.
-    pub(super) fn length(self) -> Option<i64> {
-        Some(self.to_ms?.saturating_sub(self.from_ms?).saturating_mul(MILLI))
-    }
-
     /// Both, where none is asked for as far as there are times.
     pub(super) fn both(self) -> [i64; 2] {
         [self.from().unwrap_or(i64::MIN), self.last().unwrap_or(i64::MAX)]
