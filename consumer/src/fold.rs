@@ -111,7 +111,9 @@ const ALIASES: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("live", &[&["profiler.LiveObject"], &["flightline.LiveAllocation"]]),
-    ("lock", &[&["jdk.JavaMonitorEnter", "jdk.JavaMonitorWait", "jdk.ThreadPark", "profiler.NativeLock"]]),
+    // Waits for locks of C in a JVM are another thing than those for monitors.
+    ("lock", &[&["jdk.JavaMonitorEnter", "jdk.JavaMonitorWait", "jdk.ThreadPark"], &["profiler.NativeLock"]]),
+    ("nativelock", &[&["profiler.NativeLock"]]),
     (
         "io",
         &[&[
@@ -148,18 +150,46 @@ pub fn else_loaded(events: &BTreeMap<String, u64>) -> Option<&str> {
 }
 
 /// The type with most events; of several, the first by name, whatever the order they came in.
+/// Types that are drawn only if `-e` selects them. Each thread has a `jdk.ThreadStart`, also in a recording without samples, and
+/// `profiler.Free` has no stack.
+const NEVER_FIRST: [&str; 2] = ["jdk.ThreadStart", "profiler.Free"];
+
 fn most<'a>(types: impl Iterator<Item = (&'a str, u64)>) -> Option<&'a str> {
-    // Every thread begins: who looks at a recording without samples is better told that there are none.
-    let sampled = types.filter(|&(name, _)| name != "jdk.ThreadStart");
+    let sampled = types.filter(|(name, _)| !NEVER_FIRST.contains(name));
     sampled.max_by_key(|&(name, count)| (count, Reverse(name))).map(|(name, _)| name)
+}
+
+/// Other words for aliases, as other tools and people use them.
+const SYNONYMS: [(&str, &str); 10] = [
+    ("allocation", "alloc"),
+    ("allocations", "alloc"),
+    ("ctimer", "cpu"),
+    ("exceptions", "exception"),
+    ("execution", "cpu"),
+    ("itimer", "cpu"),
+    ("locks", "lock"),
+    ("memory", "alloc"),
+    ("monitors", "lock"),
+    ("wallclock", "wall"),
+];
+
+/// Returns the alias of a synonym, or the name itself.
+fn canonical(name: &str) -> &str {
+    SYNONYMS.iter().find(|(word, _)| *word == name).map_or(name, |(_, alias)| alias)
+}
+
+/// Returns the groups of types of an alias or a synonym.
+fn groups_of(name: &str) -> Option<&'static [&'static [&'static str]]> {
+    let name = canonical(name);
+    ALIASES.iter().find(|(alias, _)| *alias == name).map(|&(_, groups)| groups)
 }
 
 /// Full names of the event types that `names` and aliases stand for.
 pub fn event_names(names: &[String]) -> Vec<String> {
     let mut full = Vec::new();
     for name in names {
-        match ALIASES.iter().find(|(alias, _)| alias == name) {
-            Some((_, groups)) => full.extend(groups.iter().flat_map(|g| g.iter()).map(|&e| e.to_owned())),
+        match groups_of(name) {
+            Some(groups) => full.extend(groups.iter().flat_map(|g| g.iter()).map(|&e| e.to_owned())),
             None => {
                 full.extend(spellings(name));
                 // It may be one of the things that events of this type tell of.
@@ -173,15 +203,15 @@ pub fn event_names(names: &[String]) -> Vec<String> {
 /// Full names of the event types to load before [`fold`] selects events by `names`. `wall` includes the type that async-profiler used
 /// for its wall clock before version 4.
 pub fn loaded_names(names: &[String]) -> Vec<String> {
-    let of_wall = names.iter().any(|name| name == "wall").then(|| CPU.to_owned());
+    let of_wall = names.iter().any(|name| canonical(name) == "wall").then(|| CPU.to_owned());
     event_names(names).into_iter().chain(of_wall).collect()
 }
 
 /// The full names of the types that `name` stands for where these were recorded: of an alias the first group of which there is one.
 pub fn taken(name: &str, events: &BTreeMap<String, u64>) -> Vec<String> {
     let there = |event: &&str| events.get(*event).is_some_and(|&count| count > 0);
-    match ALIASES.iter().find(|(alias, _)| *alias == name) {
-        Some((_, groups)) => {
+    match groups_of(name) {
+        Some(groups) => {
             let found = groups.iter().map(|group| group.iter().copied().filter(|event| there(event)));
             let found = found.map(|group| group.map(str::to_owned).collect::<Vec<_>>());
             found.into_iter().find(|group| !group.is_empty()).unwrap_or_default()
@@ -299,9 +329,9 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
         return Ok(preferred.unwrap_or_else(other));
     }
     let mut kinds: Vec<Id<EventKind>> = Vec::new();
-    for asked in &options.events {
+    for asked in options.events.iter().map(|asked| canonical(asked)) {
         let named = |names: &[&str]| -> Vec<_> { names.iter().flat_map(|name| present(name)).collect() };
-        if let Some((_, groups)) = ALIASES.iter().find(|(alias, _)| alias == asked) {
+        if let Some(groups) = groups_of(asked) {
             let met = groups.iter().map(|names| named(names)).find(|kinds| !kinds.is_empty());
             // Where some were asleep, all are of a wall clock, and those awake used CPU time.
             let of_wall =

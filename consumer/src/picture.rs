@@ -91,8 +91,14 @@ pub fn times(moments: Moments, measures: &[&Tree], options: &FoldOptions) -> Opt
 }
 
 /// Describes a picture of recordings: the program if there is one only, the events and their total, the time range, the share that is
-/// missing, and the other events.
-pub fn headline(model: &Model, options: &FoldOptions, tree: &Tree, missing: Option<&Missing>) -> String {
+/// missing, and the other events. Of an interval it states only the interval, in ns since 1970, and not the other events.
+pub fn headline(
+    model: &Model,
+    options: &FoldOptions,
+    tree: &Tree,
+    missing: Option<&Missing>,
+    interval: Option<(i64, i64)>,
+) -> String {
     let mut parts = Vec::new();
     // `name (pid)`: the JDK's groups of threads are no programs.
     let mut programs: Vec<&str> = model
@@ -112,7 +118,7 @@ pub fn headline(model: &Model, options: &FoldOptions, tree: &Tree, missing: Opti
         if options.events.is_empty() { drawn.iter().map(called).collect() } else { options.events.clone() };
     names.dedup();
     parts.push(format!("{}: {}", names.join(", "), amount(tree.total, &tree.unit)));
-    if let Some((start, end)) = model.range_nanos {
+    if let Some((start, end)) = interval.or(model.range_nanos) {
         let length = end.saturating_sub(start);
         // Seconds are enough to find it.
         let mut range = clock::iso(start.saturating_sub(start.rem_euclid(1_000_000_000)));
@@ -127,7 +133,7 @@ pub fn headline(model: &Model, options: &FoldOptions, tree: &Tree, missing: Opti
     // Types that have no short name are seldom looked for.
     let is_other = |name: &String| !names.contains(name) && !name.contains('.');
     let others: Vec<String> = others.into_iter().filter(is_other).collect();
-    if !others.is_empty() {
+    if !others.is_empty() && interval.is_none() {
         parts.push(format!("also recorded: {}", others.join(", ")));
     }
     parts.join(" · ")

@@ -1,7 +1,8 @@
 //! Trees → trees: what of a stack is shown, and under what names. Recordings and folded text go the same way.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
 
@@ -27,6 +28,8 @@ pub enum Names {
     /// As they are.
     #[default]
     Full,
+    /// As they are, but hidden classes, lambdas and proxies of a JVM without the numbers that differ between runs: [`stable`].
+    Stable,
     /// Without packages, outer namespaces, parameters and template arguments.
     Simple,
     /// Java with dots for slashes: `java/lang/Thread.run` is `java.lang.Thread.run`.
@@ -191,10 +194,27 @@ impl Names {
     fn of(self, text: &Arc<str>) -> Arc<str> {
         match self {
             Self::Full => text.clone(),
+            Self::Stable => match stable(text) {
+                Cow::Borrowed(_) => text.clone(),
+                Cow::Owned(name) => name.into(),
+            },
             Self::Simple => simple(text).into(),
             Self::Dotted => dotted(text).into(),
         }
     }
+}
+
+/// A name without the numbers that a JVM makes anew in each run: `App$$Lambda.0x00002a04.run`, `App$$Lambda$14/66840.run` and
+/// `App$$Lambda$89+0x00c0.77.run` are all `App$$Lambda.run`.
+pub fn stable(name: &str) -> Cow<'_, str> {
+    static RUN: LazyLock<Regex> = LazyLock::new(|| {
+        let hidden = r"(\$\$Lambda|\$\$StringConcat|LambdaForm\$[A-Za-z]+)(?:\$?[0-9]+)?(?:[./+]0x[0-9a-f]+)?(?:[./][0-9]+)?";
+        let numbered = r"(\$Proxy|Generated(?:Method|Constructor|SerializationConstructor)Accessor)[0-9]+";
+        let generated = r"(CGLIB\$\$)[0-9a-f]{6,8}";
+        Regex::new(&format!("{hidden}|{numbered}|{generated}"))
+            .unwrap_or_else(|_| unreachable!("a constant pattern"))
+    });
+    RUN.replace_all(name, "$1$2$3")
 }
 
 /// `java/lang/Thread.run` with dots; a path in a file system begins with a slash.
@@ -288,7 +308,7 @@ fn package(label: &Label) -> Arc<str> {
     }
     let known = module(label).filter(|_| !label.kind.is_java());
     known.unwrap_or_else(|| {
-        let dotted = dotted(name);
+        let dotted = dotted(&stable(name));
         let parts: Vec<&str> = dotted.rsplitn(3, '.').collect();
         match parts[..] {
             [_, _, package] => package.into(),
@@ -400,6 +420,41 @@ mod tests {
         check("", "");
         assert_eq!(dotted("java/lang/Thread.run"), "java.lang.Thread.run");
         assert_eq!(dotted("/usr/lib/libc.so"), "/usr/lib/libc.so");
+    }
+
+    #[test]
+    fn stable_names_are_the_same_in_each_run() {
+        for (name, want) in [
+            ("com.a.App$$Lambda.0x000000002a040c00.run", "com.a.App$$Lambda.run"),
+            ("com.a.App$$Lambda$14/0x0000000800066840.run", "com.a.App$$Lambda.run"),
+            ("com.a.App$$Lambda$1427.567481064.run", "com.a.App$$Lambda.run"),
+            ("com.a.App$$Lambda$89+0x0000000800c03000.1637290981.run", "com.a.App$$Lambda.run"),
+            ("java.lang.invoke.LambdaForm$MH.0x00007f.invoke", "java.lang.invoke.LambdaForm$MH.invoke"),
+            (
+                "java.lang.invoke.LambdaForm$DMH/0x00007f.invokeStatic",
+                "java.lang.invoke.LambdaForm$DMH.invokeStatic",
+            ),
+            ("java.lang.String$$StringConcat.0x0000.concat", "java.lang.String$$StringConcat.concat"),
+            ("jdk.proxy2.$Proxy12.get", "jdk.proxy2.$Proxy.get"),
+            (
+                "jdk.internal.reflect.GeneratedMethodAccessor7.invoke",
+                "jdk.internal.reflect.GeneratedMethodAccessor.invoke",
+            ),
+            ("a.B$$EnhancerBySpringCGLIB$$1a2b3c4d.f", "a.B$$EnhancerBySpringCGLIB$$.f"),
+            ("a.B$1.f", "a.B$1.f"),
+            ("libc.so.6+0x1f00", "libc.so.6+0x1f00"),
+            ("a.B$$anonfun$f$1.apply", "a.B$$anonfun$f$1.apply"),
+        ] {
+            assert_eq!(stable(name), want);
+        }
+        assert_eq!(
+            &*package(&Label {
+                text: "com.a.App$$Lambda.0x2a.run".into(),
+                module: None,
+                kind: FrameKind::Compiled
+            }),
+            "com.a"
+        );
     }
 
     #[test]

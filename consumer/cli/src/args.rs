@@ -239,9 +239,9 @@ pub struct SelectArgs {
     /// What boxes stand for; of modules and packages, neighbours that are the same become one
     #[arg(long, value_enum, value_name = "WHAT", default_value = "function", conflicts_with_all = ["modules", "lines"])]
     pub group_by: GroupBy,
-    /// How functions are called
-    #[arg(long, value_enum, value_name = "HOW", default_value = "full")]
-    pub names: NameStyle,
+    /// How functions are called [default: full; in comparisons stable]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub names: Option<NameStyle>,
     /// A function that calls itself becomes one box
     #[arg(long)]
     pub collapse_recursion: bool,
@@ -342,6 +342,8 @@ pub enum NameStyle {
     /// As they are
     #[default]
     Full,
+    /// Lambdas, hidden classes and proxies of a JVM without the numbers that differ between runs
+    Stable,
     /// Without packages, outer namespaces, parameters and template arguments
     Simple,
     /// Java with dots for slashes

@@ -197,7 +197,7 @@ impl DiffArgs {
 
 fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     let of = |path: &PathBuf| {
-        stacks::read(std::slice::from_ref(path), &args.select, For::Svg).with_context(|| shown(path))
+        stacks::read(std::slice::from_ref(path), &args.select, For::Comparison).with_context(|| shown(path))
     };
     let before = of(&args.before)?;
     let (mut before, mut after) = match &args.after {
@@ -214,7 +214,7 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     };
     if let (Some(first), Some(second)) = (&before.model, &after.model) {
         let [first, second] =
-            [first, second].map(|model| fold::events(model, &stacks::options(&args.select, For::Svg)));
+            [first, second].map(|model| fold::events(model, &stacks::options(&args.select, For::Comparison)));
         let (first, second) = (first?, second?);
         // Aliases stand for what each recording calls it.
         if args.select.events.is_empty() && first != second {

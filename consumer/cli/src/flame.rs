@@ -44,7 +44,7 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
         subtitle: profile
             .model
             .as_ref()
-            .map(|model| picture::headline(model, &shown, &profile.tree, profile.missing.as_ref())),
+            .map(|model| picture::headline(model, &shown, &profile.tree, profile.missing.as_ref(), None)),
         inverted: false,
     };
     let mut picture = Vec::new();

@@ -64,6 +64,7 @@ mod tracks;
 mod view;
 mod wanted;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -88,7 +89,18 @@ pub fn main() -> ExitCode {
     if let Some(status) = store::flame_of_store() {
         return status;
     }
-    let cli = Cli::parse();
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    // A recording as the only argument is summarised.
+    if let [_, file] = &words[..]
+        && Path::new(file).is_file()
+        && !Cli::command().get_subcommands().any(|command| file == command.get_name())
+    {
+        talk::note(
+            "this is the summary; `flightline flame FILE` draws it, `flightline view --list FILE` lists its tables",
+        );
+        words.insert(1, "summary".into());
+    }
+    let cli = Cli::parse_from(words);
     let outcome = match cli.command {
         Command::Record(args) => return record::run(&args),
         Command::Ctl(args) => return ctl::run(&args),

@@ -329,7 +329,7 @@ fn draw(args: &SpansArgs, found: Found, filter: &Filter, title: &str) -> Result<
     match args.what() {
         For::Page => html::write(&tree, &options, &mut picture),
         For::Svg => svg::write(&tree, &args.svg(&options), &mut picture),
-        For::Tool | For::Text => folded::write(&tree, &mut picture),
+        For::Tool | For::Text | For::Comparison => folded::write(&tree, &mut picture),
     }
     .with_context(|| format!("the flame graph of {title}"))?;
     output::document(path, &picture)

@@ -397,6 +397,8 @@ pub enum For {
     Page,
     /// A picture that leaves out what is too thin and tells how much that is.
     Svg,
+    /// A table or picture that compares two recordings, of two runs in most cases.
+    Comparison,
     /// Other tools, which know of libraries.
     Tool,
     /// Folded text.
@@ -405,7 +407,7 @@ pub enum For {
 
 /// What becomes of stacks before they are shown.
 pub fn reshape(args: &SelectArgs, what: For) -> Result<Reshape> {
-    let least = match args.min_width.filter(|_| what != For::Svg) {
+    let least = match args.min_width.filter(|_| !matches!(what, For::Svg | For::Comparison)) {
         None => 0.0,
         Some(MinWidth::Percent(percent)) => percent / 100.0,
         Some(MinWidth::Pixels(_)) => bail!("--min-width in pixels is for SVG; give a share of all, as 0.1%"),
@@ -418,8 +420,13 @@ pub fn reshape(args: &SelectArgs, what: For) -> Result<Reshape> {
             GroupBy::Module => Boxes::Modules,
             GroupBy::Package => Boxes::Packages,
         },
-        names: match args.names {
+        names: match args.names.unwrap_or(if what == For::Comparison {
+            NameStyle::Stable
+        } else {
+            NameStyle::Full
+        }) {
             NameStyle::Full => Names::Full,
+            NameStyle::Stable => Names::Stable,
             NameStyle::Simple => Names::Simple,
             NameStyle::Dotted => Names::Dotted,
         },

@@ -91,6 +91,11 @@ fn threads_and_times_are_kept() {
     let mut weights: Vec<u64> = threads.iter().map(of).collect();
     assert_eq!(weights.iter().sum::<u64>(), samples);
     assert!(weights.len() > 1);
+    // The viewer shows the process's name for a main thread: a JVM's threads have names of their own.
+    assert!(
+        threads.iter().all(|thread| thread["isMainThread"] != true && thread["name"] != "main"),
+        "{threads:?}"
+    );
     let speedscope = json(&["speedscope"]);
     let profiles = speedscope["profiles"].as_array().unwrap();
     let mut ends: Vec<u64> = profiles.iter().map(|p| p["endValue"].as_u64().unwrap()).collect();

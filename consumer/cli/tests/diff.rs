@@ -48,6 +48,23 @@ fn who_made_it_faster_is_told_how_to_see_that() {
     assert_eq!(told(&profiles.diff(&[])), (Some(0), false), "1000 and 1390");
 }
 
+/// Two runs of one JVM have other numbers in the names of lambdas.
+#[test]
+fn lambdas_of_two_runs_are_one_function() {
+    let profiles = Profiles::new();
+    for (name, number) in [("one.folded", "2a040c00"), ("two.folded", "1b000a00")] {
+        let stacks = format!("a.App.main;a.App$$Lambda.0x{number}.run 60\na.App.main;a.App.idle 40\n");
+        std::fs::write(profiles.0.path().join(name), stacks).unwrap();
+    }
+    let gate =
+        |more: &[&str]| profiles.of("one.folded", "two.folded", &[&["--fail-above", "5%"], more].concat());
+    let same = gate(&[]);
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same.stdout));
+    let differs = gate(&["--names", "full"]);
+    assert_eq!(differs.status.code(), Some(3), "{}", text(&differs.stdout));
+    assert!(text(&differs.stdout).contains("0x2a040c00"));
+}
+
 #[test]
 fn a_verdict_for_ci() {
     let profiles = Profiles::new();

@@ -46,11 +46,12 @@ pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Er
     for track in &tracks.tracks {
         let begin = track.samples.first().map_or(0, |sample| sample.time);
         let begin = stamp(begin);
-        let first = !processes.contains_key(&(track.process_id, track.process.as_str()));
         let process = *processes
             .entry((track.process_id, track.process.as_str()))
             .or_insert_with(|| profile.add_process(&track.process, track.process_id, begin));
-        let thread = profile.add_thread(process, track.id, begin, first);
+        // The viewer shows the name of the process instead of a main thread's.
+        let is_main = track.id == track.process_id;
+        let thread = profile.add_thread(process, track.id, begin, is_main);
         profile.set_thread_name(thread, &track.name);
         profile.set_thread_samples_weight_type(thread, weight_type());
         let mut stacks: HashMap<u32, Option<StackHandle>> = HashMap::new();

@@ -218,10 +218,11 @@ impl<'a> Collecting<'a> {
         let wanted = filter.is_of_thread(&label, process);
         let track = wanted.then_some(self.tracks.len());
         if wanted {
-            // As `name (pid)`.
+            // As `name (pid)`. Groups of another form are a JVM's groups of threads, such as `main`.
             let (name, id) = match process.strip_suffix(')').and_then(|of| of.rsplit_once(" (")) {
                 Some((name, id)) => (name, id.parse().unwrap_or(0)),
-                None => (process, 0),
+                None if process == UNKNOWN_PROCESS => (process, 0),
+                None => ("java", 0),
             };
             self.tracks.push(Track {
                 name: thread.name().to_owned(),

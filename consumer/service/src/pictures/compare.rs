@@ -9,6 +9,7 @@ use flightline_consumer::picture;
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::difference::{self, DifferenceOptions};
 use flightline_consumer::render::svg::SvgOptions;
+use flightline_consumer::reshape::{Names, Reshape};
 use flightline_consumer::tree::Tree;
 
 use super::input::{Inputs, Range};
@@ -87,7 +88,10 @@ pub fn compare(
             before.tree.unit, after.tree.unit
         )));
     }
-    let mut difference = Difference::new(&before.tree, &after.tree, Scale::Normalized);
+    // Of two runs, most of the time.
+    let stable = Reshape { names: Names::Stable, ..Reshape::default() };
+    let [before_tree, after_tree] = [&before.tree, &after.tree].map(|tree| stable.tree(tree.clone()));
+    let mut difference = Difference::new(&before_tree, &after_tree, Scale::Normalized);
     difference.per_sample = [before.per_sample, after.per_sample];
     let picture = PictureOptions {
         title: wanted.title.clone(),

@@ -113,7 +113,7 @@ pub(super) fn page(
     };
     let common = PictureOptions {
         title: wanted.title.clone(),
-        subtitle: Some(picture::headline(&loaded.model, options, tree, missing.as_ref())),
+        subtitle: Some(picture::headline(&loaded.model, options, tree, missing.as_ref(), range.interval())),
         inverted: false,
     };
     html::write_measures(&measures, times.as_ref(), &common, out)?;

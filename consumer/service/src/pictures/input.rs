@@ -155,6 +155,11 @@ impl Range {
         self.to_ms.map(|ms| ms.saturating_mul(MILLI).saturating_sub(1))
     }
 
+    /// Returns start and end if the range has both.
+    pub(super) fn interval(self) -> Option<(i64, i64)> {
+        self.from().zip(self.last())
+    }
+
     /// Both, where none is asked for as far as there are times.
     pub(super) fn both(self) -> [i64; 2] {
         [self.from().unwrap_or(i64::MIN), self.last().unwrap_or(i64::MAX)]
