@@ -5,9 +5,9 @@ use std::io::Write;
 use anyhow::{Result, bail};
 use flightline_consumer::difference::{By, Change, Difference, Row, Scale};
 use flightline_consumer::render::PictureOptions;
-use flightline_consumer::reshape::{Names, Reshape};
 use flightline_consumer::render::difference::{self, DifferenceOptions};
 use flightline_consumer::render::svg::SvgOptions;
+use flightline_consumer::reshape::{Names, Reshape};
 use flightline_store::query::session::condition;
 use flightline_store::query::weights::weights;
 
