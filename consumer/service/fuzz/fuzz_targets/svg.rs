@@ -5,8 +5,8 @@ use flightline_consumer::folded;
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::svg::{self, SvgOptions};
 use libfuzzer_sys::fuzz_target;
-use quick_xml::Reader;
 use quick_xml::events::Event;
+use quick_xml::{Reader, XmlVersion};
 
 /// The production `Char` of XML 1.0.
 fn is_char(char: char) -> bool {
@@ -30,12 +30,14 @@ fuzz_target!(|data: &[u8]| {
     loop {
         match reader.read_event().unwrap() {
             Event::Start(tag) => {
-                tag.attributes().for_each(|attribute| drop(attribute.unwrap().unescape_value().unwrap()));
+                tag.attributes().for_each(|attribute| {
+                    drop(attribute.unwrap().normalized_value(XmlVersion::Implicit1_0).unwrap())
+                });
                 depth += 1;
             }
-            Event::Empty(tag) => {
-                tag.attributes().for_each(|attribute| drop(attribute.unwrap().unescape_value().unwrap()))
-            }
+            Event::Empty(tag) => tag.attributes().for_each(|attribute| {
+                drop(attribute.unwrap().normalized_value(XmlVersion::Implicit1_0).unwrap())
+            }),
             Event::End(_) => depth -= 1,
             Event::Eof => break,
             _ => {}
