@@ -111,7 +111,7 @@ const ALIASES: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("live", &[&["profiler.LiveObject"], &["flightline.LiveAllocation"]]),
-    // Waits for locks of C in a JVM are another thing than those for monitors.
+    // The native locks of a JVM have an alias of their own.
     ("lock", &[&["jdk.JavaMonitorEnter", "jdk.JavaMonitorWait", "jdk.ThreadPark"], &["profiler.NativeLock"]]),
     ("nativelock", &[&["profiler.NativeLock"]]),
     (
@@ -179,7 +179,7 @@ fn canonical(name: &str) -> &str {
 }
 
 /// Returns the groups of types of an alias or a synonym.
-fn groups_of(name: &str) -> Option<&'static [&'static [&'static str]]> {
+fn alias_groups(name: &str) -> Option<&'static [&'static [&'static str]]> {
     let name = canonical(name);
     ALIASES.iter().find(|(alias, _)| *alias == name).map(|&(_, groups)| groups)
 }
@@ -188,7 +188,7 @@ fn groups_of(name: &str) -> Option<&'static [&'static [&'static str]]> {
 pub fn event_names(names: &[String]) -> Vec<String> {
     let mut full = Vec::new();
     for name in names {
-        match groups_of(name) {
+        match alias_groups(name) {
             Some(groups) => full.extend(groups.iter().flat_map(|g| g.iter()).map(|&e| e.to_owned())),
             None => {
                 full.extend(spellings(name));
@@ -210,7 +210,7 @@ pub fn loaded_names(names: &[String]) -> Vec<String> {
 /// The full names of the types that `name` stands for where these were recorded: of an alias the first group of which there is one.
 pub fn taken(name: &str, events: &BTreeMap<String, u64>) -> Vec<String> {
     let there = |event: &&str| events.get(*event).is_some_and(|&count| count > 0);
-    match groups_of(name) {
+    match alias_groups(name) {
         Some(groups) => {
             let found = groups.iter().map(|group| group.iter().copied().filter(|event| there(event)));
             let found = found.map(|group| group.map(str::to_owned).collect::<Vec<_>>());
@@ -331,7 +331,7 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
     let mut kinds: Vec<Id<EventKind>> = Vec::new();
     for asked in options.events.iter().map(|asked| canonical(asked)) {
         let named = |names: &[&str]| -> Vec<_> { names.iter().flat_map(|name| present(name)).collect() };
-        if let Some(groups) = groups_of(asked) {
+        if let Some(groups) = alias_groups(asked) {
             let met = groups.iter().map(|names| named(names)).find(|kinds| !kinds.is_empty());
             // Where some were asleep, all are of a wall clock, and those awake used CPU time.
             let of_wall =

@@ -53,6 +53,28 @@ pub fn clean(name: &str) -> String {
         .collect()
 }
 
+/// Lines of a text that were skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// Number of lines.
+    pub lines: u64,
+    /// Number of the first of them, from 1; 0 if there is none.
+    pub first: u64,
+}
+
+impl Skipped {
+    /// Counts a line by its number.
+    pub fn add(&mut self, line: u64) {
+        self.first = if self.lines == 0 { line } else { self.first };
+        self.lines += 1;
+    }
+
+    /// A remark for the user; `lines` describes the lines. `None` if no line was skipped.
+    pub fn note(&self, lines: &str) -> Option<String> {
+        (self.lines > 0).then(|| format!("skipped {lines}: {}, the first is line {}", self.lines, self.first))
+    }
+}
+
 /// The result of reading folded text.
 #[derive(Debug)]
 pub struct Folded {
@@ -60,10 +82,8 @@ pub struct Folded {
     pub tree: Tree,
     /// The stacks before, if the text is differential; `tree` then has those after, in the same unit.
     pub before: Option<Tree>,
-    /// Lines that are no folded text and were skipped. Comments (`# …`) do not count.
-    pub skipped: u64,
-    /// Number of the first of them, from 1.
-    pub first_skipped: u64,
+    /// Lines that are no folded text. Comments (`# …`) do not count.
+    pub skipped: Skipped,
 }
 
 /// Reads folded text.
@@ -84,7 +104,7 @@ pub fn read_chosen(
     mut choose: impl FnMut(&str) -> bool,
 ) -> Result<Folded, Error> {
     let (mut after, mut before) = (Reader::default(), Reader::default());
-    let (mut taken, mut skipped, mut first_skipped) = (0, 0, 0);
+    let (mut taken, mut skipped) = (0, Skipped::default());
     let mut bytes = Vec::new();
     for line in 1.. {
         bytes.clear();
@@ -99,8 +119,7 @@ pub fn read_chosen(
             (None, _) => None,
         };
         let Some((stack, first, value)) = values else {
-            skipped += 1;
-            first_skipped = if first_skipped == 0 { line } else { first_skipped };
+            skipped.add(line);
             continue;
         };
         taken += 1;
@@ -112,15 +131,15 @@ pub fn read_chosen(
         }
     }
     // Other text with numbers.
-    if skipped > taken {
-        return Err(Error::FoldedLine { line: usize::try_from(first_skipped).unwrap_or(usize::MAX) });
+    if skipped.lines > taken {
+        return Err(Error::FoldedLine { line: usize::try_from(skipped.first).unwrap_or(usize::MAX) });
     }
     let decimals = after.decimals.max(before.decimals);
     let finish = |mut reader: Reader| {
         reader.scale_to(decimals);
         reader.builder.finish(amount::with_decimals("samples", decimals))
     };
-    Ok(Folded { tree: finish(after), before: differential.then(|| finish(before)), skipped, first_skipped })
+    Ok(Folded { tree: finish(after), before: differential.then(|| finish(before)), skipped })
 }
 
 /// Returns true if all lines of `head`, the beginning of a text, have two values.
@@ -292,7 +311,7 @@ mod tests {
     fn lines_that_are_no_stacks_are_counted() {
         let folded =
             read_chosen("main;a 3\nthis is no stack\nx\nmain;b 2\n".as_bytes(), false, |_| true).unwrap();
-        assert_eq!((folded.skipped, folded.first_skipped, folded.tree.total), (2, 2, 5));
+        assert_eq!((folded.skipped.lines, folded.skipped.first, folded.tree.total), (2, 2, 5));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub enum Names {
     /// As they are.
     #[default]
     Full,
-    /// As they are, but hidden classes, lambdas and proxies of a JVM without the numbers that differ between runs: [`stable`].
+    /// In full, without the numbers of hidden classes, lambdas and proxies that differ between runs of a JVM, see [`stable`].
     Stable,
     /// Without packages, outer namespaces, parameters and template arguments.
     Simple,
@@ -204,7 +204,12 @@ impl Names {
     }
 }
 
-/// A name without the numbers that a JVM makes anew in each run: `App$$Lambda.0x00002a04.run`, `App$$Lambda$14/66840.run` and
+/// A tree with [`stable`] names, to be compared with that of another run.
+pub fn with_stable_names(tree: Tree) -> Tree {
+    Reshape { names: Names::Stable, ..Reshape::default() }.tree(tree)
+}
+
+/// Removes the numbers that differ between runs of a JVM: `App$$Lambda.0x00002a04.run`, `App$$Lambda$14/66840.run` and
 /// `App$$Lambda$89+0x00c0.77.run` are all `App$$Lambda.run`.
 pub fn stable(name: &str) -> Cow<'_, str> {
     static RUN: LazyLock<Regex> = LazyLock::new(|| {

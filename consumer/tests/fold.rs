@@ -9,6 +9,7 @@ use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loaded, load, load_recording};
 use flightline_consumer::model::Model;
 use flightline_consumer::tree::Tree;
+use flightline_consumer::view::{self, Plan, Viewer};
 use jfr_format::error::{Dubious, ErrorKind};
 use jfr_format::read::{Input, Recording};
 
@@ -165,6 +166,17 @@ fn sleeping_execution_samples_count_as_wall_clock() {
     let recording = Recording::bytes(bytes::Bytes::from(asleep(&path)));
     let asleep = load_recording(&recording, &LoadOptions::default(), 1, |_| {}).unwrap().model;
     assert_eq!(totals(&asleep), [all, None, all, all], "all asleep");
+    let hot = view::find("hot-methods").unwrap();
+    let samples = |recording: &Recording| {
+        let mut viewer = Viewer::new(vec![Plan::of_view(hot)], view::Options::default());
+        let mut input = Input::bytes(bytes::Bytes::copy_from_slice(recording.as_bytes()));
+        while let Some(item) = input.next().unwrap() {
+            viewer.take(item);
+        }
+        viewer.finish()[0].events
+    };
+    assert_eq!(samples(&Recording::open(&path).unwrap()), 1_495);
+    assert_eq!(samples(&recording), 0, "hot methods ran");
     awake.merge(asleep);
     assert_eq!(totals(&awake), [all, all, Some(2_990), Some(2_990)], "half of them asleep");
 }

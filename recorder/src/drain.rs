@@ -101,7 +101,7 @@ pub struct Drain {
     notices: Vec<String>,
     /// Programs announced that are not there yet.
     wanted: Vec<reach::Wanted>,
-    /// Processes recorded from outside whose children may have been there before, and when to look for them, ns.
+    /// Processes recorded from outside that may have children without events, and when to look for these, ns.
     parents: Vec<(u32, u64)>,
     notice_seq: std::collections::HashMap<PathBuf, u32>,
     stopped: bool,

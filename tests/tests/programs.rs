@@ -1,5 +1,5 @@
 //! Programs nobody here wrote, as the distribution ships them (stripped, without frame pointers): at least 99.5 % of
-//! all their CPU time must be on stacks that the walk followed to the root.
+//! all their CPU time must be on stacks that the walk followed to the root, within five standard deviations of the samples taken.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -342,7 +342,7 @@ pub enum NameStyle {
     /// As they are
     #[default]
     Full,
-    /// Lambdas, hidden classes and proxies of a JVM without the numbers that differ between runs
+    /// In full, without the numbers of lambdas, hidden classes and proxies that differ between runs of a JVM
     Stable,
     /// Without packages, outer namespaces, parameters and template arguments
     Simple,

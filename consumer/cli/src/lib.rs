@@ -64,7 +64,7 @@ mod tracks;
 mod view;
 mod wanted;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -84,16 +84,23 @@ pub enum Outcome {
     Differs,
 }
 
+/// Returns true for the name or an alias of a command, `help` included.
+fn is_subcommand(word: &OsStr) -> bool {
+    let mut command = Cli::command();
+    command.build();
+    command.find_subcommand(word).is_some()
+}
+
 /// Runs the command with the arguments of this process, and returns its exit status.
 pub fn main() -> ExitCode {
     if let Some(status) = store::flame_of_store() {
         return status;
     }
     let mut words: Vec<OsString> = std::env::args_os().collect();
-    // A recording as the only argument is summarised.
+    // The summary is the command for a file without a command.
     if let [_, file] = &words[..]
         && Path::new(file).is_file()
-        && !Cli::command().get_subcommands().any(|command| file == command.get_name())
+        && !is_subcommand(file)
     {
         talk::note(
             "this is the summary; `flightline flame FILE` draws it, `flightline view --list FILE` lists its tables",

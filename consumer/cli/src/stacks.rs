@@ -367,11 +367,8 @@ fn fold_text(texts: impl Iterator<Item = Text>, filter: &Filter) -> Result<Folde
     };
     let keep = |stack: &str| filter.frames(stack.split(';'));
     let mut folded = folded::read_chosen(BufReader::new(whole), differential, keep)?;
-    if folded.skipped > 0 {
-        talk::warning(format_args!(
-            "skipped lines that are not folded text (\"frame;frame value\"): {}, the first is line {}",
-            folded.skipped, folded.first_skipped
-        ));
+    if let Some(note) = folded.skipped.note("lines that are not folded text (\"frame;frame value\")") {
+        talk::warning(note);
     }
     units.dedup();
     let [unit] = &mut units[..] else {

@@ -7,16 +7,16 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-fn recording(name: &str) -> String {
+pub(crate) fn recording(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings");
     folder.join(name).to_str().unwrap().to_owned()
 }
 
-fn flightline(args: &[&str]) -> Output {
+pub(crate) fn flightline(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_flightline")).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-fn stdout(args: &[&str]) -> String {
+pub(crate) fn stdout(args: &[&str]) -> String {
     let done = flightline(args);
     assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap()

@@ -50,7 +50,7 @@ fn who_made_it_faster_is_told_how_to_see_that() {
 
 /// Two runs of one JVM have other numbers in the names of lambdas.
 #[test]
-fn lambdas_of_two_runs_are_one_function() {
+fn lambda_names_are_normalized() {
     let profiles = Profiles::new();
     for (name, number) in [("one.folded", "2a040c00"), ("two.folded", "1b000a00")] {
         let stacks = format!("a.App.main;a.App$$Lambda.0x{number}.run 60\na.App.main;a.App.idle 40\n");

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::convert::{recording, stdout};
+
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/formats");
 
 /// File, options of `fold`, exit status, and a part of standard error. If that is empty, status 0 requires no message
@@ -121,8 +123,8 @@ const CASES: &[Case] = &[
     ("otlp-two-types.otlp", &["-e", "cpu"], 0, ""),
 ];
 
-/// The name of the file with the wanted text: `NAME.want` for `NAME.pb.gz`.
-fn wanted(file: &str) -> String {
+/// The name of the file with the expected text: `NAME.want` for `NAME.pb.gz`.
+fn expected_file(file: &str) -> String {
     format!("{}.want", file.split('.').next().unwrap_or(file))
 }
 
@@ -132,35 +134,31 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// Runs a command and returns its sorted standard output.
+/// Returns the sorted lines that `fold` prints.
 fn fold(file: &Path, options: &[&str]) -> Vec<String> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flightline"));
-    let done = command.arg("fold").arg(file).args(options).stdin(Stdio::null()).output().unwrap();
-    assert!(done.status.success(), "{file:?} {options:?}: {}", String::from_utf8_lossy(&done.stderr));
-    sorted(&String::from_utf8_lossy(&done.stdout)).into_iter().map(str::to_owned).collect()
+    let text = stdout(&[&["fold", file.to_str().unwrap()], options].concat());
+    sorted(&text).into_iter().map(str::to_owned).collect()
 }
 
 /// Each format that is both written and read.
 #[test]
-fn conversion_and_back_keeps_the_total_of_each_stack() {
+fn conversions_round_trip() {
     let folder = tempfile::tempdir().unwrap();
-    let recordings = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/recordings");
-    let recordings = std::fs::read_dir(recordings).unwrap().map(|entry| (entry.unwrap().path(), &[][..]));
+    let recordings = std::fs::read_dir(recording("")).unwrap().map(|entry| (entry.unwrap().path(), &[][..]));
     let is_read = |case: &&Case| case.2 == 0 && case.3 != "no samples";
     let inputs = CASES.iter().filter(is_read).map(|case| (Path::new(FOLDER).join(case.0), case.1));
     for (file, options) in
         inputs.chain(recordings.filter(|(path, _)| path.extension() == Some("jfr".as_ref())))
     {
         let want = fold(&file, options);
+        // A recording without samples has nothing to convert.
         if want.is_empty() {
             continue;
         }
         for name in ["x.folded", "x.pb.gz", "x.speedscope.json", "x.otlp"] {
             let converted = folder.path().join(name);
-            let mut command = Command::new(env!("CARGO_BIN_EXE_flightline"));
-            command.arg("convert").arg(&file).args(options).arg("-o").arg(&converted);
-            let done = command.stdin(Stdio::null()).output().unwrap();
-            assert!(done.status.success(), "{file:?}: {}", String::from_utf8_lossy(&done.stderr));
+            let paths = [&file, &converted].map(|path| path.to_str().unwrap());
+            stdout(&[&["convert", paths[0], "-o", paths[1]], options].concat());
             assert_eq!(fold(&converted, &[]), want, "{file:?} as {name}");
         }
     }
@@ -172,18 +170,18 @@ fn difference(&(file, options, status, message): &Case) -> Option<String> {
     command.arg("fold").arg(Path::new(FOLDER).join(file)).args(options).stdin(Stdio::null());
     let done = command.output().unwrap();
     let (out, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    let want = std::fs::read_to_string(Path::new(FOLDER).join(wanted(file))).unwrap();
+    let want = std::fs::read_to_string(Path::new(FOLDER).join(expected_file(file))).unwrap();
     let reported =
         if message.is_empty() { errors.is_empty() == (status == 0) } else { errors.contains(message) };
     let same = done.status.code() == Some(status) && sorted(&out) == sorted(&want) && reported;
     (!same).then(|| {
         let got = done.status;
-        format!("{file} {options:?}: {got}, wanted {status} {message:?}\n{out}{errors}wanted:\n{want}")
+        format!("{file} {options:?}: {got}, expected {status} {message:?}\n{out}{errors}expected:\n{want}")
     })
 }
 
 #[test]
-fn inputs_of_other_tools_give_their_known_values() {
+fn inputs_fold_as_expected() {
     let differences: Vec<String> = CASES.iter().filter_map(difference).collect();
     let number = differences.len();
     assert!(number == 0, "{number} of {} inputs differ:\n\n{}", CASES.len(), differences.join("\n"));
@@ -191,7 +189,7 @@ fn inputs_of_other_tools_give_their_known_values() {
 
 #[test]
 fn every_input_is_in_the_table() {
-    let listed = CASES.iter().flat_map(|case| [case.0.to_owned(), wanted(case.0)]);
+    let listed = CASES.iter().flat_map(|case| [case.0.to_owned(), expected_file(case.0)]);
     let others = ["README.md", "generate.py"].map(str::to_owned);
     let names: Vec<String> = listed.chain(others).collect();
     let want: BTreeSet<String> = names.iter().cloned().collect();

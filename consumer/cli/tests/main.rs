@@ -3,6 +3,7 @@
 mod convert;
 mod cpi;
 mod diff;
+mod events;
 mod export_rows;
 mod formats;
 mod inputs;

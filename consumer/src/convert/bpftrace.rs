@@ -10,24 +10,23 @@
 //! Keys that are no stacks become frames below the stack. Of two stacks the first is on top: `@[kstack, ustack]`.
 //! Reference: the section "Map printing" of bpftrace's documentation, and the output of its versions 0.9 to 0.21.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::BufRead;
 
+use super::folded_text;
 use super::perf::frame_names;
 use crate::error::Error;
-use crate::folded::clean;
+use crate::folded::{Skipped, clean};
 
 /// Stacks and their values.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
-    stacks: HashMap<String, u64>,
+    stacks: BTreeMap<String, u64>,
     /// Lines outside of stacks that are neither empty nor about the probes.
-    skipped: u64,
-    /// Number of the first of them, from 1.
-    first_skipped: u64,
+    skipped: Skipped,
 }
 
-/// Returns true if a text has a map whose key begins with a stack or goes on with one on the next line.
+/// Returns true if a text has a map with a stack in its key.
 pub(super) fn is(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     let lines: Vec<&str> = head.lines().collect();
@@ -79,15 +78,16 @@ pub(super) fn read(mut input: impl BufRead) -> Result<Maps, Error> {
                     roots.extend(keys(last));
                     let stack: Vec<&str> =
                         roots.iter().chain(frames.iter().rev()).map(String::as_str).collect();
-                    let sum = maps.stacks.entry(stack.join(";")).or_default();
-                    *sum = sum.saturating_add(value);
+                    if !stack.is_empty() {
+                        let sum = maps.stacks.entry(stack.join(";")).or_default();
+                        *sum = sum.saturating_add(value);
+                    }
                     open = None;
                 }
                 None => frames.extend(names(line)),
             }
         } else if !line.trim().is_empty() && !line.starts_with("Attach") && line != "^C" {
-            maps.skipped += 1;
-            maps.first_skipped = if maps.first_skipped == 0 { number } else { maps.first_skipped };
+            maps.skipped.add(number);
         }
     }
     Ok(maps)
@@ -114,29 +114,18 @@ fn names(line: &str) -> Vec<String> {
 impl Maps {
     /// Remarks for the user.
     pub fn notes(&self) -> Vec<String> {
-        if self.skipped == 0 {
-            return Vec::new();
-        }
-        vec![format!(
-            "skipped {} lines outside of the maps with stacks, the first is line {}",
-            self.skipped, self.first_skipped
-        )]
+        self.skipped.note("lines outside of maps with stacks").into_iter().collect()
     }
 
     /// Folded text, in order of stacks.
     pub fn folded(&self) -> Vec<u8> {
-        let mut lines: Vec<_> = self.stacks.iter().filter(|(stack, _)| !stack.is_empty()).collect();
-        lines.sort_unstable();
-        let mut text = Vec::new();
-        for (stack, value) in lines {
-            text.extend_from_slice(format!("{stack} {value}\n").as_bytes());
-        }
-        text
+        folded_text(&self.stacks)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::for_each_change;
     use super::*;
 
     fn folded(text: &str) -> String {
@@ -145,36 +134,31 @@ mod tests {
     }
 
     #[test]
-    fn keys_become_frames_below_the_stack() {
+    fn keys_become_root_frames() {
         let text = "Attaching 1 probe...\n^C\n\n@[\n    do_syscall_64+93\n    entry+68\n]: 12\n@[\n    a+1\n    main+2\n, dd]: 3\n\
                     @by_comm[bash, 7, \n    a+1\n    main+2\n]: 4\n@[\n    do_syscall_64+9\n    entry+6\n]: 1\n";
         assert_eq!(folded(text), "bash;7;main;a 4\ndd;main;a 3\nentry;do_syscall_64 13\n");
     }
 
     #[test]
-    fn of_two_stacks_the_first_is_on_top() {
+    fn first_stack_is_on_top() {
         let text = "@[\n    kernel_leaf+1\n    entry+2\n, \n    leaf+1\n    main+2\n, dd]: 5\n";
         assert_eq!(folded(text), "dd;main;leaf;entry;kernel_leaf 5\n");
     }
 
     #[test]
-    fn frames_in_the_form_of_perf() {
+    fn perf_style_frames() {
         let text = "@[\n\t7f10 read+18 (/usr/lib/libc.so.6)\n\t55aa main+2 (/bin/dd)\n]: 5\n";
         assert_eq!(folded(text), "main;read 5\n");
     }
 
     #[test]
-    fn no_byte_makes_it_fail() {
-        let text = b"@[\n    a+1\n    main+2\n, dd]: 3\n@x[1, \n]: 4\n@y: 7\n".to_vec();
-        assert_eq!(read(&text[..]).unwrap().skipped, 1);
-        for at in 0..text.len() {
-            for byte in [b'[', b']', b'+', b',', b'\n', 0, 0xff, b'9'] {
-                let mut changed = text.clone();
-                changed[at] = byte;
-                is(&changed);
-                read(&changed[..]).unwrap().folded();
-                read(&text[..at]).unwrap();
-            }
-        }
+    fn any_bytes_are_read() {
+        let text = b"@[\n    a+1\n    main+2\n, dd]: 3\n@x[1, \n]: 4\n@y: 7\n";
+        assert_eq!(read(&text[..]).unwrap().skipped.lines, 1);
+        for_each_change(text, b"[]+,\n9\0\xff", |changed| {
+            is(changed);
+            read(changed).unwrap().folded();
+        });
     }
 }

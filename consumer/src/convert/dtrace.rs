@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
+use super::folded_text;
 use super::perf::{tidy, without_offset};
 use crate::error::Error;
 use crate::folded::clean;
@@ -63,8 +64,7 @@ pub(super) fn read(mut input: impl BufRead) -> Result<Vec<u8>, Error> {
             frames.push(name(line));
         }
     }
-    let lines = stacks.iter().map(|(stack, count)| format!("{stack} {count}\n"));
-    Ok(lines.collect::<String>().into_bytes())
+    Ok(folded_text(&stacks))
 }
 
 /// A frame without its offset and arguments.
@@ -78,6 +78,7 @@ fn name(line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::for_each_change;
     use super::*;
 
     const TEXT: &str = "\
@@ -106,14 +107,10 @@ CPU     ID                    FUNCTION:NAME
     }
 
     #[test]
-    fn no_byte_makes_it_panic() {
-        for at in 0..TEXT.len() {
-            for byte in [b' ', b'`', b'+', b'\n', b'9', b'(', b';', 0, 0xff] {
-                let mut changed = TEXT.as_bytes().to_vec();
-                changed[at] = byte;
-                is(&changed);
-                read(&changed[..]).unwrap();
-            }
-        }
+    fn any_bytes_are_read() {
+        for_each_change(TEXT.as_bytes(), b" `+\n9(;\0\xff", |changed| {
+            is(changed);
+            read(changed).unwrap();
+        });
     }
 }

@@ -21,6 +21,7 @@ mod vtune;
 pub use perf::Roots;
 pub use tracks::{Collecting, Moment, Track, Tracks};
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 use crate::error::Error;
@@ -137,7 +138,27 @@ pub fn counters(text: Box<dyn BufRead>, events: &[&str]) -> Result<Result<Vec<Co
     events.iter().map(counter).collect::<Result<_, _>>().map(Ok)
 }
 
+/// Folded text of stacks and their values.
+fn folded_text(stacks: &BTreeMap<String, u64>) -> Vec<u8> {
+    stacks.iter().map(|(stack, value)| format!("{stack} {value}\n")).collect::<String>().into_bytes()
+}
+
 /// An error of serde's, which may be one of the input or output below.
 fn of_json(error: serde_json::Error, or: impl Fn(io::Error) -> Error) -> Error {
     or(error.into())
+}
+
+/// Calls `check` with the text cut at each position, with each of `bytes` there instead, and with a character of two bytes before that.
+#[cfg(test)]
+fn for_each_change(text: &[u8], bytes: &[u8], mut check: impl FnMut(&[u8])) {
+    for at in 0..text.len() {
+        check(&text[..at]);
+        for &byte in bytes {
+            let mut changed = text.to_vec();
+            changed[at] = byte;
+            check(&changed);
+            changed.splice(at..at, "ä".bytes());
+            check(&changed);
+        }
+    }
 }

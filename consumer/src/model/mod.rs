@@ -10,8 +10,8 @@ pub use frame::{Frame, FrameKind, Stack};
 pub use interner::{Id, Interner};
 pub use losses::Losses;
 pub(crate) use losses::Lost;
-pub(crate) use sample::is_asleep;
 pub use sample::{ASLEEP, EXECUTION_SAMPLE, EventKind, SampleKey, Unit, Weight};
+pub(crate) use sample::{SLEEPING, is_asleep};
 pub use thread::Thread;
 
 use std::collections::{BTreeMap, HashMap};
@@ -41,7 +41,7 @@ pub struct Model {
     pub chunks: u32,
     /// Start of the first chunk, ns since 1970.
     pub start_nanos: Option<i64>,
-    /// The earliest start and the latest end of the chunks, ns since 1970, as their headers say, within the time asked for.
+    /// The earliest start and the latest end in the headers of the chunks, within the selected time, ns since 1970.
     pub range_nanos: Option<(i64, i64)>,
     /// Time one event of a type stands for, in ns, as the first chunk says that tells it.
     pub periods: BTreeMap<Arc<str>, u64>,

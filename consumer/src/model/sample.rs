@@ -38,9 +38,12 @@ pub const ASLEEP: &str = "asleep";
 /// The type of CPU samples of the JDK and of async-profiler.
 pub const EXECUTION_SAMPLE: &str = "jdk.ExecutionSample";
 
+/// The state of a thread in a sample of [`ASLEEP`].
+pub(crate) const SLEEPING: &str = "STATE_SLEEPING";
+
 /// Returns true for a sample of [`ASLEEP`].
 pub(crate) fn is_asleep(event: &str, state: Option<&str>) -> bool {
-    event == EXECUTION_SAMPLE && state == Some("STATE_SLEEPING")
+    event == EXECUTION_SAMPLE && state == Some(SLEEPING)
 }
 
 /// An event type whose events have stack traces.

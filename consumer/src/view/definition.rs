@@ -88,7 +88,7 @@ pub struct Column {
     pub share: bool,
     /// Event types it is taken from; empty: all of the view.
     pub of: &'static [&'static str],
-    /// Only events for which it holds count.
+    /// Only events that meet it count.
     pub when: Option<Condition>,
 }
 

@@ -16,8 +16,6 @@ use crate::{attach::Watch, clock::monotonic_ns, loss, process::proc_file::ProcFi
 const WAIT_NS: u64 = 300_000_000;
 /// Whether a program is watched already is known when the records of its start are read, after this time, ns.
 const SETTLE_NS: u64 = 10_000_000;
-/// Descendants of a process that are looked at.
-const MAX_FAMILY: usize = 100;
 /// Programs looked for at the same time.
 const MAX_WANTED: usize = 1000;
 
@@ -107,7 +105,7 @@ impl Drain {
         self.reach_children(now);
     }
 
-    /// Begins to record children that did not inherit the events of their parents, because they were there before.
+    /// Records children that were started before the events of their parent were opened, and did not inherit them.
     fn reach_children(&mut self, now: u64) {
         for (parent, from_ns) in std::mem::take(&mut self.parents) {
             if now < from_ns {
@@ -127,8 +125,8 @@ impl Drain {
         self.watch.as_mut().is_some_and(|watch| watch.take_back(pid)) || self.attach_again(pid).is_ok()
     }
 
-    /// The process that executes the announced program: the one that announced it, or a descendant. A shell may have executed the next
-    /// program by now.
+    /// Returns the process that executes the announced program, which is the one that announced it or a child. A shell may have executed
+    /// the next program by now.
     fn find(&self, wanted: &Wanted, now: u64) -> Option<u32> {
         let path = Path::new(&wanted.path);
         let base = if path.is_absolute() { "root" } else { "cwd" };
@@ -139,29 +137,24 @@ impl Drain {
             let exe = fs::metadata(format!("/proc/{pid}/exe"));
             exe.is_ok_and(|exe| (exe.dev(), exe.ino()) == (file.dev(), file.ino()))
         };
-        let is_new = |pid: &&u32| !self.watch.as_ref().is_some_and(|watch| watch.samples(**pid));
-        let mut family = vec![wanted.pid];
-        let mut at = 0;
-        while at < family.len() && family.len() < MAX_FAMILY {
-            family.extend(children(family[at]));
-            at += 1;
-        }
-        let settled = now + WAIT_NS >= wanted.until_ns + SETTLE_NS;
-        let mut new = family.iter().filter(is_new);
-        let later =
-            || family.iter().filter(is_new).find(|&&pid| settled && self.has_executed(pid, wanted.pid));
-        new.find(|pid| is_announced(pid)).or_else(later).copied()
+        let is_new = |pid: &u32| !self.watch.as_ref().is_some_and(|watch| watch.samples(*pid));
+        let candidates: Vec<u32> =
+            std::iter::once(wanted.pid).chain(children(wanted.pid)).filter(is_new).collect();
+        let announced = candidates.iter().find(|pid| is_announced(pid));
+        // A program that joins needs time to do so.
+        let settled = now >= wanted.until_ns - WAIT_NS + SETTLE_NS;
+        let next = || candidates.iter().find(|&&pid| self.has_executed(pid, wanted.pid));
+        announced.or_else(|| next().filter(|_| settled && successors_cannot_join(wanted.reason))).copied()
     }
 
     /// Returns true if a process runs a program that has not joined, and that is not the program of `announcer`, which its children run
     /// until they execute another.
     fn has_executed(&self, pid: u32, announcer: u32) -> bool {
         let Ok(exe) = fs::read_link(format!("/proc/{pid}/exe")) else { return false };
-        !self.has_joined(pid)
-            && !self
-                .processes
-                .iter()
-                .any(|process| process.file.pid == announcer && process.file.exe() == exe)
+        let records = |of: u32| {
+            self.processes.iter().any(|process| process.file.pid == of && process.file.exe() == exe)
+        };
+        !records(pid) && !records(announcer)
     }
 
     /// Returns true if the program that a process runs records itself.
@@ -169,6 +162,11 @@ impl Drain {
         let exe = fs::read_link(format!("/proc/{pid}/exe")).ok();
         self.processes.iter().any(|process| process.file.pid == pid && Some(process.file.exe()) == exe)
     }
+}
+
+/// Returns true if the programs that such a program executes cannot join either.
+fn successors_cannot_join(reason: u32) -> bool {
+    matches!(reason, reason::ENVIRONMENT | reason::OUT_OF_REACH | reason::TWO_IDS | reason::FILE_LIMIT)
 }
 
 /// Children of a process.

@@ -195,7 +195,7 @@ def difference():
 
 
 def otlp(kinds):
-    """OTLP profiles, v1development: a profile for each kind; the first entry of a table stands for nothing."""
+    """OTLP profiles, v1development: a profile for each kind; the first entry of a table is empty."""
     strings = ["", "main", "total", "memcpy"] + [text for kind in kinds for text in kind]
     functions = [b""] + [number(1, at) for at in (1, 2, 3)]
     # memcpy is inlined into total.

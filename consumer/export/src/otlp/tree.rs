@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::profiles::v1development::{
 use prost::Message;
 
 use super::tables::Tables;
-use crate::pprof::unit_of;
+use crate::pprof::tree_unit;
 use crate::resource::scope;
 
 /// Bytes of text that profiles become.
@@ -132,7 +132,7 @@ pub fn folded_of(
         writeln!(out, "{line} {weight}")?;
     }
     let kind = if let [(kind, _)] = types[..] { kind } else { "" };
-    Ok(unit_of(kind, unit).to_owned())
+    Ok(tree_unit(kind, unit).to_owned())
 }
 
 fn at<T>(table: &[T], index: i32) -> Option<&T> {

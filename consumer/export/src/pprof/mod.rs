@@ -16,7 +16,7 @@ use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::profiles::v1development::{self as otlp, ProfilesDictionary};
 use prost::Message;
 pub use proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
-pub(crate) use tree::unit_of;
+pub(crate) use tree::tree_unit;
 pub use tree::{Chosen, Selection, folded, folded_of, of_tree, selected, unpacked};
 
 use crate::batch::Batch;

@@ -107,13 +107,13 @@ pub fn folded_of(bytes: &[u8], out: &mut impl Write) -> io::Result<String> {
 /// Selects values and samples of a profile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Selection<'a> {
-    /// Names of sample types, such as `alloc_space`. The first that the profile has is read; if it is empty, the default type.
+    /// Names of sample types, such as `alloc_space`. The first type of the profile with one of them is read; without names, the default type.
     pub types: &'a [String],
     /// Names and values of labels that a sample must have, numbers in decimal.
     pub labels: &'a [(String, String)],
 }
 
-/// The same of selected values and samples.
+/// Writes folded text of selected values and samples, as [`folded_of`].
 ///
 /// # Errors
 /// As of [`folded_of`], or the profile has none of the types.
@@ -137,10 +137,10 @@ pub fn selected(bytes: &[u8], selection: &Selection<'_>, out: &mut impl Write) -
             let has = |of: &ValueType| types.iter().any(|name| name == name_of(of));
             profile.sample_type.iter().position(has).ok_or_else(|| {
                 let present: Vec<&str> = profile.sample_type.iter().map(name_of).collect();
-                let (asked, present) = (types.join(", "), present.join(", "));
+                let (names, present) = (types.join(", "), present.join(", "));
                 io::Error::new(
                     io::ErrorKind::NotFound,
-                    format!("the profile has no type {asked}; it has {present}"),
+                    format!("the profile has no type {names}; it has {present}"),
                 )
             })?
         }
@@ -199,12 +199,12 @@ pub fn selected(bytes: &[u8], selection: &Selection<'_>, out: &mut impl Write) -
         writeln!(out, "{} {weight}", if any { "" } else { flightline_consumer::fold::NO_STACK })?;
     }
     let (samples, there) = choice.finish();
-    let unit = unit_of(text(profile.sample_type[value].r#type), text(profile.sample_type[value].unit));
+    let unit = tree_unit(text(profile.sample_type[value].r#type), text(profile.sample_type[value].unit));
     Ok(Chosen { unit: unit.to_owned(), samples, there, negative })
 }
 
-/// The unit of trees for a type and unit of a profile. What is only counted has its type as the unit: `contentions`.
-pub(crate) fn unit_of<'a>(kind: &'a str, unit: &'a str) -> &'a str {
+/// The unit of trees for a type and unit of a profile. The unit of a type that is only counted is its name: `contentions`.
+pub(crate) fn tree_unit<'a>(kind: &'a str, unit: &'a str) -> &'a str {
     match (kind, unit) {
         (_, "nanoseconds") => "ns",
         ("" | "sample" | "samples", "count" | "") => "samples",

@@ -28,16 +28,14 @@ fuzz_target!(|data: &[u8]| {
     let mut reader = Reader::from_str(text);
     let mut depth = 0;
     loop {
-        match reader.read_event().unwrap() {
-            Event::Start(tag) => {
-                tag.attributes().for_each(|attribute| {
-                    drop(attribute.unwrap().normalized_value(XmlVersion::Implicit1_0).unwrap())
-                });
-                depth += 1;
+        let event = reader.read_event().unwrap();
+        if let Event::Start(tag) | Event::Empty(tag) = &event {
+            for attribute in tag.attributes() {
+                attribute.unwrap().normalized_value(XmlVersion::Implicit1_0).unwrap();
             }
-            Event::Empty(tag) => tag.attributes().for_each(|attribute| {
-                drop(attribute.unwrap().normalized_value(XmlVersion::Implicit1_0).unwrap())
-            }),
+        }
+        match event {
+            Event::Start(_) => depth += 1,
             Event::End(_) => depth -= 1,
             Event::Eof => break,
             _ => {}

@@ -9,7 +9,7 @@ use flightline_consumer::picture;
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::difference::{self, DifferenceOptions};
 use flightline_consumer::render::svg::SvgOptions;
-use flightline_consumer::reshape::{Names, Reshape};
+use flightline_consumer::reshape::with_stable_names;
 use flightline_consumer::tree::Tree;
 
 use super::input::{Inputs, Range};
@@ -88,10 +88,8 @@ pub fn compare(
             before.tree.unit, after.tree.unit
         )));
     }
-    // Of two runs, most of the time.
-    let stable = Reshape { names: Names::Stable, ..Reshape::default() };
-    let [before_tree, after_tree] = [&before.tree, &after.tree].map(|tree| stable.tree(tree.clone()));
-    let mut difference = Difference::new(&before_tree, &after_tree, Scale::Normalized);
+    let trees = [before.tree, after.tree].map(with_stable_names);
+    let mut difference = Difference::new(&trees[0], &trees[1], Scale::Normalized);
     difference.per_sample = [before.per_sample, after.per_sample];
     let picture = PictureOptions {
         title: wanted.title.clone(),
@@ -103,8 +101,8 @@ pub fn compare(
     let of_side = |which: &'static str| move |note: String| format!("{which}: {note}");
     let notes = before.outcome.notes.into_iter().map(of_side("Before"));
     Ok(Outcome {
-        total: after.tree.total,
-        unit: after.tree.unit,
+        total: trees[1].total,
+        unit: trees[1].unit.clone(),
         whole: before.outcome.whole && after.outcome.whole,
         notes: notes.chain(after.outcome.notes.into_iter().map(of_side("After"))).collect(),
     })

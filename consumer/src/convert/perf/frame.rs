@@ -27,8 +27,8 @@ pub fn of(line: &str) -> Option<Frame<'_>> {
     Some(Frame { address, text, symbol, module })
 }
 
-/// Digits of an address that is looked for among other numbers.
-const SHORTEST_ADDRESS: usize = 5;
+/// Digits that distinguish an address from counts and other numbers.
+pub const SHORTEST_ADDRESS: usize = 5;
 
 /// The frame at the end of a text. Other addresses (`-F addr`) may precede it, and if it has a symbol and a module, any other fields.
 pub fn at_end(text: &str) -> Option<Frame<'_>> {
@@ -71,7 +71,7 @@ fn last_group(text: &str) -> Option<usize> {
     None
 }
 
-/// The file without `-F +dsoff`, the offset in it.
+/// The path of the file, without the state and the offset (`-F +dsoff`) that perf appends.
 fn without_state(module: &str) -> &str {
     without_offset(module.strip_suffix(" (deleted)").unwrap_or(module))
 }

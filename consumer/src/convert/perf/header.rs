@@ -54,7 +54,7 @@ fn is_date(text: &str) -> bool {
 }
 
 /// `07:42:42.027778`, of `-F +tod`.
-fn is_time_of_day(text: &str) -> bool {
+fn is_clock_time(text: &str) -> bool {
     text.split(':').count() == 3 && text.split([':', '.']).count() == 4 && text.split([':', '.']).all(digits)
 }
 
@@ -95,7 +95,7 @@ impl<'a> Header<'a> {
         };
         while let [before @ .., last] = left
             && (is_processor(last.text)
-                || is_time_of_day(last.text)
+                || is_clock_time(last.text)
                 || is_date(last.text)
                 || is_flags(last.text) && follows_thread(before))
         {

@@ -20,10 +20,8 @@ pub(super) use frame::{tidy, without_offset};
 use header::Header;
 
 use crate::error::Error;
-use crate::folded::clean;
+use crate::folded::{Skipped, clean};
 
-/// Digits of an address by which a text is recognised: other programs indent counts.
-const SHORTEST_ADDRESS: usize = 5;
 /// Lines at the beginning in which the first sample is looked for.
 const FIRST_LINES: usize = 64;
 
@@ -42,9 +40,7 @@ pub(super) struct Script {
     /// In the order of their first samples.
     pub events: Vec<Event>,
     /// Lines that are neither a header, a frame nor the source line of one.
-    pub skipped: u64,
-    /// Number of the first of them, from 1.
-    pub first_skipped: u64,
+    pub skipped: Skipped,
 }
 
 /// The samples of one event.
@@ -76,7 +72,8 @@ pub(super) fn is(head: &[u8]) -> bool {
         .take(FIRST_LINES)
         .collect();
     let is_frame = |line: &str| {
-        let long = line.split_whitespace().next().is_some_and(|address| address.len() >= SHORTEST_ADDRESS);
+        let long =
+            line.split_whitespace().next().is_some_and(|address| address.len() >= frame::SHORTEST_ADDRESS);
         line.starts_with(char::is_whitespace) && long && frame::of(line).is_some_and(|frame| frame.is_named())
     };
     let has_frame = |pair: &[&str]| !pair[0].starts_with(char::is_whitespace) && is_frame(pair[1]);
@@ -167,10 +164,7 @@ impl Parser {
             None if self.open.is_some() && self.push_frame(text) => {}
             None if self.open.is_some() && !self.frames.is_empty() && frame::is_detail(text) => {}
             None => {
-                self.script.skipped += 1;
-                if self.script.first_skipped == 0 {
-                    self.script.first_skipped = number;
-                }
+                self.script.skipped.add(number);
             }
         }
     }
@@ -304,12 +298,7 @@ impl Script {
         if no_stack > 0 {
             notes.push(format!("{no_stack} of {samples} samples have no stack"));
         }
-        if self.skipped > 0 {
-            notes.push(format!(
-                "skipped lines that perf script does not write: {}, the first is line {}",
-                self.skipped, self.first_skipped
-            ));
-        }
+        notes.extend(self.skipped.note("lines that perf script does not write"));
         Ok(Chosen { events, by_period, unit, samples, notes })
     }
 }

@@ -1,5 +1,6 @@
 //! What the program did.
 
+use crate::model::SLEEPING;
 use crate::view::definition::Category::Application;
 use crate::view::definition::*;
 
@@ -26,7 +27,7 @@ const WAITS: &[&str] = &[
 pub(super) const VIEWS: &[View] = &[
     // Samples of sleeping threads are of async-profiler's wall clock, see `model::ASLEEP`.
     view("hot-methods", Application, "Methods on CPU", &["jdk.ExecutionSample"], &[
-        key("Method", "stackTrace.top").unless("state.name", "STATE_SLEEPING"), count("Samples"), count("Percent").share(),
+        key("Method", "stackTrace.top").unless("state.name", SLEEPING), count("Samples"), count("Percent").share(),
     ]).by(1).top(25),
     view("cpu-time-hot-methods", Application, "Methods by CPU time", &["jdk.CPUTimeSample"], &[
         key("Method", "stackTrace.top"), count("Samples"), count("Percent").share(),

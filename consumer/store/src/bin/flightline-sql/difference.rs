@@ -7,7 +7,7 @@ use flightline_consumer::difference::{By, Change, Difference, Row, Scale};
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::difference::{self, DifferenceOptions};
 use flightline_consumer::render::svg::SvgOptions;
-use flightline_consumer::reshape::{Names, Reshape};
+use flightline_consumer::reshape::with_stable_names;
 use flightline_store::query::session::condition;
 use flightline_store::query::weights::weights;
 
@@ -33,9 +33,7 @@ pub async fn run(args: &DiffArgs) -> Result<()> {
             bail!("no sample in {} is one where {which}", args.store.store);
         }
     }
-    // Of two versions, most of the time.
-    let stable = Reshape { names: Names::Stable, ..Reshape::default() };
-    let [before, after] = [before, after].map(|tree| stable.tree(tree));
+    let [before, after] = [before, after].map(with_stable_names);
     let scale = if args.no_normalize { Scale::By(1.0) } else { Scale::Normalized };
     let mut difference = Difference::new(&before, &after, scale);
     if args.select.total {
