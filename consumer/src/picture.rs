@@ -91,7 +91,7 @@ pub fn times(moments: Moments, measures: &[&Tree], options: &FoldOptions) -> Opt
 }
 
 /// Describes a picture of recordings: the program if there is one only, the events and their total, the time range, the share that is
-/// missing, and the other events. Of an interval it states only the interval, in ns since 1970, and not the other events.
+/// missing, and the other events. With an interval, in ns since 1970, it states the interval and not the other events.
 pub fn headline(
     model: &Model,
     options: &FoldOptions,

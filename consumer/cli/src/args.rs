@@ -239,7 +239,7 @@ pub struct SelectArgs {
     /// What boxes stand for; of modules and packages, neighbours that are the same become one
     #[arg(long, value_enum, value_name = "WHAT", default_value = "function", conflicts_with_all = ["modules", "lines"])]
     pub group_by: GroupBy,
-    /// How functions are called [default: full; in comparisons stable]
+    /// Style of function names [default: full; stable in comparisons]
     #[arg(long, value_enum, value_name = "HOW")]
     pub names: Option<NameStyle>,
     /// A function that calls itself becomes one box
@@ -336,7 +336,7 @@ pub enum GroupBy {
     Package,
 }
 
-/// How functions are called.
+/// The style of function names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum NameStyle {
     /// As they are

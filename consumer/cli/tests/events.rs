@@ -3,7 +3,7 @@
 use crate::convert::{flightline, recording, stdout};
 
 #[test]
-fn synonyms_select_the_events_of_their_alias() {
+fn synonyms_select_the_same_events() {
     let file = recording("jdk17.jfr");
     for (synonym, alias) in
         [("allocation", "alloc"), ("locks", "lock"), ("itimer", "cpu"), ("memory", "alloc")]

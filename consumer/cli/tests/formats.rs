@@ -164,7 +164,7 @@ fn conversions_round_trip() {
     }
 }
 
-/// What differs, if anything does.
+/// Returns a report if the output differs from the expected one.
 fn difference(&(file, options, status, message): &Case) -> Option<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flightline"));
     command.arg("fold").arg(Path::new(FOLDER).join(file)).args(options).stdin(Stdio::null());

@@ -7,7 +7,7 @@
 //! , 42]: 7                      keys behind the stack, value
 //! ```
 //!
-//! Keys that are no stacks become frames below the stack. Of two stacks the first is on top: `@[kstack, ustack]`.
+//! Keys that are no stacks become frames below the stack. The first of two stacks is on top: `@[kstack, ustack]`.
 //! Reference: the section "Map printing" of bpftrace's documentation, and the output of its versions 0.9 to 0.21.
 
 use std::collections::BTreeMap;

@@ -561,7 +561,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_of_jdk_9_have_their_present_names() {
+    fn jdk_9_types_are_renamed() {
         for (old, new) in [
             ("com.oracle.jdk.ExecutionSample", "jdk.ExecutionSample"),
             ("com.oracle.jfr.types.StackTrace", "jdk.types.StackTrace"),

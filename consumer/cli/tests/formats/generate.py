@@ -167,7 +167,7 @@ def drop_frames():
     drop = r"malloc|.*::Alloc::operator\(\)|new_.*"
     profile.more.append(lambda profile: number(7, profile.text(drop)) + number(8, profile.text("new_cart")))
     profile.sample(["sbrk", "malloc", "load", "main"], [1, 100])
-    # Of an inlined malloc its caller stays.
+    # The caller of an inlined malloc stays.
     profile.sample([["malloc", "save"], "main"], [1, 20])
     profile.sample(["(anonymous namespace)::Alloc::operator()(int)", "sort", "main"], [1, 3])
     profile.sample(["malloc", "new_cart", "main"], [1, 4])

@@ -173,7 +173,7 @@ pub fn selected(bytes: &[u8], selection: &Selection<'_>, out: &mut impl Write) -
         // Leaf first, as stacks are.
         let mut is_kept = false;
         for location in sample.location_id.iter().rev().filter_map(|id| locations.get(id)) {
-            // The lines of callers are last. What the outermost dropped function calls is dropped with it.
+            // The lines of callers are last. The callees of a dropped function are dropped too.
             let callers = location.line.iter().rposition(|line| dropped.contains(&line.function_id));
             let callers = callers.map_or(&location.line[..], |at| &location.line[at + 1..]);
             let is_whole = callers.len() == location.line.len();
