@@ -456,6 +456,7 @@ impl Drain {
             }
         }
         let now = monotonic_ns();
+        self.report_direct_calls(now);
         self.watch_second(now);
         self.off_cpu_second();
         self.keep_budget(now);

@@ -280,6 +280,41 @@ fn an_allocator_linked_into_the_program_is_told() {
     }
 }
 
+/// A module opened with RTLD_DEEPBIND calls the C library past the recorder. The recorder reports the module.
+#[test]
+fn a_module_that_calls_the_allocator_directly_is_reported() {
+    let _place = beside();
+    let program = victim::c("alloc_direct", victim::OPTIMISED);
+    for binding in ["-Wl,-z,now", "-Wl,-z,lazy"] {
+        let flags = ["-O2", "-shared", "-fPIC", "-DMODULE", binding];
+        let module = victim::compile("gcc", "alloc_direct.c", &flags, &[]);
+        for (deep, reported) in [(0, false), (libc::RTLD_DEEPBIND, true)] {
+            let recording = record("alloc@1,live").option("--flush").option("100ms");
+            let flags = (libc::RTLD_LAZY | deep).to_string();
+            let mut recorder = spawn(&mut recording.command(&program, &[module.to_str().unwrap(), &flags]));
+            let limit = Duration::from_secs(60);
+            until(limit, "freed", || recording.folder().join("freed").exists().then_some(()));
+            let count = || {
+                let mut print = Command::new(victim::flightline());
+                print.args(["print", "--json", "--events", "flightline.Notice,flightline.LiveMemory"]);
+                let text = run(print.arg(recording.path()), limit).stdout_text();
+                (text.matches("calls the allocator of libc.so.6 directly").count(), text)
+            };
+            match reported {
+                true => drop(until(limit, "the notice", || (count().0 == 1).then_some(()))),
+                // What the recorder looks at once a second.
+                false => std::thread::sleep(Duration::from_millis(2_500)),
+            }
+            std::fs::write(recording.folder().join("go"), "").unwrap();
+            assert!(wait(&mut recorder, limit, "record").success());
+            let (notices, text) = count();
+            assert_eq!(notices, usize::from(reported), "{binding} {deep}: {text}");
+            let live = by_function(&Allocations::read(&recording.path()).live);
+            assert_eq!(live.contains_key("hold"), reported, "{binding} {deep}: {live:?}");
+        }
+    }
+}
+
 /// What a program holds that does nothing more is told while it runs, not at its end.
 #[test]
 fn what_is_alive_is_told_while_the_program_sleeps() {

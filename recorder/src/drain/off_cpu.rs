@@ -112,6 +112,11 @@ impl Drain {
         self.report.traced.clone_from(&self.settings.off_cpu);
     }
 
+    /// Takes in files with code that were read meanwhile. Waits for them at most `wait`.
+    pub(crate) fn load_images(&mut self, wait: std::time::Duration) {
+        self.images.take_loaded(self.session.rows(), wait);
+    }
+
     /// Whether another engine records a process.
     pub(crate) fn knows(&self, pid: u32) -> bool {
         self.records(pid) || self.watch.as_ref().is_some_and(|watch| watch.samples(pid))

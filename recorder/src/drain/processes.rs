@@ -83,6 +83,20 @@ impl Drain {
         self.processes.push(process);
     }
 
+    /// Reports modules whose allocations cannot be recorded.
+    pub(super) fn report_direct_calls(&mut self, now: u64) {
+        if self.settings.alloc.is_none() {
+            return;
+        }
+        for process in self.processes.iter_mut().filter(|p| !p.book.over && p.file.trusted_pid()) {
+            let (pid, book) = (process.file.pid, &mut process.book);
+            for notice in book.direct_calls.look(pid, &book.modules, &self.images) {
+                tell::notice(&mut self.recordings[book.recording].1, &notice, now);
+                self.notices.push(notice);
+            }
+        }
+    }
+
     /// After exec the same pid writes a new file: the old one gets nothing any more. Returns the account of the
     /// thread that goes on in the new image. `namespace` is its pid namespace: in another
     /// one the same pid is another process.

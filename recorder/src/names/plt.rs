@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use object::{
     Endianness, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget,
-    elf::{EM_X86_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT},
+    elf::{
+        EM_AARCH64, EM_X86_64, R_AARCH64_GLOB_DAT, R_AARCH64_JUMP_SLOT, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT,
+    },
     read::elf::ElfFile64,
 };
 
@@ -24,7 +26,7 @@ pub fn stubs(elf: &ElfFile64<'_, Endianness>) -> Vec<Stub> {
     if elf.elf_header().e_machine.get(elf.endian()) != EM_X86_64 {
         return Vec::new();
     }
-    let slots = slots(elf);
+    let slots = slots(elf, |_| true);
     let mut stubs = Vec::new();
     // .plt.sec is where calls go to if there is one; .plt is then only for the loader.
     for (section, size) in [(".plt.sec", 16), (".plt.got", 8), (".plt", 16), (".plt.bnd", 16)] {
@@ -54,20 +56,26 @@ fn target(code: &[u8], start: u64) -> Option<u64> {
     Some((start + at as u64 + 6).wrapping_add_signed(i64::from(offset)))
 }
 
-/// By slot of the global offset table the name of what the loader puts there.
-fn slots(elf: &ElfFile64<'_, Endianness>) -> HashMap<u64, Box<[u8]>> {
+/// The slots of the global offset table: by address, the name of the function that the loader binds. Only names that `wanted` accepts.
+pub fn slots(elf: &ElfFile64<'_, Endianness>, wanted: impl Fn(&[u8]) -> bool) -> HashMap<u64, Box<[u8]>> {
     let mut slots = HashMap::new();
+    let kinds = match elf.elf_header().e_machine.get(elf.endian()) {
+        EM_X86_64 => [R_X86_64_JUMP_SLOT, R_X86_64_GLOB_DAT],
+        EM_AARCH64 => [R_AARCH64_JUMP_SLOT, R_AARCH64_GLOB_DAT],
+        _ => return slots,
+    };
     let Some(symbols) = elf.dynamic_symbol_table() else { return slots };
     let Some(relocations) = elf.dynamic_relocations() else { return slots };
     for (slot, relocation) in relocations {
         let object::RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
-        if r_type != R_X86_64_JUMP_SLOT && r_type != R_X86_64_GLOB_DAT {
+        if !kinds.contains(&r_type) {
             continue;
         }
         if let RelocationTarget::Symbol(index) = relocation.target()
             && let Ok(symbol) = symbols.symbol_by_index(index)
             && let Ok(name) = symbol.name_bytes()
             && !name.is_empty()
+            && wanted(name)
         {
             slots.insert(slot, name.into());
         }

@@ -1,6 +1,8 @@
 //! Waits that began before the recording. People attach to programs that hang; threads of such a program are not switched, so no event
 //! reports them. A thread whose scheduler statistics have not changed since the attach is waiting: its wait counts from the attach on.
 
+use std::time::Duration;
+
 use flightline_in_signal::layout::walk_end;
 
 use super::{OffCpu, intervals::Out, kept::Kept, looks};
@@ -14,8 +16,12 @@ use crate::{
 const WAIT_NS: u64 = 100_000_000;
 /// Threads looked at in one round at most.
 const MANY: usize = 64;
-/// Time within which the files that a stack needs are read, ns; then it is taken as it is.
+/// Time within which the files that a stack needs are read, ns. Then the stack is recorded as far as it can be walked.
 const PATIENCE_NS: u64 = 5_000_000_000;
+/// The same at the end of the recording, ns.
+const LAST_PATIENCE_NS: u64 = 2_000_000_000;
+/// Longest pause between two looks at the end.
+const LAST_PAUSE: Duration = Duration::from_millis(50);
 
 /// A thread that existed at the attach.
 pub(super) struct Before {
@@ -47,7 +53,32 @@ impl OffCpu {
         let from = self.before.iter().position(due).unwrap_or(self.before.len());
         let end = self.before.len().min(from + MANY);
         let looked_at: Vec<Before> = self.before.drain(from..end).collect();
-        for before in looked_at {
+        let patient = |before: &Before| now_ns.saturating_sub(before.since_ns) < PATIENCE_NS;
+        self.look_at_earlier_waits(drain, looked_at, &patient);
+    }
+
+    /// Looks at all that are left when the recording ends. In a short recording or on a busy machine, the files that their stacks
+    /// need are still being read.
+    pub(super) fn find_last_earlier_waits(&mut self, drain: &mut Drain) {
+        let end_ns = monotonic_ns().saturating_add(LAST_PATIENCE_NS);
+        while !self.before.is_empty() {
+            let patient = monotonic_ns() < end_ns;
+            let looked_at = std::mem::take(&mut self.before);
+            self.look_at_earlier_waits(drain, looked_at, &|_| patient);
+            if !self.before.is_empty() {
+                drain.load_images(LAST_PAUSE);
+            }
+        }
+    }
+
+    /// Threads whose stacks need files that are still being read are kept for another time if `patient` allows it.
+    fn look_at_earlier_waits(
+        &mut self,
+        drain: &mut Drain,
+        threads: Vec<Before>,
+        patient: &dyn Fn(&Before) -> bool,
+    ) {
+        for before in threads {
             let Before { pid, tid, since_ns, .. } = before;
             if self.intervals.is_out(tid) || !self.tasks.recorded(pid) {
                 continue;
@@ -59,7 +90,7 @@ impl OffCpu {
             let stack = process.stacks.walk_asleep(pid, place, self.depth, images, rows);
             let waits_for_files = stack.truncated.is_some_and(|reason| reason != walk_end::DEPTH)
                 && images.outstanding() > 0
-                && now_ns.saturating_sub(since_ns) < PATIENCE_NS;
+                && patient(&before);
             if waits_for_files {
                 self.before.push(before);
                 continue;

@@ -140,6 +140,9 @@ impl OffCpu {
         for (tid, _) in std::mem::take(&mut self.ending) {
             self.intervals.ended(tid);
         }
+        if !self.paused && !self.guard.holds() {
+            self.find_last_earlier_waits(drain);
+        }
         for (interval, doubtful) in self.intervals.take_open(now_ns) {
             match doubtful {
                 true => self.lose(drain, interval.out.pid, Cause::Doubtful, interval.took_ns()),

@@ -15,6 +15,7 @@ use super::{
     writers::Writers,
 };
 use crate::{
+    allocators::DirectCalls,
     black_box::journal::Entry,
     clock::not_in_future,
     dump::Runs,
@@ -99,6 +100,8 @@ pub struct Book {
     pub(super) contexts: Contexts,
     /// Other writers of contexts.
     pub(super) writers: Writers,
+    /// Modules whose allocations are not seen.
+    pub direct_calls: DirectCalls,
     /// Activations of spans that had not ended.
     pub(super) open: OpenScopes,
     /// Everything in the ring was read then.
@@ -169,6 +172,7 @@ impl Book {
             context_words: Vec::new(),
             contexts: Contexts::default(),
             writers: Writers::default(),
+            direct_calls: DirectCalls::default(),
             open: OpenScopes::default(),
             drained_ns: 0,
             words: Vec::new(),
