@@ -15,6 +15,7 @@ use crate::load::VARIED;
 use crate::model::{ASLEEP, EXECUTION_SAMPLE as CPU, EventKind, Id, Model, SampleKey, Stack, Unit, Weight};
 use crate::tree::Tree;
 use folder::Folder;
+pub(crate) use folder::class_label;
 pub use folder::label;
 pub(crate) use functions::{Function, Functions, functions};
 
@@ -45,6 +46,10 @@ pub struct FoldOptions {
     pub lines: bool,
     /// Functions of the same name in different libraries become different boxes.
     pub split_modules: bool,
+    /// Keep virtual threads apart. Else they are one thread.
+    pub each_virtual_thread: bool,
+    /// End stacks in the class of the object that was allocated, waited for or thrown.
+    pub classes: bool,
     /// Which samples.
     pub filter: Filter,
 }
@@ -95,9 +100,10 @@ pub const NO_STACK: &str = "[no stack]";
 pub const TOO_MANY_FRAMES: &str = "[too many frames]";
 
 /// Short names of event types: groups of types, of which the first that was recorded is taken. Both types of `cpu` measure
-/// the same time, and JDK 25 can record both; `alloc` is of the JVM's heap where there is one.
+/// the same time. JDK 25 can record both; `jdk.CPUTimeSample` is the more exact one (JEP 509). `alloc` is of the JVM's heap where there
+/// is one.
 const ALIASES: &[(&str, &[&[&str]])] = &[
-    ("cpu", &[&[CPU], &["jdk.CPUTimeSample"], &["datadog.ExecutionSample"]]),
+    ("cpu", &[&["jdk.CPUTimeSample"], &[CPU], &["datadog.ExecutionSample"]]),
     ("wall", &[&["profiler.WallClockSample"], &["datadog.MethodSample"]]),
     (
         "alloc",
@@ -136,7 +142,7 @@ const ALIASES: &[(&str, &[&[&str]])] = &[
 
 /// Taken when no event is asked for: the first that was recorded.
 pub(crate) const PREFERRED: &[&str] =
-    &[CPU, "jdk.CPUTimeSample", "profiler.WallClockSample", "jdk.NativeMethodSample"];
+    &["jdk.CPUTimeSample", CPU, "profiler.WallClockSample", "jdk.NativeMethodSample"];
 
 /// What to load if no event is asked for, to begin with: all of them but the last are mostly alone in a recording.
 pub const FIRST_LOADED: &[&str] = PREFERRED.split_at(3).0;

@@ -160,6 +160,9 @@ pub(crate) const VARIANT: &str = "event";
 pub(crate) const CALL: &str = "jdk.MethodTrace";
 pub(crate) const CALLED: &str = "method";
 
+/// Fields that name the class of the object that was allocated, waited for or thrown; the first that a type has is taken.
+pub(crate) const CLASS_FIELDS: [&str; 4] = ["objectClass", "monitorClass", "parkedClass", "thrownClass"];
+
 /// Whether events of a type are samples. Settings have stack traces in some recordings, but tell of the recorder.
 pub fn is_sample(class: &Class) -> bool {
     class.field_index("stackTrace").is_some() && &*class.name != SETTING
@@ -417,8 +420,12 @@ impl Loader {
         let mut kinds: HashMap<(Id<EventKind>, u64), Id<EventKind>> = HashMap::new();
         let repeats = self.roles.samples().flat_map(|bound| bound.repeats.sums());
         for (raw, weight) in self.sums.drain().chain(repeats) {
-            let is_call = &*model.kinds.get(raw.kind).name == CALL;
-            let (variant, called) = if is_call { (u64::MAX, raw.detail) } else { (raw.detail, 0) };
+            let (variant, called, class) = match &*model.kinds.get(raw.kind).name {
+                CALL => (u64::MAX, raw.detail, 0),
+                VARIED => (raw.detail, 0, 0),
+                _ if raw.detail == u64::MAX => (u64::MAX, 0, 0),
+                _ => (u64::MAX, 0, raw.detail),
+            };
             let kind = match kinds.get(&(raw.kind, variant)) {
                 Some(&kind) => kind,
                 None => {
@@ -440,6 +447,7 @@ impl Loader {
                 thread: self.resolver.thread(chunk, model, raw.thread, warnings),
                 stack: self.resolver.stack(chunk, model, (raw.stack, called), warnings),
                 state,
+                class: self.resolver.class(chunk, model, class, warnings),
             };
             model.samples.entry(key).or_default().add(weight);
         }

@@ -70,8 +70,13 @@ pub fn samples(measures: &[&Tree]) -> Option<u64> {
 /// As of [`fold::events`].
 pub fn timed(model: &Model, options: &FoldOptions) -> Result<(Vec<String>, live::Options), Error> {
     let events: Vec<String> = fold::events(model, options)?.into_iter().collect();
-    let wanted =
-        live::Options { samples: events.clone(), others: false, lasting: true, ..Default::default() };
+    let wanted = live::Options {
+        samples: events.clone(),
+        others: false,
+        lasting: true,
+        periods: model.periods.clone(),
+        ..Default::default()
+    };
     Ok((events, wanted))
 }
 

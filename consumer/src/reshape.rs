@@ -156,6 +156,8 @@ impl Reshape {
         let is_marker = label.kind == FrameKind::Marker;
         let text = match (is_marker, self.boxes) {
             (true, _) => label.text.clone(),
+            // A class is no code: it is in no library.
+            _ if label.kind == FrameKind::Class => self.names.of_class(&label.text),
             (_, Boxes::Functions) => self.names.of(&label.text),
             (_, Boxes::Modules) => module(label).unwrap_or_else(|| package(label)),
             (_, Boxes::Packages) => package(label),
@@ -200,6 +202,16 @@ impl Names {
             },
             Self::Simple => simple(text).into(),
             Self::Dotted => dotted(text).into(),
+        }
+    }
+}
+
+impl Names {
+    /// The name of a class: without its package if names are simple.
+    fn of_class(self, text: &Arc<str>) -> Arc<str> {
+        match self {
+            Self::Simple => text.rsplit('.').next().unwrap_or(text).into(),
+            Self::Full | Self::Stable | Self::Dotted => self.of(text),
         }
     }
 }

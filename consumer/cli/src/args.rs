@@ -218,6 +218,9 @@ pub struct SelectArgs {
     /// Put the thread below its stacks
     #[arg(short, long)]
     pub threads: bool,
+    /// Keep virtual threads of Java apart, as `[virtual #31]` [default: all of them are one thread]
+    #[arg(long)]
+    pub virtual_threads: bool,
     /// Put the process below its stacks
     #[arg(short, long)]
     pub process: bool,
@@ -227,6 +230,9 @@ pub struct SelectArgs {
     /// Put the source line behind functions
     #[arg(long)]
     pub lines: bool,
+    /// Do not end stacks in the class of the object that was allocated, waited for or thrown
+    #[arg(long)]
+    pub no_class: bool,
     /// Which samples.
     #[command(flatten)]
     pub samples: SampleArgs,

@@ -444,6 +444,8 @@ pub fn options(args: &SelectArgs, what: For) -> FoldOptions {
         modules: args.modules,
         lines: args.lines,
         split_modules: split_modules && !args.modules,
+        classes: !args.no_class,
+        each_virtual_thread: args.virtual_threads,
         filter: args.samples.filter(),
     }
 }

@@ -30,7 +30,8 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
     let (options, reshape) = (stacks::options(select, what), stacks::reshape(select, what)?);
     let mut collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
     let events = fold::events(model, &options)?.into_iter().collect();
-    let wanted = live::Options { samples: events, others: false, ..Default::default() };
+    let periods = model.periods.clone();
+    let wanted = live::Options { samples: events, others: false, periods, ..Default::default() };
     each(inputs, select, &wanted, |item, _| {
         if let Item::Sample(sample) = item {
             collecting.take(sample);

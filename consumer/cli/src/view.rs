@@ -10,7 +10,7 @@ use clap::error::ErrorKind;
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::view::{
-    self, Category, Datum, Heading, Layout, Options, Plan, Table, Truncate, Unit, View, Viewer,
+    self, Category, Datum, Enabled, Heading, Layout, Options, Plan, Table, Truncate, Unit, View, Viewer,
     how_to_record, similar, write_csv, write_json, write_json_list, write_text,
 };
 use jfr_format::read::{Item, Recording, default_jobs};
@@ -23,7 +23,7 @@ use crate::{Outcome, input, output, range, repository};
 pub const EXAMPLES: &str = "\
 Examples:
   flightline view --list                                  all views
-  flightline view --list run.jfr                          marked: those the recording has events for
+  flightline view run.jfr                                 those that the recording has events for, with their numbers
   flightline view --list --json run.jfr | jq -r '.rows[] | select(.Events > 0).View'
   flightline view hot-methods run.jfr
   flightline view gc-pauses,allocation-by-class run.jfr   several, in one pass
@@ -42,7 +42,7 @@ pub struct ViewArgs {
     /// Recordings or repositories, taken together; `-` is standard input
     #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
-    /// List the views; with a recording, mark those it has events for
+    /// List the views; of a recording, those that it has events for
     #[arg(long)]
     list: bool,
     /// As JSON: numbers as they are, points in time in UTC, spans in ns
@@ -143,10 +143,11 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
             }
         }
     }
+    let settings: BTreeMap<String, Enabled> = viewer.take_enabled();
     let mut tables = viewer.finish();
     if !wanted.all_views && !wanted.all_events {
         for table in tables.iter().filter(|table| table.is_empty()) {
-            talk::warning(missing(table, &args));
+            talk::warning(missing(table, &args, &settings));
         }
     } else {
         tables.retain(|table| !table.is_empty());
@@ -307,12 +308,29 @@ fn names(inputs: &[PathBuf]) -> String {
 }
 
 /// Why a table is empty, and what to do about it.
-fn missing(table: &Table, args: &ViewArgs) -> String {
+fn missing(table: &Table, args: &ViewArgs, settings: &BTreeMap<String, Enabled>) -> String {
     let inputs = &args.inputs;
     if args.from.or(args.last).is_some() || args.to.is_some() {
         return format!("{}: nothing to show in that range of {}", table.name, names(inputs));
     }
     let needs: Vec<&str> = table.needs.iter().map(String::as_str).collect();
+    let enabled = |name: &&str| settings.get(*name).filter(|of| of.is_enabled == Some(true));
+    let recorded: Vec<String> = needs
+        .iter()
+        .filter_map(|name| {
+            let threshold =
+                enabled(name)?.threshold.as_deref().filter(|threshold| !threshold.starts_with("0 "));
+            Some(threshold.map_or_else(|| (*name).to_owned(), |least| format!("{name} ({least} or longer)")))
+        })
+        .collect();
+    if !recorded.is_empty() {
+        return format!(
+            "{}: nothing to show in {}: events {} were enabled, and none happened",
+            table.name,
+            names(inputs),
+            recorded.join(", ")
+        );
+    }
     let how = needs.first().map(|first| how_to_record(first)).unwrap_or_default();
     let some = if needs.len() > 4 { format!("{}, …", needs[..4].join(", ")) } else { needs.join(", ") };
     format!(
@@ -407,29 +425,50 @@ fn list(args: &ViewArgs, counts: Option<&BTreeMap<String, u64>>) -> Result<()> {
     if args.json || args.csv {
         return write(args, &[table_of(counts)]);
     }
-    let has = |view: &View| counts.is_some_and(|counts| events_for(view, counts) > 0);
     let (bold, plain) = if coloured() { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
     let widest = view::all().map(|view| view.name.len()).max().unwrap_or(0);
-    output::text(Path::new("-"), |out| -> Result<()> {
-        for category in Category::ALL {
-            writeln!(out, "{bold}{}{plain}", category.title())?;
-            for view in view::all().filter(|view| view.category == category) {
-                let mark = if has(view) { "*" } else { " " };
-                writeln!(out, "{mark} {:widest$}  {}", view.name, view.title)?;
+    let Some(counts) = counts else {
+        return output::text(Path::new("-"), |out| -> Result<()> {
+            for category in Category::ALL {
+                writeln!(out, "{bold}{}{plain}", category.title())?;
+                for view in view::all().filter(|view| view.category == category) {
+                    writeln!(out, "  {:widest$}  {}", view.name, view.title)?;
+                }
+                writeln!(out)?;
             }
-            writeln!(out)?;
-        }
-        if let Some(counts) = counts {
-            writeln!(out, "* = the recording has events for it. Its event types, each a view too:\n")?;
-            for (name, count) in counts {
-                writeln!(out, "  {name}  {count}")?;
-            }
-        } else {
             writeln!(
                 out,
                 "Any event type is a view too: flightline view jdk.CPULoad run.jfr. All: all-views, all-events."
             )?;
+            Ok(())
+        });
+    };
+    let events = |view: &View| Some(events_for(view, counts)).filter(|&events| events > 0);
+    let digits = counts.values().sum::<u64>().max(1).to_string().len();
+    output::text(Path::new("-"), |out| -> Result<()> {
+        let mut others = 0;
+        for category in Category::ALL {
+            let views: Vec<&View> = view::all().filter(|view| view.category == category).collect();
+            others += views.iter().filter(|view| events(view).is_none()).count();
+            if views.iter().all(|view| events(view).is_none()) {
+                continue;
+            }
+            writeln!(out, "{bold}{}{plain}", category.title())?;
+            for view in views {
+                if let Some(events) = events(view) {
+                    writeln!(out, "  {events:>digits$}  {:widest$}  {}", view.name, view.title)?;
+                }
+            }
+            writeln!(out)?;
         }
+        writeln!(out, "{bold}Event types{plain}, each a view too")?;
+        for (name, count) in counts {
+            writeln!(out, "  {count:>digits$}  {name}")?;
+        }
+        writeln!(
+            out,
+            "\nNumbers are events. The recording has no events for {others} other views (flightline view --list)."
+        )?;
         Ok(())
     })
 }

@@ -139,6 +139,7 @@ impl Wanted {
             measure: if self.total { Measure::Total } else { Measure::Samples },
             by_thread: self.threads,
             split_modules: page,
+            classes: true,
             ..FoldOptions::default()
         }
     }

@@ -33,7 +33,7 @@ pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Er
         FrameKind::Kernel => categories[1],
         FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Inlined => categories[2],
         FrameKind::Jit => categories[3],
-        FrameKind::Marker | FrameKind::Unknown => CategoryHandle::OTHER,
+        FrameKind::Marker | FrameKind::Class | FrameKind::Unknown => CategoryHandle::OTHER,
     };
     let strings: Vec<_> = tracks.labels.iter().map(|label| profile.intern_string(&label.text)).collect();
     let weight_type = || match tracks.unit.as_str() {

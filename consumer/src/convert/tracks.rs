@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::fold::{FoldOptions, Measure, NO_STACK, NO_THREAD, TRUNCATED, UNKNOWN_PROCESS, label};
+use crate::fold::{
+    FoldOptions, Measure, NO_STACK, NO_THREAD, TRUNCATED, UNKNOWN_PROCESS, class_label, label,
+};
 use crate::live::{self, Sample};
 use crate::model::{FrameKind, Thread, Unit};
 use crate::reshape::{Reshape, Reshaper};
@@ -104,11 +106,12 @@ pub struct Collecting<'a> {
     options: &'a FoldOptions,
     reshape: Reshaper<'a>,
     builder: Builder,
-    /// By address; the stacks are kept, so that it stays theirs.
-    known: HashMap<usize, (Arc<live::Stack>, Option<u32>)>,
+    /// By address and class; the stacks are kept, so that it stays theirs.
+    known: HashMap<(usize, Option<Arc<str>>), (Arc<live::Stack>, Option<u32>)>,
     /// Frames of these.
     kept: usize,
-    without: Option<Option<u32>>,
+    /// Without a stack, by class.
+    without: HashMap<Option<Arc<str>>, Option<u32>>,
     /// Threads of items by address, likewise; and the last of them, as most samples are of the same one as those before.
     met: HashMap<usize, (Arc<Thread>, Option<usize>)>,
     last: Option<(usize, Option<usize>)>,
@@ -130,7 +133,7 @@ impl<'a> Collecting<'a> {
             builder: Builder::default(),
             known: HashMap::new(),
             kept: 0,
-            without: None,
+            without: HashMap::new(),
             met: HashMap::new(),
             last: None,
             interned: HashMap::new(),
@@ -158,7 +161,8 @@ impl<'a> Collecting<'a> {
             return None;
         }
         let track = self.met(sample.thread.as_ref())?;
-        let stack = self.stack(sample.stack.as_ref())?;
+        let class = if self.options.classes { sample.class() } else { None };
+        let stack = self.stack(sample.stack.as_ref(), class)?;
         let (weight, otherwise) = match self.options.measure {
             Measure::Samples => (sample.weight.samples, sample.weight.value),
             Measure::Total => {
@@ -216,44 +220,65 @@ impl<'a> Collecting<'a> {
         let filter = &self.options.filter;
         let process = thread.group.as_deref().unwrap_or(UNKNOWN_PROCESS);
         let wanted = filter.is_of_thread(&label, process);
-        let track = wanted.then_some(self.tracks.len());
-        if wanted {
-            // As `name (pid)`. Groups of another form are a JVM's groups of threads, such as `main`.
-            let (name, id) = match process.strip_suffix(')').and_then(|of| of.rsplit_once(" (")) {
-                Some((name, id)) => (name, id.parse().unwrap_or(0)),
-                None if process == UNKNOWN_PROCESS => (process, 0),
-                None => ("java", 0),
-            };
-            self.tracks.push(Track {
-                name: thread.name().to_owned(),
-                label,
-                id: u32::try_from(thread.os_id).ok().filter(|id| *id > 0).unwrap_or(self.tracks.len() as u32),
-                process: name.to_owned(),
-                process_id: id,
-                samples: Vec::new(),
-            });
-        }
+        let all_virtual = thread.all_virtual().filter(|_| !self.options.each_virtual_thread);
+        let track = match all_virtual {
+            _ if !wanted => None,
+            Some(all) => match self.threads.get(&all) {
+                Some(&known) => known,
+                None => {
+                    let track = Some(self.new_track(&all));
+                    self.threads.insert(all, track);
+                    track
+                }
+            },
+            None => Some(self.new_track(&thread)),
+        };
         self.threads.insert(thread, track);
         track
     }
 
-    fn stack(&mut self, stack: Option<&Arc<live::Stack>>) -> Option<u32> {
+    fn new_track(&mut self, thread: &Thread) -> usize {
+        let process = thread.group.as_deref().unwrap_or(UNKNOWN_PROCESS);
+        // As `name (pid)`. Groups of another form are a JVM's groups of threads, such as `main`.
+        let (name, id) = match process.strip_suffix(')').and_then(|of| of.rsplit_once(" (")) {
+            Some((name, id)) => (name, id.parse().unwrap_or(0)),
+            None if process == UNKNOWN_PROCESS => (process, 0),
+            None => ("java", 0),
+        };
+        let position = self.tracks.len();
+        self.tracks.push(Track {
+            name: thread.name().to_owned(),
+            // A thread of neither name nor id is none.
+            label: if *thread == Thread::default() { NO_THREAD.to_owned() } else { thread.label() },
+            id: u32::try_from(thread.os_id).ok().filter(|id| *id > 0).unwrap_or(position as u32),
+            process: name.to_owned(),
+            process_id: id,
+            samples: Vec::new(),
+        });
+        position
+    }
+
+    fn stack(&mut self, stack: Option<&Arc<live::Stack>>, class: Option<Arc<str>>) -> Option<u32> {
         let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else {
-            if let Some(known) = self.without {
-                return known;
+            if let Some(known) = self.without.get(&class) {
+                return *known;
             }
-            let path = [marker(NO_STACK)];
+            let path: Vec<Label> =
+                [marker(NO_STACK)].into_iter().chain(class.as_ref().map(class_label)).collect();
             let found = self.place(&path);
-            self.without = Some(found);
+            if self.without.len() < MOST_KEPT {
+                self.without.insert(class, found);
+            }
             return found;
         };
-        let address = Arc::as_ptr(stack).addr();
-        if let Some((_, known)) = self.known.get(&address) {
-            return *known;
+        let known = (Arc::as_ptr(stack).addr(), class);
+        if let Some((_, place)) = self.known.get(&known) {
+            return *place;
         }
         let mut path: Vec<Label> = Vec::with_capacity(stack.frames.len() + 1);
         path.extend(stack.truncated.then(|| marker(TRUNCATED)));
         path.extend(stack.frames.iter().rev().map(|frame| label(&frame.of_model(), self.options)));
+        path.extend(known.1.as_ref().map(class_label));
         let place = self.place(&path);
         // Each chunk has stacks of its own, of which most are like those before.
         if self.kept > MOST_KEPT {
@@ -261,7 +286,7 @@ impl<'a> Collecting<'a> {
             self.kept = 0;
         }
         self.kept += stack.frames.len();
-        self.known.insert(address, (stack.clone(), place));
+        self.known.insert(known, (stack.clone(), place));
         place
     }
 

@@ -30,12 +30,17 @@ pub(super) struct Folder<'m> {
     labels: Vec<Option<LabelId>>,
     /// By stack, as far as they were met.
     ends: Vec<Option<Place>>,
+    /// The same of stacks that end in a class.
+    class_ends: HashMap<End, Place, KeyHash>,
     /// Left of [`NAMES`].
     names: usize,
 }
 
+/// A stack, and the class of the object if it is drawn.
+type End = (Option<Id<Stack>>, Option<Id<Arc<str>>>);
+
 /// What samples have in common that may become one.
-type Group = (Option<Id<Thread>>, Option<Id<Stack>>);
+type Group = (Option<Id<Thread>>, End);
 
 /// The boxes below all stacks of a thread.
 struct Prefix {
@@ -54,6 +59,7 @@ impl<'m> Folder<'m> {
             trie: Trie::default(),
             labels: vec![None; model.frames.len()],
             ends: vec![None; model.stacks.len()],
+            class_ends: HashMap::default(),
             names: NAMES,
         }
     }
@@ -62,10 +68,10 @@ impl<'m> Folder<'m> {
         let groups = self.groups(samples);
         let mut threads: HashMap<Option<Id<Thread>>, Option<Prefix>, KeyHash> = HashMap::default();
         let mut stacks: Vec<(u32, Place, u64, Option<Id<Thread>>)> = Vec::with_capacity(groups.len());
-        for ((thread, stack), weight) in groups {
+        for ((thread, end), weight) in groups {
             let prefix = threads.entry(thread).or_insert_with(|| self.prefix(thread));
             let Some(node) = prefix.as_ref().map(|prefix| prefix.node) else { continue };
-            stacks.push((node, self.end(stack), weight, thread));
+            stacks.push((node, self.end(end), weight, thread));
         }
         self.trie.seal();
         let filter = &self.options.filter;
@@ -109,7 +115,7 @@ impl<'m> Folder<'m> {
 
     /// Samples added up by all that makes a difference.
     fn groups(&self, samples: impl Iterator<Item = (&'m SampleKey, u64)>) -> HashMap<Group, u64, KeyHash> {
-        let FoldOptions { by_process, by_thread, filter, .. } = self.options;
+        let FoldOptions { by_process, by_thread, classes, filter, .. } = self.options;
         let threads_matter = *by_process
             || *by_thread
             || [&filter.thread, &filter.process].iter().any(|regex| regex.is_some());
@@ -118,7 +124,8 @@ impl<'m> Folder<'m> {
         let mut groups: HashMap<Group, u64, KeyHash> = HashMap::default();
         for (key, weight) in samples {
             if key.state.map_or(unknown, |state| states[state.index()]) {
-                let sum = groups.entry((key.thread.filter(|_| threads_matter), key.stack)).or_default();
+                let end = (key.stack, key.class.filter(|_| *classes));
+                let sum = groups.entry((key.thread.filter(|_| threads_matter), end)).or_default();
                 *sum = sum.saturating_add(weight);
             }
         }
@@ -134,6 +141,8 @@ impl<'m> Folder<'m> {
         if !filter.is_of_thread(&name, process) {
             return None;
         }
+        let all_virtual = of.filter(|_| !self.options.each_virtual_thread).and_then(Thread::all_virtual);
+        let name = all_virtual.map_or(name, |thread| thread.label());
         let mut node = ROOT;
         let mut included = vec![false; filter.include.len()];
         for text in [by_process.then_some(process), by_thread.then_some(&*name)].into_iter().flatten() {
@@ -149,7 +158,10 @@ impl<'m> Folder<'m> {
     }
 
     /// Where the stack ends in the trie.
-    fn end(&mut self, stack: Option<Id<Stack>>) -> Place {
+    fn end(&mut self, (stack, class): End) -> Place {
+        if let Some(class) = class {
+            return self.class_end(stack, class);
+        }
         let known = stack.and_then(|id| self.ends[id.index()]);
         known.unwrap_or_else(|| {
             let path = self.path(stack.map(|id| self.model.stacks.get(id)));
@@ -159,6 +171,18 @@ impl<'m> Folder<'m> {
             }
             end
         })
+    }
+
+    /// Where the class ends that stands on the stack.
+    fn class_end(&mut self, stack: Option<Id<Stack>>, class: Id<Arc<str>>) -> Place {
+        if let Some(&known) = self.class_ends.get(&(stack, Some(class))) {
+            return known;
+        }
+        let mut path = self.path(stack.map(|id| self.model.stacks.get(id)));
+        path.push(self.builder.label(class_label(self.model.classes.get(class))));
+        let end = self.trie.add(&path);
+        self.class_ends.insert((stack, Some(class)), end);
+        end
     }
 
     fn path(&mut self, stack: Option<&Stack>) -> Vec<LabelId> {
@@ -233,6 +257,11 @@ impl<'m> Folder<'m> {
         self.labels[id.index()] = Some(label);
         label
     }
+}
+
+/// The label of the box of a class.
+pub(crate) fn class_label(class: &Arc<str>) -> Label {
+    Label { text: class.clone(), module: None, kind: FrameKind::Class }
 }
 
 /// What is written on the boxes of a frame.

@@ -153,7 +153,8 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
     let cache = &mut state.cache;
     let time = state.clock.tick(chunk, values[START] as i64);
     let samples = if has(COUNT) { values[COUNT] } else { 1 };
-    let weight = match (has(VALUE), state.settings.period(&plan.event)) {
+    let period = state.settings.period(&plan.event).or_else(|| state.periods.get(&plan.event).copied());
+    let weight = match (has(VALUE), period) {
         (true, _) => Weight { samples, value: plan.scale.of(chunk, values[VALUE] as i64), unit: plan.unit },
         (false, Some(period)) => {
             Weight { samples, value: period.saturating_mul(samples), unit: Unit::Nanoseconds }
@@ -164,7 +165,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
     Ok(Some(Item::Sample(Box::new(Sample {
         event: plan.event.clone(),
         kind: if is_asleep(&plan.event, thread_state.as_deref()) { Kind::Wall } else { plan.kind },
-        variant: if has(DETAIL) && !plan.calls { cache.variant(chunk, values[DETAIL])? } else { None },
+        variant: if plan.varied { cache.variant(chunk, values[DETAIL])? } else { None },
         time,
         duration_nanos,
         thread: if has(THREAD) { cache.thread(chunk, values[THREAD])? } else { None },

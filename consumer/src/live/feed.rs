@@ -7,7 +7,8 @@
 //! In chunks that declare `flightline.Segment` and whose size stands in the header from the start, as our streams have
 //! them, items are held until the segment that they are in has been found right.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use jfr_format::read::{Chunk, ChunkEnd, Decoder, Delivery, Frame, Item as Read, Run};
@@ -65,6 +66,8 @@ pub(super) struct State {
     pub(super) settings: Settings,
     /// Those of the chunk before, if this one is of the same recorder.
     pub(super) settings_before: Settings,
+    /// [`Options::periods`].
+    pub(super) periods: BTreeMap<Arc<str>, u64>,
     pub(super) clock: Clock,
     pub(super) stats: Stats,
     /// Of what only lasts, nothing is read of what lasted less, in ns, but its time.
@@ -79,7 +82,7 @@ pub(super) struct State {
 impl Feed {
     /// An empty one.
     pub fn new(options: Options) -> Self {
-        let Options { samples, others, lasting, memory } = options;
+        let Options { samples, others, lasting, periods, memory } = options;
         let wanted = Wanted { samples: crate::fold::event_names(&samples), no_others: !others, lasting };
         Self {
             decoder: Decoder::new(Delivery::Earliest),
@@ -92,6 +95,7 @@ impl Feed {
                 cache: Cache::default(),
                 settings: Settings::default(),
                 settings_before: Settings::default(),
+                periods,
                 clock: Clock::default(),
                 stats: Stats::default(),
                 shortest: 0,

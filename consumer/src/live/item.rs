@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::fold;
+use crate::load::CLASS_FIELDS;
 use crate::model::{self, FrameKind, Thread, Unit};
+use crate::print::class_name;
 use crate::spans::SpanContext;
 
 use super::value::{self, Fields, Value};
@@ -161,6 +163,15 @@ impl Sample {
     /// The field `name` among those that are nothing else of it.
     pub fn field(&self, name: &str) -> Option<&Value> {
         value::field(&self.fields, name)
+    }
+
+    /// The class of the object that was allocated, waited for or thrown, as in source (`byte[]`).
+    pub(crate) fn class(&self) -> Option<Arc<str>> {
+        match CLASS_FIELDS.iter().find_map(|name| self.field(name))? {
+            Value::Text(name) if !name.contains(['[', '/']) => Some(name.clone()),
+            Value::Text(name) => Some(class_name(name, None).into()),
+            _ => None,
+        }
     }
 }
 

@@ -52,6 +52,7 @@ mod stream;
 mod value;
 mod window;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[cfg(feature = "tokio")]
@@ -77,6 +78,8 @@ pub struct Options {
     /// Whether events that last are wanted whatever `samples` and `others` say: where spans were active, contextual events, waits for locks, input
     /// and output, pauses of the collector.
     pub lasting: bool,
+    /// Time a sample of a type stands for, in ns, where the chunk has not stated it yet.
+    pub periods: BTreeMap<Arc<str>, u64>,
     /// Bytes of one chunk that may have to be kept, because its events come before their constants; a chunk that needs more
     /// is left out. Chunks of a stream of Flightline need little more than a segment.
     pub memory: u64,
@@ -84,7 +87,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { samples: Vec::new(), others: true, lasting: false, memory: 512 << 20 }
+        Self {
+            samples: Vec::new(),
+            others: true,
+            lasting: false,
+            periods: BTreeMap::new(),
+            memory: 512 << 20,
+        }
     }
 }
 

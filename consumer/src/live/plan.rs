@@ -9,7 +9,7 @@ use jfr_format::read::{Binding, Chunk, Class, Field};
 use super::item::Kind;
 use crate::load::bound::{Names, Scale};
 use crate::load::losses::{LOSSES, LossPlan};
-use crate::load::{CALLED, SETTING, is_sample};
+use crate::load::{CALLED, CLASS_FIELDS, SETTING, VARIANT, is_sample};
 use crate::model::Unit;
 
 /// The event at the end of each segment of a stream.
@@ -60,6 +60,8 @@ pub(super) struct SamplePlan {
     pub(super) others: bool,
     /// They tell of calls of a method.
     pub(super) calls: bool,
+    /// Each reports one of several things.
+    pub(super) varied: bool,
     /// Wanted because it lasts, and for nothing else.
     pub(super) only_lasts: bool,
     pub(super) duration: Option<Scale>,
@@ -127,9 +129,10 @@ impl SamplePlan {
         let duration = if value == "duration" { "" } else { "duration" };
         let names = ["startTime", thread, "stackTrace", "state", count, value, detail, "spanId", duration];
         let binding = Binding::new(chunk, class, &names);
-        // What was called is told as a field, too.
+        // A method that was called and a class stay fields of the sample.
+        let is_field_too = |name: &str| name == CALLED || CLASS_FIELDS.contains(&name);
         let names: [&str; SLOTS] =
-            std::array::from_fn(|at| match binding.is_bound(at) && names[at] != CALLED {
+            std::array::from_fn(|at| match binding.is_bound(at) && !is_field_too(names[at]) {
                 true => names[at],
                 false => "",
             });
@@ -140,6 +143,7 @@ impl SamplePlan {
             scale,
             names,
             calls: detail == CALLED && binding.is_bound(DETAIL),
+            varied: detail == VARIANT && binding.is_bound(DETAIL),
             only_lasts: false,
             others: class.fields.iter().any(|field| !names.contains(&&*field.name)),
             duration: match value {

@@ -52,7 +52,7 @@ pub(crate) struct Names {
     pub(crate) value: &'static str,
     pub(crate) unit: Unit,
     pub(crate) scale: Scale,
-    /// Which of several things an event tells of, or what was called.
+    /// Which of several things an event reports, which method was called, or the class of which object.
     pub(crate) detail: &'static str,
 }
 
@@ -83,7 +83,7 @@ impl Names {
             detail: match &*class.name {
                 super::VARIED => super::VARIANT,
                 super::CALL => super::CALLED,
-                _ => "",
+                _ => class_field(chunk, class),
             },
         }
     }
@@ -180,6 +180,17 @@ impl Bound {
         let count = if self.has_count { fields[COUNT] } else { 1 };
         Ok(Some((key, Weight { count, value })))
     }
+}
+
+/// The field with the class of an object, empty if a type has none. Other producers may give these names to fields of other types.
+fn class_field(chunk: &Chunk, class: &Class) -> &'static str {
+    let is_class = |name: &&&str| {
+        let field = class.field_index(name).map(|index| &class.fields[index]);
+        let of =
+            field.and_then(|field| chunk.types.class(field.class.filter(|_| field.pooled && !field.array)?));
+        of.is_some_and(|of| &*of.name == "java.lang.Class")
+    };
+    super::CLASS_FIELDS.iter().find(is_class).copied().unwrap_or("")
 }
 
 /// How a field measures `unit`; `None` if it does not, whatever it is called.

@@ -10,6 +10,7 @@ use jfr_format::read::{Chunk, StackReader};
 
 use super::names::Names;
 use crate::model::{FrameKind, Thread};
+use crate::print::class_name;
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -64,7 +65,9 @@ impl Constants {
             Some(group) => self.names.of_field(&group, "name")?,
             None => None,
         };
+        let is_virtual = matches!(fields.field("virtual")?, Some(Value::Boolean(true)));
         Ok(Some(Thread {
+            is_virtual,
             os_name: self.names.of_field(&fields, "osName")?,
             os_id: number("osThreadId")?,
             java_name: self.names.of_field(&fields, "javaName")?,
@@ -77,6 +80,13 @@ impl Constants {
     pub(crate) fn state(&mut self, chunk: &Chunk, key: u64) -> Option<Arc<str>> {
         let value = lookup(chunk, "jdk.types.ThreadState", key).ok().flatten();
         value.and_then(|value| self.names.of(value).ok()?)
+    }
+
+    /// The name of a class as in source: `byte[]`, `java.lang.String`.
+    pub(crate) fn class(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Arc<str>>> {
+        let Some(Value::Struct(class)) = lookup(chunk, "java.lang.Class", key)? else { return Ok(None) };
+        let name = self.names.of_field(&class, "name")?;
+        Ok(name.map(|name| self.names.keep(&class_name(&name, None))))
     }
 
     /// Which of several things an event tells of.

@@ -21,6 +21,7 @@ pub(super) struct Resolver {
     /// By the keys of the stack and of the method that was called from there, 0: none.
     stacks: HashMap<(u64, u64), Option<Id<Stack>>, KeyHash>,
     states: HashMap<u64, Option<Id<Arc<str>>>, KeyHash>,
+    classes: HashMap<u64, Option<Id<Arc<str>>>, KeyHash>,
     frames: HashMap<RawFrame, Id<Frame>, KeyHash>,
     constants: Constants,
     /// Of the stack being read.
@@ -62,6 +63,29 @@ impl Resolver {
         }
         let id = self.constants.state(chunk, key).map(|name| model.states.intern(name));
         self.states.insert(key, id);
+        id
+    }
+
+    /// The class of an object. 0: none.
+    pub(super) fn class(
+        &mut self,
+        chunk: &Chunk,
+        model: &mut Model,
+        key: u64,
+        warnings: &mut Warnings,
+    ) -> Option<Id<Arc<str>>> {
+        if key == 0 {
+            return None;
+        }
+        if let Some(&known) = self.classes.get(&key) {
+            return known;
+        }
+        let name = self.constants.class(chunk, key).unwrap_or_else(|error| {
+            warnings.push(error);
+            None
+        });
+        let id = name.map(|name| model.classes.intern(name));
+        self.classes.insert(key, id);
         id
     }
 

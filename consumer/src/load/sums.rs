@@ -14,7 +14,7 @@ pub(super) struct RawKey {
     pub(super) thread: u64,
     pub(super) stack: u64,
     pub(super) state: u64,
-    /// [`EventKind::variant`], or the method that was called; `u64::MAX` if the type has neither.
+    /// [`EventKind::variant`], the method that was called, or the class of the object; `u64::MAX` if the type has none of them.
     pub(super) detail: u64,
 }
 

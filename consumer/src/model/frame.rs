@@ -23,12 +23,14 @@ pub enum FrameKind {
     Jit,
     /// No code: thread, process, "truncated".
     Marker,
+    /// No code: the class of the object that was allocated, waited for or thrown.
+    Class,
     /// The recording does not say.
     Unknown,
 }
 
 impl FrameKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Native,
         Self::Kernel,
         Self::Interpreted,
@@ -37,6 +39,7 @@ impl FrameKind {
         Self::NativeInlined,
         Self::Jit,
         Self::Marker,
+        Self::Class,
         Self::Unknown,
     ];
 
@@ -56,6 +59,7 @@ impl FrameKind {
             Self::NativeInlined => "native-inlined",
             Self::Jit => "jit",
             Self::Marker => "marker",
+            Self::Class => "class",
             Self::Unknown => "unknown",
         }
     }

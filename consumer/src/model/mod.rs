@@ -31,6 +31,8 @@ pub struct Model {
     pub stacks: Interner<Stack>,
     /// Thread states by name.
     pub states: Interner<Arc<str>>,
+    /// Classes of objects by name.
+    pub classes: Interner<Arc<str>>,
     /// Event types that carry stack traces.
     pub kinds: Interner<EventKind>,
     /// How much of what was seen where.
@@ -65,6 +67,7 @@ impl Model {
             stack
         });
         let states = self.states.absorb(later.states, |state| state);
+        let classes = self.classes.absorb(later.classes, |class| class);
         let kinds = self.kinds.absorb(later.kinds, |kind| kind);
         for (key, weight) in later.samples {
             let key = SampleKey {
@@ -72,6 +75,7 @@ impl Model {
                 thread: key.thread.map(|id| threads[id.index()]),
                 stack: key.stack.map(|id| stacks[id.index()]),
                 state: key.state.map(|id| states[id.index()]),
+                class: key.class.map(|id| classes[id.index()]),
             };
             self.samples.entry(key).or_default().add(weight);
         }

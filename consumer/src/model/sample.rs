@@ -70,6 +70,8 @@ pub struct SampleKey {
     pub stack: Option<Id<Stack>>,
     /// Thread state; `None` if the event names none.
     pub state: Option<Id<Arc<str>>>,
+    /// Class of the object that was allocated, waited for or thrown, as in source (`byte[]`); `None` if the event names none.
+    pub class: Option<Id<Arc<str>>>,
 }
 
 /// How much was seen.

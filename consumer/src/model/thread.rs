@@ -15,22 +15,44 @@ pub struct Thread {
     pub java_id: i64,
     /// Thread group; in recordings of Flightline the process, as `name (pid)`.
     pub group: Option<Arc<str>>,
+    /// A virtual thread of Java (JEP 444). It has no thread of the operating system.
+    pub is_virtual: bool,
 }
+
+/// Stands for all virtual threads.
+const VIRTUAL_THREADS: &str = "virtual threads";
 
 impl Thread {
     /// The name to show.
     pub fn name(&self) -> &str {
-        let named = |name: &'_ Option<Arc<str>>| name.as_ref().is_some_and(|n| !n.is_empty());
-        match (&self.java_name, &self.os_name) {
-            (Some(name), _) if named(&self.java_name) => name,
-            (_, Some(name)) if named(&self.os_name) => name,
-            _ => "unnamed",
-        }
+        let name = [&self.java_name, &self.os_name].into_iter().flatten().find(|name| !name.is_empty());
+        name.map_or("unnamed", |name| name)
+    }
+
+    fn has_name(&self) -> bool {
+        [&self.java_name, &self.os_name].into_iter().flatten().any(|name| !name.is_empty())
+    }
+
+    /// The thread that stands for all virtual threads of this one's process, if this is a virtual thread.
+    pub(crate) fn all_virtual(&self) -> Option<Self> {
+        self.is_virtual.then(|| Self {
+            java_name: Some(VIRTUAL_THREADS.into()),
+            group: self.group.clone().filter(|group| group.ends_with(')')),
+            ..Self::default()
+        })
     }
 
     /// Root frame of the thread's stacks, e.g. `[worker-0 tid=4711]`.
     pub fn label(&self) -> String {
         let name = self.name();
+        if self.is_virtual {
+            let java = self.java_id;
+            return if self.has_name() {
+                format!("[{name} virtual #{java}]")
+            } else {
+                format!("[virtual #{java}]")
+            };
+        }
         match (self.os_id, self.java_id) {
             // async-profiler's name of a thread whose name it did not learn.
             _ if name.starts_with("[tid=") && name.ends_with(']') => name.to_owned(),

@@ -479,7 +479,8 @@ impl OffCpu {
         let mut composer = Composer::new(&options, model);
         for (Entry { thread, state, stack, path, doing }, group, weight) in sums {
             let stack = composer.stack(group.name(&groups), thread, stack, paths.links(path), doing);
-            let key = SampleKey { kind, thread: Some(thread), stack: Some(stack), state: Some(state) };
+            let key =
+                SampleKey { kind, thread: Some(thread), stack: Some(stack), state: Some(state), class: None };
             composer.model.samples.entry(key).or_default().add(weight);
         }
         Drawn { model: composer.model, seen, spans }

@@ -106,7 +106,7 @@ pub(super) fn type_name(internal: &str, length: Option<i64>) -> Option<String> {
 }
 
 /// The name of a class as in source, of its internal name: `java/lang/String`, or a descriptor if it is an array.
-pub(super) fn class_name(internal: &str, length: Option<i64>) -> String {
+pub(crate) fn class_name(internal: &str, length: Option<i64>) -> String {
     let array = internal.starts_with('[').then(|| type_name(internal, length)).flatten();
     array.unwrap_or_else(|| internal.replace('/', "."))
 }

@@ -39,6 +39,7 @@ mod threads;
 mod units;
 mod window;
 
+pub(crate) use java::class_name;
 pub use pattern::{Patterns, glob};
 pub use printer::{EventWriter, Printer};
 pub use selection::{Categories, Selection};

@@ -235,7 +235,7 @@ fn letter(kind: FrameKind) -> char {
         FrameKind::Kernel => 'k',
         FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Jit => 'j',
         FrameKind::Inlined | FrameKind::NativeInlined => 'i',
-        FrameKind::Marker => 'm',
+        FrameKind::Marker | FrameKind::Class => 'm',
         FrameKind::Unknown => 'u',
     }
 }

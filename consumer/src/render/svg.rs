@@ -421,7 +421,7 @@ fn annotated(label: &Label, java: bool) -> String {
         FrameKind::Kernel => "_[k]",
         FrameKind::Inlined | FrameKind::NativeInlined => "_[i]",
         FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Jit => "_[j]",
-        FrameKind::Native | FrameKind::Marker | FrameKind::Unknown => "",
+        FrameKind::Native | FrameKind::Marker | FrameKind::Class | FrameKind::Unknown => "",
     };
     if text.ends_with(suffix) { text } else { text + suffix }
 }

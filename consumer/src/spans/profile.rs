@@ -168,6 +168,7 @@ pub(super) struct Seen {
     pub(super) thread: Id<Thread>,
     pub(super) stack: Option<Id<Stack>>,
     pub(super) state: Option<Id<Arc<str>>>,
+    pub(super) class: Option<Id<Arc<str>>>,
 }
 
 /// Stands for the name of a span whose end was not told.
@@ -337,10 +338,10 @@ impl Profile {
                 self.keeper = keeper;
             }
         }
-        let Seen { event, thread, stack, state } = sample.of;
+        let Seen { event, thread, stack, state, class } = sample.of;
         let key = (
             context.map(|context| context.span),
-            SampleKey { kind: event, thread: Some(thread), stack, state },
+            SampleKey { kind: event, thread: Some(thread), stack, state, class },
         );
         if self.stacks.len() >= MOST_STACKS && !self.stacks.contains_key(&key) {
             self.stacks_left_out += weight.samples;
@@ -376,6 +377,7 @@ impl Profile {
             model.frames.iter().for_each(|(_, value)| _ = copy.frames.intern(value.clone()));
             model.stacks.iter().for_each(|(_, value)| _ = copy.stacks.intern(value.clone()));
             model.states.iter().for_each(|(_, value)| _ = copy.states.intern(value.clone()));
+            model.classes.iter().for_each(|(_, value)| _ = copy.classes.intern(value.clone()));
             model.kinds.iter().for_each(|(_, value)| _ = copy.kinds.intern(value.clone()));
             copy
         };

@@ -308,6 +308,7 @@ impl Spans {
             thread,
             stack: stack.as_ref().map(|known| known.0),
             state: sample.state.clone().map(|state| model.states.intern(state)),
+            class: sample.class().map(|class| model.classes.intern(class)),
         };
         let path = stack.and_then(|known| known.1).map(|frames| Path { thread, frames });
         let taken = Taken { path, ..Taken::new(sample, seen) };

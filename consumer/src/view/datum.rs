@@ -7,6 +7,8 @@ use std::sync::Arc;
 use jfr_format::event::Value;
 use jfr_format::read::{Field, Kind};
 
+use super::names::UNNAMED_VIRTUAL;
+
 /// What a number counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Unit {
@@ -74,6 +76,16 @@ pub enum Datum {
 }
 
 impl Datum {
+    /// What rows are grouped by: virtual threads without a name are one.
+    pub(super) fn grouped(self) -> Self {
+        match self {
+            Self::Named(name, id) if name.starts_with(UNNAMED_VIRTUAL) => {
+                Self::Named("virtual threads".into(), id)
+            }
+            other => other,
+        }
+    }
+
     /// Whether there is no value.
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Null)

@@ -18,6 +18,7 @@ use super::path::{Binder, Fields, Lookup, Raw, Source};
 use super::plan::Plan;
 use super::rows::{Room, Rows, cut_lists};
 use super::table::Table;
+use crate::load::SETTING;
 use crate::warnings::Warnings;
 
 /// Which events count.
@@ -46,6 +47,8 @@ pub struct Viewer {
     /// Events by type, whether shown or not.
     counts: BTreeMap<String, u64>,
     declared: BTreeSet<String>,
+    /// By event type: whether it was enabled at last, and its threshold.
+    enabled: BTreeMap<String, Enabled>,
     lookup: Lookup,
     room: Room,
     warnings: Warnings,
@@ -58,6 +61,41 @@ struct Bound {
     start: Option<usize>,
     uses: Vec<Use>,
     events: u64,
+    is_setting: bool,
+}
+
+/// Settings of an event type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Enabled {
+    /// It was recorded, as far as the recording says so.
+    pub is_enabled: Option<bool>,
+    /// Shorter events were not recorded, e.g. `20 ms`.
+    pub threshold: Option<String>,
+}
+
+/// Event types whose settings are kept; real recordings have some hundreds.
+const MOST_SETTINGS: usize = 1 << 12;
+
+/// Takes an event `jdk.ActiveSetting` of the settings `enabled` and `threshold`.
+fn note_setting(all: &mut BTreeMap<String, Enabled>, event: &EventRef<'_>) {
+    let text = |name: &str| {
+        let text = event.field(name).ok().flatten().and_then(|value| value.text().ok().flatten());
+        text.map(|text| text.into_owned())
+    };
+    let id = event.field("id").ok().flatten().and_then(|id| id.as_i64());
+    let of = id.and_then(|id| event.chunk().types.by_id(id.cast_unsigned()));
+    let (Some(of), Some(name), Some(value)) = (of, text("name"), text("value")) else { return };
+    if all.len() >= MOST_SETTINGS && !all.contains_key(&*of.name) {
+        return;
+    }
+    match name.as_str() {
+        "enabled" => all.entry(of.name.to_string()).or_default().is_enabled = Some(value == "true"),
+        "threshold" => {
+            all.entry(of.name.to_string()).or_default().threshold =
+                Some(value).filter(|value| value.len() < 64)
+        }
+        _ => {}
+    }
 }
 
 /// Raw keys whose rows are remembered; the bytes of an event can claim any.
@@ -119,6 +157,7 @@ impl Viewer {
             classes: Vec::new(),
             counts: BTreeMap::new(),
             declared: BTreeSet::new(),
+            enabled: BTreeMap::new(),
             lookup: Lookup::default(),
             room: Room::default(),
             warnings: Warnings::default(),
@@ -148,6 +187,11 @@ impl Viewer {
     /// Event types declared so far, in finished chunks.
     pub fn declared(&self) -> &BTreeSet<String> {
         &self.declared
+    }
+
+    /// Takes what the recording's settings (`jdk.ActiveSetting`) say, by event type.
+    pub fn take_enabled(&mut self) -> BTreeMap<String, Enabled> {
+        std::mem::take(&mut self.enabled)
     }
 
     /// Only events between these points in time count from here on, in ns since 1970.
@@ -211,6 +255,10 @@ impl Viewer {
                 self.classes[at] = Some(self.bind(event.chunk(), event.class()));
             }
             let Some(bound) = &mut self.classes[at] else { continue };
+            if bound.is_setting {
+                self.lookup.setting(&event);
+                note_setting(&mut self.enabled, &event);
+            }
             if bound.uses.is_empty() {
                 bound.events += 1;
                 continue;
@@ -241,7 +289,8 @@ impl Viewer {
                 uses.extend(bind_plan(&mut binder, &class.name, at, &rows.plan));
             }
         }
-        Bound { fields: binder.finish(), start, uses, events: 0 }
+        let is_setting = &*class.name == SETTING;
+        Bound { fields: binder.finish(), start, uses, events: 0, is_setting }
     }
 
     fn event<'a>(&mut self, at: usize, event: &EventRef<'a>, raw: &mut Vec<Raw<'a>>) -> Result<(), Error> {
@@ -391,7 +440,8 @@ impl Reader<'_, '_> {
         if let Some(&row) = bits.and_then(|bits| using.known.get(&bits)) {
             return Ok(Some(row));
         }
-        let keys = using.keys.iter().map(|key| self.datum(&key.source)).collect::<Result<_, _>>()?;
+        let key = |key: &Wanted| self.datum(&key.source).map(Datum::grouped);
+        let keys = using.keys.iter().map(key).collect::<Result<_, _>>()?;
         let row = rows.row(keys, self.room);
         if let (Some(row), Some(bits)) = (row, bits) {
             if using.known.len() >= MAX_KNOWN {
@@ -407,6 +457,8 @@ impl Reader<'_, '_> {
         let bits = |at: usize| match keys.get(at).map(|key| &key.source) {
             Some(Source::Field { slot, .. }) => self.raw.get(*slot).and_then(Raw::bits),
             Some(Source::Missing | Source::Fixed(_)) | None => Some(0),
+            // The interval may be known from the next event on.
+            Some(Source::Samples { .. }) => None,
         };
         let all = (bits(0)?, bits(1)?, bits(2)?);
         (keys.len() <= 3).then_some(all)

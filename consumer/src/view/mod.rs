@@ -42,7 +42,7 @@ mod text;
 pub use catalog::{all, find};
 pub use datum::{Datum, Unit};
 pub use definition::{Category, View};
-pub use engine::{Options, Viewer};
+pub use engine::{Enabled, Options, Viewer};
 pub use export::{write_csv, write_json, write_json_list};
 pub use plan::Plan;
 pub use recorded_by::how_to_record;

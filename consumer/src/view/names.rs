@@ -18,6 +18,11 @@ const MAX_TEXT: usize = 1 << 16;
 /// Structs within structs that are written out.
 const MAX_DEPTH: usize = 3;
 
+/// Stands before the number of a virtual thread without a name.
+pub(super) const UNNAMED_VIRTUAL: &str = "virtual #";
+/// The id of all virtual threads: those of one name are one row.
+const VIRTUAL: u64 = u64::MAX;
+
 /// Which part of a stack is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -115,6 +120,11 @@ impl Names {
         }
         let os = number(of, "osThreadId")?.unwrap_or(0);
         let java = number(of, "javaThreadId")?.unwrap_or(0);
+        if field(of, "virtual")?.is_some_and(|value| matches!(value, Value::Boolean(true))) {
+            // Virtual threads of one name are one row.
+            let name = name.unwrap_or_else(|| format!("{UNNAMED_VIRTUAL}{java}"));
+            return Ok(Datum::Named(self.intern(cut(&name)), VIRTUAL));
+        }
         let name = name.unwrap_or_else(|| format!("tid {}", if os != 0 { os } else { java }));
         // Either alone is not enough: compiler threads come back with the Java id they had, virtual ones have no other.
         let id = (java as u64).rotate_left(32) ^ (os as u64);

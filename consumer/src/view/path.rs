@@ -10,7 +10,10 @@ use jfr_format::read::{Binding, Chunk, Class, Field, Kind};
 use super::datum::{Datum, Measure, value_of_bits};
 use super::names::{Names, Part};
 use super::plan;
+use crate::load::settings::Settings;
 
+/// Instead of a field: the time that the samples of the event stand for.
+const SPAN: &str = "@span";
 /// Behind a field that holds the id of an event type: its label.
 const EVENT_TYPE: &str = "@event";
 
@@ -24,6 +27,8 @@ pub(super) enum Source {
     Missing,
     /// The same for all events of the type.
     Fixed(Datum),
+    /// The time that the samples of the event stand for: their number in the slot, 1 without one, times the interval in the settings.
+    Samples { slot: Option<usize> },
     /// A field or something in it.
     Field { slot: usize, rest: Vec<Arc<str>>, measure: Measure, id: usize },
 }
@@ -95,6 +100,7 @@ impl<'a> Binder<'a> {
                 let label = plan::label(&self.class.annotations).unwrap_or(&self.class.name);
                 return Some(Source::Fixed(Datum::Text(Arc::from(label))));
             }
+            SPAN => return self.span(),
             _ => {}
         }
         let mut parts = path.split('.');
@@ -109,6 +115,18 @@ impl<'a> Binder<'a> {
         let next = self.paths.len();
         let id = *self.paths.entry(path.to_owned()).or_insert(next);
         Some(Source::Field { slot, rest, measure, id })
+    }
+
+    /// The time that an event stands for. In recordings of async-profiler `timeSpan` is the time between the first and the last sample.
+    fn span(&mut self) -> Option<Source> {
+        if self.chunk.types.classes().iter().any(|class| class.name.starts_with("flightline.")) {
+            return self.alternative("timeSpan");
+        }
+        let slot = match self.alternative("samples") {
+            Some(Source::Field { slot, .. }) => Some(slot),
+            _ => None,
+        };
+        Some(Source::Samples { slot })
     }
 
     /// The field whose annotations say what the number at the end of the path counts; `None` if the path leads nowhere.
@@ -197,6 +215,8 @@ const MAX_KNOWN: usize = 1 << 18;
 pub(super) struct Lookup {
     names: Names,
     known: HashMap<(u32, u32, u64), Datum>,
+    /// Settings of the current chunk.
+    settings: Settings,
 }
 
 impl Lookup {
@@ -204,6 +224,12 @@ impl Lookup {
     pub(super) fn next_chunk(&mut self) {
         self.names.next_chunk();
         self.known.clear();
+        self.settings = Settings::default();
+    }
+
+    /// Takes an event `jdk.ActiveSetting`. Intervals are known from here on.
+    pub(super) fn setting(&mut self, event: &EventRef<'_>) {
+        self.settings.take(event, event.class().id);
     }
 
     /// The value a source has in the event whose fields are `raw`.
@@ -217,6 +243,16 @@ impl Lookup {
         let (slot, rest, measure, id) = match source {
             Source::Missing => return Ok(Datum::Null),
             Source::Fixed(datum) => return Ok(datum.clone()),
+            Source::Samples { slot } => {
+                let samples = match slot.and_then(|slot| raw.get(slot)) {
+                    Some(Raw::Bits(bits)) => *bits,
+                    Some(Raw::Value(value)) => value.as_i64().map_or(1, i64::cast_unsigned),
+                    Some(Raw::None) | None => 1,
+                };
+                let period = self.settings.period(&event.class().name);
+                let nanos = period.and_then(|period| i64::try_from(samples.saturating_mul(period)).ok());
+                return Ok(nanos.map_or(Datum::Null, |nanos| Datum::Int(nanos, super::Unit::Span)));
+            }
             Source::Field { slot, rest, measure, id } => (*slot, rest, *measure, *id),
         };
         let Some(field) = fields.field(event.class(), slot) else { return Ok(Datum::Null) };

@@ -192,6 +192,6 @@ fn frame_type(kind: FrameKind) -> &'static str {
         FrameKind::Native | FrameKind::NativeInlined | FrameKind::Jit => "native",
         FrameKind::Kernel => "kernel",
         FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Inlined => "jvm",
-        FrameKind::Marker | FrameKind::Unknown => "",
+        FrameKind::Marker | FrameKind::Class | FrameKind::Unknown => "",
     }
 }

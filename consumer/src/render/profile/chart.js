@@ -17,7 +17,8 @@ class Covered {
       }
       return;
     }
-    const each = weights ? weights / 1e6 : usualGap(at) * tick;
+    // A lane of few samples says nothing about how often samples are taken.
+    const each = weights ? weights / 1e6 : Math.min(usualGap([at]), times.usualGap) * tick;
     let end = 0;
     for (let i = 0; i < count;) {
       let same = i + 1;
@@ -35,10 +36,10 @@ class Covered {
   }
 }
 
-/** Ticks that usually lie between two samples: of thousands of them, however many there are. */
-function usualGap(at) {
-  const gaps = [], step = Math.max(1, Math.floor(at.length / 4096));
-  for (let i = 1; i < at.length; i += step) gaps.push(at[i] - at[i - 1]);
+/** Ticks that usually lie between two samples of a lane: of thousands of them, however many there are. */
+function usualGap(lanes) {
+  const gaps = [], count = lanes.reduce((all, at) => all + at.length, 0), step = Math.max(1, Math.floor(count / 4096));
+  for (const at of lanes) for (let i = 1; i < at.length; i += step) gaps.push(at[i] - at[i - 1]);
   return gaps.sort((a, b) => a - b)[gaps.length >> 1] || 1;
 }
 
@@ -49,7 +50,7 @@ function usualGap(at) {
 function flameChart(ui) {
   const { canvas, scroller, spacer, tip } = ui, ROW = 17, AXIS = 18, FONT = "12px system-ui, 'DejaVu Sans', sans-serif";
   const surface = new Surface(canvas, ROW), { context } = surface, letters = new Letters(context, FONT), titles = new Letters(context, FONT), MATCH = pixel(230, 0, 230);
-  let frames, tree = null, lasting, lanes = [], bounds = [0, 1], view = null, paint = () => 0, matches = null, titled = null, unit = 0;
+  let frames, tree = null, lasting, lanes = [], several = false, bounds = [0, 1], view = null, paint = () => 0, matches = null, titled = null, unit = 0;
   let width = 0, height = 0, hits = [], stale = false;
   // Where keys are: a lane, a sample of it or an event that lasts, a row.
   let focused = null;
@@ -91,6 +92,8 @@ function flameChart(ui) {
         one.cover = () => one.lane.covered || (one.lane.covered = new Covered(state.times, one.lane, state.measure));
       }
       focused = null;
+      // The process helps where there are several.
+      several = new Set(lanes.map(({ lane }) => lane.process)).size > 1;
     }
     resize();
     schedule();
@@ -140,7 +143,7 @@ function flameChart(ui) {
     for (const one of lanes) {
       const first = one.row * ROW + AXIS - top;
       if (first > height || first + (one.below - one.row) * ROW < 0) continue;
-      texts.push({ text: one.lane.name + (one.lane.process ? " · " + one.lane.process : ""), x: 4, y: first + ROW - 4, head: true });
+      texts.push({ text: one.lane.name + (several && one.lane.process ? " · " + one.lane.process : ""), x: 4, y: first + ROW - 4, head: true });
       if (one.events) drawEvents(one, texts, top);
       const open = [];
       const close = (depth) => {

@@ -25,6 +25,7 @@ class Times {
     this.lasting = lastingOf(told.events, this.lanes, bytes, number);
     // To the end of the tick that the last was in.
     this.end = (told.last + 1) * this.tick;
+    this.usualGap = usualGap(this.lanes.map(({ at }) => at));
     this.samples = this.lanes.reduce((all, { samples }) => all + samples, 0);
   }
 

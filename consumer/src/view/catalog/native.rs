@@ -6,15 +6,15 @@ use crate::view::definition::*;
 #[rustfmt::skip]
 pub(super) const VIEWS: &[View] = &[
     view("wall-clock", Native, "Wall-clock samples by thread state", &["profiler.WallClockSample"], &[
-        key("State", "state"), sum("Samples", "samples|#1"), sum("Percent", "samples|#1").share(), sum("Time", "timeSpan"),
+        key("State", "state"), sum("Samples", "samples|#1"), sum("Percent", "samples|#1").share(), sum("Time", "@span"),
     ]).by(1),
     view("wall-clock-by-thread", Native, "Wall-clock samples by thread and state", &["profiler.WallClockSample"], &[
         key("Thread", "sampledThread"), key("State", "state"), sum("Samples", "samples|#1"),
-        sum("Percent", "samples|#1").share(), sum("Time", "timeSpan"),
+        sum("Percent", "samples|#1").share(), sum("Time", "@span"),
     ]).by(2),
     view("wall-clock-methods", Native, "Wall-clock samples by function", &["profiler.WallClockSample"], &[
         key("Function", "stackTrace.top"), key("State", "state"), sum("Samples", "samples|#1"),
-        sum("Percent", "samples|#1").share(), sum("Time", "timeSpan"),
+        sum("Percent", "samples|#1").share(), sum("Time", "@span"),
     ]).by(2).top(25),
     view("native-allocation", Native, "Native memory by the function that asked for it", &["profiler.Malloc", "profiler.Free"], &[
         key("Function", "stackTrace.caller").of(&["profiler.Malloc"]), count("Allocations").of(&["profiler.Malloc"]),

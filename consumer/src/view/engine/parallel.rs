@@ -117,6 +117,7 @@ impl Viewer {
             *self.counts.entry(name).or_default() += events;
         }
         self.declared.extend(later.declared);
+        self.enabled.extend(later.enabled);
         self.warnings.merge(later.warnings);
         Ok(())
     }
