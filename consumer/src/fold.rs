@@ -312,6 +312,12 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
         let kinds = model.kinds.iter().filter(|(id, kind)| *kind.name == *name && seen[id.index()] > 0);
         kinds.map(|(id, _)| id).collect()
     };
+    let varied = |name: &str| -> Vec<Id<EventKind>> {
+        let is = |(id, kind): &(Id<EventKind>, &EventKind)| {
+            kind.variant.as_deref() == Some(name) && seen[id.index()] > 0
+        };
+        model.kinds.iter().filter(is).map(|(id, _)| id).collect()
+    };
     let is_asleep = |id: &Id<EventKind>| model.kinds.get(*id).variant.as_deref() == Some(ASLEEP);
     let awake =
         |kinds: Vec<Id<EventKind>>| -> Vec<_> { kinds.into_iter().filter(|id| !is_asleep(id)).collect() };
@@ -342,16 +348,13 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
             // Where some were asleep, all are of a wall clock, and those awake used CPU time.
             let of_wall =
                 || (asked == "wall").then(|| present(CPU)).filter(|kinds| kinds.iter().any(is_asleep));
-            let met = met.or_else(of_wall).into_iter().flatten().collect();
+            let of_variant = || Some(varied(asked)).filter(|kinds| !kinds.is_empty());
+            let met = met.or_else(of_wall).or_else(of_variant).into_iter().flatten().collect();
             kinds.extend(if asked == "cpu" { awake(met) } else { met });
             continue;
         }
         kinds.extend(spellings(asked).iter().flat_map(|name| present(name)));
-        let variants = model
-            .kinds
-            .iter()
-            .filter(|(id, kind)| kind.variant.as_deref() == Some(asked) && seen[id.index()] > 0);
-        kinds.extend(variants.map(|(id, _)| id));
+        kinds.extend(varied(asked));
     }
     if kinds.is_empty() {
         let recorded = model.kinds.iter().filter(|(id, _)| seen[id.index()] > 0);

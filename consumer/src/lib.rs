@@ -25,6 +25,7 @@ pub mod off_cpu;
 pub mod picture;
 pub mod print;
 pub mod render;
+pub mod report;
 pub mod reshape;
 pub mod slow;
 pub mod spans;
@@ -32,6 +33,7 @@ pub mod summary;
 pub mod time_range;
 pub mod top;
 pub mod tree;
+pub mod unfreed;
 pub mod view;
 pub mod warnings;
 

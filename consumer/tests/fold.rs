@@ -198,8 +198,8 @@ const TOTALS: &[(&str, &str, u64, u64, &str)] = &[
     ("jdk17", "NativeMethodSample", 17, 17 * 20_000_000, "ns"),
     ("jdk17-multichunk", "ThreadPark", 2, 20_705_462, "ns"),
     ("jdk25", "jdk.ExecutionSample", 281, 281 * 10_000_000, "ns"),
-    // Not both of the types that measure CPU time.
-    ("jdk25", "cpu", 281, 281 * 10_000_000, "ns"),
+    // Of the two types that measure CPU time, the more exact one.
+    ("jdk25", "cpu", 391, 3_970_000_000, "ns"),
     ("jdk25", "NativeMethodSample", 23, 23 * 20_000_000, "ns"),
     ("jdk25", "jdk.CPUTimeSample", 391, 3_970_000_000, "ns"),
     ("jdk25", "JavaMonitorEnter", 3, 46_568_801, "ns"),
@@ -250,11 +250,11 @@ fn what_cannot_be_added_is_refused() {
     let options = FoldOptions { events, measure: Measure::Total, ..FoldOptions::default() };
     let refused = fold(&model, &options).unwrap_err().to_string();
     assert!(
-        refused.starts_with("jdk.ExecutionSample measures in ns and jdk.ObjectAllocationSample in bytes"),
+        refused.starts_with("jdk.CPUTimeSample measures in ns and jdk.ObjectAllocationSample in bytes"),
         "{refused}"
     );
     let counted = fold(&model, &FoldOptions { measure: Measure::Samples, ..options }).unwrap();
-    assert_eq!(counted.total, 281 + 480);
+    assert_eq!(counted.total, 391 + 480);
 }
 
 /// The first setting of the case, whose name lies in a pool, made one that tells the period of 10 ms: the pooled string

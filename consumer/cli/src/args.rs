@@ -118,6 +118,9 @@ pub enum Command {
     /// Tell what is in a recording
     #[command(after_help = SUMMARY_EXAMPLES)]
     Summary(SummaryArgs),
+    /// Report what is unusual in a recording: CPU time, allocation, locks, collector, exceptions, input and output
+    #[command(after_help = crate::report::EXAMPLES)]
+    Report(crate::report::ReportArgs),
     /// Print events
     #[command(after_help = crate::print::EXAMPLES)]
     Print(Box<crate::print::PrintArgs>),

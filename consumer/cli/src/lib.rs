@@ -42,6 +42,7 @@ mod relay;
 #[cfg(feature = "service")]
 mod remote;
 mod repair;
+mod report;
 mod repositories;
 mod repository;
 mod scrub;
@@ -143,6 +144,7 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "service")]
         Command::Agent(args) => return agent::run(&args),
         Command::Relay(args) => relay::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Repair(args) => repair::run(args),
         Command::Recover(args) => recover::run(&args),
         Command::Cut(args) => cut::run(args),

@@ -18,6 +18,7 @@ use flightline_consumer::render::svg::MinWidth;
 use flightline_consumer::reshape::{Boxes, Names, Reshape};
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::tree::Tree;
+use flightline_consumer::unfreed;
 use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Input, Recording};
 
@@ -25,7 +26,7 @@ use crate::args::{Counters, GroupBy, NameStyle, SelectArgs};
 use crate::input::{self, Source};
 use crate::range::{self, Times};
 use crate::talk::{self, Progress, shown};
-use crate::{Outcome, labelled, repository};
+use crate::{Outcome, labelled, repository, tracks};
 
 /// A tree and where it comes from.
 pub struct Profile {
@@ -52,7 +53,10 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
     let roots = Roots { process: args.process, thread: args.threads };
     let choice = Choice { events: args.events.clone(), roots };
     let (model, outcome) = match open(inputs, args, |text| Ok(convert::to_folded(text, &choice)?), Ok)? {
-        Taken::Model(model, outcome) => (*model, outcome),
+        Taken::Model(model, outcome) => match unfreed(inputs, args, &model)? {
+            Some(model) => (model, outcome),
+            None => (*model, outcome),
+        },
         Taken::Texts(texts) => {
             let names: Vec<String> = texts.iter().map(|(path, _)| shown(path)).collect();
             for (path, text) in &texts {
@@ -76,6 +80,21 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
         talk::warning("the recording does not say what a sample stands for; counting samples");
     }
     Ok(Profile { tree, outcome, model: Some(model), missing, before: None })
+}
+
+/// Native memory that was not freed, if it is asked for and the recordings have no events for what is alive.
+fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Option<Model>> {
+    let asked = matches!(&args.events[..], [one] if one == unfreed::LIVE);
+    if !asked || !model.samples.is_empty() || !model.passed_over.contains_key(unfreed::MALLOC) {
+        return Ok(None);
+    }
+    let (model, lost) = tracks::unfreed(inputs, args)?;
+    if lost > 0 {
+        talk::warning(format_args!(
+            "there was no room for {lost} allocations that were not freed: they are left out"
+        ));
+    }
+    Ok(Some(model))
 }
 
 /// What inputs are.

@@ -11,6 +11,7 @@ use flightline_consumer::live::{self, Feed, Item};
 use flightline_consumer::model::Model;
 use flightline_consumer::picture;
 use flightline_consumer::render::times::{Gathering, Moments};
+use flightline_consumer::unfreed::{self, Unfreed};
 use jfr_format::header::{ChunkHeader, LEN};
 
 use crate::args::SelectArgs;
@@ -55,10 +56,21 @@ pub fn moments(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile) -> Re
     Ok(Some(gathering.finish()))
 }
 
+/// Native memory that was allocated and not freed, and how many allocations there was no room for.
+pub fn unfreed(inputs: &[PathBuf], select: &SelectArgs) -> Result<(Model, u64)> {
+    let mut unfreed = Unfreed::new(range(inputs, select)?);
+    each(inputs, select, &Unfreed::wanted(), |item, _| unfreed.take(item))?;
+    Ok(unfreed.finish())
+}
+
 /// The recordings, if each of their samples can be read with its time.
 fn timed<'p>(inputs: &[PathBuf], select: &SelectArgs, profile: &'p Profile, what: For) -> Option<&'p Model> {
     let stream = |path: &PathBuf| path.as_os_str() == "-" || !path.exists();
     let model = profile.model.as_ref().filter(|_| !inputs.iter().any(stream))?;
+    // What was not freed is a sum over the recording.
+    if model.kinds.iter().any(|(_, kind)| kind.variant.as_deref() == Some(unfreed::LIVE)) {
+        return None;
+    }
     let thinned = select.min_width.is_some() && what == For::Tool;
     if !select.spans.is_empty() || !select.labels.is_empty() || thinned {
         talk::note(

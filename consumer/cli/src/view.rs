@@ -128,7 +128,7 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
         ..Options::default()
     };
     let mut viewer = Viewer::new(wanted.plans, options);
-    let outcome = read(&args, &args.inputs, &mut viewer)?;
+    let outcome = read(&args.range(), &args.inputs, &mut viewer)?;
     for name in &wanted.event_types {
         let named = |full: &&String| *full == name || full.rsplit('.').next() == Some(name);
         match viewer.declared().iter().find(named) {
@@ -186,8 +186,23 @@ impl Wanted {
     }
 }
 
+/// Which part of the recordings is read, and by how many threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Range {
+    from: Option<Bound>,
+    to: Option<Bound>,
+    last: Option<Bound>,
+    jobs: Option<NonZeroUsize>,
+}
+
+impl ViewArgs {
+    fn range(&self) -> Range {
+        Range { from: self.from, to: self.to, last: self.last, jobs: self.jobs }
+    }
+}
+
 /// Reads the recordings to their ends.
-fn read(args: &ViewArgs, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Outcome> {
+pub fn read(args: &Range, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Outcome> {
     let paths = repository::expand(inputs, args.last)?;
     let (mut from, mut to) = (args.from.or(args.last), args.to);
     // A chunk of a repository is no recording of its own: times count from the first.
@@ -365,7 +380,7 @@ fn list_instead(args: &ViewArgs) -> Result<Option<Outcome>> {
         }
     }
     let mut viewer = Viewer::new(Vec::new(), Options::default());
-    let outcome = read(args, &inputs, &mut viewer)?;
+    let outcome = read(&args.range(), &inputs, &mut viewer)?;
     list(args, Some(viewer.counts()))?;
     Ok(Some(outcome))
 }

@@ -7,6 +7,7 @@ mod events;
 mod export_rows;
 mod formats;
 mod inputs;
+mod java;
 mod jobs;
 mod journeys;
 mod labels;

@@ -165,15 +165,15 @@ fn json_has_figures_and_units() {
 }
 
 #[test]
-fn lists_mark_what_a_recording_has() {
+fn lists_have_the_views_of_a_recording() {
     let file = path("recordings/ap-native-lock.jfr");
     for args in [&["--list", &file][..], &[&file]] {
         let list = shown(args);
-        assert!(list.contains("* native-locks ") && list.contains("  hot-methods "), "{list}");
-        assert!(list.contains("profiler.NativeLock  5209"), "{list}");
+        assert!(list.contains("5209  native-locks ") && !list.contains("hot-methods "), "{list}");
+        assert!(list.contains("5209  profiler.NativeLock"), "{list}");
     }
     let all = shown(&["--list"]);
-    assert!(all.contains("  native-locks ") && !all.contains("* native-locks"));
+    assert!(all.contains("  native-locks ") && all.contains("  hot-methods "));
     assert!(shown(&[]) == all);
 }
 

@@ -333,3 +333,68 @@ impl<'a> Collecting<'a> {
 fn marker(text: &str) -> Label {
     Label { text: text.into(), module: None, kind: FrameKind::Marker }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fold::{Filter, fold};
+    use crate::model::{EventKind, Model, SampleKey, Weight};
+
+    fn threads() -> [Thread; 3] {
+        let of_java = |name: Option<&str>, java_id, os_id| Thread {
+            java_name: name.map(Arc::from),
+            java_id,
+            os_id,
+            is_virtual: os_id == 0,
+            ..Thread::default()
+        };
+        [of_java(None, 31, 0), of_java(Some("order"), 33, 0), of_java(Some("main"), 1, 7)]
+    }
+
+    fn roots(options: &FoldOptions) -> Vec<(String, u64)> {
+        let mut model = Model::default();
+        let kind = EventKind {
+            name: "jdk.ExecutionSample".into(),
+            variant: None,
+            unit: Unit::Samples,
+            period_nanos: None,
+        };
+        let kind = model.kinds.intern(kind);
+        for (thread, count) in threads().into_iter().zip([1, 2, 4]) {
+            let key = SampleKey {
+                kind,
+                thread: Some(model.threads.intern(thread)),
+                stack: None,
+                state: None,
+                class: None,
+            };
+            model.samples.insert(key, Weight { count, value: 0 });
+        }
+        let tree = fold(&model, &FoldOptions { by_thread: true, ..options.clone() }).unwrap();
+        let roots = tree.nodes.iter().zip(tree.totals()).filter(|(node, _)| node.depth == 0);
+        roots.map(|(node, total)| (tree.labels[node.label.index()].text.to_string(), total)).collect()
+    }
+
+    fn tracks(options: &FoldOptions) -> Vec<String> {
+        let reshape = Reshape::default();
+        let mut collecting = Collecting::new(options, &reshape, [i64::MIN, i64::MAX]);
+        threads().iter().for_each(|thread| _ = collecting.track(Some(thread)));
+        collecting.threads().tracks.into_iter().map(|track| track.label).collect()
+    }
+
+    #[test]
+    fn virtual_threads_are_one_unless_kept_apart() {
+        let together = FoldOptions::default();
+        assert_eq!(roots(&together), [("[main tid=7]".to_owned(), 4), ("[virtual threads]".to_owned(), 3)]);
+        assert_eq!(tracks(&together), ["[virtual threads]", "[main tid=7]"]);
+        let apart = FoldOptions { each_virtual_thread: true, ..FoldOptions::default() };
+        let names = ["[main tid=7]", "[order virtual #33]", "[virtual #31]"];
+        assert_eq!(roots(&apart).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), names);
+        assert_eq!(tracks(&apart), ["[virtual #31]", "[order virtual #33]", "[main tid=7]"]);
+        // A filter sees each of them.
+        let thread = regex::Regex::new("virtual #33").ok();
+        let one = FoldOptions { filter: Filter { thread, ..Filter::default() }, ..FoldOptions::default() };
+        assert_eq!(roots(&one), [("[virtual threads]".to_owned(), 2)]);
+        assert_eq!(tracks(&one), ["[virtual threads]"]);
+    }
+}

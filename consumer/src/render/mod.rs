@@ -10,6 +10,8 @@ pub mod svg;
 pub mod times;
 pub mod trace;
 
+pub(crate) use page::{escape, style_policy};
+
 /// What is said on a picture beside the tree.
 #[derive(Clone, Debug, Default)]
 pub struct PictureOptions {

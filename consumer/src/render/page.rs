@@ -80,6 +80,12 @@ fn policy(style: &str, script: &str) -> String {
     )
 }
 
+/// The same for a page without scripts.
+pub(crate) fn style_policy(style: &str) -> String {
+    let hash = base64(&Sha256::digest(style.as_bytes()));
+    format!("default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'")
+}
+
 /// Bytes as text that an element may hold.
 pub(super) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -95,7 +101,8 @@ pub(super) fn base64(bytes: &[u8]) -> String {
     text
 }
 
-fn escape(text: &str) -> String {
+/// Text as an element or an attribute may hold it.
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -14,7 +14,7 @@ type Allocation = (usize, i64);
 
 /// Allocations not freed.
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub(crate) struct Live {
     /// By address: in which row, how large.
     pub(super) held: HashMap<i64, Allocation, KeyHash>,
     /// Of the current batch, in file order: threads write on their own, so a free may come before its allocation.
@@ -27,8 +27,33 @@ pub(super) struct Live {
 }
 
 impl Live {
+    /// An allocation at an address: in which row, how large.
+    pub(crate) fn allocated(&mut self, address: i64, time: i64, row: usize, size: i64) {
+        self.waiting.push((time, address, Some((row, size))));
+    }
+
+    /// The memory at an address was freed.
+    pub(crate) fn freed(&mut self, address: i64, time: i64) {
+        self.waiting.push((time, address, None));
+    }
+
+    /// Steps that are not in order yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Row and size of what is not freed.
+    pub(crate) fn left(&self) -> impl Iterator<Item = (usize, i64)> {
+        self.held.values().copied()
+    }
+
+    /// Allocations that there was no room for.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// Takes the steps of a batch in the order of time.
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.sort_by_key(|&(time, _, what)| (time, what.is_some()));
         for (_, address, what) in waiting.drain(..) {

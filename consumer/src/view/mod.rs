@@ -44,9 +44,11 @@ pub use datum::{Datum, Unit};
 pub use definition::{Category, View};
 pub use engine::{Enabled, Options, Viewer};
 pub use export::{write_csv, write_json, write_json_list};
+pub(crate) use live::Live as Unfreed;
 pub use plan::Plan;
 pub use recorded_by::how_to_record;
 pub use table::{Heading, Table};
+pub(crate) use text::cell_text;
 pub use text::{Layout, Truncate, write_text};
 
 /// Names of `all` that look like `name`, the likeliest first.

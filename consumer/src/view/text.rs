@@ -238,6 +238,11 @@ fn clean_lines(text: &str) -> String {
     text.lines().map(clean).collect::<Vec<_>>().join("\n")
 }
 
+/// A value with its unit; of a stack the top frame.
+pub(crate) fn cell_text(datum: &Datum) -> String {
+    text(datum)
+}
+
 /// A value with its unit.
 fn text(datum: &Datum) -> String {
     match datum {

@@ -23,6 +23,8 @@ const WAITS: &[&str] = &[
     "jdk.FileRead",
 ];
 
+const IO: &[&str] = &["jdk.FileRead", "jdk.FileWrite", "jdk.FileForce", "jdk.SocketRead", "jdk.SocketWrite"];
+
 #[rustfmt::skip]
 pub(super) const VIEWS: &[View] = &[
     // Samples of sleeping threads are of async-profiler's wall clock, see `model::ASLEEP`.
@@ -63,6 +65,9 @@ pub(super) const VIEWS: &[View] = &[
     ]).or(BUFFERS).by(2).top(25),
     view("allocation-by-site", Application, "Allocation by method", ALLOCATED, &[
         key("Method", "stackTrace.top"), sum("Pressure", WEIGHT).share(), sum("Bytes", WEIGHT), count("Samples"),
+    ]).or(BUFFERS).by(2).top(25),
+    view("allocation-by-application", Application, "Allocation by method of the application", ALLOCATED, &[
+        key("Method", "stackTrace.app"), sum("Pressure", WEIGHT).share(), sum("Bytes", WEIGHT), count("Samples"),
     ]).or(BUFFERS).by(2).top(25),
     view("thread-allocation", Application, "Allocated by each thread since its start", &["jdk.ThreadAllocationStatistics"], &[
         key("Thread", "thread"), last("Allocated", "allocated"), last("Percent", "allocated").share(),
@@ -166,6 +171,10 @@ pub(super) const VIEWS: &[View] = &[
         spread("During the Recording", "throwables"), last("Since the Start", "throwables"),
     ]),
 
+    view("slowest-io", Application, "Reads and writes that took longest", IO, &[
+        each("Time", "startTime"), each("Kind", "@label"), each("Where", "path|host"), each("Bytes", "bytesRead|bytesWritten"),
+        each("Thread", "eventThread"), each("Duration", "duration"),
+    ]).by(5).top(25),
     view("file-reads-by-path", Application, "Files read", &["jdk.FileRead"], &[
         key("Path", "path"), count("Reads"), sum("Bytes", "bytesRead"), sum("Time", "duration"),
     ]).by(2),

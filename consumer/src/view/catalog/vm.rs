@@ -48,6 +48,9 @@ pub(super) const VIEWS: &[View] = &[
         first("Longest Pause", "longestPause").of(&["jdk.GarbageCollection"]),
         first("All Pauses", "sumOfPauses").of(&["jdk.GarbageCollection"]),
     ]).up(1),
+    view("gc-causes", Vm, "Garbage collections by cause", &["jdk.GarbageCollection"], &[
+        key("Cause", "cause"), key("Name", "name"), count("Count"), sum("Pauses", "sumOfPauses"), max("Longest Pause", "longestPause"),
+    ]).by(3),
     view("gc-pauses", Vm, "Pauses for garbage collection", &["jdk.GCPhasePause"], &[
         sum("Total", "duration"), count("Pauses"), min("Shortest", "duration"), median("Median", "duration"),
         mean("Average", "duration"), p90("P90", "duration"), p95("P95", "duration"), p99("P99", "duration"),

@@ -1,0 +1,170 @@
+//! `flightline report`
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueHint};
+use flightline_consumer::difference::{By, Difference, Scale};
+use flightline_consumer::fold;
+use flightline_consumer::picture;
+use flightline_consumer::render::{PictureOptions, html};
+use flightline_consumer::report::{
+    Area, Before, Changed, Measures, Picture, Report, Tables, VIEWS, write_page, write_text,
+};
+use flightline_consumer::view::{self, Options, Plan, Table, Viewer};
+
+use crate::args::SelectArgs;
+use crate::stacks::{self, For};
+use crate::talk::{self, all_shown, shown};
+use crate::{Outcome, output};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  flightline report run.jfr                               what is unusual, and the commands that show more
+  flightline report run.jfr -o report.html                a page with tables, and flame graphs beside it
+  flightline report monday.jfr --before sunday.jfr        also what is different
+  flightline report run.jfr --json | jq -r '.findings[] | select(.severity == \"high\").text'
+
+The limits of the findings are rules of thumb. Where JDK Mission Control has a rule for the same question, JSON and page name it.";
+
+/// Arguments of `report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Recordings or repositories, taken together
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    inputs: Vec<PathBuf>,
+    /// Compare with this recording
+    #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    before: Option<PathBuf>,
+    /// Write a page, and flame graphs in files beside it: report.cpu.html, report.alloc.html, … [default: text to standard output]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// As JSON
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+/// The flame graphs of a page: event, whether by time or bytes, area, title.
+const PICTURES: [(&str, bool, Area, &str); 6] = [
+    ("cpu", false, Area::Cpu, "Flame graph of the CPU time"),
+    ("wall", true, Area::Cpu, "Flame graph of the wall-clock time"),
+    ("alloc", true, Area::Allocation, "Flame graph of the allocations"),
+    ("lock", true, Area::Locks, "Flame graph of the waits for locks"),
+    ("exception", false, Area::Exceptions, "Flame graph of the exceptions"),
+    ("io", true, Area::Io, "Flame graph of input and output"),
+];
+
+/// Prints or draws a report.
+pub fn run(args: &ReportArgs) -> Result<Outcome> {
+    let (tables, mut outcome, counts) = tables(&args.inputs)?;
+    let mut before = None;
+    let earlier;
+    if let Some(path) = &args.before {
+        let paths = std::slice::from_ref(path);
+        let (of_before, read, _) = self::tables(paths)?;
+        if read == Outcome::Partial {
+            outcome = Outcome::Partial;
+        }
+        earlier = of_before;
+        let measures = Measures::of(Tables(&earlier));
+        before = Some(Before { name: name(paths), measures, changed: changed(paths, &args.inputs)? });
+    }
+    let report = Report::new(name(&args.inputs), Tables(&tables), before);
+    match &args.output {
+        Some(path) => {
+            page(args, path, &report, &counts)?;
+        }
+        None => output::text(Path::new("-"), |out| -> Result<()> {
+            match args.json {
+                true => writeln!(out, "{:#}", report.to_json())?,
+                false => write_text(&report, &all_shown(&args.inputs), out)?,
+            }
+            Ok(())
+        })?,
+    }
+    Ok(outcome)
+}
+
+/// Events by type.
+type Counts = std::collections::BTreeMap<String, u64>;
+
+/// The tables of a report, and how many events of each type there are.
+fn tables(inputs: &[PathBuf]) -> Result<(Vec<Table>, Outcome, Counts)> {
+    let plans = VIEWS.iter().filter_map(|name| view::find(name)).map(Plan::of_view).collect();
+    let mut viewer = Viewer::new(plans, Options::default());
+    let outcome = crate::view::read(&crate::view::Range::default(), inputs, &mut viewer)?;
+    let counts = viewer.counts().clone();
+    if counts.is_empty() {
+        bail!("{} has no events", all_shown(inputs));
+    }
+    Ok((viewer.finish(), outcome, counts))
+}
+
+fn name(inputs: &[PathBuf]) -> String {
+    let name = |path: &PathBuf| path.file_name().map_or_else(|| shown(path), |name| shown(Path::new(name)));
+    inputs.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// Writes the page and its flame graphs.
+fn page(args: &ReportArgs, path: &Path, report: &Report<'_>, counts: &Counts) -> Result<()> {
+    if output::is_stdout(path) {
+        bail!("a report as a page is several files: give -o a name");
+    }
+    output::refuse_picture(path, "a report is a page, in .html")?;
+    output::refuse_input(path, args.inputs.iter().chain(&args.before).map(PathBuf::as_path))?;
+    let mut pictures = Vec::new();
+    for (event, total, area, title) in PICTURES {
+        if fold::taken(event, counts).is_empty() {
+            continue;
+        }
+        let select = SelectArgs { events: vec![event.to_owned()], total, ..SelectArgs::default() };
+        let profile = match stacks::read(&args.inputs, &select, For::Page) {
+            Ok(profile) if profile.tree.total > 0 => profile,
+            Ok(_) => continue,
+            Err(error) => {
+                talk::warning(format_args!("no flame graph of {event}: {error:#}"));
+                continue;
+            }
+        };
+        let file = path.with_extension(format!("{event}.html"));
+        let shown = stacks::options(&select, For::Page);
+        let options = PictureOptions {
+            title: report.name.clone(),
+            subtitle: profile
+                .model
+                .as_ref()
+                .map(|model| picture::headline(model, &shown, &profile.tree, profile.missing.as_ref(), None)),
+            inverted: false,
+        };
+        let mut html = Vec::new();
+        html::write(&profile.tree, &options, &mut html)?;
+        output::document(&file, &html)?;
+        let file = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        pictures.push(Picture { area, title: title.to_owned(), file });
+    }
+    output::text(path, |out| write_page(report, &pictures, out))
+}
+
+/// Functions whose share of the CPU time changed beyond noise, most first.
+fn changed(before: &[PathBuf], after: &[PathBuf]) -> Result<Vec<Changed>> {
+    let select = SelectArgs { events: vec!["cpu".to_owned()], ..SelectArgs::default() };
+    let read = |inputs: &[PathBuf]| stacks::read(inputs, &select, For::Comparison);
+    // A recording without samples of CPU time has measures all the same.
+    let (Ok(before), Ok(after)) = (read(before), read(after)) else {
+        talk::note("the recordings have no samples of CPU time in common: functions are not compared");
+        return Ok(Vec::new());
+    };
+    let difference = Difference::new(&before.tree, &after.tree, Scale::Normalized);
+    let whole = difference.whole();
+    if whole <= 0.0 {
+        return Ok(Vec::new());
+    }
+    let rows = difference.functions(By::Either);
+    let changes = rows.iter().map(|row| (row, row.by(By::Either))).filter(|(_, change)| !change.noise);
+    let changed = changes.map(|(row, change)| Changed {
+        function: row.label.text.to_string(),
+        before: change.before / whole,
+        after: change.after / whole,
+    });
+    Ok(changed.collect())
+}

@@ -1,0 +1,199 @@
+//! What engineers of Java programs expect of recordings by the JDK and by async-profiler.
+
+use crate::convert::{flightline, recording, stdout};
+
+/// Standard error of a command that succeeds.
+fn stderr(args: &[&str]) -> String {
+    let output = flightline(args);
+    assert!(output.status.success(), "{args:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Leaves of folded stacks with their weights.
+fn leaves(folded: &str) -> std::collections::BTreeMap<String, u64> {
+    let mut leaves = std::collections::BTreeMap::new();
+    for line in folded.lines() {
+        let (stack, weight) = line.rsplit_once(' ').unwrap();
+        let leaf = stack.rsplit(';').next().unwrap();
+        *leaves.entry(leaf.to_owned()).or_default() += weight.parse::<u64>().unwrap();
+    }
+    leaves
+}
+
+/// The first row of a view as CSV, by the titles of its columns.
+fn first_row(view: &str, file: &str) -> std::collections::BTreeMap<String, String> {
+    let csv = stdout(&["view", view, "--csv", file]);
+    let mut lines = csv.lines();
+    // `Bytes (bytes)`
+    let titles = lines.next().unwrap().split(',').map(|title| title.split(" (").next().unwrap());
+    let values = lines.next().unwrap().split(',');
+    titles.map(str::to_owned).zip(values.map(str::to_owned)).collect()
+}
+
+#[test]
+fn allocation_stacks_end_in_the_class() {
+    for name in ["jdk11.jfr", "jdk17.jfr", "jdk21-zgc.jfr", "jdk25.jfr", "ap-java-multichunk.jfr"] {
+        let file = recording(name);
+        let leaves = leaves(&stdout(&["fold", "-e", "alloc", "--total", &file]));
+        // The same class has the most bytes in the table.
+        let table = first_row("allocation-by-class", &file);
+        assert_eq!(leaves.get(&table["Class"]).map(u64::to_string).as_ref(), Some(&table["Bytes"]), "{name}");
+        assert!(leaves.contains_key("byte[]"), "{name}: {leaves:?}");
+        let without = stdout(&["fold", "-e", "alloc", "--total", "--no-class", &file]);
+        assert!(!without.contains("byte[]"), "{name}");
+    }
+}
+
+#[test]
+fn waits_and_exceptions_end_in_the_class() {
+    let file = recording("jdk17.jfr");
+    let monitors = leaves(&stdout(&["fold", "-e", "jdk.JavaMonitorEnter", "--total", &file]));
+    let table = first_row("contention-by-class", &file);
+    assert!(monitors.contains_key(&table["Class"]), "{monitors:?} {table:?}");
+    let thrown = leaves(&stdout(&["fold", "-e", "exception", &recording("jdk25.jfr")]));
+    assert!(thrown.keys().all(|leaf| leaf.ends_with("Error") || leaf.ends_with("Exception")), "{thrown:?}");
+}
+
+/// `fold`, and a format that reads sample by sample, have the same stacks.
+#[test]
+fn formats_of_single_samples_have_the_class() {
+    let file = recording("jdk25.jfr");
+    let profile = stdout(&["convert", "-e", "alloc", "--format", "speedscope", &file, "-o", "-"]);
+    assert!(profile.contains("\"byte[]\""));
+}
+
+#[test]
+fn cpu_time_samples_are_preferred() {
+    let file = recording("jdk25.jfr");
+    let exact = stdout(&["fold", "-e", "jdk.CPUTimeSample", &file]);
+    assert!(!exact.is_empty() && !stdout(&["fold", "-e", "jdk.ExecutionSample", &file]).is_empty());
+    assert_eq!(stdout(&["fold", &file]), exact);
+    assert_eq!(stdout(&["fold", "-e", "cpu", &file]), exact);
+}
+
+#[test]
+fn wall_clock_tables_count_the_interval() {
+    let file = recording("ap-java-wall.jfr");
+    let csv = stdout(&["view", "wall-clock", "--csv", &file]);
+    let sum: u64 =
+        csv.lines().skip(1).map(|line| line.rsplit(',').next().unwrap().parse::<u64>().unwrap()).sum();
+    let folded = stdout(&["fold", "-e", "wall", "--total", &file]);
+    let total: u64 =
+        folded.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(sum, total);
+    assert!(csv.lines().skip(1).all(|line| !line.ends_with(",0")), "{csv}");
+}
+
+/// The page has the times of samples also where the settings stand behind them, as in recordings of the JDK.
+#[test]
+fn pages_by_time_have_their_moments() {
+    let folder = tempfile::TempDir::with_prefix("flightline-test-").unwrap();
+    let page = folder.path().join("page.html");
+    for name in
+        ["jdk11.jfr", "jdk17.jfr", "jdk17-multichunk.jfr", "jdk21-zgc.jfr", "jdk25.jfr", "ap-java-cpu.jfr"]
+    {
+        let said = stderr(&["flame", "--total", &recording(name), "-o", page.to_str().unwrap()]);
+        assert!(!said.contains("when samples were taken"), "{name}: {said}");
+    }
+}
+
+#[test]
+fn enabled_events_that_did_not_happen_are_named() {
+    let said = stderr(&["view", "pinned-threads", &recording("jdk21-zgc.jfr")]);
+    assert!(
+        said.contains("jdk.VirtualThreadPinned") && said.contains("enabled, and none happened"),
+        "{said}"
+    );
+    // Of an event that was not enabled, how to record it.
+    let said = stderr(&["view", "monitor-inflation", &recording("jdk25.jfr")]);
+    assert!(said.contains("To record them"), "{said}");
+}
+
+#[test]
+fn views_of_a_recording_come_with_their_numbers() {
+    let file = recording("jdk17.jfr");
+    let list = stdout(&["view", &file]);
+    let samples = first_row("recording", &file)["Events"].clone();
+    assert!(
+        list.lines().any(|line| line.trim_start().starts_with(&format!("{samples}  recording "))),
+        "{list}"
+    );
+    assert!(!list.contains("cpu-time-hot-methods"), "{list}");
+    assert!(list.contains("other views (flightline view --list)"), "{list}");
+}
+
+/// Name, version and the answers to each question, of each producer.
+#[test]
+fn reports_answer_each_question() {
+    for (name, about, found) in [
+        ("jdk11.jfr", "11.0.13", &["Allocation: ", "byte[]", "Garbage collection: ", "Locks: "][..]),
+        ("jdk17.jfr", "PID", &["CPU time: ", "Exceptions: ", "Work.fib"]),
+        ("jdk21-zgc.jfr", "21.0.8", &["Garbage collection: "]),
+        ("jdk25.jfr", "25", &["Allocation: ", "byte[] 99.82 %", "Exceptions: "]),
+        ("ap-java-cpu.jfr", "PID", &["CPU time: ", "has no events jdk.GCPhasePause"]),
+        ("flightline.jfr", "events", &["leaf 100.00 %"]),
+    ] {
+        let report = stdout(&["report", &recording(name)]);
+        let headline = report.lines().nth(1).unwrap();
+        assert!(headline.contains(about) && !headline.starts_with(' '), "{name}: {headline}");
+        found.iter().for_each(|text| assert!(report.contains(text), "{name}: {text} in {report}"));
+    }
+}
+
+#[test]
+fn a_report_as_a_page_links_to_its_pictures() {
+    let folder = tempfile::TempDir::with_prefix("flightline-test-").unwrap();
+    let page = folder.path().join("report.html");
+    let file = recording("jdk25.jfr");
+    stdout(&["report", &file, "--before", &recording("jdk17.jfr"), "-o", page.to_str().unwrap()]);
+    let html = std::fs::read_to_string(&page).unwrap();
+    let links: Vec<&str> =
+        html.split("class=\"picture\" href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(links.contains(&"report.cpu.html") && links.contains(&"report.alloc.html"), "{links:?}");
+    for link in links {
+        assert!(
+            std::fs::read_to_string(folder.path().join(link)).unwrap().starts_with("<!DOCTYPE html>"),
+            "{link}"
+        );
+    }
+    // Each link within the page has its target.
+    for target in html.split("href=\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+        assert!(html.contains(&format!("id=\"{target}\"")), "{target}");
+    }
+    let refused = flightline(&["report", &file, "-o", "-"]);
+    assert!(!refused.status.success());
+}
+
+/// A recording compared with itself has nothing unusual.
+#[test]
+fn a_report_beside_itself_finds_no_difference() {
+    let file = recording("jdk17.jfr");
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&["report", "--json", &file, "--before", &file])).unwrap();
+    let compared: Vec<&serde_json::Value> = json["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|finding| finding["area"] == "Comparison")
+        .collect();
+    assert_eq!(compared.len(), 1, "{compared:?}");
+    assert!(compared[0]["text"].as_str().unwrap().starts_with("Nothing is unusual"), "{compared:?}");
+    assert_eq!(json["measures"], json["before"]["measures"]);
+    assert_eq!(json["before"]["changed"].as_array().unwrap().len(), 0);
+}
+
+/// What is allocated and not freed is the sum of the table of leaks.
+#[test]
+fn native_memory_that_is_not_freed_is_drawn() {
+    let file = recording("ap-java-multichunk.jfr");
+    let csv = stdout(&["view", "native-allocation-balance", "--csv", &file]);
+    let table = csv.lines().nth(1).unwrap().split(',').collect::<Vec<_>>();
+    let (count, bytes) = (table[5], table[6]);
+    let sum = |args: &[&str]| {
+        let folded = stdout(&[&["fold", "-e", "live"], args, &[&file]].concat());
+        folded.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
+    };
+    assert_eq!(sum(&[]).to_string(), count);
+    assert_eq!(sum(&["--total"]).to_string(), bytes);
+    assert!(sum(&[]) > 0);
+}
