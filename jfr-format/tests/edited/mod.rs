@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use jfr_format::edit::{self, Decision, Options, Part, Redaction, Scope, Source};
+use jfr_format::edit::{self, Decision, Options, Part, Redact, Redaction, Scope, Source};
 use jfr_format::error::{Dubious, ErrorKind};
 use jfr_format::event::{EventRef, Value};
 use jfr_format::read::{Class, Field, Input, Item};
@@ -93,8 +93,11 @@ pub fn cut(bytes: &Bytes, from: i64, to: i64, what: &str) {
 pub fn redact(bytes: &Bytes, what: &str) {
     const MARK: &str = "gone";
     // A damaged super type makes events of what is none by its declaration.
-    let fields = |class: &Class, _: &Field| !class.name.starts_with("jdk.types.");
-    let scope = Scope { redaction: Some(Redaction { mark: MARK, fields: &fields }), ..Scope::default() };
+    let fields = |class: &Class, _: &Field| {
+        if class.name.starts_with("jdk.types.") { Redact::Keep } else { Redact::All }
+    };
+    let redaction = Redaction { mark: MARK, fields: &fields, secrets: |_, _, _| None };
+    let scope = Scope { redaction: Some(redaction), ..Scope::default() };
     let (mut out, mut before) = (Vec::new(), Counts::new());
     let mut decide = |event: &EventRef<'_>| {
         *before.entry(event.class().name.to_string()).or_default() += 1;
