@@ -162,7 +162,10 @@ fn next_value(text: &str, from: usize) -> Option<usize> {
         let value = match value.strip_prefix(['=', ':']) {
             Some(value) => value.trim_start(),
             // An option without a value is followed by another one.
-            None if text[begin..].starts_with('-') && value.len() < behind.len() && !value.starts_with('-') => {
+            None if text[begin..].starts_with('-')
+                && value.len() < behind.len()
+                && !value.starts_with('-') =>
+            {
                 value
             }
             None => continue,

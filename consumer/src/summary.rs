@@ -165,7 +165,11 @@ impl Scope {
     fn interest(&self, class: &Class) -> Interest {
         let name = &*class.name;
         let sample = self.samples.as_ref().is_none_or(|samples| samples.iter().any(|sample| sample == name));
-        if Ledger::knows(name) || Ends::knows(name) || (sample && is_sample(class)) {
+        if Ledger::knows(name)
+            || Ends::knows(name)
+            || Facts::needs_constants(name)
+            || (sample && is_sample(class))
+        {
             Interest::Constants
         } else if Facts::knows(name) || name == "jdk.ActiveSetting" {
             Interest::Plain

@@ -172,11 +172,13 @@ mod tests {
     #[test]
     fn chunk_files_are_one_recording_and_other_files_are_one_each() {
         let root = tempfile::tempdir().unwrap();
-        let [process, other] = ["2026_11_21_15_00_00_7", "2026_11_21_15_00_01_8"].map(|n| root.path().join(n));
+        let [process, other] =
+            ["2026_11_21_15_00_00_7", "2026_11_21_15_00_01_8"].map(|n| root.path().join(n));
         for folder in [&process, &other] {
             std::fs::create_dir(folder).unwrap();
         }
-        let [first, second] = ["2026_11_21_15_00_00.jfr", "2026_11_21_15_00_00_01.jfr"].map(|n| process.join(n));
+        let [first, second] =
+            ["2026_11_21_15_00_00.jfr", "2026_11_21_15_00_00_01.jfr"].map(|n| process.join(n));
         let third = other.join("2026_11_21_15_00_01.jfr");
         for (file, start) in [(&second, 30), (&first, 10), (&third, 20)] {
             chunk(file, start, 5);

@@ -23,7 +23,8 @@ fn report(folder: &tempfile::TempDir) -> Value {
 fn events(file: &str) -> u64 {
     let summary: Value = serde_json::from_str(&stdout(&["summary", "--json", "--top", "0", file])).unwrap();
     let events = summary["events"].as_array().unwrap().iter();
-    let program = events.filter(|e| !["jdk.Metadata", "jdk.CheckPoint"].contains(&e["type"].as_str().unwrap()));
+    let program =
+        events.filter(|e| !["jdk.Metadata", "jdk.CheckPoint"].contains(&e["type"].as_str().unwrap()));
     program.map(|event| event["count"].as_u64().unwrap()).sum()
 }
 
@@ -68,7 +69,10 @@ fn missing_constants_are_reported() {
     // A killed JDK lacks the class loaders of a few events: their number is reported.
     let killed = std::fs::read(recording("jdk17-killed.jfr")).unwrap();
     let (status, words, _) = repaired(&folder, &killed);
-    assert!(status == 0 && words.contains("missing constants of jdk.types.ClassLoader: 20 of 20 events"), "{words}");
+    assert!(
+        status == 0 && words.contains("missing constants of jdk.types.ClassLoader: 20 of 20 events"),
+        "{words}"
+    );
     // A sound recording lacks nothing.
     let (status, words, _) = repaired(&folder, &bytes);
     assert!(status == 0 && !words.contains("missing"), "{words}");

@@ -41,8 +41,14 @@ fn jvm_collector_heap_and_process_are_printed() {
     ] {
         let text = stdout(&["summary", &recording(name)]);
         assert!(text.lines().any(|l| l.starts_with(collector)), "{name}:\n{text}");
-        assert!(text.contains("\nJVM:       OpenJDK 64-Bit Server VM ") && text.contains("\nPID: "), "{text}");
+        assert!(
+            text.contains("\nJVM:       OpenJDK 64-Bit Server VM ") && text.contains("\nPID: "),
+            "{text}"
+        );
     }
+    // Also where no sample is read.
+    let text = stdout(&["summary", "--top", "0", &recording("ap-jfrsync.jfr")]);
+    assert!(text.contains("\nCollector: Serial (DefNew, SerialOld)\n"), "{text}");
     let native = stdout(&["summary", &recording("flightline.jfr")]);
     assert!(native.contains("/burn\nPID:       22396\n") && !native.contains("\nJVM"), "{native}");
 }
@@ -78,7 +84,10 @@ fn folder_has_one_line_for_each_recording() {
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(lines[0].starts_with("Recording"), "{lines:?}");
     assert!(lines[1].contains("/a.jfr  Work (17.0.15+6-Debian-1deb12u1)"), "{lines:?}");
-    assert!(lines[2].contains("1495 ExecutionSample") && lines[2].contains("2026-11-20T23:30:43Z"), "{lines:?}");
+    assert!(
+        lines[2].contains("1495 ExecutionSample") && lines[2].contains("2026-11-20T23:30:43Z"),
+        "{lines:?}"
+    );
     let sum = json(&["summary", "--sum", "--json", path]);
     assert_eq!(sum["chunks"], 2);
 
@@ -86,7 +95,8 @@ fn folder_has_one_line_for_each_recording() {
     std::fs::write(at("c.jfr"), b"no recording at all\n").unwrap();
     std::fs::write(at("d.jfr"), &std::fs::read(at("a.jfr")).unwrap()[..200_000]).unwrap();
     std::fs::write(at("e.jfr"), b"").unwrap();
-    let files = ["a.jfr", "c.jfr", "d.jfr", "e.jfr", "b.jfr"].map(|name| at(name).to_str().unwrap().to_owned());
+    let files =
+        ["a.jfr", "c.jfr", "d.jfr", "e.jfr", "b.jfr"].map(|name| at(name).to_str().unwrap().to_owned());
     let args: Vec<&str> = ["summary", "--json"].into_iter().chain(files.iter().map(String::as_str)).collect();
     let output = flightline(&args);
     assert_eq!(output.status.code(), Some(1));
@@ -107,9 +117,13 @@ fn folder_has_one_line_for_each_recording() {
 
     let args: Vec<&str> = ["summary", "--sum", &files[0], &files[1], &files[4]].to_vec();
     let output = flightline(&args);
-    let (text, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let (text, stderr) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("c.jfr is not a JFR recording") && text.contains("Chunks:    2\n"), "{stderr}{text}");
+    assert!(
+        stderr.contains("c.jfr is not a JFR recording") && text.contains("Chunks:    2\n"),
+        "{stderr}{text}"
+    );
     assert!(text.contains("18862 (first of 2 processes)"), "{text}");
 }
 

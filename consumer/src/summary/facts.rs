@@ -67,6 +67,11 @@ impl Facts {
         matches!(name, JVM | OS | CPU | GC | HEAP | HEAP_SUMMARY | ENVIRONMENT | PROPERTY)
     }
 
+    /// Returns true if fields of the type's events are constants.
+    pub(super) fn needs_constants(name: &str) -> bool {
+        name == GC
+    }
+
     /// Adds an event. Fields that cannot be decoded are left out.
     pub(super) fn take(&mut self, event: &EventRef<'_>) {
         let fields = event.fields();
@@ -206,9 +211,8 @@ impl Facts {
         }
         let arguments = self.vm_arguments.as_deref()?;
         let selected = arguments.split_whitespace().filter_map(|argument| argument.strip_prefix("-XX:+"));
-        let (_, name) = selected
-            .filter_map(|option| COLLECTORS.iter().find(|(flag, _)| *flag == option))
-            .next_back()?;
+        let (_, name) =
+            selected.filter_map(|option| COLLECTORS.iter().find(|(flag, _)| *flag == option)).next_back()?;
         Some((*name).to_owned())
     }
 
@@ -351,7 +355,8 @@ mod tests {
 
     #[test]
     fn system_is_one_line() {
-        let jdk = "PRETTY_NAME=\"Debian GNU/Linux 12\"\nNAME=\"Debian\"\nuname: Linux 6.1 x86_64\nlibc: glibc";
+        let jdk =
+            "PRETTY_NAME=\"Debian GNU/Linux 12\"\nNAME=\"Debian\"\nuname: Linux 6.1 x86_64\nlibc: glibc";
         assert_eq!(system(jdk), "Debian GNU/Linux 12, Linux 6.1 x86_64");
         assert_eq!(system("Windows 10"), "Windows 10");
     }

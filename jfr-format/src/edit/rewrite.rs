@@ -107,14 +107,8 @@ impl Rewrite {
         let text = match cursor.string()? {
             StringRef::Null => None,
             StringRef::Text(text) => Some(text),
-            StringRef::Pooled(key) => match self.pooled.get(&key) {
-                Some(text) => Some(text.into()),
-                // A constant that cannot be read may be a secret.
-                None => {
-                    strings::put(out, &self.mark);
-                    return Ok(true);
-                }
-            },
+            // What the pool lacks has no text.
+            StringRef::Pooled(key) => self.pooled.get(&key).map(|text| text.as_str().into()),
         };
         let find = |text: &str| (self.secrets?)(name, text, &self.mark);
         match text.as_deref().and_then(find) {
@@ -237,7 +231,11 @@ impl Rewrite {
                 }
                 continue;
             }
-            if self.secrets.is_some() && !field.array && !field.pooled && matches!(&*field.name, "key" | "name") {
+            if self.secrets.is_some()
+                && !field.array
+                && !field.pooled
+                && matches!(&*field.name, "key" | "name")
+            {
                 name = self.name_at(bytes, cursor.pos());
             }
             let goes = all || matches!(change, Change::Mark | Change::Secrets);
