@@ -122,7 +122,8 @@ fn damaged_size_costs_one_event() {
                 all.len()
             );
             let lost = &report.lost[&Cause::Unreadable];
-            assert_eq!((lost.bytes, &lost.ranges[..]), (size as u64, &[at as u64..(at + size) as u64][..]));
+            let range = at as u64..(at + size) as u64;
+            assert_eq!((lost.bytes, lost.ranges.len(), &lost.ranges[0]), (size as u64, 1, &range));
             assert!(!report.gave_up);
         }
         assert!(tried > 0, "{name}");

@@ -21,10 +21,13 @@ pub struct Redaction<'a> {
     pub mark: &'a str,
     /// Returns what to do with the text of this field of this type, an event's or a constant's.
     pub fields: &'a dyn Fn(&Class, &Field) -> Redact,
-    /// Returns the text without its secrets, or `None` if it has none. Its arguments are the text of the field `key` or
-    /// `name` in front of it, the text, and the mark.
-    pub secrets: fn(Option<&str>, &str, &str) -> Option<String>,
+    /// Finds the secrets of fields with [`Redact::Secrets`].
+    pub secrets: FindSecrets,
 }
+
+/// Returns a text without its secrets, or `None` if it has none. The arguments are the text of the field `key` or `name`
+/// in front of it, the text, and the mark.
+pub type FindSecrets = fn(Option<&str>, &str, &str) -> Option<String>;
 
 /// What to do with the text of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +67,7 @@ enum Change {
 #[derive(Debug, Default)]
 pub(super) struct Rewrite {
     mark: String,
-    secrets: Option<fn(Option<&str>, &str, &str) -> Option<String>>,
+    secrets: Option<FindSecrets>,
     /// The pool of `java.lang.String`, if secrets are to be found in text that may refer to it.
     pooled: HashMap<u64, String>,
     pub(super) clock: Option<Clock>,
