@@ -189,7 +189,7 @@ mod tests {
             found.into_iter().map(|parts| (parts.path, parts.files)).collect::<Vec<_>>()
         };
         let one = (process.clone(), vec![first.clone(), second.clone()]);
-        assert_eq!(of(&[&process]), [one.clone()]);
+        assert_eq!(of(&[&process]), std::slice::from_ref(&one));
         assert_eq!(of(&[root.path()]), [one, (other, vec![third])]);
         // Files that are given are recordings each, whatever their names.
         let each = [first.clone(), second.clone()].map(|file| (file.clone(), vec![file]));
