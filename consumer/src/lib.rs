@@ -24,6 +24,7 @@ pub mod model;
 pub mod off_cpu;
 pub mod picture;
 pub mod print;
+pub mod redact;
 pub mod render;
 pub mod report;
 pub mod reshape;

@@ -1,6 +1,7 @@
 //! What is in a recording: chunks, time, events by type, where samples were lost, what ran most.
 
 mod ends;
+mod facts;
 mod ledger;
 mod report;
 
@@ -18,9 +19,10 @@ use crate::fold::{self, FoldOptions};
 use crate::load::{LoadOptions, Loader, is_sample};
 use crate::warnings::Warnings;
 use ends::Ends;
+use facts::Facts;
 
 pub use ledger::{Cause, Ledger, ThreadTime};
-pub use report::Report;
+pub use report::{Overview, Report};
 
 /// Builds a [`Report`] out of the items of a decoder.
 #[derive(Debug, Default)]
@@ -35,7 +37,7 @@ pub struct Summary {
     last_nanos: Option<i64>,
     /// Events to be looked into once the chunk's constants are known.
     kept: Vec<Kept>,
-    facts: BTreeMap<&'static str, String>,
+    facts: Facts,
     /// Whether the start of every event is looked at.
     all: bool,
 }
@@ -163,9 +165,13 @@ impl Scope {
     fn interest(&self, class: &Class) -> Interest {
         let name = &*class.name;
         let sample = self.samples.as_ref().is_none_or(|samples| samples.iter().any(|sample| sample == name));
-        if Ledger::knows(name) || Ends::knows(name) || (sample && is_sample(class)) {
+        if Ledger::knows(name)
+            || Ends::knows(name)
+            || Facts::needs_constants(name)
+            || (sample && is_sample(class))
+        {
             Interest::Constants
-        } else if report::is_fact(name) || name == "jdk.ActiveSetting" {
+        } else if Facts::knows(name) || name == "jdk.ActiveSetting" {
             Interest::Plain
         } else {
             Interest::None
@@ -201,9 +207,7 @@ impl Summary {
         }
         self.chunks.extend(later.chunks);
         self.last_nanos = self.last_nanos.max(later.last_nanos);
-        for (label, fact) in later.facts {
-            self.facts.entry(label).or_insert(fact);
-        }
+        self.facts.merge(later.facts);
     }
 
     fn take(&mut self, item: Item<'_>) -> Result<(), ReadError> {
@@ -218,7 +222,7 @@ impl Summary {
     fn batch(&mut self, batch: &Batch<'_>) {
         let types = &batch.chunk().types;
         let told = |class: &Class| {
-            Ledger::knows(&class.name) || Ends::knows(&class.name) || report::is_fact(&class.name)
+            Ledger::knows(&class.name) || Ends::knows(&class.name) || Facts::knows(&class.name)
         };
         let told: Vec<u64> =
             types.classes().iter().filter(|class| told(class)).map(|class| class.id).collect();
@@ -236,11 +240,13 @@ impl Summary {
     }
 
     fn chunk_end(&mut self, end: &ChunkEnd<'_>) {
+        // Streams hand events out when their constants are known: the first fact would be another one.
+        self.kept.sort_by_key(|event| event.offset);
         for Kept { type_id, payload, offset } in self.kept.drain(..) {
             if let Some(event) = end.chunk.event(type_id, &payload, offset) {
                 self.ledger.take(&event);
                 self.ends.take(&event);
-                report::take_facts(&event, &mut self.facts);
+                self.facts.take(&event);
             }
         }
         let header = &end.chunk.header;
@@ -285,7 +291,8 @@ impl Summary {
         let report = Report::new(functions, self.ledger, self.events, &self.chunks, top)
             .with_ends(self.ends)
             .with_end(self.last_nanos)
-            .with_facts(self.facts);
+            .with_facts(self.facts)
+            .with_samples(self.with_stack);
         Ok((report, loaded.warnings))
     }
 }

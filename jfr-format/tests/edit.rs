@@ -14,6 +14,14 @@ fn cases() -> Vec<(String, Bytes)> {
         .collect()
 }
 
+/// Recordings with much text.
+fn recordings() -> Vec<(String, Bytes)> {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings");
+    let names = ["jdk17-odd", "jdk25-odd", "jdk25-spans", "ap-java-cpu", "ap-jfrsync", "flightline"];
+    let read = |name: &str| std::fs::read(format!("{dir}/{name}.jfr")).unwrap().into();
+    names.iter().map(|name| ((*name).to_owned(), read(name))).collect()
+}
+
 fn everything(bytes: &Bytes, other: &Bytes, n: u64, what: &str) {
     edited::repair(bytes, what);
     edited::scrub(bytes, 1 + n % 5, what);
@@ -55,4 +63,14 @@ fn bytes_changed_at_random() {
             everything(&changed.into(), other, round, &format!("{name}, round {round}"));
         }
     }
+}
+
+/// Texts are replaced one by one, wherever they are stored: in the event or in the pool of strings.
+#[test]
+fn secrets_are_replaced_and_other_text_stays() {
+    let mut replaced = 0;
+    for (name, bytes) in cases().into_iter().chain(recordings()) {
+        replaced += edited::redact_secrets(&bytes, &name);
+    }
+    assert!(replaced > 1000, "{replaced}");
 }

@@ -57,7 +57,12 @@ Examples:
 const SUMMARY_EXAMPLES: &str = "\
 Examples:
   flightline summary run.jfr
-  flightline summary run.jfr --json | jq .";
+  flightline summary run.jfr --json | jq .
+  flightline summary /var/recordings              one line for each recording in the folder
+  flightline summary a.jfr b.jfr --sum            one summary of both
+
+The chunk files of a repository's folder are one recording. Secrets in arguments are replaced as `flightline scrub --redact` \
+does. Exit status: 1 if a recording is damaged or cannot be read.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -115,7 +120,7 @@ pub enum Command {
     /// Write folded stacks: `root;caller;leaf count`
     #[command(after_help = FOLD_EXAMPLES)]
     Fold(FoldArgs),
-    /// Tell what is in a recording
+    /// Summarize recordings: JVM, time, events by type, top functions, losses
     #[command(after_help = SUMMARY_EXAMPLES)]
     Summary(SummaryArgs),
     /// Report what is unusual in a recording: CPU time, allocation, locks, collector, exceptions, input and output
@@ -432,13 +437,19 @@ pub struct FoldArgs {
 /// Arguments of `summary`.
 #[derive(Debug, Args)]
 pub struct SummaryArgs {
-    /// A recording or a repository; `-` is standard input
-    #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
-    pub input: PathBuf,
-    /// Of a repository, only the chunks that have something of so much before the end: 30s, 10m, 2h
+    /// Recordings, repositories or folders of recordings; `-` is standard input
+    #[arg(value_name = "FILE|DIR", required = true, value_hint = ValueHint::AnyPath)]
+    pub inputs: Vec<PathBuf>,
+    /// Print one summary of all recordings together instead of a line for each
+    #[arg(long)]
+    pub sum: bool,
+    /// Print the application's arguments too, without secrets
+    #[arg(long)]
+    pub arguments: bool,
+    /// Read only the chunks of a repository that overlap the time before its end: 30s, 10m, 2h
     #[arg(long, value_name = "SPAN", value_parser = crate::range::last)]
     pub last: Option<Bound>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// How many of the most sampled functions to list; with 0 no sample is looked at, which is fastest

@@ -1,16 +1,17 @@
-//! Which text `scrub` replaces.
+//! The text that `scrub` replaces.
 
 use std::cell::RefCell;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use flightline_consumer::redact;
+use jfr_format::edit::Redact;
 use jfr_format::read::{Class, Field};
 
 use crate::scrub::names;
 use crate::talk;
 use flightline_consumer::print::glob;
 
-/// Fields that hold what programs are told in confidence: values of system properties and environment variables, command
-/// lines and the options of agents.
+/// Fields that often hold secrets: values of properties and environment variables, command lines, options of agents.
 const CONFIDENTIAL: &[&str] = &[
     "jdk.InitialEnvironmentVariable.value",
     "jdk.InitialSecurityProperty.value",
@@ -29,28 +30,45 @@ const CONFIDENTIAL: &[&str] = &[
     "jdk.SystemProcess.commandLine",
 ];
 
+/// What `--redact` replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Extent {
+    /// What looks like a secret, by its name or its form
+    Secrets,
+    /// Every value of properties and environment variables, all command lines and options of agents
+    All,
+}
+
 /// What to redact.
 #[derive(Debug, Args)]
 pub struct RedactArgs {
-    /// Replace values of properties and environment variables, command lines and agents' options by a mark
-    #[arg(long)]
-    pub redact: bool,
+    /// Replace secrets in properties, environment variables, command lines and agents' options; with `--redact=all`,
+    /// replace all of their text
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "secrets"
+    )]
+    pub redact: Option<Extent>,
     /// Replace the text of these fields, TYPE.FIELD, of events or constants; may be repeated
     #[arg(long, value_name = "FIELD,…")]
     pub redact_fields: Vec<String>,
-    /// What stands in place of the text
-    #[arg(long, value_name = "TEXT", default_value = "[redacted]")]
+    /// The text to write instead
+    #[arg(long, value_name = "TEXT", default_value = redact::MARK)]
     pub mark: String,
 }
 
 impl RedactArgs {
-    /// Whether anything is to be replaced.
-    pub fn wanted(&self) -> bool {
-        self.redact || !self.redact_fields.is_empty()
+    /// Returns true if anything is to be replaced.
+    pub fn any(&self) -> bool {
+        self.redact.is_some() || !self.redact_fields.is_empty()
     }
 }
 
-/// The fields asked for, and which of them there were.
+/// The fields to redact, and the names of `--redact-fields` that matched one.
 pub struct Fields<'a> {
     args: &'a RedactArgs,
     met: RefCell<Vec<&'a str>>,
@@ -61,12 +79,9 @@ impl<'a> Fields<'a> {
         Self { args, met: RefCell::default() }
     }
 
-    /// Whether the text of the field goes.
-    pub fn goes(&self, class: &Class, field: &Field) -> bool {
+    /// Returns what to do with the text of the field.
+    pub fn redact(&self, class: &Class, field: &Field) -> Redact {
         let full = format!("{}.{}", class.name, field.name);
-        if self.args.redact && CONFIDENTIAL.contains(&full.as_str()) {
-            return true;
-        }
         let simple = class.name.rsplit('.').next().map(|name| format!("{name}.{}", field.name));
         let named = |name: &&str| glob(name, &full) || simple.as_deref().is_some_and(|s| glob(name, s));
         let found = self.args.redact_fields.iter().flat_map(|list| names(list)).find(named);
@@ -76,11 +91,18 @@ impl<'a> Fields<'a> {
         {
             met.push(name);
         }
-        found.is_some()
+        match self.args.redact {
+            _ if found.is_some() => Redact::All,
+            Some(extent) if CONFIDENTIAL.contains(&full.as_str()) => match extent {
+                Extent::Secrets => Redact::Secrets,
+                Extent::All => Redact::All,
+            },
+            _ => Redact::Keep,
+        }
     }
 
-    /// Tells of names that no text field has: a typing error would leave text in.
-    pub fn tell_unmet(&self) -> bool {
+    /// Warns of names that no text field has: after a typing error, the text would stay. Returns true if there are none.
+    pub fn warn_unmet(&self) -> bool {
         let met = self.met.borrow();
         let mut all = true;
         for name in self.args.redact_fields.iter().flat_map(|list| names(list)) {

@@ -1,7 +1,7 @@
 //! `flightline repair`
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
@@ -16,19 +16,27 @@ pub const EXAMPLES: &str = "\
 Examples:
   flightline repair torn.jfr                        writes torn.repaired.jfr
   flightline repair torn.jfr -o whole.jfr --force
-  flightline repair torn.jfr --dry-run --json       only says what would be kept and lost
+  flightline repair torn.jfr --dry-run --json       only reports what would be retained and lost
   flightline repair 2026_11_21.jfr -o run.jfr --metadata-from earlier.jfr
 
-Sound chunks are copied byte for byte. Of others (unfinished, unpatched, torn, damaged) every whole event and constant is \
-kept, and header, sizes and the chain of checkpoints are written anew. A sound file comes out as it is.";
+Sound chunks are copied byte for byte. Other chunks (unfinished, torn, damaged) retain every whole event and constant; their \
+header, sizes and chain of checkpoints are written again. A sound file is copied as it is.
+
+An event is damaged if its type is not declared or if its fields do not end at its size. The next sound events are searched \
+behind the damage, with at most 32 steps for each byte of the input. The report lists the bytes that were dropped and the \
+constants (stacks, threads, names) that events refer to and that the file lacks. async-profiler writes the constants at the \
+end of a chunk: a chunk that was cut has none.
+
+Exit status: 1 if all constants of a type are missing to which a tenth of the events or more refer, or if nothing can be \
+saved; else 0.";
 
 /// Arguments of `repair`.
 #[derive(Debug, Args)]
 pub struct RepairArgs {
-    /// A recording that others cannot read; `-` is standard input
+    /// A recording that other tools cannot read; `-` is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub input: PathBuf,
-    /// Where to; `-` is standard output [default: FILE with `.repaired.jfr` for its ending]
+    /// Output file; `-` is standard output [default: FILE with the ending `.repaired.jfr`]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     /// Overwrite the output if it exists
@@ -37,18 +45,18 @@ pub struct RepairArgs {
     /// Another recording of the same program, for its metadata if the input has none
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub metadata_from: Option<PathBuf>,
-    /// Leave out events that refer to constants (stacks, threads, …) which were never written
+    /// Leave out events that refer to constants (stacks, threads, …) that the file lacks
     #[arg(long)]
     pub drop_unresolved: bool,
-    /// Only tell what would be done
+    /// Only report what would be done
     #[arg(long)]
     pub dry_run: bool,
-    /// The report as JSON on standard output (on standard error if the recording goes there)
+    /// Print the report as JSON on standard output (on standard error if the recording goes there)
     #[arg(long)]
     pub json: bool,
 }
 
-/// Writes what is left of a recording as a standard file.
+/// Writes the readable part of a recording as a standard file.
 pub fn run(args: RepairArgs) -> Result<Outcome> {
     let source = input(&args.input)?;
     let metadata_from = args.metadata_from.as_deref().map(quiet_input).transpose()?;
@@ -76,12 +84,53 @@ pub fn run(args: RepairArgs) -> Result<Outcome> {
     if args.json {
         crate::edit::report(path.as_deref(), &json(&report))?;
     } else {
-        tell(&report, path.as_deref());
+        print_report(&report, path.as_deref());
     }
-    Ok(Outcome::Whole)
+    if report.gave_up {
+        talk::warning(format_args!(
+            "{}: the search for events behind damage ended after {} steps for each byte; sizes of events were believed \
+             from there on",
+            shown(&args.input),
+            edit::STEPS_PER_BYTE
+        ));
+    }
+    Ok(warn_missing(&report, &args.input))
 }
 
-fn nothing(report: &Repaired, metadata_from: Option<&std::path::Path>) -> String {
+/// Missing constants are worth a warning if at least one in so many events refers to them.
+const WORTH_A_WARNING: u64 = 10;
+
+/// Warns of types of constants of which the result has none, although many of its events refer to them.
+fn warn_missing(report: &Repaired, input: &Path) -> Outcome {
+    let many = |events: u64| events.saturating_mul(WORTH_A_WARNING) >= report.events;
+    let missing = report.missing.iter().filter(|(_, m)| m.events == m.of && many(m.events));
+    let names: Vec<&str> = missing.map(|(name, _)| purpose(name)).collect();
+    if names.is_empty() {
+        return Outcome::Whole;
+    }
+    talk::warning(format_args!(
+        "{}: no event has its {}: these constants are not in the file. Types, times and other values of the events are \
+         complete",
+        shown(input),
+        names.join(", ")
+    ));
+    Outcome::Partial
+}
+
+/// A word for the constants of a type.
+fn purpose(type_name: &str) -> &str {
+    match type_name {
+        "jdk.types.StackTrace" => "stack",
+        "java.lang.Thread" => "thread",
+        "java.lang.Class" => "class",
+        "jdk.types.Method" => "method",
+        "java.lang.String" => "text",
+        "jdk.types.Symbol" => "symbol",
+        name => name.rsplit('.').next().unwrap_or(name),
+    }
+}
+
+fn nothing(report: &Repaired, metadata_from: Option<&Path>) -> String {
     match metadata_from {
         _ if !report.lost.contains_key(&edit::Cause::NoMetadata) => "no JFR chunk header in it".into(),
         Some(path) => format!("no metadata in it, nor in {}", shown(path)),
@@ -89,7 +138,7 @@ fn nothing(report: &Repaired, metadata_from: Option<&std::path::Path>) -> String
     }
 }
 
-fn tell(report: &Repaired, path: Option<&std::path::Path>) {
+fn print_report(report: &Repaired, path: Option<&Path>) {
     if let Some(path) = path {
         eprintln!("wrote {}: {}", talk::shown_output(path), count(report.output, "byte"));
     }
@@ -103,7 +152,7 @@ fn tell(report: &Repaired, path: Option<&std::path::Path>) {
         eprintln!("  chunk at offset {at}: {why}");
     }
     if report.borrowed > 0 {
-        eprintln!("  {} had no metadata and got that of another", count(report.borrowed, "chunk"));
+        eprintln!("  {} without metadata, read with that of another chunk", count(report.borrowed, "chunk"));
     }
     if report.constants > 0 {
         eprintln!("  dropped {}: defined already, or incomplete", count(report.constants, "constant"));
@@ -115,10 +164,17 @@ fn tell(report: &Repaired, path: Option<&std::path::Path>) {
         let events =
             if lost.events > 0 { format!(", {}", count(lost.events, "event")) } else { String::new() };
         eprintln!(
-            "  dropped {}{events}: {} (at {}{more})",
+            "  dropped {}{events}: {} (at offset {}{more})",
             count(lost.bytes, "byte"),
             cause.text(),
             ranges.join(", ")
+        );
+    }
+    for (name, missing) in report.missing.iter().filter(|(_, missing)| missing.events > 0) {
+        eprintln!(
+            "  missing constants of {name}: {} of {} that refer to one",
+            missing.events,
+            count(missing.of, "event")
         );
     }
 }
@@ -133,6 +189,12 @@ fn json(report: &Repaired) -> serde_json::Value {
         "metadataBorrowed": report.borrowed,
         "eventsInRebuilt": report.events,
         "constantsDropped": report.constants,
+        "missingConstants": report.missing.iter().filter(|(_, missing)| missing.events > 0).map(|(name, missing)| json!({
+            "type": name,
+            "events": missing.events,
+            "eventsWithReference": missing.of,
+        })).collect::<Vec<_>>(),
+        "searchLimitReached": report.gave_up,
         "lost": report.lost.iter().map(|(cause, lost)| json!({
             "why": cause.text(),
             "bytes": lost.bytes,

@@ -30,6 +30,45 @@ pub fn expand(given: &[PathBuf], last: Option<Bound>) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// A recording: a file, or the chunk files of a repository's folder.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// The file or the folder.
+    pub path: PathBuf,
+    /// The files, in the order of time.
+    pub files: Vec<PathBuf>,
+}
+
+/// The recordings in `given`. The chunk files of a repository's folder, which have dates as names, are one recording. Each
+/// other file of a folder is one, in the order of their names.
+pub fn recordings(given: &[PathBuf], last: Option<Bound>) -> Result<Vec<Parts>> {
+    let mut all = Vec::new();
+    for path in given {
+        let mut found: Vec<Parts> = Vec::new();
+        for file in expand(std::slice::from_ref(path), last)? {
+            let folder = file.parent().filter(|_| path.is_dir() && is_chunk_name(&file));
+            let name = folder.unwrap_or(&file);
+            match found.iter_mut().find(|parts| parts.path == name) {
+                Some(parts) => parts.files.push(file),
+                None => found.push(Parts { path: name.to_owned(), files: vec![file] }),
+            }
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        all.append(&mut found);
+    }
+    Ok(all)
+}
+
+/// Returns true if a file is named as a chunk of a repository: `2026_11_21_15_00_00.jfr`, `2026_11_21_15_00_00_01.jfr`.
+fn is_chunk_name(path: &Path) -> bool {
+    let Some(stem) = path.file_stem().and_then(|stem| stem.to_str()) else { return false };
+    let mut parts = stem.split('_');
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let date = [4, 2, 2, 2, 2, 2];
+    let dated = date.iter().all(|len| parts.next().is_some_and(|part| part.len() == *len && digits(part)));
+    dated && parts.all(|part| !part.is_empty() && digits(part))
+}
+
 /// Whether a file that cannot be opened was a chunk that has been removed since it was found, as old ones are.
 pub fn rolled_away(path: &Path, given: &[PathBuf]) -> bool {
     !given.iter().any(|given| given == path) && !path.exists()
@@ -128,6 +167,38 @@ mod tests {
         bytes[7] = 1;
         bytes[56..64].copy_from_slice(&1_000_000_000u64.to_be_bytes());
         ChunkHeader::decode(&bytes).unwrap()
+    }
+
+    #[test]
+    fn chunk_files_are_one_recording_and_other_files_are_one_each() {
+        let root = tempfile::tempdir().unwrap();
+        let [process, other] =
+            ["2026_11_21_15_00_00_7", "2026_11_21_15_00_01_8"].map(|n| root.path().join(n));
+        for folder in [&process, &other] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        let [first, second] =
+            ["2026_11_21_15_00_00.jfr", "2026_11_21_15_00_00_01.jfr"].map(|n| process.join(n));
+        let third = other.join("2026_11_21_15_00_01.jfr");
+        for (file, start) in [(&second, 30), (&first, 10), (&third, 20)] {
+            chunk(file, start, 5);
+        }
+        let of = |given: &[&Path]| {
+            let given: Vec<PathBuf> = given.iter().map(|path| path.to_path_buf()).collect();
+            let found = recordings(&given, None).unwrap();
+            found.into_iter().map(|parts| (parts.path, parts.files)).collect::<Vec<_>>()
+        };
+        let one = (process.clone(), vec![first.clone(), second.clone()]);
+        assert_eq!(of(&[&process]), std::slice::from_ref(&one));
+        assert_eq!(of(&[root.path()]), [one, (other, vec![third])]);
+        // Files that are given are recordings each, whatever their names.
+        let each = [first.clone(), second.clone()].map(|file| (file.clone(), vec![file]));
+        assert_eq!(of(&[&first, &second]), each);
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b] = ["a.jfr", "b.jfr"].map(|name| folder.path().join(name));
+        chunk(&a, 30, 5);
+        chunk(&b, 10, 5);
+        assert_eq!(of(&[folder.path()]), [(a.clone(), vec![a]), (b.clone(), vec![b])]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use flightline_consumer::print::{Categories, Patterns, glob};
+use flightline_consumer::redact;
 use jfr_format::edit::{self, Decision, Filtered, Redaction, Scope};
 use jfr_format::event::EventRef;
 use jfr_format::read::{Class, Field};
@@ -22,18 +23,23 @@ Examples:
   flightline scrub run.jfr gc.jfr --include-categories GC
   flightline scrub run.jfr --include-threads 'worker-*'            writes run-scrubbed.jfr
   flightline scrub run.jfr --include-events 'jdk.Socket*' --exclude-threads main
-  flightline scrub run.jfr --redact                                properties, environment, command lines
+  flightline scrub run.jfr --redact                                replaces passwords, tokens and other secrets
+  flightline scrub run.jfr --redact=all                            replaces all properties, variables and command lines
   flightline scrub run.jfr --redact-fields 'SocketRead.host,jdk.File*.path,java.lang.Thread.javaName' --mark -
 
 A filter is a list of names, by commas; * and ? are wild. An event stays if every filter agrees. Events may be named without \
 their package; an event has all categories it lies in; its thread is its eventThread, by its Java name.
 
---redact puts a mark in place of the values of system and security properties and environment variables, of command lines \
-(JVMInformation, SystemProcess, ProcessStart), agents' options and string flags; --redact-fields in place of any text. Names \
-of properties stay, and so does the same text elsewhere. A field that refers to a pool becomes null.
+--redact replaces secrets in the values of system and security properties and environment variables, in command lines \
+(JVMInformation, SystemProcess, ProcessStart), options of agents and string flags. A value is a secret if its name contains \
+a word such as password, secret, token, credential or apiKey, if its last word is key, or if it looks like one: the password \
+in a URL, private keys (PEM), JSON web tokens, HTTP authentication, keys of AWS, GitHub, GitLab, Google, Slack, Stripe. \
+docs/redaction.md has the complete list. --redact=all replaces the whole text of these fields, java.version too. \
+--redact-fields replaces any text. Names of properties stay, and so does the same text elsewhere. A field that refers to a \
+pool becomes null.
 
-What goes: the events, and all constants (stacks, names, threads, strings) that no remaining event needs; --keep-constants \
-leaves those in. What stays: the types and settings that the metadata declares, and the values of events that stay: without \
+Removed are the events, and all constants (stacks, names, threads, strings) that no remaining event needs; --keep-constants \
+retains those. Retained are the types and settings that the metadata declares, and the values of events that stay: without \
 --redact jdk.JVMInformation holds the command line, and stacks hold names of classes and functions.";
 
 /// Arguments of `scrub`.
@@ -141,7 +147,7 @@ fn thread_name(event: &EventRef<'_>) -> Option<String> {
 
 /// Writes a recording without some of its events.
 pub fn run(args: ScrubArgs) -> Result<Outcome> {
-    if args.filters.is_empty() && !args.redact.wanted() {
+    if args.filters.is_empty() && !args.redact.any() {
         bail!(
             "nothing to leave out: give a filter such as --exclude-events InitialEnvironmentVariable, or --redact"
         );
@@ -168,8 +174,9 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
         if stays && args.filters.thread(event) { Decision::Keep } else { Decision::Drop }
     };
     let fields = Fields::new(&args.redact);
-    let goes = |class: &Class, field: &Field| fields.goes(class, field);
-    let redaction = args.redact.wanted().then_some(Redaction { mark: &args.redact.mark, fields: &goes });
+    let redact = |class: &Class, field: &Field| fields.redact(class, field);
+    let redaction = Redaction { mark: &args.redact.mark, fields: &redact, secrets: redact::secrets };
+    let redaction = args.redact.any().then_some(redaction);
     let scope = Scope { all_constants: args.keep_constants, range: None, redaction };
     let report = output(&path, &[&args.input], args.force, |out| {
         let report = edit::filter(&source, scope, &mut decide, out).context("cannot write the recording")?;
@@ -183,12 +190,12 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
     } else {
         tell(&report, &path);
     }
-    let met = fields.tell_unmet();
+    let met = fields.warn_unmet();
     // A slip in a name must not pass for a clean recording.
     let name = talk::shown(&args.input);
     wanted.unmet(&name).iter().for_each(talk::warning);
     if report.redacted == 0 && report.types.values().all(|share| share.dropped == 0) {
-        talk::warning(format_args!("{name}: nothing was left out"));
+        talk::warning(format_args!("{name}: nothing was left out or redacted"));
     }
     let outcome = unread(&args.input, report.unread);
     Ok(if met { outcome } else { Outcome::Partial })

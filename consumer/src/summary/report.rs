@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use jfr_format::event::EventRef;
 use jfr_format::read::TypeCount;
 use serde_json::{Value, json};
 
 use super::ChunkFacts;
 use super::ends::Ends;
+use super::facts::Facts;
 use super::ledger::{Ledger, ThreadTime};
 use crate::error::Error;
 use crate::fold::{self, Functions};
@@ -24,11 +24,15 @@ pub struct Report {
     bytes: u64,
     start_nanos: i64,
     end_nanos: i64,
-    facts: BTreeMap<&'static str, String>,
+    facts: Facts,
+    /// Print the application's arguments.
+    arguments: bool,
     events: BTreeMap<String, TypeCount>,
     ledger: Ledger,
     ends: Ends,
     samples: Samples,
+    /// Events of the types with stack traces.
+    sample_types: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -52,6 +56,8 @@ struct Function {
     total: u64,
 }
 
+/// Events that make up a chunk and that no program wrote.
+const STRUCTURE: [&str; 2] = ["jdk.Metadata", "jdk.CheckPoint"];
 /// Files told of whose functions have no names.
 const NAMELESS_FILES: usize = 3;
 /// From this share of samples on in functions without a name it is told what gives them one: 1 in so many.
@@ -60,28 +66,55 @@ const WORTH_NAMES: u64 = 50;
 /// Values of a label in the text.
 const SHOWN_VALUES: usize = 8;
 
-/// Event, field and what it is called here.
-const FACTS: &[(&str, &str, &str)] = &[
-    ("jdk.JVMInformation", "jvmName", "Program"),
-    ("jdk.JVMInformation", "javaArguments", "Arguments"),
-    ("jdk.OSInformation", "osVersion", "System"),
-    ("jdk.CPUInformation", "cpu", "Processor"),
-];
-
-pub(super) fn is_fact(event: &str) -> bool {
-    FACTS.iter().any(|(of, ..)| *of == event)
+/// The figures of a recording for one line of a list.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Overview {
+    /// The main class or JAR file of a JVM, or the path of a program.
+    pub program: Option<String>,
+    /// Name and version of the JVM.
+    pub jvm: Option<String>,
+    /// Nanoseconds since 1970.
+    pub start_nanos: i64,
+    /// Length in nanoseconds.
+    pub duration_nanos: i64,
+    /// Chunks.
+    pub chunks: usize,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Events without metadata and checkpoints.
+    pub events: u64,
+    /// The type of samples that `flightline flame` draws by default, and their number.
+    pub samples: Option<(String, u64)>,
+    /// Samples that Flightline's recorder reported as lost.
+    pub lost_samples: u64,
+    /// Events of other engines that it reported as lost.
+    pub lost_events: u64,
+    /// Times that a JVM reported lost data (`jdk.DataLoss`).
+    pub data_losses: u64,
 }
 
-/// Keeps the first telling of each fact.
-pub(super) fn take_facts(event: &EventRef<'_>, facts: &mut BTreeMap<&'static str, String>) {
-    for (of, field, label) in FACTS {
-        if *of != &*event.class().name || facts.contains_key(label) {
-            continue;
-        }
-        let text = event.field(field).ok().flatten().and_then(|value| value.text().ok().flatten());
-        if let Some(first) = text.as_deref().and_then(|t| t.lines().next()).filter(|t| !t.is_empty()) {
-            facts.insert(label, first.to_owned());
-        }
+impl Overview {
+    /// Start as in ISO 8601, and length with its unit.
+    pub fn times(&self) -> (String, String) {
+        (clock::iso(self.start_nanos), clock::span(self.duration_nanos))
+    }
+
+    /// Returns the overview as a JSON object.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "program": self.program,
+            "jvm": self.jvm,
+            "start": clock::iso(self.start_nanos),
+            "durationNanos": self.duration_nanos,
+            "chunks": self.chunks,
+            "bytes": self.bytes,
+            "events": self.events,
+            "samples": self.samples.as_ref().map(|(name, count)| json!({"type": name, "count": count})),
+            "lostSamples": self.lost_samples,
+            "lostEvents": self.lost_events,
+            "dataLosses": self.data_losses,
+        })
     }
 }
 
@@ -102,11 +135,13 @@ impl Report {
             bytes: chunks.iter().map(|c| c.size).sum(),
             start_nanos,
             end_nanos: chunks.iter().map(end).max().unwrap_or(start_nanos),
-            facts: BTreeMap::new(),
+            facts: Facts::default(),
+            arguments: false,
             events,
             ledger,
             ends: Ends::default(),
             samples: Samples::new(functions, top),
+            sample_types: BTreeMap::new(),
         }
     }
 
@@ -123,9 +158,40 @@ impl Report {
         self
     }
 
-    pub(super) fn with_facts(mut self, facts: BTreeMap<&'static str, String>) -> Self {
+    pub(super) fn with_facts(mut self, facts: Facts) -> Self {
         self.facts = facts;
         self
+    }
+
+    pub(super) fn with_samples(mut self, types: BTreeMap<String, u64>) -> Self {
+        self.sample_types = types;
+        self
+    }
+
+    /// Includes the application's arguments, without secrets. By default they are left out.
+    pub fn with_arguments(mut self, arguments: bool) -> Self {
+        self.arguments = arguments;
+        self
+    }
+
+    /// The figures of the recording for one line of a list.
+    pub fn overview(&self) -> Overview {
+        let names = fold::FIRST_LOADED.iter().copied().find(|&name| self.sample_types.contains_key(name));
+        let name = names.or_else(|| fold::else_loaded(&self.sample_types));
+        let events = self.events.iter().filter(|(name, _)| !STRUCTURE.contains(&name.as_str()));
+        Overview {
+            program: self.facts.program(),
+            jvm: self.facts.jvm_version(),
+            start_nanos: self.start_nanos,
+            duration_nanos: self.duration_nanos(),
+            chunks: self.chunks,
+            bytes: self.bytes,
+            events: events.map(|(_, count)| count.events).sum(),
+            samples: name.map(|name| (name.to_owned(), self.sample_types.get(name).copied().unwrap_or(0))),
+            lost_samples: self.ledger.losses.values().map(|loss| loss.samples).sum(),
+            lost_events: self.ledger.events_lost.values().sum(),
+            data_losses: self.events.get("jdk.DataLoss").map_or(0, |count| count.events),
+        }
     }
 
     fn duration_nanos(&self) -> i64 {
@@ -153,8 +219,8 @@ impl Report {
         line("Size", format!("{} bytes", self.bytes));
         line("Start", clock::iso(self.start_nanos));
         line("Duration", clock::span(self.duration_nanos()));
-        for (name, value) in &self.facts {
-            line(name, value.clone());
+        for (name, value) in self.facts.lines(self.arguments) {
+            line(name, value);
         }
         if !self.ledger.labels.is_empty() {
             let labels = self.ledger.labels.iter().map(|(name, values)| {
@@ -276,7 +342,7 @@ impl Report {
             "bytes": self.bytes,
             "start": clock::iso(self.start_nanos),
             "durationNanos": self.duration_nanos(),
-            "facts": self.facts,
+            "facts": self.facts.to_json(self.arguments),
             "labels": labels,
             "events": self.events.iter().map(|(name, count)| json!({
                 "type": name, "count": count.events, "bytes": count.bytes,

@@ -1,7 +1,8 @@
 //! A recording with some of its events, and the constants that those need.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
+use std::ops::Range;
 
 use super::metadata::{Ids, metadata};
 use super::rebuild::{Change, Kept, Key, Plan, rebuild};
@@ -17,7 +18,8 @@ use crate::header::ChunkHeader;
 use crate::ids::{FileOffset, Ticks};
 use crate::pool::Pools;
 use crate::read::cursor::Cursor;
-use crate::read::{Chunk, ChunkIndex, ClassIndex, Types};
+use crate::read::{Chunk, ChunkIndex, ClassIndex, Kind, Types};
+use crate::strings::StringRef;
 
 /// What becomes of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +122,24 @@ struct Filter<'a, 'd> {
     passed: BTreeMap<String, usize>,
 }
 
+/// The pool of `java.lang.String`, which texts of events may refer to.
+fn strings(source: &Source, found: &Found) -> HashMap<u64, String> {
+    let (types, bytes) = (&found.types, source.bytes());
+    let mut strings = HashMap::new();
+    for checkpoint in &found.checkpoints {
+        let payload = &bytes[checkpoint.payload.clone()];
+        let add = |class, key, value: Range<usize>| {
+            let is_text = types.class(class).is_some_and(|class| class.kind == Kind::Text);
+            if let (true, Ok(StringRef::Text(text))) = (is_text, Cursor::new(&payload[value]).string()) {
+                strings.entry(key).or_insert_with(|| text.into_owned());
+            }
+        };
+        // What can be read of a damaged one stays.
+        let _ = scan::walk_pools(types, payload, add, |_| {});
+    }
+    strings
+}
+
 /// A chunk understood.
 struct Opened {
     found: Found,
@@ -173,7 +193,9 @@ impl Filter<'_, '_> {
             types: found.types.clone(),
             pools: found.pools(source),
         };
-        let rewrite = self.scope.redaction.as_ref().map(|redaction| Rewrite::redact(&found.types, redaction));
+        let pooled = || strings(source, &found);
+        let redaction = self.scope.redaction.as_ref();
+        let rewrite = redaction.map(|redaction| Rewrite::redact(&found.types, redaction, pooled));
         let change = Change { rewrite: rewrite.unwrap_or_default(), ..Change::default() };
         Ok(Opened { found, chunk, change })
     }

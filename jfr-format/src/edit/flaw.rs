@@ -1,6 +1,6 @@
 //! Why a chunk is not what every reader takes.
 
-use super::scan::{Found, decodes, types_of, walk_pools};
+use super::scan::{Found, fills, types_of, walk_pools};
 use super::source::Source;
 use crate::constants::*;
 use crate::pool::CheckpointHead;
@@ -93,7 +93,9 @@ pub(super) fn sound_checkpoint(types: &Types, payload: &[u8]) -> Result<usize, &
 fn undecodable(source: &Source, found: &Found) -> Option<&'static str> {
     let bytes = source.bytes();
     let bad = found.events(source).any(|event| {
-        event.type_id > u64::from(CHECKPOINT_EVENT.0) && !decodes(bytes, &found.types, &event).unwrap_or(true)
+        let payload = &bytes[event.payload..event.end];
+        event.type_id > u64::from(CHECKPOINT_EVENT.0)
+            && !fills(&found.types, event.type_id, payload).unwrap_or(true)
     });
-    bad.then_some("an event cannot be read")
+    bad.then_some("an event's fields do not end at its size")
 }

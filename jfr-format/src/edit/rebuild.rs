@@ -77,6 +77,8 @@ pub(super) struct Rebuilt<'a> {
     header: ChunkHeader,
     pieces: Vec<Piece>,
     kept: Kept,
+    /// The constants written.
+    constants: HashSet<Key>,
     /// Constants left out because they were defined already, belong to no type or refer to what never came.
     pub(super) dropped_constants: u64,
 }
@@ -122,6 +124,17 @@ impl Rebuilt<'_> {
             }
         }
         out.write_all(&bytes[run])
+    }
+
+    /// The events that stay.
+    pub(super) fn kept_events(&self) -> impl Iterator<Item = Framed> + '_ {
+        let events = self.found.events(self.source).enumerate();
+        events.filter(|(i, _)| self.kept.has(*i)).map(|(_, event)| event)
+    }
+
+    /// Returns true if the constant is in the chunk.
+    pub(super) fn has_constant(&self, key: Key) -> bool {
+        self.constants.contains(&key)
     }
 
     /// Bytes it takes.
@@ -226,6 +239,7 @@ pub(super) fn rebuild<'a>(source: &'a Source, found: &'a Found, plan: Plan<'a>) 
         header,
         pieces: out.pieces,
         kept: plan.kept,
+        constants: seen,
         dropped_constants: dropped,
     }
 }

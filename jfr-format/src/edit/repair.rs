@@ -9,13 +9,15 @@ use bytes::Bytes;
 
 use super::flaw::flaw;
 use super::metadata::{Ids, TypeIds, metadata};
-use super::rebuild::{Change, Kept, Plan, rebuild};
+use super::rebuild::{Change, Kept, Plan, Rebuilt, rebuild};
+use super::references;
 use super::scan::{self, Effort, Found, Framed, types_of};
 use super::source::Source;
 use crate::constants::*;
 use crate::header::ChunkHeader;
-use crate::read::Types;
 use crate::read::cursor::Cursor;
+pub use crate::read::resync::STEPS_PER_BYTE;
+use crate::read::{ClassIndex, Types};
 
 /// Longest chunk believed when its duration is told by its events alone: ten years.
 const LONGEST: i64 = 10 * 365 * 86_400 * 1_000_000_000;
@@ -34,11 +36,11 @@ pub struct Options {
 pub enum Cause {
     /// In front of the first chunk or between chunks: no chunk header.
     NoChunk,
-    /// Not an event, or only the start of one.
+    /// Damage, or only the start of an event. The number of events that were there is not known.
     Unreadable,
     /// A chunk without metadata, here or elsewhere.
     NoMetadata,
-    /// An event whose fields are not all there.
+    /// An event whose fields do not end at its size.
     BadEvent,
     /// An event of a type that nobody declared.
     UnknownType,
@@ -51,9 +53,9 @@ impl Cause {
     pub fn text(self) -> &'static str {
         match self {
             Self::NoChunk => "outside any chunk",
-            Self::Unreadable => "no whole event",
+            Self::Unreadable => "damaged or torn, number of events unknown",
             Self::NoMetadata => "chunk without metadata",
-            Self::BadEvent => "event with missing fields",
+            Self::BadEvent => "event whose fields do not end at its size",
             Self::UnknownType => "event of an undeclared type",
             Self::Unresolved => "event without its constants",
         }
@@ -96,6 +98,20 @@ pub struct Repaired {
     pub borrowed: u64,
     /// What is not in the result.
     pub lost: BTreeMap<Cause, Lost>,
+    /// Constants that events of rebuilt chunks refer to and that are not in the result, by the name of their type.
+    pub missing: BTreeMap<String, Missing>,
+    /// The search for events behind damage reached its limit, [`STEPS_PER_BYTE`] steps for each byte of input. From there
+    /// on, sizes of events were believed.
+    pub gave_up: bool,
+}
+
+/// Constants of one type that events refer to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Events that refer to a constant which is not in the result.
+    pub events: u64,
+    /// Events that refer to a constant of this type.
+    pub of: u64,
 }
 
 impl Repaired {
@@ -230,9 +246,46 @@ fn chunk(
     let content = metadata(&known.content, &known.types, id, &TypeIds::new());
     let plan = Plan { header, metadata: &content, kept, used: None, change: &Change::default() };
     let rebuilt = rebuild(source, found, plan);
+    report.gave_up |= found.gave_up;
+    count_missing(source, found, &rebuilt, report);
     report.output += rebuilt.size();
     report.constants += rebuilt.dropped_constants;
     rebuilt.write(out)
+}
+
+/// Counts the constants that events of a rebuilt chunk refer to and that are not in it.
+fn count_missing(source: &Source, found: &Found, rebuilt: &Rebuilt<'_>, report: &mut Repaired) {
+    let (bytes, types) = (source.bytes(), &*found.types);
+    let mut counts: BTreeMap<ClassIndex, Missing> = BTreeMap::new();
+    let mut references: Vec<(ClassIndex, bool)> = Vec::new();
+    for event in rebuilt.kept_events() {
+        let Some(class) = types.index_of(event.type_id) else { continue };
+        let payload = &bytes[event.payload..event.end];
+        references.clear();
+        let mut refer = |class, key| {
+            if key == 0 {
+                return;
+            }
+            let missing = !rebuilt.has_constant((class, key));
+            match references.iter_mut().find(|(known, _)| *known == class) {
+                Some((_, any)) => *any |= missing,
+                None => references.push((class, missing)),
+            }
+        };
+        // The event's fields have been read already.
+        let _ = references::each(types, class, &mut Cursor::new(payload), &mut refer);
+        for (class, missing) in &references {
+            let count = counts.entry(*class).or_default();
+            count.of += 1;
+            count.events += u64::from(*missing);
+        }
+    }
+    for (class, count) in counts {
+        let name = types.class(class).map_or("", |class| &class.name);
+        let sum = report.missing.entry(name.to_owned()).or_default();
+        sum.of += count.of;
+        sum.events += count.events;
+    }
 }
 
 /// The events that stay, and the last tick that any of them tells of.
@@ -246,7 +299,7 @@ fn kept(source: &Source, found: &Found, options: &Options, report: &mut Repaired
             kept.push(None);
             continue;
         }
-        let bad = match scan::decodes(bytes, types, &event) {
+        let bad = match scan::fills(types, event.type_id, &bytes[event.payload..event.end]) {
             None => Some(Cause::UnknownType),
             Some(false) => Some(Cause::BadEvent),
             Some(true) => None,
@@ -257,7 +310,7 @@ fn kept(source: &Source, found: &Found, options: &Options, report: &mut Repaired
             let mut missing = false;
             let mut refer = |class, key| missing |= key != 0 && pools.get(class, key).is_none();
             let payload = &bytes[event.payload..event.end];
-            let _ = super::references::each(types, class, &mut Cursor::new(payload), &mut refer);
+            let _ = references::each(types, class, &mut Cursor::new(payload), &mut refer);
             missing.then_some(Cause::Unresolved)
         };
         match bad.or_else(unresolved) {

@@ -1,5 +1,7 @@
 //! Values written anew: text replaced by a mark; ticks by another clock; ids of types and keys by others.
 
+use std::collections::HashMap;
+
 use super::clock::Clock;
 use super::keys::{self, Shift};
 use super::metadata::TypeIds;
@@ -9,15 +11,33 @@ use crate::error::Malformed;
 use crate::read::cursor::Cursor;
 use crate::read::layout::{self, MAX_DEPTH};
 use crate::read::{Class, ClassIndex, Field, Kind, Types};
-use crate::{strings, varint};
+use crate::strings::{self, StringRef};
+use crate::varint;
 
 /// Which text to replace, and by what.
 #[derive(Clone, Copy)]
 pub struct Redaction<'a> {
-    /// What stands in place of each text. Fields that hold a key into a pool get the null key instead, null stays null.
+    /// The text to write instead. Fields that hold a key into a pool get the null key, and null stays null.
     pub mark: &'a str,
-    /// Whether the text of this field of this type, an event's or a constant's, goes.
-    pub fields: &'a dyn Fn(&Class, &Field) -> bool,
+    /// Returns what to do with the text of this field of this type, an event's or a constant's.
+    pub fields: &'a dyn Fn(&Class, &Field) -> Redact,
+    /// Finds the secrets of fields with [`Redact::Secrets`].
+    pub secrets: FindSecrets,
+}
+
+/// Returns a text without its secrets, or `None` if it has none. The arguments are the text of the field `key` or `name`
+/// in front of it, the text, and the mark.
+pub type FindSecrets = fn(Option<&str>, &str, &str) -> Option<String>;
+
+/// What to do with the text of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redact {
+    /// It stays.
+    Keep,
+    /// [`Redaction::secrets`] decides. Text in a pool other than that of `java.lang.String` is replaced.
+    Secrets,
+    /// All of it is replaced.
+    All,
 }
 
 impl std::fmt::Debug for Redaction<'_> {
@@ -32,6 +52,8 @@ enum Change {
     Keep,
     /// Text, or what holds it: all of it goes.
     Mark,
+    /// Text whose secrets go.
+    Secrets,
     /// A point in time.
     Stamp,
     Span,
@@ -44,8 +66,10 @@ enum Change {
 /// The same for the types of one chunk.
 #[derive(Debug, Default)]
 pub(super) struct Rewrite {
-    /// The mark as a string.
-    mark: Vec<u8>,
+    mark: String,
+    secrets: Option<FindSecrets>,
+    /// The pool of `java.lang.String`, if secrets are to be found in text that may refer to it.
+    pooled: HashMap<u64, String>,
     pub(super) clock: Option<Clock>,
     type_ids: TypeIds,
     /// By class: what becomes of its fields; empty where all of the class, and of what lies within it, stay.
@@ -53,16 +77,60 @@ pub(super) struct Rewrite {
 }
 
 impl Rewrite {
-    /// Replaces text.
-    pub(super) fn redact(types: &Types, redaction: &Redaction<'_>) -> Self {
-        let text =
-            |field: &Field| field.class.and_then(|index| types.class(index)).is_some_and(|c| c.textual);
-        let mut mark = Vec::new();
-        strings::put(&mut mark, redaction.mark);
+    /// Replaces text. `pooled` returns the pool of `java.lang.String`; it is called if it is needed.
+    pub(super) fn redact(
+        types: &Types,
+        redaction: &Redaction<'_>,
+        pooled: impl FnOnce() -> HashMap<u64, String>,
+    ) -> Self {
         let fields = changes(types, |class, _, field| {
-            if text(field) && (redaction.fields)(class, field) { Change::Mark } else { Change::Keep }
+            let of = field.class.and_then(|index| types.class(index));
+            let Some(of) = of.filter(|of| of.textual) else { return Change::Keep };
+            match (redaction.fields)(class, field) {
+                Redact::Keep => Change::Keep,
+                Redact::Secrets if of.kind == Kind::Text && !field.pooled => Change::Secrets,
+                Redact::Secrets | Redact::All => Change::Mark,
+            }
         });
-        Self { mark, fields, ..Self::default() }
+        let needed = fields.iter().flatten().any(|&change| change == Change::Secrets);
+        let pooled = if needed { pooled() } else { HashMap::new() };
+        let (mark, secrets) = (redaction.mark.to_owned(), Some(redaction.secrets));
+        Self { mark, secrets, pooled, fields, ..Self::default() }
+    }
+
+    /// Appends the text at the cursor without its secrets. Returns true if that changed it.
+    fn without_secrets(
+        &self,
+        name: Option<&str>,
+        bytes: &[u8],
+        cursor: &mut Cursor<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Malformed> {
+        let from = cursor.pos();
+        let text = match cursor.string()? {
+            StringRef::Null => None,
+            StringRef::Text(text) => Some(text),
+            // What the pool lacks has no text.
+            StringRef::Pooled(key) => self.pooled.get(&key).map(|text| text.as_str().into()),
+        };
+        let find = |text: &str| (self.secrets?)(name, text, &self.mark);
+        match text.as_deref().and_then(find) {
+            Some(text) => strings::put(out, &text),
+            None => {
+                out.extend_from_slice(&bytes[from..cursor.pos()]);
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The text at `at`: what a value behind it is called.
+    fn name_at(&self, bytes: &[u8], at: usize) -> Option<String> {
+        match Cursor::at(bytes, at).string().ok()? {
+            StringRef::Text(text) => Some(text.into_owned()),
+            StringRef::Pooled(key) => self.pooled.get(&key).cloned(),
+            StringRef::Null => None,
+        }
     }
 
     /// Gives ticks by another clock, and ids of types and keys of constants as they are now.
@@ -152,10 +220,11 @@ impl Rewrite {
             return Err(Malformed::Depth);
         }
         let mut replaced = 0;
+        let mut name = None;
         for (i, field) in found.fields.iter().enumerate() {
             let change = self.fields.get(class.index()).and_then(|f| f.get(i)).copied();
             let change = change.unwrap_or(Change::Keep);
-            if !all && !matches!(change, Change::Keep | Change::Mark) {
+            if !all && !matches!(change, Change::Keep | Change::Mark | Change::Secrets) {
                 let count = if field.array { cursor.count()? } else { 1 };
                 if field.array {
                     varint::put(out, count as u64);
@@ -165,7 +234,14 @@ impl Rewrite {
                 }
                 continue;
             }
-            let goes = all || change == Change::Mark;
+            if self.secrets.is_some()
+                && !field.array
+                && !field.pooled
+                && matches!(&*field.name, "key" | "name")
+            {
+                name = self.name_at(bytes, cursor.pos());
+            }
+            let goes = all || matches!(change, Change::Mark | Change::Secrets);
             let target = field.class.and_then(|index| Some((index, types.class(index)?)));
             let into = target.filter(|(index, class)| {
                 !class.nothing
@@ -184,12 +260,15 @@ impl Rewrite {
                 if field.pooled {
                     replaced += u64::from(cursor.varint()? != 0);
                     out.push(0);
+                } else if !all && change == Change::Secrets {
+                    let changed = self.without_secrets(name.as_deref(), bytes, cursor, out)?;
+                    replaced += u64::from(changed);
                 } else if target.kind == Kind::Text {
                     cursor.skip_string()?;
                     if bytes.get(from) == Some(&STRING_NULL) {
                         out.push(STRING_NULL);
                     } else {
-                        out.extend_from_slice(&self.mark);
+                        strings::put(out, &self.mark);
                         replaced += 1;
                     }
                 } else {

@@ -14,6 +14,7 @@ use crate::metadata::is_filler;
 use crate::pool::{CheckpointHead, Pools};
 use crate::read::cursor::Cursor;
 use crate::read::push::{MAX_EVENT, UNSIZED, trusted_end};
+use crate::read::types::metadata_len;
 use crate::read::{Kind, Types};
 use crate::read::{layout, resync};
 
@@ -83,6 +84,8 @@ pub(super) struct Found {
     pub(super) runs: Vec<Range<usize>>,
     /// Bytes that could not be read.
     pub(super) unread: Vec<Range<usize>>,
+    /// The search behind damage reached its limit ([`Effort`]): sizes were believed from there on.
+    pub(super) gave_up: bool,
     /// The header's own end was reached, and every byte up to it was part of an event.
     pub(super) whole: bool,
     /// A metadata event was there that could not be read and is no filler, or that declares what constants in front of
@@ -91,6 +94,22 @@ pub(super) struct Found {
 }
 
 impl Found {
+    fn new(start: usize, header: ChunkHeader) -> Self {
+        Self {
+            start,
+            end: start + LEN,
+            header,
+            types: Arc::default(),
+            metadata: Vec::new(),
+            checkpoints: Vec::new(),
+            runs: Vec::new(),
+            unread: Vec::new(),
+            gave_up: false,
+            whole: false,
+            bad_metadata: false,
+        }
+    }
+
     /// Steps over the whole events, letting go of the pages behind.
     pub(super) fn events<'a>(&'a self, source: &'a Source) -> impl Iterator<Item = Framed> + 'a {
         let mut behind = source.behind(self.start);
@@ -171,34 +190,54 @@ pub(super) fn scan(
     let bytes = source.bytes();
     let promised = trusted_end(&header, start as u64).and_then(|end| usize::try_from(end).ok());
     let promised = promised.filter(|&end| end <= bytes.len());
-    let mut found = Found {
-        start,
-        end: start + LEN,
-        header,
-        types: Arc::default(),
-        metadata: Vec::new(),
-        checkpoints: Vec::new(),
-        runs: Vec::new(),
-        unread: Vec::new(),
-        whole: false,
-        bad_metadata: false,
+    let scan = |effort: &mut Effort, ahead: Option<Arc<Types>>| {
+        let mut found = Found::new(start, header);
+        let checking = Checking { ahead, unchecked: false };
+        let mut scan = Scan {
+            source,
+            bytes,
+            effort,
+            found: &mut found,
+            fallback,
+            checking,
+            promised,
+            linked: 0,
+            next_header: None,
+            checked: 0,
+        };
+        scan.run();
+        let unchecked = scan.checking.unchecked;
+        (found, unchecked)
     };
-    let mut scan = Scan {
-        source,
-        bytes,
-        effort,
-        found: &mut found,
-        fallback,
-        promised,
-        linked: 0,
-        next_header: None,
-        checked: 0,
-    };
-    scan.run();
+    let ahead = pointed_metadata(bytes, effort, start, &header);
+    let (mut found, unchecked) = scan(effort, ahead);
+    // The metadata lies behind events whose sizes could not be checked yet, or in another chunk.
+    let own = (!found.metadata.is_empty()).then(|| found.types.clone());
+    if let (true, Some(types)) = (unchecked, own.or_else(|| fallback.cloned())) {
+        found = scan(effort, Some(types)).0;
+    }
     if let (true, Some(types)) = (found.metadata.is_empty(), fallback) {
         found.types = types.clone();
     }
     found
+}
+
+/// The types of the metadata that the header points at, if it can be read.
+fn pointed_metadata(
+    bytes: &Bytes,
+    effort: &mut Effort,
+    start: usize,
+    header: &ChunkHeader,
+) -> Option<Arc<Types>> {
+    let at = start.checked_add(usize::try_from(header.metadata.0).ok()?).filter(|&at| at >= start + LEN)?;
+    let event = framed(bytes, at, bytes.len()).filter(|e| e.type_id == u64::from(METADATA_EVENT.0))?;
+    let content = &bytes[event.payload..event.end];
+    effort.spend(event.end, |steps| {
+        let cost = content.len() as u64;
+        let affordable = *steps >= cost;
+        *steps = steps.saturating_sub(cost);
+        affordable.then(|| types_of(content).map(Arc::new))?
+    })
 }
 
 struct Scan<'a> {
@@ -207,6 +246,7 @@ struct Scan<'a> {
     effort: &'a mut Effort,
     found: &'a mut Found,
     fallback: Option<&'a Arc<Types>>,
+    checking: Checking,
     promised: Option<usize>,
     /// Bytes of metadata so far.
     linked: u64,
@@ -214,6 +254,25 @@ struct Scan<'a> {
     next_header: Option<usize>,
     /// Checkpoints that have been read by the types in front of later metadata.
     checked: usize,
+}
+
+/// Checks of events before the chunk's metadata has been reached.
+struct Checking {
+    /// The chunk's types, known before its metadata is reached.
+    ahead: Option<Arc<Types>>,
+    /// The size of an event was believed because no types were known.
+    unchecked: bool,
+}
+
+/// How an event's content compares with its size.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// The content ends where the size says.
+    Exact,
+    /// It does not, or the type is not declared.
+    Wrong,
+    /// No types are known yet, or the search behind damage reached its limit.
+    Unknown,
 }
 
 impl Scan<'_> {
@@ -243,13 +302,20 @@ impl Scan<'_> {
                     continue;
                 }
             }
-            if let Some(event) = framed(self.bytes, at, limit) {
+            let event = framed(self.bytes, at, limit);
+            let fit = event.as_ref().map(|event| self.fit(event));
+            if let (Some(event), Some(Fit::Exact | Fit::Unknown)) = (event, fit) {
+                self.event(event);
+                at = event.end;
+                continue;
+            }
+            let next = self.go_on(at, limit);
+            if let Some(event) = event.filter(|event| self.is_confirmed(event, next, limit)) {
                 self.event(event);
                 at = event.end;
                 continue;
             }
             self.close(run, at);
-            let next = self.go_on(at, limit);
             self.torn_checkpoint(at, limit, next.unwrap_or(limit));
             match next {
                 Some(next) => {
@@ -316,7 +382,53 @@ impl Scan<'_> {
     }
 
     fn types(&self) -> Option<&Arc<Types>> {
-        if self.found.metadata.is_empty() { self.fallback } else { Some(&self.found.types) }
+        if self.found.metadata.is_empty() {
+            self.checking.ahead.as_ref().or(self.fallback)
+        } else {
+            Some(&self.found.types)
+        }
+    }
+
+    /// Compares the content of an event with its size. A damaged size would hide all events that it spans.
+    fn fit(&mut self, event: &Framed) -> Fit {
+        let payload = &self.bytes[event.payload..event.end];
+        if event.type_id == u64::from(METADATA_EVENT.0) && is_filler(payload) {
+            return Fit::Exact;
+        }
+        let own = (!self.found.metadata.is_empty()).then(|| self.found.types.clone());
+        let known = [own, self.checking.ahead.clone()];
+        if known.iter().all(Option::is_none) {
+            self.checking.unchecked = true;
+            return Fit::Unknown;
+        }
+        let fit = self.effort.spend(event.end, |steps| {
+            for types in known.iter().flatten() {
+                if *steps <= payload.len() as u64 {
+                    return Fit::Unknown;
+                }
+                let (exact, read) = exact(types, event.type_id, payload);
+                *steps -= 1 + read as u64;
+                if exact {
+                    return Fit::Exact;
+                }
+            }
+            Fit::Wrong
+        });
+        self.found.gave_up |= fit == Fit::Unknown;
+        fit
+    }
+
+    /// Returns true if an event whose content does not fit its size ends there nevertheless: `next`, where events were
+    /// found to go on, is its end or lies behind it, and its end is followed by a sound event or the end of the chunk.
+    fn is_confirmed(&mut self, event: &Framed, next: Option<usize>, limit: usize) -> bool {
+        let end = event.end;
+        if next.is_none() && self.found.gave_up {
+            return true;
+        }
+        if next.is_some_and(|next| next <= end) || end == limit {
+            return next.is_none_or(|next| next >= end);
+        }
+        framed(self.bytes, end, limit).is_some_and(|behind| self.fit(&behind) != Fit::Wrong)
     }
 
     /// A checkpoint whose size was never filled in ends where its content does.
@@ -354,9 +466,11 @@ impl Scan<'_> {
         let (within, types) = ((at - self.found.start) as u64, self.types().cloned());
         // Without its end the header's offsets are nothing to go by.
         let header = self.promised.map(|_| self.found.header);
-        let found = self.effort.spend(limit, |steps| {
-            resync::go_on(rest, within, header.as_ref(), types.as_deref(), true, steps)
+        let (found, exhausted) = self.effort.spend(limit, |steps| {
+            let found = resync::go_on(rest, within, header.as_ref(), types.as_deref(), true, steps);
+            (found, *steps == 0)
         });
+        self.found.gave_up |= exhausted;
         found.map(|skip| at + skip).or(next)
     }
 
@@ -371,15 +485,40 @@ impl Scan<'_> {
     }
 }
 
-/// Whether the fields of an event are all there; `None` if its type is not declared.
-pub(super) fn decodes(bytes: &[u8], types: &Types, event: &Framed) -> Option<bool> {
-    has_all_fields(types, event.type_id, &bytes[event.payload..event.end])
+/// Returns true if the content of an event, metadata and checkpoints included, ends exactly with `payload`; and the
+/// bytes that were read to find out.
+fn exact(types: &Types, type_id: u64, payload: &[u8]) -> (bool, usize) {
+    if type_id == u64::from(METADATA_EVENT.0) {
+        return (metadata_len(payload) == Ok(payload.len()), payload.len());
+    }
+    if type_id == u64::from(CHECKPOINT_EVENT.0) {
+        let mut read = 0;
+        let walked = walk_pools(types, payload, |_, _, value| read = value.end, |_| {});
+        return (matches!(walked, Ok((_, end)) if end == payload.len()), read);
+    }
+    let Some(class) = types.by_id(type_id) else { return (false, 0) };
+    let mut cursor = Cursor::new(payload);
+    let read = layout::skip(types.classes(), &class.layout, &mut cursor, 0);
+    (read.is_ok() && cursor.left() == 0, cursor.pos())
 }
 
-/// Returns true if all fields of an event are in `payload`, `None` if the type is not declared.
-pub(super) fn has_all_fields(types: &Types, type_id: u64, payload: &[u8]) -> Option<bool> {
+/// Returns true if the fields of an event are all there, `None` if its type is not declared. There may be bytes behind
+/// them.
+pub(super) fn decodes(bytes: &[u8], types: &Types, event: &Framed) -> Option<bool> {
+    left(types, event.type_id, &bytes[event.payload..event.end]).map(|left| left.is_some())
+}
+
+/// Returns true if the fields of an event end exactly with `payload`, `None` if the type is not declared.
+pub(super) fn fills(types: &Types, type_id: u64, payload: &[u8]) -> Option<bool> {
+    left(types, type_id, payload).map(|left| left == Some(0))
+}
+
+/// The bytes of `payload` behind an event's fields; inside, `None` if they are not all there.
+fn left(types: &Types, type_id: u64, payload: &[u8]) -> Option<Option<usize>> {
     let class = types.by_id(type_id)?;
-    Some(layout::skip(types.classes(), &class.layout, &mut Cursor::new(payload), 0).is_ok())
+    let mut cursor = Cursor::new(payload);
+    let read = layout::skip(types.classes(), &class.layout, &mut cursor, 0);
+    Some(read.ok().map(|()| cursor.left()))
 }
 
 /// Walks the pools of a checkpoint: `entry(class, key, value)` for each constant, `pool(count)` behind each pool.
@@ -452,7 +591,7 @@ mod tests {
         let event = u8::try_from(event).unwrap_or(101);
         let header = &sound[..LEN];
         let unsized_ = [&UNSIZED[..], &[0, 0, 0, 0, 1, 20, 200]].concat();
-        let pieces: [(&str, Vec<u8>); 7] = [
+        let pieces: [(&str, Vec<u8>); 9] = [
             ("zeros", vec![0]),
             ("ones", vec![0xff]),
             ("events that never fit", vec![0x90, 0x80, 0x04, event]),
@@ -460,6 +599,8 @@ mod tests {
             ("checkpoints that promise much", vec![0xff, 0xff, 0x7f, 1, 0, 0, 0, 0, 100, 20, 100, 7, 0]),
             ("checkpoints without sizes", unsized_),
             ("headers", header.to_vec()),
+            ("metadata that promises much", vec![0xff, 0xff, 0x1f, 0, 1, 1, 1, 40, 3, 1, 97]),
+            ("events that hide others", vec![60, event, 3, event, 0x80, 4, event, 1, 1]),
         ];
         for (what, piece) in pieces {
             for n in [1 << 10, 1 << 13] {

@@ -81,12 +81,13 @@ const RUN: usize = 24;
 const SOUND_RUN: usize = 4;
 /// Largest event whose fields are looked at for that.
 const SOUND_EVENT: u64 = 1 << 16;
-/// Steps that looking for a run may take per byte of a chunk: what is spent on damage stays linear in the input. A step is
-/// an event's head or a byte of its fields.
-pub(crate) const STEPS_PER_BYTE: u64 = 32;
+/// The limit of the search for events behind damage, in steps per byte of input: the cost of damage stays linear in the
+/// input. A step is an event's head or a byte of its fields.
+pub const STEPS_PER_BYTE: u64 = 32;
 
 /// The first place behind the start of `bytes` where events go on: [`RUN`] events of declared types, or [`SOUND_RUN`]
-/// whose fields can be read as well, or fewer up to exactly the end of `bytes` if an event is known to end there.
+/// whose fields end at their sizes, or fewer up to exactly the end of `bytes` if an event is known to end there. The first
+/// of them must have fields that end at its size.
 fn next_run(bytes: &[u8], types: &Types, whole: bool, steps: &mut u64) -> Option<usize> {
     for from in 1..bytes.len() {
         if *steps == 0 {
@@ -110,7 +111,9 @@ fn is_run(bytes: &[u8], from: usize, types: &Types, whole: bool, steps: &mut u64
         let mut cursor = Cursor::at(bytes, at);
         let (Ok(size), Ok(type_id)) = (cursor.varint(), cursor.varint()) else { return false };
         let head = (cursor.pos() - at) as u64;
-        if size < head || size > bytes.len().saturating_sub(at) as u64 {
+        // An event without content may be two bytes of another.
+        let empty = seen == 0 && size == head;
+        if empty || size < head || size > bytes.len().saturating_sub(at) as u64 {
             return false;
         }
         let end = at + size as usize;
@@ -120,7 +123,11 @@ fn is_run(bytes: &[u8], from: usize, types: &Types, whole: bool, steps: &mut u64
                 let mut fields = Cursor::new(&bytes[cursor.pos()..end]);
                 let read = layout::skip(types.classes(), &class.layout, &mut fields, 0).is_ok();
                 *steps = steps.saturating_sub(fields.pos() as u64);
-                sound += usize::from(read && fields.left() == 0);
+                let exact = read && fields.left() == 0;
+                if seen == 0 && !exact {
+                    return false;
+                }
+                sound += usize::from(exact);
             }
         }
         if sound == SOUND_RUN {

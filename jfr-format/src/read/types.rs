@@ -19,7 +19,7 @@ use crate::strings::StringRef;
 const MAX_DEPTH: usize = 16;
 
 /// Position of a class in its chunk's [`Types`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassIndex(pub(crate) u32);
 
 impl ClassIndex {
@@ -388,6 +388,16 @@ enum Parent<'p> {
     Class(&'p mut Class),
     Annotated(&'p mut Vec<Annotation>),
     Ignored,
+}
+
+/// The length of a metadata event's content, of which `payload` holds at least all: its bytes behind the type id.
+///
+/// # Errors
+/// The content cannot be read.
+pub(crate) fn metadata_len(payload: &[u8]) -> Result<usize, Malformed> {
+    let mut cursor = Cursor::new(payload);
+    Tree::parse(&mut cursor)?;
+    Ok(cursor.pos())
 }
 
 impl Tree {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use jfr_format::edit::{self, Decision, Options, Part, Redaction, Scope, Source};
+use jfr_format::edit::{self, Decision, Options, Part, Redact, Redaction, Scope, Source};
 use jfr_format::error::{Dubious, ErrorKind};
 use jfr_format::event::{EventRef, Value};
 use jfr_format::read::{Class, Field, Input, Item};
@@ -93,8 +93,11 @@ pub fn cut(bytes: &Bytes, from: i64, to: i64, what: &str) {
 pub fn redact(bytes: &Bytes, what: &str) {
     const MARK: &str = "gone";
     // A damaged super type makes events of what is none by its declaration.
-    let fields = |class: &Class, _: &Field| !class.name.starts_with("jdk.types.");
-    let scope = Scope { redaction: Some(Redaction { mark: MARK, fields: &fields }), ..Scope::default() };
+    let fields = |class: &Class, _: &Field| {
+        if class.name.starts_with("jdk.types.") { Redact::Keep } else { Redact::All }
+    };
+    let redaction = Redaction { mark: MARK, fields: &fields, secrets: |_, _, _| None };
+    let scope = Scope { redaction: Some(redaction), ..Scope::default() };
     let (mut out, mut before) = (Vec::new(), Counts::new());
     let mut decide = |event: &EventRef<'_>| {
         *before.entry(event.class().name.to_string()).or_default() += 1;
@@ -131,4 +134,41 @@ pub fn assemble(parts: [&Bytes; 2], what: &str) {
         let counts = sound(&out.into(), what, &mut |_| {});
         assert_eq!(counts, all, "{what}: assemble, rebase {rebase}");
     }
+}
+
+/// Replaces every text of events that has an even length; returns how many. The others must stay.
+pub fn redact_secrets(bytes: &Bytes, what: &str) -> u64 {
+    fn secrets(_: Option<&str>, text: &str, mark: &str) -> Option<String> {
+        (!text.is_empty() && text.len().is_multiple_of(2)).then(|| format!("{mark}{}", text.len()))
+    }
+    let is_event = |class: &Class| class.is_event() && !class.name.starts_with("jdk.types.");
+    let mut replaced = 0;
+    let mut texts = |bytes: &Bytes, expect: bool| {
+        let mut found = Vec::new();
+        sound(bytes, what, &mut |event| {
+            for (field, value) in event.fields().iter().filter_map(Result::ok) {
+                let Value::Text(text) = value else { continue };
+                let new = secrets(None, &text, "gone")
+                    .filter(|_| expect && !field.pooled && is_event(event.class()));
+                replaced += u64::from(new.is_some());
+                let text = new.unwrap_or_else(|| text.to_string());
+                found.push((event.class().name.to_string(), field.name.to_string(), text));
+            }
+        });
+        found.sort();
+        found
+    };
+    let fields = |class: &Class, field: &Field| match is_event(class) && !field.pooled {
+        true => Redact::Secrets,
+        false => Redact::Keep,
+    };
+    let redaction = Redaction { mark: "gone", fields: &fields, secrets };
+    let scope = Scope { redaction: Some(redaction), ..Scope::default() };
+    let repaired = repaired(bytes);
+    let mut out = Vec::new();
+    edit::filter(&Source::from(repaired.clone()), scope, &mut |_| Decision::Keep, &mut out)
+        .expect("memory does not fail");
+    let (before, after) = (texts(&repaired, true), texts(&out.into(), false));
+    assert_eq!(before, after, "{what}: secrets");
+    replaced
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 
 use super::flaw::sound_checkpoint;
-use super::scan::{has_all_fields, types_of};
+use super::scan::{fills, types_of};
 use crate::constants::*;
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::ChunkOffset;
@@ -436,7 +436,7 @@ impl Collector {
             Ok(0) => return Ok(self.damage("types that are declared twice")),
             _ => {
                 let types = inside.types.as_deref();
-                if types.and_then(|types| has_all_fields(types, type_id, payload)) != Some(true) {
+                if types.and_then(|types| fills(types, type_id, payload)) != Some(true) {
                     return Ok(self.damage("an event that cannot be read"));
                 }
                 inside.events += 1;
