@@ -55,6 +55,48 @@ const SCRIPT: &[&str] = &[
 /// Largest number that a page holds without loss.
 pub(super) const EXACT: u64 = 1 << 53;
 
+/// An event of a page.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The name in the page's list of events.
+    pub name: String,
+    /// The line below the headline while the event is shown; `None`: the page's own.
+    pub subtitle: Option<String>,
+    /// Its stacks by each measure. The first one is shown first.
+    pub measures: Vec<Tree>,
+}
+
+/// Events of a page over the same boxes: all that any of them has. A box without weight is not drawn.
+#[derive(Clone, Debug)]
+pub struct Events(Vec<Event>);
+
+impl Events {
+    /// Merges the boxes of all events.
+    pub fn new(mut events: Vec<Event>) -> Self {
+        let all: Vec<&Tree> = events.iter().flat_map(|event| &event.measures).collect();
+        let first = all.first().copied();
+        if first.is_some_and(|first| !all.iter().all(|tree| same_boxes(first, tree))) {
+            let mut merged = aligned(&all).into_iter();
+            for tree in events.iter_mut().flat_map(|event| &mut event.measures) {
+                if let Some(merged) = merged.next() {
+                    *tree = merged;
+                }
+            }
+        }
+        Self(events)
+    }
+
+    /// The name of the event at a position.
+    pub fn name(&self, at: usize) -> &str {
+        self.0.get(at).map_or("", |event| &event.name)
+    }
+
+    /// The trees of each event, all with the same boxes.
+    pub fn trees(&self) -> Vec<Vec<&Tree>> {
+        self.0.iter().map(|event| event.measures.iter().collect()).collect()
+    }
+}
+
 /// Draws `tree` as a page.
 ///
 /// # Errors
@@ -63,8 +105,8 @@ pub fn write(tree: &Tree, options: &PictureOptions, out: &mut impl Write) -> Res
     write_measures(&[tree], None, options, out)
 }
 
-/// Draws a tree by several measures, among which the page lets choose. All are of the same stacks, as those that are folded from
-/// one model by the same options but for the measure; one that is not is left out. `times` are of all of them.
+/// Draws one event by several measures; the page switches between them. All trees have the stacks of the first one, as those that are folded
+/// from one model by the same options except the measure; others are left out. `times` has one event.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
@@ -78,7 +120,7 @@ pub fn write_measures(
         return Err(Error::NoSamples);
     };
     let measures: Vec<&Tree> = measures.iter().copied().filter(|tree| same_boxes(first, tree)).collect();
-    put(&measures, &named(&measures), options, None, &Value::Null, times, out)
+    put(&[Shown { name: "", subtitle: None, measures }], options, None, &Value::Null, times, out)
 }
 
 /// Draws `tree` as a page that opens in one of the page's palettes (`io`, `wakeup`, `chain`, `doing`, …) instead of that by kind of code.
@@ -94,26 +136,40 @@ pub fn write_colored(
     if tree.total == 0 {
         return Err(Error::NoSamples);
     }
-    put(&[tree], &named(&[tree]), options, Some(palette), &Value::Null, None, out)
+    let shown = [Shown { name: "", subtitle: None, measures: vec![tree] }];
+    put(&shown, options, Some(palette), &Value::Null, None, out)
 }
 
-/// Draws measures of different events, among which the page lets choose, each with a name of its own. A box that has no weight by one of them
-/// is left out where that is looked at.
+/// Draws events, between which the page switches. `times` has these events in the same order.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn write_events(
-    measures: &[(String, Tree)],
+    events: &Events,
+    times: Option<&Times>,
     options: &PictureOptions,
     out: &mut impl Write,
 ) -> Result<(), Error> {
-    let trees: Vec<&Tree> = measures.iter().map(|(_, tree)| tree).collect();
-    if trees.iter().all(|tree| tree.total == 0) {
+    let shown: Vec<Shown> = events
+        .0
+        .iter()
+        .map(|event| Shown {
+            name: &event.name,
+            subtitle: event.subtitle.as_deref(),
+            measures: event.measures.iter().collect(),
+        })
+        .collect();
+    if shown.iter().flat_map(|event| &event.measures).all(|tree| tree.total == 0) {
         return Err(Error::NoSamples);
     }
-    let aligned = aligned(&trees);
-    let names: Vec<&str> = measures.iter().map(|(name, _)| name.as_str()).collect();
-    put(&aligned.iter().collect::<Vec<_>>(), &names, options, None, &Value::Null, None, out)
+    put(&shown, options, None, &Value::Null, times, out)
+}
+
+/// An [`Event`] whose trees have the boxes of all others.
+struct Shown<'t> {
+    name: &'t str,
+    subtitle: Option<&'t str>,
+    measures: Vec<&'t Tree>,
 }
 
 /// Draws two profiles as one page, which shows what is different and lets choose how.
@@ -138,24 +194,25 @@ pub(super) fn write_difference(
         "colors": if how.color_blind { "change-safe" } else { "change" },
         "ratio": how.ratio.as_ref().map(|ratio| json!({"of": ratio.of, "over": ratio.over, "name": ratio.name(), "fullest": FULLEST})),
     });
-    let measures = [after, before];
-    put(&measures, &named(&measures), &how.svg.picture, None, &told, None, out)
+    let shown = [Shown { name: "", subtitle: None, measures: vec![after, before] }];
+    put(&shown, &how.svg.picture, None, &told, None, out)
 }
 
-/// Writes the page of trees of the same boxes, in the colours of a kind of code unless a palette is named; `difference` is what there is to say of two that are compared.
+/// Writes the page, in the colours of the kinds of code unless a palette is named; `difference` describes two profiles that are compared.
 fn put(
-    measures: &[&Tree],
-    measure_names: &[&str],
+    events: &[Shown<'_>],
     options: &PictureOptions,
     palette: Option<&str>,
     difference: &Value,
     times: Option<&Times>,
     out: &mut impl Write,
 ) -> Result<(), Error> {
+    let measures: Vec<&Tree> = events.iter().flat_map(|event| event.measures.iter().copied()).collect();
     let Some(&first) = measures.first().filter(|tree| !tree.nodes.is_empty()) else {
         return Err(Error::NoSamples);
     };
     let (order, numbers) = by_name(first);
+    let measure = |event: usize, tree: &Tree| json!({"event": event, "name": measure_name(tree), "unit": tree.unit, "total": tree.total.min(EXACT)});
     let profile = json!({
         "title": options.title,
         "subtitle": options.subtitle,
@@ -163,17 +220,21 @@ fn put(
         "palette": palette,
         "count": first.nodes.len(),
         "names": order.len(),
-        "measures": measures
+        "events": events
             .iter()
-            .zip(measure_names)
-            .map(|(tree, name)| json!({"name": name, "unit": tree.unit, "total": tree.total.min(EXACT)}))
+            .map(|event| json!({"name": event.name, "subtitle": event.subtitle}))
+            .collect::<Vec<_>>(),
+        "measures": events
+            .iter()
+            .enumerate()
+            .flat_map(|(at, event)| event.measures.iter().map(move |tree| measure(at, tree)))
             .collect::<Vec<_>>(),
         "difference": difference,
         "times": times.map(|times| &times.told),
     });
     let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]));
     let frames = json!({"names": names, "modules": modules, "kinds": kinds}).to_string();
-    let columns = columns::of(measures, order.len(), |label| numbers[label]);
+    let columns = columns::of(&measures, order.len(), |label| numbers[label]);
     // Searched hardest, boxes and times of samples would take a third more of the work of all for 2 % less.
     let data = [
         ("profile", profile.to_string()),
@@ -187,9 +248,9 @@ fn put(
     page::write(PAGE, &options.title, STYLE, SCRIPT, &data, out)
 }
 
-/// What measures are called, by their units.
-fn named<'t>(measures: &[&'t Tree]) -> Vec<&'t str> {
-    measures.iter().map(|tree| if tree.unit == "ns" { "time" } else { tree.unit.as_str() }).collect()
+/// Names a measure by its unit.
+fn measure_name(tree: &Tree) -> &str {
+    if tree.unit == "ns" { "time" } else { &tree.unit }
 }
 
 /// Whether both have the same boxes: the weights of one can be put on those of the other.
