@@ -5,14 +5,16 @@ mod functions;
 mod trie;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use regex::Regex;
 
 use crate::error::Error;
 use crate::load::VARIED;
-use crate::model::{ASLEEP, EXECUTION_SAMPLE as CPU, EventKind, Id, Model, SampleKey, Stack, Unit, Weight};
+use crate::model::{
+    ASLEEP, EXECUTION_SAMPLE as CPU, EventKind, FrameKind, Id, Model, SampleKey, Stack, Unit, Weight,
+};
 use crate::tree::Tree;
 use folder::Folder;
 pub use folder::label;
@@ -314,6 +316,48 @@ pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
 pub fn events(model: &Model, options: &FoldOptions) -> Result<BTreeSet<String>, Error> {
     let kinds = choose(model, options)?;
     Ok(kinds.into_iter().map(|kind| event_label(model.kinds.get(kind)).to_owned()).collect())
+}
+
+/// Returns how the virtual machine ran the Java functions of the selected events, by the names that `name` makes of their labels: in each case
+/// the kind that most samples have; of several, the first in the order compiled, inlined, interpreted, native method.
+///
+/// # Errors
+/// The recording has no event that was selected.
+pub fn java_kinds(
+    model: &Model,
+    options: &FoldOptions,
+    name: impl Fn(&Arc<str>) -> Arc<str>,
+) -> Result<HashMap<Arc<str>, FrameKind>, Error> {
+    const KINDS: [FrameKind; 4] =
+        [FrameKind::Compiled, FrameKind::Inlined, FrameKind::Interpreted, FrameKind::NativeMethod];
+    let mut chosen = vec![false; model.kinds.len()];
+    choose(model, options)?.iter().for_each(|kind| chosen[kind.index()] = true);
+    let mut of_stacks = vec![0u64; model.stacks.len()];
+    for (key, weight) in model.samples.iter().filter(|(key, _)| chosen[key.kind.index()]) {
+        if let Some(stack) = key.stack {
+            let sum = &mut of_stacks[stack.index()];
+            *sum = sum.saturating_add(weight.count);
+        }
+    }
+    let mut of_frames = vec![0u64; model.frames.len()];
+    for ((_, stack), samples) in model.stacks.iter().zip(of_stacks).filter(|(_, samples)| *samples > 0) {
+        for frame in &stack.frames {
+            let sum = &mut of_frames[frame.index()];
+            *sum = sum.saturating_add(samples);
+        }
+    }
+    let mut of_names: HashMap<Arc<str>, [u64; 4]> = HashMap::new();
+    for ((_, frame), samples) in model.frames.iter().zip(of_frames).filter(|(_, samples)| *samples > 0) {
+        if let Some(at) = KINDS.iter().position(|kind| *kind == frame.kind) {
+            let sum = &mut of_names.entry(name(&label(frame, options).text)).or_default()[at];
+            *sum = sum.saturating_add(samples);
+        }
+    }
+    let most = |sums: [u64; 4]| {
+        let (_, kind) = sums.into_iter().zip(KINDS).rev().max_by_key(|&(sum, _)| sum)?;
+        Some(kind)
+    };
+    Ok(of_names.into_iter().filter_map(|(name, sums)| Some((name, most(sums)?))).collect())
 }
 
 /// Types of events that [`fold`] selects.

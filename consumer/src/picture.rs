@@ -1,6 +1,6 @@
 //! From recordings to the page of a flame graph: what the command and the profiling service have in common.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::amount::amount;
 use crate::convert::Track;
@@ -12,8 +12,9 @@ use crate::missing::{self, Missing};
 use crate::model::{ASLEEP, EXECUTION_SAMPLE, Jvm, Model, SampleKey, Unit};
 use crate::print::clock;
 use crate::render::html::Event;
+use crate::render::java::{self, Java};
 use crate::render::times::{Moments, Times};
-use crate::reshape::Reshape;
+use crate::reshape::{Boxes, Reshape};
 use crate::tree::Tree;
 
 /// Reads what is wanted of recordings that can be read again, by `attempt`. If no event is asked for, those that are taken first are loaded first,
@@ -113,8 +114,29 @@ pub fn offer(model: &Model, options: &FoldOptions) -> Result<Offer, Error> {
 pub struct Drawn {
     /// The event.
     pub event: Event,
+    /// What the page shows of its Java code.
+    pub java: Java,
     /// The types of events that it draws.
     pub types: Types,
+}
+
+/// Returns what a picture shows of Java code besides names. The application is in the packages of the main class, if one is recorded.
+pub fn java(model: &Model, options: &FoldOptions, reshape: &Reshape) -> Java {
+    let kinds = match reshape.boxes {
+        Boxes::Functions => {
+            fold::java_kinds(model, options, |text| reshape.names.of(text)).unwrap_or_default()
+        }
+        Boxes::Modules | Boxes::Packages => HashMap::new(),
+    };
+    let mains: BTreeSet<String> = model.jvms.iter().filter_map(|jvm| main_package(&jvm.main)).collect();
+    Java { kinds, application: mains.into_iter().collect() }
+}
+
+/// The first two parts of the package of a main class; `None` if it has no package, or is a JAR.
+fn main_package(main: &str) -> Option<String> {
+    let (package, class) = main.rsplit_once('.')?;
+    let is_class = class.starts_with(char::is_uppercase);
+    if is_class { java::prefix(package) } else { None }
 }
 
 /// Folds the event `name` for a page: first by what samples stand for, then by their number. `others` are names of recorded events that the
@@ -140,7 +162,8 @@ pub fn event(
     let missing = missing::of(model, &options);
     let shown: Vec<&Tree> = measures.iter().collect();
     let subtitle = headline(model, &options, &shown, missing.as_ref(), None, others);
-    Some(Drawn { event: Event { name: name.to_owned(), subtitle: Some(subtitle), measures }, types })
+    let java = java(model, &options, reshape);
+    Some(Drawn { event: Event { name: name.to_owned(), subtitle: Some(subtitle), measures }, java, types })
 }
 
 /// The names of the events that `name` stands for: the variants, if events of the type are of several things.

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use flightline_consumer::difference::{Difference, Scale};
+use flightline_consumer::model::Model;
 use flightline_consumer::picture;
 use flightline_consumer::render::difference::{self, DifferenceOptions, Ratio};
+use flightline_consumer::render::java::Java;
 use flightline_consumer::render::svg::SvgOptions;
 use flightline_consumer::render::{PictureOptions, chart, svg};
 use flightline_consumer::tree::Tree;
 
-use crate::args::{Counters, FlameArgs, PictureFormat};
+use crate::args::{Counters, FlameArgs, PictureFormat, SelectArgs};
 use crate::stacks::{For, Measures, Profile};
 use crate::talk::{self, shown};
 use crate::{Outcome, output, png, stacks, tracks};
@@ -44,8 +46,7 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     match format {
         PictureFormat::Html => {
             let outcome = profile.outcome;
-            let (events, types) = page::events(args, profile)?;
-            page::write(args, events, types.as_deref(), &mut picture)?;
+            page::write(args, page::events(args, profile)?, &mut picture)?;
             output::document(&args.output, &picture)?;
             return Ok(outcome);
         }
@@ -53,6 +54,7 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
             let options =
                 PictureOptions { title: title(args), subtitle: subtitle(args, &profile), inverted: false };
             let mut options = args.picture.options(options, args.stacks.select.min_width);
+            options.java = java(args, profile.model.as_ref(), &args.stacks.select)?;
             if format == PictureFormat::Png {
                 png::fit(&mut options, args.stacks.select.min_width);
             }
@@ -74,6 +76,18 @@ fn subtitle(args: &FlameArgs, profile: &Profile) -> Option<String> {
     Some(picture::headline(model, &options, &[&profile.tree], profile.missing.as_ref(), None, &others))
 }
 
+/// The Java code of a picture that is no page.
+fn java(args: &FlameArgs, model: Option<&Model>, select: &SelectArgs) -> Result<Java> {
+    let recorded = match model {
+        Some(model) => {
+            let reshape = stacks::reshape(select, For::Svg)?;
+            picture::java(model, &stacks::options(select, For::Svg), &reshape)
+        }
+        None => Java::default(),
+    };
+    Ok(args.picture.java(recorded))
+}
+
 /// Draws several measures: on one page, or a picture each.
 fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
@@ -86,9 +100,8 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
     };
     let options = |of| PictureOptions { title: title(args), subtitle: told(of), inverted: false };
     if format == PictureFormat::Html {
-        let (events, types) = page::selected(args, measures, model.as_ref())?;
         let mut page = Vec::new();
-        page::write(args, events, types.as_deref(), &mut page)?;
+        page::write(args, page::selected(args, measures, model.as_ref())?, &mut page)?;
         output::document(&args.output, &page)?;
         return Ok(outcome);
     }
@@ -101,6 +114,8 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
             png::fit(&mut svg, select.min_width);
         }
         for (name, tree) in one {
+            let event = SelectArgs { events: vec![name.clone()], ..select.clone() };
+            svg.java = java(args, model.as_ref(), &event)?;
             let mut picture = Vec::new();
             svg::write(tree, &svg, &mut picture)?;
             if format == PictureFormat::Png {

@@ -15,6 +15,7 @@ use super::PictureOptions;
 use super::columns;
 use super::difference::DifferenceOptions;
 use super::difference::ratio::FULLEST;
+use super::java::Java;
 use super::page::{self, FLAME, PARTS, base64};
 use super::times::Times;
 use crate::difference::Difference;
@@ -68,11 +69,14 @@ pub struct Event {
 
 /// Events of a page over the same boxes: all that any of them has. A box without weight is not drawn.
 #[derive(Clone, Debug)]
-pub struct Events(Vec<Event>);
+pub struct Events {
+    events: Vec<Event>,
+    java: Java,
+}
 
 impl Events {
-    /// Merges the boxes of all events.
-    pub fn new(mut events: Vec<Event>) -> Self {
+    /// Merges the boxes of all events, whose Java code `java` describes.
+    pub fn new(mut events: Vec<Event>, java: Java) -> Self {
         let all: Vec<&Tree> = events.iter().flat_map(|event| &event.measures).collect();
         let first = all.first().copied();
         if first.is_some_and(|first| !all.iter().all(|tree| same_boxes(first, tree))) {
@@ -83,17 +87,17 @@ impl Events {
                 }
             }
         }
-        Self(events)
+        Self { events, java }
     }
 
     /// The name of the event at a position.
     pub fn name(&self, at: usize) -> &str {
-        self.0.get(at).map_or("", |event| &event.name)
+        self.events.get(at).map_or("", |event| &event.name)
     }
 
     /// The trees of each event, all with the same boxes.
     pub fn trees(&self) -> Vec<Vec<&Tree>> {
-        self.0.iter().map(|event| event.measures.iter().collect()).collect()
+        self.events.iter().map(|event| event.measures.iter().collect()).collect()
     }
 }
 
@@ -102,16 +106,17 @@ impl Events {
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn write(tree: &Tree, options: &PictureOptions, out: &mut impl Write) -> Result<(), Error> {
-    write_measures(&[tree], None, options, out)
+    write_measures(&[tree], &Java::default(), None, options, out)
 }
 
 /// Draws one event by several measures; the page switches between them. All trees have the stacks of the first one, as those that are folded
-/// from one model by the same options except the measure; others are left out. `times` has one event.
+/// from one model by the same options except the measure; others are left out. `java` describes their Java code, `times` has one event.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn write_measures(
     measures: &[&Tree],
+    java: &Java,
     times: Option<&Times>,
     options: &PictureOptions,
     out: &mut impl Write,
@@ -120,7 +125,7 @@ pub fn write_measures(
         return Err(Error::NoSamples);
     };
     let measures: Vec<&Tree> = measures.iter().copied().filter(|tree| same_boxes(first, tree)).collect();
-    put(&[Shown { name: "", subtitle: None, measures }], options, None, &Value::Null, times, out)
+    put(&[Shown { name: "", subtitle: None, measures }], java, options, None, &Value::Null, times, out)
 }
 
 /// Draws `tree` as a page that opens in one of the page's palettes (`io`, `wakeup`, `chain`, `doing`, …) instead of that by kind of code.
@@ -137,7 +142,7 @@ pub fn write_colored(
         return Err(Error::NoSamples);
     }
     let shown = [Shown { name: "", subtitle: None, measures: vec![tree] }];
-    put(&shown, options, Some(palette), &Value::Null, None, out)
+    put(&shown, &Java::default(), options, Some(palette), &Value::Null, None, out)
 }
 
 /// Draws events, between which the page switches. `times` has these events in the same order.
@@ -151,7 +156,7 @@ pub fn write_events(
     out: &mut impl Write,
 ) -> Result<(), Error> {
     let shown: Vec<Shown> = events
-        .0
+        .events
         .iter()
         .map(|event| Shown {
             name: &event.name,
@@ -162,7 +167,7 @@ pub fn write_events(
     if shown.iter().flat_map(|event| &event.measures).all(|tree| tree.total == 0) {
         return Err(Error::NoSamples);
     }
-    put(&shown, options, None, &Value::Null, times, out)
+    put(&shown, &events.java, options, None, &Value::Null, times, out)
 }
 
 /// An [`Event`] whose trees have the boxes of all others.
@@ -195,12 +200,13 @@ pub(super) fn write_difference(
         "ratio": how.ratio.as_ref().map(|ratio| json!({"of": ratio.of, "over": ratio.over, "name": ratio.name(), "fullest": FULLEST})),
     });
     let shown = [Shown { name: "", subtitle: None, measures: vec![after, before] }];
-    put(&shown, &how.svg.picture, None, &told, None, out)
+    put(&shown, &how.svg.java, &how.svg.picture, None, &told, None, out)
 }
 
 /// Writes the page, in the colours of the kinds of code unless a palette is named; `difference` describes two profiles that are compared.
 fn put(
     events: &[Shown<'_>],
+    java: &Java,
     options: &PictureOptions,
     palette: Option<&str>,
     difference: &Value,
@@ -218,6 +224,7 @@ fn put(
         "subtitle": options.subtitle,
         "inverted": options.inverted,
         "palette": palette,
+        "application": java.application(first),
         "count": first.nodes.len(),
         "names": order.len(),
         "events": events
@@ -232,7 +239,7 @@ fn put(
         "difference": difference,
         "times": times.map(|times| &times.told),
     });
-    let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]));
+    let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]), java);
     let frames = json!({"names": names, "modules": modules, "kinds": kinds}).to_string();
     let columns = columns::of(&measures, order.len(), |label| numbers[label]);
     // Searched hardest, boxes and times of samples would take a third more of the work of all for 2 % less.
@@ -284,18 +291,23 @@ fn deflated(bytes: &[u8], level: Compression) -> Result<Vec<u8>, Error> {
 /// Names, modules and kinds of what is written on boxes.
 pub(super) fn frames<'l>(
     labels: impl Iterator<Item = &'l Label> + Clone,
+    java: &Java,
 ) -> (Vec<&'l str>, Vec<&'l str>, String) {
     let names = labels.clone().map(|label| &*label.text).collect();
     let modules = labels.clone().map(|label| label.module.as_deref().unwrap_or("")).collect();
-    (names, modules, labels.map(|label| letter(label.kind)).collect())
+    (names, modules, labels.map(|label| letter(java.kind(label))).collect())
 }
 
 fn letter(kind: FrameKind) -> char {
     match kind {
         FrameKind::Native => 'n',
         FrameKind::Kernel => 'k',
-        FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Jit => 'j',
-        FrameKind::Inlined | FrameKind::NativeInlined => 'i',
+        FrameKind::NativeMethod => 'N',
+        FrameKind::Interpreted => 't',
+        FrameKind::Compiled => 'j',
+        FrameKind::Inlined => 'i',
+        FrameKind::Jit => 'J',
+        FrameKind::NativeInlined => 'o',
         FrameKind::Marker => 'm',
         FrameKind::Unknown => 'u',
     }

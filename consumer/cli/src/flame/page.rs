@@ -6,6 +6,7 @@ use flightline_consumer::model::Model;
 use flightline_consumer::picture::{self, Drawn, Offer};
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::html::{self, Event, Events};
+use flightline_consumer::render::java::Java;
 use flightline_consumer::render::times::{MOST, Times};
 use flightline_consumer::tree::Tree;
 
@@ -14,8 +15,30 @@ use crate::args::FlameArgs;
 use crate::stacks::{self, For, Profile};
 use crate::{talk, tracks};
 
-/// Events of a page, and the types that each draws; `None` if the inputs are not recordings.
-type Page = (Vec<Event>, Option<Vec<Types>>);
+/// What a page is made of.
+#[derive(Default)]
+pub(super) struct Page {
+    events: Vec<Event>,
+    /// The types that each event draws; `None` if the inputs are not recordings.
+    types: Option<Vec<Types>>,
+    java: Java,
+}
+
+impl Page {
+    fn of_text(events: Vec<Event>) -> Self {
+        Self { events, ..Self::default() }
+    }
+
+    fn of_recordings(drawn: Vec<Drawn>) -> Self {
+        let (mut page, mut types) = (Self::default(), Vec::new());
+        for Drawn { event, java, types: of } in drawn {
+            page.events.push(event);
+            page.java.add(java);
+            types.push(of);
+        }
+        Self { types: Some(types), ..page }
+    }
+}
 
 /// Selects the events of a page: the profile's, and without `-e` the others of the recordings.
 pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
@@ -24,7 +47,7 @@ pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
     let Profile { tree, model, missing, .. } = profile;
     let measures: Vec<Tree> = [tree].into_iter().chain(other).collect();
     let Some(model) = model else {
-        return Ok((vec![Event { name: String::new(), subtitle: None, measures }], None));
+        return Ok(Page::of_text(vec![Event { name: String::new(), subtitle: None, measures }]));
     };
     let options = stacks::options(select, For::Page);
     // Spans and labels select samples of one event.
@@ -36,7 +59,8 @@ pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
     let subtitle = picture::headline(&model, &options, &shown, missing.as_ref(), None, &others);
     let name = picture::event_name(&model, &options);
     let types = fold::types(&model, &options)?;
-    let mut drawn = vec![Drawn { event: Event { name, subtitle: Some(subtitle), measures }, types }];
+    let java = picture::java(&model, &options, &stacks::reshape(select, For::Page)?);
+    let mut drawn = vec![Drawn { event: Event { name, subtitle: Some(subtitle), measures }, java, types }];
     drawn.extend(more(args, &model, &offer, &others)?);
     if let Some((name, samples)) = offer.left_out.first() {
         let names: Vec<&str> = others.iter().map(String::as_str).collect();
@@ -47,8 +71,7 @@ pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
             picture::MOST_OTHER_SAMPLES,
         ));
     }
-    let (events, types) = drawn.into_iter().map(|Drawn { event, types }| (event, types)).unzip();
-    Ok((events, Some(types)))
+    Ok(Page::of_recordings(drawn))
 }
 
 /// Draws the offered events, whose samples may not have been loaded yet.
@@ -74,25 +97,19 @@ pub(super) fn selected(args: &FlameArgs, trees: Vec<(String, Tree)>, model: Opti
             let subtitle = Some(format!("{name}: {}", talk::amount(tree.total, &tree.unit)));
             Event { name, subtitle, measures: vec![tree] }
         };
-        return Ok((trees.into_iter().map(event).collect(), None));
+        return Ok(Page::of_text(trees.into_iter().map(event).collect()));
     };
     let select = &args.stacks.select;
     let (options, reshape) = (stacks::options(select, For::Page), stacks::reshape(select, For::Page)?);
     let drawn = trees.iter().filter_map(|(name, _)| picture::event(model, &options, &reshape, name, &[]));
-    let (events, types) = drawn.map(|Drawn { event, types }| (event, types)).unzip();
-    Ok((events, Some(types)))
+    Ok(Page::of_recordings(drawn.collect()))
 }
 
-/// Writes the page. `types` are those that each event draws, if the inputs are recordings.
-pub(super) fn write(
-    args: &FlameArgs,
-    events: Vec<Event>,
-    types: Option<&[Types]>,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let events = Events::new(events);
-    let times = match types {
-        Some(types) => times(args, &events, types)?,
+/// Writes the page.
+pub(super) fn write(args: &FlameArgs, page: Page, out: &mut Vec<u8>) -> Result<()> {
+    let events = Events::new(page.events, args.picture.java(page.java));
+    let times = match page.types {
+        Some(types) => times(args, &events, &types)?,
         None => None,
     };
     let options = args.picture.common(PictureOptions { title: title(args), subtitle: None, inverted: false });

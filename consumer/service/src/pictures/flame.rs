@@ -118,7 +118,8 @@ pub(super) fn page(
     };
     let subtitle = picture::headline(&loaded.model, options, &measures, missing.as_ref(), interval, &others);
     let common = PictureOptions { title: wanted.title.clone(), subtitle: Some(subtitle), inverted: false };
-    html::write_measures(&measures, times.as_ref(), &common, out)?;
+    let java = picture::java(&loaded.model, options, &reshape);
+    html::write_measures(&measures, &java, times.as_ref(), &common, out)?;
     Ok(outcome)
 }
 

@@ -11,7 +11,7 @@ async function inflated(bytes) {
 async function profileData() {
   const profile = JSON.parse(byId("profile").textContent);
   const [text, columns] = await Promise.all([inflated(bytesOf("frames")), inflated(bytesOf("boxes"))]);
-  const frames = JSON.parse(new TextDecoder().decode(text)), { label, depth, owns } = columnsOf(columns, profile);
+  const frames = { ...JSON.parse(new TextDecoder().decode(text)), application: profile.application }, { label, depth, owns } = columnsOf(columns, profile);
   const base = new CallTree({ label, depth, own: owns[0] }, profile.measures[0].total);
   const trees = owns.map((own, i) => i ? base.weighed(own, profile.measures[i].total) : base);
   profile.measures.forEach((measure, i) => { measure.at = i - profile.measures.findIndex(({ event }) => event === measure.event); });

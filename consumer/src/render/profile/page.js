@@ -99,16 +99,20 @@
     byId("by").value = state.by;
     document.body.classList.toggle("compared", !!pair());
     if (state.theme) document.documentElement.classList.toggle("dark", state.theme === "dark");
-    graphs.forEach((one) => one.colours(colours));
+    const naming = Object.hasOwn(NAMINGS, state.names) ? state.names : first.names;
+    for (const one of graphs) {
+      one.colours(colours);
+      one.name(naming);
+    }
     const empty = !(base().all > 0);
     byId("empty").hidden = !empty;
     byId("empty").textContent = empty ? "Nothing is left of what was chosen. Undo, or take a filter away above." : "";
     if (inGraph()) showGraph();
-    if (view === "three") showThree(colours);
+    if (view === "three") showThree(colours, naming);
     if (view === "sandwich") showSandwich();
     if (view === "top" || view === "sandwich") showTable(paint);
     if (view === "tree") tree.show(frames, base(), unit(), wanted(), paint, state.lines === "name");
-    if (view === "chart") showChart(paint);
+    if (view === "chart") showChart(paint, naming);
     byId("reset").hidden = !((inGraph() || view === "three") && state.zoom.length) && !(view === "chart" && state.at);
     tellLegend();
     tellFilters();
@@ -128,9 +132,9 @@
     if (graph.zoomed !== box) graph.zoom(box);
     graph.mark(wanted());
   }
-  function showThree(colours) {
+  function showThree(colours, naming) {
     const palettes = Object.hasOwn(CHANGE_PALETTES, colours) ? ["kind", colours] : [colours, "change"];
-    linked.show({ frames, pair: pair(), all: base(), byWeight: byWeight(), unit: unit(), palettes, inverted: state.turned, zoom: state.zoom, found: wanted(), handles });
+    linked.show({ frames, pair: pair(), all: base(), byWeight: byWeight(), unit: unit(), palettes, naming, inverted: state.turned, zoom: state.zoom, found: wanted(), handles });
   }
   /** The event and the measure; on a change of the event also its measures, headline and threads. */
   function tellEvent() {
@@ -158,9 +162,9 @@
       byId("thread-list").append(label);
     }
   }
-  function showChart(paint) {
+  function showChart(paint, naming) {
     const times = timed(), time = profile.measures[measures().find((i) => profile.measures[i].unit === "ns" && times.knows(profile.measures[i].at))]?.at ?? -1;
-    chart.show({ frames, tree: base(), times, lanes: lanes(), measure: time, range: state.time, view: state.at, paint, wanted: wanted(), regex: state.q ? regexOf(state.q, state.ignore) : null,
+    chart.show({ frames, tree: base(), times, lanes: lanes(), measure: time, range: state.time, view: state.at, paint, naming, wanted: wanted(), regex: state.q ? regexOf(state.q, state.ignore) : null,
       others: state.threads.length ? [] : times.lasting.others });
     const { leftOut } = times.lasting;
     byId("chart-note").hidden = !leftOut;
@@ -229,17 +233,30 @@
     byId("matched").textContent = words;
     if (inGraph()) strip.mark(found ? matchedIn(graph.tree, found).towers : [], graph.tree.all);
   }
+  /** Kinds of code of what is shown. */
+  const shownKinds = () => once("kinds", base(), () => {
+    const shows = present();
+    return new Set([...frames.kinds].filter((_, label) => shows[label]));
+  });
+  /** Groups of a palette that what is shown is in. */
+  const shownGroups = ({ group }) => once("groups", base(), () => {
+    const shows = present();
+    return new Set(names.map((name, label) => shows[label] ? group(name, frames.kinds[label], frames.application) : null));
+  });
   function tellLegend() {
     const of = (PALETTES[palette()] || PALETTES.kind), legend = byId("legend"), both = pair();
     legend.textContent = "";
     if (both && CHANGE_PALETTES[palette()]) return both.legend().forEach(([of, title]) => tellColour(title, both.colour(of, "")));
-    for (const [name, title, kind] of of.legend || []) {
+    const entries = typeof of.legend === "function" ? of.legend(frames.application) : of.legend || [];
+    for (const [name, title, kinds] of entries) {
       if (of.byName) {
-        if (names.includes(name)) tellColour(title, of.of(name, "", kind));
+        if (names.includes(name)) tellColour(title, of.of(name, "", kinds));
         continue;
       }
-      if (!frames.kinds.includes(kind) || (kind === "n" && frames.kinds.length < 2)) continue;
-      tellColour(title, of.of(name, "", kind));
+      const kind = of.group ? kinds : [...kinds].find((one) => shownKinds().has(one));
+      if (of.group && !shownGroups(of).has(of.group(name, kind, frames.application))) continue;
+      if (!kind || (kind === "n" && frames.kinds.length < 2)) continue;
+      tellColour(title, of.of(name, "", kind, false, frames.application));
     }
     // Above the stacks of the chart.
     if (state.view === "chart") LASTING.forEach(([title, colour], kind) => { if (timed().lasting.of.includes(kind)) tellColour(title, colour); });
@@ -353,6 +370,11 @@
     else if (state.view === "chart") change({ at: null });
     else [callers, callees].forEach((one) => one.zoom(-1));
   };
+  const nameBoxes = () => {
+    const ways = Object.keys(NAMINGS), to = ways[(ways.indexOf(state.names) + 1) % ways.length];
+    change({ names: to });
+    say(`Names on boxes: ${to} (${NAMINGS[to]})`);
+  };
   const theme = () => change({ theme: document.documentElement.classList.contains("dark") ? "light" : "dark" });
   function picked(range, other, how) {
     const part = range === null ? { time: null, than: null } : other ? { than: range } : { time: range };
@@ -365,7 +387,7 @@
   };
   const actions = {
     heat: openHeat, flame: () => show("flame"), reverse: () => show("reverse"), sandwich: () => show("sandwich"), three: () => show("three"), top: () => show("top"),
-    tree: () => show("tree"), chart: () => timed() && show("chart"), invert: turnOver, event: () => nextOf("event"), measure: () => nextOf("measure"), palette: () => nextOf("palette"), order: () => nextOf("order"), theme,
+    tree: () => show("tree"), chart: () => timed() && show("chart"), invert: turnOver, event: () => nextOf("event"), measure: () => nextOf("measure"), palette: () => nextOf("palette"), order: () => nextOf("order"), names: nameBoxes, theme,
     search: () => { field.focus(); field.select(); }, next: () => next(1), before: () => next(-1),
     keep: () => filter(true), drop: () => filter(false), reset, copy: () => copy(), stack: () => copyStack(), undo: () => back(true), redo: () => back(false),
     help: () => byId("help").showModal(),
