@@ -139,7 +139,7 @@ fn main_package(main: &str) -> Option<String> {
     if is_class { java::prefix(package) } else { None }
 }
 
-/// Folds the event `name` for a page: first by what samples stand for, then by their number. `others` are names of recorded events that the
+/// Folds the event `name` for a page: first by the time or bytes of its samples, then by their number. `others` are names of recorded events that the
 /// page does not have. Returns `None` if nothing is left of the event.
 pub fn event(
     model: &Model,
@@ -149,7 +149,7 @@ pub fn event(
     others: &[String],
 ) -> Option<Drawn> {
     let by = |measure| FoldOptions { events: vec![name.to_owned()], measure, ..options.clone() };
-    // Types of an alias may stand for different things, which cannot be added.
+    // The types of an alias may have different units, which cannot be added.
     let (options, tree) = [by(Measure::Total), by(Measure::Samples)]
         .into_iter()
         .find_map(|options| fold::fold(model, &options).ok().map(|tree| (options, reshape.tree(tree))))?;
@@ -166,7 +166,7 @@ pub fn event(
     Some(Drawn { event: Event { name: name.to_owned(), subtitle: Some(subtitle), measures }, java, types })
 }
 
-/// The names of the events that `name` stands for: the variants, if events of the type are of several things.
+/// Expands `name` to the names of events: to the variants if it is the type whose events have variants.
 pub fn variants(model: &Model, name: &str) -> Vec<String> {
     if name != VARIED {
         return vec![name.to_owned()];

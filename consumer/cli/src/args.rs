@@ -365,7 +365,7 @@ pub struct FlameArgs {
     /// SVG and PNG: stacks in order of time, threads side by side, nothing merged but what goes on; of recordings
     #[arg(long, conflicts_with_all = ["reverse", "threads", "process"])]
     pub flame_chart: bool,
-    /// Draw several events, named as for --event, by the time or bytes that they stand for, else by their number. The HTML page
+    /// Draw several events, named as for --event, by their time or bytes, else by their number. The HTML page
     /// switches between them (V); SVG and PNG write one file for each, such as FILE.cpu.svg. Without --measure and --event the page of a
     /// recording has up to 12 events
     #[arg(long, value_name = "NAME,NAME…", value_delimiter = ',', conflicts_with_all = ["events", "total", "flame_chart", "cpi"])]

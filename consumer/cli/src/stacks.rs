@@ -141,7 +141,7 @@ fn open<T>(
 
 /// Stacks by each of several events.
 pub struct Measures {
-    /// By what samples stand for, with the name of each event.
+    /// By time or bytes where samples have them, else by number, with the name of each event.
     pub trees: Vec<(String, Tree)>,
     /// Whether all of the inputs was read.
     pub outcome: Outcome,

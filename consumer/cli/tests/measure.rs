@@ -37,7 +37,7 @@ fn a_page_has_all_and_pictures_are_a_file_for_each() {
     let events: Vec<&str> =
         profile["events"].as_array().unwrap().iter().map(|event| event["name"].as_str().unwrap()).collect();
     assert_eq!(events, names);
-    // Of each event first what samples stand for, then their number.
+    // Each event has the time or bytes of its samples first, then their number.
     let told: Vec<(&str, &str, u64)> = profile["measures"].as_array().unwrap().iter().map(measure).collect();
     assert_eq!(
         told.iter().map(|of| of.0).collect::<Vec<_>>(),

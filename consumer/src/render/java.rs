@@ -57,7 +57,10 @@ fn package(label: &Label) -> Option<String> {
     if !label.kind.is_java() {
         return None;
     }
-    let name = label.text.trim_start_matches('[').replace('/', ".");
+    let elements = label.text.trim_start_matches('[');
+    // `[Ljava.lang.Object;` is an array.
+    let is_array = elements.len() < label.text.len();
+    let name = if is_array { elements.trim_start_matches('L') } else { elements }.replace('/', ".");
     let is_package = |part: &&str| part.starts_with(|c: char| c.is_lowercase() || c == '_');
     let parts: Vec<&str> = name.split('.').collect();
     // A class and a method stand behind the packages.

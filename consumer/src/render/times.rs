@@ -215,8 +215,8 @@ fn sums(lanes: &[Lane], boxes: usize, by: By) -> Vec<u64> {
     own
 }
 
-/// Returns how often each sample's weight is in the boxes of `tree`, if that is the same for all boxes: 1, or the period of samples that
-/// were read before the recording stated it.
+/// Returns the factor between the weights of samples and those of the boxes of `tree`, if all boxes have the same: 1, or the period of
+/// samples that precede it in the recording.
 fn factor(sums: &[u64], tree: &Tree) -> Option<u64> {
     let box_of_first = sums.iter().position(|&sum| sum > 0)?;
     let factor =

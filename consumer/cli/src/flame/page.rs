@@ -90,7 +90,7 @@ fn more(args: &FlameArgs, model: &Model, offer: &Offer, others: &[String]) -> Re
     Ok(names.filter_map(|name| picture::event(model, &options, &reshape, &name, others)).collect())
 }
 
-/// Selects the events of `--measure`; `trees` are by what samples stand for.
+/// Selects the events of `--measure`; `trees` are by time or bytes.
 pub(super) fn selected(args: &FlameArgs, trees: Vec<(String, Tree)>, model: Option<&Model>) -> Result<Page> {
     let Some(model) = model else {
         let event = |(name, tree): (String, Tree)| {

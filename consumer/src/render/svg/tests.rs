@@ -70,8 +70,7 @@ fn java_has_colours_by_kind_of_code_and_by_origin() {
     assert!(native[0] > native[1] + 40, "red: {native:?}");
     // The recording says how the methods ran; names without suffixes do not.
     let java = Java {
-        kinds: [("D.d_[j]".into(), FrameKind::Interpreted), ("org/lib/B.b_[j]".into(), FrameKind::Inlined)]
-            .into(),
+        kinds: [("D.d_[j]".into(), FrameKind::Interpreted)].into(),
         application: vec!["org".into()],
     };
     let recorded = fills(&SvgOptions { java: java.clone(), ..SvgOptions::default() });
